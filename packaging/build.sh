@@ -5,8 +5,7 @@
 #             in it, their licences and a .sha256 beside it; NVML is loaded if found. Also c-digits, the example in C, to try it.
 #   wheel     muster-VERSION-py3-none-manylinux_….whl: the portable file and the Python package of packaging/python, and
 #             muster_torchrun-VERSION-….whl: a torchrun, for the extra muster[torchrun].
-#   deb       muster_VERSION_ARCH.deb: the portable file, pages, completions and the store's client, and
-#             muster-torchrun_VERSION_all.deb: the link /usr/bin/torchrun.
+#   deb       the packages of debian/control, with the libraries linked into muster: one set for Debian 11 and later.
 #
 # Everything is built in a Debian 11 of its own, whose glibc is 2.31, which mmdebstrap makes at the first call: this needs
 # a few hundred MB and ten minutes. Without root it runs in a user namespace, for which newuidmap (Debian's uidmap) and
@@ -96,6 +95,15 @@ licences() {
     done
 }
 
+pack_source() {
+    mkdir -p "$(dirname "$cache")"
+    prepare
+    # File times mean nothing after a checkout, so the content decides whether to build again.
+    (cd "$root" && if [ -e .git ]; then git ls-files -co --exclude-standard; else find . -type f; fi | sed '/^build/d' |
+        while read -r file; do [ ! -e "$file" ] || echo "$file"; done | LC_ALL=C sort |
+        tar -cf - --no-recursion --owner=0 --group=0 --mtime="@$epoch" -T -) >"$cache/source.tar.new"
+}
+
 compile() {
     rm -rf "$chroot/root/source" "$chroot/root/build"
     mkdir "$chroot/root/source"
@@ -103,25 +111,14 @@ compile() {
     tar -xf "$cache/source.tar" -C "$chroot/root/source"
     inside meson setup /root/build /root/source --prefix=/usr -Dportable=true -Dtests=disabled \
         -Dnccl-examples=disabled -Dtorchrun=false >"$cache/meson.log" 2>&1 || fail "meson failed: $cache/meson.log"
-    targets=$(inside meson introspect --targets /root/build | python3 -c 'import json, os, sys
-print(*[os.path.relpath(file, "/root/build") for target in json.load(sys.stdin) if target["installed"] for file in target["filename"]])')
-    # shellcheck disable=SC2086 # words
-    inside ninja -C /root/build $targets examples/c-digits >"$cache/ninja.log" 2>&1 ||
+    inside ninja -C /root/build src/cli/muster examples/c-digits >"$cache/ninja.log" 2>&1 ||
         { grep -E 'error|FAILED' "$cache/ninja.log" >&2; fail "$cache/ninja.log"; }
     touch "$chroot/root/build/done"
 }
 
 build_portable() {
-    mkdir -p "$(dirname "$cache")"
-    prepare
-    # File times mean nothing after a checkout, so the content decides whether to build again.
-    (cd "$root" && if [ -e .git ]; then git ls-files -co --exclude-standard; else find . -type f; fi | sed '/^build/d' |
-        while read -r file; do [ ! -e "$file" ] || echo "$file"; done | LC_ALL=C sort |
-        tar -cf - --no-recursion --owner=0 --group=0 --mtime="@$epoch" -T -) >"$cache/source.tar.new"
+    pack_source
     [ -e "$chroot/root/build/done" ] && cmp -s "$cache/source.tar.new" "$cache/source.tar" || compile
-    rm -rf "$chroot/root/stage"
-    inside env DESTDIR=/root/stage meson install -C /root/build --no-rebuild >"$cache/install.log" 2>&1 ||
-        fail "meson install failed: $cache/install.log"
     inside strip -o /root/muster /root/build/src/cli/muster
     inside strip -o /root/c-digits /root/build/examples/c-digits
     "$here/needs.py" "$chroot/root/muster" --at-most 2.31
@@ -133,14 +130,25 @@ build_portable() {
     echo "$out/$name" >&2
 }
 
+build_deb() {
+    pack_source
+    [ -x "$chroot/usr/bin/dh" ] || inside apt-get -q install -y --no-install-recommends debhelper >>"$cache/apt.log" 2>&1 ||
+        fail "installing debhelper failed: $cache/apt.log"
+    rm -rf "$chroot/root/deb"
+    mkdir -p "$chroot/root/deb/source"
+    tar -xf "$cache/source.tar.new" -C "$chroot/root/deb/source"
+    licences >"$chroot/root/deb/source/debian/licences"
+    inside env DEB_BUILD_PROFILES=pkg.muster.portable DEB_BUILD_OPTIONS=noautodbgsym \
+        sh -c 'cd /root/deb/source && dpkg-buildpackage -us -uc -b' >"$cache/deb.log" 2>&1 || fail "$cache/deb.log"
+    cp "$chroot/root/deb"/*.deb "$out/"
+    ls "$out"/*.deb >&2
+}
+
 case $1 in
 portable) build_portable ;;
 wheel)
     build_portable
     "$here/wheel.py" "$version" "$out/$name" "$out" "$out/muster-$version-licences.txt"
     ;;
-deb)
-    build_portable
-    "$here/deb.sh" "$chroot" "$version" "$out"
-    ;;
+deb) build_deb ;;
 esac

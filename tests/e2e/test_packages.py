@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -20,6 +21,11 @@ def run(*argv, **more):
     done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120, **more)
     assert done.returncode == 0, (argv, done)
     return done.stdout
+
+
+def test_the_debian_package_has_the_version_of_the_program():
+    version = re.search(r"version: '(.+)'", (ROOT / "meson.build").read_text()).group(1)
+    assert (ROOT / "debian/changelog").read_text().startswith(f"muster ({version}) ")
 
 
 @pytest.mark.skipif(not shutil.which("meson"), reason="no meson on PATH")
@@ -267,22 +273,43 @@ class Debian:
         subprocess.run(["cp", "-a", base, self.root], check=True)
         assert not list(self.root.rglob("libevent*")) and not list(self.root.rglob("libhwloc*"))
 
-    def __call__(self, *argv, status=0):
+    def __call__(self, *argv, status=0, limit=300):
         # /proc and /sys are there for this command alone: a mount that outlived the test would be dangerous.
         mounts = 'mount --rbind /proc "$0/proc"; mount --rbind /sys "$0/sys"; exec chroot "$0" "$@"'
+        begin = time.monotonic()
         done = subprocess.run(["unshare", "--mount", "sh", "-ec", mounts, self.root, "env", "-i",
-                               "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", *map(str, argv)],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
-        print(f"{self.root.name}# {shlex.join(map(str, argv))}\n{shorter(done.stdout)}")  # pytest -rP shows it
+                               "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", *map(str, argv)],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
+        took = time.monotonic() - begin  # pytest -rP shows it
+        print(f"{self.root.name}# {shlex.join(map(str, argv))}  # {took:.1f} s\n{shorter(done.stdout)}")
         assert done.returncode == status, (argv, done)
         return done.stdout
+
+    def install(self, *packages):
+        """From its mirror."""
+        for path in ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"):
+            if pathlib.Path("/", path).exists():
+                shutil.copy(f"/{path}", self.root / path)
+        try:
+            self("apt-get", "-q", "-o", "APT::Update::Error-Mode=any", "update")
+        except AssertionError as error:
+            if re.search("Could not (resolve|connect)", str(error)):
+                pytest.skip("no mirror of Debian can be reached")
+            raise
+        self("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "install", "-y", *packages, limit=900)
+
+    def put_source(self):
+        """The committed source: as an archive, and unpacked. Returns the archive."""
+        run("git", "-C", ROOT, "archive", "--prefix=muster/", "-o", self.root / "root/muster.tar.gz", "HEAD")
+        self("tar", "-C", "/root", "-xf", "/root/muster.tar.gz")
+        return "/root/muster.tar.gz"
 
     def put(self, path):
         shutil.copy(path, self.root / "root")
         return f"/root/{path.name}"
 
 
-@pytest.fixture(params=["bullseye", "bookworm"])
+@pytest.fixture(params=["bullseye", "bookworm", "trixie"])
 def debian(request, tmp_path):
     system = Debian(request.param, tmp_path)
     yield system
@@ -322,19 +349,71 @@ def test_the_deb_is_installed_used_and_removed(debian, packages):
     debian("dpkg", "-i", *debs)
     debian("dpkg", "-i", *debs)  # again, as an upgrade
     use(debian, packages, "/usr/bin/muster", ["torchrun"])
-    assert "Depends: libc6 (>= 2." in debian("dpkg", "-s", "muster")
-    listed = debian("dpkg", "-L", "muster")
+    assert re.search(r"\nDepends: libc6 \(>= 2\.\d+\)\n", debian("dpkg", "-s", "muster"))
+    assert_the_debian_packages_are_whole(debian, "/usr/share/doc/muster/licences.gz")
+    debian("dpkg", "-P", *DEBS)
+    assert torchrun.read_text().endswith("PyTorch's\n") and not (debian.root / "usr/bin/muster").exists()
+    assert "libmuster-store" not in debian("ldconfig", "-p")
+
+
+DEBS = ["muster-torchrun", "libmuster-store-dev", "libmuster-store0", "muster"]
+
+
+def assert_the_debian_packages_are_whole(debian, *more):
+    listed = debian("dpkg", "-L", *DEBS)
     for path in ("/usr/share/man/man1/muster-run.1.gz", "/usr/share/bash-completion/completions/muster",
                  "/usr/share/zsh/vendor-completions/_muster", "/usr/share/fish/vendor_completions.d/muster.fish",
                  "/usr/share/man/man1/muster-store.1.gz", "/usr/share/man/man3/muster_store.3.gz",
-                 "/usr/share/doc/muster/copyright", "/usr/share/doc/muster/licences.gz", "/usr/include/muster/store.h"):
+                 "/usr/share/man/man1/muster-stop.1.gz", "/usr/share/man/man3/muster_store_get.3.gz", "/usr/bin/torchrun",
+                 "/usr/share/doc/muster/copyright", "/usr/include/muster/store.h", *more):
         assert f"\n{path}\n" in listed
     for name in ("bash-completion/completions/torchrun", "fish/vendor_completions.d/torchrun.fish"):
         assert "torchrun" in (debian.root / "usr/share" / name).read_text()
     assert "libmuster-store.so.0" in debian("ldconfig", "-p")
-    debian("dpkg", "-P", "muster-torchrun", "muster")
-    assert torchrun.read_text().endswith("PyTorch's\n") and not (debian.root / "usr/bin/muster").exists()
-    assert "libmuster-store" not in debian("ldconfig", "-p")
+
+
+@in_debian
+def test_the_debian_packages_with_the_systems_libraries(tmp_path):
+    """dpkg-buildpackage, lintian, installation, use, removal."""
+    debian = Debian("bookworm", tmp_path)
+    try:
+        debian.put_source()
+        debian.install("build-essential", "lintian")
+        debian("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "build-dep", "-y", "/root/muster", limit=900)
+        debian("sh", "-c", "cd /root/muster && dpkg-buildpackage -us -uc -b", limit=900)
+        print(debian("sh", "-c", "lintian --allow-root --fail-on error,warning /root/*.changes"))
+        debian("apt-get", "-q", "purge", "-y", "libevent-dev", "libhwloc-dev")
+        debian("apt-get", "-q", "autoremove", "-y")
+        for library in ("libevent*", "libhwloc*"):
+            assert not list((debian.root / "usr/lib").rglob(library))
+        debian("sh", "-c", "apt-get -q install -y $(ls /root/*.deb | grep -v dbgsym)")
+        assert_the_debian_packages_are_whole(debian)
+        assert debian("torchrun", "--no-python", "echo", "hello") == "hello\n"
+        assert "not found" not in debian("muster", "version", "-v").replace("NVML       not found", "")
+        assert json.loads(debian("muster", "topo", "--json"))["cores"]
+        debian("muster", "keygen")
+        debian("dpkg", "-P", *DEBS)
+        assert not (debian.root / "usr/bin/muster").exists() and not (debian.root / "usr/bin/torchrun").is_symlink()
+    finally:
+        shutil.rmtree(debian.root)
+
+
+@in_debian
+def test_pip_installs_the_source_and_the_quickstart_runs(debian):
+    """First without the headers, then with the packages that the error names, as a new user would."""
+    source = debian.put_source()
+    debian.install("ca-certificates")
+    debian("python3", "-m", "venv", "/root/venv")
+    pip = ["env", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "/root/venv/bin/pip", "install", source]
+    error = debian(*pip, status=1, limit=600)
+    debian.install(*re.search(r"Ubuntu 22.04 or later: apt install (.*)", error).group(1).split())
+    debian(*pip, limit=900)
+    muster, module = "/root/venv/bin/muster", ["/root/venv/bin/python", "-m", "muster.run"]
+    assert debian(muster, "run", "--nproc-per-node=2", "--no-python", "echo", "hello") == "hello\nhello\n"
+    (debian.root / "root/t.py").write_text("import os; print('rank', os.environ['RANK'], flush=True)\n")
+    assert sorted(debian(*module, "--nproc-per-node=2", "/root/t.py").split("\n")) == ["", "rank 0", "rank 1"]
+    assert "not found" not in debian(muster, "version", "-v").replace("NVML       not found", "")
+    assert "one worker and one agent lost on the way" in debian("/root/muster/examples/quickstart.sh", limit=1200)
 
 
 @in_debian
