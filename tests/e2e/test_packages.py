@@ -23,9 +23,47 @@ def run(*argv, **more):
     return done.stdout
 
 
-def test_the_debian_package_has_the_version_of_the_program():
-    version = re.search(r"version: '(.+)'", (ROOT / "meson.build").read_text()).group(1)
+EASYCONFIG, = (ROOT / "packaging/easybuild").glob("*.eb")
+CONDA = ROOT / "packaging/conda/recipe.yaml"
+
+
+def test_the_recipes_have_the_versions_of_meson():
+    meson = (ROOT / "meson.build").read_text()
+    version = re.search(r"version: '(.+)'", meson).group(1)
+    debian, conda = (ROOT / "debian/control").read_text(), CONDA.read_text()
+    spack = (ROOT / "packaging/spack/package.py").read_text()
+    compile(spack, "package.py", "exec")
     assert (ROOT / "debian/changelog").read_text().startswith(f"muster ({version}) ")
+    assert f'\n  version: "{version}"\n' in conda
+    assert EASYCONFIG.name.startswith(f"muster-{version}-") and f"\nversion = '{version}'\n" in EASYCONFIG.read_text()
+    for name, deb, its_conda, its_spack in (
+            ("libevent_core", "libevent-dev", "libevent", "libevent"), ("libcjson", "libcjson-dev", "cjson", "cjson"),
+            ("hwloc", "libhwloc-dev", "libhwloc", "hwloc"), ("libcrypto", "libssl-dev", "openssl", "openssl")):
+        least = re.search(rf"dependency\('{name}', version: '>=(.+?)'", meson).group(1)
+        assert f"{deb} (>= {least})" in debian and f"- {its_conda} >={least}\n" in conda, name
+        assert f'"{its_spack}@{least}:' in spack, name
+
+
+LMOD = pathlib.Path("/usr/share/lmod/lmod/libexec/lmod")  # Debian's package lmod
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LMOD.exists(), reason="no lmod, which EasyBuild needs")
+def test_the_recipes_can_be_read(tmp_path):
+    """By EasyBuild, which must find all that the recipe needs, and by rattler-build. Both are on PyPI; Spack is not."""
+    run("/usr/bin/python3", "-m", "venv", tmp_path / "venv")
+    subprocess.run([tmp_path / "venv/bin/pip", "install", "-q", "easybuild", "pycodestyle", "py-rattler-build"],
+                   check=True, timeout=600)
+    env = {**os.environ, "EASYBUILD_PREFIX": str(tmp_path), "EASYBUILD_ALLOW_USE_AS_ROOT_AND_ACCEPT_CONSEQUENCES": "1",
+           "PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}", "LMOD_CMD": str(LMOD)}
+    eb = [tmp_path / "venv/bin/eb", "--modules-tool=Lmod"]
+    assert "All style checks PASSed" in run(*eb, "--check-style", EASYCONFIG, env=env)
+    assert f"{EASYCONFIG} (module: muster/" in run(*eb, "--dry-run", "--robot", EASYCONFIG, env=env)
+    (tmp_path / "variants.yaml").write_text('c_compiler: [gcc]\nc_stdlib: [sysroot]\nc_stdlib_version: ["2.28"]\n')
+    render = ("import sys, rattler_build as r; "
+              "variant, = r.Stage0Recipe.from_file(sys.argv[1]).render(r.VariantConfig.from_file(sys.argv[2])); "
+              "print(variant.recipe.package.name, *variant.recipe.requirements.run)")
+    assert run(tmp_path / "venv/bin/python", "-c", render, CONDA, tmp_path / "variants.yaml").startswith("muster libhwloc >=2.4")
 
 
 @pytest.mark.skipif(not shutil.which("meson"), reason="no meson on PATH")
