@@ -30,9 +30,12 @@ RUN_BY = {
     "README.md: pip install .": "test_packages.py::test_pip_builds_and_installs_the_source",
     "install.md: pip install .": "test_packages.py::test_pip_builds_and_installs_the_source",
     "README.md: packaging/build.sh portable": "test_packages.py::test_the_portable_file_runs",
+    "install.md: pipx install .": "test_packages.py::test_uv_and_pipx_install_the_source",
     "install.md: packaging/build.sh portable": "test_packages.py::test_the_portable_file_runs",
     "install.md: packaging/build.sh wheel": "test_packages.py::test_the_wheel_is_installed_and_used",
     "install.md: packaging/build.sh deb": "test_packages.py::test_the_deb_is_installed_used_and_removed",
+    "install.md: dpkg-buildpackage": "test_packages.py::test_the_debian_packages_with_the_systems_libraries",
+    "install.md: (cd DIR && sha256sum": "test_packages.py::test_the_portable_file_runs",
     "install.md: meson setup build": "test_packages.py::test_meson_installs_pages_completions_and_licence",
     "install.md: ninja -C build install": "test_packages.py::test_meson_installs_pages_completions_and_licence",
 }

@@ -239,6 +239,27 @@ def test_pip_builds_and_installs_the_source(tmp_path):
     assert not list(venv.rglob("*muster*"))
 
 
+@pytest.mark.slow
+def test_uv_and_pipx_install_the_source(tmp_path):
+    source, venv = tmp_path / "muster.tar.gz", tmp_path / "venv"
+    run("git", "-C", ROOT, "archive", "--prefix=muster/", "-o", source, "HEAD")
+    run("tar", "-C", tmp_path, "-xf", source)
+    run("/usr/bin/python3", "-m", "venv", venv)
+    subprocess.run([venv / "bin/pip", "install", "-q", "uv", "pipx"], check=True, timeout=600)
+    env = {**{k: v for k, v in os.environ.items() if k not in ("CC", "CC_LD")}, "PATH": f"{venv}/bin:{os.environ['PATH']}",
+           "UV_CACHE_DIR": f"{tmp_path}/uv", "PIPX_HOME": f"{tmp_path}/pipx", "PIPX_BIN_DIR": f"{tmp_path}/bin",
+           "PIPX_MAN_DIR": f"{tmp_path}/man", "UV_SYSTEM_CERTS": "1"}
+
+    def build(*argv):
+        return subprocess.run(argv, cwd=tmp_path / "muster", env=env, check=True, capture_output=True, text=True, timeout=900).stdout
+    build("uv", "venv", "--python=/usr/bin/python3", tmp_path / "uv-venv")
+    build("uv", "pip", "install", "--python", tmp_path / "uv-venv/bin/python", ".")
+    build("pipx", "install", "--python=/usr/bin/python3", ".")
+    for muster in (tmp_path / "uv-venv/bin/muster", tmp_path / "bin/muster"):
+        assert run(muster, "run", "--no-python", "echo", "hello") == "hello\n"
+    assert build("uvx", "--from", ".", "muster", "version") == run(tmp_path / "bin/muster", "version")
+
+
 # --- the packages in a Debian of their own (slow) ----------------------------------------------------------------------
 
 # Where build.sh and these tests keep their Debians, for the next run.
@@ -373,7 +394,8 @@ def use(debian, packages, muster, torchrun):
 
 @in_debian
 def test_the_portable_file_runs(debian, packages):
-    program = next(packages.glob("muster-*-linux-*"))
+    program = next(packages.glob("muster-*-linux-x86_64"))
+    assert run("sha256sum", "-c", f"{program.name}.sha256", cwd=packages) == f"{program.name}: OK\n"
     muster = debian.put(program)
     (debian.root / "root/torchrun").symlink_to(muster)
     use(debian, packages, muster, ["/root/torchrun"])

@@ -84,7 +84,7 @@
     X(X509_VERIFY_PARAM_set1_ip_asc)         \
     X(X509_verify_cert_error_string)
 
-#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 1.1.1, where this is no error */
+#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 1.1.1, where this is not an error */
 #define SSL_R_UNEXPECTED_EOF_WHILE_READING 294
 #endif
 
