@@ -76,7 +76,7 @@ ROOMS = [
                            " launcher/contain launcher/warm"
                            " launcher/worker launcher/output launcher/report launcher/node"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"
-                     " launcher/starter launcher/supervise"),
+                     " launcher/starter launcher/srun launcher/supervise"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),

@@ -210,6 +210,13 @@ static char *probe_hosts(void *arg) {
     return file_read_text(HOSTS_FILE, PLACE_POD_HOSTS_MAX, &text, &len) < 0 ? NULL : text;
 }
 
+static char *probe_list(void *arg, const char *path) {
+    (void)arg;
+    char *text = NULL;
+    size_t len;
+    return file_read_text(path, HOSTFILE_BYTES_MAX, &text, &len) < 0 ? NULL : text;
+}
+
 const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .count_gpus = probe_gpus,
                                            .stamp = probe_stamp,
@@ -220,6 +227,7 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .is_there = probe_there,
                                            .has_gpus = probe_has_gpus,
                                            .read_hosts = probe_hosts,
+                                           .read_list = probe_list,
                                            .place_facts = probe_slurm,
                                            .serve_node = probe_serve_node,
                                            .shared_folder = probe_shared};

@@ -263,15 +263,15 @@ static int get_signals(const struct json *v, const struct json_field *f, void *o
     return 0;
 }
 
+/* Agents over ssh requeue nothing: the process that starts them does. */
 static void put_requeue(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_array_begin(w, f->key);
     for (unsigned bit = 1; requeue_word(bit)[0] != '\0'; bit <<= 1)
-        if ((((const struct job_spec *)of)->requeue & bit) != 0)
+        if (!is_for_agent(w) && (((const struct job_spec *)of)->requeue & bit) != 0)
             json_write_string(w, NULL, requeue_word(bit));
     json_write_array_end(w);
 }
 
-/* Over ssh no job is put back into a queue. */
 static int get_requeue(const struct json *v, const struct json_field *f, void *of) {
     (void)f;
     (void)of;

@@ -108,7 +108,7 @@ static bool counts_elsewhere(const struct job_reading *j) {
     return j->spec->nproc_by != JOB_NPROC_NUMBER && j->spec->start_nodes > 0;
 }
 
-static int count_workers_by_slurm(struct job_reading *j) {
+static int count_workers_by_launcher(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const struct place *p = &spec->place;
     const uint32_t each = p->nproc_is_gpus ? MAX2(spec->gpus_per_worker, UINT32_C(1)) : 1;
@@ -122,9 +122,20 @@ static int count_workers_by_slurm(struct job_reading *j) {
     return 0;
 }
 
+/* Below a process manager, workers are counted by GPUs, and only without any by its tasks. */
+static bool has_gpus_inside(const struct job_reading *j) {
+    const struct launcher *by = j->spec->place.launcher;
+    return j->fill.nproc && by != NULL && by->kind == LAUNCHER_INSIDE &&
+           j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg);
+}
+
 static int read_nproc(struct job_reading *j) {
+    if (has_gpus_inside(j)) {
+        j->spec->nproc_by = JOB_NPROC_GPU;
+        return count_nproc(j);
+    }
     if (j->fill.nproc)
-        return count_workers_by_slurm(j);
+        return count_workers_by_launcher(j);
     int r = parse_nproc(j);
     if (r < 0 || !counts_elsewhere(j))
         return r < 0 ? r : count_nproc(j);
@@ -473,7 +484,9 @@ static int share_output(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const bool has_own =
         job_given(j, RUN_TEE) || job_given(j, RUN_REDIRECTS) || spec->place.srun_labels;
-    if ((spec->nodes == PLACE_NODES_STEP || place_has_starter(&spec->place)) &&
+    const struct launcher *by = spec->place.launcher;
+    const bool own = by != NULL && by->kind == LAUNCHER_NODES; /* each node's output by itself */
+    if (((spec->nodes == PLACE_NODES_STEP && !own) || place_has_starter(&spec->place)) &&
         spec->rdzv.max_nodes > 1)
         spec->output = has_own ? JOB_OUTPUT_SHARED : JOB_OUTPUT_PREFIXED;
     return 0;
@@ -527,6 +540,8 @@ static int read_requeue(struct job_reading *j) {
     if (requeue_parse(text, &j->spec->requeue) < 0)
         return job_bad_value(j, RUN_REQUEUE, "one or more of preempt, node-fail, timeout");
     bool is_ssh = j->spec->hosts.list.n > 0;
+    if (is_ssh && j->spec->hosts.by != NULL && j->spec->hosts.by->again != 0)
+        return 0;
     if (j->spec->place.slurm == PLACE_SLURM_NONE || is_ssh) {
         strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
                       is_ssh ? "over ssh muster is not a job of Slurm"
@@ -534,6 +549,17 @@ static int read_requeue(struct job_reading *j) {
         j->spec->requeue = 0;
     }
     return 0;
+}
+
+/* Signals by which a batch system announces the end, unless the user gives others. */
+static void add_launcher_signals(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const struct launcher *by = spec->hosts.by != NULL ? spec->hosts.by : spec->place.launcher;
+    if (by == NULL || job_given(j, RUN_SIGNALS_TO_HANDLE))
+        return;
+    for (size_t i = 0; i < LAUNCHER_SIGNALS_MAX; i++)
+        if (by->save[i] != 0 && spec->n_signals < JOB_SIGNALS_MAX)
+            spec->signals[spec->n_signals++] = by->save[i];
 }
 
 static int read_ending(struct job_reading *j) {
@@ -545,7 +571,10 @@ static int read_ending(struct job_reading *j) {
         return err_set(j->err, -EINVAL,
                        "--leave=detached: nothing outlives a pid namespace; use another --contain "
                        "than pidns");
-    return read_signals(j);
+    int r = read_signals(j);
+    if (r == 0)
+        add_launcher_signals(j);
+    return r;
 }
 
 /* ---- options that do nothing ---- */
@@ -746,8 +775,10 @@ static int list_given(struct job_reading *j) {
 }
 
 static int read_place(struct job_reading *j) {
-    const struct place_probes probes = {
-        .facts = j->probes->place_facts, .hosts = j->probes->read_hosts, .arg = j->probes->arg};
+    const struct place_probes probes = {.facts = j->probes->place_facts,
+                                        .hosts = j->probes->read_hosts,
+                                        .file = j->probes->read_list,
+                                        .arg = j->probes->arg};
     j->place_code = place_read(j->envp, &probes, &j->spec->place, &j->place_err);
     return 0;
 }
@@ -810,7 +841,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
     static job_step *const steps[] = {read_environment,    list_given,
                                       read_place,          read_program,
                                       fill_ordinary,       read_nnodes,
-                                      job_read_slurm,      job_read_starter,
+                                      job_read_launcher,   job_read_starter,
                                       read_requeue,        check_gpus_per_worker,
                                       read_nproc,          read_binding,
                                       job_read_rendezvous, read_output,

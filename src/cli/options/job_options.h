@@ -37,6 +37,9 @@ struct job_probes {
     bool (*has_gpus)(void *arg);
     /* The text of /etc/hosts, malloc'ed; NULL: it can't be read. NULL: it is not looked at. */
     char *(*read_hosts)(void *arg);
+    /* The text of a file that a launcher names, malloc'ed; NULL: it can't be read. NULL: none can.
+     */
+    char *(*read_list)(void *arg, const char *path);
     /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
     void (*place_facts)(void *arg, struct place_facts *ret);
     /* This process is the agent for all tasks of Slurm's step on this node: takes their CPUs, too,

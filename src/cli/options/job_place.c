@@ -1,5 +1,6 @@
 /* Which processes are the nodes of a job, and where they meet, as far as that follows from the
- * place of this one: a step of Slurm, an indexed pod, or hosts on which muster starts itself. */
+ * place of this one: a step of Slurm, tasks of another launcher, an indexed pod, or hosts on which
+ * muster starts itself. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_env.h"
 
-/* ---- Slurm ---- */
+/* ---- Slurm and other launchers ---- */
 
 #define STEP_FOLDER ".muster" /* in the working folder, for nodes that meet there */
 
@@ -47,7 +48,37 @@ static void take_nodes(struct job_reading *j) {
         job_derived(j, "nnodes: 1, from %s", p->from.n_nodes);
 }
 
-int job_read_slurm(struct job_reading *j) {
+/* Whether the user accepts that each process is a job, or arranges how they find each other. */
+static bool is_arranged(const struct job_reading *j) {
+    const struct place_given *g = &j->given;
+    return g->alone || j->spec->starter == JOB_STARTER_NONE ||
+           (g->nnodes && (g->max_nodes == 1 || g->meets || g->elsewhere));
+}
+
+/* A launcher has started several processes, and muster cannot make one job of them. */
+static int check_group(struct job_reading *j) {
+    const struct place *p = &j->spec->place;
+    char where[PLACE_TEXT_MAX];
+    if (p->launcher == NULL || p->launcher->kind == LAUNCHER_ALLOC || is_arranged(j))
+        return 0;
+    place_text(p, where);
+    if (p->n_nodes == 0)
+        return err_set(j->err, -EINVAL,
+                       "this is task %u of the %u of %s (%s), and how they find each other is not "
+                       "known here; %s (or --standalone: each task is a job of its own)",
+                       p->proc_id, p->n_tasks, where, p->from.n_nodes, p->launcher->advice);
+    if (j->spec->nodes == PLACE_NODES_STEP && j->spec->rdzv.max_nodes > 1 &&
+        p->first_host == NULL && !j->given.elsewhere)
+        return err_set(j->err, -EINVAL,
+                       "this is node %u of the %u of %s (%s), and no variable contains where they "
+                       "meet; %s (or --standalone: each node is a job of its own)",
+                       p->node_id, p->n_nodes, where, p->from.n_nodes,
+                       p->launcher->advice != NULL ? p->launcher->advice
+                                                   : "give --rdzv-endpoint=HOST:PORT");
+    return 0;
+}
+
+int job_read_launcher(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const bool alone = job_is_on(j, RUN_STANDALONE), elsewhere = says_elsewhere(j);
     j->given = (struct place_given){
@@ -60,10 +91,10 @@ int job_read_slurm(struct job_reading *j) {
         .elsewhere = elsewhere,
         .alone = alone,
     };
-    if (spec->place.slurm == PLACE_SLURM_NONE)
+    if (spec->place.slurm == PLACE_SLURM_NONE && spec->place.launcher == NULL)
         return 0;
     if (j->place_code < 0) /* what the user arranges needs no variables */
-        return j->given.meets || j->given.nnodes
+        return j->given.meets || j->given.nnodes || is_arranged(j)
                    ? 0
                    : err_set(j->err, j->place_code, "%s", j->place_err.text);
     int r = place_fill(&spec->place, &j->given, &j->fill, j->err);
@@ -72,7 +103,7 @@ int job_read_slurm(struct job_reading *j) {
     spec->nodes = j->fill.nodes;
     if (j->fill.nnodes)
         take_nodes(j);
-    return 0;
+    return check_group(j);
 }
 
 /* The folder where nodes can meet, because all of them see it; NULL: there is none. malloc'ed */
@@ -97,7 +128,8 @@ void job_meet_in_step(struct job_reading *j) {
     spec->run_id_is = spec->rdzv.max_nodes > 1 ? JOB_RUN_ID_COMMON : JOB_RUN_ID_OWN;
     if (spec->rdzv.max_nodes == 1)
         return;
-    spec->arbiter_dir = shared_folder(j, &name);
+    /* other launchers may start a run of the same name again, which the folder would remember */
+    spec->arbiter_dir = p->launcher == NULL ? shared_folder(j, &name) : NULL;
     if (spec->arbiter_dir == NULL) {
         spec->endpoint_host = xstrdup(p->first_host);
         return;
@@ -122,6 +154,12 @@ int job_choose_ports(struct job_reading *j) {
     }
     if (spec->nodes != PLACE_NODES_STEP || spec->endpoint_host == NULL)
         return 0;
+    if (p->first_port > 0 && !range) {
+        spec->endpoint_port = p->first_port;
+        job_derived(j, "rdzv_endpoint: %s:%u, from %s", spec->endpoint_host, spec->endpoint_port,
+                    p->from.first_host);
+        return 0;
+    }
     spec->n_endpoint_ports =
         (unsigned)place_ports(p->run_id, range ? spec->port_low : PLACE_PORT_LOW,
                               range ? spec->port_high : PLACE_PORT_HIGH, spec->endpoint_ports);
@@ -129,7 +167,7 @@ int job_choose_ports(struct job_reading *j) {
     if (spec->n_endpoint_ports == 1)
         spec->n_endpoint_ports = 0;
     job_derived(j,
-                "rdzv_endpoint: %s:%u (or one of %u further ports), from %s and the step's "
+                "rdzv_endpoint: %s:%u (or one of %u further ports), from %s and the run's "
                 "name",
                 spec->endpoint_host, spec->endpoint_port, MAX2(spec->n_endpoint_ports, 1u) - 1,
                 p->from.first_host);
@@ -336,10 +374,35 @@ static bool says_hosts(const struct job_reading *j) {
            job_given(j, RUN_EXCLUDE);
 }
 
+/* In a job of several hosts, unless the user arranges where the nodes are. */
+static bool wants_launcher(const struct job_reading *j) {
+    const struct place_given *g = &j->given;
+    return j->spec->starter == JOB_STARTER_AUTO && place_is_alloc(&j->spec->place) && !g->meets &&
+           !g->alone && !g->node_rank && !(g->nnodes && g->max_nodes == 1);
+}
+
 static bool wants_ssh(const struct job_reading *j) {
-    if (place_has_starter(&j->spec->place) || j->spec->starter == JOB_STARTER_NONE)
+    const enum job_starter starter = j->spec->starter;
+    if (place_has_starter(&j->spec->place) || starter == JOB_STARTER_NONE)
         return false;
-    return j->spec->starter == JOB_STARTER_SSH || says_hosts(j);
+    return (starter >= JOB_STARTER_SSH && starter < JOB_STARTER_NONE) || says_hosts(j) ||
+           wants_launcher(j);
+}
+
+/* Whose command is used in place of ssh; NULL: ssh. */
+static const struct launcher *choose_launcher(const struct job_reading *j) {
+    static const char *const words[] = {
+#define ROW(name, word) [JOB_STARTER_##name] = (word),
+        LAUNCHER_STARTERS(ROW)
+#undef ROW
+    };
+    const enum job_starter starter = j->spec->starter;
+    if (job_given(j, RUN_SSH))
+        return NULL;
+    if (starter > JOB_STARTER_SSH && starter < JOB_STARTER_NONE)
+        return launcher_by_name(words[starter]);
+    return starter == JOB_STARTER_AUTO && place_is_alloc(&j->spec->place) ? j->spec->place.launcher
+                                                                          : NULL;
 }
 
 static int read_list(struct job_reading *j) {
@@ -353,7 +416,7 @@ static int read_list(struct job_reading *j) {
         in.list = place->job_nodelist;
     if (in.list == NULL && in.include == NULL && in.exclude == NULL && in.file == NULL)
         return err_set(j->err, -EINVAL,
-                       "--starter=ssh: which hosts? name them with -H or --hostfile");
+                       "--starter: no hosts are known; give them with -H or --hostfile");
     if (in.file != NULL) {
         int r = j->probes->read_hostfile != NULL
                     ? j->probes->read_hostfile(j->probes->arg, in.file, &text, &in.len, j->err)
@@ -368,8 +431,10 @@ static int read_list(struct job_reading *j) {
 }
 
 static const char *list_origin(const struct job_reading *j) {
+    const char *from = j->spec->place.from.job_nodelist;
     return job_given(j, RUN_HOST)       ? "-H"
            : job_given(j, RUN_HOSTFILE) ? "--hostfile"
+           : from != NULL               ? from
                                         : "SLURM_JOB_NODELIST";
 }
 
@@ -473,6 +538,12 @@ static void say_hosts(struct job_reading *j) {
 }
 
 static int check(struct job_reading *j) {
+    const struct place *p = &j->spec->place;
+    if (p->launcher != NULL && p->launcher->kind == LAUNCHER_INSIDE && p->n_tasks > 1)
+        return err_set(j->err, -EINVAL,
+                       "%s has started muster %u times already, so it does not start itself "
+                       "on other hosts: leave -H and --hostfile out, or %s",
+                       p->launcher->title, p->n_tasks, p->launcher->title);
     if (place_is_step(&j->spec->place) && j->spec->place.n_tasks > 1)
         return err_set(j->err, -EINVAL,
                        "srun has started muster on %u nodes already, so it does not start itself "
@@ -499,6 +570,7 @@ static int read_hosts(struct job_reading *j) {
         r = check_words(j);
     if (r < 0)
         return r;
+    j->spec->hosts.by = choose_launcher(j);
     j->fill = (struct place_fill){0};
     j->spec->nodes = PLACE_NODES_OF_USER;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;

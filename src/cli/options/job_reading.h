@@ -23,7 +23,7 @@ struct job_reading {
     struct err *err;
     int place_code; /* of place_read() */
     struct err place_err;
-    /* after job_read_slurm(), in a job of Slurm */
+    /* after job_read_launcher(), in a job of Slurm */
     struct place_given given;
     struct place_fill fill;
     struct rdzv_conf conf; /* after job_read_rendezvous() has begun */
@@ -66,10 +66,11 @@ _must_use_ int job_take_steps(struct job_reading *j, job_step *const *steps, siz
 
 /* ---- job_place.c ---- */
 
-/* In a job of Slurm: finds out where this process is, and fills in the number of nodes if nobody
- * gave it. What else is filled in, j->fill says. Needs the numbers of nodes. */
-_must_use_ int job_read_slurm(struct job_reading *j);
-/* Whether this process starts agents instead of being one. Needs job_read_slurm(). */
+/* In a job of Slurm or of another launcher: finds out where this process is, and fills in the
+ * number of nodes if it is not given. What else is filled in is in j->fill. Needs the numbers of
+ * nodes. */
+_must_use_ int job_read_launcher(struct job_reading *j);
+/* Whether this process starts agents instead of being one. Needs job_read_launcher(). */
 _must_use_ int job_read_starter(struct job_reading *j);
 /* In a pod of an Indexed Job: fills in where several nodes meet, if nobody gave that. Needs the
  * numbers of nodes, and j->conf. */

@@ -281,13 +281,16 @@ static int read_run_id(struct job_reading *j) {
     return 0;
 }
 
-/* The order of the nodes of a step is that of their tasks, which srun's -m can change; -1: none. */
+/* The order of the nodes of a step is that of their tasks, which srun's -m can change; -1: none.
+ * The node's number that another launcher gave counts also where the user chose the endpoint. */
 static int32_t rank_of_step(struct job_reading *j) {
     const struct place *p = &j->spec->place;
-    if (j->spec->nodes != PLACE_NODES_STEP || j->spec->rdzv.max_nodes == 1)
+    const bool by_launcher = p->launcher != NULL && place_is_group(p) && p->most_tasks == 1;
+    const uint32_t rank = p->launcher != NULL ? p->node_id : p->proc_id;
+    if ((j->spec->nodes != PLACE_NODES_STEP && !by_launcher) || j->spec->rdzv.max_nodes == 1)
         return -1;
-    job_derived(j, "node_rank: %u, from %s", p->proc_id, p->from.proc_id);
-    return (int32_t)MIN2(p->proc_id, (uint32_t)RDZV_NODES_MAX - 1);
+    job_derived(j, "node_rank: %u, from %s", rank, p->from.proc_id);
+    return (int32_t)MIN2(rank, (uint32_t)RDZV_NODES_MAX - 1);
 }
 
 static int read_node_rank(struct job_reading *j) {

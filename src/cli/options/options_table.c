@@ -85,8 +85,9 @@ static const struct option_def defs[] = {
      .id = RUN_EXPORT, TEXT(hosts.export_names)},
     {"starter", "HOW", ENV | OURS,
      "What starts muster on all nodes: ssh, srun (from a batch script, salloc or an interactive "
-     "step), or nothing (none). auto is ssh if hosts are given, and srun in a Slurm job of several "
-     "nodes unless an endpoint or --nnodes=1 is given",
+     "step), the command of another batch system, or nothing (none). auto is ssh if hosts are "
+     "given, and in a job of several nodes what that batch system has, unless an endpoint or "
+     "--nnodes=1 is given",
      .choices = JOB_STARTER_WORDS,
      CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTERS(JOB_STARTER_ENUM))},
     {"role", "NAME", ENV,

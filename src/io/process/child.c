@@ -81,6 +81,7 @@ bool child_spec_alike(const struct child_spec *a, const struct child_spec *b) {
     return same_list(a->argv, b->argv) && same_text(a->cwd, b->cwd) && a->setsid == b->setsid &&
            a->own_group == b->own_group && a->death_signal == b->death_signal &&
            a->no_new_privs == b->no_new_privs && a->keep_nohup == b->keep_nohup &&
+           same_bytes(a->ignored, sizeof a->ignored, b->ignored, sizeof b->ignored) &&
            a->readable == b->readable && a->no_core == b->no_core &&
            a->nofile_soft == b->nofile_soft &&
            same_bytes(a->cpuset, a->cpuset_bytes, b->cpuset, b->cpuset_bytes) &&
@@ -287,8 +288,14 @@ bool child_is_ignored(int signo) {
 }
 
 _noreturn_ static void run_child(struct plan *p) {
-    static const int hangup[] = {SIGHUP};
-    child_reset_signals(hangup, p->spec->keep_nohup && child_is_ignored(SIGHUP));
+    int ignored[CHILD_IGNORED_MAX + 1];
+    size_t n_ignored = 0;
+    for (size_t i = 0; i < CHILD_IGNORED_MAX; i++)
+        if (p->spec->ignored[i] != 0)
+            ignored[n_ignored++] = p->spec->ignored[i];
+    if (p->spec->keep_nohup && child_is_ignored(SIGHUP))
+        ignored[n_ignored++] = SIGHUP;
+    child_reset_signals(ignored, n_ignored);
     if (p->spec->death_signal != 0) {
         (void)prctl(PR_SET_PDEATHSIG, p->spec->death_signal, 0, 0, 0);
         if (getppid() != p->parent) /* it died before the line above */

@@ -37,6 +37,7 @@ enum child_memory {
 };
 
 #define CHILD_KEEP_MAX 3
+#define CHILD_IGNORED_MAX 2
 struct child_spec {
     char *const *argv; /* argv[0]: a path if it contains '/', else searched in PATH of envp */
     char *const *envp; /* NULL: this process's own */
@@ -50,7 +51,8 @@ struct child_spec {
     int death_signal; /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
     /* PR_SET_NO_NEW_PRIVS: setuid programs keep our uid, so they can be killed */
     bool no_new_privs;
-    bool keep_nohup; /* SIGHUP stays ignored if this process ignores it: nohup(1) */
+    bool keep_nohup;                /* SIGHUP stays ignored if this process ignores it: nohup(1) */
+    int ignored[CHILD_IGNORED_MAX]; /* further signals that it ignores; 0: none */
     /* PR_SET_PTRACER: this process and its other children may read its memory, where Yama allows
      * that only to ancestors (ptrace_scope=1). Not inherited by its own children. prctl(2) */
     bool readable;

@@ -169,6 +169,7 @@ static void reader_fini(struct reader *r) {
 struct settings {
     const char *user;
     uint32_t slots, max_slots, port;
+    bool counts_cpus; /* of a batch system, whose slots are CPUs: how many workers stays open */
 };
 
 /* ---- hosts ---- */
@@ -213,6 +214,8 @@ static int mention(struct reader *rd, const char *name, const struct settings *s
         r = set_port(host, settings->port, rd->err);
     if (r < 0)
         return r;
+    if (settings->counts_cpus)
+        return 0;
     if (settings->slots == 0)
         (*without_slots)++;
     else
@@ -393,6 +396,47 @@ static int read_settings(char *text, struct settings *settings, struct err *err)
     return 0;
 }
 
+/* ---- lines of batch systems ---- */
+
+/* Cuts the text into words at blanks; returns the next, NULL: there is none. */
+static char *next_word(char **at) {
+    char *word = *at + strspn(*at, BLANKS);
+    size_t n = strcspn(word, BLANKS);
+    *at = word + n + (word[n] != '\0');
+    word[n] = '\0';
+    return n > 0 ? word : NULL;
+}
+
+static bool is_number(const char *word) {
+    return word != NULL && word[0] != '\0' && word[strspn(word, "0123456789")] == '\0';
+}
+
+/* Whether a number follows the first word, as in no line of a host file. */
+static bool is_of_batch(const char *rest) {
+    rest += strspn(rest, BLANKS);
+    size_t n = strspn(rest, "0123456789");
+    return n > 0 && (rest[n] == '\0' || strchr(BLANKS, rest[n]) != NULL);
+}
+
+/* "host1 2 all.q@host1 UNDEFINED" of Grid Engine, "host1 8 host2 8" of LSF. */
+static int read_batch_line(struct reader *rd, const char *name, char *rest) {
+    const struct settings settings = {.counts_cpus = true};
+    const char *const first = name;
+    for (; name != NULL; name = next_word(&rest)) {
+        if (name != first && strchr(name, '@') != NULL)
+            return 0; /* a queue, and what follows is of it */
+        const char *slots = next_word(&rest);
+        if (!is_number(slots))
+            return err_set(
+                rd->err, -EINVAL,
+                "the number of slots is missing behind \"%.40s\", as in: host1 8 host2 8", name);
+        int r = read_entries(rd, name, ",", &settings);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
 /* Reads one line without its end, which is changed. */
 static int read_line(struct reader *rd, char *line) {
     struct settings settings = {0};
@@ -404,6 +448,8 @@ static int read_line(struct reader *rd, char *line) {
     char *rest = line + n;
     if (*rest != '\0')
         *rest++ = '\0';
+    if (is_of_batch(rest))
+        return read_batch_line(rd, line, rest);
     int r = read_settings(rest, &settings, rd->err);
     return r < 0 ? r : read_entries(rd, line, ",", &settings);
 }

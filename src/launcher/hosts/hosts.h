@@ -15,6 +15,9 @@
  *     node01:8 user=me                MPICH, Intel MPI (Hydra)
  *     node[01-04]                     Slurm
  *     [fd00::7] port=2222
+ * The lines of batch systems are read, too, where slots are CPUs and leave the workers open:
+ *     host1 2 all.q@host1 UNDEFINED   Grid Engine: PE_HOSTFILE
+ *     host1 8 host2 8                 LSF: LSB_MCPU_HOSTS
  * Settings are slots (also cpu, count), max_slots (also max_cpu, max_count, with "-", and with max
  * at the end), user (also username, user_name) and port, that of the host's sshd. max_slots must
  * not be less than slots, stands for slots if these are not given, and has no other effect.
@@ -23,7 +26,8 @@
  * mention without slots counts as one, so each line of a batch system's machine file is a worker.
  * Users and ports of one host must agree. Names are compared as texts.
  *
- * Sources: Open MPI 5: docs, "Scheduling processes across hosts"; host files and --host: PRRTE,
+ * Sources: sge_pe(5), "pe_hostfile"; IBM Spectrum LSF, LSB_MCPU_HOSTS. Open MPI 5: docs,
+ * "Scheduling processes across hosts"; host files and --host: PRRTE,
  * src/util/hostfile/hostfile_lex.l (names of settings), hostfile.c and dash_host/dash_host.c
  * (mentions that add up). MPICH: src/pm/hydra/utils/args/args.c. DeepSpeed: launcher/runner.py,
  * _parse_hostfile(), which refuses a second line of a host. Not read: Open MPI's "^host" and "+n1",

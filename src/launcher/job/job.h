@@ -116,9 +116,11 @@ enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB
 
 /* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
  * given this one several nodes and the user arranges nothing else (AUTO), or the one that the user
- * names. Behind NONE, where this process is the agent of its node, are those that start as many
- * agents as --nnodes. A row is an enumerator and the word of --starter. */
-#define JOB_STARTERS(row) row(SRUN, "srun") row(SSH, "ssh") row(NONE, "none") row(LOCAL, "local")
+ * names. Between SSH and NONE are launchers whose command is used in place of ssh (launchers.h).
+ * Behind NONE, where this process is the agent of its node, are those that start as many agents as
+ * --nnodes. A row is an enumerator and the word of --starter. */
+#define JOB_STARTERS(row) \
+    row(SRUN, "srun") row(SSH, "ssh") LAUNCHER_STARTERS(row) row(NONE, "none") row(LOCAL, "local")
 #define JOB_STARTER_ENUM(name, word) JOB_STARTER_##name,
 #define JOB_STARTER_WORD(name, word) " " word
 enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTERS(JOB_STARTER_ENUM) };
@@ -126,9 +128,10 @@ enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTERS(JOB_STARTER_ENUM) };
 
 /* The hosts on which muster is started over ssh. */
 struct job_hosts {
-    struct hosts list;  /* n 0: not over ssh */
-    char *ssh;          /* --ssh; NULL: ssh */
-    char *export_names; /* --export; NULL: the default */
+    struct hosts list;         /* n 0: not over ssh */
+    char *ssh;                 /* --ssh; NULL: ssh */
+    const struct launcher *by; /* whose command is used in place of ssh; NULL: ssh's */
+    char *export_names;        /* --export; NULL: the default */
 };
 
 /* From what --nproc-per-node takes the number of workers, on each node. */

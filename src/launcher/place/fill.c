@@ -33,6 +33,20 @@ static int check_gpus(const struct place *p, struct err *err) {
         p->visible_gpus, p->gpus_on_node, p->gpus_on_node);
 }
 
+static int too_many(const struct place *p, const struct place_given *given, struct err *err) {
+    char where[PLACE_TEXT_MAX];
+    place_text(p, where);
+    if (p->launcher != NULL)
+        return err_set(err, -EINVAL,
+                       "%u nodes are asked for, but %s has %u (%s); leave --nnodes out, or start "
+                       "the job on more nodes",
+                       given->min_nodes, where, p->n_nodes, p->from.n_nodes);
+    return err_set(err, -EINVAL,
+                   "%u nodes are asked for, but %s has %u; leave --nnodes out, "
+                   "or start the step on more nodes: srun -N%u",
+                   given->min_nodes, where, p->n_nodes, given->min_nodes);
+}
+
 static int fill_step(const struct place *p, const struct place_given *given, struct place_fill *ret,
                      struct err *err) {
     const bool group = is_group(p, given);
@@ -42,12 +56,10 @@ static int fill_step(const struct place *p, const struct place_given *given, str
     const bool one_agent = place_has_one_agent(f.nodes);
     bool one_each = p->most_tasks == 1; /* each task of the step is a node */
     f.nnodes = !given->nnodes && !given->alone && (group || one_each);
-    f.nproc = !given->nproc && (one_agent || p->node_tasks == 1);
+    f.nproc =
+        !given->nproc && (one_agent || p->node_tasks == 1) && (p->launcher == NULL || p->nproc > 0);
     if (group && given->nnodes && given->min_nodes > p->n_nodes)
-        return err_set(err, -EINVAL,
-                       "%u nodes are asked for, but Slurm's step %s.%s has %u; leave --nnodes out, "
-                       "or start the step on more nodes: srun -N%u",
-                       given->min_nodes, p->job_id, p->step_id, p->n_nodes, given->min_nodes);
+        return too_many(p, given, err);
     int r = one_agent ? check_gpus(p, err) : 0;
     if (r == 0)
         *ret = f;
@@ -57,6 +69,8 @@ static int fill_step(const struct place *p, const struct place_given *given, str
 int place_fill(const struct place *place, const struct place_given *given, struct place_fill *ret,
                struct err *err) {
     *ret = (struct place_fill){0};
+    if (place->launcher != NULL)
+        return place_is_group(place) ? fill_step(place, given, ret, err) : 0;
     switch (place->slurm) {
     case PLACE_SLURM_STEP: return fill_step(place, given, ret, err);
     case PLACE_SLURM_BATCH:

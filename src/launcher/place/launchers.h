@@ -13,7 +13,7 @@
 
 enum launcher_kind {
     /* Another program has started one agent on each node, and variables contain which node. */
-    LAUNCHER_TOLD = 1,
+    LAUNCHER_NODES = 1,
     /* It has started this process on the first of several hosts, and nothing on the others. */
     LAUNCHER_ALLOC,
     /* It has started several tasks, of which this process is one. */
@@ -51,7 +51,7 @@ struct launcher {
     const char *ancestors;
     /* Variables that are all set, or else this is another launcher. */
     const char *proof;
-    /* NAME of a variable whose value must be part of that of another: "JOB_ID" in "PE_HOSTFILE". */
+    /* A variable whose value must be a word or number in that of another: JOB_ID in PE_HOSTFILE. */
     const char *part, *whole;
     const char *absent; /* a variable that must not be set; NULL: none */
 
@@ -66,19 +66,26 @@ struct launcher {
     const char *self;       /* this host, as it is written in `hosts` */
     const char *first_host; /* where the nodes meet; else the first of `hosts` */
     const char *port;
+    const char *nproc; /* GPUs of this node */
     const char *run_id, *attempt;
 
     /* ---- agents ---- */
     /* ALLOC: the command that runs another command on a host, which it gets as its next word and
      * the command as the last. NULL in the first: ssh with its options. */
     const char *start[LAUNCHER_WORDS_MAX];
-    const char *line; /* the line to write where muster cannot start the job by itself */
+    const char *folder; /* variable with the folder of that command, if it is not on PATH */
+    const char *advice; /* what to do where muster cannot find the group: an imperative sentence */
 
     /* ---- workers, and the end ---- */
     const char *hidden; /* prefixes of variables that workers do not see, separated by blanks */
     int save[LAUNCHER_SIGNALS_MAX]; /* signals that announce the end of the job; 0: none */
     int again;                      /* the exit status that queues the job again; 0: none */
 };
+
+/* Rows of kind ALLOC whose hosts are those of the job: an enumerator and the word of --starter. */
+#define LAUNCHER_STARTERS(row)                                                                    \
+    row(GRIDENGINE, "gridengine") row(LSF, "lsf") row(OAR, "oar") row(PBS, "pbs") row(PJM, "pjm") \
+        row(COBALT, "cobalt")
 
 extern const struct launcher launchers[];
 extern const size_t n_launchers;
@@ -87,5 +94,11 @@ extern const size_t n_launchers;
 const struct launcher *launcher_by_name(const char *name);
 /* The first row with this ancestor; NULL: there is none. */
 const struct launcher *launcher_by_ancestor(const char *program);
+/* The first row from `from` on whose variables agree; NULL: there is none. */
+const struct launcher *launcher_by_variables(char *const *envp, const struct launcher *from);
+/* Value of the first variable of `names` that is set and not empty, and its name in *ret_name
+ * (LAUNCHER_NAME_MAX bytes; may be NULL); NULL: none is. */
+#define LAUNCHER_NAME_MAX 64
+const char *launcher_value(char *const *envp, const char *names, char *ret_name);
 /* Whether `word` is one of `list`, which is separated by blanks; list may be NULL: false. */
 bool launcher_has_word(const char *list, const char *word);

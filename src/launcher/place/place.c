@@ -11,6 +11,7 @@ void place_fini(struct place *p) {
                            p->srun_host, p->cpu_masks};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         free(texts[i]);
+    free(p->names);
     *p = (struct place){0};
 }
 
@@ -21,7 +22,16 @@ static enum place_by find_starter(char *const *envp, const struct place *p) {
         return is_ours ? PLACE_BY_OWN_SRUN : PLACE_BY_USER_SRUN;
     if (is_ours)
         return PLACE_BY_OWN_SSH;
-    return p->pod.kind != PLACE_POD_NONE ? PLACE_BY_POD : PLACE_BY_HAND;
+    if (p->pod.kind != PLACE_POD_NONE)
+        return PLACE_BY_POD;
+    return p->launcher != NULL ? PLACE_BY_LAUNCHER : PLACE_BY_HAND;
+}
+
+/* An agent that a muster has started, or a worker's own run, is not what a launcher started. */
+static bool can_have_launcher(char *const *envp) {
+    return env_get(envp, STARTER_HEAD_ENV) == NULL &&
+           env_get(envp, "TORCHELASTIC_RUN_ID") == NULL &&
+           launcher_by_variables(envp, launchers) != NULL;
 }
 
 int place_read(char *const *envp, const struct place_probes *probes, struct place *ret,
@@ -30,13 +40,18 @@ int place_read(char *const *envp, const struct place_probes *probes, struct plac
     struct place p = {0};
     const bool has_job =
         env_get(envp, "SLURM_JOB_ID") != NULL || env_get(envp, "SLURM_JOBID") != NULL;
-    if (probes->facts != NULL && has_job)
+    const bool may_launch = can_have_launcher(envp);
+    if (probes->facts != NULL && (has_job || may_launch))
         probes->facts(probes->arg, &facts);
     int r = place_read_slurm(envp, &facts, &p, err);
     place_read_pod(envp, NULL, &p.pod);
     if (p.pod.kind == PLACE_POD_INDEXED && probes->hosts != NULL) {
         _cleanup_(freep) char *hosts = probes->hosts(probes->arg);
         place_read_pod(envp, hosts, &p.pod);
+    }
+    if (r == 0 && may_launch) {
+        p.names = xcalloc(PLACE_NAMES, sizeof *p.names);
+        r = place_read_launcher(envp, probes, &facts, &p, err);
     }
     p.by = find_starter(envp, &p);
     *ret = p;

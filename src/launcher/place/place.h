@@ -1,7 +1,7 @@
-/* Where this process is, and who started it: what the variables of Slurm, of Kubernetes and of
- * muster's own starters say, read once. Everything else asks this value. Pure: the environment and
- * a few facts come in (place_io.h reads these), the place and the variables from which each value
- * came go out.
+/* Where this process is, and who started it: what the variables of Slurm, of Kubernetes, of the
+ * launchers in launchers.h and of muster's own starters say, read once. Everything else asks this
+ * value. Pure: the environment and a few facts come in (place_io.h reads these), the place and the
+ * variables from which each value came go out.
  *
  *     _cleanup_(place_fini) struct place place = {0};
  *     r = place_read(environ, &probes, &place, &err);
@@ -166,13 +166,23 @@ struct place_pod {
     uint32_t n_addrs;
 };
 
+/* Names of a launcher's variables: what place.from points to. */
+enum place_name {
+    PLACE_NAME_NODES,
+    PLACE_NAME_RANK,
+    PLACE_NAME_HOSTS,
+    PLACE_NAME_RUN_ID,
+    PLACE_NAME_NPROC,
+    PLACE_NAMES,
+};
+
 /* Texts are owned: place_fini(). Numbers are 0 and texts NULL where nothing is known. */
 struct place {
     enum place_by by;
     enum place_slurm slurm;
     struct place_pod pod;
     /* The row whose process or variables prove that it started this process; NULL: none. With kind
-     * TOLD and INSIDE, what is "of the step" below is of the group that it started. With ALLOC,
+     * NODES and INSIDE, what is "of the step" below is of the group that it started. With ALLOC,
      * job_nodes, hosts and run_id are filled in. */
     const struct launcher *launcher;
 
@@ -194,6 +204,7 @@ struct place {
     char *step_id; /* "0" */
     char *step_nodelist;
     char *first_host;    /* of step_nodelist */
+    uint16_t first_port; /* at which the nodes meet there; 0: one of place_ports() */
     bool is_first;       /* this node is that host */
     uint32_t n_nodes;    /* >= 1 */
     uint32_t n_tasks;    /* of the whole step, >= n_nodes */
@@ -219,10 +230,11 @@ struct place {
     bool nproc_is_gpus;    /* nproc is a number of GPUs */
 
     /* The variable, or variables, from which it came ("SLURM_STEP_NUM_NODES"); NULL: nothing is
-     * known. Static texts. */
+     * known. Static texts, or in `names`. */
     struct {
-        const char *n_nodes, *first_host, *run_id, *proc_id, *nproc;
+        const char *n_nodes, *first_host, *run_id, *proc_id, *nproc, *job_nodelist;
     } from;
+    char (*names)[LAUNCHER_NAME_MAX]; /* owned: PLACE_NAMES of them; NULL: none */
 };
 
 /* Returns 0 and fills in *ret, wherever this process is. -EINVAL and a sentence: this is a task of
@@ -237,6 +249,15 @@ void place_fini(struct place *p);
 
 /* A task of a step, of muster's srun or the user's. */
 static inline bool place_is_step(const struct place *p) { return p->slurm == PLACE_SLURM_STEP; }
+/* This process is one of a group that something else has started, whose sizes are known. */
+static inline bool place_is_group(const struct place *p) {
+    return place_is_step(p) ||
+           (p->launcher != NULL && p->launcher->kind != LAUNCHER_ALLOC && p->n_nodes > 0);
+}
+/* It is on the first of several hosts, on which nothing is started yet. */
+static inline bool place_is_alloc(const struct place *p) {
+    return p->launcher != NULL && p->launcher->kind == LAUNCHER_ALLOC && p->job_nodes > 1;
+}
 /* One of muster's starters waits for this process, or for the agent of its node. */
 static inline bool place_has_starter(const struct place *p) {
     return p->by == PLACE_BY_OWN_SRUN || p->by == PLACE_BY_OWN_SSH;
@@ -260,6 +281,11 @@ size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret
 /* place_slurm.c. *p is zeroed. */
 _must_use_ int place_read_slurm(char *const *envp, const struct place_facts *facts, struct place *p,
                                 struct err *err);
+/* place_launcher.c. After the readers of Slurm and the pod. 0, and p->launcher is NULL if no row
+ * applies; -EINVAL and a sentence: p->launcher has started this process, and a value is missing. */
+_must_use_ int place_read_launcher(char *const *envp, const struct place_probes *probes,
+                                   const struct place_facts *facts, struct place *p,
+                                   struct err *err);
 /* place_pod.c. hosts: the text of /etc/hosts, NULL: not known. Fills in *ret. An index that is not
  * a number is none (bad_index). */
 void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret);

@@ -25,19 +25,31 @@ static bool read_title(pid_t pid, char ret[SLURM_TITLE_MAX]) {
     return true;
 }
 
+/* The kernel's own threads are only in the first pid namespace. */
+static bool sees_all(void) {
+    struct proc_stat st;
+    return proc_read_stat(2, &st) && strcmp(st.name, "kthreadd") == 0;
+}
+
 void place_here_read(struct place_here *ret) {
     struct proc_stat st;
     *ret = (struct place_here){0};
     ssize_t n = proc_read(0, "/cgroup", ret->cgroup, sizeof ret->cgroup - 1);
     if (n > 0)
         ret->facts.cgroup = ret->cgroup;
+    ret->facts.sees_all = sees_all();
     pid_t pid = getppid();
     for (int i = 0; i < ANCESTORS_MAX && pid > 0 && proc_read_stat(pid, &st); i++) {
         if (i == 0) {
             memcpy(ret->parent, st.name, sizeof ret->parent);
             ret->facts.parent = ret->parent;
         }
-        if (strcmp(st.name, "slurmstepd") == 0) {
+        const bool is_stepd = strcmp(st.name, "slurmstepd") == 0;
+        if (ret->facts.ancestor == NULL && (is_stepd || launcher_by_ancestor(st.name) != NULL)) {
+            memcpy(ret->ancestor, st.name, sizeof ret->ancestor);
+            ret->facts.ancestor = ret->ancestor;
+        }
+        if (is_stepd) {
             ret->facts.stepd_is_parent = i == 0;
             if (read_title(pid, ret->stepd))
                 ret->facts.stepd = ret->stepd;

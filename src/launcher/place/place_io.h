@@ -10,7 +10,7 @@
 /* The texts to which `facts` points. */
 struct place_here {
     struct place_facts facts;
-    char cgroup[SLURM_CGROUP_MAX], stepd[SLURM_TITLE_MAX], parent[17];
+    char cgroup[SLURM_CGROUP_MAX], stepd[SLURM_TITLE_MAX], parent[17], ancestor[17];
 };
 
 /* What can't be read is not known. */

@@ -398,6 +398,12 @@ int place_read_slurm(char *const *envp, const struct place_facts *facts, struct 
 
 void place_text(const struct place *p, char ret[PLACE_TEXT_MAX]) {
     const char *job = p->job_id != NULL ? p->job_id : "";
+    if (p->launcher != NULL) {
+        const size_t n = strlen(p->launcher->name) + 1; /* run_id: "gridengine-12" */
+        (void)snprintf(ret, PLACE_TEXT_MAX, "%s job %.60s", p->launcher->title,
+                       strlen(p->run_id) > n ? p->run_id + n : p->run_id);
+        return;
+    }
     switch (p->slurm) {
     case PLACE_SLURM_NONE: (void)snprintf(ret, PLACE_TEXT_MAX, "no job of Slurm"); return;
     case PLACE_SLURM_STEP:

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "launcher/hosts/hosts.h"
+#include "launcher/place/launchers.h"
 
 /* Splits a command as a shell would, without anything beside words and quotes: '…' is as it stands,
  * in "…" and outside of quotes a backslash makes the next character an ordinary one. *ret is
@@ -20,6 +21,11 @@ _must_use_ int ssh_words(const char *text, char ***ret, struct err *err);
 
 /* NULL-terminated; freed with words_free(). */
 _must_use_ char **ssh_command(char *const *words, const struct host *host, const char *command);
+
+/* The same for the command of a batch system, which has none of ssh's options: FOLDER/WORDS HOST
+ * COMMAND. folder: NULL: the program is on PATH. */
+_must_use_ char **ssh_command_of(const struct launcher *by, const char *folder,
+                                 const struct host *host, const char *command);
 
 /* For people, the beginning of a line that runs muster on this host: "ssh -p 22 -l me HOST
  * PROGRAM"; malloc'ed. ssh: as --ssh has it; program: a word that needs no quotes. */

@@ -14,6 +14,7 @@
 #include "io/clock.h"
 #include "io/process/child.h"
 #include "launcher/place/place.h"
+#include "launcher/srun/requeue.h"
 #include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_crew.h"
@@ -65,7 +66,9 @@ struct ssh_head {
         bool is_leaving;      /* the lost ones are no longer waited for */
         int code;             /* of the first agent that ended with an error */
         uint32_t first_ended; /* its host */
-        int code_of_first;    /* of the agent on node 0, if it has ended with an error */
+        struct loop_timer *requeue;
+        int asked, again;  /* the status after requeue(); 0 or that which requeues the job */
+        int code_of_first; /* of the agent on node 0, if it has ended with an error */
     } losses;
 };
 
@@ -299,13 +302,23 @@ static void crew_gone(struct ssh_head *h, uint32_t i, const char *why) {
     watch_first(h);
 }
 
+static char **command_of(const struct ssh_head *h, const struct host *host) {
+    const struct launcher *by = h->config->spec->hosts.by;
+    if (by == NULL || by->start[0] == NULL)
+        return ssh_command(h->words, host, h->command);
+    const char *folder = launcher_value(h->config->envp, by->folder, NULL);
+    _cleanup_(freep) char *path = folder != NULL ? xasprintf("%s/%s", folder, by->start[0]) : NULL;
+    const bool is_there = path != NULL && access(path, X_OK) == 0;
+    return ssh_command_of(by, is_there ? folder : NULL, host, h->command);
+}
+
 static void call_host(struct ssh_head *h, uint32_t i) {
     const struct host *host = host_of(h, i);
     struct ssh_member *m = &h->members[i];
     struct err err = {0};
     char relay[] = "ssh-node";
     char *here[] = {h->program, relay, NULL};
-    char **argv = is_here(h, host) ? NULL : ssh_command(h->words, host, h->command);
+    char **argv = is_here(h, host) ? NULL : command_of(h, host);
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
@@ -509,6 +522,8 @@ static int losses_code(const struct ssh_head *h) {
 /* The exit status: that of `status`, unless the job ended for lack of hosts. */
 static int losses_status(const struct ssh_head *h, int status) {
     bool failed = !h->starter->has_verdict || h->starter->verdict.status != 0;
+    if (h->losses.again != 0)
+        return h->losses.again;
     if (!h->losses.too_few || !failed)
         return status;
     int code = losses_code(h);
@@ -552,6 +567,37 @@ static int finish(void *arg, int status) {
         ssh_output_hurry(h->output);
     ssh_output_finish(h->output);
     return losses_status(h, status);
+}
+
+/* Batch systems requeue by the exit status. A signal that announces the end is as SIGTERM. */
+static void requeue(void *arg, int status) {
+    struct ssh_head *h = arg;
+    const struct job_spec *spec = h->config->spec;
+    const int signo = h->starter->signo;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    const struct requeue_facts facts = {
+        .asked = spec->requeue,
+        .max = spec->max_requeues,
+        .status = (uint32_t)(signo != 0 ? SIGNAL_STATUS + SIGTERM : losses_status(h, status)),
+        .safe = h->starter->safe,
+        .restarts = spec->place.restarts,
+        .id = spec->place.run_id,
+    };
+    const bool again = requeue_decide(&facts, &why) == REQUEUE_YES;
+    h->losses.again = again ? spec->hosts.by->again : 0;
+    if (again)
+        log_notice("exiting with status %d, by which %s requeues job %s: %s", h->losses.again,
+                   spec->hosts.by->title, facts.id, strbuf_text(&why));
+    else if (why.len > 0)
+        log_notice("%s", strbuf_text(&why));
+    h->losses.asked = again ? h->losses.again : status;
+    loop_timer_set(h->losses.requeue, clock_now_ns());
+}
+
+static void on_requeue(void *arg) {
+    struct ssh_head *h = arg;
+    starter_event(h->run,
+                  &(struct starter_event){.kind = STARTER_EVENT_REQUEUED, .code = h->losses.asked});
 }
 
 static void kill_all(void *arg) {
@@ -641,7 +687,9 @@ static void on_message(void *arg, uint32_t i, const struct starter_message *m) {
         on_port(h, i, m->port.port);
         advance(h);
         break;
-    case STARTER_SAFE: /* only Slurm can requeue a job */
+    case STARTER_SAFE:
+        starter_event(h->run, &(struct starter_event){.kind = STARTER_EVENT_SAFE});
+        break;
     case STARTER_FAIL:
     case STARTER_LISTEN:
     case STARTER_BOOT_PART:
@@ -694,8 +742,10 @@ static int set_up_loop(struct ssh_head *h) {
         void (*fn)(void *arg);
         struct loop_timer **timer;
     } timers[] = {
-        {on_ping, &h->calls.ping},    {on_silence, &h->calls.silence}, {on_late, &h->calls.late},
-        {on_alone, &h->losses.alone}, {on_naming, &h->losses.naming},  {on_leave, &h->losses.leave},
+        {on_ping, &h->calls.ping},        {on_silence, &h->calls.silence},
+        {on_late, &h->calls.late},        {on_alone, &h->losses.alone},
+        {on_naming, &h->losses.naming},   {on_leave, &h->losses.leave},
+        {on_requeue, &h->losses.requeue},
     };
     int r = 0;
     h->calls.silence_ns = TIME_NEVER;
@@ -708,6 +758,7 @@ static int set_up_loop(struct ssh_head *h) {
 
 static int start(void *arg, struct starter_run *run, struct err *err) {
     struct ssh_head *h = arg;
+    const struct job_hosts *hosts = &h->config->spec->hosts;
     h->run = run;
     h->starter = starter_machine(run);
     h->loop = starter_loop(run);
@@ -723,6 +774,8 @@ static int start(void *arg, struct starter_run *run, struct err *err) {
         .arg = h,
         .program = h->program,
         .version = h->config->version,
+        .save = hosts->by != NULL ? hosts->by->save : NULL,
+        .by = hosts->by != NULL && hosts->by->start[0] != NULL ? hosts->by->start[0] : "ssh",
     };
     ping_all(h);
     advance(h);
@@ -738,14 +791,21 @@ static void describe(void *arg, struct starter_description *ret) {
         i++;
     _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec->run_id);
-    ret->ask =
-        ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh", host_of(h, i), program);
+    const struct launcher *by = spec->hosts.by;
+    _cleanup_(strbuf_fini) struct strbuf words = {0};
+    for (size_t k = 0; by != NULL && k < LAUNCHER_WORDS_MAX && by->start[k] != NULL; k++)
+        strbuf_printf(&words, "%s%s", k > 0 ? " " : "", by->start[k]);
+    ret->ask = ssh_ask_line(words.len > 0             ? strbuf_text(&words)
+                            : spec->hosts.ssh != NULL ? spec->hosts.ssh
+                                                      : "ssh",
+                            host_of(h, i), program);
 }
 
 static void end(void *arg) {
     struct ssh_head *h = arg;
-    struct loop_timer *timers[] = {h->calls.ping,   h->calls.silence, h->calls.late,
-                                   h->losses.alone, h->losses.naming, h->losses.leave};
+    struct loop_timer *timers[] = {h->calls.ping,    h->calls.silence, h->calls.late,
+                                   h->losses.alone,  h->losses.naming, h->losses.leave,
+                                   h->losses.requeue};
     for (uint32_t i = 0; i < h->crew.n; i++) {
         ssh_host_free(h->members[i].host);
         free(h->members[i].addrs);
@@ -771,6 +831,7 @@ int ssh_head_run(const struct starter_run_config *config) {
                                            .kill = kill_all,
                                            .describe = describe,
                                            .on_stop = on_stop,
+                                           .requeue = requeue,
                                            .finish = finish,
                                            .end = end};
     const struct job_spec *spec = config->spec;

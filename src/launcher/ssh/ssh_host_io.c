@@ -92,9 +92,9 @@ static void because(struct ssh_host *h, const char *fmt, ...) {
 
 /* Of a login that ended before the relay began, by how ssh has ended. */
 static void because_of_end(struct ssh_host *h) {
-    const char *line = h->line[0] != '\0' ? h->line : "ssh said nothing";
+    const char *line = h->line[0] != '\0' ? h->line : "it printed nothing";
     if (h->status.signalled)
-        because(h, "its ssh was killed by signal %d", h->status.code);
+        because(h, "its %s was killed by signal %d", h->env->by, h->status.code);
     else if (h->begun)
         because(h, "the connection was lost: %s", line);
     else if (h->status.code == EXIT_NOT_FOUND || h->status.code == EXIT_NOT_EXECUTABLE)
@@ -293,6 +293,9 @@ static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int t
     spec.stdin_fd = spec.stdout_fd = theirs;
     spec.stderr_fd = err_fd;
     spec.setsid = true;
+    static_assert(LAUNCHER_SIGNALS_MAX <= CHILD_IGNORED_MAX, "all fit");
+    for (size_t i = 0; h->env->save != NULL && i < LAUNCHER_SIGNALS_MAX; i++)
+        spec.ignored[i] = h->env->save[i];
     int r = child_spawn(&spec, &child, err);
     return r < 0 ? r : child_watch_new(h->env->reaper, &child, NULL, on_exit_of_ssh, h, &h->ssh);
 }

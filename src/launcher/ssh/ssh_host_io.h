@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "io/process/reaper.h"
+#include "launcher/place/launchers.h"
 #include "launcher/ssh/ssh_boot.h"
 
 #define SSH_HOST_LINE_MAX 512 /* of ssh's last line */
@@ -36,6 +37,8 @@ struct ssh_host_env { /* borrowed; the same for all */
     void *arg;
     const char *program; /* muster's path there, for messages */
     const char *version; /* of this muster */
+    const char *by;      /* the command that reaches hosts, for messages: "ssh" */
+    const int *save;     /* LAUNCHER_SIGNALS_MAX that its batch system sends to it, too; NULL */
 };
 
 struct ssh_host *ssh_host_new(const struct ssh_host_env *env, uint32_t i);

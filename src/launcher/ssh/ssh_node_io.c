@@ -742,7 +742,10 @@ static int watch_signals(struct relay *r) {
 }
 
 static int set_up(struct relay *r) {
+    static const int of_workers[] = {SIGUSR1, SIGUSR2, SIGURG}; /* batch systems signal all */
     (void)signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < ARRAY_SIZE(of_workers); i++)
+        (void)signal(of_workers[i], SIG_IGN);
     int code = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ? -errno : loop_new(&r->loop);
     if (code == 0)
         code = child_reaper_new(r->loop, &r->reaper);

@@ -143,6 +143,18 @@ static void unset_pmi(struct envlist *e) {
     }
 }
 
+/* The same of other launchers. */
+static void unset_of_launchers(struct envlist *e) {
+    for (size_t i = 0; i < n_launchers; i++) {
+        _cleanup_(freep) char *list =
+            xstrdup(launchers[i].hidden != NULL ? launchers[i].hidden : "");
+        char *next = list, *prefix;
+        while ((prefix = strsep(&next, " ")) != NULL)
+            if (prefix[0] != '\0')
+                envlist_unset_prefix(e, prefix);
+    }
+}
+
 int worker_env_build(char *const *base, const struct worker_env_input *in, struct envlist *ret,
                      struct err *err) {
     _cleanup_(envlist_fini) struct envlist e = {0};
@@ -154,6 +166,7 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
         envlist_unset(&e, "TORCH_WORKER_SERVER_SOCKET");
     envlist_unset_prefix(&e, "MUSTER_");
     unset_pmi(&e);
+    unset_of_launchers(&e);
     set_ranks(&e, in);
     set_elastic(&e, in);
     set_ours(&e, in);

@@ -59,6 +59,16 @@ static void assert_refused(const struct hosts_input *in, int code, const char *b
     cr_assert(strncmp(err.text, begin, strlen(begin)) == 0 && strstr(err.text, reason) != NULL, "%s", err.text);
 }
 
+Test(hostfile, slots_of_batch_systems_are_cpus) {
+    assert_file("b 2 all.q@b UNDEFINED\na 4 all.q@a UNDEFINED\nb 1 x.q@b 0,1\n", "b:0 a:0");
+    assert_file("b 8 a 8\n", "b:0 a:0");
+    assert_file("b 8\na 8\nb 4\n", "b:0 a:0");
+    assert_refused(&(struct hosts_input){.file = "f", .text = "b 8 a\n", .len = 6}, -EINVAL,
+                   "f:1: ", "the number of slots is missing behind \"a\"");
+    assert_refused(&(struct hosts_input){.file = "f", .text = "b 8 a x\n", .len = 8}, -EINVAL,
+                   "f:1: ", "the number of slots is missing behind \"a\"");
+}
+
 /* ---- -H ---- */
 
 Test(hostfile, a_list_names_hosts_and_slots) {

@@ -25,7 +25,7 @@ Test(launchers, every_row_can_be_used) {
         check_words(l->name, l->proof, 64);
         check_words(l->name, l->hidden, 64);
         switch (l->kind) {
-        case LAUNCHER_TOLD: cr_expect(l->nodes != NULL || l->hosts != NULL, "%s", l->name); break;
+        case LAUNCHER_NODES: cr_expect(l->nodes != NULL || l->hosts != NULL, "%s", l->name); break;
         case LAUNCHER_ALLOC: cr_expect(l->hosts != NULL, "%s", l->name); break;
         case LAUNCHER_INSIDE: cr_expect(l->tasks != NULL && l->task != NULL, "%s", l->name); break;
         }

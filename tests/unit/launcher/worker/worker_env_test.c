@@ -103,6 +103,11 @@ Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
                           TEXT("PMIX_RANK=3"),
                           TEXT("PMIX_MCA_gds=hash"),
                           TEXT("SLURM_PROCID=3"),
+                          TEXT("OMPI_COMM_WORLD_RANK=3"),
+                          TEXT("OMPI_MCA_btl=tcp"),
+                          TEXT("MPI_LOCALRANKID=3"),
+                          TEXT("HYDI_CONTROL_FD=3"),
+                          TEXT("_CONDOR_PROCNO=3"),
                           TEXT("NOTIFY_SOCKET=/run/systemd/notify"),
                           TEXT("TORCHELASTIC_ENABLE_FILE_TIMER=1"),
                           TEXT("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
@@ -114,6 +119,11 @@ Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
     in.notify_socket = "@ours";
     cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "/run/systemd/notify");
     in.notify_socket = NULL;
+    static const char *const of_launchers[] = {"OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "HYDI_CONTROL_FD",
+                                               "_CONDOR_PROCNO"};
+    for (size_t i = 0; i < ARRAY_SIZE(of_launchers); i++)
+        cr_assert_null(value(base, &in, of_launchers[i]), "%s", of_launchers[i]);
+    cr_assert_str_eq(value(base, &in, "OMPI_MCA_btl"), "tcp");
     cr_assert_null(value(base, &in, "MUSTER_WORKER_ID"));
     cr_assert_null(value(base, &in, "MUSTER_ANYTHING"));
     cr_assert_null(value(base, &in, "MUSTER_NOTIFY_SOCKET"));
