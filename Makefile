@@ -8,7 +8,7 @@ help:
 	@echo 'make valgrind  muster'\''s own processes under valgrind'
 	@echo 'make fuzz      every fuzz target for a million inputs'
 	@echo 'make bench     the benchmarks'
-	@echo 'make benchmarks  the same, written to docs/benchmarks.md'
+	@echo 'make benchmarks  the same, without hang_kinds, written to docs/benchmarks.md'
 	@echo 'make install   to the prefix of meson setup'
 	@echo 'tests/run.sh   everything, from a bare Debian 12 on'
 

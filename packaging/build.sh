@@ -1,7 +1,7 @@
 #!/bin/sh
 # packaging/build.sh wheel|portable|deb DIR: makes packages and puts them into DIR.
 #
-#   portable  muster-VERSION-linux-ARCH: one file that needs only glibc 2.31 or later. libevent, OpenSSL, cJSON and hwloc are
+#   portable  muster-VERSION-linux-ARCH: one file that needs only glibc 2.28 or later. libevent, OpenSSL, cJSON and hwloc are
 #             in it, their licences and a .sha256 beside it; NVML is loaded if found. Also c-digits, the example in C, to try it.
 #   wheel     muster-VERSION-py3-none-manylinux_….whl: the portable file and the Python package of packaging/python, and
 #             muster_torchrun-VERSION-….whl: a torchrun, for the extra muster[torchrun].
@@ -121,7 +121,7 @@ build_portable() {
     [ -e "$chroot/root/build/done" ] && cmp -s "$cache/source.tar.new" "$cache/source.tar" || compile
     inside strip -o /root/muster /root/build/src/cli/muster
     inside strip -o /root/c-digits /root/build/examples/c-digits
-    "$here/needs.py" "$chroot/root/muster" --at-most 2.31
+    "$here/needs.py" "$chroot/root/muster" --at-most 2.28
     "$root/tests/lint/hardening_check.py" readelf "$chroot/root/muster" --fortified >"$cache/hardening.log" || fail "$(cat "$cache/hardening.log")"
     install -m 755 "$chroot/root/muster" "$out/$name"
     (cd "$out" && sha256sum "$name" >"$name.sha256")

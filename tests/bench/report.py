@@ -22,7 +22,7 @@ ORDER = ["start", "memory", "restart", "warm", "warm_trainer", "kills", "recover
 HEAD = """# Benchmarks
 
 muster beside torchrun 2.13 in the same run, alternately, on one machine; medians. `make benchmarks` writes this page
-again. What each row means, and how it is measured, is said at the top of its file in `tests/bench/`.
+again. What each row means, and how it is measured, is described at the top of its file in `tests/bench/`.
 """
 
 

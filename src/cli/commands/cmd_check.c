@@ -115,10 +115,10 @@ static const struct option_def defs[] = {
 const struct option_set check_options = {
     .command = "check",
     .operands = "",
-    .about =
-        "Checks this node before a job: GPUs, network adapters and interfaces, limits, disk, host "
-        "name. With --nnodes, several nodes meet as in a job, are compared, and each connects to "
-        "its neighbours. No worker is started. The exit status is 1 if a check failed.",
+    .about = "Checks this node before a job: GPUs, network adapters and interfaces, limits, disk, "
+             "clock, host name. With --nnodes, several nodes meet as in a job, are compared, and "
+             "each connects to "
+             "its neighbours. No worker is started. The exit status is 1 if a check failed.",
     .example = "--nnodes=2 --rdzv-endpoint=node1",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

@@ -63,8 +63,8 @@ int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *e
         return err_set(
             err, -ENOKEY,
             "the muster that started this one has a key for the job, and " STARTER_KEY_ENV
-            " has not arrived here: let what stands between (a wrapper of srun or ssh, a "
-            "prolog) pass all variables on");
+            " has not arrived here: a wrapper or prolog in between must pass the environment "
+            "through");
     if (!k->of_head && leaves_machine(spec))
         return keyring_load_given(k->ring, spec->key_file, err);
     return k->of_head || spec->key_file == NULL ? 0 : check_file(spec->key_file, err);
