@@ -370,13 +370,13 @@ def left(shell, want):
 
 
 def test_watch_is_a_screen_until_the_job_ends(job, shell):
-    shell_line = "echo $$$$ > pid-$$RANK; exec sleep 1000"
-    one = job.agent("a", "--rdzv-id=e2e", "--nproc-per-node=2", "--max-restarts=1", "--no-python", "sh", "-c", shell_line)
+    one = job.agent("a", "--rdzv-id=e2e", "--nproc-per-node=2", "--max-restarts=1", "--no-python", job.worker, "start", "wait")
+    victim = next(e for e in job.events.wait("start", 2) if e.fields["rank"] == "1")
     until(job, lambda s: all(n["state"] == "running" for n in s["nodes"]), "e2e")
     rows = watch(shell, "-w e2e")
     assert any(re.match(r"  ranks      2 running", row) for row in rows), rows
     assert any(re.match(r"\S+ +0  0-1 +member  running ", row) for row in rows), rows
-    kill(int((job.tmp / "pid-1").read_text()), signal.SIGSEGV)
+    kill(int(victim.fields["pid"]), signal.SIGSEGV)
     rows = shell.wait_frame(lambda rows: any("died of SIGSEGV" in row for row in rows))
     assert any(re.match(r" +\d+ s ago  rank 1 \(\S+\) died of SIGSEGV", row) for row in rows), rows
     assert b"\033[7m" in bytes(shell.heard.raw), "what is new stands out"
