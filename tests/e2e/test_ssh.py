@@ -209,7 +209,7 @@ def test_chosen_gpus(here):
     say = "echo $RANK ${HOME##*/} ${CUDA_VISIBLE_DEVICES-unset}"
     code, out, err = here.run(None, "--hostfile", path, "--include", "node1:0,2@node2:3", worker=say)
     assert code == 0, err
-    shown = sorted(re.sub(r"^\[\d+\]: ", "", line) for line in out.splitlines())
+    shown = sorted(re.sub(r"^\[rank\d+\]: ", "", line) for line in out.splitlines())
     assert shown == ["0 node1 0,2", "1 node1 0,2", "2 node2 3"], out + err
     here.gone()
 
@@ -257,8 +257,8 @@ def test_another_ssh(here):
     own = folder / "my ssh"
     own.write_text(f"#!/bin/sh\necho \"$@\" >> {here.job.tmp}/called\nexec ssh \"$@\"\n")
     own.chmod(0o755)
-    code, out, err = here.run("node1,node2", "--ssh", f"'{own}' -o \"ConnectTimeout=3\" -4", worker="echo ran")
-    assert code == 0 and out.count("ran") == 2, err
+    code, out, err = here.run("node1,node2", "--ssh", f"'{own}' -o \"ConnectTimeout=3\" -4", worker="echo done")
+    assert code == 0 and out.count("done") == 2, err
     called = (here.job.tmp / "called").read_text().splitlines()
     assert len(called) == 2 and all(line.startswith("-o ConnectTimeout=3 -4 ") for line in called), called
     here.gone()
@@ -281,7 +281,7 @@ def test_which_variables_workers_have(here, words, wanted, absent):
     code, out, err = here.run("node2", *words, worker=f"exec sh {script}",
                               env={"MINE": "of the login host", "OTHER": "o", "DISPLAY": ":0"})
     assert code == 0, err
-    said = dict(re.sub(r"^\[\d+\]: ", "", line).split(" ", 1) for line in out.splitlines())
+    said = dict(re.sub(r"^\[rank\d+\]: ", "", line).split(" ", 1) for line in out.splitlines())
     assert said["HOME"] == str(here.cluster.home("node2")) and said["DISPLAY"] == "unset", said
     assert {name: said[name] for name in wanted} == wanted
     assert all(said[name] == "unset" for name in absent), said
