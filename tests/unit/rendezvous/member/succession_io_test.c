@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../rig/agent_rig.h"
 #include "../../rig/loop_rig.h"
 #include "base/text/log.h"
 #include "io/clock.h"
@@ -24,23 +25,6 @@ struct asked {
     struct arbiter_answer answer;
     arbiter_answer_fn *fn;
     void *arg; /* NULL: cancelled */
-};
-
-struct agent {
-    uint64_t incarnation;
-    struct rdzv_listener *listener;
-    struct rdzv_server *server;
-    struct rdzv_client *client;
-    struct rdzv_peer self;
-    struct addr own;
-    bool running, alive;
-    unsigned leases, starts, stops, ends, leads, deposed, leaders_seen;
-    uint64_t started_ns, last_leader;
-    struct form form;
-    struct generation started;
-    struct member_end end;
-    struct handover lead_handover;
-    struct member_lead lead;
 };
 
 static struct {
@@ -115,12 +99,6 @@ static const struct arbiter_ops fake_ops = {.ask = fake_ask, .cancel = fake_canc
 
 /* ---- the launcher ---- */
 
-static void on_prepare(void *arg, struct generation g, const struct form *form) {
-    struct agent *a = arg;
-    a->form = *form;
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
-}
-
 static unsigned count_running(void) {
     unsigned n = 0;
     for (unsigned i = 0; i < w.n_agents; i++)
@@ -133,37 +111,7 @@ static void on_start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
     for (unsigned i = 0; i < w.n_agents; i++)
         cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0, "two groups at once");
-    a->running = true;
-    a->starts++;
-    a->started = g;
-    a->started_ns = clock_now_ns();
-}
-
-static void all_gone(struct agent *a) {
-    a->running = false;
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
-}
-
-static void on_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
-    (void)grace_ns;
-    (void)reason;
-    (void)cause;
-    struct agent *a = arg;
-    a->stops++;
-    all_gone(a);
-}
-
-static void on_fence(void *arg) { all_gone(arg); }
-static void on_lease_end(void *arg, uint64_t end_ns) {
-    (void)end_ns;
-    struct agent *a = arg;
-    a->leases++;
-}
-
-static void on_end(void *arg, const struct member_end *end) {
-    struct agent *a = arg;
-    a->ends++;
-    a->end = *end;
+    agent_starts(a, g);
 }
 
 static int on_store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
@@ -290,15 +238,6 @@ static void finish(void) {
     loop_free(w.loop);
 }
 
-static int listen_here(struct addr *ret) {
-    struct addr at;
-    int fd;
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, ret), 0);
-    return fd;
-}
-
 static void join(struct agent *a) {
     struct member_config m;
     member_config_default(&m);
@@ -340,7 +279,7 @@ static struct agent *add_agent(const char *addr) {
     struct agent *a = &w.agents[w.n_agents++];
     a->incarnation = w.n_agents;
     a->alive = true;
-    int fd = listen_here(&a->own);
+    int fd = listen_at("127.0.0.1", &a->own);
     a->self = (struct rdzv_peer){.incarnation = a->incarnation, .port = addr_port(&a->own)};
     (void)snprintf(a->self.addr, sizeof a->self.addr, "%s", addr);
     struct rdzv_listener_config listener = {
@@ -577,7 +516,7 @@ static void name_successor(const struct agent *a) {
 static struct agent *add_successor(void) {
     struct addr at;
     played = (__typeof__(played)){0};
-    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener), 0);
+    cr_assert_eq(listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL, &played.listener), 0);
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
     struct agent *a = add_agent("127.0.0.1");
@@ -719,7 +658,7 @@ Test(succession_io, an_handover_does_not_go_on_after_successors_are_named_anew, 
 Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = begin, .fini = finish) {
     struct addr at;
     played = (__typeof__(played)){0};
-    cr_assert_eq(listener_new(w.loop, listen_here(&at), played_on_accept, NULL, &played.listener), 0);
+    cr_assert_eq(listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL, &played.listener), 0);
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
     (void)add_agent("127.0.0.1");

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/agent_rig.h"
 #include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
@@ -30,30 +31,6 @@
 #include "rendezvous/server/server_priv.h"
 
 #define NODES_MAX 8
-
-struct world;
-
-/* One agent: its own listener, its client and its imagined launcher. */
-struct agent {
-    struct world *world;
-    uint64_t incarnation;
-    struct rdzv_listener *listener;
-    uint16_t listener_port;
-    struct rdzv_client *client;
-    bool running;       /* the imagined workers */
-    bool hold_prepared; /* does not answer PREPARE */
-    struct generation prepared, started;
-    struct form form;
-    unsigned starts, stops, fences, statuses, ends;
-    unsigned leases;
-    uint64_t lease_end_ns, started_ns;
-    struct member_end end;
-    char waiting[1024], stop_reason[RDZV_REASON_MAX];
-    struct rdzv_status status;
-    bool stop_had_failure;
-    unsigned joins;  /* it was asked what it says of itself, */
-    bool speechless; /* and does not know yet */
-};
 
 struct world {
     struct loop *loop;
@@ -86,48 +63,11 @@ bool __wrap_loop_slice_is_over(const struct loop *loop) {
 
 /* ---- the imagined launcher ---- */
 
-static void on_prepare(void *arg, struct generation g, const struct form *form) {
-    struct agent *a = arg;
-    a->prepared = g;
-    a->form = *form;
-    if (!a->hold_prepared)
-        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
-}
-
 static void on_start(void *arg, struct generation g, uint32_t reachability) {
     (void)reachability;
     struct agent *a = arg;
     cr_assert_not(a->running, "two groups at once");
-    a->running = true;
-    a->starts++;
-    a->started = g;
-    a->started_ns = clock_now_ns();
-}
-
-static void all_gone(struct agent *a) {
-    a->running = false;
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
-}
-
-static void on_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
-    (void)grace_ns;
-    struct agent *a = arg;
-    a->stops++;
-    (void)snprintf(a->stop_reason, sizeof a->stop_reason, "%s", reason);
-    a->stop_had_failure = cause != NULL && cause->has_failure;
-    all_gone(a);
-}
-
-static void on_fence(void *arg) {
-    struct agent *a = arg;
-    a->fences++;
-    all_gone(a);
-}
-
-static void on_lease_end(void *arg, uint64_t end_ns) {
-    struct agent *a = arg;
-    a->lease_end_ns = end_ns;
-    a->leases++;
+    agent_starts(a, g);
 }
 
 static void on_status(void *arg, const struct rdzv_status *status) {
@@ -149,12 +89,6 @@ static bool on_joining(void *arg, const struct addr *leader, const struct addr *
     a->joins++;
     (void)snprintf(info->nets[0].netif, sizeof info->nets[0].netif, "eth%u", a->joins);
     return !a->speechless;
-}
-
-static void on_end(void *arg, const struct member_end *end) {
-    struct agent *a = arg;
-    a->ends++;
-    a->end = *end;
 }
 
 /* ---- the leader's agent ---- */
@@ -202,15 +136,6 @@ static void on_note(void *arg, const struct timeline_entry *entry) {
 
 #define wait_until(condition) rig_loop_until(world.loop, condition)
 
-static int listen_at(const char *host, struct addr *ret) {
-    struct addr at;
-    int fd;
-    cr_assert_eq(addr_from_literal(host, 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, ret), 0);
-    return fd;
-}
-
 static void begin(void) {
     memset(&world, 0, sizeof world);
     cr_assert_eq(loop_new(&world.loop), 0);
@@ -235,7 +160,6 @@ static struct group_config group_config(uint32_t min, uint32_t max, uint32_t res
 /* The agent with its listener; the one with incarnation 1 leads. */
 static struct agent *add_agent(void) {
     struct agent *a = &world.agents[world.n_agents++];
-    a->world = &world;
     a->incarnation = world.n_agents;
     struct rdzv_listener_config config = {.incarnation = a->incarnation};
     memcpy(config.run_id, world.run_id, sizeof world.run_id);

@@ -1,0 +1,102 @@
+/* An agent in a test of nodes that meet: its listener and its client, and a launcher that the test plays. Its "workers"
+ * are a flag.
+ *
+ *     .ops = {.prepare = on_prepare, .start = …, .stop = on_stop, .fence = on_fence, …}, .arg = &agent */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "rendezvous/client/client_io.h"
+#include "rendezvous/protocol/conn_io.h"
+#include "rendezvous/server/server_io.h"
+
+struct agent {
+    uint64_t incarnation;
+    struct rdzv_listener *listener;
+    uint16_t listener_port;
+    struct rdzv_client *client;
+    bool running;       /* the imagined workers */
+    bool hold_prepared; /* does not answer PREPARE */
+    struct generation prepared, started;
+    struct form form;
+    unsigned starts, stops, fences, leases, ends;
+    uint64_t started_ns, lease_end_ns;
+    char stop_reason[RDZV_REASON_MAX];
+    bool stop_had_failure;
+    struct member_end end;
+    /* of an agent that asks its test */
+    unsigned statuses, joins;
+    struct rdzv_status status;
+    char waiting[1024];
+    bool speechless; /* it does not know yet what it says of itself */
+    /* of an agent that can lead */
+    struct rdzv_server *server;
+    struct rdzv_peer self;
+    struct addr own;
+    bool alive;
+    unsigned leads, deposed, leaders_seen;
+    uint64_t last_leader;
+    struct member_lead lead;
+    struct handover lead_handover;
+};
+
+static inline void on_prepare(void *arg, struct generation g, const struct form *form) {
+    struct agent *a = arg;
+    a->prepared = g;
+    a->form = *form;
+    if (!a->hold_prepared)
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
+}
+
+/* The test has checked that no other group runs. */
+static inline void agent_starts(struct agent *a, struct generation g) {
+    a->running = true;
+    a->starts++;
+    a->started = g;
+    a->started_ns = clock_now_ns();
+}
+
+static inline void all_gone(struct agent *a) {
+    a->running = false;
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+}
+
+static inline void on_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
+    (void)grace_ns;
+    struct agent *a = arg;
+    a->stops++;
+    (void)snprintf(a->stop_reason, sizeof a->stop_reason, "%s", reason);
+    a->stop_had_failure = cause != NULL && cause->has_failure;
+    all_gone(a);
+}
+
+static inline void on_fence(void *arg) {
+    struct agent *a = arg;
+    a->fences++;
+    all_gone(a);
+}
+
+static inline void on_lease_end(void *arg, uint64_t end_ns) {
+    struct agent *a = arg;
+    a->lease_end_ns = end_ns;
+    a->leases++;
+}
+
+static inline void on_end(void *arg, const struct member_end *end) {
+    struct agent *a = arg;
+    a->ends++;
+    a->end = *end;
+}
+
+/* Listens at a free port of an address. */
+static inline int listen_at(const char *host, struct addr *ret) {
+    struct addr at;
+    int fd;
+    cr_assert_eq(addr_from_literal(host, 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, ret), 0);
+    return fd;
+}
