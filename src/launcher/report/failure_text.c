@@ -158,10 +158,13 @@ static const char *last_of(const char *text, const char *what) {
     return found;
 }
 
-/* Returns the line with which Python ends a traceback: the first one after the last frame that is
- * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". */
+/* Returns the line with which Python ends the last traceback: the first one after a frame that is
+ * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". The message may have frames,
+ * too, as torch.compile's "from user code:". */
 static struct piece python_exception(const char *text) {
-    const char *frame = last_of(text, FRAME), *line = frame, *prefix;
+    const char *begin = last_of(text, TRACEBACK);
+    const char *frame = begin != NULL ? strstr(begin, FRAME) : last_of(text, FRAME);
+    const char *line = frame, *prefix;
     if (frame == NULL)
         return (struct piece){0};
     prefix = line_begin(text, frame);
@@ -188,7 +191,8 @@ static struct piece last_line(const struct failure *f) {
 }
 
 /* Returns the exception that ended the worker. A signal is not explained by what the worker wrote
- * before, except by a C++ exception. */
+ * before, except by a C++ exception. Python ends with 1 because of an exception; with another exit
+ * code the worker may have caught it, unless it is the last line. */
 static struct piece exception_of(const struct failure *f) {
     struct piece p = {0};
     if (f->kind == FAILURE_SIGNAL && f->code == SIGABRT) {
@@ -197,6 +201,8 @@ static struct piece exception_of(const struct failure *f) {
     }
     if (f->kind == FAILURE_EXIT)
         p = python_exception(f->text);
+    if (f->code != 1 && !f->text_is_traceback && p.at < last_line(f).at)
+        p = (struct piece){0};
     return p.len == 0 && f->text_is_traceback && !by_signal(f) ? last_line(f) : p;
 }
 

@@ -78,6 +78,17 @@ Test(failure_text, one_line_has_the_rank_and_the_exception) {
                "/usr/bin/python3 (PYTHON_EXEC)",
          "rank 3 (node b): ModuleNotFoundError: No module named 'x' (exit code 1 after 41 s)",
          "rank 3 (node b): ModuleNotFoundError: No module named 'x'"},
+        /* frames in the message of the exception */
+        {FAILURE_EXIT, 1, false,
+         TRACE "  File \"x.py\", line 6\nUnsupported: no print\n\nfrom user code:\n   File \"x.py\", line 4\n"
+               "    print(a)\n\nSet TORCHDYNAMO_VERBOSE=1\n\n",
+         "rank 3 (node b): Unsupported: no print (exit code 1 after 41 s)", "rank 3 (node b): Unsupported: no print"},
+        /* printed and ended by the worker itself */
+        {FAILURE_EXIT, 3, false, TRACE "  File \"x.py\", line 1\nValueError: bad\n",
+         "rank 3 (node b): ValueError: bad (exit code 3 after 41 s)", "rank 3 (node b): ValueError: bad"},
+        {FAILURE_EXIT, 3, false, TRACE "  File \"x.py\", line 1\nValueError: was caught\ndisk is full\n",
+         "rank 3 (node b): ended with exit code 3 after 41 s: disk is full",
+         "rank 3 (node b): ended with exit code 3 after 41 s"},
         /* cut in the middle of a traceback */
         {FAILURE_EXIT, 1, false, TRACE "  File \"x.py\", line 1",
          "rank 3 (node b): ended with exit code 1 after 41 s:   File \"x.py\", line 1",
