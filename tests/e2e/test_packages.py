@@ -63,7 +63,8 @@ def test_the_recipes_can_be_read(tmp_path):
     render = ("import sys, rattler_build as r; "
               "variant, = r.Stage0Recipe.from_file(sys.argv[1]).render(r.VariantConfig.from_file(sys.argv[2])); "
               "print(variant.recipe.package.name, *variant.recipe.requirements.run)")
-    assert run(tmp_path / "venv/bin/python", "-c", render, CONDA, tmp_path / "variants.yaml").startswith("muster libhwloc >=2.4")
+    shown = run(tmp_path / "venv/bin/python", "-c", render, CONDA, tmp_path / "variants.yaml")
+    assert shown.startswith("muster libhwloc >=2.4")
 
 
 @pytest.mark.skipif(not shutil.which("meson"), reason="no meson on PATH")
@@ -246,12 +247,13 @@ def test_uv_and_pipx_install_the_source(tmp_path):
     run("tar", "-C", tmp_path, "-xf", source)
     run("/usr/bin/python3", "-m", "venv", venv)
     subprocess.run([venv / "bin/pip", "install", "-q", "uv", "pipx"], check=True, timeout=600)
-    env = {**{k: v for k, v in os.environ.items() if k not in ("CC", "CC_LD")}, "PATH": f"{venv}/bin:{os.environ['PATH']}",
-           "UV_CACHE_DIR": f"{tmp_path}/uv", "PIPX_HOME": f"{tmp_path}/pipx", "PIPX_BIN_DIR": f"{tmp_path}/bin",
-           "PIPX_MAN_DIR": f"{tmp_path}/man", "UV_SYSTEM_CERTS": "1"}
+    env = {**{k: v for k, v in os.environ.items() if k not in ("CC", "CC_LD")},
+           "PATH": f"{venv}/bin:{os.environ['PATH']}", "UV_CACHE_DIR": f"{tmp_path}/uv", "PIPX_HOME": f"{tmp_path}/pipx",
+           "PIPX_BIN_DIR": f"{tmp_path}/bin", "PIPX_MAN_DIR": f"{tmp_path}/man", "UV_SYSTEM_CERTS": "1"}
 
     def build(*argv):
-        return subprocess.run(argv, cwd=tmp_path / "muster", env=env, check=True, capture_output=True, text=True, timeout=900).stdout
+        return subprocess.run(argv, cwd=tmp_path / "muster", env=env, check=True, capture_output=True, text=True,
+                              timeout=900).stdout
     build("uv", "venv", "--python=/usr/bin/python3", tmp_path / "uv-venv")
     build("uv", "pip", "install", "--python", tmp_path / "uv-venv/bin/python", ".")
     build("pipx", "install", "--python=/usr/bin/python3", ".")
@@ -424,8 +426,8 @@ def assert_the_debian_packages_are_whole(debian, *more):
     for path in ("/usr/share/man/man1/muster-run.1.gz", "/usr/share/bash-completion/completions/muster",
                  "/usr/share/zsh/vendor-completions/_muster", "/usr/share/fish/vendor_completions.d/muster.fish",
                  "/usr/share/man/man1/muster-store.1.gz", "/usr/share/man/man3/muster_store.3.gz",
-                 "/usr/share/man/man1/muster-stop.1.gz", "/usr/share/man/man3/muster_store_get.3.gz", "/usr/bin/torchrun",
-                 "/usr/share/doc/muster/copyright", "/usr/include/muster/store.h", *more):
+                 "/usr/share/man/man1/muster-stop.1.gz", "/usr/share/man/man3/muster_store_get.3.gz",
+                 "/usr/bin/torchrun", "/usr/share/doc/muster/copyright", "/usr/include/muster/store.h", *more):
         assert f"\n{path}\n" in listed
     for name in ("bash-completion/completions/torchrun", "fish/vendor_completions.d/torchrun.fish"):
         assert "torchrun" in (debian.root / "usr/share" / name).read_text()

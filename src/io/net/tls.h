@@ -33,7 +33,7 @@ struct tls_config {
 struct tls_client; /* what all sessions share */
 struct ssl_st;     /* one session: OpenSSL's SSL */
 
-/* Reads the files. -ELIBACC: OpenSSL 3 is not installed; -ENOENT, -EACCES, …: a file can't be
+/* Reads the files. -ELIBACC: OpenSSL is not installed; -ENOENT, -EACCES, …: a file can't be
  * read; -EINVAL: a file holds something else, or the key is encrypted or does not match the
  * certificate. */
 _must_use_ int tls_client_new(const struct tls_config *config, struct tls_client **ret,
