@@ -35,8 +35,8 @@ void tls_psk_alone(void);
 struct tls_psk; /* what all sessions share */
 struct ssl_st;  /* one session: OpenSSL's SSL */
 
-/* Both are HMAC-SHA-256 of a label of their own, with the secret as the key. -ELIBACC: OpenSSL is not
- * installed. */
+/* Both are HMAC-SHA-256 of a label of their own, with the secret as the key. -ELIBACC: OpenSSL is
+ * not installed. */
 _must_use_ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls_key *ret,
                               struct err *err);
 
