@@ -20,6 +20,7 @@
 /* The beginning of each frame in a traceback of Python, and of the place of a syntax error. */
 #define FRAME "  File \""
 #define TRACEBACK "Traceback (most recent call last):"
+#define IGNORED "Exception ignored "
 /* What libstdc++ prints about a C++ exception before SIGABRT. */
 #define CXX_WHAT "  what():  "
 /* The address that torch 2.13 prints if a worker left no error file. */
@@ -158,16 +159,33 @@ static const char *last_of(const char *text, const char *what) {
     return found;
 }
 
+/* Returns the last traceback, but of an exception that Python ignored, as in __del__() at the end
+ * of the process: its line before reports that. */
+static const char *last_traceback(const char *text) {
+    const char *found = NULL;
+    for (const char *p = strstr(text, TRACEBACK); p != NULL; p = strstr(p + 1, TRACEBACK)) {
+        const char *line = line_begin(text, p), *above = line;
+        if (line > text)
+            above = line_begin(text, line - 1);
+        if (memmem(above, (size_t)(line - above), IGNORED, strlen(IGNORED)) == NULL)
+            found = p;
+    }
+    return found;
+}
+
 /* Returns the line with which Python ends the last traceback: the first one after a frame that is
  * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". The message may have frames,
  * too, as torch.compile's "from user code:". */
 static struct piece python_exception(const char *text) {
-    const char *begin = last_of(text, TRACEBACK);
-    const char *frame = begin != NULL ? strstr(begin, FRAME) : last_of(text, FRAME);
-    const char *line = frame, *prefix;
+    const char *begin = last_traceback(text), *frame = NULL, *line, *prefix;
+    if (begin != NULL)
+        frame = strstr(begin, FRAME);
+    else if (strstr(text, TRACEBACK) == NULL) /* a syntax error; or the beginning was cut off */
+        frame = last_of(text, FRAME);
     if (frame == NULL)
         return (struct piece){0};
     prefix = line_begin(text, frame);
+    line = frame;
     while ((line = strchr(line, '\n')) != NULL) {
         line++;
         if (strncmp(line, prefix, (size_t)(frame - prefix)) != 0)

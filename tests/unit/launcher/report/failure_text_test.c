@@ -78,17 +78,6 @@ Test(failure_text, one_line_has_the_rank_and_the_exception) {
                "/usr/bin/python3 (PYTHON_EXEC)",
          "rank 3 (node b): ModuleNotFoundError: No module named 'x' (exit code 1 after 41 s)",
          "rank 3 (node b): ModuleNotFoundError: No module named 'x'"},
-        /* frames in the message of the exception */
-        {FAILURE_EXIT, 1, false,
-         TRACE "  File \"x.py\", line 6\nUnsupported: no print\n\nfrom user code:\n   File \"x.py\", line 4\n"
-               "    print(a)\n\nSet TORCHDYNAMO_VERBOSE=1\n\n",
-         "rank 3 (node b): Unsupported: no print (exit code 1 after 41 s)", "rank 3 (node b): Unsupported: no print"},
-        /* printed and ended by the worker itself */
-        {FAILURE_EXIT, 3, false, TRACE "  File \"x.py\", line 1\nValueError: bad\n",
-         "rank 3 (node b): ValueError: bad (exit code 3 after 41 s)", "rank 3 (node b): ValueError: bad"},
-        {FAILURE_EXIT, 3, false, TRACE "  File \"x.py\", line 1\nValueError: was caught\ndisk is full\n",
-         "rank 3 (node b): ended with exit code 3 after 41 s: disk is full",
-         "rank 3 (node b): ended with exit code 3 after 41 s"},
         /* cut in the middle of a traceback */
         {FAILURE_EXIT, 1, false, TRACE "  File \"x.py\", line 1",
          "rank 3 (node b): ended with exit code 1 after 41 s:   File \"x.py\", line 1",
@@ -124,6 +113,40 @@ Test(failure_text, one_line_has_the_rank_and_the_exception) {
         failure_line(&f, &line);
         failure_last_line(&f, &last);
         cr_expect_str_eq(strbuf_text(&line), cases[i].line, "got: %s", strbuf_text(&line));
+        cr_expect_str_eq(strbuf_text(&last), want, "got: %s", strbuf_text(&last));
+    }
+}
+
+/* text: standard error; want: what failure_last_line() has after the rank. */
+Test(failure_text, the_exception_is_the_one_that_ended_the_worker) {
+    static const struct {
+        int32_t code;
+        const char *text, *want;
+    } cases[] = {
+        /* frames in the message */
+        {1,
+         TRACE "  File \"x.py\", line 6\nUnsupported: no print\n\nfrom user code:\n   File \"x.py\", line 4\n"
+               "    print(a)\n\nSet TORCHDYNAMO_VERBOSE=1\n\n",
+         "Unsupported: no print"},
+        /* what Python prints at its end */
+        {1,
+         TRACE "  File \"x.py\", line 6\nValueError: bad\nException ignored in: <function A.__del__ at 0x7f>\n" TRACE
+               "  File \"x.py\", line 2\nZeroDivisionError: division by zero\n",
+         "ValueError: bad"},
+        {1,
+         "no data\nException ignored in: <function A.__del__ at 0x7f>\n" TRACE "  File \"x.py\", line 2\nKeyError: 1\n",
+         "ended with exit code 1 after 41 s"},
+        /* printed and ended by the worker itself */
+        {3, TRACE "  File \"x.py\", line 1\nValueError: bad\n", "ValueError: bad"},
+        {3, TRACE "  File \"x.py\", line 1\nValueError: was caught\ndisk is full\n",
+         "ended with exit code 3 after 41 s"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct failure f = failure_of(FAILURE_EXIT, cases[i].code);
+        _cleanup_(strbuf_fini) struct strbuf last = {0};
+        _cleanup_(freep) char *want = xasprintf("failed: rank 3 (node b): %s", cases[i].want);
+        failure_set_text(&f, cases[i].text, false);
+        failure_last_line(&f, &last);
         cr_expect_str_eq(strbuf_text(&last), want, "got: %s", strbuf_text(&last));
     }
 }
