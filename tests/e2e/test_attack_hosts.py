@@ -153,7 +153,7 @@ class Theirs:
                                  f"--rdzv-endpoint={hosts.address(0)}:{PORT}", "--no-python", "sleep", "100",
                                  prefix=[*hosts.enter(n), *user]) for n in (0, 1)]
         for agent in self.agents:
-            agent.wait_said("group 1.1")
+            agent.wait_said("attempt 1: ")
 
     def ask(self, n, *words, prefix=()):
         env = {k: v for k, v in self.job.env("operator").items() if k not in ("MUSTER_RUN_DIR", "XDG_RUNTIME_DIR")}

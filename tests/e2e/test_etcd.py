@@ -192,7 +192,7 @@ def test_keys_that_somebody_removed_are_told(one):
         assert answer["result"] == "ruined" and "'/muster/hands/latest' has gone" in answer["text"]
     with Arbiter(one, run_id="hands") as newcomer:  # it has not seen any of it before
         answer = newcomer.ask("claim 1 6")
-        assert answer["result"] == "ruined" and "somebody changed these keys" in answer["text"]
+        assert answer["result"] == "ruined" and "another program changed these keys" in answer["text"]
 
 
 def test_another_job_in_the_place_of_one_whose_keys_were_removed_is_told_apart(one):

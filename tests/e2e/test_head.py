@@ -99,9 +99,9 @@ def test_what_is_seen_of_a_job(here):
     shown = sorted(x for x in lines if x.startswith("["))
     hosts = here.on(2, 2, 2)
     assert shown == sorted([f"[rank{rank}]: in {hosts[rank]}" for rank in range(6)] + [f"[rank{rank}]: 0" for rank in range(6)])
-    assert len([x for x in lines if re.match(r"muster: group \d+\.\d+: 3 nodes, 6 workers", x)]) == 1, lines
+    assert len([x for x in lines if re.match(r"muster: attempt 1: 3 nodes, 6 workers", x)]) == 1, lines
     assert not [x for x in lines if x.startswith("srun:")], lines
-    others = [x for x in lines if x.startswith("muster:") and not x.startswith("muster: group ")]
+    others = [x for x in lines if x.startswith("muster:") and not x.startswith("muster: attempt ")]
     slow = int(lines[-1].removeprefix("took ")) >= 2
     assert not others or slow and all(x.startswith("muster: waiting for nodes: ") for x in others), lines
 
@@ -214,7 +214,7 @@ def test_several_tasks_of_a_host_are_one_agent(here):
     assert agent.process.poll() is None, agent.output()
     out, err = here.ends_well(agent)
     assert len(here.job.events.all("start")) == 8
-    assert err.count("group ") == 1, err
+    assert err.count("attempt ") == 1, err
 
 
 def test_the_tasks_that_hold_end_with_the_status(here):

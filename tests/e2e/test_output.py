@@ -456,7 +456,7 @@ def test_a_signal_ends_a_job_whose_restart_waits_for_its_reader(job):
     reader, pipe = full_pipe()
     agent = job.agent("a", "--nproc-per-node=8", "--output-spool=0", "--max-restarts=100", "--crash-loop=0", *SH,
                       '[ $RANK = 0 ] && sleep 0.2 && exit 1; exec yes "a line that a worker writes"', stdout=pipe)
-    agent.wait_said("group 1.2")
+    agent.wait_said("attempt 2: ")
     writer, end = None, deadline(60)
     while writer is None or memory(writer) < 64 << 20:
         assert agent.process.poll() is None and time.monotonic() < end, agent.said()

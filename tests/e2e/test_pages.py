@@ -399,5 +399,5 @@ srun bash -c "exec $LAUNCHER --machine_rank \\$SLURM_PROCID $SCRIPT"
 """
     said = reader.sbatch(script, 300, **CPU, MUSTER_REPLACE_TORCHRUN="1", MUSTER_BINARY=MUSTER,
                          PYTHONPATH=f"{PACKAGE}:{job.tmp}")
-    assert "muster: group 1.1: 2 nodes, 4 workers" in said, said
+    assert "muster: attempt 1: 2 nodes, 4 workers" in said, said
     assert sorted(re.findall(r"RESULT rank=(\d) world=4 .* processes=4", said)) == ["0", "1", "2", "3"], said[-6000:]

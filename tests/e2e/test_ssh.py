@@ -245,7 +245,7 @@ def test_many_hosts(job):
         assert here.workers(32, 60) == cluster.names
         assert len(here.ssh(agent)) == 32
         out, err = here.ends_well(agent)
-        assert err.count("group ") == 1, err
+        assert err.count("attempt ") == 1, err
 
 
 # ---- how hosts are reached ----
@@ -452,7 +452,7 @@ def test_what_is_seen_of_a_job(here):
     hosts = here.on(2, 2, 2, 2)
     assert sorted(out.splitlines()) == sorted(f"[rank{rank}]: in {hosts[rank]}" for rank in range(8))
     assert sorted(x for x in err.splitlines() if "oops" in x) == sorted(f"[rank{rank}]: oops" for rank in range(8))
-    assert len([x for x in err.splitlines() if re.match(r"muster: group \d+\.\d+: 4 nodes, 8 workers", x)]) == 1, err
+    assert len([x for x in err.splitlines() if re.match(r"muster: attempt 1: 4 nodes, 8 workers", x)]) == 1, err
     here.gone()
 
 

@@ -134,7 +134,7 @@ def test_an_operator_has_the_keys_of_all_jobs_that_were_started_here(hosts, job)
             leader = job.agent("l", "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=there", f"--key-file={key}",
                                f"--rdzv-endpoint={other.address(0)}:29400", "--rdzv-conf=last_call_timeout=0.2", "--no-python", job.worker,
                                "start", "go", prefix=other.enter(0), env={"MUSTER_RUN_DIR": job.tmp / "there"})
-            leader.wait_said("waiting for nodes|group 1.1")
+            leader.wait_said("waiting for nodes|attempt 1")
             env = {**job.env("operator"), "HOME": str(job.tmp)}
             done = subprocess.run([*other.enter(1), MUSTER, "status", f"{other.address(0)}:29400"], env=env, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr

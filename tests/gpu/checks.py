@@ -374,7 +374,7 @@ def leftover(kit, check):
     job = kit.job(check, "--max-restarts=1", "--shutdown-timeout=30", kind=["leftover"])
     status = job.end(90)
     ended = re.search(r"\[([\d.]+)\] the leftover ends", job.text)
-    return {"text": job.text[-3000:], "status": status, "failed_at": job.at("child holds"), "restart_at": job.at(r"group \d+\.2: "),
+    return {"text": job.text[-3000:], "status": status, "failed_at": job.at("child holds"), "restart_at": job.at("attempt 2: "),
             "ended_at": float(ended[1]) if ended else None, "second": "c1] second group" in job.text}
 
 

@@ -309,8 +309,7 @@ void agent_show_no_place(void *arg, const char *text);
 void agent_show_status(void *arg, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
 /* Another node leads from now on; as rdzv_client_ops.leader. */
-void agent_show_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
-                       bool first);
+void agent_show_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first);
 /* A stop begins, or its cause became better known. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause);
 /* The result at the end, with torchrun's report block if a worker failed. */

@@ -254,8 +254,7 @@ void agent_show_no_place(void *arg, const char *text) {
     show_progress(a, text, text);
 }
 
-void agent_show_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
-                       bool first) {
+void agent_show_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first) {
     struct agent *a = arg;
     waits_no_more(a);
     char at[ADDR_TEXT_MAX + 16] = "this node", text[ADDR_TEXT_MAX];
@@ -263,8 +262,8 @@ void agent_show_leader(void *arg, uint64_t incarnation, uint32_t epoch, const st
         addr_to_text(listener, text);
         (void)snprintf(at, sizeof at, "the agent at %s", text);
     }
-    log_line(first ? LOG_LEVEL_INFO : shared_level(a), "%s%s leads from now on (epoch %u)",
-             first ? "" : "the leader is gone: ", at, epoch);
+    log_line(first ? LOG_LEVEL_INFO : shared_level(a), "%s%s leads from now on",
+             first ? "" : "the leader is gone: ", at);
 }
 
 static void add_names(struct strbuf *s, const char *before,
@@ -341,9 +340,9 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
         (void)snprintf(ranks, sizeof ranks, "ranks %u-%u", f->first_rank,
                        f->first_rank + nproc - 1);
     log_line(interesting ? shared_level(a) : LOG_LEVEL_INFO,
-             "group %u.%u: %u node%s, %u worker%s; this is node %u with %s", g.epoch, g.counter,
-             f->n_nodes, f->n_nodes == 1 ? "" : "s", f->world_size, f->world_size == 1 ? "" : "s",
-             f->node_rank, ranks);
+             "attempt %u: %u node%s, %u worker%s; this is node %u with %s",
+             1 + f->restarts_used + f->losses, f->n_nodes, f->n_nodes == 1 ? "" : "s",
+             f->world_size, f->world_size == 1 ? "" : "s", f->node_rank, ranks);
 }
 
 static bool same_failure(const struct failure *a, const struct failure *b) {
@@ -408,7 +407,7 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
         (void)snprintf(stopping, sizeof stopping, "; stopping %u worker%s here", alive,
                        alive == 1 ? "" : "s");
     log_line(agent_head_said(a, reason) ? LOG_LEVEL_INFO : shared_level(a), "%s%s%s", reason,
-             stopping, again ? "; a new group forms" : "");
+             stopping, again ? "; the job starts again" : "");
 }
 
 /* As torchrun does: if TORCHELASTIC_ERROR_FILE is set for the agent, it writes the cause there. */

@@ -421,9 +421,9 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct 
 static void log_wait(const struct member_lead *lead) {
     uint64_t now = clock_now_ns();
     if (lead->not_before_ns > now + WAIT_SAID_NS)
-        log_notice("leases of epoch %u may still run somewhere: nothing starts for up to %.0f s, "
-                   "unless its workers are known to be gone before",
-                   lead->epoch - 1, (double)(lead->not_before_ns - now) / (double)NS_PER_S);
+        log_notice("workers of the previous leader may still run: waiting up to %.0f s until they "
+                   "have certainly ended",
+                   (double)(lead->not_before_ns - now) / (double)NS_PER_S);
 }
 
 int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter *arbiter,

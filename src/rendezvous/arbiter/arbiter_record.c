@@ -75,7 +75,7 @@ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret
         if (r == 0)
             r = read_one(by, &mark, err);
         if (r == 0 && (ret_mark == NULL || mark.epoch <= record.epoch))
-            r = err_set(err, -EINVAL, "\"superseded\" names epoch %" PRIu32, mark.epoch);
+            r = err_set(err, -EINVAL, "\"superseded\" has \"epoch\": %" PRIu32, mark.epoch);
         if (r < 0)
             return r;
     }
@@ -97,7 +97,8 @@ int arbiter_decide(const struct arbiter_request *q, const struct arbiter_record 
     struct arbiter_record mine = {.epoch = own ? q->epoch + 1 : q->epoch, .leader = q->leader};
     bool done = false, lost = false;
     if (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0)
-        return err_set(err, -EINVAL, "a claim without a leader, or of epoch %" PRIu32, q->epoch);
+        return err_set(err, -EINVAL, "a claim without a leader, or with \"epoch\": %" PRIu32,
+                       q->epoch);
     switch (q->kind) {
     case ARBITER_CLAIM:
         done = own;

@@ -68,8 +68,7 @@ struct rdzv_client_ops {
     /* With an arbiter: WELCOME came from a different node than before, whose listener has this
      * address (our own incarnation: this node leads). `first`: it is the first WELCOME. May be
      * NULL */
-    void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
-                   bool first);
+    void (*leader)(void *arg, uint64_t incarnation, const struct addr *listener, bool first);
     /* The leader was started with other numbers of nodes, which count. May be NULL */
     void (*other_limits)(void *arg, uint32_t min_nodes, uint32_t max_nodes);
     /* With an arbiter: how the listener answers nodes that JOIN, from now on. */

@@ -113,7 +113,7 @@ static void report_leader(struct rdzv_client *c, const struct wire_welcome *w, b
     const struct rdzv_client_ops *ops = &c->config.ops;
     bool held = pump_hold(&c->pump);
     if (client_has_arbiter(c) && ops->leader != NULL)
-        ops->leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
+        ops->leader(c->config.arg, c->leader, &c->leader_listener, first);
     if ((w->min_nodes != c->rdzv.min_nodes || w->max_nodes != c->rdzv.max_nodes) &&
         ops->other_limits != NULL)
         ops->other_limits(c->config.arg, w->min_nodes, w->max_nodes);

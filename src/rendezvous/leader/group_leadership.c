@@ -261,10 +261,8 @@ static void end_leadership(struct group *g) {
 }
 
 void group_depose(struct group *g, uint32_t epoch) {
-    char text[128];
-    (void)snprintf(text, sizeof text, "another node leads this job now (epoch %" PRIu32 ")", epoch);
     if (epoch > g->leadership.epoch)
-        group_notice(g, text);
+        group_notice(g, "another node leads this job now");
     end_leadership(g);
     group_emit(g, GROUP_EFFECT_DEPOSED, 0)->epoch = epoch;
 }

@@ -139,7 +139,8 @@ static void advance_closed(struct group *g) {
          * again reads the outcome there, or ends without it. */
         g->outcome = OUTCOME_NONE;
         g->closed.record = OUTCOME_GIVEN_UP;
-        group_notice(g, "the outcome of the job could not be recorded at the arbiter");
+        group_notice(
+            g, "the outcome of the job could not be recorded in the shared directory or etcd");
         group_depose(g, g->leadership.epoch);
     } else if (g->closed.record == OUTCOME_RECORDED &&
                (g->roster.tally[TALLY_CLOSED] == g->roster.n || late)) {

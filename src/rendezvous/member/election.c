@@ -180,8 +180,8 @@ static void describe_unreachable(struct election *e, const struct step *s) {
     else if (e->moved_ns >= e->apart_ns)
         what = "is alive, but not reachable from here";
     bool refused = !stands && e->refusal[0] != '\0';
-    set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s%s%s", r->leader.addr,
-                r->leader.port, r->epoch, what, refused ? ": " : "", refused ? e->refusal : "");
+    set_waiting(e, "the leader at %.100s, port %u, %s%s%s", r->leader.addr, r->leader.port, what,
+                refused ? ": " : "", refused ? e->refusal : "");
 }
 
 /* The arbiter's data is gone: this node ends if that does not change and no leader appears. */

@@ -45,11 +45,11 @@ static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
     uint32_t epoch = s->memory.epoch;
     uint64_t device = arbiter_folder_device(f);
     if (device != 0 && device == s->memory.device)
-        return err_set(err, ARBITER_FOLDER_RUINED,
-                       "%s/%s/epoch-%" PRIu32 " has gone: it was removed", f->path, f->name, epoch);
+        return err_set(err, ARBITER_FOLDER_RUINED, "%s/%s/epoch-%" PRIu32 " was removed", f->path,
+                       f->name, epoch);
     return err_set(err, -ENODEV,
-                   "%s/%s/epoch-%" PRIu32 " is not there, and neither is the file system that "
-                   "it was on: is that still mounted?",
+                   "%s/%s/epoch-%" PRIu32 " does not exist, and its file system does not either; "
+                   "check that it is mounted",
                    f->path, f->name, epoch);
 }
 
@@ -67,15 +67,14 @@ static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbit
         return r;
     if (ret->found && from == s->memory.epoch && ret->record.leader.incarnation != s->memory.leader)
         return err_set(err, ARBITER_FOLDER_RUINED,
-                       "%s/%s/epoch-%" PRIu32 " is another agent's now: it was removed, and "
-                       "another job has begun there",
+                       "%s/%s/epoch-%" PRIu32 " was removed, and another job has begun there",
                        s->folder.path, s->folder.name, from);
     if (ret->found)
         return 0;
     if (must && from == s->memory.epoch)
         return is_missing(s, err);
     if (must)
-        return err_set(err, -ENOENT, "%s/%s/epoch-%" PRIu32 " can't be seen from here",
+        return err_set(err, -ENOENT, "%s/%s/epoch-%" PRIu32 " is not visible on this node",
                        s->folder.path, s->folder.name, from);
     r = arbiter_folder_highest(&s->folder, &from, err);
     if (r < 0)
@@ -163,7 +162,7 @@ static int mark_below(struct arbiter_dir_server *s, const struct arbiter_record 
         if (r == 0)
             r = check_time(s, err);
         if (r == 0 && !e.found)
-            r = err_set(err, -ENOENT, "%s/%s/epoch-%" PRIu32 " can't be seen from here",
+            r = err_set(err, -ENOENT, "%s/%s/epoch-%" PRIu32 " is not visible on this node",
                         s->folder.path, s->folder.name, low - 1);
         if (r < 0)
             return r;
@@ -223,8 +222,8 @@ static int put_after(struct arbiter_dir_server *s, uint32_t latest,
     if (record->epoch == latest + 1)
         return put(s, record, err);
     return err_set(err, -EINVAL,
-                   "epoch %" PRIu32 " can't be claimed in %s/%s: the latest there is %" PRIu32,
-                   record->epoch, s->folder.path, s->folder.name, latest);
+                   "%s/%s/epoch-%" PRIu32 " cannot be created: the latest file is epoch-%" PRIu32,
+                   s->folder.path, s->folder.name, record->epoch, latest);
 }
 
 static int lost_to(struct arbiter_dir_server *s, const struct arbiter_record *winner,
@@ -253,7 +252,7 @@ static int do_write(struct arbiter_dir_server *s, const struct arbiter_request *
         if (r != -EEXIST)
             return r;
     }
-    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but cannot be read yet",
+    return err_set(err, -EAGAIN, "%s/%s/epoch-%" PRIu32 " exists, but cannot be read yet",
                    s->folder.path, s->folder.name, mine.epoch);
 }
 

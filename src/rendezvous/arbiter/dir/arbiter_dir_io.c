@@ -290,9 +290,8 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
     size_t len = strlen(config->path), id_len = strlen(config->run_id);
     if (len == 0 || len >= ARBITER_PATH_MAX)
         return err_set(err, -EINVAL,
-                       "the arbiter's directory has a path of %zu bytes; 1 to %d are "
-                       "possible",
-                       len, ARBITER_PATH_MAX - 1);
+                       "the shared directory has a path of %zu bytes; 1 to %d are possible", len,
+                       ARBITER_PATH_MAX - 1);
     if (id_len == 0 || id_len >= RDZV_RUN_ID_MAX)
         return err_set(err, -EINVAL, "a run id of %zu bytes; 1 to %d are possible", id_len,
                        RDZV_RUN_ID_MAX - 1);

@@ -342,7 +342,7 @@ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch, struct a
         len--;
     r = arbiter_record_read(text, len, &e.record, &e.mark, err);
     if (r == 0 && e.record.epoch != epoch)
-        r = err_set(err, -EINVAL, "it is of epoch %" PRIu32, e.record.epoch);
+        r = err_set(err, -EINVAL, "it has the content of epoch-%" PRIu32, e.record.epoch);
     if (r < 0) {
         err_prefix(err, "%s/%s/%s is damaged, use another run id or directory", f->path, f->name,
                    file);

@@ -210,11 +210,10 @@ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
     }
     if (latest->epoch == 0)
         return err_set(err, ARBITER_ETCD_RUINED,
-                       "'%.100slatest' has gone: it was removed, or the cluster was set up anew",
-                       base);
+                       "'%.100slatest' was removed, or the cluster was set up again", base);
     return err_set(err, ARBITER_ETCD_RUINED,
-                   "'%.100slatest' is of epoch %" PRIu32 " and another agent's, after epoch "
-                   "%" PRIu32 ": what was there was removed",
+                   "'%.100slatest' was replaced by another job's (number %" PRIu32 " after %" PRIu32
+                   "): the keys of this job were removed",
                    base, latest->epoch, seen->epoch);
 }
 
@@ -223,8 +222,8 @@ static int ask_to_write(struct arbiter_etcd_step *s, const struct arbiter_etcd_v
                         const struct arbiter_record *record, struct err *err) {
     if (s->write && s->mod == view->mod)
         return err_set(err, ARBITER_ETCD_RUINED,
-                       "'%sepoch-%" PRIu32 "' is there though '%slatest' is of epoch %" PRIu32
-                       ": somebody changed these keys; use another run id",
+                       "'%sepoch-%" PRIu32 "' exists although '%slatest' has number %" PRIu32
+                       ": another program changed these keys; use another run id",
                        s->base, s->record.epoch, s->base, view->record.epoch);
     s->write = true;
     s->mod = view->mod;

@@ -193,8 +193,7 @@ static void on_join_policy(void *arg, enum member_join_policy join_policy, const
     rdzv_listener_join_policy(a->listener, join_policy, peer, epoch);
 }
 
-static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener, bool first) {
-    (void)epoch;
+static void on_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first) {
     (void)listener;
     struct agent *a = arg;
     cr_assert_eq(first, a->leaders_seen == 0);

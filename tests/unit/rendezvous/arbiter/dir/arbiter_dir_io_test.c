@@ -190,7 +190,7 @@ ARBITER_TEST(an_own_leftover_is_never_written_into) {
 }
 
 ARBITER_TEST(epochs_have_no_gaps) {
-    ASSERT_UNREACHABLE(rig_claim(a, 2, A), "epoch 2 can't be claimed");
+    ASSERT_UNREACHABLE(rig_claim(a, 2, A), "epoch-2 cannot be created");
     ASSERT_UNREACHABLE(rig_claim(a, 0, A), "epoch 0");
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     ASSERT_UNREACHABLE(rig_claim(a, 3, A), "the latest there is 1");
@@ -422,8 +422,8 @@ ARBITER_TEST(a_removed_folder_is_noticed_and_not_made_anew) {
         _cleanup_(freep) char *place = xasprintf("%s%s", top, whole ? "" : "/" RIG_FOLDER);
         cr_assert_eq(rename(place, away), 0);
         for (int life = 0; life < 2; life++) { /* a new process knows it too */
-            ASSERT_RUINED(rig_beat(deep, 1, A), "epoch-1 has gone: it was removed");
-            ASSERT_RUINED(rig_read(deep), "epoch-1 has gone: it was removed");
+            ASSERT_RUINED(rig_beat(deep, 1, A), "epoch-1 was removed");
+            ASSERT_RUINED(rig_read(deep), "epoch-1 was removed");
             cr_assert_eq(access(place, F_OK), -1);
             int pidfd = rig_pidfd(arbiter_dir_child_pid(deep));
             cr_assert_eq(kill(arbiter_dir_child_pid(deep), SIGKILL), 0);
@@ -446,7 +446,7 @@ ARBITER_TEST(another_job_in_the_place_of_a_removed_one_is_told_apart) {
                                           rig_request(ARBITER_CLAIM, 1, A), rig_request(ARBITER_CLAIM, 2, A)};
     for (size_t i = 0; i < ARRAY_SIZE(questions); i++) {
         struct arbiter_answer answer = rig_ask(a, &questions[i]);
-        assert_fails(&answer, ARBITER_RUINED, "another agent's now");
+        assert_fails(&answer, ARBITER_RUINED, "another job has begun there");
         cr_assert_eq(answer.record.leader.incarnation, B);
     }
     ASSERT_LEADS(rig_claim(other, 2, B), ARBITER_OK, 2, B);

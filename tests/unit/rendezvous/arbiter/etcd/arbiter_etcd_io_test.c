@@ -318,7 +318,7 @@ Test(arbiter_etcd_io, a_token_is_not_sent_where_no_user_was_given) {
 Test(arbiter_etcd_io, an_etcd_that_never_agrees_is_left) {
     make(1, NULL, 0);
     (void)ask(ARBITER_CLAIM); /* it says "written" and shows nothing */
-    expect(ARBITER_RUINED, "somebody changed these keys");
+    expect(ARBITER_RUINED, "another program changed these keys");
 }
 
 Test(arbiter_etcd_io, answers_come_in_order_and_too_many_are_refused) {

@@ -288,8 +288,8 @@ Test(arbiter_etcd, keys_that_somebody_changed_are_an_error_not_a_loop) {
     arbiter_etcd_begin(&s, BASE, &q, 0);
     cr_assert_eq(arbiter_etcd_next(&s, &v, &result, &err), ARBITER_ETCD_E_ASK);
     cr_assert_eq(arbiter_etcd_next(&s, &v, &result, &err), ARBITER_ETCD_RUINED); /* refused, and yet nothing changed */
-    cr_expect_str_eq(err.text, "'/m/j/epoch-3' is there though '/m/j/latest' is of epoch 2: somebody changed these "
-                               "keys; use another run id");
+    cr_expect_str_eq(err.text, "'/m/j/epoch-3' exists although '/m/j/latest' has number 2: another program changed "
+                               "these keys; use another run id");
 }
 
 /* ---- many at once, against a model of etcd ---- */
