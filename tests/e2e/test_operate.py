@@ -7,11 +7,12 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
 import etcd
-from harness import KILLS, MUSTER, Job, deadline, kill
+from harness import KILLS, MUSTER, Job, deadline, free_port, kill
 from hosts import hosts_or_skip
 from terminal import Shell
 from test_faults import by_node
@@ -252,6 +253,29 @@ def ended(job, name, shell, want, *words):
     return seen["outcome"], seen["reason"]
 
 
+@pytest.mark.parametrize("words", [(), ("--starter=local", "--nnodes=2")], ids=["one node", "started by muster"])
+def test_a_job_that_was_stopped_names_the_operator(job, words):
+    agent = job.agent("a", "--rdzv-id=halted", *words, "--no-python", job.worker, "start", "wait")
+    job.events.wait("start", 1 + len(words) // 2)
+    assert ask(job, "stop", "halted")[0] == 0 and agent.wait() == 1, agent.said()
+    seen = status(job, "halted")
+    assert (seen["outcome"], seen["reason"]) == ("failed", "an operator stopped the job"), seen
+    code, _, err = ask(job, "status")
+    assert code == 1 and err.endswith("no job of yours runs on this machine; how the last one ended: muster status halted\n"), err
+
+
+def test_a_run_that_ended_ran_as_long_as_its_job(job):
+    """The first node waits for the second one."""
+    where = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{free_port()}", "--rdzv-id=aged"]
+    first = job.agent("a", *where, "--no-python", "true")
+    first.wait_said("waiting for nodes")
+    began = time.monotonic()
+    until(job, lambda s: s["job_seconds"] is None or s["job_seconds"] > 1, "aged")
+    second = job.agent("b", *where, "--no-python", "true")
+    assert (first.wait(), second.wait()) == (0, 0), first.said()
+    assert 1 < status(job, "aged")["job_seconds"] < time.monotonic() - began + 10
+
+
 def test_how_a_run_ended_is_known_on_its_machine(job):
     assert ended(job, "fine", "exit 0", 0) == ("success", None)
     outcome, reason = ended(job, "exits", "echo no such file >&2; exit 3", 1, "--log-dir=logs")
@@ -274,7 +298,7 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     assert {k for k in GROUP_KEYS if seen[k] is not None and seen[k] != []} == {
         "run_id", "state", "state_seconds", "outcome", "job_seconds"}, "what is not known is null"
     code, _, err = ask(job, "status")
-    assert code == 1 and "is known on this machine" in err, "nothing runs: " + err
+    assert code == 1 and "no job of yours runs on this machine; how the last one ended: muster status fine-too\n" in err, err
     done = subprocess.run([MUSTER, "status", "fine"], env=job.env("operator", {"MUSTER_RUN_DIR": job.tmp / "another-users"}),
                           capture_output=True, text=True)
     assert done.returncode != 0 and not done.stdout, done

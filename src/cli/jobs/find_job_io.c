@@ -219,6 +219,16 @@ static int find_none(struct job_place *place, struct job_found *ret, struct err 
                        "no job '%.100s' is known on this machine; give the JOB's address: "
                        "HOST:PORT, dir:/path or etcd://…",
                        place->run_id);
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n, last = 0;
+    if (recent_runs_list(&runs, &n, NULL) == 0 && n > 0) {
+        for (size_t i = 1; i < n; i++)
+            last = runs[i].ended_wall_ns > runs[last].ended_wall_ns ? i : last;
+        return err_set(err, -ENOENT,
+                       "no job of yours runs on this machine; how the last one ended: muster "
+                       "status %.200s",
+                       runs[last].run_id);
+    }
     return err_set(err, -ENOENT,
                    "no job%s is known on this machine; give the JOB's address: HOST:PORT, "
                    "dir:/path or etcd://…",

@@ -100,7 +100,7 @@ int agent_exit_status(const struct agent *a) {
     assert_not_reached();
 }
 
-static void add_reason(const struct agent *a, struct strbuf *out) {
+void agent_add_reason(const struct agent *a, struct strbuf *out) {
     const struct member_end *end = &a->end;
     char name[WORKER_SIGNAL_TEXT_MAX];
     worker_signal_text(a->life.signo, name);
@@ -122,7 +122,7 @@ void agent_record_end(const struct agent *a) {
     struct err err = {0};
     if (agent_life_failed(&a->life) || a->end.was_closed || a->config.spec->check != JOB_CHECK_OFF)
         return;
-    add_reason(a, &reason);
+    agent_add_reason(a, &reason);
     if (recent_runs_end(a->config.spec->run_id, outcome, strbuf_text(&reason), &err) < 0)
         log_debug("%s", err.text);
 }

@@ -7,7 +7,6 @@
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/report/failure_text.h"
 
 static void on_stop(void *arg, int signo) {
     struct agent *a = arg;
@@ -85,13 +84,8 @@ void agent_read_verdict(struct agent *a) {
     v->lost = overview.losses;
     v->safe = a->requeue.safe;
     (void)snprintf(v->lost_nodes, sizeof v->lost_nodes, "%s", a->requeue.lost);
-    if (!a->end.has_failure)
-        return;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    failure_headline(&a->end.failure,
-                     &(struct failure_counts){.restarts_used = a->end.restarts_used,
-                                              .max_restarts = a->end.max_restarts},
-                     &s);
+    agent_add_reason(a, &s);
     (void)snprintf(v->text, sizeof v->text, "%s", strbuf_text(&s));
 }
 

@@ -193,6 +193,8 @@ int agent_exit_status(const struct agent *a);
 /* Records how the run ended, for "muster status" on this machine. Call it before registry_remove(),
  * so that the run is always found. */
 void agent_record_end(const struct agent *a);
+/* Adds how the job ended, in one line; for a job that succeeded nothing. */
+void agent_add_reason(const struct agent *a, struct strbuf *out);
 
 /* Workers have been started: warns if Slurm could not requeue this job. */
 void agent_requeue_begin(struct agent *a);

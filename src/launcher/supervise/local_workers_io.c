@@ -779,7 +779,7 @@ static void record_run(struct local_workers *c) {
         return;
     free(c->recorded);
     c->recorded = xstrdup(dir == NULL ? "" : dir);
-    if (recent_runs_add(c->config.spec->run_id, dir, &err) < 0)
+    if (recent_runs_add(c->config.spec->run_id, c->form.job_ns, dir, &err) < 0)
         log_debug("%s", err.text); /* then 'muster logs' needs the folder */
 }
 

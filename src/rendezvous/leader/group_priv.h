@@ -223,7 +223,7 @@ void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now)
 
 void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
 /* halted: as in struct closed. */
-void group_stop_for_operator(struct group *g, const char *reason, bool halted);
+void group_stop_for_operator(struct group *g, const char *why, bool halted);
 void group_stop_for_failure(struct group *g);
 /* The launcher's watchdog says that this group hangs. */
 void group_on_hang(struct group *g, struct generation of, const struct failure *failure);

@@ -1,5 +1,6 @@
 /* The states: GATHERING (when a group is formed), FORMING and RUNNING (the members get ready, run,
  * and grow), STOPPING (the cause, what it costs, and whether the job continues), CLOSED. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -412,11 +413,27 @@ static void fail_after_stop(struct group *g) {
     g->outcome = OUTCOME_FAILED;
 }
 
-void group_stop_for_operator(struct group *g, const char *reason, bool halted) {
+/* A failure that is still in doubt would not be reported any more. Not if the sender of the signal
+ * that ends the job has probably signalled the worker, too. */
+static void name_cause_in_doubt(struct group *g, const char *reason, char out[RDZV_REASON_MAX]) {
+    char text[RDZV_REASON_MAX / 4];
+    const struct failure *f = &g->cause.failure;
+    bool signalled = f->kind == FAILURE_SIGNAL && (f->code == SIGTERM || f->code == SIGINT);
+    (void)snprintf(out, RDZV_REASON_MAX, "%s", reason);
+    if (g->cause.state != CAUSE_IN_DOUBT || signalled)
+        return;
+    cause_text(&g->cause, text, sizeof text);
+    group_notice(g, text);
+    (void)snprintf(out, RDZV_REASON_MAX, "%.1000s; shortly before, %s", reason, text);
+}
+
+void group_stop_for_operator(struct group *g, const char *why, bool halted) {
+    char reason[RDZV_REASON_MAX];
     if (g->state == GROUP_CLOSED ||
         (g->state == GROUP_STOPPING && g->stopping.after != AFTER_STOP_GATHERING))
         return;
     g->closed.halted = halted;
+    name_cause_in_doubt(g, why, reason);
     if (g->state == GROUP_GATHERING) {
         group_close_failed(g, reason);
         return;

@@ -214,9 +214,10 @@ static int write_run(int dir, const char *path, const struct recent_run *run, st
     return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, run->file, strerror(-r)) : 0;
 }
 
-int recent_runs_add(const char *run_id, const char *log_dir, struct err *err) {
+int recent_runs_add(const char *run_id, uint64_t age_ns, const char *log_dir, struct err *err) {
     char path[REGISTRY_PATH_MAX];
-    struct recent_run run = {.since_wall_ns = clock_wall_ns()};
+    uint64_t now_ns = clock_wall_ns();
+    struct recent_run run = {.since_wall_ns = now_ns - MIN2(age_ns, now_ns)};
     utf8_copy(run.run_id, sizeof run.run_id, run_id);
     _cleanup_(freep) char *cwd =
         log_dir != NULL && log_dir[0] != '/' ? getcwd(NULL, 0) : NULL; /* NULL: it was removed */

@@ -16,7 +16,7 @@
 struct recent_run {
     char run_id[RDZV_RUN_ID_MAX];
     char log_dir[RECENT_RUNS_PATH_MAX]; /* the run's folder, absolute; "": it keeps no logs */
-    uint64_t since_wall_ns;             /* when it was recorded, in ns since 1970 */
+    uint64_t since_wall_ns;             /* when the job began, in ns since 1970 */
     /* 0: its end was not recorded; the same as since_wall_ns: no worker of it ran here */
     uint64_t ended_wall_ns;
     enum outcome outcome;             /* NONE: not known, or this node left before the end */
@@ -25,9 +25,11 @@ struct recent_run {
     bool lives;                       /* an agent of it runs on this machine */
 };
 
-/* Records a run of this machine. log_dir: the run's folder, relative to the working directory or
- * absolute; NULL: it keeps no logs. It does not touch that folder. */
-_must_use_ int recent_runs_add(const char *run_id, const char *log_dir, struct err *err);
+/* Records a run of this machine. age_ns: how old the job is already. log_dir: the run's folder,
+ * relative to the working directory or absolute; NULL: it keeps no logs. It does not touch that
+ * folder. */
+_must_use_ int recent_runs_add(const char *run_id, uint64_t age_ns, const char *log_dir,
+                               struct err *err);
 
 /* Records the end of the newest run of that name; if there is none, of one that never started. */
 _must_use_ int recent_runs_end(const char *run_id, enum outcome outcome, const char *reason,

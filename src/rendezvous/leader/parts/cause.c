@@ -104,7 +104,9 @@ void cause_text(const struct cause *c, char *out, size_t len) {
         return;
     }
     what_happened(f, what, sizeof what);
-    size_t end = strnlen(f->text, sizeof f->text);
+    /* a signal is not explained by what the worker wrote before */
+    bool killed = f->kind == FAILURE_SIGNAL || f->kind == FAILURE_OOM;
+    size_t end = killed ? 0 : strnlen(f->text, sizeof f->text);
     while (end > 0 && isspace((unsigned char)f->text[end - 1]))
         end--;
     const char *last = f->text + end;

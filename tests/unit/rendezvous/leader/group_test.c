@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -669,6 +670,36 @@ Test(group, a_cause_in_doubt_is_told_when_every_node_has_outlived_it) {
     assert_state(&rig, GROUP_STOPPING);
 }
 
+Test(group, a_job_that_is_stopped_names_the_failure_that_was_in_doubt) {
+    static const struct {
+        enum failure_kind kind;
+        int32_t code;
+        const char *reason;
+    } cases[] = {
+        {FAILURE_SIGNAL, SIGKILL, "enough; shortly before, rank 1 failed: signal 9"},
+        {FAILURE_SIGNAL, SIGTERM, "enough"}, /* it has got the same signal */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct rig r;
+        struct group_config c = config_of(2, 2);
+        struct failure f = failure_at(2, cases[i].kind, 1001);
+        bring_to(&r, &c, 2, GROUP_RUNNING);
+        f.code = cases[i].code;
+        f.rank = 1;
+        (void)strcpy(f.text, "WARNING: old\n");
+        report(&r, 2,
+               (struct report){
+                   .state = NODE_FAILED, .generation = group_generation(r.g), .has_failure = true, .failure = f});
+        cr_assert(!told(&r, 1).has_failure && told(&r, 1).reason[0] == '\0', "in doubt");
+        step(&r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
+        say(&r, 1, NODE_STOPPED);
+        say(&r, 2, NODE_STOPPED);
+        assert_state(&r, GROUP_CLOSED);
+        cr_expect_str_eq(told(&r, 1).reason, cases[i].reason, "%s", told(&r, 1).reason);
+        end(&r);
+    }
+}
+
 Test(group, a_finished_node_that_is_told_to_leave_stops_nobody) {
     bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     say(&rig, 2, NODE_FINISHED);
@@ -816,7 +847,8 @@ Test(group, the_operator_ends_the_job_in_every_state) {
         say(&r, 1, NODE_STOPPED);
         say(&r, 2, NODE_STOPPED);
         assert_state(&r, GROUP_CLOSED);
-        cr_assert_str_eq(told(&r, 2).reason, "enough", "from %s", group_state_name(state));
+        /* a failure in doubt is named, too */
+        cr_assert_eq(strncmp(told(&r, 2).reason, "enough", 6), 0, "from %s", group_state_name(state));
         cr_assert_eq(told(&r, 2).no_fault, !halted, "from %s", group_state_name(state));
         end(&r);
     }

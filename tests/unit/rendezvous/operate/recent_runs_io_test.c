@@ -30,7 +30,7 @@ static void finish(void) {
 }
 
 static void add(const char *run_id, const char *dir) {
-    cr_assert_eq(recent_runs_add(run_id, dir, &err), 0, "%s", err.text);
+    cr_assert_eq(recent_runs_add(run_id, 0, dir, &err), 0, "%s", err.text);
 }
 
 static void look(void) {
@@ -51,6 +51,17 @@ Test(recent_runs_io, the_newest_comes_first_and_each_once, .init = begin, .fini 
     cr_assert_str_eq(list[1].run_id, "a \"quoted\"\n id");
     cr_assert_str_eq(list[2].log_dir, "");
     cr_assert_geq(list[0].since_wall_ns, list[1].since_wall_ns);
+}
+
+/* A node that comes late, or again, and one that has waited for others. */
+Test(recent_runs_io, a_run_is_as_old_as_its_job, .init = begin, .fini = finish) {
+    cr_assert_eq(recent_runs_add("old", 3600 * NS_PER_S, NULL, &err), 0, "%s", err.text);
+    add("new", NULL);
+    cr_assert_eq(recent_runs_end("old", OUTCOME_SUCCESS, "", &err), 0, "%s", err.text);
+    look();
+    cr_assert_eq(n, 2);
+    uint64_t ran_ns = list[1].ended_wall_ns - list[1].since_wall_ns;
+    cr_assert(ran_ns >= 3600 * NS_PER_S && ran_ns < 3660 * NS_PER_S, "%llu", (unsigned long long)ran_ns);
 }
 
 Test(recent_runs_io, the_end_is_of_the_newest_run_of_that_name, .init = begin, .fini = finish) {

@@ -191,7 +191,7 @@ ARBITER_TEST(an_own_leftover_is_never_written_into) {
 
 ARBITER_TEST(epochs_have_no_gaps) {
     ASSERT_UNREACHABLE(rig_claim(a, 2, A), "epoch-2 cannot be created");
-    ASSERT_UNREACHABLE(rig_claim(a, 0, A), "epoch 0");
+    ASSERT_UNREACHABLE(rig_claim(a, 0, A), "epoch\": 0");
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     ASSERT_UNREACHABLE(rig_claim(a, 3, A), "the latest there is 1");
     ASSERT_UNREACHABLE(rig_close(a, 3, A, OUTCOME_FAILED), "the latest there is 1");
@@ -403,11 +403,11 @@ ARBITER_TEST(a_claim_asked_again_is_as_it_was_claimed_first) {
 ARBITER_TEST(an_emptied_directory_is_noticed) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     cr_assert_eq(unlink(rig_path("epoch-1")), 0);
-    ASSERT_RUINED(rig_beat(a, 1, A), "epoch-1 has gone");
-    ASSERT_RUINED(rig_read(a), "epoch-1 has gone");
-    ASSERT_RUINED(rig_claim(a, 1, A), "epoch-1 has gone");
-    ASSERT_RUINED(rig_claim(a, 2, A), "epoch-1 has gone");
-    ASSERT_RUINED(rig_close(a, 1, A, OUTCOME_SUCCESS), "epoch-1 has gone");
+    ASSERT_RUINED(rig_beat(a, 1, A), "epoch-1 was removed");
+    ASSERT_RUINED(rig_read(a), "epoch-1 was removed");
+    ASSERT_RUINED(rig_claim(a, 1, A), "epoch-1 was removed");
+    ASSERT_RUINED(rig_claim(a, 2, A), "epoch-1 was removed");
+    ASSERT_RUINED(rig_close(a, 1, A, OUTCOME_SUCCESS), "epoch-1 was removed");
 }
 
 ARBITER_TEST(a_removed_folder_is_noticed_and_not_made_anew) {
@@ -451,7 +451,7 @@ ARBITER_TEST(another_job_in_the_place_of_a_removed_one_is_told_apart) {
     }
     ASSERT_LEADS(rig_claim(other, 2, B), ARBITER_OK, 2, B);
     cr_assert_eq(unlink(rig_path("epoch-2")), 0);
-    ASSERT_RUINED(rig_beat(other, 2, B), "epoch-2 has gone");
+    ASSERT_RUINED(rig_beat(other, 2, B), "epoch-2 was removed");
     arbiter_free(other);
 }
 
