@@ -137,7 +137,7 @@ def test_another_file_system_at_its_place_is_no_proof(job, tmp_path):
     try:
         place.unlink()
         place.symlink_to(empty)
-        agents[0].wait_said(r"the job goes on for up to \d+ s without it")
+        agents[0].wait_said(r"the job continues for up to \d+ s without it")
         job.events.until(lambda: any(a.process.poll() is not None for a in agents), (LEASE + MARGIN + 1) / SLOWER)
         assert all(a.process.poll() is None for a in agents), [a.said() for a in agents]
         assert list(empty.iterdir()) == [], "nothing is made there"

@@ -289,7 +289,7 @@ def test_a_node_without_the_key_is_told_what_to_do(job, hosts):
     code, _, err = late.finish()
     assert code == 75 and "from --key-file), and there is no key here" in err, err
     said = field.agents[0].said()
-    assert "refused a connection from 10.88.0.4: it left when it had heard which keys are taken here; muster's output there " in said
+    assert "refused a connection from 10.88.0.4: it left after it received the keys that are accepted here; muster's output there " in said
 
 
 def test_a_stolen_incarnation_is_refused(job, hosts):

@@ -292,7 +292,7 @@ def test_threads_are_the_share_of_workers_that_share_cores(job):
 def test_threads_that_the_user_chose_stay(job):
     said, err = bound(job, "--omp=cores", "-v", nproc=1, asks=["OMP_NUM_THREADS"], env={"OMP_NUM_THREADS": "7"})
     assert said[0][1] == "7"
-    assert "OMP_NUM_THREADS=7 of the environment stays" in err
+    assert "OMP_NUM_THREADS=7 from the environment is kept" in err
 
 
 def test_each_worker_sees_gpus_of_its_own(job):
@@ -302,7 +302,7 @@ def test_each_worker_sees_gpus_of_its_own(job):
 
 def test_too_few_gpus_for_all_workers_is_a_failure_with_a_sentence(job):
     _, err = bound(job, "--gpus-per-worker=2", env={"CUDA_VISIBLE_DEVICES": "5,4,3"}, status=1)
-    assert "--gpus-per-worker: CUDA_VISIBLE_DEVICES=5,4,3 names no device for local rank 1" in err
+    assert "--gpus-per-worker: CUDA_VISIBLE_DEVICES=5,4,3 has no device for local rank 1" in err
 
 
 @no_gpus

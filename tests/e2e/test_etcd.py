@@ -389,7 +389,7 @@ def test_a_wrong_configuration_is_refused_in_words(tmp_path):
     for words, said in (
             (["job"], "0 endpoints of etcd were given"),
             (["job"] + ["h"] * 17, "17 endpoints of etcd were given: it takes 1 to 16"),
-            (["job", "h:x"], "'h:x' is no endpoint of etcd"),
+            (["job", "h:x"], "'h:x' is not an endpoint of etcd"),
             (["", "h"], "a run id of 1 to 255 bytes"),
             (["--user", "joe", "job", "h"], "the password is missing"),
             (["--cacert", ca, "job", "h"], "its endpoints are without TLS"),

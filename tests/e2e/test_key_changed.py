@@ -14,7 +14,7 @@ from test_attack_hosts import write_key
 from test_attack_munge import key_id
 
 PORT = 29400
-KEEPS = "; a job keeps the key with which it began, whatever is in the file now\n"
+KEEPS = "; a job keeps the key with which it began, even if the file has changed\n"
 
 
 class Site:
@@ -116,7 +116,7 @@ def test_a_node_that_comes_back_with_another_key(job, site):
     assert f"admits only those who have its key ({site.id(site.old)} from {source})" in err, err
     assert err.endswith(KEEPS) == (site.source != "environment"), err
     assert bool(list((job.tmp / "run0").glob("key-*"))) == (site.source != "environment"), "it is in no file"
-    agents[0].wait_said("refused a connection from 10.88.0.2: it left when it had heard which keys are taken here")
+    agents[0].wait_said("refused a connection from 10.88.0.2: it left after it received the keys that are accepted here")
     site.put(site.old)
     agents[1] = site.start(1, "again")
     job.events.wait("start", 4, world=2)

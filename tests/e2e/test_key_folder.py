@@ -97,8 +97,8 @@ def test_a_key_that_is_changed_while_a_job_runs_is_another_job_s(job, shared):
 
 @pytest.mark.parametrize("what,said", [
     ("another user's", f"belongs to another user \\(uid {OTHER}\\): remove it"), ("open", r"\(mode 0644\): remove it"),
-    ("symlink", "cannot read .*key: Too many levels"), ("folder", "is no file of muster's"), ("fifo", "is no file of muster's"),
-    ("long", "is no file of muster's"), ("text", "is no key of muster's"), ("two", "holds more than one key"), ("empty", "is empty")])
+    ("symlink", "cannot read .*key: Too many levels"), ("folder", "is not a file of muster"), ("fifo", "is not a file of muster"),
+    ("long", "is not a file of muster"), ("text", "is not a key of muster"), ("two", "holds more than one key"), ("empty", "is empty")])
 def test_a_file_that_is_not_the_jobs_own_is_refused(job, shared, what, said):
     shared.put(mode=0o644 if what == "open" else 0o600, uid=OTHER if what == "another user's" else 0)
     if what in ("long", "text", "two", "empty"):

@@ -67,7 +67,7 @@ def test_a_bad_key_file_is_an_error(tmp_path):
     bad.chmod(0o600)
     run = subprocess.run([MUSTER, "status", f"--key-file={bad}"], capture_output=True, text=True, timeout=60)
     assert run.returncode == 2
-    assert run.stderr == (f"muster status: --key-file: the key file '{bad}' is no key of muster's, which begins with "
+    assert run.stderr == (f"muster status: --key-file: the key file '{bad}' is not a key of muster, which begins with "
                           "\"muster-key-1:\"; \"muster keygen\" writes one\n")
 
 

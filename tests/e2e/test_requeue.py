@@ -270,12 +270,12 @@ def test_without_scontrol_the_status_asks_the_site_to_requeue(queue):
     queue.preempt()
     queue.slurm.until(number, 60, JobState="PENDING", Restarts="1")
     said = queue.output(number)
-    assert "scontrol does not answer here" in said and "does not say why the job ends" in said and "status 75" in said, said
+    assert "scontrol does not answer here" in said and "does not report why the job ends" in said and "status 75" in said, said
     queue.slurm.run("scancel", number)
     queue.gone()
 
 
-@pytest.mark.parametrize("end, said", [("kill -9 $$", "scontrol ended with status 137 and said nothing"),
+@pytest.mark.parametrize("end, said", [("kill -9 $$", "scontrol ended with status 137 and printed nothing"),
                                        ("exec yes", "scontrol prints without end")])
 def test_a_request_that_fails_without_a_word(queue, end, said):
     script = f'#!/bin/sh\n[ $1 = requeue ] && {end}\nexec {shutil.which("scontrol")} "$@"\n'

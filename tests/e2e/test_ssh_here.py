@@ -78,7 +78,7 @@ def test_what_is_exported(job, ssh, options, seen):
 
 def test_a_bad_export_is_an_error_of_usage(job, ssh):
     code, _, err = job.run("-H", "n1,n2", ssh, "--export=A;B", *shell("true"), env=env(job))
-    assert code == 2 and '"A;B" is no variable' in err, err
+    assert code == 2 and '"A;B" is not a variable' in err, err
 
 
 STUBBORN = "trap '' TERM HUP INT; echo ready; while :; do sleep 1; done"

@@ -22,8 +22,8 @@ void agent_make_gate(struct agent *a) {
     if (a->config.spec->auth == AUTH_NONE || make_gate(a, &err) == 0)
         return;
     log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
-             "this machine's kernel does not say which user a connection belongs to (%s), so all "
-             "users of this machine can talk to this job; with --auth=none muster doesn't ask",
+             "this machine's kernel does not report the user of a connection (%s), so all "
+             "users of this machine can reach this job; --auth=none turns this check off",
              err.text);
 }
 

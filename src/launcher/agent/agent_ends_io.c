@@ -125,7 +125,7 @@ static void on_config(void *arg, const struct helper_answer *answer) {
     uint64_t wait_ns, before_ns = agent_ends_grace(a);
     a->ends.wait_call = NULL;
     if (answer->code != 0 || !slurm_kill_wait(answer->data, &wait_ns)) {
-        log_debug("scontrol does not say how long Slurm waits before it kills (KillWait)");
+        log_debug("scontrol does not report how long Slurm waits before it kills (KillWait)");
         return;
     }
     a->ends.around_ns = MAX2(wait_ns, (uint64_t)1);

@@ -134,7 +134,7 @@ static void log_threads(const struct node_setup *s, const struct node_setup_plac
         most = MAX2(most, s->workers[i].omp_threads);
     }
     if (own != NULL)
-        log_info("OMP_NUM_THREADS=%s of the environment stays", own);
+        log_info("OMP_NUM_THREADS=%s from the environment is kept", own);
     else if (most == 0)
         log_warning("--omp=cores: the cores of this node are not known");
     else if (least == most)

@@ -35,7 +35,7 @@ static void doubt_nodes(const struct place *p, const struct doubt_line *line,
         strbuf_printf(warnings,
                       "--nnodes takes %u nodes, but Slurm's step %s.%s has %u %s: the others run "
                       "nothing, unless one of these is lost; leave out --nnodes, " LEAVE_OUT
-                      ", or say that they are spares: --spares=%u\n",
+                      ", or declare them as spares: --spares=%u\n",
                       line->max_nodes, p->job_id, p->step_id, has, noun, has - line->max_nodes);
 }
 
@@ -56,9 +56,9 @@ static void doubt_host(const struct place *p, const struct doubt_line *line,
     else if (line->srun_host != NULL && !line->from_batch &&
              strcmp(line->host, line->srun_host) == 0)
         strbuf_printf(warnings,
-                      "%s (SLURM_LAUNCH_NODE_IPADDR) is where srun runs; if that is no node of "
-                      "Slurm's step %s.%s, nobody leads the job; leave it out: muster then takes "
-                      "%s\n",
+                      "%s (SLURM_LAUNCH_NODE_IPADDR) is where srun runs; if that is not a "
+                      "node of Slurm's step %s.%s, no node leads the job; leave it out, "
+                      "and muster takes %s\n",
                       line->host, p->job_id, p->step_id, p->first_host);
 }
 

@@ -211,8 +211,9 @@ static void name_run(struct place *p) {
 
 static int missing(const struct place *p, const char *name, struct err *err) {
     return err_set(err, -EINVAL,
-                   "this is a task of Slurm's step %s.%s, but %s is not set, or is no number that "
-                   "fits; give --nnodes and --rdzv-endpoint, or don't change Slurm's variables",
+                   "this is a task of Slurm's step %s.%s, but %s is not set, or is not a "
+                   "number that fits; give --nnodes and --rdzv-endpoint, or don't change "
+                   "Slurm's variables",
                    p->job_id, p->step_id, name);
 }
 

@@ -22,7 +22,7 @@ static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *
                          r->why_not);
     else if (!r->whole || r->fault == NVML_FAULT_ERROR)
         node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-FAILED",
-                         "%.160s: CUDA will hardly do better (nvidia-smi may say more)",
+                         "%.160s: CUDA will probably fail as well (nvidia-smi may show more)",
                          r->why_not);
     else if (in->n_nvidia > 0)
         node_summary_add(d, NODE_SUMMARY_WARN, "NVML-MISSING",

@@ -26,7 +26,8 @@ static int open_log(const char *path, uint32_t mode, int *ret_fd, struct err *er
     int fd = own_path_open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK, mode, &why);
     if (fd == -ENXIO)
         return err_set(err, -ENXIO,
-                       "--event-log=%s: nobody reads from this pipe; start its reader first", path);
+                       "--event-log=%s: no process reads from this pipe; start its reader first",
+                       path);
     if (fd < 0)
         return err_set(err, fd, "--event-log=%s: can't open the file for appending: %s", path,
                        why.code != 0 ? why.text : strerror(-fd));
@@ -66,7 +67,7 @@ static void lose(struct events *e, const char *why) {
     if (e->told)
         return;
     e->told = true;
-    log_warning("--event-log=%s: can't write: %s; the job goes on, and lines that are lost are "
+    log_warning("--event-log=%s: cannot write: %s; the job continues, and lost lines are "
                 "counted",
                 e->path, why);
 }

@@ -93,7 +93,7 @@ static void say_why(enum slurm_end end, bool lost, struct strbuf *ret) {
     const char *text = slurm_end_text(end);
     if (lost && (end == SLURM_END_NONE || end == SLURM_END_SOON))
         text = "nodes of the job were lost";
-    strbuf_add(ret, text != NULL ? text : "the job was told to end");
+    strbuf_add(ret, text != NULL ? text : "the job was ordered to end");
 }
 
 enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf *ret) {
@@ -113,7 +113,7 @@ enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf 
     if (q.known && (!q.batch || !q.requeue)) {
         strbuf_printf(ret, "job %s is not requeued: %s", f->id,
                       q.batch ? "it was submitted with --no-requeue, or this cluster forbids it"
-                              : "it is no batch job");
+                              : "it is not a batch job");
         return REQUEUE_NOT;
     }
     if (!f->safe) {

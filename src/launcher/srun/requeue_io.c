@@ -171,8 +171,8 @@ static void decide(struct requeue *r, const char *job) {
     /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
      * not bring it back. Seen with Slurm 22.05 */
     if (answer == REQUEUE_YES && job == NULL && r->end.status != REQUEUE_EXIT_STATUS) {
-        failed(r, "it does not say why the job ends, and a job that somebody has cancelled must "
-                  "not come back");
+        failed(r, "it does not report why the job ends, and a cancelled job must not run "
+                  "again");
     } else if (answer == REQUEUE_YES) {
         requeue(r, strbuf_text(&why));
     } else {

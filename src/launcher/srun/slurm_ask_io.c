@@ -129,6 +129,6 @@ bool slurm_told(const struct helper_answer *answer, struct strbuf *ret) {
     if (answer->data + begin < line)
         strbuf_add_bytes(ret, answer->data + begin, MIN2(n, (size_t)(line - answer->data) - begin));
     else
-        strbuf_printf(ret, "scontrol ended with status %s and said nothing", number);
+        strbuf_printf(ret, "scontrol ended with status %s and printed nothing", number);
     return false;
 }

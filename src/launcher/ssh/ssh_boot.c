@@ -101,7 +101,7 @@ static int read_text(char what, const char *text, struct ssh_boot *boot, struct 
     case TEXT_GRACE:
         return parse_u64(text, &boot->grace_ns) == 0 && boot->grace_ns < GRACE_MAX_NS
                    ? 0
-                   : err_set(err, -EINVAL, "BOOT has a grace that is no time");
+                   : err_set(err, -EINVAL, "BOOT has a grace that is not a time");
     case TEXT_JOB:
         if (boot->job != NULL)
             return err_set(err, -EINVAL, "BOOT must have one job");

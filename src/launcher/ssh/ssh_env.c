@@ -79,8 +79,8 @@ static int check_name(const char *item, size_t len, bool may_end_in_star, struct
     if (good)
         return 0;
     return err_set(err, -EINVAL,
-                   "--export: \"%.*s\" is no variable; give ALL, NONE, or names, NAME=VALUE and "
-                   "PREFIX* separated by commas",
+                   "--export: \"%.*s\" is not a variable; give ALL, NONE, or names, "
+                   "NAME=VALUE and PREFIX* separated by commas",
                    (int)MIN2(len, (size_t)100), item);
 }
 

@@ -499,9 +499,10 @@ static void end_without_first(struct ssh_head *h, const char *why) {
     if (by_itself)
         h->losses.code = code;
     end_too_few(h, by_itself ? text
-                             : "this was the host at which the others meet: ending the job (only "
-                               "with --rdzv-endpoint=dir:/PATH, in a folder that all hosts share, "
-                               "or etcd://HOST it could go on without any one host)");
+                             : "the other hosts meet at this host: ending the job (with "
+                               "--rdzv-endpoint=dir:/PATH, in a folder that all hosts "
+                               "share, or etcd://HOST, it can continue without any one "
+                               "host)");
 }
 
 /* A host is gone, perhaps the one at which the others meet. */

@@ -94,7 +94,7 @@ static void report_stuck(void *arg, pid_t pid) {
     char name[SWEEP_NAME_MAX];
     sweep_describe(pid, name);
     static const char head[] = "muster: error: cannot be killed: ";
-    static const char tail[] = "; this node stays in use until it is gone\n";
+    static const char tail[] = "; this node remains in use until it has ended\n";
     char line[sizeof head + sizeof name + sizeof tail];
     (void)strcpy(line, head);
     (void)strcat(line, name);

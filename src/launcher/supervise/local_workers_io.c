@@ -671,7 +671,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't announce anything", err.text);
     if (warm_new(c) < 0)
-        log_warning("workers can't be warm: there is no memory for files");
+        log_warning("workers cannot be warm: files cannot be kept in memory");
     if (config->discovery != NULL)
         node_discovery_wait(config->discovery, on_discovered, c);
     *ret = c;

@@ -78,8 +78,8 @@ static int set_devices_by(const char *variable, struct envlist *e, uint32_t loca
         const char *item = visible != NULL ? list_item(visible, index, &len) : NULL;
         if (visible != NULL && len == 0)
             return err_set(err, -EINVAL,
-                           "%s: %s=%s names no device for local rank %u; name %u per worker or "
-                           "start fewer workers",
+                           "%s: %s=%s has no device for local rank %u; give %u per worker "
+                           "or start fewer workers",
                            option, variable, visible, local_rank, n);
         strbuf_add(&list, i > 0 ? "," : "");
         if (item != NULL)

@@ -155,7 +155,7 @@ static enum auth_way refuse(const struct auth_side *me, const struct auth_greeti
         strbuf_printf(&s, ": %s%s", remedy(me, g), g->open ? ", or --auth=none on all nodes" : "");
         if (is_of_one_file(me, g))
             strbuf_add(&s,
-                       "; a job keeps the key with which it began, whatever is in the file now");
+                       "; a job keeps the key with which it began, even if the file has changed");
     }
     (void)snprintf(why, AUTH_WHY_MAX, "%s", strbuf_text(&s));
     return AUTH_WAY_REFUSED;

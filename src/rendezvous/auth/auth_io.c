@@ -169,7 +169,7 @@ static void on_decoded(void *arg, const struct munge_answer *answer) {
     ask->decoded = true;
     if (answer->outcome == 0) {
         learn(a, answer->secret);
-        why = "its munge credential holds another key than the agent there names";
+        why = "its munge credential holds another key than the one that the agent there uses";
     }
     ask->is_other_run = answer->outcome == AUTH_MUNGE_E_OTHER_RUN;
     ask->is_other_user = answer->outcome == AUTH_MUNGE_E_OTHER_USER;
@@ -373,8 +373,8 @@ static int check(struct auth *a, bool local, struct err *err) {
     bool has_none = keyring_n(a->ring) == 0 && a->munge != AUTH_MUNGE_UNKNOWN;
     if (a->mode == AUTH_ON && has_none && !a->local)
         return local ? err_set(err, -ENOKEY,
-                               "--auth=on is not possible here: the kernel does not say which "
-                               "user a connection belongs to")
+                               "--auth=on is not possible here: the kernel does not report "
+                               "the user of a connection")
                      : err_set(err, -ENOKEY,
                                "--auth=on needs a key, and there is none: run \"muster keygen\" "
                                "and copy ~/.config/muster/key to all nodes, or give them a key by "
@@ -517,7 +517,7 @@ static void tell_unusable(struct auth *a, const char *why) {
         return;
     a->told_unusable = true;
     (void)snprintf(text, sizeof text,
-                   "this job has a key that can't be used, so nobody on another machine is "
+                   "this job has a key that cannot be used, so other machines are not "
                    "admitted: %s",
                    why);
     auth_tell(a, text);
@@ -561,9 +561,10 @@ void auth_tell_no_key(struct auth *a) {
     }
     (void)snprintf(
         text, sizeof text,
-        "this job is open: no node has a key%s%s%s, so whoever reaches its ports can join or stop "
-        "it. To close it, run \"muster keygen\" once and copy ~/.config/muster/key to all nodes "
-        "(--auth=none leaves out this warning, and checks nobody)",
+        "this job is open: no node has a key%s%s%s, so any process that reaches its ports "
+        "can join or stop it. To close it, run \"muster keygen\" once and copy "
+        "~/.config/muster/key to all nodes (--auth=none turns off this warning and the "
+        "check)",
         is_silent ? " (munge here: " : "", is_silent ? a->munge_why : "", is_silent ? ")" : "");
     auth_tell(a, text);
 }

@@ -39,7 +39,7 @@ int auth_key_from_text(const char *text, size_t len, const char *what,
         return err_set(err, -EINVAL, "%s is empty; \"muster keygen\" writes a key", what);
     if (len < PREFIX_LEN || memcmp(text, AUTH_KEY_PREFIX, PREFIX_LEN) != 0)
         return err_set(err, -EINVAL,
-                       "%s is no key of muster's, which begins with \"" AUTH_KEY_PREFIX
+                       "%s is not a key of muster, which begins with \"" AUTH_KEY_PREFIX
                        "\"; \"muster keygen\" writes one",
                        what);
     text += PREFIX_LEN;

@@ -37,7 +37,7 @@ static int judge_code(const struct auth_munge_decoded *d, uid_t own, char *why) 
         return unfit(AUTH_MUNGE_E_OTHER_USER, why,
                      "its munge credential is for another user than this one (uid %u)",
                      (unsigned)own);
-    default: return unfit(AUTH_MUNGE_E_UNFIT, why, "munge says: %s", d->text);
+    default: return unfit(AUTH_MUNGE_E_UNFIT, why, "munge reports: %s", d->text);
     }
 }
 

@@ -147,8 +147,8 @@ static int take_answer(struct keyring *k, const char *path, const struct helper_
     struct home_answer a;
     if (answer->len != sizeof a)
         return err_set(err, answer->code == -ETIMEDOUT ? -ETIMEDOUT : -EIO,
-                       "'%s' cannot be read: its file system does not answer; --key-file names "
-                       "another key",
+                       "'%s' cannot be read: its file system does not answer; --key-file "
+                       "selects another key",
                        path);
     memcpy(&a, answer->data, sizeof a);
     explicit_bzero((char *)(uintptr_t)answer->data, answer->len);

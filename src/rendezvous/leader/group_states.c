@@ -433,7 +433,10 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
         (g->state == GROUP_STOPPING && g->stopping.after != AFTER_STOP_GATHERING))
         return;
     g->closed.halted = halted;
-    name_cause_in_doubt(g, why, reason);
+    if (halted)
+        (void)snprintf(reason, sizeof reason, "%s", why);
+    else
+        name_cause_in_doubt(g, why, reason);
     if (g->state == GROUP_GATHERING) {
         group_close_failed(g, reason);
         return;

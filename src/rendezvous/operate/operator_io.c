@@ -331,7 +331,7 @@ static int begin(struct operator_call *a, struct err *err) {
         return r < 0 ? err_set(err, r, "can't look up '%.100s': %s", q->host, strerror(-r)) : 0;
     }
     if (r < 0)
-        return err_set(err, r, "'%.100s' is no host", q->host);
+        return err_set(err, r, "'%.100s' is not a host", q->host);
     try_next(a);
     return 0;
 }

@@ -51,7 +51,8 @@ static bool conn_lives(const struct conn *c);
 /* A record of TLS begins with 22, 3 and a number above 0 (RFC 8446 §5.1). A frame that begins so is
  * longer than any valid message. */
 #define TLS_FIRST_BYTES 3
-static_assert(WIRE_MESSAGE_MAX / 2 <= 0x010316, "no message is as long as a record's head says");
+static_assert(WIRE_MESSAGE_MAX / 2 <= 0x010316,
+              "a TLS record's header never looks like a message of that length");
 
 static bool tls_begins(const uint8_t b[TLS_FIRST_BYTES]) {
     return b[0] == 22 && b[1] == 3 && b[2] > 0;
@@ -87,9 +88,9 @@ static void conn_begin_failed(struct conn *c, int code) {
     }
     if (c->phase == CONN_GREETED && code == 0 && c->has_peer && !conn_is_within_host(c) &&
         auth_state(c->auth) == AUTH_STATE_KEYS)
-        auth_refused(
-            c->auth, &c->peer,
-            "it left when it had heard which keys are taken here; muster's output there says why");
+        auth_refused(c->auth, &c->peer,
+                     "it left after it received the keys that are accepted here; muster's "
+                     "output there shows why");
     if (why == NULL) {
         conn_closed(c, code, code == 0 ? "the other side ended the connection" : strerror(-code));
         return;

@@ -317,7 +317,7 @@ static int check_desired(const void *of, struct err *err) {
     const struct desired *d = of;
     bool has_group = d->kind == DESIRED_FORM || d->kind == DESIRED_START || d->kind == DESIRED_STOP;
     if (has_group && generation_is_none(d->generation))
-        return err_set(err, -EINVAL, "\"generation\" names no group");
+        return err_set(err, -EINVAL, "\"generation\" is not a group");
     if ((d->kind == DESIRED_CLOSED) != (d->outcome != OUTCOME_NONE))
         return err_set(err, -EINVAL, "\"outcome\" does not fit what is desired");
     return 0;

@@ -324,8 +324,8 @@ static void report_stolen(struct rdzv_server *s, const struct conn *conn) {
     if (conn_peer_addr(conn, &peer) == 0)
         addr_host_text(&peer, at);
     (void)snprintf(line, sizeof line,
-                   "refused a node at %s that says that it is one which is connected from another "
-                   "address",
+                   "refused a node at %s that claims to be one which is connected from "
+                   "another address",
                    at);
     bool held = pump_hold(&s->pump);
     server_notice(s, line);

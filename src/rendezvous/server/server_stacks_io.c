@@ -95,7 +95,7 @@ static void begin_if_due(struct rdzv_server *s) {
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn) {
     if (s->deposed || s->config.parts.stacks.ask == NULL) {
         refuse(conn, s->deposed ? "this agent no longer leads; try again"
-                                : "this agent can't tell what the workers do");
+                                : "this agent cannot report what the workers do");
         return;
     }
     if (s->stacks.n_askers >= ASKERS_MAX) {
@@ -142,7 +142,7 @@ void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *nod
         return;
     struct wire_message m = {.kind = WIRE_STACKS, .stacks = *node};
     if (m.stacks.missing[0] == '\0' && (json == NULL || len == 0))
-        (void)strcpy(m.stacks.missing, "it had nothing to say");
+        (void)strcpy(m.stacks.missing, "it had nothing to report");
     else if (m.stacks.missing[0] == '\0' && t->frames.len + len > ANSWER_BYTES_MAX)
         (void)strcpy(m.stacks.missing, "left out: the answer would be too long");
     wire_add_frame(&m, &t->frames);

@@ -81,7 +81,7 @@ static void describe(const struct store_guard *g, unsigned topic, const char *ho
                      struct strbuf *ret) {
     static const char *const whys[TOPIC_COUNT] = {
         [TOPIC_UNKNOWN_SOURCE] =
-            "no node of this job has that address (--store-check=none admits everybody)",
+            "no node of this job has that address (--store-check=none admits any client)",
         [PEER_CLOSED] = "it was closed before its agent was asked whose it is",
         [PEER_ELSEWHERE] = "the kernel of the node there does not know it; it was reset, or "
                            "comes from a container or through a proxy (--store-check=member "
@@ -89,13 +89,13 @@ static void describe(const struct store_guard *g, unsigned topic, const char *ho
     };
     if (topic == PEER_TRANSLATED)
         strbuf_printf(ret,
-                      "addresses are translated (NAT) on the way from %s: the workers' store "
-                      "admits whoever comes from there",
+                      "addresses are translated (NAT) on the way from %s: the workers' "
+                      "store admits any client from there",
                       host);
     else if (topic == PEER_UNKNOWN)
         strbuf_printf(ret,
-                      "the kernel of the node at %s does not say which user a connection "
-                      "belongs to: the workers' store admits whoever comes from there",
+                      "the kernel of the node at %s does not report the user of a "
+                      "connection: the workers' store admits any client from there",
                       host);
     else
         strbuf_printf(ret, "refused a connection to the workers' store from %s: ", host);

@@ -662,8 +662,8 @@ static struct peer_gate *make_gate(const struct store_serve_config *config, stru
     if (peer_gate_new(fd, config->log, config->arg, &gate, &err) < 0) {
         (void)snprintf(
             line, sizeof line,
-            "this machine's kernel does not say which user a connection belongs to (%s), "
-            "so all its users can use the store; with --auth=none muster doesn't ask",
+            "this machine's kernel does not report the user of a connection (%s), so all "
+            "its users can use the store; --auth=none turns this check off",
             err.text);
         config->log(config->arg, line);
     }

@@ -223,7 +223,7 @@ static int read_file(const struct arbiter_folder *f, const char *file, char *tex
     if (fd < 0 || fstat(fd, &st) < 0)
         return arbiter_folder_failed(f, "read", file, err);
     if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size >= size)
-        return err_set(err, -EINVAL, "%s/%s/%s is no file of muster's (not regular, or too long)",
+        return err_set(err, -EINVAL, "%s/%s/%s is not a file of muster (not regular, or too long)",
                        f->path, f->name, file);
     size_t len = 0;
     while (len < size - 1) {
@@ -548,9 +548,9 @@ int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_B
         return r;
     if (r == 0)
         r = read_key(f, ret, err);
-    return r == -ENOENT
-               ? err_set(err, r, "%s/%s/%s was removed by somebody", f->path, f->name, KEY_FILE)
-               : r;
+    return r == -ENOENT ? err_set(err, r, "%s/%s/%s was removed by another process", f->path,
+                                  f->name, KEY_FILE)
+                        : r;
 }
 
 /* --- where to begin --- */

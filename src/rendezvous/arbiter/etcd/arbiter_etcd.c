@@ -367,7 +367,8 @@ int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret, s
         good = host[i] > ' ' && host[i] < 0x7f && strchr("/@?#[]\\\"", host[i]) == NULL;
     if (!good)
         return err_set(err, -EINVAL,
-                       "'%.128s' is no endpoint of etcd: give host:port, or [address]:port", text);
+                       "'%.128s' is not an endpoint of etcd: give host:port, or [address]:port",
+                       text);
     memcpy(e.host, host, host_len);
     *ret = e;
     return 0;

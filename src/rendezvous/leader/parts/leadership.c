@@ -185,7 +185,7 @@ static bool is_ruined_now(struct leadership *l, const struct group_config *c,
     uint64_t wait = arbiter_ruin_ns(a, c->rdzv.lease_ns);
     if (l->ruined_ns == 0) {
         l->ruined_ns = now_ns;
-        (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; the job ends if it stays so",
+        (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; the job ends if this persists",
                        a->text);
     }
     /* compare with the time of the request: an answer may be older than the return of the data */
@@ -203,7 +203,7 @@ static void report_unreachable(struct leadership *l, const struct group_config *
     if (looks && !l->unreachable_reported) {
         l->unreachable_reported = true;
         (void)snprintf(ret->notice, sizeof ret->notice,
-                       "%.400s; the job goes on for up to %.0f s without it", a->text,
+                       "%.400s; the job continues for up to %.0f s without it", a->text,
                        (double)c->rdzv.arbiter_lease_ns / 1e9);
     } else if (!looks && !l->unreachable_reported && !l->refusal_reported) {
         /* For example, a full disk refuses claims, but can still be read. */

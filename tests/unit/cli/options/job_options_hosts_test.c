@@ -141,7 +141,7 @@ Test(job_options_hosts, what_does_not_go_together_is_told) {
         {"", "-H a,b --standalone x", "--standalone is for one node"},
         {"", "-H a,b --starter=srun x", "--starter=srun starts muster on the nodes of a Slurm job"},
         {"", "-H a --ssh ' x", "--ssh"},
-        {"", "-H a --export 1A x", "--export: \"1A\" is no variable"},
+        {"", "-H a --export 1A x", "--export: \"1A\" is not a variable"},
         {STEP, "-H a,b x", "srun has started muster on 4 nodes already"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

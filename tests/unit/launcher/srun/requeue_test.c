@@ -87,7 +87,7 @@ Test(requeue, each_refusal_says_why) {
     f = facts(JOB("RUNNING", "None", "2026-01-01T00:00:00", "Requeue=0 Restarts=0 BatchFlag=1"), 143);
     expect(f, REQUEUE_NOT, "job 17 is not requeued: it was submitted with --no-requeue, or this cluster forbids it");
     f = facts(JOB("RUNNING", "None", "2026-01-01T00:00:00", "Requeue=1 Restarts=0 BatchFlag=0"), 143);
-    expect(f, REQUEUE_NOT, "job 17 is not requeued: it is no batch job");
+    expect(f, REQUEUE_NOT, "job 17 is not requeued: it is not a batch job");
 }
 
 Test(requeue, what_slurm_has_requeued_is_not_requeued_again) {
@@ -96,7 +96,7 @@ Test(requeue, what_slurm_has_requeued_is_not_requeued_again) {
 }
 
 Test(requeue, without_an_answer_the_environment_counts) {
-    expect(facts(NULL, 143), REQUEUE_YES, "the job was told to end (requeue 3 of at most 10)");
+    expect(facts(NULL, 143), REQUEUE_YES, "the job was ordered to end (requeue 3 of at most 10)");
     expect(facts(NULL, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
     expect(facts(NULL, 1), REQUEUE_NO_MATTER, "");
     struct requeue_facts f = facts(NULL, 143);

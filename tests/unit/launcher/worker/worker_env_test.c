@@ -202,7 +202,7 @@ Test(worker_env, the_users_hip_list_is_narrowed_too) {
     _cleanup_(envlist_fini) struct envlist e = {0};
     struct err err = {0};
     cr_expect_eq(worker_env_build(few, &in, &e, &err), -EINVAL);
-    cr_expect(strstr(err.text, "HIP_VISIBLE_DEVICES=0,1 names no device for local rank 2") != NULL, "%s", err.text);
+    cr_expect(strstr(err.text, "HIP_VISIBLE_DEVICES=0,1 has no device for local rank 2") != NULL, "%s", err.text);
 }
 
 Test(worker_env, threads_as_many_as_cores_unless_the_user_says_how_many) {

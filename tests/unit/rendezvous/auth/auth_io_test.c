@@ -53,7 +53,7 @@ Test(auth_io, without_any_key_it_is_plain_and_said_once) {
     cr_assert_eq(lines.n, 0, "by whoever leads the job");
     auth_tell_no_key(a);
     cr_assert_eq(lines.n, 1);
-    cr_assert_eq(strncmp(lines.last, "this job is open: no node has a key, so whoever", 47), 0, "%s", lines.last);
+    cr_assert_eq(strncmp(lines.last, "this job is open: no node has a key, so any process", 51), 0, "%s", lines.last);
     auth_tell_no_key(a);
     cr_assert_eq(lines.n, 1);
     cr_assert_eq(auth_state(a), AUTH_STATE_OPEN);
@@ -344,9 +344,10 @@ Test(auth_io, credentials_of_other_users_are_not_taken) {
     cr_assert_not_null(strstr(why, "; its munge credential holds no key of muster's: "), "%s", why);
     rig_munge(&m, 0, 0, KEY "\\n" RIG_RUN_ID, credential);
     why = offered(&m, credential);
-    cr_assert_not_null(strstr(why, "; its munge credential holds another key than the agent there names: "), "%s", why);
+    cr_assert_not_null(strstr(why, "; its munge credential holds another key than the one that the agent there uses: "),
+                       "%s", why);
     why = offered(&m, "MUNGE:nonsense:");
-    cr_assert_not_null(strstr(why, "; munge says: "), "%s", why);
+    cr_assert_not_null(strstr(why, "; munge reports: "), "%s", why);
     rig_munged_stop(&m);
 }
 
@@ -461,7 +462,6 @@ Test(auth_io, a_job_of_one_machine_uses_no_key) {
     config.gate = NULL;
     struct err err = {0};
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
-    cr_assert_str_eq(err.text,
-                     "--auth=on is not possible here: the kernel does not say which user a connection belongs to");
+    cr_assert_str_eq(err.text, "--auth=on is not possible here: the kernel does not report the user of a connection");
     pair_close(&p);
 }

@@ -39,7 +39,7 @@ Test(auth_munge, what_is_not_ours_is_refused) {
         {MUNGE_E_BAD_REALM, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
         {MUNGE_E_UNAUTHORIZED, AUTH_MUNGE_E_OTHER_USER,
          "its munge credential is for another user than this one (uid 1000)"},
-        {8, AUTH_MUNGE_E_UNFIT, "munge says: words of munge"},
+        {8, AUTH_MUNGE_E_UNFIT, "munge reports: words of munge"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct auth_munge_decoded d = decoded(bad[i].code, "night-1", payload);

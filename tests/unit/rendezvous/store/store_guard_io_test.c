@@ -154,7 +154,7 @@ Test(store_guard_io, what_its_agent_says_decides) {
         {PEER_CLOSED, false, "it was closed before its agent was asked"},
         {PEER_ELSEWHERE, false, "the kernel of the node there does not know it"},
         {PEER_TRANSLATED, true, "addresses are translated (NAT) on the way from 10.1.2.3"},
-        {PEER_UNKNOWN, true, "the kernel of the node at 10.1.2.3 does not say"},
+        {PEER_UNKNOWN, true, "the kernel of the node at 10.1.2.3 does not report"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         begin(STORE_CHECK_UID, true, 0);

@@ -80,7 +80,7 @@ KEY_TEST(what_is_no_key_is_an_error) {
     cr_assert_eq(ask(false, key, &err), 0);
     rig_write("key", "hello\n");
     cr_assert_eq(ask(false, key, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, RIG_FOLDER "/key is no key of muster's"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, RIG_FOLDER "/key is not a key of muster"), "%s", err.text);
 }
 
 KEY_TEST(a_key_that_others_may_read_or_have_made_is_refused) {
