@@ -613,7 +613,7 @@ def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):
     code, _, err = job.run(f"--event-log={tmp_path / 'events.log'}", "--max-restarts=8", "--crash-loop=0", *SH, "exit 7",
                            prefix=["/bin/sh", "-c", 'ulimit -f 1; exec "$@"', "sh"])
     assert code == 1, err
-    assert "no restart left of 8" in err, err
+    assert "no restarts left (8 used)" in err, err
 
 
 def test_a_writer_that_cannot_start_holds_up_nothing():
