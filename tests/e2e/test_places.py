@@ -49,13 +49,16 @@ class Process:
             self.env[name] = value.replace("\\n", "\n")
 
     def run(self, folder, *options, below=None):
+        words = [harness.MUSTER, "run", "-v", *self.options, *options, "--print-config", "train.py"]
+        return self.start(folder, words, below)
+
+    def start(self, folder, command, below=None):
         env = {"PATH": os.environ["PATH"], "HOME": str(folder), **self.env}
         for name, path, text in self.files:
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text.replace("\\n", "\n"))
             env[name] = str(file)
-        command = [harness.MUSTER, "run", "-v", *self.options, *options, "--print-config", "train.py"]
         program = below or self.below
         if program:  # a shell of this name, which stays
             shell = folder / program
@@ -122,3 +125,22 @@ def test_what_the_user_gives_wins(tmp_path):
         if key == "endpoint_host":
             expected.update(is_host=-1, run_id="none")
         assert {name: config[name] for name in expected} == expected, option
+
+
+@pytest.mark.parametrize("name, program", [("lsf", "blaunch"), ("oar", "oarsh"), ("pjm", "pjrsh")])
+def test_the_command_of_a_batch_system_starts_the_agents(tmp_path, name, program):
+    """It stands for one that reaches another host: HOST COMMAND, without ssh's options."""
+    process = read(PLACES / f"{name}.env")[0]
+    own = tmp_path / "bin" / program
+    own.parent.mkdir()
+    own.write_text(f'#!/bin/sh\necho "$#" "$1" >> {tmp_path}/called\nexec sh -c "$2"\n')
+    own.chmod(0o755)
+    process.env["PATH"] = f"{own.parent}:{os.environ['PATH']}"
+    process.env["MUSTER_RUN_DIR"] = str(tmp_path / "run")
+    done = process.start(tmp_path, [harness.MUSTER, "run", "--no-python", "sh", "-c",
+                                    "echo this is $RANK of $WORLD_SIZE in $MUSTER_RUN_ID"])
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line[line.index("this is"):].split() for line in done.stdout.splitlines())
+    assert [line[2:5] for line in lines] == [["0", "of", "2"], ["1", "of", "2"]], done.stdout
+    assert lines[0][6] == lines[1][6], "one run"
+    assert sorted((tmp_path / "called").read_text().splitlines()) == ["2 host1", "2 host2"]

@@ -135,7 +135,7 @@ Test(job_options_hosts, what_does_not_go_together_is_told) {
     static const struct {
         const char *env, *line, *text;
     } cases[] = {
-        {"", "--starter=ssh x", "name them with -H or --hostfile"},
+        {"", "--starter=ssh x", "no hosts are known; give them with -H or --hostfile"},
         {"", "--include a x", "--include chooses among hosts"},
         {"", "-H a --hostfile hosts x", "-H and --hostfile cannot be combined"},
         {"", "-H a,b --standalone x", "--standalone is for one node"},
