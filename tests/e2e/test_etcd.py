@@ -189,7 +189,7 @@ def test_keys_that_somebody_removed_are_told(one):
         assert a.ask("claim 1 5")["result"] == "ok"
         one.ctl("del", "/muster/hands/latest")
         answer = a.ask("beat 1 5")
-        assert answer["result"] == "ruined" and "'/muster/hands/latest' has gone" in answer["text"]
+        assert answer["result"] == "ruined" and "'/muster/hands/latest' was removed" in answer["text"]
     with Arbiter(one, run_id="hands") as newcomer:  # it has not seen any of it before
         answer = newcomer.ask("claim 1 6")
         assert answer["result"] == "ruined" and "another program changed these keys" in answer["text"]
@@ -202,7 +202,7 @@ def test_another_job_in_the_place_of_one_whose_keys_were_removed_is_told_apart(o
         assert b.ask("claim 1 6")["result"] == "ok"
         for line in ("beat 1 5", "claim 2 5", "read"):
             answer = a.ask(line)
-            assert answer["result"] == "ruined" and "another agent's" in answer["text"], answer
+            assert answer["result"] == "ruined" and "another job's" in answer["text"], answer
         assert b.ask("beat 1 6")["result"] == "ok"
 
 

@@ -322,7 +322,7 @@ def test_a_cancelled_job_stays_so_if_slurm_does_not_answer(queue):
     queue.gone()
     facts = queue.slurm.end(number, 20)
     assert facts["JobState"] == "CANCELLED" and facts["Restarts"] == "0", queue.output(number)
-    assert "a job that somebody has cancelled must not come back" in queue.output(number)
+    assert "a cancelled job must not run again" in queue.output(number)
 
 
 def test_salloc_says_at_once_that_it_is_no_batch_job(queue):

@@ -656,7 +656,7 @@ def test_the_first_host_is_lost(hosts, what):
     os.kill(ssh if what == "ssh" else children(ssh)[0], signal.SIGKILL)
     code, _, err = head.finish(30)
     assert code == 75, err
-    assert "the others meet: ending the job (only with --rdzv-endpoint=dir:/PATH, " in err, err
+    assert "the other hosts meet at this host: ending the job (with --rdzv-endpoint=dir:/PATH, " in err, err
     hosts.job.all_gone(3)
 
 
