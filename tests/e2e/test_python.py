@@ -80,6 +80,6 @@ def test_the_report_names_the_interpreter_that_lacks_a_module(tmp_path):
     mine = environment(tmp_path / "mine")
     done = run([mine / "torchrun", tmp_path / "t.py"], ["/usr/bin"])
     assert done.returncode == 1
-    assert f"\nThe interpreter was {mine}/python3 (PYTHON_EXEC chooses another)\n" in done.stderr, done.stderr
+    assert f"\n  The interpreter was {mine}/python3 (PYTHON_EXEC chooses another)\n" in done.stderr, done.stderr
     (tmp_path / "t.py").write_text("raise ValueError('of ours')")
     assert "The interpreter was" not in run([mine / "torchrun", tmp_path / "t.py"], ["/usr/bin"]).stderr
