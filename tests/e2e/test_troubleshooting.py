@@ -52,7 +52,7 @@ def test_a_mistake_is_explained(job, words, script, env):
         words = words.format(port=free_port(), busy=other.getsockname()[1])
         more = {"PYTHON_EXEC": "\0unset", **nvml_env(job.tmp, "not-loaded"), **env}
         code, _, err = job.agent("a", *words.split(), program=harness.muster(), env=more).finish()
-    lines = re.findall(r"^muster(?: \w+)?: (?!waiting|restart|group|cannot look up).*$", err, re.M)
+    lines = re.findall(r"^muster(?: \w+)?: (?!waiting|restart|attempt|cannot look up).*$", err, re.M)
     assert code != 0 and lines, err
     patterns = list(known())
     assert [line for line in lines if not any(pattern.search(line) for pattern in patterns)] == []
