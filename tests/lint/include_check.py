@@ -63,6 +63,7 @@ ROOMS = [
     ("launcher/hosts", "base/"),
     ("launcher/contain", "base/ io"),
     ("launcher/place", "base/ io/ topology/model launcher/hosts"),
+    ("launcher/pmi", "base/ io/ rendezvous/auth launcher/place"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/auth rendezvous/protocol launcher/hosts launcher/place"),
     ("launcher/ends", "base/ io/"),
     ("launcher/starter", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/operate launcher/place launcher/job"),

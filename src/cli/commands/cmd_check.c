@@ -191,7 +191,7 @@ static int check_job(const struct option_value *v) {
     struct job_spec spec = {0};
     struct run_keys keys;
     run_keys_take(&keys);
-    int status = run_line_read(n, words, &spec);
+    int status = run_line_read(n, words, &keys, &spec);
     if (status < 0 && spec.rdzv.max_nodes < 2) {
         status = check_alone(v);
     } else if (status < 0 && spec.nodes == PLACE_NODES_OF_USER && !has_place(v)) {

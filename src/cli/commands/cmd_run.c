@@ -86,7 +86,7 @@ int cmd_run(int argc, char **argv) {
     struct err err = {0};
     end_ignoring();
     run_keys_take(&keys);
-    int status = run_line_read(argc, argv, &spec);
+    int status = run_line_read(argc, argv, &keys, &spec);
     if (status < 0 && spec.dry_run)
         status = dry_run(&spec, environ);
     else if (status < 0 && run_keys_load(&keys, &spec, &err) < 0)

@@ -65,12 +65,15 @@ int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *e
             "the muster that started this one has a key for the job, and " STARTER_KEY_ENV
             " has not arrived here: a wrapper or prolog in between must pass the environment "
             "through");
-    if (!k->of_head && leaves_machine(spec))
-        return keyring_load_given(k->ring, spec->key_file, err);
+    if (!k->of_head && leaves_machine(spec)) {
+        int r = keyring_load_given(k->ring, spec->key_file, err);
+        return r < 0 || keyring_n(k->ring) > 0 ? r : keyring_add_all(k->ring, k->of_tasks, err);
+    }
     return k->of_head || spec->key_file == NULL ? 0 : check_file(spec->key_file, err);
 }
 
 void run_keys_fini(struct run_keys *k) {
     keyring_free(k->ring);
-    k->ring = NULL;
+    keyring_free(k->of_tasks);
+    k->ring = k->of_tasks = NULL;
 }

@@ -1,5 +1,5 @@
 /* The key that this process was given: by the head that started it (starter/starter_io.h),
- * or by the user (--key-file, MUSTER_KEY_FILE, MUSTER_KEY).
+ * by the user (--key-file, MUSTER_KEY_FILE, MUSTER_KEY), or by the first task below mpiexec.
  *
  *     struct run_keys keys;
  *     run_keys_take(&keys);                        first: what is forked later has no key
@@ -12,10 +12,11 @@
 #include "rendezvous/auth/keyring_io.h"
 
 struct run_keys {
-    struct keyring *ring; /* NULL: what was found is not a key */
-    bool of_head;         /* it has the head's, and so no other */
-    bool none_of_head;    /* a head reports that there is none */
-    int code;             /* for run_keys_load() */
+    struct keyring *ring;     /* NULL: what was found is not a key */
+    struct keyring *of_tasks; /* from the task of rank 0 (pmi_io.h); NULL: none */
+    bool of_head;             /* it has the head's, and so no other */
+    bool none_of_head;        /* a head reports that there is none */
+    int code;                 /* for run_keys_load() */
     struct err err;
 };
 

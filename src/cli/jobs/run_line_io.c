@@ -16,6 +16,7 @@
 #include "io/file.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/place/place_io.h"
+#include "launcher/pmi/pmi_io.h"
 #include "launcher/preflight/switch_map.h"
 #include "launcher/srun/step_cpus_io.h"
 #include "launcher/starter/starter_link_io.h"
@@ -145,6 +146,16 @@ static void probe_slurm(void *arg, struct place_facts *ret) {
     *ret = here.facts;
 }
 
+/* arg: run_keys, or NULL for a reader that is not a task. */
+static int probe_pmi(void *arg, const struct launcher *row, char *const *envp,
+                     struct place_pmi *ret, struct err *err) {
+    struct run_keys *keys = arg;
+    int r = keys == NULL ? -ENOSYS : 0;
+    if (r == 0 && keys->of_tasks == NULL)
+        r = keyring_new(&keys->of_tasks, err);
+    return r < 0 ? r : pmi_read(row, envp, keys->of_tasks, ret, err);
+}
+
 static const char *probe_shared(void *arg, const char *path) {
     (void)arg;
     return shared_folder(path);
@@ -229,14 +240,17 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .read_hosts = probe_hosts,
                                            .read_list = probe_list,
                                            .place_facts = probe_slurm,
+                                           .ask_pmi = probe_pmi,
                                            .serve_node = probe_serve_node,
                                            .shared_folder = probe_shared};
 
-static int read_words(int argc, char **argv, struct job_spec *ret) {
+static int read_words(int argc, char **argv, struct run_keys *keys, struct job_spec *ret) {
+    struct job_probes probes = run_line_probes;
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct err err = {0};
-    int r = job_options_read(argc, argv, environ, &run_line_probes, &warnings, &spec, &err);
+    probes.arg = keys;
+    int r = job_options_read(argc, argv, environ, &probes, &warnings, &spec, &err);
     if (r == -EALREADY) {
         log_debug("%s", err.text);
         return EXIT_USAGE;
@@ -290,7 +304,7 @@ static int read_job_of_head(int fd, struct job_spec *ret) {
     return -1;
 }
 
-int run_line_read(int argc, char **argv, struct job_spec *ret) {
+int run_line_read(int argc, char **argv, struct run_keys *keys, struct job_spec *ret) {
     int fd = starter_take_job(environ);
-    return fd >= 0 ? read_job_of_head(fd, ret) : read_words(argc, argv, ret);
+    return fd >= 0 ? read_job_of_head(fd, ret) : read_words(argc, argv, keys, ret);
 }

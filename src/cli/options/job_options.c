@@ -774,10 +774,18 @@ static int list_given(struct job_reading *j) {
     return 0;
 }
 
+/* A process that is to be a job of its own asks no process manager: other tasks may not, either. */
+static bool is_alone(const struct job_reading *j) {
+    const struct job_spec *spec = j->spec;
+    return job_is_on(j, RUN_STANDALONE) || spec->starter == JOB_STARTER_NONE ||
+           (job_given(j, RUN_NNODES) && spec->rdzv.max_nodes == 1);
+}
+
 static int read_place(struct job_reading *j) {
     const struct place_probes probes = {.facts = j->probes->place_facts,
                                         .hosts = j->probes->read_hosts,
                                         .file = j->probes->read_list,
+                                        .pmi = is_alone(j) ? NULL : j->probes->ask_pmi,
                                         .arg = j->probes->arg};
     j->place_code = place_read(j->envp, &probes, &j->spec->place, &j->place_err);
     return 0;
@@ -839,8 +847,8 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
                      const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
                      struct err *err) {
     static job_step *const steps[] = {read_environment,    list_given,
-                                      read_place,          read_program,
-                                      fill_ordinary,       read_nnodes,
+                                      read_program,        fill_ordinary,
+                                      read_nnodes,         read_place,
                                       job_read_launcher,   job_read_starter,
                                       read_requeue,        check_gpus_per_worker,
                                       read_nproc,          read_binding,

@@ -42,6 +42,9 @@ struct job_probes {
     char *(*read_list)(void *arg, const char *path);
     /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
     void (*place_facts)(void *arg, struct place_facts *ret);
+    /* As place_probes.pmi. NULL: no process manager is asked. */
+    int (*ask_pmi)(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret,
+                   struct err *err);
     /* This process is the agent for all tasks of Slurm's step on this node: takes their CPUs, too,
      * before any are counted. NULL: does not. */
     void (*serve_node)(void *arg, const struct place *place);

@@ -170,14 +170,16 @@ static int read_tasks(char *const *envp, struct place *p, struct err *err) {
 }
 
 /* -ENOENT: the row does not apply. */
-static int read_inside(char *const *envp, const struct place_probes *probes, struct place *p,
-                       struct err *err) {
+static int read_inside(char *const *envp, const struct place_probes *probes,
+                       const struct place_facts *facts, struct place *p, struct err *err) {
     const struct launcher *row = p->launcher;
     struct place_pmi pmi = {0};
     int r = read_tasks(envp, p, err);
-    if (r < 0 || row->sizes == LAUNCHER_BY_VARIABLES || probes->pmi == NULL)
+    if (r < 0 || p->n_tasks == 1 || row->sizes == LAUNCHER_BY_VARIABLES || probes->pmi == NULL)
         return r;
     r = probes->pmi(probes->arg, row, envp, &pmi, err);
+    if (r == -ENOSYS || (r == -ENOENT && facts->ancestor != NULL))
+        return 0; /* n_nodes stays 0: how the tasks find each other is not known */
     if (r < 0)
         return r;
     p->n_tasks = pmi.n_tasks;
@@ -255,12 +257,12 @@ static int read_alloc(char *const *envp, const struct place_probes *probes, stru
 
 /* ---- all of it ---- */
 
-static int read_row(char *const *envp, const struct place_probes *probes, struct place *p,
-                    struct err *err) {
+static int read_row(char *const *envp, const struct place_probes *probes,
+                    const struct place_facts *facts, struct place *p, struct err *err) {
     int r = 0;
     switch (p->launcher->kind) {
     case LAUNCHER_NODES: r = read_node(envp, p, err); break;
-    case LAUNCHER_INSIDE: r = read_inside(envp, probes, p, err); break;
+    case LAUNCHER_INSIDE: r = read_inside(envp, probes, facts, p, err); break;
     case LAUNCHER_ALLOC: r = read_alloc(envp, probes, p, err); break;
     }
     if (p->run_id[0] == '\0' && r != -ENOENT)
@@ -292,7 +294,7 @@ int place_read_launcher(char *const *envp, const struct place_probes *probes,
         const struct place before = *p;
         p->launcher = row;
         forget_slurm(p);
-        int r = read_row(envp, probes, p, err);
+        int r = read_row(envp, probes, facts, p, err);
         if (r == -ENOENT) {
             *p = before;
             continue;

@@ -72,6 +72,26 @@ Test(place_launcher, a_server_that_is_not_there_proves_that_variables_have_leake
     cr_assert_eq(p.by, PLACE_BY_HAND);
 }
 
+/* PMI_FD is closed, or there is no library that can ask */
+Test(place_launcher, a_process_that_is_seen_proves_a_group_that_cannot_be_asked) {
+    static const int codes[] = {-ENOENT, -ENOSYS};
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+        const struct fake f = {.pmi_code = codes[i], .facts.ancestor = "hydra_pmi_proxy"};
+        _cleanup_(place_fini) struct place p = {0};
+        cr_assert_eq(read(&f, ENV(HYDRA), &p), 0);
+        cr_assert_str_eq(p.launcher->name, "hydra");
+        cr_assert_eq(p.n_nodes, 0);
+        cr_assert_eq(p.n_tasks, 8);
+    }
+}
+
+Test(place_launcher, a_task_that_is_alone_asks_no_server) {
+    const struct fake f = {.pmi_code = -ETIMEDOUT, .facts.ancestor = "hydra_pmi_proxy"};
+    _cleanup_(place_fini) struct place p = {0};
+    cr_assert_eq(read(&f, ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0"), &p), 0);
+    cr_assert_eq(p.n_nodes, 1);
+}
+
 Test(place_launcher, a_server_that_does_not_answer_is_an_error) {
     _cleanup_(place_fini) struct place p = {0};
     cr_assert_eq(read(&(struct fake){.pmi_code = -ETIMEDOUT}, ENV(HYDRA), &p), -ETIMEDOUT);

@@ -1,0 +1,16 @@
+/* Asks the process manager that started this task how many tasks there are and on which nodes, and
+ * hands the key of the job from rank 0 to all tasks. For place_probes.pmi.
+ *
+ *     _cleanup_(keyring_freep) struct keyring *key = NULL;
+ *     r = pmi_read(row, environ, key, &pmi, &err);
+ *
+ * Each server answers once in the life of a task. */
+#pragma once
+
+#include "launcher/place/place.h"
+#include "rendezvous/auth/keyring_io.h"
+
+/* Returns as place_probes.pmi. The key is added to `key`, which borrows nothing; it stays empty if
+ * rank 0 has no OpenSSL. */
+_must_use_ int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key,
+                        struct place_pmi *ret, struct err *err);
