@@ -1,12 +1,13 @@
 """The variables that workers get for NCCL, gloo and PyTorch: what `muster env` prints, and what workers really see."""
+import bz2
 import json
+import lzma
 import os
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
-import tarfile
 
 import pytest
 
@@ -429,8 +430,8 @@ def test_recorded_files(file):
 
 @pytest.mark.parametrize("archive", recorded("sysfs-derived", "*.tar.xz") + recorded("hwloc-sysfs", "*.tar.bz2"))
 def test_recorded_trees(archive, tmp_path):
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path)
+    unpack = bz2.open if archive.suffix == ".bz2" else lzma.open  # tarfile takes ten times as long for thousands of files
+    subprocess.run(["tar", "-x", "-C", tmp_path], input=unpack(archive).read(), check=True)
     top = next(p for p in [tmp_path, *sorted(tmp_path.iterdir())] if (p / "sys").is_dir() or (p / "proc").is_dir())
     done = subprocess.run([MUSTER, "env", "--json", "--nnodes=2", "--rdzv-endpoint=10.11.12.13", f"--sysroot={top}"],
                           capture_output=True, text=True, env={"PATH": os.environ["PATH"]})

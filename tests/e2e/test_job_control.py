@@ -56,8 +56,9 @@ class Terminal:
         ticks = tmp_path / "ticks.py"
         ticks.write_text(TICKS)
         program = program or [str(ticks)]
+        grace = ["--shutdown-timeout=1"] if "family" in program else []  # it uses up the grace
         self.shell.type(shlex.join([*muster(), "run", "--nproc-per-node=2", f"--lease={LEASE_S}",
-                                     "--heartbeat-interval=0.25", *words, *program]) +
+                                     "--heartbeat-interval=0.25", *grace, *words, *program]) +
                         "; echo status=$?\n")
         job.events.wait("start", 2)
         self.guardian = next(pid for pid in children(self.shell.pid) if name(pid) == "muster")
@@ -233,7 +234,8 @@ def test_a_shell_that_is_left_twice_ends_a_suspended_job(job, terminal):
 def test_keys_that_end_a_job_in_every_order(job, terminal, keys):
     """The status is that of a key that was typed. A ^C after the first key kills workers that ignore it."""
     ignore = ["ignore"] if len(keys) > 1 else []
-    t = terminal("--shutdown-timeout=60", program=["--no-python", job.worker, "family", *ignore, "start", "wait"])
+    grace = ["--shutdown-timeout=60"] if ignore else []
+    t = terminal(*grace, program=["--no-python", job.worker, "family", *ignore, "start", "wait"])
     t.shell.type(keys)
     t.shell.wait_said("got SIG")
     if len(keys) > 1:
