@@ -75,7 +75,7 @@ def until(job, wanted, *words):
 def test_ranks_are_grouped_by_their_stacks_from_every_node(job):
     a, b = start(job, does="2:load")
     out = until(job, re.escape(f"ranks 0-1,3 wait in {WAITS}; rank 2 ") + r".*" + re.escape(LOADS))
-    assert out.startswith("run e2e, group 1.1: 4 workers on 2 nodes\n"), out
+    assert out.startswith("job e2e: 4 workers on 2 nodes\n"), out
     script = job.tmp / "train.py"
     pid = {e.fields["rank"]: e.fields["pid"] for e in job.events.all("there")}["2"]
     assert re.search(rf"^ranks 0-1,3 wait in .*; rank 2 \(node \S+, pid {pid}\): read\(\) in load .*, pipe", out, re.M), out
@@ -197,4 +197,4 @@ def test_there_is_nobody_to_look_at(job, worker, tmp_path):
         code, out, err = ask(job, "stacks")
         assert (code, out) == (1, "") and "several jobs" in err and "  muster stacks second\n" in err, err
         code, out, err = ask(job, "stacks", "second")
-        assert code == 0 and out.startswith("run second, group 1.1: 1 worker on 1 node\nthe only rank "), (out, err)
+        assert code == 0 and out.startswith("job second: 1 worker on 1 node\nthe only rank "), (out, err)

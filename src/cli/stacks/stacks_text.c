@@ -129,9 +129,7 @@ static bool report_absent(const struct stacks_view *v, const struct shown *s, st
 /* ---- showing ---- */
 
 static void add_title(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
-    const struct rdzv_stacks *head = &v->answer->nodes[0].head;
-    strbuf_printf(ret, "run %s, group %" PRIu32 ".%" PRIu32 ": %" PRIu32 " %s on %" PRIu32 " %s",
-                  v->run_id, head->generation.epoch, head->generation.counter, s->n_ranks,
+    strbuf_printf(ret, "job %s: %" PRIu32 " %s on %" PRIu32 " %s", v->run_id, s->n_ranks,
                   s->n_ranks == 1 ? "worker" : "workers", v->answer->n,
                   v->answer->n == 1 ? "node" : "nodes");
     if (s->n_chosen < s->n_ranks)

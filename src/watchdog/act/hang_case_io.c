@@ -300,11 +300,9 @@ static uint64_t place_of(const struct work *k, uint32_t rank) {
 
 /* For people: when, and of which job. */
 static void write_text(const struct work *k, struct strbuf *ret) {
-    struct generation g = k->answers->group.generation;
     char time[HANG_FILES_NAME_MAX];
     write_time(k->answers->asked_wall_ns, time);
-    strbuf_printf(ret, "job %s, generation %" PRIu32 ".%" PRIu32 ", %s\n",
-                  k->of->config.settings->run_id, g.epoch, g.counter, time);
+    strbuf_printf(ret, "job %s, %s\n", k->of->config.settings->run_id, time);
     suspects_text(&k->in, &k->found, ret);
 }
 

@@ -90,7 +90,7 @@ static void expect_not(const char *text) {
 
 Test(stacks_text, ranks_are_grouped_by_what_they_do, .init = begin, .fini = finish) {
     cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
-    expect("run digits, group 1.2: 4 workers on 2 nodes\n"
+    expect("job digits: 4 workers on 2 nodes\n"
            "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): read() in load (data.py:20), pipe\n"
            "\nranks 0-1,3: wait in backward (train.py:76)\n  of rank 0 (node a):\n"
            "    main thread 10 python3: S futex()\n"
