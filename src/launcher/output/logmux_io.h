@@ -39,8 +39,6 @@
 /* After logmux_no_more() pipes are read to their end, or for this long: a process that workers left
  * behind, and that lives on, can hold them open. */
 #define LOGMUX_GRACE_NS (500 * NS_PER_MS)
-#define LOGMUX_TAIL_LINES 30
-#define LOGMUX_TAIL_BYTES ((size_t)8 * 1024)
 /* Pipes get 1 MiB each as long as their sum is below this (an unprivileged user's limit is 64 MiB:
  * pipe(7), pipe-user-pages-soft). */
 #define LOGMUX_PIPES_MAX_BYTES ((size_t)32 * 1024 * 1024)
@@ -64,8 +62,7 @@ struct logmux_last_output {
     const char *error; /* the text of its error file, for the user */
     bool bad_error;    /* the file is not valid; error has the reason */
     /* The last lines of its standard error (of both streams, if they are one), also if that went to
-     * a file: whole lines if there are any, each with its newline, at most LOGMUX_TAIL_LINES and
-     * LOGMUX_TAIL_BYTES. */
+     * a file, each with its newline: tail_lines(). */
     const char *tail;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/idmap.h"
 #include "base/text/log.h"
+#include "base/text/tail.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/loop.h"
@@ -35,6 +36,8 @@
 /* The most bytes of each of the two texts about a failed worker; of a longer one the end is
  * kept. */
 #define WORDS_MAX ((size_t)15 * 1024)
+/* The last lines of a file are searched in so many bytes. */
+#define FILE_END_BYTES ((off_t)1024 * 1024)
 
 /* A file that a stream is written to. */
 struct log_file {
@@ -58,7 +61,7 @@ struct stream {
     char *const *filters;
     struct log_file filtered;
     struct linebuf filtered_lines, lines;
-    struct strbuf tail;
+    struct tail tail;
     struct console_source source;
     struct loop_watch *watch;
     struct loop_timer *timer; /* when lines are to be shown, or when `waits` ends */
@@ -185,22 +188,6 @@ static void on_filtered_piece(void *arg, const struct linebuf_piece *piece) {
     log_file_write(&s->filtered, s->worker->process, line.data, line.len);
 }
 
-/* One byte more, so that a cut line can be recognized. */
-#define KEPT_BYTES (LOGMUX_TAIL_BYTES + 1)
-
-static void keep_tail(struct stream *s, const char *data, size_t len) {
-    if (len > KEPT_BYTES) {
-        data += len - KEPT_BYTES;
-        len = KEPT_BYTES;
-    }
-    if (s->tail.len + len > 2 * KEPT_BYTES) {
-        size_t keep = MIN2(s->tail.len, KEPT_BYTES);
-        memmove(s->tail.data, s->tail.data + s->tail.len - keep, keep);
-        s->tail.len = keep;
-    }
-    strbuf_add_bytes(&s->tail, data, len);
-}
-
 /* Whole lines go to the console together, as long as no part of a line must be stored. This is most
  * of the work for a worker that writes fast. */
 static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
@@ -235,7 +222,7 @@ static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns
     if (s->filtered.fd >= 0)
         linebuf_feed(&s->filtered_lines, data, len, now_ns);
     if (s->route.keeps_tail)
-        keep_tail(s, data, len);
+        tail_add(&s->tail, data, len);
     if (!is_shown(s) || console_source_is_dropped(&s->source))
         return;
     if (s->route.view == STREAM_EXACT)
@@ -271,7 +258,7 @@ static void stream_free(struct stream *s) {
         linebuf_fini(&s->lines);
         console_source_fini(&s->source);
     }
-    strbuf_fini(&s->tail);
+    tail_fini(&s->tail);
     linebuf_fini(&s->filtered_lines);
     free(s->log.path);
     free(s->filtered.path);
@@ -432,56 +419,32 @@ static void on_grace(void *arg) {
 
 /* --- the last lines --------------------------------------------------------------------------- */
 
-/* Reads the end of a file, and one byte more so that a cut line can be recognized. */
-static void read_file_end(const char *path, struct strbuf *ret) {
+static void read_file_end(const char *path, struct tail *ret) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0) {
-        char data[LOGMUX_TAIL_BYTES + 1];
-        off_t from = st.st_size > (off_t)sizeof data ? st.st_size - (off_t)sizeof data : 0;
-        ssize_t n = pread(fd, data, sizeof data, from);
-        if (n > 0)
-            strbuf_add_bytes(ret, data, (size_t)n);
+        char data[TAIL_BYTES];
+        off_t from = MAX2(st.st_size - FILE_END_BYTES, (off_t)0);
+        ret->skips = from > 0; /* the rest of a line */
+        for (ssize_t n; (n = pread(fd, data, sizeof data, from)) > 0 && from < st.st_size;
+             from += n)
+            tail_add(ret, data, (size_t)n);
     }
     file_close(&fd);
-}
-
-/* Adds one line as a terminal would show it: a progress bar in its last state. */
-static void add_line(const char *line, const char *end, struct strbuf *ret) {
-    while (end > line && end[-1] == '\r')
-        end--;
-    const char *cr = memrchr(line, '\r', (size_t)(end - line));
-    const char *from = cr == NULL ? line : cr + 1;
-    strbuf_add_bytes(ret, from, (size_t)(end - from));
-    strbuf_add_char(ret, '\n');
 }
 
 /* The text of last_output.tail. path: the file that standard error went to, or "". w may be
  * NULL. */
 static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
-    _cleanup_(strbuf_fini) struct strbuf file = {0};
-    const struct strbuf *all = &file;
-    strbuf_clear(ret);
+    _cleanup_(tail_fini) struct tail file = {0};
+    const struct tail *all = &file;
     if (w != NULL && w->streams[ERR].route.keeps_tail)
         all = &w->streams[ERR].tail;
     else if (path[0] != '\0')
         read_file_end(path, &file);
-    const char *text = strbuf_text(all), *end = text + all->len, *p = end;
-    const char *first = all->len > LOGMUX_TAIL_BYTES ? end - LOGMUX_TAIL_BYTES : text;
-    if (first > text && first[-1] != '\n') {
-        const char *nl = memchr(first, '\n', (size_t)(end - first));
-        first = nl == NULL || nl + 1 == end ? first : nl + 1;
-    }
-    for (int n = 0; p > first && n < LOGMUX_TAIL_LINES; n++) {
-        const char *nl = memrchr(first, '\n', (size_t)(p - 1 - first));
-        p = nl == NULL ? first : nl + 1;
-    }
-    while (p < end) {
-        const char *nl = memchr(p, '\n', (size_t)(end - p));
-        const char *stop = nl == NULL ? end : nl;
-        add_line(p, stop, ret);
-        p = stop + 1;
-    }
+    strbuf_add(ret, tail_lines(all));
+    if (ret->len > 0 && ret->data[ret->len - 1] != '\n')
+        strbuf_add_char(ret, '\n');
 }
 
 /* --- opening and ending ----------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/json/json.h"
+#include "base/text/utf8.h"
 #include "launcher/worker/worker.h"
 
 #define WIDTH_MAX 60
@@ -21,6 +22,7 @@
 #define FRAME "  File \""
 #define TRACEBACK "Traceback (most recent call last):"
 #define IGNORED "Exception ignored "
+#define THREAD "Exception in thread "
 /* What libstdc++ prints about a C++ exception before SIGABRT. */
 #define CXX_WHAT "  what():  "
 /* The address that torch 2.13 prints if a worker left no error file. */
@@ -144,12 +146,32 @@ struct piece {
     size_t len; /* 0: there is none */
 };
 
+/* What Python wrote about the exception that ended the worker. */
+struct exception {
+    struct piece line;   /* "ValueError: bad" */
+    struct piece more;   /* the next line with text, if the message begins with a newline */
+    struct piece thread; /* "Exception in thread Thread-1 (f):", if it was not the main thread's */
+};
+
 static struct piece line_at(const char *at) { return (struct piece){at, strcspn(at, "\r\n")}; }
 
 static const char *line_begin(const char *text, const char *at) {
     while (at > text && at[-1] != '\n')
         at--;
     return at;
+}
+
+/* Returns the line before that of `at`; at the beginning of the text an empty one. */
+static struct piece line_above(const char *text, const char *at) {
+    const char *line = line_begin(text, at);
+    return line > text ? line_at(line_begin(text, line - 1)) : (struct piece){0};
+}
+
+/* Returns the line before a traceback, if it names a thread. */
+static struct piece thread_of(const char *text, const char *traceback) {
+    struct piece above = line_above(text, traceback);
+    return above.len > 0 && strncmp(above.at, THREAD, strlen(THREAD)) == 0 ? above
+                                                                           : (struct piece){0};
 }
 
 static const char *last_of(const char *text, const char *what) {
@@ -164,10 +186,8 @@ static const char *last_of(const char *text, const char *what) {
 static const char *last_traceback(const char *text) {
     const char *found = NULL;
     for (const char *p = strstr(text, TRACEBACK); p != NULL; p = strstr(p + 1, TRACEBACK)) {
-        const char *line = line_begin(text, p), *above = line;
-        if (line > text)
-            above = line_begin(text, line - 1);
-        if (memmem(above, (size_t)(line - above), IGNORED, strlen(IGNORED)) == NULL)
+        struct piece above = line_above(text, p);
+        if (above.len == 0 || memmem(above.at, above.len, IGNORED, strlen(IGNORED)) == NULL)
             found = p;
     }
     return found;
@@ -176,14 +196,15 @@ static const char *last_traceback(const char *text) {
 /* Returns the line with which Python ends the last traceback: the first one after a frame that is
  * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". The message may have frames,
  * too, as torch.compile's "from user code:". */
-static struct piece python_exception(const char *text) {
+static struct exception python_exception(const char *text) {
+    struct exception e = {0};
     const char *begin = last_traceback(text), *frame = NULL, *line, *prefix;
     if (begin != NULL)
         frame = strstr(begin, FRAME);
     else if (strstr(text, TRACEBACK) == NULL) /* a syntax error; or the beginning was cut off */
         frame = last_of(text, FRAME);
     if (frame == NULL)
-        return (struct piece){0};
+        return e;
     prefix = line_begin(text, frame);
     line = frame;
     while ((line = strchr(line, '\n')) != NULL) {
@@ -191,10 +212,20 @@ static struct piece python_exception(const char *text) {
         if (strncmp(line, prefix, (size_t)(frame - prefix)) != 0)
             continue; /* of another process */
         struct piece rest = line_at(line + (frame - prefix));
-        if (rest.len > 0 && rest.at[0] != ' ')
-            return rest;
+        size_t blanks = strspn(rest.at, " ");
+        if (blanks >= rest.len || (blanks > 0 && e.line.len == 0))
+            continue;
+        if (e.line.len > 0) {
+            e.more = (struct piece){rest.at + blanks, rest.len - blanks};
+            break;
+        }
+        e.line = rest;
+        if (rest.len < 2 || memcmp(rest.at + rest.len - 2, ": ", 2) != 0)
+            break;
     }
-    return (struct piece){0};
+    if (begin != NULL)
+        e.thread = thread_of(text, begin);
+    return e;
 }
 
 /* Returns the last line of the text that is not blank. */
@@ -211,17 +242,21 @@ static struct piece last_line(const struct failure *f) {
 /* Returns the exception that ended the worker. A signal is not explained by what the worker wrote
  * before, except by a C++ exception. Python ends with 1 because of an exception; with another exit
  * code the worker may have caught it, unless it is the last line. */
-static struct piece exception_of(const struct failure *f) {
-    struct piece p = {0};
+static struct exception exception_of(const struct failure *f) {
+    struct exception e = {0};
     if (f->kind == FAILURE_SIGNAL && f->code == SIGABRT) {
         const char *what = last_of(f->text, CXX_WHAT);
-        return what == NULL ? p : line_at(what + strlen(CXX_WHAT));
+        if (what != NULL)
+            e.line = line_at(what + strlen(CXX_WHAT));
+        return e;
     }
     if (f->kind == FAILURE_EXIT)
-        p = python_exception(f->text);
-    if (f->code != 1 && !f->text_is_traceback && p.at < last_line(f).at)
-        p = (struct piece){0};
-    return p.len == 0 && f->text_is_traceback && !by_signal(f) ? last_line(f) : p;
+        e = python_exception(f->text);
+    if (f->code != 1 && !f->text_is_traceback && e.line.at < last_line(f).at)
+        e = (struct exception){0};
+    if (e.line.len == 0 && f->text_is_traceback && !by_signal(f))
+        e.line = last_line(f);
+    return e;
 }
 
 static void add_piece(const char *before, struct piece p, struct strbuf *ret) {
@@ -229,6 +264,12 @@ static void add_piece(const char *before, struct piece p, struct strbuf *ret) {
         return;
     strbuf_add(ret, before);
     strbuf_add_bytes(ret, p.at, p.len);
+}
+
+static void add_exception(const char *before, struct exception e, struct strbuf *ret) {
+    add_piece(before, e.thread, ret);
+    add_piece(e.thread.len > 0 ? " " : before, e.line, ret);
+    add_piece("", e.more, ret);
 }
 
 static void add_how_long(const struct failure *f, struct strbuf *ret) {
@@ -239,7 +280,8 @@ static void add_how_long(const struct failure *f, struct strbuf *ret) {
 }
 
 /* "rank 3 (node b): ", "node b: ", "the job hangs: "; then the cause. */
-static void add_who_and_what(const struct failure *f, struct piece exception, struct strbuf *ret) {
+static void add_who_and_what(const struct failure *f, struct exception exception,
+                             struct strbuf *ret) {
     if (f->kind == FAILURE_HANG) {
         strbuf_printf(ret, "the job hangs: %s", f->text); /* it has the ranks */
     } else if (f->kind == FAILURE_NODE) {
@@ -247,19 +289,19 @@ static void add_who_and_what(const struct failure *f, struct piece exception, st
         failure_cause_text(f, ret);
     } else {
         strbuf_printf(ret, "rank %" PRIu32 " (node %s): ", f->rank, f->node);
-        if (f->kind == FAILURE_EXIT && exception.len > 0) {
-            strbuf_add_bytes(ret, exception.at, exception.len);
+        if (f->kind == FAILURE_EXIT && exception.line.len > 0) {
+            add_exception("", exception, ret);
             return;
         }
         failure_cause_text(f, ret);
         add_how_long(f, ret);
-        add_piece(": ", exception, ret);
+        add_exception(": ", exception, ret);
     }
 }
 
 /* The exit code of an exception that has taken its place. */
-static void add_exit_code(const struct failure *f, struct piece exception, struct strbuf *ret) {
-    if (f->kind != FAILURE_EXIT || exception.len == 0)
+static void add_exit_code(const struct failure *f, struct exception exception, struct strbuf *ret) {
+    if (f->kind != FAILURE_EXIT || exception.line.len == 0)
         return;
     strbuf_printf(ret, " (exit code %" PRIi32, f->code);
     add_how_long(f, ret);
@@ -291,7 +333,7 @@ static void add_consequence(const struct failure *f, const struct failure_counts
 
 void failure_headline(const struct failure *f, const struct failure_counts *counts,
                       struct strbuf *ret) {
-    struct piece exception = exception_of(f);
+    struct exception exception = exception_of(f);
     if (!has_own_text(f) || f->kind == FAILURE_SPAWN)
         strbuf_add(ret, "failed: ");
     add_who_and_what(f, exception, ret);
@@ -305,23 +347,25 @@ void failure_last_line(const struct failure *f, struct strbuf *ret) {
 }
 
 void failure_line(const struct failure *f, struct strbuf *ret) {
-    struct piece exception = exception_of(f);
+    struct exception exception = exception_of(f);
     add_who_and_what(f, exception, ret);
     add_exit_code(f, exception, ret);
-    if (f->kind == FAILURE_EXIT && exception.len == 0)
+    if (f->kind == FAILURE_EXIT && exception.line.len == 0)
         add_piece(": ", last_line(f), ret);
 }
 
 void failure_brief(const struct failure *f, struct strbuf *ret) {
-    struct piece exception = exception_of(f);
+    struct exception exception = exception_of(f);
     if (f->kind == FAILURE_HANG || f->kind == FAILURE_NODE) {
         add_who_and_what(f, exception, ret);
         return;
     }
     strbuf_printf(ret, "rank %" PRIu32 " (%s) ", f->rank, f->node);
     failure_cause_text(f, ret);
-    if (f->kind == FAILURE_EXIT)
-        add_piece(": ", exception.len > 0 ? exception : last_line(f), ret);
+    if (f->kind == FAILURE_EXIT && exception.line.len > 0)
+        add_exception(": ", exception, ret);
+    else if (f->kind == FAILURE_EXIT)
+        add_piece(": ", last_line(f), ret);
 }
 
 /* --- torchrun's block ------------------------------------------------------------------------- */
@@ -346,9 +390,12 @@ static void add_indented(const char *text, bool cut, struct strbuf *ret) {
 
 /* Returns the traceback in what the worker wrote to its standard error; NULL: there is none. */
 static const char *stderr_traceback(const struct failure *f) {
-    if (f->text_is_traceback || exception_of(f).len == 0 || by_signal(f))
+    if (f->text_is_traceback || exception_of(f).line.len == 0 || by_signal(f))
         return NULL;
     const char *begin = strstr(f->text, TRACEBACK);
+    struct piece thread = begin != NULL ? thread_of(f->text, begin) : (struct piece){0};
+    if (thread.len > 0)
+        return thread.at;
     return line_begin(f->text, begin != NULL ? begin : strstr(f->text, FRAME));
 }
 
@@ -435,6 +482,7 @@ static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
 
 void failure_report_text(const struct failure_report *sheet, struct strbuf *ret) {
     assert(sheet->n_failures >= 1);
+    size_t begin = ret->len;
     _cleanup_(strbuf_fini) struct strbuf root = {0}, others = {0};
     add_entry(&sheet->failures[0], 0, sheet->utc_offset_s, &root);
     for (uint32_t i = 1; i < sheet->n_failures; i++) {
@@ -461,6 +509,7 @@ void failure_report_text(const struct failure_report *sheet, struct strbuf *ret)
         sheet->failures[0].text_is_traceback || stderr_traceback(&sheet->failures[0]) != NULL;
     if (interpreter != NULL && !in_block)
         strbuf_printf(ret, "%s\n", interpreter);
+    utf8_clean(ret->data + begin, true);
 }
 
 void failure_json(const char *entrypoint, const struct failure *f, struct strbuf *ret) {

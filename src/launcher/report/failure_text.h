@@ -65,7 +65,7 @@ struct failure_report {
 /* Adds the name of torchrun's exception and the block, with a newline at its end; then, if there is
  * a tail, its lines under a heading. If there is no error file, a traceback that the worker wrote
  * to its standard error takes its place in the block. A lost node (FAILURE_NODE) has no rank, code
- * or pid; its entry has the node and the reason. */
+ * or pid; its entry has the node and the reason. Control characters become "?". */
 void failure_report_text(const struct failure_report *report, struct strbuf *ret);
 
 /* The root cause of a job that failed, for the program that called muster: with

@@ -4,6 +4,6 @@
 
 #include "base/text/strbuf.h"
 
-/* Reads its text for the user. 0: *ret has the text; it is empty if there is no such file (path ""
- * too). -EINVAL: *ret describes what is wrong with the file. */
+/* Reads the end of its text for the user. 0: *ret has it; it is empty if there is no such file, or
+ * path is "". -EINVAL: *ret describes what is wrong with the file. */
 _must_use_ int error_file_read(const char *path, struct strbuf *ret);

@@ -13,8 +13,11 @@
 
 #include "../../rig/loop_rig.h"
 #include "base/text/log.h"
+#include "base/text/tail.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "launcher/job/job.h"
+#include "launcher/worker/error_file.h"
 
 #define WORKERS 4
 
@@ -420,13 +423,14 @@ Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
     cr_assert_str_eq(strbuf_text(&fix.tails[1]), "last words\n");
 }
 
-/* Ends worker i, whose error file has this text. */
+/* Ends worker i, whose error file has this text; NULL: it is a FIFO. */
 static void end_with_error_file(struct fixture *f, uint32_t i, const char *text) {
     char path[64];
     (void)snprintf(path, sizeof path, "%s/error.json", f->dir);
-    FILE *file = fopen(path, "w");
-    cr_assert_not_null(file);
-    cr_assert(fputs(text, file) >= 0 && fclose(file) == 0);
+    if (text == NULL)
+        cr_assert_eq(mkfifo(path, 0600), 0);
+    else
+        cr_assert_eq(file_write_atomic(path, text, strlen(text)), 0);
     open_worker(f, i, NULL, 0, 0, true);
     child_close(f, i);
     logmux_exited(f->mux, i, path);
@@ -443,6 +447,14 @@ Test(logmux_io, the_error_file_of_a_worker_is_read_or_found_to_be_none) {
     end_with_error_file(&fix, 1, "{\"message\": \"Val");
     cr_assert(fix.bad_error[1]);
     cr_assert_str_not_empty(fix.error[1]);
+    _cleanup_(strbuf_fini) struct strbuf big = {0};
+    strbuf_printf(&big, "{\"message\": \"%0*d\"}", (int)ERROR_FILE_MAX_BYTES, 1);
+    end_with_error_file(&fix, 2, strbuf_text(&big));
+    cr_assert(fix.bad_error[2]);
+    cr_assert_str_eq(fix.error[2], "can't read the error file: it has more than 1 MiB");
+    end_with_error_file(&fix, 3, NULL);
+    cr_assert(fix.bad_error[3]);
+    cr_assert_str_eq(fix.error[3], "can't read the error file: it is not a regular file");
 }
 
 Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
@@ -462,7 +474,7 @@ Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
     end(&fix, 0);
     end(&fix, 1);
     _cleanup_(strbuf_fini) struct strbuf want = {0};
-    for (int n = 1000 - LOGMUX_TAIL_LINES + 1; n < 1000; n++)
+    for (int n = 1000 - TAIL_LINES + 1; n < 1000; n++)
         strbuf_printf(&want, " done %d\n", n);
     strbuf_add(&want, "last\n");
     for (uint32_t i = 0; i < 2; i++)
@@ -470,20 +482,21 @@ Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
     wait_shown(&fix, 1, "last");
 }
 
-Test(logmux_io, the_tail_of_long_lines_is_cut_at_a_line) {
+Test(logmux_io, the_tail_has_the_beginning_of_long_lines) {
     setup(&fix);
     open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
-    char text[LOGMUX_TAIL_BYTES / 2 + 1];
+    open_worker(&fix, 1, fix.dir, STD_ERR, STD_NONE, true);
+    char text[20 * TAIL_BYTES];
     memset(text, 'x', sizeof text);
-    text[sizeof text - 1] = '\0';
-    for (int i = 0; i < 5; i++) {
-        say(&fix, 0, 1, text);
-        say(&fix, 0, 1, "\n");
-        turn(&fix);
+    memcpy(text, "E: ", 3);
+    memcpy(text + sizeof text - 2, "\n", 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        say(&fix, i, 1, text);
+        end(&fix, i);
+        cr_assert_eq(fix.tails[i].len, TAIL_LINE_BYTES + 1, "%zu", fix.tails[i].len);
+        cr_assert_eq(strncmp(strbuf_text(&fix.tails[i]), text, TAIL_LINE_BYTES), 0);
     }
-    end(&fix, 0);
-    cr_assert_eq(fix.tails[0].len, sizeof text, "one whole line: %zu", fix.tails[0].len);
-    turn_until(&fix, fix.shown[1].len >= 5 * sizeof text);
+    turn_until(&fix, fix.shown[1].len >= sizeof text - 1);
 }
 
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {

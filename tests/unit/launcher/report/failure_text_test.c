@@ -136,6 +136,10 @@ Test(failure_text, the_exception_is_the_one_that_ended_the_worker) {
         {1,
          "no data\nException ignored in: <function A.__del__ at 0x7f>\n" TRACE "  File \"x.py\", line 2\nKeyError: 1\n",
          "ended with exit code 1 after 41 s"},
+        {1, TRACE "  File \"x.py\", line 6\nValueError: \n\n  two\nthree\n", "ValueError: two"},
+        {1, TRACE "  File \"x.py\", line 6\nValueError: 1%\r2%\n", "ValueError: 1%"},
+        {1, "Exception in thread T-1 (f):\n" TRACE "  File \"x.py\", line 6\nValueError: bad\n",
+         "Exception in thread T-1 (f): ValueError: bad"},
         /* printed and ended by the worker itself */
         {3, TRACE "  File \"x.py\", line 1\nValueError: bad\n", "ValueError: bad"},
         {3, TRACE "  File \"x.py\", line 1\nValueError: was caught\ndisk is full\n",
@@ -366,6 +370,17 @@ Test(failure_text, a_traceback_of_stderr_is_in_the_block_if_there_is_no_error_fi
                              "  ValueError: bad\n"
                              "================================================\n");
     }
+}
+
+Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread) {
+    struct failure f = failure_of(FAILURE_EXIT, 1);
+    failure_set_text(&f, "Exception in thread T-1 (f):\n" TRACE "  File \"x.py\", line 6\nValueError: \033[31m\tred\n",
+                     false);
+    struct failure_report sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
+    _cleanup_(strbuf_fini) struct strbuf got = {0};
+    failure_report_text(&sheet, &got);
+    cr_assert_not_null(strstr(strbuf_text(&got), "traceback : Exception in thread T-1 (f):\n  " TRACE));
+    cr_assert_not_null(strstr(strbuf_text(&got), "  ValueError: ?[31m\tred\n"));
 }
 
 Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
