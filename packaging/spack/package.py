@@ -8,11 +8,9 @@ from spack.package import *
 class Muster(MesonPackage):
     """Launcher for distributed training that takes torchrun's options."""
 
-    homepage = "https://example.org/muster"  # your repository: nothing is released yet
-    git = "https://example.org/muster.git"
     license("Apache-2.0")
 
-    version("main", branch="main")
+    version("main")
 
     variant("torchrun", default=False, description="Also install a link to muster named torchrun")
 
