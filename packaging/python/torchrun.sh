@@ -1,4 +1,4 @@
 #!/bin/sh
 # torchrun, by the muster that is installed beside it
 self=$(readlink -f -- "$0")
-exec "${self%/*}/muster" run "$@"
+exec "${self%/*}/muster" torchrun "$@"

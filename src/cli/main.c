@@ -1,8 +1,10 @@
+#include <errno.h>
 #include <string.h>
 
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
 #include "cli/options/suggest.h"
+#include "io/file.h"
 
 const struct subcommand commands[] = {
     {"Run:", "run", cmd_run, "start the workers of this node, or of all nodes", &run_options, NULL},
@@ -61,8 +63,14 @@ static int unknown_command(const char *name) {
 
 int main(int argc, char **argv) {
     const struct subcommand *run = command_find("run");
+    file_open_standard();
     if (argc > 0 && run != NULL && strcmp(path_name(argv[0]), "torchrun") == 0)
         return run->run(argc, argv);
+    if (argc > 1 && run != NULL && strcmp(argv[1], "torchrun") == 0) {
+        program_invocation_short_name =
+            argv[1]; /* packaging/python/torchrun.sh can't set argv[0] */
+        return run->run(argc - 1, argv + 1);
+    }
     if (argc < 2) { /* like git: the overview, and a status for doing nothing */
         char help[] = "help", *words[] = {help, NULL};
         (void)cmd_help(1, words);

@@ -307,10 +307,12 @@ def test_torchrun_has_help(tmp_path):
     ("--nnodes=x t.py", "--nnodes=x: must be a number of nodes, or MIN:MAX"),
 ])
 def test_errors_of_torchrun_call_it_torchrun(tmp_path, line, error):
-    link = tmp_path / "torchrun"
-    link.symlink_to(os.path.abspath(harness.MUSTER))
-    done = muster(*line.split(), program=str(link))
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"torchrun: {error}\n")
+    """As a link, and as the script of the wheel."""
+    for path, target in (("bin/torchrun", harness.MUSTER), ("venv/torchrun", harness.HERE.parents[1] / "packaging/python/torchrun.sh")):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).symlink_to(os.path.abspath(target))
+        done = muster(*line.split(), program=str(tmp_path / path))
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"torchrun: {error}\n")
 
 
 def test_the_overview_has_groups():

@@ -517,7 +517,7 @@ def test_salloc_and_its_terminal(here):
     assert os.getsid(srun[0]) != os.getsid(heads[0])
     shown = here.slurm.run(RUN[0], "ps", env=here.job.env("a", here.env())).stdout
     mine = [line for line in shown.splitlines() if line.startswith("emu.")]  # root also sees jobs of other tests
-    assert len(mine) == 1 and re.match(r"emu\.\d+ +head +head +- +2 nodes ", mine[0]), shown
+    assert len(mine) == 1 and re.match(r"emu\.\d+ +starter +head +- +2 nodes ", mine[0]), shown
     done = here.slurm.run(RUN[0], "status", env=here.job.env("a", here.env()), check=False)
     assert done.returncode == 1 and re.search(r"was started here by process \d+, .*\n  srun --jobid=\d+ --overlap -N1 -n1 "
                                               rf"{RUN[0]} status\n", done.stderr), done.stderr

@@ -91,6 +91,8 @@ def test_a_job_that_runs_seen_from_every_side(job):
     for words in ([listener(job, a)], [listener(job, b)], [], ["--rdzv-id=e2e"]):
         seen = status(job, *words)
         assert seen["leader"] == leader["leader"] and len(seen["nodes"]) == 2
+    done = subprocess.run(["/bin/sh", "-c", f"{MUSTER} status >&-"], env=job.env("operator"), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "muster: error: can't write to standard output: it is closed\n"), done
     code, out, err = ask(job, "status")
     assert code == 0, err
     rows = out[out.index("NODE "):].splitlines()
@@ -114,7 +116,14 @@ def test_ps_lists_the_agents_of_this_machine(job):
     title, *rows = out.splitlines()
     assert title.split() == "JOB STATE NODE GROUP WORKERS SINCE COMMAND".split() and len(rows) == 2, out
     for row in rows:
-        assert re.match(r"e2e +running +\S+ +1\.1 +2 of 4 +\d\d:\d\d +\S", row) and len(row) <= 80, out
+        assert re.match(r"e2e +running +\S+ +1\.1 +2 of 4 +\d\d:\d\d +\S.* --rdzv-id=e2e ", row), out
+    shell = Shell(job, "operator")
+    shell.resize(24, 70)
+    shell.type(f"{MUSTER} ps; echo status=$?\n")
+    shell.wait_said("status=0")
+    assert len(re.findall(r"^e2e .*\+\r?$", shell.said(), re.M)) == 2, shell.said()
+    assert max(map(len, re.findall(r"^e2e .*?(?=\r?$)", shell.said(), re.M))) == 70, shell.said()
+    shell.close()
     code, out, err = ask(job, "ps", "-o", "wide")
     assert code == 0 and all("--rdzv-id=e2e" in row for row in out.splitlines()[1:]), out
     assert listener(job, a) in out and str(b.agent_pid()) in out, out

@@ -122,7 +122,7 @@ def test_the_wheel_installs_program_package_and_torchrun(tmp_path):
     # torchrun hands its words to the muster beside it, also through a link from elsewhere
     (bin_ / "muster").write_text('#!/bin/sh\necho "$0" "$@"\n')
     (tmp_path / "link").symlink_to(bin_ / "torchrun")
-    assert run(tmp_path / "link", "--nnodes=1", "a b") == f"{bin_}/muster run --nnodes=1 a b\n"
+    assert run(tmp_path / "link", "--nnodes=1", "a b") == f"{bin_}/muster torchrun --nnodes=1 a b\n"
 
 
 TORCHS = "#!/x/bin/python3\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n"

@@ -406,7 +406,7 @@ def test_all_bad_hosts_are_named_where_all_are_needed(here):
     """One start names them all, also where the first of them ends the job."""
     code, out, err = here.run("refused,node1,liar,nowhere,locked", worker="echo never")
     assert code == 75 and all(named(err, bad, BAD[bad]) for bad in ("refused", "liar", "nowhere", "locked")), err
-    assert err.count("1 host is left, and the job needs 5: ending it") == 1 and "never" not in out, err
+    assert err.count("1 host remains, and the job needs 5: ending it") == 1 and "never" not in out, err
     here.gone()
 
 
@@ -557,7 +557,7 @@ def test_a_job_is_asked_on_its_hosts(here):
     here.workers(2)
     env = here.job.env("a", here.env())
     rows = [line.split() for line in here.cluster.run(MUSTER, "ps", env=env).stdout.splitlines()]
-    assert len(rows) == 2 and rows[1][1:3] == ["head", "login"] and rows[1][4:6] == ["2", "nodes"], rows
+    assert len(rows) == 2 and rows[1][1:3] == ["starter", "login"] and rows[1][4:6] == ["2", "nodes"], rows
     for command in "status", "stacks":
         done = here.cluster.run(MUSTER, command, env=env, check=False)
         assert done.returncode == 1 and f"\n  ssh node1 {MUSTER} {command}\n" in done.stderr, done.stderr

@@ -169,7 +169,7 @@ def test_a_bad_host_is_named_at_once_and_ends_the_job(hosts, host, said):
     code, out, err = hosts.run(f"a,{host},b", *shell("echo never"), seconds=15)
     assert code == 75, err
     assert re.search(rf"^muster: error: {said}", err, re.M), err
-    assert "2 hosts are left, and the job needs 3: ending it" in err
+    assert "2 hosts remain, and the job needs 3: ending it" in err
     assert out == ""
 
 
@@ -203,7 +203,7 @@ def test_all_bad_hosts_are_named(hosts):
     assert code == 75, err
     for host in "unknown1", "refused", "late", "key":
         assert f"host {host}: " in err, err
-    assert "1 host is left, and the job needs 5" in err
+    assert "1 host remains, and the job needs 5" in err
 
 
 def test_a_host_that_does_not_answer_holds_up_no_failure_for_long(hosts):
@@ -402,7 +402,7 @@ def test_ps_shows_the_line_that_was_written(hosts):
     assert [one["nodes"] for one in heads] == [2], done
     text = subprocess.run([MUSTER, "ps"], env=hosts.job.env("ps"), capture_output=True, text=True, timeout=60 * SLOWER).stdout
     mine = [line for line in text.splitlines() if line.startswith(run_id)]
-    assert len(mine) == 2 and " head " not in "".join(mine), text
+    assert len(mine) == 2 and " starter " not in "".join(mine), text
     for agent in agents:
         assert re.search(r" run -Ha,b --ssh=\S+ --nnodes=2 --no-python ", agent["command"]), agent
     hosts.job.go()
@@ -455,7 +455,7 @@ def test_stop_where_only_the_head_is_ends_the_job(hosts):
     code, _, err = head.finish(60)
     assert code == 128 + signal.SIGTERM and "got SIGTERM: stopping the job" in err, (code, err)
     done = ask(hosts, "stop", "--rdzv-id=far")
-    assert done.returncode == 1 and "the job 'far' is over: the job was stopped by SIGTERM" in done.stderr, done
+    assert done.returncode == 1 and "error: the job 'far' was stopped by SIGTERM\n" in done.stderr, done
     hosts.job.go()
     assert other.finish(30)[0] == 0
     done = ask(hosts, "status", "--json", "nea")

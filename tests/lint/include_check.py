@@ -88,7 +88,7 @@ ROOMS = [
     ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/evidence watchdog/judge"
                    " cli/logs"),
     ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs cli/stacks"),
-    ("cli", "base/ cli/"),
+    ("cli", "base/ io cli/"),
 ]
 
 # arpa/inet.h only converts addresses from and to text.
@@ -107,7 +107,7 @@ THIRD_PARTY = [
 ]
 
 # The client of the store is a library of blocking calls: it needs sockets. A command reads and writes what it is given.
-IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client", "cli/commands"}
+IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client", "cli", "cli/commands"}
 
 # The pure machines: events in, effects out, no callbacks.
 MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/client/search\w*|watchdog/judge/(hang\w*|places)|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"

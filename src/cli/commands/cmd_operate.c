@@ -89,8 +89,12 @@ static int ask(const struct operation *op, const struct command *command) {
     } else if (r < 0) {
         status = operation_failed(op, r, &err, &found);
     } else if (found.closed) {
-        log_error("the job '%s' is over: %s", found.run_id,
-                  found.record.reason[0] != '\0'            ? found.record.reason
+        static const char job[] = "the job was ";
+        const char *reason = found.record.reason;
+        bool of_job = strncmp(reason, job, strlen(job)) == 0;
+        log_error("the job '%s' %s%s", found.run_id, of_job ? "was " : "is over: ",
+                  of_job                                    ? reason + strlen(job)
+                  : reason[0] != '\0'                       ? reason
                   : found.record.outcome == OUTCOME_SUCCESS ? "it succeeded"
                                                             : "it failed");
     } else if (reply.has_overview || !reply.answer.ok) {

@@ -10,8 +10,6 @@
 #include "cli/jobs/operator_auth_io.h"
 #include "cli/options/commands.h"
 
-#define COLUMNS 80
-
 enum { PS_OUTPUT, PS_JSON };
 
 static const struct option_def defs[] = {
@@ -61,7 +59,7 @@ int cmd_ps(int argc, char **argv) {
     else if (n == 0)
         strbuf_printf(&text, "no job%s runs on this machine\n", geteuid() == 0 ? "" : " of yours");
     else
-        ps_text(rows, n, format == OUTPUT_WIDE, MAX2(topo_width(), (uint32_t)COLUMNS), &text);
+        ps_text(rows, n, format == OUTPUT_WIDE, topo_width(), &text);
     local_agents_free(rows, n);
     (void)fputs(strbuf_text(&text), stdout);
     return finish_stdout();

@@ -222,7 +222,7 @@ static void add_torchrun(const char *self, char *const *envp, struct strbuf *out
         script = read_file(path, "", SCRIPT_BYTES_MAX);
     if (is_same_file(path, self))
         strbuf_add(&text, "this muster");
-    else if (script != NULL && strstr(script, "/muster\" run \"$@\"") != NULL)
+    else if (script != NULL && strstr(script, "/muster\" torchrun \"$@\"") != NULL)
         add_our_script(path, self, &text);
     else if (script != NULL && strstr(script, "torch.distributed.run") != NULL)
         add_torchs(path, replace != NULL ? replace : "", &text, &note);

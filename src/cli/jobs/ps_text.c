@@ -21,7 +21,7 @@ static bool is_quiet(const struct ps_row *r) {
 /* The group's state, or the node's role if it is not a member. */
 static const char *state_of(const struct ps_row *r) {
     if (r->head_nodes > 0)
-        return "head";
+        return "starter";
     if (!r->answered)
         return r->refused ? "no access" : "no answer";
     if (r->has_node && r->node.place != PLACE_MEMBER && r->overview.state == GROUP_RUNNING)
@@ -105,7 +105,7 @@ void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, s
             shown[n_shown++] = &rows[i];
     size_t others = columns_measure(&table, shown, n_shown, widths);
     others -= widths[COMMAND] + COLUMNS_GAP;
-    if (!wide)
+    if (!wide && columns > 0)
         widths[COMMAND] = MAX2(columns, others + COMMAND_MIN) - others;
     columns_write(&table, shown, n_shown, widths, out);
 }

@@ -25,8 +25,8 @@ struct ps_row {
     struct overview_node node;
 };
 
-/* columns: of the terminal, at least 80; the command is cut. Not with `wide`, which has all of it,
- * and further columns. n is at least 1. */
+/* columns: of the terminal, at which the command is cut; 0: it is not. With `wide` it is never cut,
+ * and there are further columns. n is at least 1. */
 void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out);
 /* Writes one object in one line. */
 void ps_json(const struct ps_row *rows, size_t n, struct strbuf *out);

@@ -24,6 +24,7 @@ int finish_stdout(void) {
         return 0;
     if (errno == EPIPE) /* | head, where SIGPIPE is ignored */
         return 128 + SIGPIPE;
-    (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n", strerror(errno));
+    (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n",
+                  errno == EBADF ? "it is closed" : strerror(errno));
     return 1;
 }

@@ -545,7 +545,7 @@ static int read_requeue(struct job_reading *j) {
     if (j->spec->place.slurm == PLACE_SLURM_NONE || is_ssh) {
         strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
                       is_ssh ? "over ssh muster is not a job of Slurm"
-                             : "this is not a job of Slurm");
+                             : "this is not a job of Slurm, Grid Engine or OAR");
         j->spec->requeue = 0;
     }
     return 0;

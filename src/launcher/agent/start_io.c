@@ -8,7 +8,6 @@
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
-#include "io/file.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "io/net/resolver.h"
@@ -353,7 +352,6 @@ int job_start(const struct job_spec *spec, char *const *envp, struct keyring *gi
     _cleanup_(freep) char *python = NULL;
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;
-    file_open_standard();
     name_lines(spec);
     agent_ignore_passed_signals(spec);
     if (spec->entry != JOB_ENTRY_PROGRAM)

@@ -422,8 +422,8 @@ static void too_few(struct ssh_head *h) {
     h->losses.is_naming = false;
     loop_timer_set(h->losses.naming, TIME_NEVER);
     uint32_t left = h->crew.n - h->crew.n_failed;
-    (void)snprintf(text, sizeof text, "%u host%s left, and the job needs %u: ending it", left,
-                   left == 1 ? " is" : "s are", h->crew.min);
+    (void)snprintf(text, sizeof text, "%u host%s, and the job needs %u: ending it", left,
+                   left == 1 ? " remains" : "s remain", h->crew.min);
     end_too_few(h, text);
 }
 

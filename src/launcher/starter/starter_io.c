@@ -695,7 +695,6 @@ int starter_run(const struct starter_run_config *config, const struct starter_op
                             .lifeline_fd = -1,
                             .grace_ns = spec->shutdown_timeout_ns};
     struct err err = {0};
-    file_open_standard();
     list_init(&r.commands);
     list_init(&r.peers);
     if (spec->place.job_id != NULL && !job_is_given(spec, "shutdown-timeout"))

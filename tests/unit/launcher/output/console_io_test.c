@@ -402,7 +402,7 @@ Test(console_io, a_full_disk_is_said_once) {
 
 Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     fix.out[0] = -1;
-    fix.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as open_standard_files() leaves it */
+    fix.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as file_open_standard() leaves it */
     cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
     start(&fix);
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
