@@ -22,9 +22,10 @@ RING = r"""
 in=$1/$MUSTER_GENERATION.$RANK
 next=$1/$MUSTER_GENERATION.$(( (RANK + 1) % WORLD_SIZE ))
 mkfifo "$in"
+exec 3<> "$in"
 while [ ! -p "$next" ]; do sleep 0.05; done
 if [ "$RANK" = 0 ]; then echo 0 > "$next" & fi
-while read -r n < "$in"; do
+while read -r n <&3; do
     if [ "$RANK" = 0 ] && [ "$n" != end ]; then
         n=$((n + 1))
         if [ -e "$1/end" ] || { [ "$MUSTER_GENERATION" != 1.1 ] && [ "$n" -gt 5 ]; }; then n=end; fi
@@ -131,17 +132,23 @@ def test_a_hang_counts_against_the_node_of_the_suspect(job):
 
 
 def test_with_few_open_files_a_hang_is_noticed_or_it_is_said_that_it_may_not_be(job):
-    folder, script = job.tmp / "ring", job.tmp / "ring.sh"
-    folder.mkdir()
+    """How many files an agent has open at the start differs, so the lowest limit that lets the workers start is looked for."""
+    script = job.tmp / "ring.sh"
     script.write_text(RING)
-    few = ["sh", "-c", 'ulimit -n 40 && exec "$@"', "sh"]
-    agent = job.agent("a", "--standalone", "--nproc-per-node=4", "--max-restarts=1", f"--log-dir={job.tmp}/logs",
-                      "--no-python", "/bin/sh", script, folder, "stop", "2", 3, prefix=few)
-    # How many files an agent has open at the start differs: the limit may already be too low for the workers' pipes.
-    outcomes = ("the job hangs: rank 2 is stopped|open files [(]40[)] is too low to watch the workers"
-                "|Too many open files; .*raise it with ulimit -n")
-    said = agent.err.until(lambda: re.search(outcomes, agent.err.text()), 60 * SLOWER)
-    assert said, agent.said()
+    for limit in range(40, 72, 4):
+        folder = job.tmp / f"ring-{limit}"
+        folder.mkdir()
+        few = ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh"]
+        agent = job.agent(f"a{limit}", "--standalone", "--nproc-per-node=4", "--max-restarts=1", f"--log-dir={job.tmp}/logs",
+                          "--no-python", "/bin/sh", script, folder, "stop", "2", 3, prefix=few)
+        outcomes = rf"the job hangs: rank 2 is stopped|open files [(]{limit}[)] is too low to watch the workers|Too many open files"
+        said = agent.err.until(lambda: re.search(outcomes, agent.err.text()), 60 * SLOWER)
+        assert said, agent.said()
+        if said[0] != "Too many open files":
+            break
+        assert agent.finish()[0] == 1 and "raise it with ulimit -n" in agent.err.text(), agent.said()
+    else:
+        pytest.fail(f"no limit lets the workers start: {agent.said()}")
     assert "is busy" not in agent.err.text(), agent.said()
     agent.signal(signal.SIGTERM)
     agent.wait()

@@ -243,7 +243,7 @@ def test_the_host_of_srun_is_no_node(user):
     """Below salloc, srun runs where the user is."""
     agent = user.client("salloc", "--quiet", "-N2", *ONE_EACH.split(), "srun", "bash", "-c",
                         f"exec torchrun --nnodes=2 {C10D} $SLURM_LAUNCH_NODE_IPADDR:{user.port} train.py")
-    agent.wait_said(r"10\.88\.1\.254 \(SLURM_LAUNCH_NODE_IPADDR\) is where srun runs; .*leave it out, and muster .*node1")
+    agent.wait_said(r"10\.88\.1\.254 \(SLURM_LAUNCH_NODE_IPADDR\) is where srun runs; .*leave it out, and muster takes node1")
     user.slurm.run("scancel", user.only())
     agent.finish()
     user.gone()

@@ -139,7 +139,7 @@ def test_a_second_interrupt_leaves_nothing_to_wait_for_and_a_kill_does(job, tmp_
         kill(again.agent_pid())
         assert again.wait() not in (None, 0)
         third = start("c")
-        third.wait_said("workers of the previous leader may still run")
+        third.wait_said("workers of the previous leader may still run: waiting")
         assert job.events.all("start", tag="c") == []
         third.signal(signal.SIGTERM)  # and does not keep the agent, either
         assert third.finish(5)[0] == 128 + signal.SIGTERM, third.said()
