@@ -10,27 +10,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
+import page_section  # noqa: E402
 from like_differences import table  # noqa: E402
-
-BEGIN, END = "<!-- differences: made by tests/tools/differences.py -->\n", "<!-- end of the differences -->\n"
-
-
-def main(words):
-    whole = "\n".join(table()) + "\n"
-    if not words:
-        print(whole, end="")
-        return 0
-    action, path = words[0], pathlib.Path(words[1])
-    before, begin, rest = path.read_text().partition(BEGIN)
-    old, end, after = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"{path}: no section between {BEGIN!r} and {END!r}")
-    if action == "--write":
-        path.write_text(before + BEGIN + whole + END + after)
-    elif old != whole:
-        sys.exit(f"{path}: its differences are not those of tests/e2e/like_differences.py; run {sys.argv[0]} --write {path}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    page_section.run(sys.argv[1:], "differences", "differences.py", lambda: "\n".join(table()) + "\n")

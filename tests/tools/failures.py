@@ -8,7 +8,6 @@
 Needs MUSTER and MUSTER_TEST_PYTHON as the end-to-end tests do. Of each output the line that first names the cause and the
 last line are shown. Both have OMP_NUM_THREADS=1; without it torchrun begins with a warning of four lines.
 """
-import itertools
 import pathlib
 import re
 import socket
@@ -20,8 +19,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import harness  # noqa: E402
 import like  # noqa: E402
+import page_section  # noqa: E402
 
-BEGIN, END = "<!-- failures: made by tests/tools/failures.py -->\n", "<!-- end of the failures -->\n"
 LAUNCHERS = ("torchrun", "muster")
 QUIET_S = 40  # muster reports a hang after 30 s
 
@@ -50,7 +49,7 @@ FAILURES = [  # what fails, the script, what names the cause
 def plain(text, job):
     """Without what is different in every run."""
     text = like.Names(job).plain(text).replace("<folder>/", "").replace("<folder>", "/home/me").replace("<host>", "node1")
-    text = re.sub(r"\S*/(?=hang\.txt)", "DIR/", re.sub(r"/\S*/(?=python)", "", text))
+    text = re.sub(r"\S*/(?=hang\.txt)", "DIR/", re.sub(r"(/\S*/)?\bpython(3(\.\d+)?)?\b", "python3", text))
     text = re.sub(r"^([WEI])\d{4} [\d:.]+ \d+ \S+\] ", r"\1... ", text)
     text = re.sub(r"\b(pid:?) \d+", r"\1 N", text, flags=re.I)
     return re.sub(r"  +", " ", re.sub(r"after \d+ ms", "after N ms", text).strip())
@@ -120,23 +119,6 @@ def stable(text):
     return re.sub(r"for \d+ s", "for N s", re.sub(r"(rank|local)(\W+)\d", r"\1\2N", text)).splitlines()
 
 
-def main(words):
-    assert harness.MUSTER and harness.TORCH_PYTHON, "MUSTER and MUSTER_TEST_PYTHON must be set"
-    if not words:
-        print(table(), end="")
-        return 0
-    action, path = words[0], pathlib.Path(words[1])
-    before, begin, rest = path.read_text().partition(BEGIN)
-    old, end, after = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"{path}: no section between {BEGIN!r} and {END!r}")
-    new = table()
-    if action == "--write":
-        path.write_text(before + BEGIN + new + END + after)
-    elif wrong := [f"- {a}\n+ {b}" for a, b in itertools.zip_longest(stable(old), stable(new)) if a != b]:
-        sys.exit("\n".join([f"{path}: its failures are not those of now; run {sys.argv[0]} --write {path}", *wrong]))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    assert harness.MUSTER and harness.TORCH_PYTHON, "MUSTER and MUSTER_TEST_PYTHON must be set"
+    page_section.run(sys.argv[1:], "failures", "failures.py", table, stable)

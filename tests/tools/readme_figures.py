@@ -10,8 +10,9 @@ import re
 import sys
 import textwrap
 
+import page_section
+
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[2] / "docs/benchmarks.md"
-BEGIN, END = "<!-- figures: made by tests/tools/readme_figures.py -->\n", "<!-- end of the figures -->\n"
 
 
 def row(begin):
@@ -33,21 +34,5 @@ def figures():
     return "".join(textwrap.fill(item, 128, initial_indent="- ", subsequent_indent="  ") + "\n" for item in items)
 
 
-def main(words):
-    if not words:
-        print(figures(), end="")
-        return 0
-    action, path = words[0], pathlib.Path(words[1])
-    before, begin, rest = path.read_text().partition(BEGIN)
-    old, end, after = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"{path}: no section between {BEGIN!r} and {END!r}")
-    if action == "--write":
-        path.write_text(before + BEGIN + figures() + END + after)
-    elif old != figures():
-        sys.exit(f"{path}: its figures are not those of {BENCHMARKS.name}; run {sys.argv[0]} --write {path}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    page_section.run(sys.argv[1:], "figures", "readme_figures.py", figures)
