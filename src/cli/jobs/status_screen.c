@@ -41,8 +41,6 @@ static const char *name_of(enum condition c) {
                             : overview_place_names[c - PLACES];
 }
 
-static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
-
 /* ---- what is new ---- */
 
 static int by_incarnation(const void *a, const void *b) {
@@ -132,12 +130,9 @@ static void update_job(struct status_screen *s, const struct overview *o, uint64
         !generation_is_none(o->generation) && (o->generation.epoch != s->generation.epoch ||
                                                o->generation.counter != s->generation.counter);
     if (formed && s->state != 0) {
-        (void)snprintf(text, sizeof text,
-                       "generation %" PRIu32 ".%" PRIu32 ": %" PRIu32 " node%s, %" PRIu32
-                       " worker%s",
-                       o->generation.epoch, o->generation.counter, o->n_members,
-                       plural(o->n_members), o->world_size, plural(o->world_size));
-        add_event(s, now_ns, text);
+        _cleanup_(strbuf_fini) struct strbuf attempt = {0};
+        status_attempt(o, &attempt);
+        add_event(s, now_ns, strbuf_text(&attempt));
     }
     s->generation = o->generation;
     if (s->state != 0 && s->state != o->state) {

@@ -27,8 +27,6 @@ static void add_name_of(const struct status_view *v, uint64_t incarnation, struc
     strbuf_printf(out, "%016" PRIx64, incarnation);
 }
 
-static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
-
 /* ---- the lines ---- */
 
 static void add_label(struct strbuf *out, const char *label) {
@@ -52,15 +50,18 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
+void status_attempt(const struct overview *o, struct strbuf *out) {
+    strbuf_printf(out, "attempt %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " worker%s",
+                  1 + o->restarts_used + o->losses, o->n_members, plural(o->n_members),
+                  o->world_size, plural(o->world_size));
+}
+
 static void add_group(const struct overview *o, struct strbuf *out) {
     add_label(out, "group");
     if (generation_is_none(o->generation)) {
         strbuf_add(out, "none yet");
     } else {
-        strbuf_printf(
-            out, "generation %" PRIu32 ".%" PRIu32 ", %" PRIu32 " node%s, %" PRIu32 " worker%s",
-            o->generation.epoch, o->generation.counter, o->n_members, plural(o->n_members),
-            o->world_size, plural(o->world_size));
+        status_attempt(o, out);
         if (o->running_ns != 0) {
             strbuf_add(out, ", started ");
             duration_text(o->running_ns, out);

@@ -109,7 +109,7 @@ Test(status_screen, a_small_job_is_shown_in_the_order_of_ranks, .init = begin, .
     update(3, 101);
     cr_assert_str_eq(draw(3, NULL, (struct screen_size){24, 80}, 103),
                      "*job digits: running for 60 s\n"
-                     "  group      generation 1.1, 2 nodes, 4 workers\n"
+                     "  group      attempt 1: 2 nodes, 4 workers\n"
                      "  wanted     1 to 1000 nodes; 0 spares, 0 excluded\n"
                      "  so far     0 of 3 restarts used, 0 nodes lost\n"
                      "  nodes      1 finished, 1 failed, 1 spare\n"
@@ -172,10 +172,11 @@ Test(status_screen, events_are_the_newest_first_and_those_of_many_nodes_are_one,
     overview.incident_ns = 0;
     (void)strcpy(overview.incident, "node8 was lost");
     overview.generation.counter = 2;
+    overview.losses = 1;
     overview.state = GROUP_FORMING;
     update(9, 110);
     const char *const want[] = {"the job: forming, was running",
-                                "generation 1.2: 1000 nodes, 2000 workers",
+                                "attempt 2: 1000 nodes, 2000 workers",
                                 "node8 was lost",
                                 "4 nodes: stopped, was running",
                                 "node9: gone, was running",

@@ -96,7 +96,7 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
     cr_assert_str_eq(
         show(4, true),
         "job digits: running for 12 min 05 s\n"
-        "  group      generation 2.3, 2 nodes, 16 workers, started 12 min 04 s ago\n"
+        "  group      attempt 4: 2 nodes, 16 workers, started 12 min 04 s ago\n"
         "  wanted     2 to 4 nodes; 1 spare, 1 excluded\n"
         "  leader     node1, epoch 2; next in line: node2, 00000000000000bb\n"
         "  access     this machine only\n"
