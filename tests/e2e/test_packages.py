@@ -125,6 +125,7 @@ def test_the_wheel_installs_program_package_and_torchrun(tmp_path):
     assert run(tmp_path / "link", "--nnodes=1", "a b") == f"{bin_}/muster torchrun --nnodes=1 a b\n"
 
 
+NO_RECORD = "none has a record of this file"
 TORCHS = "#!/x/bin/python3\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n"
 
 
@@ -150,20 +151,14 @@ def environment(tmp_path_factory):
 def test_version_reports_the_wheel_that_it_was_installed_from(environment):
     muster = environment / "bin/muster"
     info, = environment.rglob("muster-1.2.3.dist-info")
-    found = installed(muster, environment / "bin", VIRTUAL_ENV=str(environment))
-    assert found["program"] == str(muster)
-    assert found["package"] == f"wheel: {info} (made by muster, installed by pip), in the active environment; " \
-                               "the program is not the file that its RECORD describes"
-    record = re.sub(r"(bin/muster,[^,]*),\d+", rf"\1,{muster.stat().st_size}", (info / "RECORD").read_text())
-    (info / "RECORD").write_text(record)
-    found = installed(muster, environment / "bin", VIRTUAL_ENV="/usr")
-    assert found["package"] == f"wheel: {info} (made by muster, installed by pip), not in the active environment /usr"
+    found = installed(muster, "/")
+    assert found["program"] == str(muster) and found["package"] == f"wheel: {info}"
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: meson\n")
-    assert installed(muster, "/")["package"] == f"pip build: {info} (made by meson, installed by pip)"
-    libevent = re.search(rb"libevent_core\S*", subprocess.run(["objdump", "-p", MUSTER], capture_output=True, check=True).stdout)
-    assert (libevent[0].decode() if libevent else "linked in") in found["libraries"]
+    assert installed(muster, "/")["package"] == f"pip build: {info}"
+    dynamic = b"libevent_core" in subprocess.run(["objdump", "-p", MUSTER], capture_output=True, check=True).stdout
+    none = NO_RECORD if dynamic else f"{NO_RECORD}; its libraries are linked in, as in the portable file"
     shutil.copy(MUSTER, environment / "other")
-    assert installed(environment / "other", "/")["package"] == "none has a record of this file"
+    assert installed(environment / "other", "/")["package"] == none
     assert installed(MUSTER, "/")["package"] == f"none: it is in the build tree {BUILD}"
 
 
@@ -206,9 +201,9 @@ def test_version_reports_the_debian_package(tmp_path):
     info.mkdir()
     inside = f"mount --bind {info} /var/lib/dpkg/info && {program} version -v"
     for path, want in ((program, "Debian package: the file is in /var/lib/dpkg/info/muster.list"),
-                       (f"{program}-else", "none has a record of this file")):
+                       (f"{program}-else", NO_RECORD)):
         (info / "muster.list").write_text(f"/.\n{path}\n")
-        assert f"\n  package    {want}\n" in run("unshare", "-m", "sh", "-c", inside)
+        assert f"\n  package    {want}" in run("unshare", "-m", "sh", "-c", inside)
 
 
 def test_a_program_that_needs_more_than_glibc_is_refused(tmp_path):

@@ -1,7 +1,6 @@
 #include "cli/commands/installed_io.h"
 
 #include <glob.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -10,13 +9,11 @@
 #include <unistd.h>
 
 #include "base/text/envlist.h"
-#include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "io/file.h"
 #include "io/process/child.h"
 
-#define RECORD_BYTES_MAX ((size_t)4 * 1024 * 1024)
-#define SCRIPT_BYTES_MAX ((size_t)64 * 1024)
+#define FILE_BYTES_MAX ((size_t)4 * 1024 * 1024)
 #define DPKG_LIST "/var/lib/dpkg/info/muster.list"
 
 static void add(struct strbuf *out, const char *name, const char *text) {
@@ -75,58 +72,29 @@ static char *line_after(const char *text, const char *begin) {
 
 /* ---- the package ---- */
 
-/* What a wheel's RECORD (PEP 376: PATH,HASH,SIZE) has for the program; UINT64_MAX: nothing. */
-static uint64_t recorded_size(const char *record) {
-    const char *at = record != NULL ? strstr(record, "/bin/muster,") : NULL;
-    _cleanup_(freep) char *line = at != NULL ? xstrndup(at, strcspn(at, "\r\n")) : NULL;
-    uint64_t size;
-    return line != NULL && parse_u64(strrchr(line, ',') + 1, &size) == 0 ? size : UINT64_MAX;
-}
-
-static void add_active(const char *prefix, char *const *envp, struct strbuf *out) {
-    const char *active = env_get(envp, "VIRTUAL_ENV");
-    if (active == NULL)
-        active = env_get(envp, "CONDA_PREFIX");
-    _cleanup_(freep) char *real = active != NULL ? realpath(active, NULL) : NULL;
-    if (real == NULL)
-        return;
-    if (strcmp(real, prefix) == 0)
-        strbuf_add(out, ", in the active environment");
-    else
-        strbuf_printf(out, ", not in the active environment %s", active);
-}
-
 /* The record that pip or another installer has left in the environment of the program. */
-static bool add_wheel(const char *self, char *const *envp, struct strbuf *out) {
+static bool add_wheel(const char *self, struct strbuf *out) {
     _cleanup_(freep) char *prefix = prefix_of(self);
     _cleanup_(freep) char *info = find_in_site(prefix, "muster-*.dist-info");
     if (info == NULL)
         return false;
-    _cleanup_(freep) char *record = read_file(info, "RECORD", RECORD_BYTES_MAX);
-    _cleanup_(freep) char *wheel = read_file(info, "WHEEL", RECORD_BYTES_MAX);
-    _cleanup_(freep) char *installer = read_file(info, "INSTALLER", RECORD_BYTES_MAX);
+    _cleanup_(freep) char *record = read_file(info, "RECORD", FILE_BYTES_MAX);
+    _cleanup_(freep) char *wheel = read_file(info, "WHEEL", FILE_BYTES_MAX);
     _cleanup_(freep) char *maker = line_after(wheel, "Generator: ");
-    _cleanup_(freep) char *by = line_after(installer, "");
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    uint64_t size = recorded_size(record);
-    struct stat st;
-    if (size == UINT64_MAX)
+    if (record == NULL || strstr(record, "/bin/muster,") == NULL)
         return false;
-    strbuf_add(&text, maker != NULL && strcmp(maker, "muster") == 0      ? "wheel"
-                      : maker != NULL && strncmp(maker, "meson", 5) == 0 ? "pip build"
-                                                                         : "Python package");
-    strbuf_printf(&text, ": %s", info);
-    if (maker != NULL && by != NULL)
-        strbuf_printf(&text, " (made by %s, installed by %s)", maker, by);
-    add_active(prefix, envp, &text);
-    if (stat(self, &st) == 0 && (uint64_t)st.st_size != size)
-        strbuf_add(&text, "; the program is not the file that its RECORD describes");
-    add(out, "package", strbuf_text(&text));
+    _cleanup_(freep) char *text =
+        xasprintf("%s: %s",
+                  maker != NULL && strcmp(maker, "muster") == 0      ? "wheel"
+                  : maker != NULL && strncmp(maker, "meson", 5) == 0 ? "pip build"
+                                                                     : "Python package",
+                  info);
+    add(out, "package", text);
     return true;
 }
 
 static bool add_debian(const char *self, struct strbuf *out) {
-    _cleanup_(freep) char *list = read_file(DPKG_LIST, "", RECORD_BYTES_MAX);
+    _cleanup_(freep) char *list = read_file(DPKG_LIST, "", FILE_BYTES_MAX);
     _cleanup_(freep) char *rest = line_after(list, self);
     if (rest == NULL || rest[0] != '\0')
         return false;
@@ -149,21 +117,9 @@ static bool add_build(const char *self, struct strbuf *out) {
     return false;
 }
 
-static int find_libevent(struct dl_phdr_info *info, size_t size, void *ret) {
-    (void)size;
-    const char **name = ret;
-    if (strstr(info->dlpi_name, "/libevent") != NULL)
-        *name = info->dlpi_name;
-    return *name != NULL;
-}
-
-static void add_libraries(struct strbuf *out) {
-    const char *libevent = NULL;
-    (void)dl_iterate_phdr(find_libevent, &libevent);
-    _cleanup_(freep) char *text = libevent != NULL
-                                      ? xasprintf("libevent is %s", libevent)
-                                      : xstrdup("libevent is linked in, as in the portable file");
-    add(out, "libraries", text);
+static int find_libevent(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)size, (void)unused;
+    return strstr(info->dlpi_name, "/libevent") != NULL;
 }
 
 /* ---- torchrun ---- */
@@ -219,7 +175,7 @@ static void add_torchrun(const char *self, char *const *envp, struct strbuf *out
     strbuf_printf(&text, "%s: ", path);
     _cleanup_(freep) char *script = NULL;
     if (!is_same_file(path, self))
-        script = read_file(path, "", SCRIPT_BYTES_MAX);
+        script = read_file(path, "", FILE_BYTES_MAX);
     if (is_same_file(path, self))
         strbuf_add(&text, "this muster");
     else if (script != NULL && strstr(script, "/muster\" torchrun \"$@\"") != NULL)
@@ -240,8 +196,11 @@ void installed_add(char *const *envp, struct strbuf *out) {
         return;
     self[n] = '\0';
     add(out, "program", self);
-    if (!add_wheel(self, envp, out) && !add_debian(self, out) && !add_build(self, out))
-        add(out, "package", "none has a record of this file");
-    add_libraries(out);
+    if (!add_wheel(self, out) && !add_debian(self, out) && !add_build(self, out))
+        add(out, "package",
+            dl_iterate_phdr(find_libevent, NULL) != 0
+                ? "none has a record of this file"
+                : "none has a record of this file; its libraries are linked in, as in the "
+                  "portable file");
     add_torchrun(self, envp, out);
 }

@@ -4,6 +4,5 @@
 
 #include "base/text/strbuf.h"
 
-/* Adds lines with its path, its package, where its libraries are, and the first torchrun on the
- * PATH of envp. */
+/* Adds lines with its path, its package, and the first torchrun on the PATH of envp. */
 void installed_add(char *const *envp, struct strbuf *out);
