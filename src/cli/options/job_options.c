@@ -701,7 +701,7 @@ static void warn_of_one_node(struct job_reading *j) {
 }
 
 /* scancel and time limits signal the task, and with control groups nothing else: a shell dies of
- * it, and Slurm then kills the rest at once. Said once for the step. */
+ * it, and Slurm then kills the rest at once. Logged once for the step. */
 static void warn_of_shell(struct job_reading *j) {
     const struct place *p = &j->spec->place;
     if (p->slurm == PLACE_SLURM_STEP && p->task_is_shell && p->proc_id == 0)

@@ -57,7 +57,7 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 /* As if the user had given it, but job_given() stays false. The text is borrowed for the reading.
  */
 void job_fill_in(struct job_reading *j, enum run_option row, const char *text);
-/* Adds a sentence to spec->derived: a value that nobody gave, and where it comes from. */
+/* Adds a sentence to spec->derived: a value that the user did not give, and its source. */
 void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 
 /* Calls each, until one fails. */
@@ -72,7 +72,7 @@ _must_use_ int job_take_steps(struct job_reading *j, job_step *const *steps, siz
 _must_use_ int job_read_launcher(struct job_reading *j);
 /* Whether this process starts agents instead of being one. Needs job_read_launcher(). */
 _must_use_ int job_read_starter(struct job_reading *j);
-/* In a pod of an Indexed Job: fills in where several nodes meet, if nobody gave that. Needs the
+/* In a pod of an Indexed Job: fills in where several nodes meet, if the user did not. Needs the
  * numbers of nodes, and j->conf. */
 _must_use_ int job_meet_by_index(struct job_reading *j);
 /* The node rank by the pod's index; -1: the pod has none, or it does not count. Needs the backend.

@@ -187,8 +187,8 @@ struct job_spec {
     char *local_addr;       /* --local-addr or NULL */
     char *run_id;           /* never NULL, never empty */
     enum job_run_id run_id_is;
-    /* what nobody gave, and where it was found instead: a sentence for each; NULL-terminated, NULL:
-     * nothing */
+    /* values that the user did not give, and where each was found: a sentence for each;
+     * NULL-terminated; NULL: none */
     char **derived;
     /* the names of the options that the user gave, on the command line or by PET_NAME;
      * NULL-terminated */
