@@ -6,6 +6,7 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/net/resolver.h"
+#include "launcher/pmi/pmi1_io.h"
 #include "launcher/pmi/pmi_tasks.h"
 #include "launcher/pmi/pmix_io.h"
 
@@ -47,7 +48,7 @@ static int take_key(const struct pmi_tasks *tasks, struct keyring *ring, struct 
 static int ask(const struct launcher *row, char *const *envp, struct pmi_tasks *tasks,
                struct err *err) {
     switch (row->sizes) {
-    case LAUNCHER_BY_PMI1: return -ENOSYS;
+    case LAUNCHER_BY_PMI1: return pmi1_read(envp, row->title, PMI1_NS, tasks, err);
     case LAUNCHER_BY_PMIX: return pmix_read(envp, tasks, err);
     case LAUNCHER_BY_VARIABLES: break;
     }
