@@ -226,7 +226,7 @@ def test_a_server_that_does_not_answer_is_reported_within_ten_seconds(tmp_path):
         assert status == 2 and sentence in output and output.count("\n") == 1, (name, output)
 
 
-def test_a_descriptor_that_is_no_socket_is_not_asked(tmp_path):
+def test_a_descriptor_other_than_a_socket_is_not_asked(tmp_path):
     env = {"PMI_FD": "0", "PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}
     shutil.copy("/bin/sh", tmp_path / "hydra_pmi_proxy")
     for program, status, text in [(tmp_path / "hydra_pmi_proxy", 2, "how they find each other is not known here"),

@@ -61,7 +61,7 @@ void pmi1_begin(struct pmi1 *pmi, struct pmi_tasks *tasks, struct strbuf *out) {
 }
 
 /* value: owned. */
-static void go_on(struct pmi1 *pmi, char *value, struct strbuf *out) {
+static void advance(struct pmi1 *pmi, char *value, struct strbuf *out) {
     struct pmi_tasks *const tasks = pmi->tasks;
     switch (pmi->state) {
     case PMI1_INIT:
@@ -101,7 +101,7 @@ static int take_line(struct pmi1 *pmi, struct strbuf *out, struct err *err) {
     char *value = NULL;
     int r = read_answer(pmi, &value, err);
     if (r == 0)
-        go_on(pmi, value, out);
+        advance(pmi, value, out);
     return r;
 }
 
