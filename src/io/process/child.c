@@ -118,6 +118,8 @@ static const char *const step_texts[STEP_COUNT] = {
     [STEP_EXEC] = "run",
 };
 
+#define STACK_BYTES ((size_t)16 * 1024) /* of a child until its exec */
+
 /* Everything that the child needs. It is made before the clone, because the child must not
  * allocate. */
 struct plan {
@@ -287,7 +289,7 @@ bool child_is_ignored(int signo) {
     return sigaction(signo, NULL, &sa) == 0 && sa.sa_handler == SIG_IGN;
 }
 
-_noreturn_ static void run_child(struct plan *p) {
+_noreturn_ static void run_child(const struct plan *p) {
     int ignored[CHILD_IGNORED_MAX + 1];
     size_t n_ignored = 0;
     for (size_t i = 0; i < CHILD_IGNORED_MAX; i++)
@@ -303,61 +305,59 @@ _noreturn_ static void run_child(struct plan *p) {
     }
     if (p->spec->readable) /* EINVAL without Yama: then it needs no permission */
         (void)prctl(PR_SET_PTRACER, p->parent, 0, 0, 0);
-    if (p->report_fd < 3)
-        p->report_fd = fcntl(p->report_fd, F_DUPFD_CLOEXEC, 3);
+    int report_fd = p->report_fd < 3 ? fcntl(p->report_fd, F_DUPFD_CLOEXEC, 3) : p->report_fd;
     enum step step = STEP_EXEC;
     int r = prepare(p, &step);
     struct child_report report = {.tag = p->spec->report_tag, .error = -r, .step = step};
     /* written as a whole, because it is smaller than PIPE_BUF */
-    ssize_t n = write(p->report_fd, &report, sizeof report);
+    ssize_t n = write(report_fd, &report, sizeof report);
     (void)n;
     _exit(127);
 }
 
+static int begin_child(void *plan) { run_child(plan); }
+
 /* --- in the parent --- */
 
 /* clone3(2): 0 in the child, the pid in the parent. */
-static pid_t clone_pidfd(int cgroup_fd, int *ret_pidfd) {
-    int pidfd = -1;
+static pid_t clone_into_cgroup(int cgroup_fd, int *ret_pidfd) {
     struct clone_args args = {
-        .flags = CLONE_PIDFD | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
-        .pidfd = (uint64_t)(uintptr_t)&pidfd,
+        .flags = CLONE_PIDFD | CLONE_INTO_CGROUP,
+        .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
         .exit_signal = SIGCHLD,
-        .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
+        .cgroup = (uint64_t)cgroup_fd,
     };
-    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
-    if (pid > 0)
-        *ret_pidfd = pidfd;
-    return pid;
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
+}
+
+/* Returns in the parent only, when the child runs its program or has ended, as posix_spawn(3) does.
+ * To copy the memory would take longer than all the rest. */
+static pid_t clone_sharing_memory(struct plan *p, bool pidfd, int *ret_pidfd) {
+    _Alignas(16) char stack[STACK_BYTES];
+    const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+    return clone(begin_child, stack + sizeof stack, flags | (pidfd ? CLONE_PIDFD : 0), p,
+                 ret_pidfd);
 }
 
 static bool old_kernel(int error) {
     return error == ENOSYS || error == EINVAL || error == E2BIG || error == EPERM;
 }
 
-/* Uses the best way that the kernel supports. Returns in both processes, as fork does; < 0: errno
- * is set. */
+/* Uses the best way that the kernel supports. < 0: errno is set. */
 static pid_t make_process(struct plan *p, int *ret_pidfd) {
-    unsigned without = p->spec->without;
-    int cgroup_fd = p->spec->cgroup_fd;
+    const unsigned without = p->spec->without;
+    const int cgroup_fd = p->spec->cgroup_fd;
+    const bool pidfd = !(without & CHILD_WITHOUT_PIDFD);
     *ret_pidfd = -1;
-    if (!(without & (CHILD_WITHOUT_CLONE3 | CHILD_WITHOUT_PIDFD))) {
-        pid_t pid = -1;
-        if (cgroup_fd >= 0 && !(without & CHILD_WITHOUT_INTO_CGROUP)) {
-            pid = clone_pidfd(cgroup_fd, ret_pidfd);
-            if (pid >= 0 || !old_kernel(errno))
-                return pid;
-        }
-        p->enter_cgroup = cgroup_fd >= 0;
-        pid = clone_pidfd(-1, ret_pidfd);
-        if (pid >= 0 || !old_kernel(errno))
+    if (cgroup_fd >= 0 && pidfd && !(without & CHILD_WITHOUT_INTO_CGROUP)) {
+        pid_t pid = clone_into_cgroup(cgroup_fd, ret_pidfd);
+        if (pid == 0)
+            run_child(p);
+        if (pid > 0 || !old_kernel(errno))
             return pid;
     }
     p->enter_cgroup = cgroup_fd >= 0;
-    pid_t pid = fork();
-    if (pid > 0 && !(without & CHILD_WITHOUT_PIDFD))
-        *ret_pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* -1 without pidfds */
-    return pid;
+    return clone_sharing_memory(p, pidfd, ret_pidfd);
 }
 
 static const char *env_value(char *const *envp, const char *name) {
@@ -478,8 +478,6 @@ static int start(struct plan *p, struct child *ret, struct err *err) {
     (void)sigprocmask(SIG_SETMASK, &all, &before);
     struct child c = CHILD_INIT;
     c.pid = make_process(p, &c.pidfd);
-    if (c.pid == 0)
-        run_child(p);
     int error = errno;
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     if (c.pid < 0)

@@ -6,11 +6,11 @@
  *     r = child_spawn(&spec, &child, &err);                 waits for the exec
  *     … then io/process/reaper.h reports how it ended
  *
- * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); if the kernel
- * does not support that, by fork and pidfd_open (5.3). Without pidfds, SIGCHLD and the pid alone
- * are used. Between clone and exec the child empties its signal mask, sets all signals to their
- * default dispositions (but see keep_nohup), and marks every descriptor above 2 close-on-exec
- * (close_range, 5.11, or /proc/self/fd).
+ * Until the exec a child shares the memory of this process, which waits meanwhile (CLONE_VFORK).
+ * Only a child that begins in a cgroup (clone3, Linux 5.7) has a copy. Without pidfds (CLONE_PIDFD,
+ * 5.2), SIGCHLD and the pid alone are used. Between clone and exec the child empties its signal
+ * mask, sets all signals to their default dispositions (but see keep_nohup), and marks every
+ * descriptor above 2 close-on-exec (close_range, 5.11, or /proc/self/fd).
  *
  * Single-threaded callers only. The caller's SIGCHLD must not be ignored. */
 #pragma once
@@ -22,8 +22,7 @@
 
 /* Kernel features that are not used, as on an older kernel; for tests. Bits. */
 enum {
-    CHILD_WITHOUT_CLONE3 = 1,
-    CHILD_WITHOUT_PIDFD = 2, /* implies WITHOUT_CLONE3 */
+    CHILD_WITHOUT_PIDFD = 2, /* implies WITHOUT_INTO_CGROUP */
     CHILD_WITHOUT_CLOSE_RANGE = 4,
     CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself into the cgroup before exec */
     CHILD_WITHOUT_PREFERRED_MANY = 16,
@@ -89,9 +88,9 @@ struct child {
 void child_fini(struct child *c);
 
 /* Starts a child. Without report_fd it returns when the program runs, or with the error of the step
- * that failed (then the child has been reaped). With report_fd it returns after the clone: a later
- * failure is reported through that pipe, and the child exits with status 127. -ENOENT, -EACCES: no
- * such program (text: where it was searched for). Others from the kernel. */
+ * that failed (then the child has been reaped). With report_fd a failure of the child is reported
+ * through that pipe, and the child exits with status 127. -ENOENT, -EACCES: no such program (text:
+ * where it was searched for). Others from the kernel. */
 _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err);
 
 /* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */

@@ -22,7 +22,7 @@
 /* A NULL-terminated list of strings, with the type that execve(2) needs. */
 #define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
 
-static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
+static const unsigned kernels[] = {0, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 static char *worker(void) {
     char *path = getenv("WORKER");

@@ -154,7 +154,7 @@ static void local_workers_run_to_the_end(struct local_workers *c) {
     cr_expect(worker_group_gone(c->group));
 }
 
-static const unsigned kernels[] = {0, CHILD_WITHOUT_CLONE3, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
+static const unsigned kernels[] = {0, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
