@@ -12,9 +12,11 @@ union control {
     struct cmsghdr head;
 };
 
+#define TEXTS_MAX 3
+#define PARTS_MAX (2 * TEXTS_MAX)
 /* Where the texts of a kind are in the message. */
 struct texts {
-    size_t n, at[3];
+    size_t n, at[TEXTS_MAX];
 };
 #define AT(member) offsetof(struct writer_message, member)
 
@@ -35,20 +37,20 @@ static int *fds_of(struct writer_message *m) {
     return m->kind == WRITER_OPEN ? m->open.fds : m->kind == WRITER_FILES ? m->files.fds : NULL;
 }
 
-/* Copies the texts one behind the other. Returns how many bytes they take. */
-static size_t pack(const struct writer_message *m, char ret[WRITER_TEXT_MAX]) {
-    size_t len = 0;
+/* The parts that the texts consist of: each text, and its NUL. Returns how many. */
+static size_t list_parts(const struct writer_message *m, struct iovec ret[PARTS_MAX]) {
+    static char nul[1];
+    size_t n = 0, room = WRITER_TEXT_MAX - texts[m->kind].n;
     for (size_t i = 0; i < texts[m->kind].n; i++) {
-        const char *text;
+        char *text;
         memcpy(&text, (const char *)m + texts[m->kind].at[i], sizeof text);
-        size_t n = text == NULL ? 0 : m->kind == WRITER_PRINT ? m->print.len : strlen(text);
-        n = MIN2(n, WRITER_TEXT_MAX - len - (texts[m->kind].n - i));
-        if (n > 0)
-            memcpy(ret + len, text, n);
-        ret[len + n] = '\0';
-        len += n + 1;
+        size_t len = text == NULL ? 0 : m->kind == WRITER_PRINT ? m->print.len : strlen(text);
+        len = MIN2(len, room);
+        room -= len;
+        ret[n++] = (struct iovec){.iov_base = len > 0 ? text : nul, .iov_len = len};
+        ret[n++] = (struct iovec){.iov_base = nul, .iov_len = 1};
     }
-    return len;
+    return n;
 }
 
 /* Sets the pointers to the texts. */
@@ -60,7 +62,7 @@ static void unpack(struct writer_packet *p) {
     }
 }
 
-static int send_packed(int fd, const struct writer_message *m, const char *text, size_t len) {
+int writer_wire_send(int fd, const struct writer_message *m) {
     struct writer_message head = *m;
     const int *fds = fds_of(&head);
     int sent[2];
@@ -68,10 +70,9 @@ static int send_packed(int fd, const struct writer_message *m, const char *text,
     for (int i = 0; i < 2 && fds != NULL; i++)
         if (fds[i] >= 0)
             sent[n++] = fds[i];
-    struct iovec v[2] = {{.iov_base = &head, .iov_len = sizeof head},
-                         {.iov_base = (void *)(uintptr_t)text, .iov_len = len}};
+    struct iovec v[1 + PARTS_MAX] = {{.iov_base = &head, .iov_len = sizeof head}};
     union control control = {0};
-    struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
+    struct msghdr h = {.msg_iov = v, .msg_iovlen = 1 + list_parts(m, v + 1)};
     if (n > 0) {
         h.msg_control = control.bytes;
         h.msg_controllen = CMSG_SPACE(n * sizeof(int));
@@ -89,11 +90,6 @@ static int send_packed(int fd, const struct writer_message *m, const char *text,
     /* ETOOMANYREFS: too many descriptors are in transit. unix(7) */
     bool later = errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS;
     return later ? -EAGAIN : -errno;
-}
-
-int writer_wire_send(int fd, const struct writer_message *m) {
-    char text[WRITER_TEXT_MAX];
-    return send_packed(fd, m, text, pack(m, text));
 }
 
 int writer_wire_receive(int fd, struct writer_packet *ret) {
@@ -124,12 +120,16 @@ int writer_wire_receive(int fd, struct writer_packet *ret) {
 }
 
 struct writer_packet *writer_wire_copy(const struct writer_message *m) {
-    char text[WRITER_TEXT_MAX];
-    size_t len = pack(m, text);
+    struct iovec v[PARTS_MAX];
+    size_t n = list_parts(m, v), len = 0;
+    for (size_t i = 0; i < n; i++)
+        len += v[i].iov_len;
     struct writer_packet *p = xmalloc(offsetof(struct writer_packet, text) + len);
     p->m = *m;
     p->len = len;
-    memcpy(p->text, text, len);
+    char *at = p->text;
+    for (size_t i = 0; i < n; i++)
+        at = mempcpy(at, v[i].iov_base, v[i].iov_len);
     unpack(p);
     int *fds = fds_of(&p->m);
     for (int i = 0; i < 2 && fds != NULL; i++)
