@@ -47,7 +47,8 @@ void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
 
 static void make(struct log_times *t) {
     _cleanup_(freep) char *path = TAKE_PTR(t->path);
-    t->fd = MAX2(own_file_make(path, O_WRONLY | O_APPEND, t->mode), -1);
+    int fd = own_file_make(path, O_WRONLY | O_APPEND, t->mode);
+    t->fd = MAX2(fd, -1);
     if (t->fd >= 0 && is_scarce(t->fd))
         file_close(&t->fd);
 }

@@ -524,7 +524,8 @@ static uint64_t limit_upwards(const char *root, char *group, const char *file) {
     for (;;) {
         char path[4096 + 64];
         (void)snprintf(path, sizeof path, "%s%s/%s", root, group, file);
-        least = MIN2(least, number_in(path));
+        const uint64_t limit = number_in(path);
+        least = MIN2(least, limit);
         char *slash = strrchr(group, '/');
         if (slash == NULL)
             return least;
@@ -545,11 +546,12 @@ static uint64_t cgroup_memory(void) {
         if (group == NULL)
             continue;
         *group++ = '\0';
+        uint64_t limit = UINT64_MAX;
         if (controllers[1] == '\0')
-            least = MIN2(least, limit_upwards("/sys/fs/cgroup", group, "memory.max"));
+            limit = limit_upwards("/sys/fs/cgroup", group, "memory.max");
         else if (strcmp(controllers + 1, "memory") == 0)
-            least =
-                MIN2(least, limit_upwards("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes"));
+            limit = limit_upwards("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
+        least = MIN2(least, limit);
     }
     (void)fclose(f);
     return least;
@@ -559,7 +561,8 @@ struct store_limits store_limits_of_machine(void) {
     struct store_limits limits = STORE_LIMITS_DEFAULT;
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    memory = MIN2(memory, cgroup_memory());
+    const uint64_t limit = cgroup_memory();
+    memory = MIN2(memory, limit);
     limits.store_bytes = MIN2(limits.store_bytes, memory / 4);
     return limits;
 }

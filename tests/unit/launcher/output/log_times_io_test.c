@@ -32,8 +32,11 @@ Test(log_times_io, stamps_have_the_offsets_of_the_log) {
     int fd = begin();
     cr_assert_eq(write(fd, "old\n", 4), 4); /* by a writer that was replaced */
     struct log_times t;
+    int next = dup(fd);
+    (void)close(next);
     log_times_open(&t, path, fd);
     log_times_grows(&t, 5 * NS_PER_S);
+    cr_assert_eq(t.fd, next, "it takes one descriptor");
     log_times_grew(&t, 10);
     log_times_grows(&t, 5 * NS_PER_S + 1); /* too early for one more */
     log_times_grew(&t, 1);

@@ -2,9 +2,13 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../rig/loop_rig.h"
@@ -431,6 +435,31 @@ Test(store_io, the_store_takes_at_most_a_quarter_of_the_memory) {
     cr_assert_leq(l.store_bytes, memory / 4);
     cr_assert_leq(l.store_bytes, UINT64_C(8) << 30);
     cr_assert_eq(l.key_bytes, 8192);
+}
+
+static void write_text(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text), "%s", path);
+    (void)close(fd);
+}
+
+/* Of control groups version 1, in which this user may make one. */
+Test(store_io, the_memory_is_at_most_that_of_the_control_group) {
+    char dir[] = "/sys/fs/cgroup/memory/muster-XXXXXX", path[64];
+    if (mkdtemp(dir) == NULL)
+        cr_skip_test("no group can be made in /sys/fs/cgroup/memory");
+    (void)snprintf(path, sizeof path, "%s/memory.limit_in_bytes", dir);
+    write_text(path, "67108864");
+    (void)snprintf(path, sizeof path, "%s/cgroup.procs", dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        write_text(path, "0");
+        _exit(store_limits_of_machine().store_bytes == 67108864 / 4 ? 0 : 1);
+    }
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect_eq(rmdir(dir), 0);
+    cr_assert_eq(status, 0, "the limit is not that of the group");
 }
 
 struct listen_row {
