@@ -205,12 +205,12 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     ssize_t n = write(g->setup[1], &report, sizeof report);
     if (n != sizeof report || report.code < 0)
         _exit(1);
-    /* The guardian's answer; end of file if it died before the death signal was requested. */
+    /* The guardian's answer, when its keeper exists; end of file if it died before the death signal
+     * was requested. */
     char go;
-    do
-        n = read(g->setup[1], &go, 1);
-    while (n < 0 && errno == EINTR);
-    if (n != 1 || (!pidns && getppid() != g->guardian))
+    while (g->contain != JOB_CONTAIN_NONE && (n = read(g->setup[1], &go, 1)) < 0 && errno == EINTR)
+        ;
+    if (n <= 0 || (!pidns && getppid() != g->guardian))
         _exit(1);
     (void)close(g->setup[1]);
     file_close(&g->cgroup_parent_fd);
@@ -822,7 +822,8 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
         (void)close(signal_fd);
         return undo(&g, r);
     }
-    (void)!write(g.setup[0], "g", 1);
+    if (g.contain != JOB_CONTAIN_NONE)
+        (void)!write(g.setup[0], "g", 1);
     (void)close(g.setup[0]);
     guardian_main(&g, signal_fd);
 }

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io/process/proc.h"
 #include "launcher/output/writer_io.h"
 
 #define WAIT_NS (2 * NS_PER_MS)
@@ -13,8 +14,10 @@
 static bool is_there(pid_t pid) {
     static const char *const names[] = {WRITER_NAME, SPARE_COMPARE_NAME, SPARE_ADD_NAME,
                                         SPARE_LOG_NAME, SPARE_RECORDER_NAME};
-    for (size_t i = 0; pid > 0 && i < ARRAY_SIZE(names); i++)
-        if (sweep_is_named(pid, names[i]))
+    char comm[32];
+    ssize_t n = pid > 0 ? proc_read(pid, "/comm", comm, sizeof comm) : 0;
+    for (size_t i = 0; n > 0 && i < ARRAY_SIZE(names); i++)
+        if (strlen(names[i]) + 1 == (size_t)n && memcmp(comm, names[i], (size_t)n - 1) == 0)
             return true;
     return false;
 }
