@@ -112,8 +112,9 @@ def main():
             for pattern, instead in patterns:
                 for m in pattern.finditer(line):
                     places[folder_of(name)].append(f'{name}:{n}: "{m[0].strip()}": write {instead}')
-            for pattern, instead in readers if path.name not in NOT_FOR_READERS else []:
-                for m in pattern.finditer(for_readers(path, line)):
+            read = for_readers(path, line) if path.name not in NOT_FOR_READERS else ""
+            for pattern, instead in readers if read else []:
+                for m in pattern.finditer(read):
                     places[f"{folder_of(name)}, read"].append(f'{name}:{n}: "{m[0].strip()}": write {instead}')
     if "--all" in sys.argv:
         print("\n".join(line for folder in sorted(places) for line in places[folder]))
