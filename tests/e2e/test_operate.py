@@ -296,7 +296,7 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     assert code == 0 and re.match(r"job exits: failed .* ago\n  ran for    .*\n  reason     rank 0 ", out), (out, err)
     for words in (["stop", "fine"], ["grow", "--rdzv-id=fin"]):
         code, out, err = ask(job, *words)
-        assert (code, out, err) == (1, "", "muster: error: the job 'fine' is over: it succeeded\n"), words
+        assert (code, out, err) == (1, "", "muster: error: 'fine' is over: the job succeeded\n"), words
     assert ended(job, "exits", "exit 0", 0) == ("success", None), "the last run with that name"
     assert ended(job, "fine-too", "exit 0", 0) == ("success", None)
     code, out, err = ask(job, "status", "f")

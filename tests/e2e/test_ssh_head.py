@@ -455,7 +455,7 @@ def test_stop_where_only_the_head_is_ends_the_job(hosts):
     code, _, err = head.finish(60)
     assert code == 128 + signal.SIGTERM and "got SIGTERM: stopping the job" in err, (code, err)
     done = ask(hosts, "stop", "--rdzv-id=far")
-    assert done.returncode == 1 and "error: the job 'far' was stopped by SIGTERM\n" in done.stderr, done
+    assert done.returncode == 1 and "error: 'far' is over: the job was stopped by SIGTERM\n" in done.stderr, done
     hosts.job.go()
     assert other.finish(30)[0] == 0
     done = ask(hosts, "status", "--json", "nea")

@@ -89,14 +89,10 @@ static int ask(const struct operation *op, const struct command *command) {
     } else if (r < 0) {
         status = operation_failed(op, r, &err, &found);
     } else if (found.closed) {
-        static const char job[] = "the job was ";
-        const char *reason = found.record.reason;
-        bool of_job = strncmp(reason, job, strlen(job)) == 0;
-        log_error("the job '%s' %s%s", found.run_id, of_job ? "was " : "is over: ",
-                  of_job                                    ? reason + strlen(job)
-                  : reason[0] != '\0'                       ? reason
-                  : found.record.outcome == OUTCOME_SUCCESS ? "it succeeded"
-                                                            : "it failed");
+        log_error("'%s' is over: %s", found.run_id,
+                  found.record.reason[0] != '\0'            ? found.record.reason
+                  : found.record.outcome == OUTCOME_SUCCESS ? "the job succeeded"
+                                                            : "the job failed");
     } else if (reply.has_overview || !reply.answer.ok) {
         log_error("%s: %s", reply.run_id,
                   reply.has_overview ? "the agent gave no answer" : reply.answer.text);
