@@ -3,7 +3,7 @@
 
     mutate.py WORK                 all mistakes: those of MISTAKES below, and COUNT more that SEED chooses by pattern
     mutate.py WORK --list          only shows them
-    mutate.py WORK --only TEXT     only those whose name contains TEXT
+    mutate.py WORK --only TEXT     only those whose name contains TEXT: those by hand, and COUNT by pattern
     mutate.py WORK --e2e           mistakes that the programs of meson do not notice go to the end-to-end tests of its folder
     mutate.py WORK --plain         without ASan and UBSan: faster, but notices less
     mutate.py --check              checks that all entries below are still in the source
@@ -137,8 +137,14 @@ EQUIVALENT = {
         "the line before it has found that the two domains differ",
 }
 
-# Folder -> the end-to-end tests that know it.
+# Folder or room -> the end-to-end tests that know it.
 END_TO_END = {
+    "launcher/starter": "test_head.py test_local.py",
+    "launcher/srun": "test_head.py test_requeue.py test_slurm.py",
+    "launcher/ssh": "test_ssh_here.py test_ssh_head.py test_ssh_node.py test_ssh_ends.py",
+    "launcher/output": "test_output.py test_logs.py test_terminal.py",
+    "launcher/agent": "test_run.py test_ends.py test_leave.py test_signals.py test_requeue.py test_arbiter_lost.py",
+    "watchdog": "test_hang.py test_hang_ends.py test_hang_evidence.py test_hang_recorder.py test_stacks.py",
     "launcher": "test_run.py test_output.py test_faults.py test_events.py test_env.py test_preflight.py",
     "rendezvous": "test_losses.py test_elastic.py test_succession.py test_operate.py test_store.py test_other_job.py",
     "cli": "test_cli.py test_run.py test_operate.py test_env.py test_check.py",
@@ -149,13 +155,13 @@ END_TO_END = {
 
 
 def code_lines(text):
-    """(number, line) of what is code: comments and the preprocessor are left out."""
+    """(number, line) of what is code: comments and the preprocessor are left out, and EINTR, which no test can cause."""
     inside = False
     for number, line in enumerate(text.splitlines()):
         starts = line.lstrip()
         if inside or starts.startswith("/*"):
             inside = "*/" not in line
-        elif line.startswith(" ") and '"' not in line and "/*" not in line:
+        elif line.startswith(" ") and '"' not in line and "/*" not in line and "EINTR" not in line:
             yield number, line
 
 
@@ -170,15 +176,15 @@ def by_pattern():
                                   short, (number, line), pattern.sub(new, line, count=1))
 
 
-def chosen():
-    """COUNT of them, each in another line. Each gets a random number of its own, so changes in other lines do not
-    change the choice."""
+def chosen(only):
+    """COUNT of those whose name contains this, each in another line. Each gets a random number of its own, so changes in
+    other lines do not change the choice."""
     seen, lots, lines = collections.Counter(), {}, {}
     for mistake in by_pattern():
         seen[mistake.key] += 1  # equal lines of one file
         lots[mistake] = random.Random(f"{SEED} {seen[mistake.key]} {mistake.key}").random()
     for mistake in sorted(lots, key=lots.get):
-        if len(lines) < COUNT:
+        if only in mistake.name and len(lines) < COUNT:
             lines.setdefault((mistake.path, mistake.old), mistake)
     return list(lines.values())
 
@@ -233,6 +239,7 @@ class Copy:
         self.suites = {t["name"]: {s.rpartition(":")[2] for s in t["suite"]} for t in said if "slow" not in t["suite"][0]}
         self.programs = {t["name"]: os.path.relpath(t["cmd"][0], self.build) for t in said}
         self.sound = {path: self.digest(path) for path in self.programs.values()}
+        self.without = collections.defaultdict(set)  # of a source file: programs that do not contain it
 
     def run(self, *words, check=False, env=None):
         return subprocess.run([str(w) for w in words], cwd=self.root, check=check, capture_output=True, text=True,
@@ -274,8 +281,8 @@ class Copy:
                for t in map(json.loads, log.read_text().splitlines()) if t["result"] not in ("OK", "SKIP")]
         return bad[0] if bad else "meson test"
 
-    def end_to_end(self, folder):
-        files = [f"tests/e2e/{name}" for name in END_TO_END.get(folder, "").split()]
+    def end_to_end(self, room):
+        files = [f"tests/e2e/{name}" for name in END_TO_END.get(room, END_TO_END.get(room.split("/")[0], "")).split()]
         if not files:
             return None
         done = self.run("/usr/bin/python3", "-m", "pytest", "-q", "-x", "-n", "3", "-p", "no:cacheprovider", *files,
@@ -290,7 +297,7 @@ class Copy:
         path.write_text(changed(good, mistake))
         try:
             reached = self.stale_programs()
-            tests = [name for name in self.suites if self.programs[name] in reached]
+            tests = [name for name in self.suites if self.programs[name] in reached - self.without[mistake.path]]
             room, folder = mistake.path.rpartition("/")[0], mistake.path.split("/")[0]
             plain = [name for name in tests if self.suites[name] & {"unit", "process"}]
             near = [name for name in plain if name.startswith(room + "/")]
@@ -304,14 +311,16 @@ class Copy:
                                         ("folder", far, {}), ("unit", rest, {}), ("sim", sim + fuzz, {})):
                 if names and not self.makes(*{self.programs[name] for name in names}):
                     return "compiler", ""
-                # The program is linked again without a change: the mistake is in no function that the program contains.
-                names = [name for name in names if self.digest(self.programs[name]) != self.sound[self.programs[name]]]
+                # A program that is linked again without a change does not contain the file (unless none changes).
+                same = {p for p in map(self.programs.get, names) if self.digest(p) == self.sound[p]}
+                names = [name for name in names if self.programs[name] not in same]
+                self.without[mistake.path] |= same if names else set()
                 test = self.notices(names, seeds) if names else None
                 if test is not None:
                     return stage, test
             if not self.makes():
                 return "compiler", ""
-            test = self.end_to_end(folder) if e2e else None
+            test = self.end_to_end(room) if e2e else None
             return ("e2e", test) if test else (None, None)
         finally:
             path.write_text(good)
@@ -331,7 +340,7 @@ def main():
     if wrong or words.check:
         print("\n".join(f"tests/mutate.py: {line}" for line in wrong))
         return 1 if wrong else 0
-    mistakes = [m for m in [*by_hand(), *chosen()] if words.only in m.name]
+    mistakes = [m for m in [*by_hand(), *chosen(words.only)] if words.only in m.name]
     if words.list:
         print("\n".join(m.name for m in mistakes))
         return 0

@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text/envlist.h"
+#include "io/net/addr.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
 #include "rendezvous/auth/keyring_io.h"
@@ -23,7 +26,8 @@ struct backend {
     int result;  /* where the agent reports that all went well; the reaper of the starter has its status */
     int ended;   /* commands */
     enum auth_mode auth;
-    struct keyring *keys; /* of the user */
+    struct keyring *keys;  /* of the user */
+    const uint8_t *secret; /* that the agent has; NULL: none */
 };
 
 static char folder[] = "/tmp/muster-starter-XXXXXX", fifo[64];
@@ -60,12 +64,39 @@ static void on_stop(void *arg, int signo) {
 static void on_expect(void *arg, uint32_t nodes) { (void)arg, (void)nodes; }
 static void on_gone(void *arg) { (void)arg; }
 
+/* Connects to the starter from an address of this machine. */
+static int connect_from(struct addr own, uint16_t port) {
+    int fd = socket(own.ss.ss_family, SOCK_STREAM, 0);
+    addr_set_port(&own, port);
+    return connect(fd, (const struct sockaddr *)&own.ss, own.len) == 0 ? fd : -1;
+}
+
+/* Connections that are not an agent's, and that the starter has to end: the oldest of too many, one with other bytes,
+ * and one from outside the loopback interface that does not begin with TLS. */
+static bool strangers_are_refused(char *const *env) {
+    int fds[STARTER_STRANGERS_MAX + 1];
+    const char *port = strrchr(env_get(env, STARTER_HEAD_ENV), ':') + 1;
+    struct addr at, own;
+    size_t n = 0;
+    char byte;
+    bool fine = addr_from_literal("127.0.0.1", 0, &at) == 0;
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        fds[i] = connect_from(at, (uint16_t)atoi(port));
+    fine = fine && read(fds[0], &byte, 1) == 0 && write(fds[1], "GET / HTTP/1.1\r\n", 16) == 16 &&
+           read(fds[1], &byte, 1) <= 0;
+    if (addr_all_global(&own, 1, &n) < 0 || n == 0)
+        return fine;
+    int fd = connect_from(own, (uint16_t)atoi(port));
+    return fine && write(fd, "\5", 1) == 1 && read(fd, &byte, 1) <= 0;
+}
+
 _noreturn_ static void be_agent(const struct backend *b, char *const *env) {
     static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
     struct starter_link *link = NULL;
     int stopped = 0, fd = open(fifo, O_WRONLY);
-    bool fine = fd >= 0 && loop_new(&loop) == 0 &&
-                starter_link_new(loop, env, NULL, "node1", &place, &ops, &stopped, &link, NULL) == 0;
+    (void)alarm(30);
+    bool fine = fd >= 0 && loop_new(&loop) == 0 && (b->secret == NULL || strangers_are_refused(env)) &&
+                starter_link_new(loop, env, b->secret, "node1", &place, &ops, &stopped, &link, NULL) == 0;
     starter_link_lead(link);
     if (fine && b->signo != 0)
         fine = kill(getppid(), b->signo) == 0 && loop_run(loop) == 0 && stopped == b->signo;
@@ -109,7 +140,8 @@ static int run(struct backend *b) {
     spec.auth = b->auth;
     spec.signals[spec.n_signals++] = SIGTERM;
     int r = starter_run(
-        &(struct starter_run_config){.spec = &spec, .nodes = 1, .envp = environ, .keys = b->keys, .argv0 = "muster"},
+        &(struct starter_run_config){
+            .spec = &spec, .nodes = 1, .envp = environ, .keys = b->keys, .argv0 = "muster", .python = "/a/python"},
         &ops, b);
     (void)close(ends[1]);
     if (b->verdict >= 0)
@@ -141,6 +173,12 @@ Test(starter_io, a_signal_reaches_the_agent_as_an_order_to_stop) {
     cr_assert_eq(b.ended, 1, "the command was not signalled");
 }
 
+Test(starter_io, a_command_knows_the_interpreter_and_others_the_run) {
+    struct backend b = {.scripts = {"test \"$MUSTER_HEAD_PYTHON\" = /a/python && grep -qs 'sh -c' $MUSTER_RUN_DIR/*"},
+                        .verdict = -1};
+    cr_assert_eq(run(&b), 0);
+}
+
 Test(starter_io, what_can_not_be_started_is_a_usage_error) {
     struct backend b = {.scripts = {"exit 0"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(setenv("PATH", "/nonexistent", 1), 0);
@@ -169,6 +207,7 @@ Test(starter_io, each_job_has_a_random_key_unless_the_user_gives_one_or_wants_no
     uint8_t secret[AUTH_SECRET_BYTES];
     struct keyring *keys;
     struct err err = {0};
+    struct backend b = {.scripts = {WHILE_AGENT "exit 1"}, .auth = AUTH_ON, .secret = given};
     read_key(AUTH_AUTO, NULL, one);
     read_key(AUTH_ON, NULL, other);
     cr_assert_str_neq(one, other);
@@ -178,6 +217,8 @@ Test(starter_io, each_job_has_a_random_key_unless_the_user_gives_one_or_wants_no
     auth_key_to_text(given, expected);
     read_key(AUTH_AUTO, keys, one);
     cr_assert_str_eq(one, expected);
+    b.keys = keys;
+    cr_assert_eq(run(&b), 0, "an agent with this key is let in");
     read_key(AUTH_NONE, NULL, one);
     cr_assert_str_eq(one, STARTER_NO_KEY);
     keyring_free(keys);
