@@ -219,7 +219,7 @@ static int read_hosts(char *const *envp, const struct place_probes *probes, stru
     struct hosts_input in = {0};
     p->from.job_nodelist = keep_name(envp, row->hosts, p, PLACE_NAME_HOSTS);
     if (row->hosts_form == LAUNCHER_HOSTS_FILE) {
-        text = value != NULL && probes->file != NULL ? probes->file(probes->arg, value) : NULL;
+        text = probes->file != NULL ? probes->file(probes->arg, value) : NULL;
         if (text == NULL)
             return err_set(err, -EINVAL,
                            "can't read %.200s, the hosts of this job of %s (%s); give them with "

@@ -155,6 +155,51 @@ Test(place_launcher, hosts_that_cannot_be_read_are_an_error) {
 
 /* ---- nodes ---- */
 
+Test(place_launcher, variables_have_the_nodes_and_where_they_meet) {
+    static const struct {
+        const char *env[6];
+        uint32_t n_nodes, node_id, nproc;
+        bool is_first;
+        const char *first_host;
+        uint16_t port;
+    } cases[] = {
+        {{"AWS_BATCH_JOB_ID=a#1", "AWS_BATCH_JOB_NODE_INDEX=1", "AWS_BATCH_JOB_NUM_NODES=2",
+          "AWS_BATCH_JOB_MAIN_NODE_INDEX=1"},
+         .n_nodes = 2,
+         .node_id = 1,
+         .is_first = true,
+         .first_host = "localhost"},
+        {{"SM_HOSTS=[\"a\", \"b\"]", "SM_CURRENT_HOST=b", "SM_NUM_GPUS=0"},
+         .n_nodes = 2,
+         .node_id = 1,
+         .first_host = "a"},
+        {{"SKYPILOT_NODE_RANK=0", "SKYPILOT_NUM_NODES=2", "SKYPILOT_NODE_IPS=a\nb", "SKYPILOT_NUM_GPUS_PER_NODE=8"},
+         .n_nodes = 2,
+         .nproc = 8,
+         .is_first = true,
+         .first_host = "a"},
+        {{"NUM_NODES=3", "NODE_RANK=2", "PRIMARY_ADDR=a", "PRIMARY_PORT=29500", "NUM_TRAINERS=8"},
+         .n_nodes = 3,
+         .node_id = 2,
+         .nproc = 8,
+         .first_host = "a",
+         .port = 29500},
+        {{"PALS_APID=x", "PALS_RANKID=0", "PMI_SIZE=1"}, .n_nodes = 1, .is_first = true},
+        {{"PALS_APID=x", "PALS_RANKID=0", "PMI_SIZE=2"}, .n_nodes = 0, .is_first = true},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(place_fini) struct place p = {0};
+        cr_assert_eq(read(&(struct fake){0}, (char *const *)(uintptr_t)cases[i].env, &p), 0, "%zu: %s", i, err.text);
+        cr_assert_eq(p.n_nodes, cases[i].n_nodes, "%zu", i);
+        cr_assert_eq(p.node_id, cases[i].node_id, "%zu", i);
+        cr_assert_eq(p.nproc, cases[i].nproc, "%zu", i);
+        cr_assert_eq(p.is_first, cases[i].is_first, "%zu", i);
+        cr_assert_eq(p.first_port, cases[i].port, "%zu", i);
+        cr_assert_str_eq(p.first_host != NULL ? p.first_host : "",
+                         cases[i].first_host != NULL ? cases[i].first_host : "", "%zu", i);
+    }
+}
+
 Test(place_launcher, numbers_that_do_not_fit_are_an_error) {
     _cleanup_(place_fini) struct place p = {0};
     char *const *envp = ENV("DSTACK_NODE_RANK=2", "DSTACK_NODES_NUM=2", "DSTACK_MASTER_NODE_IP=a");

@@ -58,6 +58,19 @@ Test(ssh_command, the_users_words_come_first_and_the_host_is_no_option) {
     words_free(argv);
 }
 
+Test(ssh_command, a_batch_system_has_a_command_of_its_own) {
+    char name[] = "n1", me[] = "me";
+    struct host host = {.name = name, .user = me, .port = 2222};
+    char **argv = ssh_command_of(launcher_by_name("gridengine"), "/sge/bin", &host, "exec x");
+    _cleanup_(freep) char *in_folder = joined(argv);
+    cr_assert_str_eq(in_folder, "</sge/bin/qrsh><-inherit><n1><exec x>");
+    words_free(argv);
+    argv = ssh_command_of(launcher_by_name("lsf"), NULL, &host, "exec x");
+    _cleanup_(freep) char *on_path = joined(argv);
+    cr_assert_str_eq(on_path, "<blaunch><n1><exec x>");
+    words_free(argv);
+}
+
 Test(ssh_command, people_get_a_short_line) {
     char name[] = "n1", me[] = "me";
     struct host plain = {.name = name}, full = {.name = name, .user = me, .port = 2222};
