@@ -78,7 +78,7 @@ static void describe_silent(const struct search *s, const char *host, const char
 
 void search_describe_ports(const struct search *s, const char *host, const char *address,
                            char ret[SEARCH_TEXT_MAX]) {
-    if (s->config.n_ports > 1 && search_all_silent(s)) {
+    if (search_all_silent(s)) {
         describe_silent(s, host, address, ret);
         return;
     }

@@ -52,7 +52,7 @@ bool hang_group_make(struct generation generation, const struct hang_node *nodes
                      struct hang_group *ret) {
     struct hang_group g = {.generation = generation, .n_nodes = (uint32_t)n};
     *ret = (struct hang_group){0};
-    g.nodes = xcalloc(n + 1, sizeof *g.nodes);
+    g.nodes = xcalloc(n, sizeof *g.nodes);
     for (size_t i = 0; i < n; i++) {
         g.nodes[i] = nodes[i];
         g.nodes[i].first_rank = g.world_size;
@@ -63,7 +63,7 @@ bool hang_group_make(struct generation generation, const struct hang_node *nodes
         g.world_size += nodes[i].nproc;
     }
     name_nodes(g.nodes, n, nodes);
-    g.node_of = xcalloc(g.world_size + (size_t)1, sizeof *g.node_of);
+    g.node_of = xcalloc(g.world_size, sizeof *g.node_of);
     for (uint32_t i = 0; i < g.n_nodes; i++)
         for (uint32_t k = 0; k < g.nodes[i].nproc; k++)
             g.node_of[g.nodes[i].first_rank + k] = i;
@@ -77,9 +77,9 @@ bool hang_group_make(struct generation generation, const struct hang_node *nodes
 
 bool hang_group_read(const struct group *group, struct hang_group *ret) {
     size_t n = group_members(group, NULL, 0);
-    _cleanup_(freep) uint64_t *members = xcalloc(n + 1, sizeof *members);
+    _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
     n = MIN2(group_members(group, members, n), n);
-    _cleanup_(freep) struct hang_node *nodes = xcalloc(n + 1, sizeof *nodes);
+    _cleanup_(freep) struct hang_node *nodes = xcalloc(n, sizeof *nodes);
     for (size_t i = 0; i < n; i++) {
         const struct node_info *info = group_node_info(group, members[i]);
         nodes[i].incarnation = members[i];
