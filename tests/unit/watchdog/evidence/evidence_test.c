@@ -217,19 +217,23 @@ static void fits(const struct evidence *e, struct evidence *ret) {
 
 Test(evidence, that_is_too_long_loses_its_texts_first) {
     _cleanup_(evidence_fini) struct evidence e = {0}, back = {0};
+    struct pystack_frame many[EVIDENCE_FRAMES_MAX] = {{"f", "a.py", 0}};
+    uint32_t number;
     for (uint32_t i = 0; i < 128; i++) {
         struct evidence_worker *w = evidence_add_worker(&e);
         w->rank = i;
         w->log_tail = xcalloc(1, EVIDENCE_TEXT_MAX + 1);
         memset(w->log_tail, 'a', EVIDENCE_TEXT_MAX);
         w->log_tail[EVIDENCE_TEXT_MAX - 1] = 'z';
-        (void)evidence_add_thread(w);
-        (void)evidence_add_thread(w);
+        while (i == 127 && evidence_add_thread(w) != NULL && evidence_add_child(w) != NULL)
+            ;
     }
+    cr_assert_eq(evidence_add_stack(&e, many, ARRAY_SIZE(many), &number), 0);
     fits(&e, &back);
     cr_assert_eq(back.n_workers, 128);
-    cr_assert_eq(back.workers[127].n_threads, 2);
-    cr_expect_not(back.workers[127].threads_cut);
+    cr_assert_eq(back.workers[127].n_threads, EVIDENCE_THREADS_MAX, "as many as there may be");
+    cr_expect_eq(back.workers[127].n_children, EVIDENCE_CHILDREN_MAX);
+    cr_expect_not(back.workers[127].threads_cut || back.workers[127].children_cut || back.stacks[0].cut);
     const char *tail = back.workers[127].log_tail;
     cr_expect(strlen(tail) == 2048 && tail[2047] == 'z');
 }
