@@ -621,7 +621,7 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
     w->has_row = true;
     w->row_ns = now_ns;
     w->moves = moved;
-    w->moved_once = w->moved_once || moved || row->moved_once;
+    w->moved_once |= moved || row->moved_once;
     if ((row->flags & SIGN_STOPPED) == 0 && is_active_by(row->flags))
         w->active_at = h->clock;
     on_announced(h, w, row);

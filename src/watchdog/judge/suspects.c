@@ -656,13 +656,14 @@ static size_t list_met(const struct suspects_input *in, const struct suspects *s
     return n;
 }
 
-/* The place at which more than half of the ranks have a thread, and not all; 0: none. */
+/* The place at which more than half of the ranks have a thread, and not all; 0: none. One more of
+ * place 0 follows the n. */
 static uint64_t common_place(const struct met *met, size_t n, uint32_t n_ranks) {
     uint32_t ranks = 0;
     for (size_t i = 0; i < n; i++) {
         bool begins = i == 0 || met[i].place != met[i - 1].place;
         ranks = begins ? 1 : ranks + (met[i].rank != met[i - 1].rank);
-        bool ends = i + 1 == n || met[i + 1].place != met[i].place;
+        bool ends = met[i + 1].place != met[i].place;
         if (ends && 2 * ranks > n_ranks && ranks < n_ranks)
             return met[i].place;
     }

@@ -24,6 +24,7 @@ Test(slow, more_is_busy_and_writes) {
 Test(slow, what_can_not_be_compared_says_nothing) {
     cr_expect_eq(flags(NS_PER_S, 1 << 30, 0), 0);
     cr_expect_eq(flags(NS_PER_S, 1 << 30, SLOW_AGE_MAX_NS + 1), 0);
+    cr_expect_eq(flags(SLOW_AGE_MAX_NS, 0, SLOW_AGE_MAX_NS), SIGN_BUSY);
     struct slow_look before = {.pid = 7, .cpu_ns = NS_PER_S, .bytes = 1 << 30}, now = {.pid = 7};
     cr_expect_eq(slow_flags(&before, &now, NS_PER_S), 0); /* a process has ended */
     now = (struct slow_look){.pid = 8, .cpu_ns = 9 * NS_PER_S};
@@ -97,4 +98,5 @@ Test(slow, threads_compute_unless_they_may_only_spin) {
     cr_expect(slow_is_poller("async") && !slow_is_poller("asyncio_0") && !slow_is_poller("python"));
     static const char env[] = "A=1\0OMP_WAIT_POLICY=active\0B=2", other[] = "XOMP_WAIT_POLICY=active\0KMP_BLOCKTIME=0";
     cr_expect(slow_omp_spins(env, sizeof env) && !slow_omp_spins(other, sizeof other) && !slow_omp_spins("", 0));
+    cr_expect_not(slow_omp_spins(env, 4), "what follows the block");
 }

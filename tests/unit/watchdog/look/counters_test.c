@@ -17,12 +17,13 @@ Test(counters, lines_of_the_kernels_log) {
     cr_assert(
         add(log, "4,1234,5140900123,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n"));
     cr_assert(add(log, "6,1235,7,-,caller=T1;a;b\x1b[1m\n"));
+    cr_assert(add(log, "6,1236,8;without flags\n"));
     cr_assert_not(add(log, "hello"));
     cr_assert_not(add(log, "6,1;no time\n"));
     cr_assert_not(add(log, ""));
     kernel_log_write(log, &text);
     cr_assert_str_eq(strbuf_text(&text),
-                     "(left out: 1 line of information without a fault or link)\n"
+                     "(left out: 2 lines of information without a fault or link)\n"
                      "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
     for (int i = 0; i < 200; i++) {
         char record[1024];
@@ -132,7 +133,7 @@ Test(counters, what_moved_between_two_readings) {
     put(&t, "infiniband/mlx5_0/ports/1/counters/port_xmit_data", "200\n");
     put(&t, "infiniband/mlx5_0/ports/1/counters/link_downed", "0\n");
     read_tree(&t, &before);
-    put(&t, "net/eth0/statistics/rx_bytes", "2501000\n");
+    put(&t, "net/eth0/statistics/rx_bytes", "1001000\n");
     put(&t, "net/eth0/statistics/tx_bytes", "5\n"); /* reset meanwhile */
     put(&t, "net/eth0/statistics/rx_errors", "4\n");
     put(&t, "infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
@@ -144,7 +145,7 @@ Test(counters, what_moved_between_two_readings) {
     nics_summary(&before, &after, &text);
     cr_assert_str_eq(strbuf_text(&text),
                      "mlx5_0 port 1 (1: DOWN): received 0 B, sent 200 B in 3.0 s; link_downed 2 (+2)\n"
-                     "eth0 (up): received 2.5 MB, sent 0 B in 3.0 s; rx_errors 4 (+1)\n");
+                     "eth0 (up): received 1.0 MB, sent 0 B in 3.0 s; rx_errors 4 (+1)\n");
     strbuf_clear(&text);
     after.n = 1;
     nics_summary(&before, &after, &text);

@@ -30,7 +30,9 @@ static void end(void) { read_fini(&b); }
 TestSuite(ras, .fini = end);
 
 static void has(const struct read *r, const char *line) {
-    cr_assert_not_null(strstr(strbuf_text(&r->summary), line), "no \"%s\" in:\n%s", line, strbuf_text(&r->summary));
+    const char *at = strstr(strbuf_text(&r->summary), line);
+    cr_assert_not_null(at, "no \"%s\" in:\n%s", line, strbuf_text(&r->summary));
+    cr_assert(line[0] != 'c' || at == r->summary.data || at[-1] == '\n', "%s", strbuf_text(&r->summary));
 }
 
 /* own: a rank of which the process is known. */
@@ -95,12 +97,15 @@ Test(ras, states_and_errors) {
     a.at[2].finalized = true;
     a.at[3].aborted = true;
     a.at[4].left = true;
+    a.at[5].async_error = 2;
+    a.at[6].async_error = 6;
     read_answer(&a, &b);
-    has(&b, ": remote process error: rank 0 (10.0.0.1, pid 100)\n");
+    has(&b, ": remote process error: ranks 0 (10.0.0.1, pid 100), 6 (10.0.0.2, pid 106)\ncommunicator 0xabc (8 ranks): "
+            "system error: rank 5 (10.0.0.2, pid 105)\n");
     has(&b, ": still initializing: rank 1 (10.0.0.1, pid 101)\n");
     has(&b, ": finalizing: rank 2 (10.0.0.1, pid 102)\n");
     has(&b, ": aborted: rank 3 (10.0.0.1, pid 103)\n");
-    has(&b, ": has left the communicator: rank 4 (10.0.0.2, pid 104)\n");
+    has(&b, "communicator 0xabc (8 ranks): has left the communicator: rank 4 (10.0.0.2, pid 104)\n");
 }
 
 Test(ras, counts_are_only_those_of_this_process_in_the_group_of_all) {
@@ -119,6 +124,16 @@ Test(ras, counts_are_only_those_of_this_process_in_the_group_of_all) {
     a.at[2].all_reduces = 8;
     read_answer(&a, &b);
     counts_are(&b.ras, 4, 1, (const uint64_t[]){17, 17, 16, 17});
+}
+
+Test(ras, a_size_or_a_kind_may_be_unknown) {
+    static const char text[] = "{\"communicators\":[{\"hash\":\"0x1\",\"ranks\":[{\"rank\":0,\"collective_counts\":"
+                               "{\"\":1,\"Long23456789012345678901234567890123456789012345678901234567890\":1}}]}]}";
+    struct err err = {0};
+    cr_assert_eq(ras_read(text, sizeof text - 1, &b.ras, &err), 0, "%s", err.text);
+    cr_assert_eq(b.ras.n_kinds, 0);
+    ras_summary(&b.ras, &b.summary);
+    has(&b, "communicator 0x1: all ranks");
 }
 
 Test(ras, half_of_the_ranks_differ) {

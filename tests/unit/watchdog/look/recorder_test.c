@@ -43,6 +43,10 @@ Test(recorder, what_gloo_wrote) {
 Test(recorder, what_nccl_writes) {
     size_t len = 0;
     _cleanup_(freep) char *text = corpus("nccl", &len);
+    summary_is(text, len, 1700000000, 7,
+               "open: nccl:all_reduce, number 6 of default_pg, BFloat16 [1024,1024], started 0 s ago\n"
+               "open: nccl:send 0->1, number 3 of default_pg, Float [8], scheduled\n"
+               "default_pg: 7 enqueued, 6 started, 5 completed\n");
     summary_is(text, len, 1700000060, 7,
                "open: nccl:all_reduce, number 6 of default_pg, BFloat16 [1024,1024], started 60 s ago\n"
                "open: nccl:send 0->1, number 3 of default_pg, Float [8], scheduled 59 s ago\n"
