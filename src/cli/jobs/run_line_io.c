@@ -161,11 +161,9 @@ static const char *probe_shared(void *arg, const char *path) {
     return shared_folder(path);
 }
 
-static void probe_serve_node(void *arg, const struct place *place) {
+static unsigned probe_serve_node(void *arg, const struct place *place) {
     (void)arg;
-    unsigned n = step_cpus_widen(place);
-    if (n > 0)
-        log_debug("bound to the %u CPUs of all tasks of this node", n);
+    return step_cpus_widen(place);
 }
 
 /* All tasks of a step have the same command line and the same to complain of. Of a head and its

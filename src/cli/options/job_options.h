@@ -45,9 +45,10 @@ struct job_probes {
     /* As place_probes.pmi. NULL: no process manager is asked. */
     int (*ask_pmi)(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret,
                    struct err *err);
-    /* This process is the agent for all tasks of Slurm's step on this node: takes their CPUs, too,
-     * before any are counted. NULL: does not. */
-    void (*serve_node)(void *arg, const struct place *place);
+    /* This process is the agent for all tasks of Slurm's step, or of another launcher, on this
+     * node: takes their CPUs, too, before any are counted. Returns how many it has now; 0: nothing
+     * is changed. NULL: does not. */
+    unsigned (*serve_node)(void *arg, const struct place *place);
     /* The name of the file system that nodes share and that has the folder, or would have it, if
      * this user can meet others there; NULL: there is none. NULL: not known. */
     const char *(*shared_folder)(void *arg, const char *path);

@@ -582,6 +582,19 @@ static int read_hosts(struct job_reading *j) {
 
 /* ---- what starts the agents ---- */
 
+/* Open MPI binds tasks to a core, also if a node has only one. */
+static void take_cpus(struct job_reading *j) {
+    const struct place *p = &j->spec->place;
+    const bool is_inside = p->launcher != NULL && p->launcher->kind == LAUNCHER_INSIDE;
+    if (!place_has_one_agent(j->spec->nodes) || p->local_id > 0 ||
+        (p->node_tasks == 1 && !is_inside) || j->probes->serve_node == NULL)
+        return;
+    unsigned n = j->probes->serve_node(j->probes->arg, p);
+    if (n > 0)
+        job_derived(j, "cpus: %u, of this node's tasks together; %s bound this one to fewer", n,
+                    is_inside ? p->launcher->title : "Slurm");
+}
+
 int job_read_starter(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     uint32_t nodes = 0;
@@ -606,9 +619,6 @@ int job_read_starter(struct job_reading *j) {
         job_derived(j, "start_nodes: %u, from %s", nodes,
                     j->given.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
     }
-    bool serves =
-        place_has_one_agent(spec->nodes) && spec->place.local_id == 0 && spec->place.node_tasks > 1;
-    if (serves && j->probes->serve_node != NULL)
-        j->probes->serve_node(j->probes->arg, &spec->place);
+    take_cpus(j);
     return 0;
 }

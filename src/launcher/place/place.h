@@ -29,6 +29,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/text/strbuf.h"
@@ -64,6 +65,7 @@ struct place_facts {
     const char *parent;   /* name of the parent's program ("bash"), NULL: not known */
     /* Name of the nearest ancestor that a row of launchers[] has, or "slurmstepd"; NULL: none. */
     const char *ancestor;
+    pid_t ancestor_pid; /* 0: none */
     /* All ancestors are visible, up to the first process of the machine: variables of a launcher
      * whose process is not among them have leaked. */
     bool sees_all;
@@ -186,6 +188,7 @@ struct place {
      * NODES and INSIDE, what is "of the step" below is of the group that it started. With ALLOC,
      * job_nodes, hosts and run_id are filled in. */
     const struct launcher *launcher;
+    pid_t launcher_pid; /* of its process above this one; 0: not visible */
 
     /* of the job, but for slurm == NONE. A worker's own run has the first three. */
     char *job_id; /* "28"; of an array's task, its own number */

@@ -48,6 +48,7 @@ void place_here_read(struct place_here *ret) {
         if (ret->facts.ancestor == NULL && (is_stepd || launcher_by_ancestor(st.name) != NULL)) {
             memcpy(ret->ancestor, st.name, sizeof ret->ancestor);
             ret->facts.ancestor = ret->ancestor;
+            ret->facts.ancestor_pid = pid;
         }
         if (is_stepd) {
             ret->facts.stepd_is_parent = i == 0;

@@ -293,6 +293,7 @@ int place_read_launcher(char *const *envp, const struct place_probes *probes,
             continue;
         const struct place before = *p;
         p->launcher = row;
+        p->launcher_pid = facts->ancestor_pid;
         forget_slurm(p);
         int r = read_row(envp, probes, facts, p, err);
         if (r == -ENOENT) {

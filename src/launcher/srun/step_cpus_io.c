@@ -66,9 +66,9 @@ int step_cpus_choose(const struct cpuset *widest, uint32_t online, uint32_t on_n
 }
 
 /* The kernel's masks are of whole longs, as those of struct cpuset are. sched_setaffinity(2) */
-static bool get_own(struct cpuset *ret) {
+static bool get_of(pid_t pid, struct cpuset *ret) {
     *ret = (struct cpuset){0};
-    return sched_getaffinity(0, sizeof ret->words, (cpu_set_t *)(void *)ret->words) == 0;
+    return sched_getaffinity(pid, sizeof ret->words, (cpu_set_t *)(void *)ret->words) == 0;
 }
 
 static bool set_own(const struct cpuset *set) {
@@ -82,13 +82,15 @@ unsigned step_cpus_widen(const struct place *place) {
     for (size_t i = 0; i < CPUSET_WORDS; i++)
         all.words[i] = UINT64_MAX;
     /* asks for all: the kernel grants those of the control group */
-    if (online <= 0 || !get_own(&before) || !set_own(&all))
+    if (online <= 0 || !get_of(0, &before) || !set_own(&all))
         return 0;
-    bool known = step_cpus_of_tasks(place->cpu_masks, &tasks) == 0;
-    if (get_own(&widest) &&
+    /* of no visible process: the widest, which this process has now */
+    bool known = place->launcher != NULL ? get_of(place->launcher_pid, &tasks)
+                                         : step_cpus_of_tasks(place->cpu_masks, &tasks) == 0;
+    if (get_of(0, &widest) &&
         step_cpus_choose(&widest, (uint32_t)online, place->cpus_on_node, known ? &tasks : NULL,
                          &chosen) == 0 &&
-        !cpuset_equal(&chosen, &before) && set_own(&chosen))
+        !cpuset_equal(&chosen, &before) && cpuset_within(&before, &chosen) && set_own(&chosen))
         return cpuset_count(&chosen);
     (void)set_own(&before);
     return 0;

@@ -1,17 +1,18 @@
-/* The CPUs of a whole Slurm step on this node. Slurm binds each task to its share, but an agent
- * that serves the node for all its tasks uses what they have together.
+/* The CPUs of all tasks of this node. Slurm and other launchers bind each task to its share, but an
+ * agent that serves the node for all its tasks uses what they have together.
  *
  * What is allowed is known from two sources: the control group's cpuset, which no process can leave
- * (ConstrainCores), and without that the masks of all tasks of the node (SLURM_CPU_BIND_LIST).
- * Without both, the task's own CPUs stay. */
+ * (ConstrainCores), and without that the masks of all tasks of the node (SLURM_CPU_BIND_LIST), or
+ * the CPUs of the launcher's own process, if it can be seen. Else a step keeps the task's own CPUs,
+ * and a task of another launcher takes those of the control group. */
 #pragma once
 
 #include "base/text/cpuset.h"
 #include "launcher/place/place.h"
 
-/* Binds this process to all CPUs of its Slurm step on this node, if they are known. Before anything
- * asks how many CPUs there are (--nproc-per-node=cpu). Returns how many CPUs it has now; 0: nothing
- * is changed. */
+/* Binds this process to all CPUs of its step, or its launcher, on this node, if they are known.
+ * Before anything asks how many CPUs there are (--nproc-per-node=cpu). Returns how many CPUs it has
+ * now; 0: nothing is changed. */
 unsigned step_cpus_widen(const struct place *place);
 /* A step that muster's own srun started has no SLURM_CPUS_PER_TASK: sets the user's, which programs
  * read. */
