@@ -12,11 +12,11 @@
 
 const struct launcher launchers[] = {
     /* ---- inside: a process manager has started several tasks ---- */
-    /* Open MPI 4: orterun(1); 5: PRRTE. Seen with 4.1.4 and 5.0.11. */
+    /* Open MPI 4: orterun(1), in Debian mpirun.openmpi; 5: PRRTE. Seen with 4.1.4 and 5.0.11. */
     {.name = "openmpi",
      .title = "Open MPI",
      .kind = LAUNCHER_INSIDE,
-     .ancestors = "orted prted mpirun prterun",
+     .ancestors = "orted prted prterun prte mpirun mpiexec orterun mpirun.openmpi mpiexec.openmpi",
      .proof = "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK PMIX_NAMESPACE",
      .sizes = LAUNCHER_BY_PMIX,
      .tasks = "OMPI_COMM_WORLD_SIZE",

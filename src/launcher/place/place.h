@@ -92,8 +92,8 @@ struct place_probes {
     /* Asks the process manager of a row whose `sizes` is PMI-1 or PMIx. 0: *ret is filled in.
      * -ENOENT: no server is there, so the variables have leaked, and the row does not apply,
      * unless an ancestor proves it. -ENOSYS: it can't be asked, and nothing is known.
-     * Another negative errno with a sentence: the server does not answer as it should. It has
-     * a time limit of its own, below 10 s. */
+     * Another negative errno with a sentence: the server does not answer as it should, for which
+     * it waits less than 10 s, or other tasks do not ask it. */
     int (*pmi)(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret,
                struct err *err);
     void *arg;

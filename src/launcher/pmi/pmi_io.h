@@ -4,7 +4,7 @@
  *     _cleanup_(keyring_freep) struct keyring *key = NULL;
  *     r = pmi_read(row, environ, key, &pmi, &err);
  *
- * Each server answers once in the life of a task. */
+ * A PMI-1 server answers once in the life of a task. */
 #pragma once
 
 #include "launcher/place/place.h"

@@ -1,0 +1,32 @@
+/* The part of PMIx's ABI that is used: only numbers and structures, so that the build needs no
+ * header of PMIx. They are the same in PMIx 3 to 6. (PMIx Standard 4.1, chapters "Data Structures
+ * and Types" and "Client Initialization and Finalization"; sizes, offsets and numbers are those of
+ * pmix_common.h of OpenPMIx 4.2.) */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+enum { PMIX_OK = 0 };          /* pmix_status_t: PMIX_SUCCESS; errors are below 0 */
+enum { PMIX_TYPE_STRING = 3 }; /* pmix_data_type_t: PMIX_STRING */
+enum { PMIX_TO_ALL = 3 };      /* pmix_scope_t: PMIX_GLOBAL */
+
+#define PMIX_KEY_HOSTNAME "pmix.hname" /* PMIX_HOSTNAME, a string */
+
+struct pmix_process { /* pmix_proc_t */
+    char nspace[256];
+    uint32_t rank;
+};
+static_assert(sizeof(struct pmix_process) == 260, "pmix_proc_t");
+
+struct pmix_text { /* pmix_value_t that has a string */
+    uint16_t type;
+    union {
+        char *string;
+        char bytes[24];
+    } data;
+};
+static_assert(sizeof(struct pmix_text) == 32, "pmix_value_t");
+static_assert(offsetof(struct pmix_text, data) == 8, "pmix_value_t");
