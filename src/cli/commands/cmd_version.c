@@ -105,7 +105,7 @@ static void add_hwloc(struct strbuf *out) {
         strbuf_printf(out, "  %-10s not found: %s\n", "hwloc", err.text);
         return;
     }
-    strbuf_printf(out, "  %-10s %s; %u packages, %u NUMA nodes, %u cores, %u hardware threads\n",
+    strbuf_printf(out, "  %-10s %s; packages %u, NUMA nodes %u, cores %u, hardware threads %u\n",
                   "hwloc", summary.version, summary.packages, summary.numa_nodes, summary.cores,
                   summary.pus);
 }
