@@ -308,9 +308,12 @@ def test_torchrun_has_help(tmp_path):
 ])
 def test_errors_of_torchrun_call_it_torchrun(tmp_path, line, error):
     """As a link, and as the script of the wheel."""
-    for path, target in (("bin/torchrun", harness.MUSTER), ("venv/torchrun", harness.HERE.parents[1] / "packaging/python/torchrun.sh")):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).symlink_to(os.path.abspath(target))
+    (tmp_path / "link").mkdir()
+    for link in "link/torchrun", "muster":
+        (tmp_path / link).symlink_to(os.path.abspath(harness.MUSTER))
+    shutil.copy(harness.HERE.parents[1] / "packaging/python/torchrun.sh", tmp_path / "torchrun")
+    (tmp_path / "torchrun").chmod(0o755)
+    for path in "link/torchrun", "torchrun":
         done = muster(*line.split(), program=str(tmp_path / path))
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"torchrun: {error}\n")
 
