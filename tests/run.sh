@@ -2,7 +2,7 @@
 # All tests of muster, from a bare Debian 12 on: installs what is missing, builds, runs, and ends with one line that
 # counts what really ran. Needs root, or sudo, for packages and for the tests in namespaces.
 #
-#   tests/run.sh            everything except the large numbers (under 30 minutes on 2 cores)
+#   tests/run.sh            everything except the large numbers (under 25 minutes on 2 cores)
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name contains EXPR
@@ -29,6 +29,7 @@ done
 results=$root/build-results
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
 torch_job= # makes the virtual environment meanwhile
+lane= # tests that run beside others
 stalls_job= # records when the machine stands still
 trap 'no_policy; [ -z "$torch_job$stalls_job" ] || kill $torch_job $stalls_job; rm -rf "$work"' EXIT
 started=$SECONDS
@@ -132,9 +133,18 @@ stop() {
     exit "$1"
 }
 
-# Most end-to-end tests wait most of the time. The slow suite's limits are strict: one after the other.
+# Most end-to-end tests wait most of the time: one takes a fifth of a core. The slow suite's limits are strict: one after the
+# other.
 # side_by_side N
 side_by_side() { [ "$scale" = slow ] || echo "-n ${MUSTER_TEST_JOBS:-$1}"; }
+
+# beside NAME COMMAND...: runs it in the background; `meet NAME` waits for its end, and shows its output.
+beside() {
+    if [ "$scale" = slow ]; then "${@:2}"; return; fi
+    "${@:2}" > "$work/$1.log" 2>&1 &
+    lane=$!
+}
+meet() { [ -z "$lane" ] || { wait "$lane"; cat "$work/$1.log"; }; }
 
 # e2e LABEL MUSTER_BINARY ARGS...
 e2e() {
@@ -160,6 +170,11 @@ export MUSTER_TEST_STALLS=$work/stalls MUSTER_TEST_REPEATED=$results/repeated.tx
 stalls_job=$!
 if command -v ld.mold > /dev/null; then export CC_LD=mold; fi # hundreds of test programs are linked for each build
 
+if wanted e2e normal; then
+    make_torch_venv & # a download, most of the time
+    torch_job=$!
+fi
+
 say "build and quick tests (gcc)"
 if build build-test; then
     if wanted quick quick; then meson_tests quick build-test; fi
@@ -183,61 +198,51 @@ if wanted asan normal || wanted asan-e2e normal; then
             # Ten times slower than the quick suite; what wrong rules do is of no interest here.
             SIM_SEEDS=2000 meson_tests asan-sim build-test-asan --suite sim group directed losses succession
         fi
-        if wanted asan-e2e normal; then
-            say "end to end, sanitized, C and shell workers"
-            mkdir -p "$work/asan-logs"
-            few=() # recorded machines of the same kinds are read in test_env.py
-            [ "$scale" = slow ] || few=(--deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[hwloc/"
-                --deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[nccl-xml/")
-            ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
-                UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
-                MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
-                e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 3) "${few[@]}" \
-                tests/e2e/test_run.py tests/e2e/test_faults.py \
-                tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
-                tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused \
-                --deselect tests/e2e/test_topo.py::test_a_written_nccl_file_tells_what_its_machine_does
-        fi
     else
         failed asan "the sanitized build failed"
     fi
 fi
 
 if wanted e2e normal; then
-    make_torch_venv & # valgrind leaves it the time
-    torch_job=$!
+    torch_venv
+    case $scale in slow) kills=50 slower=1 ;; *) kills=3 slower=3 ;; esac
+    with_torch() {
+        MUSTER_TEST_PYTHON=$torch_python MUSTER_TEST_SCALE=$scale MUSTER_KILLS=${MUSTER_KILLS:-$kills} \
+            MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-$slower} e2e "$@" tests/e2e
+    }
+    say "end to end: kills, namespaces, PyTorch"
+    with_torch e2e-alone "$muster" -m "alone and not torch"
+    # PyTorch keeps both cores busy with one job; the others, and those of the next two steps, wait most of the time.
+    beside torch with_torch e2e-torch "$muster" -m torch
+    with_torch e2e "$muster" $(side_by_side 8) -m "not torch and not alone"
 fi
 
 if wanted valgrind normal; then
     say "valgrind over muster's own processes"
     mkdir -p "$work/vg-logs"
     MUSTER_TEST_VALGRIND=1 MUSTER_TEST_TOOL_LOGS=$work/vg-logs MUSTER_TEST_SLOWER=20 MUSTER_KILLS=1 \
-        e2e valgrind "$muster" $(side_by_side 2) tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
+        e2e valgrind "$muster" $(side_by_side 3) tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
             -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
     if [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
 fi
 
-if wanted e2e normal; then
-    torch_venv
-    (
-        export MUSTER_TEST_PYTHON=$torch_python MUSTER_TEST_SCALE=$scale
-        case $scale in
-        slow) export MUSTER_KILLS=50 MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-1} ;;
-        *) export MUSTER_KILLS=${MUSTER_KILLS:-3} MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-3} ;;
-        esac
-        say "end to end: kills, namespaces, PyTorch"
-        e2e e2e-alone "$muster" -m "alone and not torch" tests/e2e
-        torch=(e2e e2e-torch "$muster" -m torch tests/e2e)
-        # PyTorch keeps both cores busy with one job; the others wait most of the time.
-        if [ "$scale" != slow ]; then "${torch[@]}" > "$work/e2e-torch.log" 2>&1 & torch=(cat "$work/e2e-torch.log"); fi
-        e2e e2e "$muster" $(side_by_side 4) -m "not torch and not alone" tests/e2e
-        wait
-        "${torch[@]}"
-    ) &
-    trap 'stop 143' TERM
-    trap 'stop 130' INT
-    wait $!
+if wanted asan-e2e normal && [ -x build-test-asan/src/cli/muster ]; then
+    say "end to end, sanitized, C and shell workers"
+    mkdir -p "$work/asan-logs"
+    few=() # recorded machines of the same kinds are read in test_env.py
+    [ "$scale" = slow ] || few=(--deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[hwloc/"
+        --deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[nccl-xml/")
+    ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
+        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
+        MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
+        e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 6) "${few[@]}" \
+        tests/e2e/test_run.py tests/e2e/test_faults.py \
+        tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
+        tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused \
+        --deselect tests/e2e/test_topo.py::test_a_written_nccl_file_tells_what_its_machine_does
 fi
+
+meet torch
 
 if wanted frameworks slow; then
     py=$root/.venv-frameworks/bin/python
