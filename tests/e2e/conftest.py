@@ -38,8 +38,10 @@ def pytest_report_header():
     return f"SEED={os.environ['SEED']}"
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    torch = harness.TORCH_PYTHON and subprocess.run(
+    """Importing PyTorch takes seconds of CPU: only where a test that needs it was selected."""
+    torch = harness.TORCH_PYTHON and any(item.get_closest_marker("torch") for item in items) and subprocess.run(
         [harness.TORCH_PYTHON, "-c", "import torch.distributed"], capture_output=True).returncode == 0
     for item in items:
         if item.get_closest_marker("slow") and os.environ.get("MUSTER_TEST_SCALE") != "slow":
