@@ -315,8 +315,6 @@ _noreturn_ static void run_child(const struct plan *p) {
     _exit(127);
 }
 
-static int begin_child(void *plan) { run_child(plan); }
-
 /* --- in the parent --- */
 
 /* clone3(2): 0 in the child, the pid in the parent. */
@@ -330,14 +328,24 @@ static pid_t clone_into_cgroup(int cgroup_fd, int *ret_pidfd) {
     return (pid_t)syscall(SYS_clone3, &args, sizeof args);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+/* It can't check frames on a stack that it does not know: the child gets a copy. */
+static pid_t clone_sharing_memory(struct plan *p, int flags, int *ret_pidfd) {
+    pid_t pid = (pid_t)syscall(SYS_clone, flags, NULL, ret_pidfd, NULL, NULL);
+    if (pid == 0)
+        run_child(p);
+    return pid;
+}
+#else
+static int begin_child(void *plan) { run_child(plan); }
+
 /* Returns in the parent only, when the child runs its program or has ended, as posix_spawn(3) does.
  * To copy the memory would take longer than all the rest. */
-static pid_t clone_sharing_memory(struct plan *p, bool pidfd, int *ret_pidfd) {
+static pid_t clone_sharing_memory(struct plan *p, int flags, int *ret_pidfd) {
     _Alignas(16) char stack[STACK_BYTES];
-    const int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
-    return clone(begin_child, stack + sizeof stack, flags | (pidfd ? CLONE_PIDFD : 0), p,
-                 ret_pidfd);
+    return clone(begin_child, stack + sizeof stack, flags | CLONE_VM | CLONE_VFORK, p, ret_pidfd);
 }
+#endif
 
 static bool old_kernel(int error) {
     return error == ENOSYS || error == EINVAL || error == E2BIG || error == EPERM;
@@ -357,7 +365,7 @@ static pid_t make_process(struct plan *p, int *ret_pidfd) {
             return pid;
     }
     p->enter_cgroup = cgroup_fd >= 0;
-    return clone_sharing_memory(p, pidfd, ret_pidfd);
+    return clone_sharing_memory(p, SIGCHLD | (pidfd ? CLONE_PIDFD : 0), ret_pidfd);
 }
 
 static const char *env_value(char *const *envp, const char *name) {
