@@ -359,7 +359,7 @@ static int read_addrs(struct starter_link *l, const char *text, struct err *err)
             addr_from_literal(host, port, &l->addrs[l->n_addrs++]) < 0)
             return bad_head(text, err);
     }
-    return l->n_addrs > 0 ? 0 : bad_head(text, err);
+    return 0;
 }
 
 static int read_environment(struct starter_link *l, char *const *envp, struct err *err) {

@@ -31,10 +31,10 @@ int starter_program(const char *argv0, char *const *envp, char **ret, struct err
 int starter_real_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
     _cleanup_(freep) char *named = NULL;
     int r = starter_program(argv0, envp, &named, err);
-    const char *slash = r == 0 ? strrchr(named, '/') : NULL;
     if (r < 0)
         return r;
-    char *real = strcmp(slash, "/torchrun") == 0 ? realpath(named, NULL) : TAKE_PTR(named);
+    char *real =
+        strcmp(strrchr(named, '/'), "/torchrun") == 0 ? realpath(named, NULL) : TAKE_PTR(named);
     if (real == NULL)
         return err_set(err, -errno, "can't find the program behind %s: %s", named, strerror(errno));
     *ret = real;

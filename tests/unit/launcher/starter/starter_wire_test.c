@@ -136,6 +136,7 @@ Test(starter_wire, what_is_not_a_message_is_refused) {
         "A{\"more\":1}",
         "H{\"version\":\"\",\"host\":\"\",\"pid\":1,\"addrs\":\"\"}",
         "GET / HTTP/1.1\r\n\r\n",
+        "s[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", /* more than any has */
     };
     static const enum starter_sender all[] = {STARTER_FROM_AGENT, STARTER_FROM_RELAY, STARTER_FROM_STARTER};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
