@@ -188,6 +188,18 @@ if wanted clang normal; then
     CC=clang build build-test-clang -Doptimization=0 -Ddebug=false || failed clang "the clang build failed"
 fi
 
+if wanted e2e normal; then
+    torch_venv
+    case $scale in slow) kills=50 slower=1 ;; *) kills=3 slower=3 ;; esac
+    with_torch() {
+        MUSTER_TEST_PYTHON=$torch_python MUSTER_TEST_SCALE=$scale MUSTER_KILLS=${MUSTER_KILLS:-$kills} \
+            MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-$slower} e2e "$@" tests/e2e
+    }
+    say "end to end on a machine that does nothing else, then PyTorch beside the next steps"
+    with_torch e2e-alone "$muster" -m "alone and not torch"
+    beside torch with_torch e2e-torch "$muster" -m torch
+fi
+
 if wanted asan normal || wanted asan-e2e normal; then
     say "ASan and UBSan"
     # Without optimization it is compiled in a quarter of the time, and nothing wrong is optimized away.
@@ -204,16 +216,7 @@ if wanted asan normal || wanted asan-e2e normal; then
 fi
 
 if wanted e2e normal; then
-    torch_venv
-    case $scale in slow) kills=50 slower=1 ;; *) kills=3 slower=3 ;; esac
-    with_torch() {
-        MUSTER_TEST_PYTHON=$torch_python MUSTER_TEST_SCALE=$scale MUSTER_KILLS=${MUSTER_KILLS:-$kills} \
-            MUSTER_TEST_SLOWER=${MUSTER_TEST_SLOWER:-$slower} e2e "$@" tests/e2e
-    }
-    say "end to end: kills, namespaces, PyTorch"
-    with_torch e2e-alone "$muster" -m "alone and not torch"
-    # PyTorch keeps both cores busy with one job; the others, and those of the next two steps, wait most of the time.
-    beside torch with_torch e2e-torch "$muster" -m torch
+    say "end to end: kills, namespaces"
     with_torch e2e "$muster" $(side_by_side 8) -m "not torch and not alone"
 fi
 

@@ -6,7 +6,9 @@
 
 An observation is JSON. The answers of the real torchrun are in like_torchrun.json; MUSTER_TEST_REWRITE=1 writes them anew.
 """
+import copy
 import fcntl
+import functools
 import json
 import os
 import pathlib
@@ -260,9 +262,14 @@ def behave(job, launcher, behaviour):
 # --- the record and the comparison -----------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=1)
+def all_recorded(_changed_ns):
+    return json.loads(GOLDEN.read_text())["seen"]
+
+
 def recorded(name):
     """What torchrun did, or None if that is not recorded."""
-    return json.loads(GOLDEN.read_text())["seen"].get(name) if GOLDEN.exists() else None
+    return copy.deepcopy(all_recorded(GOLDEN.stat().st_mtime_ns).get(name)) if GOLDEN.exists() else None
 
 
 def record(name, seen, version):
