@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json/json.h"
+#include "base/json/json_table.h"
 #include "base/text/utf8.h"
 
 #define RANGES_MAX 24 /* of a list of ranks: 0-3,7 are two */
@@ -29,13 +29,13 @@ static bool room(void **array, uint32_t n, size_t size) {
 }
 
 /* These two return NULL if a limit is reached or memory is not enough. */
-static struct ras_comm *add_comm(struct ras *r, uint64_t hash) {
+static struct ras_comm *add_comm(struct ras *r) {
     void *comms = r->comms;
     if (r->n_comms == RAS_COMMS_MAX || !room(&comms, r->n_comms, sizeof *r->comms))
         return NULL;
     r->comms = comms;
     struct ras_comm *c = &r->comms[r->n_comms++];
-    *c = (struct ras_comm){.hash = hash};
+    *c = (struct ras_comm){0};
     return c;
 }
 
@@ -46,16 +46,14 @@ static uint32_t all_ranks(const struct ras *r) {
     return n;
 }
 
-static struct ras_rank *add_rank(struct ras *r, struct ras_comm *c, uint32_t rank) {
+static struct ras_rank *add_rank(struct ras *r, struct ras_comm *c) {
     void *ranks = c->ranks;
     bool grows = c->n_ranks == 0 || (c->n_ranks & (c->n_ranks - 1)) == 0;
     if ((grows && all_ranks(r) + MAX2(c->n_ranks, 1u) > RAS_RANKS_MAX) ||
         !room(&ranks, c->n_ranks, sizeof *c->ranks))
         return NULL;
     c->ranks = ranks;
-    struct ras_rank *added = &c->ranks[c->n_ranks++];
-    *added = (struct ras_rank){.rank = rank, .pid = -1};
-    return added;
+    return &c->ranks[c->n_ranks++];
 }
 
 /* The number of a kind of collective, which is added if it is new; RAS_KINDS_MAX: too many. */
@@ -89,106 +87,114 @@ static const char *error_text(int64_t result) {
     return result > 0 && result < (int64_t)ARRAY_SIZE(texts) ? texts[result] : "unexpected error";
 }
 
-/* A member that other versions may not have. */
-static int number_of(const struct json *obj, const char *key, int64_t min, int64_t missing,
-                     int64_t *ret, struct err *err) {
-    *ret = missing;
-    return json_has(obj, key)
-               ? json_as_integer(json_member(obj, key), key, min, INT32_MAX, ret, err)
-               : 0;
-}
+/* A rank as NCCL writes it. Members that other versions may not have are optional. */
+struct raw_rank {
+    struct ras_rank to;
+    struct ras *all;
+    bool has_status, finalized, destroyed, aborted, unresponsive;
+    int32_t init, async;
+};
 
-static int flag_of(const struct json *obj, const char *key, bool *ret, struct err *err) {
-    *ret = false;
-    return json_has(obj, key) ? json_get_bool(obj, key, ret, err) : 0;
-}
-
-static int text_of(const struct json *obj, const char *key, char *ret, size_t size,
-                   struct err *err) {
+static int read_text(const struct json *v, const struct json_field *f, void *of) {
     const char *text = "";
-    int r = json_has(obj, key) ? json_get_string(obj, key, RAS_ANSWER_MAX, &text, err) : 0;
-    utf8_copy_line(ret, size, text);
+    int r = json_as_string(v, f->key, RAS_ANSWER_MAX, &text, NULL);
+    utf8_copy_line((char *)of + f->offset, f->size, text);
     return r;
 }
 
-static int read_counts(const struct json *v, struct ras *r, struct ras_rank *to, struct err *err) {
-    const struct json *counts = json_member(v, "collective_counts");
-    if (counts == NULL)
-        return 0;
-    int bad = json_as_object(counts, "collective_counts", err);
-    for (const struct json *c = json_first(counts); bad == 0 && c != NULL; c = json_next(c)) {
+static int read_hash(const struct json *v, const struct json_field *f, void *of) {
+    const char *text = "";
+    int r = json_as_string(v, f->key, RAS_ANSWER_MAX, &text, NULL);
+    ((struct ras_comm *)of)->hash = strtoull(text, NULL, 16);
+    return r;
+}
+
+static int read_counts(const struct json *v, const struct json_field *f, void *of) {
+    struct raw_rank *raw = of;
+    int r = raw->to.missing ? 0 : json_as_object(v, f->key, NULL);
+    for (const struct json *c = raw->to.missing ? NULL : json_first(v); r == 0 && c != NULL;
+         c = json_next(c)) {
         int64_t n = 0;
-        bad = json_as_integer(c, json_key(c), 0, (int64_t)JSON_INTEGER_MAX, &n, err);
-        uint32_t kind = kind_of(r, json_key(c), strlen(json_key(c)));
-        if (bad == 0 && kind < RAS_KINDS_MAX) {
-            to->counted |= 1u << kind;
-            to->counts[kind] = (uint64_t)n;
+        r = json_as_integer(c, json_key(c), 0, (int64_t)JSON_INTEGER_MAX, &n, NULL);
+        uint32_t kind = kind_of(raw->all, json_key(c), strlen(json_key(c)));
+        if (r == 0 && kind < RAS_KINDS_MAX) {
+            raw->to.counted |= 1u << kind;
+            raw->to.counts[kind] = (uint64_t)n;
         }
     }
-    return bad;
-}
-
-static int read_status(const struct json *v, struct ras_rank *to, struct err *err) {
-    const struct json *s = NULL;
-    int64_t init = 0, async = 0;
-    bool finalized = false, destroyed = false, aborted = false;
-    if (!json_has(v, "status"))
-        return 0;
-    int r = json_get_object(v, "status", &s, err);
-    r = r == 0 ? number_of(s, "init_state", INT32_MIN, 0, &init, err) : r;
-    r = r == 0 ? number_of(s, "async_error", INT32_MIN, 0, &async, err) : r;
-    r = r == 0 ? flag_of(s, "finalize_called", &finalized, err) : r;
-    r = r == 0 ? flag_of(s, "destroy_flag", &destroyed, err) : r;
-    r = r == 0 ? flag_of(s, "abort_flag", &aborted, err) : r;
-    if (r < 0)
-        return r;
-    /* In this order NCCL itself concludes the state. */
-    to->state = aborted                  ? RAS_STATE_ABORT
-                : finalized || destroyed ? RAS_STATE_FINALIZE
-                : init == 0              ? RAS_STATE_RUNNING
-                                         : RAS_STATE_INIT;
-    const char *error = error_text(init)[0] != '\0' ? error_text(init) : error_text(async);
-    (void)snprintf(to->error, sizeof to->error, "%s", error);
-    return 0;
-}
-
-static int read_missing_status(const struct json *v, struct ras_rank *to, struct err *err) {
-    const struct json *s = NULL;
-    bool unresponsive = true;
-    to->missing = true;
-    if (!json_has(v, "status"))
-        return 0;
-    int r = json_get_object(v, "status", &s, err);
-    r = r == 0 ? flag_of(s, "unresponsive", &unresponsive, err) : r;
-    r = r == 0 ? flag_of(s, "considered_dead", &to->dead, err) : r;
-    if (!unresponsive)
-        to->state = RAS_STATE_NOCOMM;
     return r;
 }
 
-static int read_ranks(const struct json *comm, const char *key, bool missing, struct ras *r,
+#define FIELD(type, kind, key, member) JSON_FIELD(type, kind, key, member), .when = JSON_OPTIONAL
+static const struct json_field status_fields[] = {
+    {FIELD(raw_rank, I32, "init_state", init), .min = INT32_MIN},
+    {FIELD(raw_rank, I32, "async_error", async), .min = INT32_MIN},
+    {FIELD(raw_rank, BOOL, "finalize_called", finalized)},
+    {FIELD(raw_rank, BOOL, "destroy_flag", destroyed)},
+    {FIELD(raw_rank, BOOL, "abort_flag", aborted)},
+    {FIELD(raw_rank, BOOL, "unresponsive", unresponsive)},
+    {FIELD(raw_rank, BOOL, "considered_dead", to.dead)},
+};
+static const struct json_table status_table = {JSON_ROWS(raw_rank, status_fields), .open = true};
+static const struct json_field rank_fields[] = {
+    {JSON_FIELD(raw_rank, U32, "rank", to.rank), .max = INT32_MAX},
+    {FIELD(raw_rank, I32, "pid", to.pid), .min = -1},
+    {FIELD(raw_rank, OWN, "host", to.host), .read = read_text},
+    {.key = "status",
+     .kind = JSON_FIELD_OBJECT,
+     .table = &status_table,
+     JSON_IF_TRUE(raw_rank, has_status)},
+    {FIELD(raw_rank, OWN, "collective_counts", to.counts), .read = read_counts},
+};
+static const struct json_table rank_table = {JSON_ROWS(raw_rank, rank_fields), .open = true};
+static const struct json_field comm_fields[] = {
+    {FIELD(ras_comm, OWN, "hash", hash), .read = read_hash},
+    {FIELD(ras_comm, U32, "size", size), .max = INT32_MAX},
+};
+static const struct json_table comm_table = {JSON_ROWS(ras_comm, comm_fields), .open = true};
+static const struct json_field own_fields[] = {
+    {FIELD(ras, U32, "timeouts_count", timeouts), .max = INT32_MAX},
+};
+static const struct json_table own_table = {JSON_ROWS(ras, own_fields), .open = true};
+static const struct json_field answer_fields[] = {
+    {FIELD(ras, OWN, "nccl_version", version), .read = read_text},
+    {.key = "ras", .kind = JSON_FIELD_OBJECT, .table = &own_table, .when = JSON_OPTIONAL},
+};
+static const struct json_table answer_table = {JSON_ROWS(ras, answer_fields), .open = true};
+
+static void conclude_state(struct raw_rank *raw) {
+    struct ras_rank *to = &raw->to;
+    if (to->missing) {
+        to->state = raw->unresponsive ? RAS_STATE_UNKNOWN : RAS_STATE_NOCOMM;
+        return;
+    }
+    /* In this order NCCL itself concludes the state. */
+    to->state = raw->aborted                       ? RAS_STATE_ABORT
+                : raw->finalized || raw->destroyed ? RAS_STATE_FINALIZE
+                : raw->init == 0                   ? RAS_STATE_RUNNING
+                                                   : RAS_STATE_INIT;
+    const char *error =
+        error_text(raw->init)[0] != '\0' ? error_text(raw->init) : error_text(raw->async);
+    (void)snprintf(to->error, sizeof to->error, "%s", error);
+}
+
+static int read_ranks(const struct json *v, const char *key, bool missing, struct ras *r,
                       struct ras_comm *c, struct err *err) {
     const struct json *ranks = NULL;
-    if (!json_has(comm, key))
+    if (!json_has(v, key))
         return 0;
-    int bad = json_get_array(comm, key, RAS_RANKS_MAX, &ranks, err);
-    for (const struct json *v = bad == 0 ? json_first(ranks) : NULL; bad == 0 && v != NULL;
-         v = json_next(v)) {
-        uint32_t rank = 0;
-        int64_t pid = -1;
-        bad = json_as_object(v, key, err);
-        bad = bad == 0 ? json_get_u32(v, "rank", INT32_MAX, &rank, err) : bad;
-        bad = bad == 0 ? number_of(v, "pid", -1, -1, &pid, err) : bad;
+    int bad = json_get_array(v, key, RAS_RANKS_MAX, &ranks, err);
+    for (const struct json *e = bad == 0 ? json_first(ranks) : NULL; e != NULL; e = json_next(e)) {
+        struct raw_rank raw = {.to = {.pid = -1, .missing = missing}, .all = r};
+        bad = json_table_read(e, &rank_table, &raw, err);
         if (bad < 0)
             return bad;
-        struct ras_rank *to = add_rank(r, c, rank);
+        if (raw.has_status)
+            conclude_state(&raw);
+        struct ras_rank *to = add_rank(r, c);
         if (to == NULL)
             return err_set(err, -E2BIG, "it has more than %u ranks", RAS_RANKS_MAX);
-        to->pid = (int32_t)pid;
-        bad = text_of(v, "host", to->host, sizeof to->host, err);
-        if (bad == 0)
-            bad = missing ? read_missing_status(v, to, err) : read_status(v, to, err);
-        bad = bad == 0 && !missing ? read_counts(v, r, to, err) : bad;
+        *to = raw.to;
     }
     return bad;
 }
@@ -199,18 +205,11 @@ static int by_rank(const void *a, const void *b) {
 }
 
 static int read_comm(const struct json *v, struct ras *r, struct err *err) {
-    char hash[RAS_WORD_MAX] = "";
-    int64_t size = 0;
-    int bad = json_as_object(v, "communicators", err);
-    bad = bad == 0 ? text_of(v, "hash", hash, sizeof hash, err) : bad;
-    bad = bad == 0 ? number_of(v, "size", 0, 0, &size, err) : bad;
-    if (bad < 0)
-        return bad;
-    struct ras_comm *c = add_comm(r, strtoull(hash, NULL, 16));
+    struct ras_comm *c = add_comm(r);
     if (c == NULL)
         return err_set(err, -E2BIG, "it has more than %u communicators", RAS_COMMS_MAX);
-    c->size = (uint32_t)size;
-    bad = read_ranks(v, "ranks", false, r, c, err);
+    int bad = json_table_read(v, &comm_table, c, err);
+    bad = bad == 0 ? read_ranks(v, "ranks", false, r, c, err) : bad;
     bad = bad == 0 ? read_ranks(v, "missing_ranks", true, r, c, err) : bad;
     if (bad == 0 && c->n_ranks > 0)
         qsort(c->ranks, c->n_ranks, sizeof *c->ranks, by_rank);
@@ -220,21 +219,13 @@ static int read_comm(const struct json *v, struct ras *r, struct err *err) {
 int ras_read(const char *answer, size_t len, struct ras *ret, struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
     const struct json *comms = NULL;
-    int64_t timeouts = 0;
     *ret = (struct ras){0};
     int r = json_parse(answer, len, &limits, &doc, err);
-    r = r == 0 ? json_as_object(doc, "the answer", err) : r;
-    r = r == 0 ? text_of(doc, "nccl_version", ret->version, sizeof ret->version, err) : r;
+    r = r == 0 ? json_table_read(doc, &answer_table, ret, err) : r;
     r = r == 0 ? json_get_array(doc, "communicators", RAS_COMMS_MAX, &comms, err) : r;
     for (const struct json *v = r == 0 ? json_first(comms) : NULL; r == 0 && v != NULL;
          v = json_next(v))
         r = read_comm(v, ret, err);
-    if (r == 0 && json_has(doc, "ras")) {
-        const struct json *own = NULL;
-        r = json_get_object(doc, "ras", &own, err);
-        r = r == 0 ? number_of(own, "timeouts_count", 0, 0, &timeouts, err) : r;
-    }
-    ret->timeouts = (uint32_t)timeouts;
     if (r < 0)
         ras_fini(ret);
     return r;

@@ -1,72 +1,36 @@
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/net/addr.h"
 #include "watchdog/look/ras.h"
 #include "watchdog/look/socket_io.h"
 
 #define REPLY_MAX 1024 /* of the lines before the answer */
-#define HOST_MAX 256
 
-/* Where to ask. "localhost" is two addresses: NCCL listens on the one that its resolver returned.
- */
-struct place {
-    struct sockaddr_storage at[2];
-    socklen_t len[2];
-    size_t n;
-};
-
-static void add_place(struct place *p, int family, const void *address, uint16_t port) {
-    if (family == AF_INET) {
-        struct sockaddr_in *at = (struct sockaddr_in *)(void *)&p->at[p->n];
-        *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
-        memcpy(&at->sin_addr, address, sizeof at->sin_addr);
-        p->len[p->n++] = sizeof *at;
-    } else {
-        struct sockaddr_in6 *at = (struct sockaddr_in6 *)(void *)&p->at[p->n];
-        *at = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
-        memcpy(&at->sin6_addr, address, sizeof at->sin6_addr);
-        p->len[p->n++] = sizeof *at;
-    }
-}
-
-/* "localhost:28028", "10.0.0.1:28028", "[::1]:28028". */
-static int find_place(const char *address, struct place *ret, struct err *err) {
+/* "localhost:28028", "10.0.0.1:28028", "[::1]:28028". Returns how many addresses it has:
+ * "localhost" is two, because NCCL listens on the one that its resolver returned. -EINVAL. */
+static int find_addrs(const char *address, struct addr ret[2], struct err *err) {
     const char *colon = strrchr(address, ':');
-    char host[HOST_MAX] = "";
     uint16_t port = 0;
-    struct in_addr v4 = {.s_addr = htonl(INADDR_LOOPBACK)};
-    struct in6_addr v6 = in6addr_loopback;
-    *ret = (struct place){.n = 0};
     if (colon == NULL || parse_port(colon + 1, &port) < 0 || port == 0)
         return err_set(err, -EINVAL, "NCCL_RAS_ADDR=%s is not HOST:PORT", address);
-    size_t n = (size_t)(colon - address);
-    bool brackets = n >= 2 && address[0] == '[' && address[n - 1] == ']';
-    (void)snprintf(host, sizeof host, "%.*s", (int)(brackets ? n - 2 : n), address + brackets);
-    if (strcmp(host, "localhost") == 0) {
-        add_place(ret, AF_INET, &v4, port);
-        add_place(ret, AF_INET6, &v6, port);
-    } else if (inet_pton(AF_INET, host, &v4) == 1) {
-        add_place(ret, AF_INET, &v4, port);
-    } else if (inet_pton(AF_INET6, host, &v6) == 1) {
-        add_place(ret, AF_INET6, &v6, port);
-    } else {
+    _cleanup_(freep) char *host = xstrndup(address, (size_t)(colon - address));
+    int n = strcmp(host, "localhost") == 0 ? 2 : 1;
+    if (addr_from_literal(n == 2 ? "127.0.0.1" : host, port, &ret[0]) < 0 ||
+        addr_from_literal("::1", port, &ret[1]) < 0)
         return err_set(err, -EINVAL,
                        "NCCL_RAS_ADDR=%s: muster asks only IP addresses and localhost", address);
-    }
-    return 0;
+    return n;
 }
 
-static int dial(const struct place *p, uint64_t deadline_ns, int *ret) {
+static int dial(const struct addr *addrs, int n, uint64_t deadline_ns, int *ret) {
     int r = -EINVAL;
-    for (size_t i = 0; i < p->n; i++) {
-        r = socket_dial((const struct sockaddr *)(const void *)&p->at[i], p->len[i], deadline_ns,
-                        ret);
+    for (int i = 0; i < n; i++) {
+        r = socket_dial((const struct sockaddr *)&addrs[i].ss, addrs[i].len, deadline_ns, ret);
         if (r != -ECONNREFUSED && r != -EADDRNOTAVAIL && r != -EAFNOSUPPORT)
             return r;
     }
@@ -130,14 +94,14 @@ static int explain(int r, const char *address, struct err *err) {
 
 int source_ras(const char *address, uint64_t deadline_ns, struct ras *ret, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf answer = {0};
-    struct place place;
+    struct addr addrs[2];
     int fd = -1;
     *ret = (struct ras){0};
     address = address != NULL ? address : RAS_ADDRESS_DEFAULT;
-    int r = find_place(address, &place, err);
-    if (r < 0)
-        return r;
-    r = dial(&place, deadline_ns, &fd);
+    int n = find_addrs(address, addrs, err);
+    if (n < 0)
+        return n;
+    int r = dial(addrs, n, deadline_ns, &fd);
     if (r == 0)
         r = question(fd, deadline_ns, &answer);
     file_close(&fd);
