@@ -32,7 +32,7 @@ ROOMS = [
     ("topology/json", "base/ topology/model topology/nccl"),
     ("topology/render", "base/ topology/model topology/nccl"),
     ("topology/discover/common", "base/ topology/model"),
-    ("topology/discover/net", "base/ topology/model"),
+    ("topology/discover/net", "base/ io/net topology/model"),
     ("topology/discover/sysfs", "base/ topology/model topology/discover/common"),
     ("topology/discover/hwloc", "base/ io io/process topology/model topology/discover/common"),
     ("topology/discover/nvml", "base/ io io/process topology/model topology/discover/common"),

@@ -1,7 +1,6 @@
 #include "io/peer/peer_gate.h"
 
 #include <errno.h>
-#include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -31,24 +30,11 @@ struct peer_gate {
 
 /* ---- questions ---- */
 
-static _must_use_ int open_netlink(int protocol) {
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
-    struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, (struct sockaddr *)&kernel, sizeof kernel) < 0) {
-        int r = -errno;
-        (void)close(fd);
-        return r;
-    }
-    return fd;
-}
-
 /* Returns the length of the next datagram. The kernel answers before send() returns. */
 static _must_use_ int next_answer(int fd, uint8_t answer[ANSWER_MAX], size_t *ret_len) {
     ssize_t n;
     do
-        n = recv(fd, answer, ANSWER_MAX, 0);
+        n = recv(fd, answer, ANSWER_MAX, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
@@ -56,23 +42,25 @@ static _must_use_ int next_answer(int fd, uint8_t answer[ANSWER_MAX], size_t *re
     return 0;
 }
 
-static _must_use_ int send_question(int *fd, int protocol, const uint8_t *question, size_t len) {
+static _must_use_ int send_question(int *fd, int protocol, const union netlink_request *q) {
     if (*fd < 0)
-        *fd = open_netlink(protocol);
+        *fd = netlink_open(protocol);
     if (*fd < 0)
         return *fd;
     ssize_t n;
     do
-        n = send(*fd, question, len, 0);
+        n = send(*fd, q->bytes, q->head.nlmsg_len, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : 0;
 }
 
 static _must_use_ int ask_socket_once(struct peer_gate *g, const struct addr *local,
                                       const struct addr *remote, struct peer_socket *ret) {
-    uint8_t question[PEER_WORD_ASK_MAX], answer[ANSWER_MAX];
-    size_t n, len = peer_word_ask_socket(local, remote, ++g->seq, question);
-    int r = send_question(&g->diag, NETLINK_SOCK_DIAG, question, len);
+    union netlink_request question;
+    uint8_t answer[ANSWER_MAX];
+    size_t n;
+    peer_word_ask_socket(local, remote, ++g->seq, &question);
+    int r = send_question(&g->diag, NETLINK_SOCK_DIAG, &question);
     while (r == 0 && (r = next_answer(g->diag, answer, &n)) == 0 &&
            (r = peer_word_read_socket(answer, n, g->seq, local, remote, ret)) == PEER_WORD_E_OTHER)
         r = 0;
@@ -93,10 +81,12 @@ static _must_use_ int ask_socket(struct peer_gate *g, const struct addr *local,
 /* Whether the address is one of this machine's, by the routes of this network namespace: all of
  * them, also those that no interface lists. */
 static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
-    uint8_t question[PEER_WORD_ASK_MAX], answer[ANSWER_MAX];
+    union netlink_request question;
+    uint8_t answer[ANSWER_MAX];
     bool local = false;
-    size_t n, len = peer_word_ask_route(peer, ++g->seq, question);
-    int r = send_question(&g->route, NETLINK_ROUTE, question, len);
+    size_t n;
+    peer_word_ask_route(peer, ++g->seq, &question);
+    int r = send_question(&g->route, NETLINK_ROUTE, &question);
     while (r == 0 && (r = next_answer(g->route, answer, &n)) == 0 &&
            (r = peer_word_read_route(answer, n, g->seq, &local)) == PEER_WORD_E_OTHER)
         r = 0;

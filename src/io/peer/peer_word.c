@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/inet_diag.h>
-#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -25,52 +24,33 @@ static uint32_t scope_of(const struct addr *a) {
 
 /* ---- questions ---- */
 
-static size_t put_question(uint8_t *out, uint16_t type, uint32_t seq, const void *body,
-                           size_t size) {
-    struct nlmsghdr h = {.nlmsg_len = (uint32_t)NLMSG_LENGTH(size),
-                         .nlmsg_type = type,
-                         .nlmsg_flags = NLM_F_REQUEST,
-                         .nlmsg_seq = seq};
-    memcpy(out, &h, sizeof h);
-    memcpy(out + NLMSG_HDRLEN, body, size);
-    return h.nlmsg_len;
-}
-
-size_t peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
-                            uint8_t out[PEER_WORD_ASK_MAX]) {
+void peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
+                          union netlink_request *ret) {
     struct addr from = addr_unmapped(local), to = addr_unmapped(remote);
     struct inet_diag_req_v2 q = {.sdiag_family = (uint8_t)from.ss.ss_family,
                                  .sdiag_protocol = IPPROTO_TCP,
                                  .idiag_states = UINT32_MAX};
-    static_assert(NLMSG_LENGTH(sizeof q) <= PEER_WORD_ASK_MAX, "the question fits");
     (void)addr_bytes(&from, q.id.idiag_src);
     (void)addr_bytes(&to, q.id.idiag_dst);
     q.id.idiag_sport = htons(addr_port(&from));
     q.id.idiag_dport = htons(addr_port(&to));
     q.id.idiag_if = scope_of(&from) != 0 ? scope_of(&from) : scope_of(&to);
     q.id.idiag_cookie[0] = q.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    return put_question(out, SOCK_DIAG_BY_FAMILY, seq, &q, sizeof q);
+    netlink_request_init(ret, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof q);
+    ret->head.nlmsg_seq = seq;
 }
 
-static size_t put_attribute(uint8_t *at, uint16_t type, const void *data, size_t size) {
-    struct rtattr a = {.rta_len = (uint16_t)RTA_LENGTH(size), .rta_type = type};
-    memcpy(at, &a, sizeof a);
-    memcpy(at + RTA_LENGTH(0), data, size);
-    return RTA_SPACE(size);
-}
-
-size_t peer_word_ask_route(const struct addr *addr, uint32_t seq, uint8_t out[PEER_WORD_ASK_MAX]) {
+void peer_word_ask_route(const struct addr *addr, uint32_t seq, union netlink_request *ret) {
     struct addr to = addr_unmapped(addr);
-    uint8_t bytes[16], body[sizeof(struct rtmsg) + RTA_SPACE(16) + RTA_SPACE(4)] = {0};
-    size_t size = addr_bytes(&to, bytes), len = NLMSG_ALIGN(sizeof(struct rtmsg));
+    uint8_t bytes[16];
+    size_t size = addr_bytes(&to, bytes);
     struct rtmsg m = {.rtm_family = (uint8_t)to.ss.ss_family, .rtm_dst_len = (uint8_t)(8 * size)};
     uint32_t scope = scope_of(&to);
-    static_assert(NLMSG_LENGTH(sizeof body) <= PEER_WORD_ASK_MAX, "the question fits");
-    memcpy(body, &m, sizeof m);
-    len += put_attribute(body + len, RTA_DST, bytes, size);
+    netlink_request_init(ret, RTM_GETROUTE, 0, &m, sizeof m);
+    netlink_request_add(ret, RTA_DST, bytes, size);
     if (scope != 0)
-        len += put_attribute(body + len, RTA_OIF, &scope, sizeof scope);
-    return put_question(out, RTM_GETROUTE, seq, body, len);
+        netlink_request_add(ret, RTA_OIF, &scope, sizeof scope);
+    ret->head.nlmsg_seq = seq;
 }
 
 /* ---- answers ---- */

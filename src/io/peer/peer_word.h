@@ -1,9 +1,9 @@
 /* The kernel's answers about a peer, as bytes: two questions over netlink and their answers.
  * Nothing here asks; peer_gate.h does.
  *
- *     len = peer_word_ask_socket(&local, &remote, seq, bytes);     whose socket is this?
+ *     peer_word_ask_socket(&local, &remote, seq, &question);       whose socket is this?
  *     r = peer_word_read_socket(answer, n, seq, &local, &remote, &socket);
- *     len = peer_word_ask_route(&addr, seq, bytes);                is that address one of ours?
+ *     peer_word_ask_route(&addr, seq, &question);                  is that address one of ours?
  *     r = peer_word_read_route(answer, n, seq, &is_local);
  *
  * sock_diag(7), rtnetlink(7), linux/inet_diag.h, linux/rtnetlink.h. The kernel looks for an exact
@@ -16,8 +16,7 @@
 
 #include "base/util.h"
 #include "io/net/addr.h"
-
-#define PEER_WORD_ASK_MAX 128
+#include "io/net/netlink.h"
 
 /* enum tcp_states of the kernel */
 #define PEER_SOCKET_ESTABLISHED 1
@@ -34,11 +33,10 @@ enum peer_word_outcome {
     PEER_WORD_E_OTHER,    /* the answer to another question */
 };
 
-/* The length of the question. It fits into PEER_WORD_ASK_MAX bytes. `local` is the end that is
- * asked about; both have the same family, where mapped IPv4 is IPv4. */
-size_t peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
-                            uint8_t out[PEER_WORD_ASK_MAX]);
-size_t peer_word_ask_route(const struct addr *addr, uint32_t seq, uint8_t out[PEER_WORD_ASK_MAX]);
+/* `local` is the end that is asked about; both have the same family, where mapped IPv4 is IPv4. */
+void peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
+                          union netlink_request *ret);
+void peer_word_ask_route(const struct addr *addr, uint32_t seq, union netlink_request *ret);
 
 /* Read one datagram. 0, an outcome of above, -EPROTO, or the negative errno that the kernel
  * answered. A route that does not exist is one to another machine. */

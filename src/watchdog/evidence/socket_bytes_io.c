@@ -1,8 +1,5 @@
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/inet_diag.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -10,16 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
+#include "io/net/netlink.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/slow.h"
 #include "watchdog/evidence/waits.h"
 
 #define SOCKETS_MAX 65536
-#define ANSWER_BYTES 32768
-#define WAIT_S 1
 #define ESTABLISHED 1 /* include/net/tcp_states.h */
 
 struct socket_entry {
@@ -87,60 +82,30 @@ static int compare(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static void take_socket(struct socket_bytes *s, struct nlmsghdr *h) {
-    if (h->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
+static void take_socket(void *arg, const struct netlink_answer *answer) {
+    struct socket_bytes *s = arg;
+    struct inet_diag_msg m;
+    struct netlink_attribute a[INET_DIAG_INFO + 1];
+    struct tcp_info info = {0};
+    if (!netlink_answer_is(answer, SOCK_DIAG_BY_FAMILY, &m, sizeof m, a, INET_DIAG_INFO) ||
+        a[INET_DIAG_INFO].data == NULL)
         return;
-    struct inet_diag_msg *m = NLMSG_DATA(h);
-    struct socket_entry key = {.inode = m->idiag_inode};
+    struct socket_entry key = {.inode = m.idiag_inode};
     struct socket_entry *e = bsearch(&key, s->entries, s->n, sizeof key, compare);
-    if (e == NULL)
-        return;
-    struct rtattr *a = (void *)(m + 1);
-    int left = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof *m));
-    for (; RTA_OK(a, left); a = RTA_NEXT(a, left)) {
-        struct tcp_info info = {0};
-        if (a->rta_type != INET_DIAG_INFO)
-            continue;
-        memcpy(&info, RTA_DATA(a),
-               MIN2((size_t)RTA_PAYLOAD(a), sizeof info)); /* an older kernel's */
+    memcpy(&info, a[INET_DIAG_INFO].data,
+           MIN2(a[INET_DIAG_INFO].size, sizeof info)); /* an older kernel's */
+    if (e != NULL)
         e->bytes = info.tcpi_bytes_acked + info.tcpi_bytes_received;
-    }
 }
 
-/* Takes one answer of the kernel. False: it was the last. */
-static bool take(struct socket_bytes *s, char *buf, ssize_t n) {
-    struct nlmsghdr *h = (void *)buf;
-    for (size_t left = (size_t)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
-        if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
-            return false;
-        take_socket(s, h);
-    }
-    return true;
-}
-
-static void ask(struct socket_bytes *s, int fd, uint8_t family) {
-    struct {
-        struct nlmsghdr head;
-        struct inet_diag_req_v2 body;
-    } request = {
-        .head = {.nlmsg_len = sizeof request,
-                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-        .body = {.sdiag_family = family,
-                 .sdiag_protocol = IPPROTO_TCP,
-                 .idiag_ext = 1 << (INET_DIAG_INFO - 1),
-                 .idiag_states = 1 << ESTABLISHED},
-    };
-    _Alignas(struct nlmsghdr) static char buf[ANSWER_BYTES];
-    if (send(fd, &request, sizeof request, 0) < 0)
-        return;
-    for (ssize_t n = 1; n > 0;) {
-        n = recv(fd, buf, sizeof buf, 0);
-        if (n < 0 && errno == EINTR)
-            n = 1;
-        else if (n > 0 && !take(s, buf, n))
-            return;
-    }
+static void ask(struct socket_bytes *s, uint8_t family) {
+    union netlink_request q;
+    struct inet_diag_req_v2 body = {.sdiag_family = family,
+                                    .sdiag_protocol = IPPROTO_TCP,
+                                    .idiag_ext = 1 << (INET_DIAG_INFO - 1),
+                                    .idiag_states = 1 << ESTABLISHED};
+    netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
+    (void)!netlink_ask(NETLINK_SOCK_DIAG, &q, take_socket, s); /* what came counts */
 }
 
 static void ask_all(struct socket_bytes *s) {
@@ -153,14 +118,8 @@ static void ask_all(struct socket_bytes *s) {
         if (s->entries[i].inode != s->entries[kept - 1].inode)
             s->entries[kept++] = s->entries[i];
     s->n = kept;
-    int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    if (fd < 0)
-        return;
-    struct timeval wait = {.tv_sec = WAIT_S};
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
-    ask(s, fd, AF_INET);
-    ask(s, fd, AF_INET6);
-    (void)close(fd);
+    ask(s, AF_INET);
+    ask(s, AF_INET6);
 }
 
 uint64_t socket_bytes_of(struct socket_bytes *s, uint32_t owner) {

@@ -10,138 +10,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-#include "topology/discover/net/netlink_priv.h"
-
-#define ANSWER_MAX 65536 /* one datagram: the kernel makes at most 32 KiB of a dump */
-
-void netlink_request_init(struct netlink_request *q, uint16_t type, uint16_t flags,
-                          const void *fixed, size_t size) {
-    *q = (struct netlink_request){0};
-    struct nlmsghdr h = {
-        .nlmsg_len = (uint32_t)NLMSG_LENGTH(size),
-        .nlmsg_type = type,
-        .nlmsg_flags = NLM_F_REQUEST | flags,
-        .nlmsg_seq = 1,
-    };
-    assert(NLMSG_SPACE(size) <= sizeof q->bytes);
-    memcpy(q->bytes, &h, sizeof h);
-    memcpy(q->bytes + NLMSG_HDRLEN, fixed, size);
-}
-
-void netlink_request_add(struct netlink_request *q, uint16_t type, const void *data, size_t size) {
-    struct nlmsghdr h;
-    memcpy(&h, q->bytes, sizeof h);
-    size_t at = NLMSG_ALIGN(h.nlmsg_len);
-    struct rtattr a = {.rta_len = (uint16_t)RTA_LENGTH(size), .rta_type = type};
-    assert(at + RTA_SPACE(size) <= sizeof q->bytes);
-    memcpy(q->bytes + at, &a, sizeof a);
-    memcpy(q->bytes + at + RTA_LENGTH(0), data, size);
-    h.nlmsg_len = (uint32_t)(at + RTA_LENGTH(size));
-    memcpy(q->bytes, &h, sizeof h);
-}
-
-/* The error in the kernel's answer, or 1: it is only an acknowledgement. */
-static _must_use_ int take_error(const char *body, size_t len) {
-    struct nlmsgerr e;
-    if (len < sizeof e)
-        return -EPROTO;
-    memcpy(&e, body, sizeof e);
-    return e.error < 0 ? e.error : 1;
-}
-
-/* 1: the answer is complete; 0: more follows. */
-static _must_use_ int take_datagram(const char *bytes, size_t len, bool *interrupted,
-                                    netlink_answer_fn *fn, void *arg) {
-    struct nlmsghdr h;
-    for (size_t at = 0; at + sizeof h <= len; at += NLMSG_ALIGN(h.nlmsg_len)) {
-        memcpy(&h, bytes + at, sizeof h);
-        if (h.nlmsg_len < NLMSG_HDRLEN || h.nlmsg_len > len - at)
-            return -EPROTO;
-        *interrupted = *interrupted || (h.nlmsg_flags & NLM_F_DUMP_INTR);
-        const char *body = bytes + at + NLMSG_HDRLEN;
-        if (h.nlmsg_type == NLMSG_DONE)
-            return 1;
-        if (h.nlmsg_type == NLMSG_ERROR)
-            return take_error(body, h.nlmsg_len - NLMSG_HDRLEN);
-        fn(arg, &(struct netlink_answer){h.nlmsg_type, body, h.nlmsg_len - NLMSG_HDRLEN});
-        if (!(h.nlmsg_flags & NLM_F_MULTI))
-            return 1;
-    }
-    return 0;
-}
-
-static _must_use_ int receive(int fd, netlink_answer_fn *fn, void *arg) {
-    char *bytes = xmalloc(ANSWER_MAX);
-    bool interrupted = false;
-    int r = 0;
-    while (r == 0) {
-        ssize_t n = recv(fd, bytes, ANSWER_MAX, MSG_TRUNC);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            r = n < 0 ? -errno : -EPROTO;
-        else if (n > ANSWER_MAX)
-            r = -EMSGSIZE;
-        else
-            r = take_datagram(bytes, (size_t)n, &interrupted, fn, arg);
-    }
-    free(bytes);
-    return r < 0 ? r : interrupted ? -EINTR : 0;
-}
-
-int netlink_ask(const struct netlink_request *q, netlink_answer_fn *fn, void *arg) {
-    struct nlmsghdr h;
-    memcpy(&h, q->bytes, sizeof h);
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    if (fd < 0)
-        return -errno;
-    struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
-    struct timeval wait = {.tv_sec = NETLINK_WAIT_S};
-    int r = 0;
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait) < 0 ||
-        connect(fd, (struct sockaddr *)&kernel, sizeof kernel) < 0 ||
-        send(fd, q->bytes, h.nlmsg_len, 0) < 0)
-        r = -errno;
-    if (r == 0)
-        r = receive(fd, fn, arg);
-    (void)close(fd); /* nothing more is expected */
-    return r;
-}
-
-void netlink_attributes(const char *bytes, size_t len, struct netlink_attribute *ret,
-                        uint16_t max) {
-    struct rtattr a;
-    for (size_t i = 0; i <= max; i++)
-        ret[i] = (struct netlink_attribute){0};
-    for (size_t at = 0; at + sizeof a <= len; at += RTA_ALIGN(a.rta_len)) {
-        memcpy(&a, bytes + at, sizeof a);
-        if (a.rta_len < sizeof a || a.rta_len > len - at)
-            return;
-        uint16_t type = (uint16_t)(a.rta_type & NLA_TYPE_MASK);
-        if (type <= max)
-            ret[type] = (struct netlink_attribute){bytes + at + sizeof a, a.rta_len - sizeof a};
-    }
-}
-
-bool netlink_answer_is(const struct netlink_answer *a, uint16_t type, void *fixed, size_t size,
-                       struct netlink_attribute *ret, uint16_t max) {
-    size_t head = NLMSG_ALIGN(size);
-    if (a->type != type || a->len < head)
-        return false;
-    memcpy(fixed, a->bytes, size);
-    netlink_attributes(a->bytes + head, a->len - head, ret, max);
-    return true;
-}
-
-uint32_t netlink_u32(struct netlink_attribute a) {
-    uint32_t v = 0;
-    if (a.data != NULL && a.size == sizeof v)
-        memcpy(&v, a.data, sizeof v);
-    return v;
-}
+#include "io/net/netlink.h"
 
 #define TRIES 4 /* how often a dump that changed meanwhile is repeated */
 
@@ -226,7 +97,7 @@ static void drop_unseen(struct links *l) {
 }
 
 static _must_use_ int ask_links(struct topology *t) {
-    struct netlink_request q;
+    union netlink_request q;
     struct ifinfomsg m = {.ifi_family = AF_UNSPEC};
     uint32_t mask = RTEXT_FILTER_SKIP_STATS;
     netlink_request_init(&q, RTM_GETLINK, NLM_F_DUMP, &m, sizeof m);
@@ -235,7 +106,7 @@ static _must_use_ int ask_links(struct topology *t) {
     l->t = t;
     int r = -EINTR;
     for (int i = 0; i < TRIES && r == -EINTR; i++)
-        r = netlink_ask(&q, on_link, l);
+        r = netlink_ask(NETLINK_ROUTE, &q, on_link, l);
     if (r == 0)
         drop_unseen(l);
     if (l->full)
@@ -304,13 +175,13 @@ static void clear_addresses(struct addresses *to) {
 }
 
 static _must_use_ int ask_addresses(struct addresses *to) {
-    struct netlink_request q;
+    union netlink_request q;
     struct ifaddrmsg m = {.ifa_family = AF_UNSPEC};
     netlink_request_init(&q, RTM_GETADDR, NLM_F_DUMP, &m, sizeof m);
     int r = -EINTR;
     for (int i = 0; i < TRIES && r == -EINTR; i++) {
         clear_addresses(to);
-        r = netlink_ask(&q, on_address, to);
+        r = netlink_ask(NETLINK_ROUTE, &q, on_address, to);
     }
     return r;
 }

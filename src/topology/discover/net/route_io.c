@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/text/parse.h"
+#include "io/net/netlink.h"
 #include "topology/discover/net/netlink_io.h"
-#include "topology/discover/net/netlink_priv.h"
 
 #define ANY_PORT 9 /* nothing is sent there: connecting a UDP socket only chooses a route */
 
@@ -81,7 +81,7 @@ static void on_route(void *arg, const struct netlink_answer *answer) {
 }
 
 static _must_use_ int ask_netlink(const struct target *t, struct answer *ret) {
-    struct netlink_request q;
+    union netlink_request q;
     size_t size = addr_size(t->family);
     struct rtmsg m = {
         .rtm_family = (unsigned char)t->family,
@@ -92,7 +92,7 @@ static _must_use_ int ask_netlink(const struct target *t, struct answer *ret) {
     if (t->zone != 0)
         netlink_request_add(&q, RTA_OIF, &t->zone, sizeof t->zone);
     *ret = (struct answer){.target = t};
-    int r = netlink_ask(&q, on_route, ret);
+    int r = netlink_ask(NETLINK_ROUTE, &q, on_route, ret);
     return r == 0 && ret->ifindex == 0 ? -ENETUNREACH : r;
 }
 

@@ -64,10 +64,10 @@ Test(peer_word, mapped_ipv4_is_ipv4) {
     struct peer_socket s;
     cr_assert_eq(read_it(&mapped, sizeof mapped, &plain_local, &plain_remote, &s), 0);
     cr_assert_eq(read_it(&plain, sizeof plain, &local, &remote, &s), 0);
-    uint8_t q[PEER_WORD_ASK_MAX], p[PEER_WORD_ASK_MAX];
-    size_t n = peer_word_ask_socket(&local, &remote, SEQ, q);
-    cr_assert_eq(n, peer_word_ask_socket(&plain_local, &plain_remote, SEQ, p));
-    cr_assert_eq(memcmp(p, q, n), 0);
+    union netlink_request q, p;
+    peer_word_ask_socket(&local, &remote, SEQ, &q);
+    peer_word_ask_socket(&plain_local, &plain_remote, SEQ, &p);
+    cr_assert_eq(memcmp(&p, &q, sizeof p), 0);
 }
 
 Test(peer_word, a_socket_that_listens_there_is_no_answer) {
@@ -131,14 +131,16 @@ Test(peer_word, damaged_answers_are_refused) {
 
 Test(peer_word, an_address_of_one_link_is_asked_with_its_interface) {
     struct addr local = at("fe80::1%lo", 40000), remote = at("fe80::2%lo", 29400);
-    uint8_t q[PEER_WORD_ASK_MAX];
+    union netlink_request q;
     struct inet_diag_req_v2 body;
-    size_t n = peer_word_ask_socket(&local, &remote, SEQ, q);
-    cr_assert_eq(n, NLMSG_LENGTH(sizeof body));
-    memcpy(&body, q + NLMSG_HDRLEN, sizeof body);
+    peer_word_ask_socket(&local, &remote, SEQ, &q);
+    cr_assert_eq(q.head.nlmsg_len, NLMSG_LENGTH(sizeof body));
+    cr_assert_eq(q.head.nlmsg_seq, SEQ);
+    memcpy(&body, q.bytes + NLMSG_HDRLEN, sizeof body);
     cr_assert_eq(body.id.idiag_if, ((const struct sockaddr_in6 *)&local.ss)->sin6_scope_id);
     cr_assert_neq(body.id.idiag_if, 0);
-    cr_assert_gt(peer_word_ask_route(&local, SEQ, q), NLMSG_LENGTH(sizeof(struct rtmsg)) + RTA_SPACE(16));
+    peer_word_ask_route(&local, SEQ, &q);
+    cr_assert_gt(q.head.nlmsg_len, NLMSG_LENGTH(sizeof(struct rtmsg)) + RTA_SPACE(16));
 }
 
 Test(peer_word, routes_to_this_machine) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "netns_rig.h"
-#include "topology/discover/net/netlink_priv.h"
+#include "io/net/netlink.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 
 static struct topology topo;
@@ -211,7 +211,7 @@ Test(netlink, lists_interfaces_that_no_file_named) {
 /* ---- messages ---- */
 
 Test(netlink, skips_attributes_that_do_not_fit) {
-    struct netlink_request q;
+    union netlink_request q;
     struct rtmsg m = {.rtm_family = AF_INET};
     uint32_t one = 1, two = 2;
     netlink_request_init(&q, RTM_GETROUTE, 0, &m, sizeof m);

@@ -1,4 +1,4 @@
-/* One question to rtnetlink and its answers; for netlink_io.c and route_io.c. */
+/* One question to the kernel over netlink(7), and its answers. */
 #pragma once
 
 #include <linux/netlink.h>
@@ -10,26 +10,31 @@
 #define NETLINK_REQUEST_MAX 256
 
 /* A request under way: a header, a fixed part, attributes. */
-struct netlink_request {
-    _Alignas(struct nlmsghdr) char bytes[NETLINK_REQUEST_MAX];
+union netlink_request {
+    struct nlmsghdr head;
+    char bytes[NETLINK_REQUEST_MAX];
 };
-/* type: RTM_GET…; flags besides NLM_F_REQUEST. The fixed part is copied. */
-void netlink_request_init(struct netlink_request *q, uint16_t type, uint16_t flags,
+/* type: RTM_GET… or SOCK_DIAG_BY_FAMILY; flags besides NLM_F_REQUEST. The fixed part is copied. */
+void netlink_request_init(union netlink_request *q, uint16_t type, uint16_t flags,
                           const void *fixed, size_t size);
 /* The caller must stay within NETLINK_REQUEST_MAX. */
-void netlink_request_add(struct netlink_request *q, uint16_t type, const void *data, size_t size);
+void netlink_request_add(union netlink_request *q, uint16_t type, const void *data, size_t size);
 
 /* One message of the answer: its fixed part and its attributes, valid during the call. */
 struct netlink_answer {
-    uint16_t type; /* RTM_NEW… */
+    uint16_t type; /* RTM_NEW… or SOCK_DIAG_BY_FAMILY */
     const char *bytes;
     size_t len;
 };
 typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
-/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. Returns 0; -EINTR if the
- * data changed during the dump and the caller should ask again; or the kernel's -errno. */
+/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. protocol: NETLINK_….
+ * Returns 0; -EINTR if the data changed during the dump and the caller should ask again; or the
+ * kernel's -errno. */
 #define NETLINK_WAIT_S 2
-_must_use_ int netlink_ask(const struct netlink_request *q, netlink_answer_fn *fn, void *arg);
+_must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn,
+                           void *arg);
+/* A socket for questions to the kernel. Its recv() waits for at most NETLINK_WAIT_S seconds. */
+_must_use_ int netlink_open(int protocol);
 
 /* The content of an attribute; NULL if it is missing. */
 struct netlink_attribute {
