@@ -44,6 +44,25 @@ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_le
     return 0;
 }
 
+ssize_t file_read_head(int dir, const char *name, char *out, size_t size) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+    if (n < 0)
+        n = -errno;
+    file_close(&fd);
+    out[MAX2(n, (ssize_t)0)] = '\0';
+    return n;
+}
+
+int file_put(int dir, const char *name, const char *text) {
+    int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    int r = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+    file_close(&fd);
+    return r;
+}
+
 /* 1: something can be read, or the end has come. 0: neither, for silence_ns. */
 static int wait_readable(int fd, uint64_t silence_ns) {
     const uint64_t until = clock_now_ns() + silence_ns;

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/util.h"
@@ -14,6 +15,12 @@ _must_use_ int file_read_text(const char *path, size_t max, char **ret_text, siz
  * -ETIMEDOUT: nothing came from it for silence_ns. A FIFO without a writer is empty. */
 _must_use_ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns,
                                       char **ret_text, size_t *ret_len);
+/* Reads the beginning of a small file, at most size - 1 bytes, and adds a NUL. The name is one in
+ * this folder, or a path if dir is AT_FDCWD. A link is not followed, and nothing waits for a FIFO.
+ * Returns the length; a negative errno, and "". */
+_must_use_ ssize_t file_read_head(int dir, const char *name, char *out, size_t size);
+/* Writes a text into a file of the kernel, such as cgroup.procs, in one write(). */
+_must_use_ int file_put(int dir, const char *name, const char *text);
 /* Writes the file whole or not at all: writes a new file beside it, flushes that, and renames it
  * over the old one, whose mode it gets; without an old one, 0644 less the umask. If path is a
  * symlink, the file that it names is replaced, not the link. A device or a FIFO is not replaced,

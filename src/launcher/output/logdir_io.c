@@ -101,12 +101,7 @@ static bool is_ours(const char *dir, uid_t uid, uint64_t nonce) {
         return false;
     (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
     (void)snprintf(want, sizeof want, "%016" PRIx64 "\n", nonce);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    (void)close(fd);
-    return n > 0 && strcmp(text, want) == 0;
+    return file_read_head(AT_FDCWD, path, text, sizeof text) > 0 && strcmp(text, want) == 0;
 }
 
 /* Whether a folder could not be renamed to this path because something is there: with contents, or

@@ -50,9 +50,7 @@ struct owner {
 static int this_owner(struct owner *ret) {
     char machine[MACHINE_ID_MAX] = "", name[HOST_NAME_MAX + 1] = "";
     *ret = (struct owner){0};
-    int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, machine, sizeof machine - 1);
-    file_close(&fd);
+    ssize_t n = proc_read_file("/etc/machine-id", machine, sizeof machine - 1);
     machine[MAX2(n, (ssize_t)0)] = '\0';
     machine[strcspn(machine, "\n")] = '\0';
     bool known = machine[0] != '\0' && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0';
@@ -64,9 +62,7 @@ static int this_owner(struct owner *ret) {
 
 static bool read_owner(int dir, struct owner *ret) {
     char text[OWNER_MAX];
-    int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    file_close(&fd);
+    ssize_t n = file_read_head(dir, OWNER, text, sizeof text);
     if (n <= 0 || text[n - 1] != '\n')
         return false;
     text[n - 1] = '\0';

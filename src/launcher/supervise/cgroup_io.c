@@ -30,15 +30,6 @@ static int read_at(int dir_fd, const char *name, struct strbuf *out) {
     return r;
 }
 
-static int write_at(int dir_fd, const char *name, const char *text) {
-    int fd = openat(dir_fd, name, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    int r = write(fd, text, strlen(text)) < 0 ? -errno : 0;
-    (void)close(fd);
-    return r;
-}
-
 /* The number after "KEY " at the start of a line; 0 if there is none. */
 static uint64_t keyed_number(const char *text, const char *key) {
     size_t len = strlen(key);
@@ -226,9 +217,9 @@ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err) {
     return 0;
 }
 
-int cgroup_enter(int fd) { return write_at(fd, "cgroup.procs", "0"); }
+int cgroup_enter(int fd) { return file_put(fd, "cgroup.procs", "0"); }
 
-int cgroup_kill(int fd) { return write_at(fd, "cgroup.kill", "1"); }
+int cgroup_kill(int fd) { return file_put(fd, "cgroup.kill", "1"); }
 
 int cgroup_populated(int fd) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};

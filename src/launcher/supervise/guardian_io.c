@@ -138,26 +138,17 @@ static void watch_guardian(void) {
     (void)prctl(PR_SET_PDEATHSIG, death_signal(), 0, 0, 0);
 }
 
-static int write_file(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    int r = write(fd, text, strlen(text)) < 0 ? -errno : 0;
-    (void)close(fd);
-    return r;
-}
-
 /* Makes the user the same inside the namespace as outside. user_namespaces(7) */
 static int map_user(const struct guardian *g) {
     char text[64];
-    int r = write_file("/proc/self/setgroups", "deny");
+    int r = file_put(AT_FDCWD, "/proc/self/setgroups", "deny");
     if (r < 0 && r != -ENOENT)
         return r;
     (void)snprintf(text, sizeof text, "%u %u 1", g->uid, g->uid);
-    if ((r = write_file("/proc/self/uid_map", text)) < 0)
+    if ((r = file_put(AT_FDCWD, "/proc/self/uid_map", text)) < 0)
         return r;
     (void)snprintf(text, sizeof text, "%u %u 1", g->gid, g->gid);
-    return write_file("/proc/self/gid_map", text);
+    return file_put(AT_FDCWD, "/proc/self/gid_map", text);
 }
 
 /* Mounts /proc with this namespace's pids, for the sweeps and for the workers. */

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/proc.h"
 #include "io/sweep.h"
 #include "rendezvous/operate/registry_io.h"
@@ -182,17 +183,11 @@ int leader_file_touch(struct leader_file *m, enum outcome outcome) {
 
 /* Whether the file is of this boot, and its leader has closed the run. */
 static bool is_closed(int dir, const char *name, const char *boot) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     char text[LEADER_FILE_BYTES_MAX + 1], its[BOOT_ID_MAX];
-    ssize_t n = fd < 0 ? -1 : read(fd, text, LEADER_FILE_BYTES_MAX);
-    if (fd >= 0)
-        (void)close(fd);
-    if (n < 0)
-        return false;
-    text[n] = '\0';
     uint32_t epoch;
     int outcome;
-    return sscanf(text, "muster mark 1\nboot=%63s\nepoch=%" SCNu32 "\noutcome=%d\n", its, &epoch,
+    return file_read_head(dir, name, text, sizeof text) >= 0 &&
+           sscanf(text, "muster mark 1\nboot=%63s\nepoch=%" SCNu32 "\noutcome=%d\n", its, &epoch,
                   &outcome) == 3 &&
            strcmp(its, boot) == 0 && outcome != OUTCOME_NONE;
 }

@@ -12,6 +12,7 @@
 #include "base/json/json_table.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define FILE_PREFIX "run-"
@@ -55,14 +56,9 @@ static void set_file(struct recent_run *run) {
 /* -EBADMSG: it is no record, as after a power failure. */
 static int read_run(int dir, const char *name, struct recent_run *ret) {
     _cleanup_(freep) char *text = xcalloc(FILE_BYTES_MAX + 1, 1);
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, text, FILE_BYTES_MAX);
-    int r = n < 0 ? -errno : 0;
-    (void)close(fd);
-    if (r < 0)
-        return r;
+    ssize_t n = file_read_head(dir, name, text, FILE_BYTES_MAX + 1);
+    if (n < 0)
+        return (int)n;
     _cleanup_(json_freep) struct json *doc = NULL;
     bool whole = json_parse(text, (size_t)n, &limits, &doc, NULL) == 0 &&
                  json_table_read(doc, &table, ret, NULL) == 0;

@@ -15,6 +15,7 @@
 #include "base/json/json_table.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
+#include "io/file.h"
 #include "io/net/resolver.h"
 #include "io/process/proc.h"
 #include "io/sweep.h"
@@ -58,20 +59,6 @@ static const struct json_field file_fields[] = {
     {JSON_FIELD(entry_file, ID, "since_wall_ns", entry.since_wall_ns)},
 };
 static const struct json_table file_table = {JSON_ROWS(entry_file, file_fields), .open = true};
-
-/* Its length, or -errno. */
-static ssize_t read_small(int dir, const char *name, char *out, size_t size) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, out, size - 1);
-    if (n < 0)
-        n = -errno;
-    (void)close(fd);
-    if (n >= 0)
-        out[n] = '\0';
-    return n;
-}
 
 static struct pid_space this_space(void) {
     struct pid_space s = {0};
@@ -301,7 +288,7 @@ static enum verdict judge_by_lock(int dir, const char *name) {
 static int read_entry(int dir, const char *name, const struct pid_space *here,
                       struct registry_entry *ret, enum verdict *ret_verdict) {
     char text[FILE_BYTES_MAX + 1];
-    ssize_t n = read_small(dir, name, text, sizeof text);
+    ssize_t n = file_read_head(dir, name, text, sizeof text);
     if (n < 0)
         return (int)n;
     _cleanup_(json_freep) struct json *doc = NULL;

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -250,9 +249,7 @@ static bool omp_spins(pid_t pid) {
 /* What the kernel has written back, for whomever. 0: not known. */
 static uint64_t written_bytes(void) {
     char text[VMSTAT_MAX];
-    int fd = open("/proc/vmstat", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
-    file_close(&fd);
+    ssize_t n = proc_read_file("/proc/vmstat", text, sizeof text);
     return n <= 0 ? 0 : slow_written_pages(text, (size_t)n) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 

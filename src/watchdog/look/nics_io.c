@@ -17,12 +17,8 @@
 
 /* The first line of a small file; false: it can't be read. */
 static bool read_line(int dir, const char *path, char ret[VALUE_MAX]) {
-    int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : read(fd, ret, VALUE_MAX - 1);
-    file_close(&fd);
-    if (n < 0)
+    if (file_read_head(dir, path, ret, VALUE_MAX) < 0)
         return false;
-    ret[n] = '\0';
     ret[strcspn(ret, "\n")] = '\0';
     utf8_clean(ret, false);
     return true;
