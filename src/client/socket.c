@@ -75,42 +75,32 @@ static int wait_ready(int fd, short events, uint64_t deadline_ns) {
     }
 }
 
-int muster_store_socket_send(int fd, const void *data, size_t len, uint64_t deadline_ns) {
-    const uint8_t *p = data;
+/* Sends or receives all of it. */
+static int move_all(int fd, bool sends, uint8_t *p, size_t len, uint64_t deadline_ns) {
     while (len > 0) {
-        ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
-        if (n >= 0) {
+        ssize_t n = sends ? send(fd, p, len, MSG_NOSIGNAL) : recv(fd, p, len, 0);
+        if (n > 0) {
             p += n;
             len -= (size_t)n;
-        } else if (errno == EAGAIN) {
-            int r = wait_ready(fd, POLLOUT, deadline_ns);
+        } else if (n == 0 && !sends) {
+            return -ECONNRESET;
+        } else if (n < 0 && errno == EAGAIN) {
+            int r = wait_ready(fd, sends ? POLLOUT : POLLIN, deadline_ns);
             if (r < 0)
                 return r;
-        } else if (errno != EINTR) {
+        } else if (n < 0 && errno != EINTR) {
             return -errno;
         }
     }
     return 0;
 }
 
+int muster_store_socket_send(int fd, const void *data, size_t len, uint64_t deadline_ns) {
+    return move_all(fd, true, (uint8_t *)(uintptr_t)data, len, deadline_ns);
+}
+
 int muster_store_socket_recv(int fd, void *data, size_t len, uint64_t deadline_ns) {
-    uint8_t *p = data;
-    while (len > 0) {
-        ssize_t n = recv(fd, p, len, 0);
-        if (n > 0) {
-            p += n;
-            len -= (size_t)n;
-        } else if (n == 0) {
-            return -ECONNRESET;
-        } else if (errno == EAGAIN) {
-            int r = wait_ready(fd, POLLIN, deadline_ns);
-            if (r < 0)
-                return r;
-        } else if (errno != EINTR) {
-            return -errno;
-        }
-    }
-    return 0;
+    return move_all(fd, false, data, len, deadline_ns);
 }
 
 /* Repeated attempts to connect to a free port of the ephemeral range can connect to themselves
