@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/json/json.h"
-#include "base/text/parse.h"
 
 static const struct json_limits limits = {
     .max_bytes = ERROR_FILE_MAX_BYTES, .max_depth = JSON_DEPTH_MAX - 1, .max_values = 65536};
@@ -60,19 +59,6 @@ static int parse(const char *text, size_t len, struct json **ret, struct err *er
     return 0;
 }
 
-/* A number, or a text with one; torch writes the text. With any other type the time is left out. */
-static bool read_timestamp(const struct json *v, uint64_t *ret) {
-    if (v == NULL)
-        return false;
-    if (json_string(v) != NULL)
-        return parse_u64(json_string(v), ret) == 0;
-    double d;
-    if (!json_number(v, &d) || !(d >= 0 && d < (double)JSON_INTEGER_MAX))
-        return false;
-    *ret = (uint64_t)d;
-    return true;
-}
-
 static char *copy_text(const struct json *v) {
     return v == NULL || json_string(v) == NULL ? NULL : xstrdup(json_string(v));
 }
@@ -87,15 +73,12 @@ int error_file_parse(const char *text, size_t len, struct error_file *ret, struc
     if (message != NULL && json_kind_of(message) == JSON_OBJECT) {
         const struct json *extra = json_member(message, "extraInfo");
         e.message = copy_text(json_member(message, "message"));
-        if (extra != NULL) {
+        if (extra != NULL)
             e.traceback = copy_text(json_member(extra, "py_callstack"));
-            e.has_timestamp = read_timestamp(json_member(extra, "timestamp"), &e.timestamp_s);
-        }
         if (e.message == NULL && e.traceback != NULL)
             e.message = xstrdup("<N/A>");
     } else if (message != NULL) {
         e.message = copy_text(message);
-        e.has_timestamp = read_timestamp(json_member(doc, "timestamp"), &e.timestamp_s);
     }
     if (e.message == NULL) {
         (void)err_set(err, -EINVAL, "error file without a \"message\"");

@@ -26,8 +26,6 @@ enum {
 struct error_file {
     char *message;   /* "ValueError: bad" ; never NULL */
     char *traceback; /* py_callstack; NULL when there is none */
-    bool has_timestamp;
-    uint64_t timestamp_s; /* since 1970 */
 };
 void error_file_fini(struct error_file *e);
 

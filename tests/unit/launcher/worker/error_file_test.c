@@ -19,31 +19,19 @@ Test(error_file, the_nested_form_of_record_is_read) {
                  0);
     cr_assert_str_eq(e.message, "ValueError: bad");
     cr_assert_str_eq(error_file_text(&e), "Traceback (most recent call last):\n  File \"t.py\"\n");
-    cr_assert(e.has_timestamp);
-    cr_assert_eq(e.timestamp_s, 1700000000);
     error_file_fini(&e);
 }
 
 Test(error_file, the_flat_form_is_read_with_any_timestamp_or_none) {
-    static const struct {
-        const char *text;
-        bool has;
-        uint64_t at;
-    } cases[] = {
-        {"{\"message\":\"boom\",\"timestamp\":12}", true, 12},
-        {"{\"message\":\"boom\",\"timestamp\":12.9}", true, 12},
-        {"{\"message\":\"boom\",\"timestamp\":\"12\"}", true, 12},
-        {"{\"message\":\"boom\",\"timestamp\":\"x\"}", false, 0},
-        {"{\"message\":\"boom\",\"timestamp\":-1}", false, 0},
-        {"{\"message\":\"boom\",\"timestamp\":1e300}", false, 0},
-        {"{\"message\":\"boom\",\"other\":[1,{}]}", false, 0},
+    static const char *const cases[] = {
+        "{\"message\":\"boom\",\"timestamp\":12}",
+        "{\"message\":\"boom\",\"timestamp\":\"x\"}",
+        "{\"message\":\"boom\",\"other\":[1,{}]}",
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct error_file e = {0};
-        cr_assert_eq(parse(cases[i].text, &e), 0, "%s", cases[i].text);
+        cr_assert_eq(parse(cases[i], &e), 0, "%s", cases[i]);
         cr_assert_str_eq(error_file_text(&e), "boom");
-        cr_assert_eq(e.has_timestamp, cases[i].has, "%s", cases[i].text);
-        cr_assert_eq(e.timestamp_s, cases[i].at);
         error_file_fini(&e);
     }
 }
