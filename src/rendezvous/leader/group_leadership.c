@@ -107,7 +107,9 @@ static struct node *successor(const struct group *g, uint32_t i) {
     return roster_find(&g->roster, g->plan.named.list[i].incarnation);
 }
 
-bool group_is_successor(const struct group *g, uint64_t node) { return plan_names(&g->plan, node); }
+bool group_is_successor(const struct group *g, uint64_t node) {
+    return successors_index(&g->plan.named, node) >= 0;
+}
 
 const struct successors *group_successors(const struct group *g) { return &g->plan.named; }
 
@@ -138,18 +140,11 @@ static bool is_elsewhere(const struct group *g, const struct successors *s, cons
     return true;
 }
 
-static bool is_in(const struct successors *s, uint64_t incarnation) {
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->list[i].incarnation == incarnation)
-            return true;
-    return false;
-}
-
 static void add_successors(const struct group *g, struct successors *s) {
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < g->formation.n_members && s->n < RDZV_SUCCESSORS_MAX; i++) {
             const struct node *n = g->formation.members[i];
-            if (is_eligible(g, n) && !is_in(s, n->info.incarnation) &&
+            if (is_eligible(g, n) && successors_index(s, n->info.incarnation) < 0 &&
                 (pass == 1 || is_elsewhere(g, s, n)))
                 name(s, n);
         }

@@ -263,19 +263,12 @@ static void forget_successors(struct election *e) {
 
 /* ---- being named ---- */
 
-static int index_in(const struct successors *s, uint64_t incarnation) {
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->list[i].incarnation == incarnation)
-            return (int)i;
-    return -1;
-}
-
 bool election_on_named(struct election *e, const struct step *s, const struct successors *named) {
     if (!s->link->connected || named->epoch < s->link->epoch || named->n > RDZV_SUCCESSORS_MAX)
         return false;
     link_raise_epoch(s->link, named->epoch);
     e->named = *named;
-    e->successor_index = index_in(named, s->config->incarnation);
+    e->successor_index = successors_index(named, s->config->incarnation);
     memset(e->successor_gone, 0, sizeof e->successor_gone);
     e->has_handover = false; /* HANDOVER follows */
     if (e->successor_index != 0)
@@ -304,7 +297,7 @@ void election_on_lease(struct election *e, const struct step *s, const struct le
 /* ---- whether it can claim ---- */
 
 void election_on_peer_probe(struct election *e, uint64_t incarnation, enum probe_result result) {
-    int i = index_in(&e->named, incarnation);
+    int i = successors_index(&e->named, incarnation);
     if (i >= 0 && result == PROBE_GONE)
         e->successor_gone[i] = true;
 }

@@ -77,6 +77,13 @@ bool failure_may_end_node(const struct failure *f) {
            (f->kind == FAILURE_SIGNAL && (f->code == SIGKILL || f->code == SIGTERM));
 }
 
+int successors_index(const struct successors *s, uint64_t incarnation) {
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->list[i].incarnation == incarnation)
+            return (int)i;
+    return -1;
+}
+
 void handover_fini(struct handover *e) {
     free(e->members);
     *e = (struct handover){0};

@@ -217,6 +217,8 @@ struct successors {
     uint32_t n;
     struct rdzv_peer list[RDZV_SUCCESSORS_MAX];
 };
+/* The position of a node among them; -1: it is none of them. */
+int successors_index(const struct successors *s, uint64_t incarnation);
 
 /* What a successor needs to continue the job. Sent only to successors, after they are named. */
 struct handover_member {

@@ -6,20 +6,11 @@ static bool is_first(const struct succession_plan *p, uint64_t incarnation) {
     return p->named.n > 0 && p->named.list[0].incarnation == incarnation;
 }
 
-bool plan_names(const struct succession_plan *p, uint64_t incarnation) {
-    for (uint32_t i = 0; i < p->named.n; i++)
-        if (p->named.list[i].incarnation == incarnation)
-            return true;
-    return false;
-}
-
 void plan_adopt(struct succession_plan *p, const struct successors *s, uint64_t now_ns) {
     enum successor_state states[RDZV_SUCCESSORS_MAX];
     for (uint32_t i = 0; i < s->n; i++) {
-        states[i] = SUCCESSOR_THERE;
-        for (uint32_t k = 0; k < p->named.n; k++)
-            if (p->named.list[k].incarnation == s->list[i].incarnation)
-                states[i] = p->states[k];
+        int before = successors_index(&p->named, s->list[i].incarnation);
+        states[i] = before < 0 ? SUCCESSOR_THERE : p->states[before];
     }
     /* The naming counts like an echo at this time, because a new successor can't have echoed
      * anything before. */

@@ -18,7 +18,6 @@ struct succession_plan {
     uint64_t check_ns; /* a silent one is not checked again before */
 };
 
-bool plan_names(const struct succession_plan *p, uint64_t incarnation);
 /* Replaces the named successors, their epoch and their order. */
 void plan_adopt(struct succession_plan *p, const struct successors *s, uint64_t now_ns);
 /* A node was removed from the job. surely: it can't have claimed before, and never will. */
