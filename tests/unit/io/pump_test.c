@@ -87,39 +87,36 @@ static void fixture_fini(struct fixture *f) {
     loop_free(f->loop);
 }
 
+#define FIXTURE(f)                            \
+    _cleanup_(fixture_fini) struct fixture f; \
+    fixture_init(&f)
+
 Test(pump, what_a_step_causes_waits_until_it_is_over) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     event(f.owner, 'A');
     event(f.owner, 'x');
     cr_expect_str_eq(strbuf_text(&f.seen), "A.a.x.");
-    fixture_fini(&f);
 }
 
 Test(pump, freed_by_a_step_it_ends_after_that_step) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     event(f.owner, 'F');
     cr_expect(f.freed);
     cr_expect_str_eq(strbuf_text(&f.seen), "F.", "what was queued is dropped");
-    fixture_fini(&f);
 }
 
 Test(pump, what_a_held_callback_causes_waits_for_the_next_event) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     bool held = pump_hold(&f.owner->pump);
     event(f.owner, 'a');
     pump_release(&f.owner->pump, held);
     cr_expect_eq(f.seen.len, 0U);
     event(f.owner, 'b');
     cr_expect_str_eq(strbuf_text(&f.seen), "b.a.");
-    fixture_fini(&f);
 }
 
 Test(pump, freed_by_a_held_callback_it_ends_with_the_next_event) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     bool held = pump_hold(&f.owner->pump);
     pump_free(&f.owner->pump);
     pump_release(&f.owner->pump, held);
@@ -127,15 +124,12 @@ Test(pump, freed_by_a_held_callback_it_ends_with_the_next_event) {
     event(f.owner, 'a');
     cr_expect(f.freed);
     cr_expect_eq(f.seen.len, 0U);
-    fixture_fini(&f);
 }
 
 Test(pump, the_timer_is_what_the_last_step_wants) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     f.owner->deadline_ns = clock_now_ns();
     event(f.owner, 'a');
     cr_assert_eq(loop_run(f.loop), 0);
     cr_expect_str_eq(strbuf_text(&f.seen), "a.t.");
-    fixture_fini(&f);
 }

@@ -38,6 +38,8 @@ struct local_workers {
     int quit_after_exits; /* 0: run until all are gone */
 };
 
+static char *w; /* the program of all workers */
+
 static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
     struct local_workers *c = arg;
     c->exits[index] = *how;
@@ -106,6 +108,7 @@ static const struct worker_group_ops ops = {.on_detached = on_detached,
 static void local_workers_init(struct local_workers *c) {
     *c = (struct local_workers){.config = WORKER_GROUP_CONFIG_INIT};
     rig_init(&c->rig);
+    w = c->rig.worker;
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&c->loop) == 0);
     cr_assert(child_reaper_new(c->loop, &c->reaper) == 0);
@@ -120,6 +123,10 @@ static void local_workers_fini(struct local_workers *c) {
     loop_free(c->loop);
     rig_fini(&c->rig);
 }
+
+#define GROUP(c)                                          \
+    _cleanup_(local_workers_fini) struct local_workers c; \
+    local_workers_init(&c)
 
 static void local_workers_start(struct local_workers *c, char *const *const argvs[], uint32_t n) {
     struct err err = {0};
@@ -154,14 +161,24 @@ static void local_workers_run_to_the_end(struct local_workers *c) {
     cr_expect(worker_group_gone(c->group));
 }
 
+/* Processes that the group must spare, with descriptors of their own. */
+struct others {
+    struct rig rig;
+    char hold[128], say[128];
+};
+
+static void others_init(struct others *o) {
+    rig_init(&o->rig);
+    snprintf(o->hold, sizeof o->hold, "hold=%s", o->rig.hold);
+    snprintf(o->say, sizeof o->say, "say=%s", o->rig.ready);
+}
+
 static const unsigned kernels[] = {0, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
-        struct local_workers c;
-        local_workers_init(&c);
+        GROUP(c);
         c.config.without = kernels[k];
-        char *w = c.rig.worker;
         local_workers_start(&c,
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV(w, "exit=3", NULL),
                                               ARGV(w, c.hold, "daemon", "signal=9", NULL)},
@@ -175,16 +192,13 @@ Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
         cr_expect(!c.exits[2].sent_by_us && !c.exits[2].oom);
         cr_expect(c.exits[2].ran_ns > 0 && c.exits[2].ran_ns < RIG_DEADLINE_MS * NS_PER_MS);
         cr_expect_eq(worker_group_alive(c.group), 0);
-        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, stops_with_grace_and_kills_after_it) {
     uint64_t least_ns = UINT64_MAX; /* a single try can be slow, if the machine pauses */
     for (int i = 0; i < 3; i++) {
-        struct local_workers c;
-        local_workers_init(&c);
-        char *w = c.rig.worker;
+        GROUP(c);
         local_workers_start(
             &c,
             (char *const *[]){ARGV(w, c.hold, "child", "daemon", "on-term=5", c.say, "wait", NULL),
@@ -201,17 +215,14 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
         cr_expect(c.exits[0].status.code == 5 && c.exits[0].sent_by_us);
         cr_expect(child_killed_by(&c.exits[1].status, SIGKILL) && c.exits[1].sent_by_us);
         cr_expect(child_killed_by(&c.exits[2].status, SIGTERM) && c.exits[2].sent_by_us, "a stopped one too");
-        local_workers_fini(&c);
     }
     cr_expect_lt(least_ns, 2 * NS_PER_S);
 }
 
 Test(worker_io, kills_without_grace) {
     for (int i = 0; i < 3; i++) {
-        struct local_workers c;
-        local_workers_init(&c);
-        char *const *argv =
-            ARGV(c.rig.worker, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL);
+        GROUP(c);
+        char *const *argv = ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL);
         local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
         rig_await_ready(&c.rig, 4, NULL);
         worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
@@ -219,25 +230,21 @@ Test(worker_io, kills_without_grace) {
         worker_group_kill(c.group);
         local_workers_run_to_the_end(&c);
         fprintf(stderr, "16 processes killed and gone in %.1f ms\n", (double)(clock_now_ns() - from_ns) / 1e6);
-        for (int w = 0; w < 4; w++)
-            cr_expect(child_killed_by(&c.exits[w].status, SIGKILL) && c.exits[w].sent_by_us);
-        local_workers_fini(&c);
+        for (int k = 0; k < 4; k++)
+            cr_expect(child_killed_by(&c.exits[k].status, SIGKILL) && c.exits[k].sent_by_us);
     }
 }
 
 Test(worker_io, can_be_stopped_before_any_program_runs) {
     for (int i = 0; i < 5; i++) {
-        struct local_workers c;
-        local_workers_init(&c);
-        char *const *argv = ARGV(c.rig.worker, c.hold, "wait", NULL);
+        GROUP(c);
+        char *const *argv = ARGV(w, c.hold, "wait", NULL);
         local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
         worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
         local_workers_run_to_the_end(&c);
-        local_workers_fini(&c);
     }
 }
 
-/* Worker 0 ends and leaves daemons behind; worker 1 and its daemon live on. */
 /* The group's timer repeats the sweep. */
 static void turn_until_gone(struct local_workers *c) {
     uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
@@ -247,24 +254,20 @@ static void turn_until_gone(struct local_workers *c) {
     }
 }
 
+/* Worker 0 ends and leaves daemons behind; worker 1 and its daemon live on. */
 Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon) {
     for (int i = 0; i < 5; i++) {
-        struct local_workers c;
-        local_workers_init(&c);
-        struct rig sibling;
-        rig_init(&sibling);
-        char hold[128], say[128];
-        snprintf(hold, sizeof hold, "hold=%s", sibling.hold);
-        snprintf(say, sizeof say, "say=%s", sibling.ready);
-        char *w = c.rig.worker;
+        GROUP(c);
+        struct others sibling;
+        others_init(&sibling);
         local_workers_start(
             &c,
             (char *const *[]){ARGV(w, c.hold, "ignore=15", "child", "daemon", "fork-storm=20", c.say, "cat", NULL),
-                              ARGV(w, "daemon", hold, "daemon", say, "wait", NULL)},
+                              ARGV(w, "daemon", sibling.hold, "daemon", sibling.say, "wait", NULL)},
             2);
         pid_t first;
         rig_await_ready(&c.rig, 1, &first);
-        rig_await_ready(&sibling, 1, NULL);
+        rig_await_ready(&sibling.rig, 1, NULL);
         kill(worker_group_pid(c.group, 0), SIGKILL);
         c.quit_after_exits = 1;
         local_workers_run(&c);
@@ -272,18 +275,16 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
         turn_until_gone(&c);
         cr_expect_eq(worker_group_alive(c.group), 1);
         /* Once the sibling is gone, only the daemon holds its FIFO. */
-        cr_expect_not(rig_all_gone(&sibling));
+        cr_expect_not(rig_all_gone(&sibling.rig));
         worker_group_kill(c.group);
         local_workers_run_to_the_end(&c);
-        cr_expect(rig_all_gone(&sibling));
-        rig_fini(&sibling);
-        local_workers_fini(&c);
+        cr_expect(rig_all_gone(&sibling.rig));
+        rig_fini(&sibling.rig);
     }
 }
 
 /* One worker leaves a process in its own session and one in another. */
 static void run_one_that_detaches(struct local_workers *c) {
-    char *w = c->rig.worker;
     local_workers_start(
         c, (char *const *[]){ARGV(w, c->hold, "ignore=15", "child", "daemon", "exit=0", NULL), ARGV(w, "exit=0", NULL)},
         2);
@@ -330,10 +331,8 @@ Test(worker_io, what_is_detached_is_told_or_kept_until_it_is_stopped_or_left) {
 Test(worker_io, one_that_fails_or_is_stopped_leaves_nothing) {
     const pid_t *kept;
     for (int stopped = 0; stopped < 2; stopped++) {
-        struct local_workers c;
-        local_workers_init(&c);
+        GROUP(c);
         c.config.leave_detached = true;
-        char *w = c.rig.worker;
         local_workers_start(&c,
                             (char *const *[]){ARGV(w, c.hold, "daemon", "exit=0", NULL),
                                               stopped ? ARGV(w, c.hold, "daemon", c.say, "wait", NULL)
@@ -346,7 +345,6 @@ Test(worker_io, one_that_fails_or_is_stopped_leaves_nothing) {
         local_workers_run_to_the_end(&c);
         cr_expect_eq(worker_group_kept(c.group, &kept), 0);
         cr_expect_eq(c.told, 0);
-        local_workers_fini(&c);
     }
 }
 
@@ -362,71 +360,38 @@ static void let_the_killed_end(const struct rig *rig) {
     }
 }
 
+/* Worker 0 is killed, and its daemon with it. Worker 1 lives; the other FIFO is held by its daemon, which was made by a
+ * child that held it. */
+static void expect_daemon_is_spared(struct local_workers *c, const char *script) {
+    struct others other;
+    others_init(&other);
+    local_workers_start(c,
+                        (char *const *[]){ARGV(w, c->hold, "daemon", c->say, "wait", NULL),
+                                          ARGV("sh", "-c", (char *)(uintptr_t)script, w, other.hold, other.say, NULL)},
+                        2);
+    rig_await_ready(&c->rig, 1, NULL);
+    rig_await_ready(&other.rig, 1, NULL);
+    kill(worker_group_pid(c->group, 0), SIGKILL);
+    turn_until_gone(c);
+    let_the_killed_end(&c->rig);
+    cr_expect_eq(worker_group_alive(c->group), 1);
+    cr_expect_not(rig_all_gone(&other.rig), "the other daemon was killed");
+    worker_group_kill(c->group);
+    local_workers_run_to_the_end(c);
+    (void)rig_await_gone(&other.rig);
+    rig_fini(&other.rig);
+}
+
 Test(worker_io, the_siblings_daemon_alone_is_spared) {
-    struct local_workers c;
-    local_workers_init(&c);
-    struct rig sibling;
-    rig_init(&sibling);
-    char hold[128], say[128];
-    snprintf(hold, sizeof hold, "hold=%s", sibling.hold);
-    snprintf(say, sizeof say, "say=%s", sibling.ready);
-    char *w = c.rig.worker;
-    /* Worker 1 lives; its FIFO is held by its daemon, which was made by a child that held it. */
-    local_workers_start(
-        &c,
-        (char *const *[]){ARGV(w, c.hold, "daemon", c.say, "wait", NULL),
-                          ARGV("sh", "-c", "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, hold, say, NULL)},
-        2);
-    rig_await_ready(&c.rig, 1, NULL);
-    rig_await_ready(&sibling, 1, NULL);
-    kill(worker_group_pid(c.group, 0), SIGKILL);
-    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
-    while (!rig_all_gone(&c.rig)) {
-        cr_assert(clock_now_ns() < deadline_ns, "the daemon of the ended worker is left");
-        cr_assert(loop_turn(c.loop) == 0);
-    }
-    let_the_killed_end(&c.rig);
-    cr_expect_eq(worker_group_alive(c.group), 1);
-    cr_expect_not(rig_all_gone(&sibling), "the daemon of a living worker was killed");
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
-    (void)rig_await_gone(&sibling);
-    rig_fini(&sibling);
-    local_workers_fini(&c);
+    GROUP(c);
+    expect_daemon_is_spared(&c, "\"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait");
 }
 
 /* For example the marker of another agent that a worker has started: the same index, but another random part. */
 Test(worker_io, what_only_begins_with_the_marker_of_the_ended_is_spared) {
-    struct local_workers c;
-    local_workers_init(&c);
+    GROUP(c);
     c.config.generation = 12;
-    struct rig other;
-    rig_init(&other);
-    char hold[128], say[128];
-    snprintf(hold, sizeof hold, "hold=%s", other.hold);
-    snprintf(say, sizeof say, "say=%s", other.ready);
-    char *w = c.rig.worker;
-    local_workers_start(
-        &c,
-        (char *const *[]){
-            ARGV(w, c.hold, "daemon", c.say, "wait", NULL),
-            ARGV("sh", "-c", WORKER_MARKER "=12.0. \"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait", w, hold, say, NULL)},
-        2);
-    rig_await_ready(&c.rig, 1, NULL);
-    rig_await_ready(&other, 1, NULL);
-    kill(worker_group_pid(c.group, 0), SIGKILL);
-    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
-    while (!rig_all_gone(&c.rig)) {
-        cr_assert(clock_now_ns() < deadline_ns, "the daemon of the ended worker is left");
-        cr_assert(loop_turn(c.loop) == 0);
-    }
-    let_the_killed_end(&c.rig);
-    cr_expect_not(rig_all_gone(&other), "the other's daemon was killed");
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
-    (void)rig_await_gone(&other);
-    rig_fini(&other);
-    local_workers_fini(&c);
+    expect_daemon_is_spared(&c, WORKER_MARKER "=12.0. \"$0\" \"$1\" daemon; exec \"$0\" \"$2\" wait");
 }
 
 static void on_helper_exit(void *arg, const struct child_status *status) {
@@ -435,36 +400,31 @@ static void on_helper_exit(void *arg, const struct child_status *status) {
 }
 
 Test(worker_io, helpers_and_what_is_below_them_are_spared) {
-    struct local_workers c;
-    local_workers_init(&c);
-    struct rig helpers;
-    rig_init(&helpers);
-    char hold[128], say[128];
-    snprintf(hold, sizeof hold, "hold=%s", helpers.hold);
-    snprintf(say, sizeof say, "say=%s", helpers.ready);
+    GROUP(c);
+    struct others helpers;
+    others_init(&helpers);
     struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV(c.rig.worker, "child", hold, "child", say, "wait", NULL);
+    spec.argv = ARGV(w, "child", helpers.hold, "child", helpers.say, "wait", NULL);
     spec.setsid = true;
     struct child child;
     struct child_watch *watch;
     int ended = 0;
     cr_assert(child_spawn(&spec, &child, NULL) == 0);
     cr_assert(child_watch_new(c.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
-    rig_await_ready(&helpers, 1, NULL);
-    char *const *argv = ARGV(c.rig.worker, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL);
+    rig_await_ready(&helpers.rig, 1, NULL);
+    char *const *argv = ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL);
     local_workers_start(&c, (char *const *[]){argv, argv}, 2);
     rig_await_ready(&c.rig, 2, NULL);
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
     cr_expect_eq(ended, 0, "the helper was killed");
-    cr_expect_not(rig_all_gone(&helpers));
+    cr_expect_not(rig_all_gone(&helpers.rig));
     cr_assert(child_watch_kill_group(watch, SIGKILL) == 0);
-    (void)rig_await_gone(&helpers);
+    (void)rig_await_gone(&helpers.rig);
     while (ended == 0)
         cr_assert(loop_turn(c.loop) == 0);
     child_watch_free(watch);
-    rig_fini(&helpers);
-    local_workers_fini(&c);
+    rig_fini(&helpers.rig);
 }
 
 /* Its parent, a helper, has ended: it is a child of this process, as what workers leave is. */
@@ -495,25 +455,21 @@ static pid_t leave_a_helpers_helper(void) {
 }
 
 Test(worker_io, a_helpers_helper_that_a_disk_holds_is_spared) {
-    struct local_workers c;
     struct spare spare = {0};
-    local_workers_init(&c);
+    GROUP(c);
     pid_t held = leave_a_helpers_helper();
     cr_assert_not(spare_lives(&spare, SPARE_LOG_NAME));
     spare_add(&spare, held);
     c.config.spare = &spare;
-    local_workers_start(&c, (char *const *[]){ARGV(c.rig.worker, c.hold, "exit=3", NULL)}, 1);
+    local_workers_start(&c, (char *const *[]){ARGV(w, c.hold, "exit=3", NULL)}, 1);
     local_workers_run_to_the_end(&c);
     cr_expect(spare_lives(&spare, SPARE_LOG_NAME), "it was killed");
     spare_end(&spare, NS_PER_S);
     cr_expect_not(spare_lives(&spare, SPARE_LOG_NAME));
-    local_workers_fini(&c);
 }
 
 Test(worker_io, knows_which_processes_are_its_workers) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *w = c.rig.worker;
+    GROUP(c);
     local_workers_start(&c,
                         (char *const *[]){ARGV(w, c.hold, "child", "daemon", c.say, "wait", NULL),
                                           ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, c.hold, c.say, NULL)},
@@ -542,15 +498,12 @@ Test(worker_io, knows_which_processes_are_its_workers) {
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
     cr_expect_not(worker_group_holds(c.group, pids[0], &which), "it has ended");
-    local_workers_fini(&c);
 }
 
 Test(worker_io, a_start_that_fails_is_told_with_its_step) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
-        struct local_workers c;
-        local_workers_init(&c);
+        GROUP(c);
         c.config.without = kernels[k];
-        char *w = c.rig.worker;
         local_workers_start(&c,
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV("/no/such/x", NULL),
                                               ARGV("muster-no-such-program", NULL), ARGV("/etc/passwd", NULL)},
@@ -565,26 +518,21 @@ Test(worker_io, a_start_that_fails_is_told_with_its_step) {
         cr_expect_eq(c.failures[1].code, -ENOENT);
         cr_expect(strstr(c.failures[2].text, "not found on PATH") != NULL);
         cr_expect_str_eq(c.failures[3].text, "cannot run /etc/passwd: Permission denied");
-        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, no_program_at_all_can_run) {
-    struct local_workers c;
-    local_workers_init(&c);
+    GROUP(c);
     char *const *argv = ARGV("muster-no-such-program", NULL);
     local_workers_start(&c, (char *const *[]){argv, argv}, 2);
     cr_expect_eq(c.n_failures[0], 0, "called back from inside the start");
     local_workers_run_to_the_end(&c);
     cr_expect_eq(c.n_failures[0] + c.n_failures[1], 2);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
-    struct local_workers c;
-    local_workers_init(&c);
+    GROUP(c);
     c.free_on_exit = true;
-    char *w = c.rig.worker;
     local_workers_start(&c,
                         (char *const *[]){ARGV(w, c.hold, c.say, "cat", "wait", NULL),
                                           ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL)},
@@ -594,7 +542,6 @@ Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
     local_workers_run(&c);
     cr_expect_eq(c.n_exits[0], 1);
     (void)rig_await_gone(&c.rig);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, each_worker_has_its_marker_and_session) {
@@ -605,7 +552,7 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     int out[2];
     cr_assert(pipe2(out, O_CLOEXEC) == 0);
     struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV(c.rig.worker, "env=" WORKER_MARKER, "env=" WORKER_MARKER "S", "sid", "fds", "mask", NULL);
+    spec.argv = ARGV(w, "env=" WORKER_MARKER, "env=" WORKER_MARKER "S", "sid", "fds", "mask", NULL);
     spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", WORKER_MARKER "S=no marker", NULL);
     spec.stdout_fd = out[1];
     c.spec = &spec;
@@ -622,13 +569,11 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
 
 /* ---- while half of them are started ---- */
 
-#define SLEEPERS(w, c) ARGV(w, (c).hold, "wait", NULL), ARGV(w, (c).hold, "wait", NULL)
+#define SLEEPERS(c) ARGV(w, (c).hold, "wait", NULL), ARGV(w, (c).hold, "wait", NULL)
 
 Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *w = c.rig.worker;
-    local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    GROUP(c);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
     cr_expect_eq(c.n_made, 1);
     cr_expect_eq(worker_group_alive(c.group), 4);
     cr_expect(worker_group_pid(c.group, 0) > 0 && worker_group_pid(c.group, 3) == 0);
@@ -639,15 +584,12 @@ Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
     local_workers_run_to_the_end(&c);
     for (int i = 0; i < 4; i++)
         cr_expect_eq(c.n_exits[i], 1);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, a_stop_in_the_middle_starts_no_more) {
     for (int kill_them = 0; kill_them < 2; kill_them++) {
-        struct local_workers c;
-        local_workers_init(&c);
-        char *w = c.rig.worker;
-        local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+        GROUP(c);
+        local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
         if (kill_them)
             worker_group_kill(c.group);
         else
@@ -658,30 +600,24 @@ Test(worker_io, a_stop_in_the_middle_starts_no_more) {
         cr_expect(c.n_exits[0] == 1 && c.exits[0].sent_by_us);
         for (int i = 1; i < 4; i++)
             cr_expect(c.n_exits[i] == 0 && c.n_failures[i] == 0);
-        local_workers_fini(&c);
     }
 }
 
 Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *w = c.rig.worker;
+    GROUP(c);
     c.stop_on_exit = true;
-    local_workers_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(w, c), SLEEPERS(w, c)}, 5);
+    local_workers_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(c), SLEEPERS(c)}, 5);
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
     local_workers_run_to_the_end(&c);
     cr_expect(c.n_exits[0] == 1 && c.exits[0].status.code == 3 && !c.exits[0].sent_by_us);
     cr_expect_lt(c.n_made, 5, "%u were started before the exit was heard", c.n_made);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *w = c.rig.worker;
+    GROUP(c);
     c.unmade = 2;
-    local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
     while (c.n_failures[2] == 0)
         cr_assert(loop_turn(c.loop) == 0);
     cr_expect_str_eq(c.failures[2].text, "no room");
@@ -689,19 +625,15 @@ Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
     cr_expect(c.n_made == 3 && c.n_failures[3] == 0 && c.n_exits[3] == 0);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, may_be_freed_in_the_middle) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *w = c.rig.worker;
-    local_workers_begin(&c, (char *const *[]){SLEEPERS(w, c), SLEEPERS(w, c)}, 4);
+    GROUP(c);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
     worker_group_free(TAKE_PTR(c.group));
     cr_assert(loop_turn(c.loop) == 0);
     cr_expect_eq(c.n_made, 1);
     (void)rig_await_gone(&c.rig);
-    local_workers_fini(&c);
 }
 
 static void write_count(const char *path, int count) {
@@ -719,7 +651,7 @@ static bool told_oom(bool by_us, bool counted) {
     snprintf(path, sizeof path, "%s/memory.events", c.rig.dir);
     write_count(path, 3);
     c.config.oom_file = path;
-    local_workers_start(&c, (char *const *[]){ARGV(c.rig.worker, c.say, "wait", NULL)}, 1);
+    local_workers_start(&c, (char *const *[]){ARGV(w, c.say, "wait", NULL)}, 1);
     rig_await_ready(&c.rig, 1, NULL);
     if (counted)
         write_count(path, 4);
@@ -764,7 +696,6 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
         c.config.without = ways[i];
         c.quit_after_exits = 1;
         c.all_gone = 0;
-        char *w = c.rig.worker;
         local_workers_start(
             &c, (char *const *[]){ARGV(w, c.hold, "bare-daemon", c.say, "wait", NULL), ARGV(w, c.say, "wait", NULL)},
             2);
@@ -789,9 +720,8 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
 
 Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
     for (int early = 0; early < 2; early++) {
-        struct local_workers c;
-        local_workers_init(&c);
-        char *const *argv = ARGV(c.rig.worker, c.hold, "on-term=5", c.say, "wait", NULL);
+        GROUP(c);
+        char *const *argv = ARGV(w, c.hold, "on-term=5", c.say, "wait", NULL);
         local_workers_start(&c, (char *const *[]){argv, argv}, 2);
         rig_await_ready(&c.rig, 2, NULL);
         worker_group_hold(c.group, SIGTERM);
@@ -805,15 +735,13 @@ Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
         local_workers_run_to_the_end(&c);
         for (int i = 0; i < 2; i++)
             cr_expect(c.exits[i].status.code == 5 && c.exits[i].sent_by_us);
-        local_workers_fini(&c);
     }
 }
 
 /* Worker 0 was started before the signal, and would be killed only after the grace; worker 1 later. */
 Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *const *argv = ARGV(c.rig.worker, c.hold, "on-term=5", c.say, "wait", NULL);
+    GROUP(c);
+    char *const *argv = ARGV(w, c.hold, "on-term=5", c.say, "wait", NULL);
     local_workers_begin(&c, (char *const *[]){argv, argv}, 2);
     uint64_t between_ns = clock_now_ns();
     rig_loop_until(c.loop, c.n_made >= 2);
@@ -825,13 +753,11 @@ Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
     cr_expect(child_killed_by(&c.exits[0].status, SIGKILL), "it got no SIGTERM");
     cr_expect(!c.exits[1].status.signalled && c.exits[1].status.code == 5, "it got one");
     cr_expect(c.exits[0].sent_by_us && c.exits[1].sent_by_us);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, who_dies_while_a_signal_is_held_was_stopped) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *const *argv = ARGV(c.rig.worker, c.hold, c.say, "wait", NULL);
+    GROUP(c);
+    char *const *argv = ARGV(w, c.hold, c.say, "wait", NULL);
     local_workers_start(&c, (char *const *[]){argv, argv}, 2);
     pid_t pids[2];
     rig_await_ready(&c.rig, 2, pids);
@@ -841,26 +767,22 @@ Test(worker_io, who_dies_while_a_signal_is_held_was_stopped) {
     local_workers_run_to_the_end(&c);
     for (int i = 0; i < 2; i++)
         cr_expect(child_killed_by(&c.exits[i].status, SIGTERM) && c.exits[i].sent_by_us);
-    local_workers_fini(&c);
 }
 
 Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *const *argv = ARGV(c.rig.worker, c.hold, "ignore=15", c.say, "wait", NULL);
+    GROUP(c);
+    char *const *argv = ARGV(w, c.hold, "ignore=15", c.say, "wait", NULL);
     local_workers_start(&c, (char *const *[]){argv}, 1);
     rig_await_ready(&c.rig, 1, NULL);
     worker_group_hold(c.group, SIGTERM);
     worker_group_stop(c.group, SIGTERM, 50 * NS_PER_MS);
     local_workers_run_to_the_end(&c);
     cr_expect(child_killed_by(&c.exits[0].status, SIGKILL));
-    local_workers_fini(&c);
 }
 
 Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *const *argv = ARGV(c.rig.worker, c.hold, "ignore=10", c.say, "wait", NULL);
+    GROUP(c);
+    char *const *argv = ARGV(w, c.hold, "ignore=10", c.say, "wait", NULL);
     uint64_t before_ns = clock_now_ns();
     local_workers_start(&c, (char *const *[]){argv, argv}, 2);
     rig_await_ready(&c.rig, 2, NULL);
@@ -868,5 +790,4 @@ Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
     cr_expect_eq(worker_group_signal(c.group, SIGUSR1, clock_now_ns()), 2);
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
-    local_workers_fini(&c);
 }

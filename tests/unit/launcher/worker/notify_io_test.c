@@ -86,6 +86,10 @@ static void fixture_fini(struct fixture *f) {
     close(f->fd);
 }
 
+#define FIXTURE(f)                            \
+    _cleanup_(fixture_fini) struct fixture f; \
+    fixture_init(&f)
+
 static unsigned open_descriptors(void) {
     unsigned n = 0;
     DIR *dir = opendir("/proc/self/fd");
@@ -97,8 +101,7 @@ static unsigned open_descriptors(void) {
 }
 
 Test(notify_io, tells_what_was_said_and_by_whom) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     cr_assert_eq(notify_name(f.notify)[0], '@');
     say(&f, "MUSTER_SAFE_POINT=1");
     say(&f, "STATUS=fine");
@@ -106,7 +109,6 @@ Test(notify_io, tells_what_was_said_and_by_whom) {
     cr_expect_eq(f.n_messages, 2);
     cr_expect_eq(f.n_safe_points, 1);
     cr_expect_eq(f.pid, getpid());
-    fixture_fini(&f);
 }
 
 Test(notify_io, two_have_different_names) {
@@ -119,8 +121,7 @@ Test(notify_io, two_have_different_names) {
 }
 
 Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     char big[NOTIFY_BYTES_MAX + 1];
     memset(big, '\n', sizeof big);
     memcpy(big, "MUSTER_SAFE_POINT=1", 19);
@@ -136,12 +137,10 @@ Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
         cr_expect_eq(f.n_safe_points, (int)n);
         cr_expect_eq(open_descriptors(), before, "%u descriptors", n);
     }
-    fixture_fini(&f);
 }
 
 Test(notify_io, a_sender_that_passed_a_pipe_waits_until_its_message_was_handled) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     int ends[2];
     cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     f.sender_end = ends[0];
@@ -152,12 +151,10 @@ Test(notify_io, a_sender_that_passed_a_pipe_waits_until_its_message_was_handled)
     cr_expect_eq(f.waited, 1);
     cr_expect_eq(read(ends[0], &(char){0}, 1), 0, "then it is closed");
     close(ends[0]);
-    fixture_fini(&f);
 }
 
 Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     f.answer = "MUSTER_SAFE_POINT=1";
     say(&f, f.answer);
     for (int turns = 1, before = 0; turns <= 3; turns++, before = f.n_messages) {
@@ -168,7 +165,6 @@ Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
     int before = f.n_messages;
     cr_assert_eq(loop_turn(f.loop), 0);
     cr_expect_eq(f.n_messages, before + 1);
-    fixture_fini(&f);
 }
 
 static void on_output(void *arg, int fd, unsigned events) {
@@ -177,10 +173,9 @@ static void on_output(void *arg, int fd, unsigned events) {
 }
 
 Test(notify_io, a_chatterer_keeps_the_output_of_workers_waiting_for_no_longer_than_its_turn) {
-    struct fixture f;
     struct loop_watch *watch;
     int ends[2], read_so_far = 0;
-    fixture_init(&f);
+    FIXTURE(f);
     cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
     cr_assert_eq(loop_watch_new(f.loop, ends[0], LOOP_READ, LOOP_PRIO_BULK, on_output, &read_so_far, &watch), 0);
     f.answer = "WATCHDOG=1";
@@ -192,16 +187,13 @@ Test(notify_io, a_chatterer_keeps_the_output_of_workers_waiting_for_no_longer_th
     loop_watch_free(watch);
     close(ends[0]);
     close(ends[1]);
-    fixture_fini(&f);
 }
 
 Test(notify_io, may_be_freed_in_its_callback) {
-    struct fixture f;
-    fixture_init(&f);
+    FIXTURE(f);
     f.free_it = true;
     say(&f, "A=1");
     say(&f, "A=1");
     cr_assert_eq(loop_turn(f.loop), 0);
     cr_expect_eq(f.n_messages, 1);
-    fixture_fini(&f);
 }
