@@ -172,6 +172,13 @@ void json_table_write(struct json_writer *w, const struct json_table *table, con
     }
 }
 
+void json_table_text(const struct json_table *table, const void *of, struct strbuf *to) {
+    struct json_writer w = json_writer_of(to);
+    json_write_object_begin(&w, NULL);
+    json_table_write(&w, table, of);
+    json_write_object_end(&w);
+}
+
 /* ---- reading ---- */
 
 static int read_number(const struct json *v, const struct json_field *f, void *p, struct err *err) {
@@ -394,4 +401,11 @@ int json_table_read(const struct json *obj, const struct json_table *table, void
     if (n < json_count(obj) && !table->open)
         return unknown_key(obj, table, of, err);
     return check_relations(table, of, err);
+}
+
+int json_table_parse(const char *text, size_t len, const struct json_limits *limits,
+                     const struct json_table *table, void *of, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    int r = json_parse(text, len, limits, &doc, err);
+    return r < 0 ? r : json_table_read(doc, table, of, err);
 }

@@ -117,10 +117,16 @@ struct json_table {
 /* Writes the fields of *of into an object that the caller has begun. */
 void json_table_write(struct json_writer *w, const struct json_table *table, const void *of);
 
+/* Writes them as an object, a whole text. */
+void json_table_text(const struct json_table *table, const void *of, struct strbuf *to);
+
 /* Reads into *of. The caller has zeroed it, or has set the defaults of optional fields. Returns 0,
  * -EINVAL, or -E2BIG (no room for an element), with a sentence. */
 _must_use_ int json_table_read(const struct json *obj, const struct json_table *table, void *of,
                                struct err *err);
+/* The same from a text; or an error of json_parse(). */
+_must_use_ int json_table_parse(const char *text, size_t len, const struct json_limits *limits,
+                                const struct json_table *table, void *of, struct err *err);
 
 /* For other code that walks a table: whether the kind of *of has this field, and whether *of has
  * it. */

@@ -146,6 +146,15 @@ int parse_bool(const char *s, bool *ret) {
     return -EINVAL;
 }
 
+int hex_digit(char c) {
+    char lower = (char)(c | 0x20);
+    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+bool text_begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
 const char *list_item(const char *list, size_t index, size_t *ret_len) {
     for (; index > 0; index--) {
         list = strchr(list, ',');

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
+
 enum completion_shell completion_shell_of(const char *name) {
     static const char *const names[] = {"", "bash", "zsh", "fish"};
     for (size_t i = 1; i < ARRAY_SIZE(names); i++)
@@ -18,10 +20,6 @@ const char *completion_kind_name(enum completion_kind kind) {
     case COMPLETION_FOLDERS: return "folders";
     }
     assert_not_reached();
-}
-
-static bool begins_with(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
 }
 
 /* ---- the words of the line ---- */
@@ -51,7 +49,7 @@ static const struct option_def *option_of(const struct option_set *set, const ch
         const struct option_def *def = &set->defs[i];
         if (n == 2 && word[0] == '-' && word[1] == def->letter)
             return def;
-        if (n != strlen(def->name) + 2 || !begins_with(word, "--"))
+        if (n != strlen(def->name) + 2 || !text_begins(word, "--"))
             continue;
         size_t k = 0;
         while (k < n - 2 && (word[k + 2] == '_' ? '-' : word[k + 2]) == def->name[k])
@@ -79,7 +77,7 @@ static void add_line(struct completion_offer *o, const char *before, size_t n, c
     _cleanup_(strbuf_fini) struct strbuf word = {0};
     strbuf_add_bytes(&word, before, n);
     strbuf_add(&word, value);
-    if (!begins_with(strbuf_text(&word), strbuf_text(&o->word)))
+    if (!text_begins(strbuf_text(&word), strbuf_text(&o->word)))
         return;
     strbuf_add(&o->lines, strbuf_text(&word) + o->cut);
     if (o->help && help != NULL)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
+#include "base/text/parse.h"
 #include "base/text/signal_name.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_reading.h"
@@ -55,10 +56,6 @@ static void write_text(struct json_writer *w, const char *key, const char *text)
     json_write_object_begin(w, key);
     json_write_string(w, "hex", strbuf_text(&hex));
     json_write_object_end(w);
-}
-
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* malloc'ed; NULL: it is null. */
@@ -580,10 +577,7 @@ void job_write(const struct job_spec *spec, struct strbuf *out) {
 }
 
 int job_read(const char *text, size_t len, struct job_spec *ret, struct err *err) {
-    _cleanup_(json_freep) struct json *doc = NULL;
-    int r = json_parse(text, len, &limits, &doc, err);
-    if (r == 0)
-        r = json_table_read(doc, table(), ret, err);
+    int r = json_table_parse(text, len, &limits, table(), ret, err);
     ret->rdzv.margin_ns = rdzv_margin_ns(ret->rdzv.lease_ns);
     return r;
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "cli/options/rdzv_text.h"
 #include "launcher/job/job.h"
 
@@ -24,10 +25,6 @@ static const struct scheme {
     {"etcd+https:", true, false}, {"http:", false, true},  {"https:", true, true},
 };
 
-static bool begins_with(const char *s, const char *with) {
-    return strncmp(s, with, strlen(with)) == 0;
-}
-
 /* Whether the text is a port, like "29400", so that the name before it is a host, not a scheme. In
  * a list, checks the first item. */
 static bool is_port(const char *s) {
@@ -40,10 +37,10 @@ static size_t etcd_scheme(const char *s, bool known, bool *ret_tls) {
     for (size_t i = 0; i < ARRAY_SIZE(etcd_schemes); i++) {
         const struct scheme *scheme = &etcd_schemes[i];
         size_t n = strlen(scheme->text);
-        if (!begins_with(s, scheme->text) || (scheme->only_known && !known) || is_port(s + n))
+        if (!text_begins(s, scheme->text) || (scheme->only_known && !known) || is_port(s + n))
             continue;
         *ret_tls = scheme->tls;
-        return n + (begins_with(s + n, "//") ? 2 : 0);
+        return n + (text_begins(s + n, "//") ? 2 : 0);
     }
     return 0;
 }
@@ -80,12 +77,6 @@ static bool has_control(const char *s, size_t n) {
         if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
             return true;
     return false;
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10 : -1;
 }
 
 /* "%40" to '@'. NULL: the text is not correctly encoded, or the result would be empty or contain a
@@ -182,7 +173,7 @@ static int read_etcd(const char *text, bool tls, size_t skip, struct rdzv_place 
 }
 
 static int read_dir(const char *text, const char *path, struct rdzv_place *place, struct err *err) {
-    if (begins_with(path, "//"))
+    if (text_begins(path, "//"))
         path += strspn(path, "/") - 1;
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
@@ -215,7 +206,7 @@ static int read_place(enum job_backend known, const char *text, struct rdzv_plac
                        "must be HOST:PORT of etcd, or etcd://HOST:PORT,HOST:PORT/PREFIX");
         return read_etcd(text, tls, skip, place, err);
     }
-    bool named = begins_with(text, "dir:") && (known == JOB_BACKEND_DIR || !is_port(text + 4));
+    bool named = text_begins(text, "dir:") && (known == JOB_BACKEND_DIR || !is_port(text + 4));
     if (named || known == JOB_BACKEND_DIR || text[0] == '/')
         return read_dir(text, text + (named ? 4 : 0), place, err);
     return read_host(text, place, err);
@@ -247,7 +238,7 @@ void rdzv_place_absolute(struct rdzv_place *place, const char *cwd) {
     if (place->backend != JOB_BACKEND_DIR || place->dir[0] == '/')
         return;
     const char *path = place->dir;
-    while (begins_with(path, "./"))
+    while (text_begins(path, "./"))
         path += 1 + strspn(path + 1, "/");
     bool here = path[0] == '\0' || strcmp(path, ".") == 0;
     size_t n = strlen(cwd);

@@ -133,10 +133,7 @@ static const struct json_table table = {JSON_ROWS(node_summary, fields), .open =
 
 static void write_whole(const struct node_summary *d, struct strbuf *to) {
     strbuf_clear(to);
-    struct json_writer w = json_writer_of(to);
-    json_write_object_begin(&w, NULL);
-    json_table_write(&w, &table, d);
-    json_write_object_end(&w);
+    json_table_text(&table, d, to);
 }
 
 /* If there is no room, findings are dropped first, then the last facts: a text full of escapes
@@ -162,10 +159,7 @@ static const struct json_limits limits = {
     .max_bytes = 64 * 1024, .max_depth = 4, .max_values = 512};
 
 int node_summary_read(const char *text, size_t len, struct node_summary *ret, struct err *err) {
-    _cleanup_(json_freep) struct json *doc = NULL;
     memset(ret, 0, sizeof *ret);
-    int r = json_parse(text, len, &limits, &doc, err);
-    if (r == 0)
-        r = json_table_read(doc, &table, ret, err);
+    int r = json_table_parse(text, len, &limits, &table, ret, err);
     return r < 0 && r != -ENOMEM ? -EINVAL : r;
 }

@@ -1,6 +1,5 @@
 #include "launcher/srun/step_cpus_io.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -11,10 +10,6 @@
 
 #define HEX_BITS 4
 
-static int digit_of(char c) {
-    return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
-}
-
 /* "0x00ff", of any length, highest digit first. */
 static int add_mask(const char *text, size_t len, struct cpuset *to) {
     if (len > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
@@ -24,9 +19,9 @@ static int add_mask(const char *text, size_t len, struct cpuset *to) {
     if (len == 0 || len > CPUSET_MAX / HEX_BITS)
         return -EINVAL;
     for (size_t i = 0; i < len; i++) {
-        if (!isxdigit((unsigned char)text[i]))
+        int digit = hex_digit(text[i]);
+        if (digit < 0)
             return -EINVAL;
-        int digit = digit_of(text[i]);
         for (uint32_t bit = 0; bit < HEX_BITS; bit++)
             if ((digit >> bit & 1) != 0)
                 cpuset_add(to, (uint32_t)(len - 1 - i) * HEX_BITS + bit);

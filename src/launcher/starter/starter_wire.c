@@ -121,10 +121,7 @@ void starter_add(const struct starter_message *m, struct strbuf *to) {
         starter_add_data(m->kind, m->data.bytes, m->data.len, to);
         return;
     }
-    struct json_writer w = json_writer_of(&text);
-    json_write_object_begin(&w, NULL);
-    json_table_write(&w, &row->table, (const char *)m + BODY);
-    json_write_object_end(&w);
+    json_table_text(&row->table, (const char *)m + BODY, &text);
     assert(text.len <= STARTER_MESSAGE_MAX);
     starter_add_data(m->kind, strbuf_text(&text), text.len, to);
 }

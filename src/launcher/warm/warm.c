@@ -140,10 +140,8 @@ static const struct json_table table = JSON_TABLE(warm_message, fields);
 
 int warm_read(const char *text, size_t n, struct warm_message *ret, struct err *err) {
     static const struct json_limits limits = {.max_bytes = 8192, .max_depth = 2, .max_values = 64};
-    _cleanup_(json_freep) struct json *doc = NULL;
     *ret = (struct warm_message){0};
-    int r = json_parse(text, n, &limits, &doc, err);
-    return r < 0 ? r : json_table_read(doc, &table, ret, err);
+    return json_table_parse(text, n, &limits, &table, ret, err);
 }
 
 /* Variables that muster changes from one start to the next, beside those of job_worker_variables

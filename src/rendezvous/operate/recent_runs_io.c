@@ -59,10 +59,7 @@ static int read_run(int dir, const char *name, struct recent_run *ret) {
     ssize_t n = file_read_head(dir, name, text, FILE_BYTES_MAX + 1);
     if (n < 0)
         return (int)n;
-    _cleanup_(json_freep) struct json *doc = NULL;
-    bool whole = json_parse(text, (size_t)n, &limits, &doc, NULL) == 0 &&
-                 json_table_read(doc, &table, ret, NULL) == 0;
-    return whole ? 0 : -EBADMSG;
+    return json_table_parse(text, (size_t)n, &limits, &table, ret, NULL) == 0 ? 0 : -EBADMSG;
 }
 
 /* Reads the files whose names begin with `prefix`. Takes ownership of fd. With `tidy`, a file that
@@ -197,10 +194,7 @@ static int write_whole(int dir, const char *name, const struct strbuf *text) {
 /* Takes ownership of dir. */
 static int write_run(int dir, const char *path, const struct recent_run *run, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct json_writer w = json_writer_of(&text);
-    json_write_object_begin(&w, NULL);
-    json_table_write(&w, &table, run);
-    json_write_object_end(&w);
+    json_table_text(&table, run, &text);
     strbuf_add_char(&text, '\n');
     bool is_new = faccessat(dir, run->file, F_OK, 0) < 0;
     int r = write_whole(dir, run->file, &text);

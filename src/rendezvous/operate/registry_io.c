@@ -163,10 +163,7 @@ static void describe(const struct registry_entry *entry, bool locked, struct str
                               .pid_start = start_of(entry->pid),
                               .locked = locked};
     file.entry.since_wall_ns = (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-    struct json_writer w = json_writer_of(out);
-    json_write_object_begin(&w, NULL);
-    json_table_write(&w, &file_table, &file);
-    json_write_object_end(&w);
+    json_table_text(&file_table, &file, out);
     strbuf_add_char(out, '\n');
 }
 
@@ -291,11 +288,8 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
     ssize_t n = file_read_head(dir, name, text, sizeof text);
     if (n < 0)
         return (int)n;
-    _cleanup_(json_freep) struct json *doc = NULL;
     struct entry_file file = {0};
-    int r = json_parse(text, (size_t)n, &limits, &doc, NULL);
-    if (r == 0)
-        r = json_table_read(doc, &file_table, &file, NULL);
+    int r = json_table_parse(text, (size_t)n, &limits, &file_table, &file, NULL);
     if (r == 0 && (file.entry.port == 0) != (file.entry.head_nodes > 0))
         r = -EINVAL;
     if (r < 0)

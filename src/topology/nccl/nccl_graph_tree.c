@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "topology/nccl/nccl_graph_priv.h"
 
 /* ---- lists of names: NCCL_IB_HCA, NCCL_SOCKET_IFNAME ---- */
@@ -628,17 +629,13 @@ static double bundle_gbs(const struct topology *t, const struct topo_nvlink *l) 
     return l->count * nccl_nvlink_gbs(t->gpus[l->gpu].sm);
 }
 
-static bool begins(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* GB/s between two NUMA nodes (src/graph/topo.h, *_QPI_BW and the like). */
 static double cpu_link_gbs(const struct topology *t) {
-    if (begins(t->arch, "ppc64"))
+    if (text_begins(t->arch, "ppc64"))
         return 32;
-    if (begins(t->arch, "aarch64") || begins(t->arch, "arm64"))
+    if (text_begins(t->arch, "aarch64") || text_begins(t->arch, "arm64"))
         return 6;
-    if (t->arch[0] != '\0' && !begins(t->arch, "x86_64"))
+    if (t->arch[0] != '\0' && !text_begins(t->arch, "x86_64"))
         return NCCL_LOCAL_GBS; /* if only the vendor is known, it is an x86 */
     if (strcmp(t->cpu_vendor, "AuthenticAMD") == 0)
         return 16;

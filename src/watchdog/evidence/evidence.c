@@ -367,11 +367,8 @@ static int check(const void *of, struct err *err) {
 int evidence_read(const char *text, size_t len, struct evidence *ret, struct err *err) {
     static const struct json_limits limits = {
         .max_bytes = EVIDENCE_JSON_MAX, .max_depth = 8, .max_values = VALUES_MAX};
-    _cleanup_(json_freep) struct json *doc = NULL;
     *ret = (struct evidence){0};
-    int r = json_parse(text, len, &limits, &doc, err);
-    if (r == 0)
-        r = json_table_read(doc, &node, ret, err);
+    int r = json_table_parse(text, len, &limits, &node, ret, err);
     if (r < 0) {
         evidence_fini(ret);
         err_prefix(err, "what a node saw of its workers");

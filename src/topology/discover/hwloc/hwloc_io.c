@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
+#include "base/text/parse.h"
 #include "io/process/helper_call.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/common/discovery.h"
@@ -419,10 +420,6 @@ static void hwloc_fill_pci(const struct hwloc_view *v) {
         topology_warn(v->t, "only the first %d PCI devices are used", TOPO_PCI_MAX);
 }
 
-static bool starts(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 static bool is_osdev(hwloc_obj_t obj, hwloc_obj_osdev_type_t type) {
     return obj->type == HWLOC_OBJ_OS_DEVICE && obj->name != NULL && obj->attr->osdev.type == type;
 }
@@ -506,9 +503,10 @@ static uint16_t vendor_of(const struct hwloc_view *v, hwloc_obj_t obj) {
 }
 
 static void take_rdma(const struct hwloc_view *v, hwloc_obj_t obj) {
-    enum topo_nic_kind kind = starts(obj->name, "cxi") ? TOPO_NIC_SLINGSHOT
+    enum topo_nic_kind kind = text_begins(obj->name, "cxi") ? TOPO_NIC_SLINGSHOT
                               : vendor_of(v, obj) == PCI_VENDOR_AMAZON ||
-                                      starts(obj->name, "rdmap") || starts(obj->name, "efa")
+                                      text_begins(obj->name, "rdmap") ||
+                                      text_begins(obj->name, "efa")
                                   ? TOPO_NIC_EFA
                                   : TOPO_NIC_RDMA;
     struct topo_nic *n = add_nic(v, obj, kind);
@@ -526,8 +524,8 @@ static bool is_slingshot(const struct hwloc_view *v, hwloc_obj_t obj) {
     if (sibling(obj, HWLOC_OBJ_OSDEV_OPENFABRICS) != NULL)
         return false;
     return (obj->subtype != NULL && strcmp(obj->subtype, "Slingshot") == 0) ||
-           starts(obj->name, "hsn") || starts(obj->name, "cxi") ||
-           (starts(obj->name, "hsi") && vendor_of(v, obj) == PCI_VENDOR_CRAY);
+           text_begins(obj->name, "hsn") || text_begins(obj->name, "cxi") ||
+           (text_begins(obj->name, "hsi") && vendor_of(v, obj) == PCI_VENDOR_CRAY);
 }
 
 static void take_slingshot(const struct hwloc_view *v, hwloc_obj_t obj) {

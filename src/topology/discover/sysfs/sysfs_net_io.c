@@ -195,10 +195,6 @@ void sysfs_fill_netifs(const char *root, struct topology *t) {
 
 #define EFA_DEVICES 0xefa0 /* efa0, efa1, efa2 … (kernel, drivers/infiniband/hw/efa/efa_main.c) */
 
-static bool starts(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* ---- GIDs ---- */
 
 static enum topo_gid_type gid_type(const char *text, enum topo_link_layer layer) {
@@ -274,7 +270,7 @@ static uint64_t port_rate(const char *text) {
     char number[16];
     double gbps;
     size_t len = strspn(text, "0123456789.");
-    if (len == 0 || len >= sizeof number || !starts(text + len, " Gb/sec"))
+    if (len == 0 || len >= sizeof number || !text_begins(text + len, " Gb/sec"))
         return 0;
     (void)snprintf(number, sizeof number, "%.*s", (int)len, text);
     return parse_double(number, &gbps) < 0 || gbps > 1e6 ? 0 : (uint64_t)(gbps * 1000 + 0.5);
@@ -345,7 +341,7 @@ static bool is_representor(const struct sysfs *s, const char *net) {
     const char *at = port;
     if (*at == 'c' && isdigit((unsigned char)at[1]))
         at += 1 + strspn(at + 1, "0123456789");
-    return starts(at, "pf");
+    return text_begins(at, "pf");
 }
 
 /* Among the interfaces of the same function: the port's (cards with both ports in one function
@@ -397,7 +393,7 @@ static bool is_efa(const struct topology *t, const struct topo_nic *n) {
     if (n->pci != TOPO_NONE && t->pci[n->pci].vendor != 0)
         return t->pci[n->pci].vendor == PCI_VENDOR_AMAZON &&
                (t->pci[n->pci].device & 0xfff0) == EFA_DEVICES;
-    return starts(n->name, "rdmap") || starts(n->name, "efa_");
+    return text_begins(n->name, "rdmap") || text_begins(n->name, "efa_");
 }
 
 static struct topo_nic *need_nic(struct topology *t, const char *name) {
@@ -441,10 +437,10 @@ static void fill_nic(const struct sysfs *s, struct topology *t, const char *name
 static bool is_slingshot(const struct topology *t, const char *name, const char *driver,
                          uint32_t pci) {
     if (driver[0] != '\0')
-        return starts(driver, "cxi");
+        return text_begins(driver, "cxi");
     if (pci != TOPO_NONE && t->pci[pci].vendor != 0)
         return t->pci[pci].vendor == PCI_VENDOR_CRAY;
-    return starts(name, "hsn") || starts(name, "cxi");
+    return text_begins(name, "hsn") || text_begins(name, "cxi");
 }
 
 static bool is_known(const struct topology *t, uint32_t pci) {
@@ -458,8 +454,8 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
     char entry[SYSFS_PATH_MAX], driver[TOPO_NAME_MAX], text[32];
     sysfs_path(entry, NET_CLASS "/%s", name);
     sysfs_link_name(s, driver, "%s/device/driver", entry);
-    bool named = starts(name, "hsn") || starts(name, "cxi");
-    if (!named && !starts(driver, "cxi") &&
+    bool named = text_begins(name, "hsn") || text_begins(name, "cxi");
+    if (!named && !text_begins(driver, "cxi") &&
         sysfs_u32(s, "%s/device/vendor", entry) != PCI_VENDOR_CRAY)
         return;
     uint32_t pci = sysfs_pci_of_class(s, t, entry);

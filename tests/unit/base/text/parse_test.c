@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -294,4 +295,13 @@ Test(parse, items_of_a_list) {
         if (item != NULL && cases[i].item != NULL)
             cr_expect(len == strlen(cases[i].item) && memcmp(item, cases[i].item, len) == 0, "case %zu", i);
     }
+}
+
+Test(parse, hexadecimal_digits_and_beginnings) {
+    for (int c = CHAR_MIN; c <= CHAR_MAX; c++) {
+        const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c != 0 ? strrchr(digits, c) : NULL;
+        cr_expect_eq(hex_digit((char)c), at == NULL ? -1 : (int)((at - digits) % 16), "%d", c);
+    }
+    cr_expect(text_begins("etcd:a", "etcd:") && text_begins("a", ""));
+    cr_expect_not(text_begins("etcd", "etcd:"));
 }
