@@ -1,6 +1,6 @@
 /* The watchdog on this node: what it gets from the launcher, and its messages to the leader. */
 #include "launcher/agent/agent_priv.h"
-#include "launcher/supervise/sweep_io.h"
+#include "launcher/supervise/spare_io.h"
 #include "launcher/worker/notify.h"
 
 static void on_signs(void *arg, const struct rdzv_signs *signs) {
@@ -29,7 +29,7 @@ static struct worker_announced announced(const struct local_workers *w, uint32_t
     return ret;
 }
 
-struct hang_workers agent_hang_workers(struct local_workers *of) {
+struct hang_workers agent_hang_workers(const struct agent *a) {
     static const struct hang_workers_ops ops = {.pid = local_workers_pid,
                                                 .any = local_workers_has_workers,
                                                 .announced = announced,
@@ -38,12 +38,15 @@ struct hang_workers agent_hang_workers(struct local_workers *of) {
                                                 .log_path = local_workers_log_path,
                                                 .store_port = local_workers_store_port,
                                                 .node_dir = local_workers_node_dir,
-                                                .hang_dir = local_workers_hang_dir,
-                                                .keep_files = local_workers_keep_files,
-                                                .spare = local_workers_spare,
-                                                .spared = local_workers_spared,
+                                                .hang_dir = worker_logs_hang_dir,
+                                                .keep_files = worker_logs_keep,
+                                                .spare = spare_add,
+                                                .spared = spare_lives,
                                                 .is_named = sweep_is_named};
-    return (struct hang_workers){.ops = &ops, .of = of};
+    return (struct hang_workers){.ops = &ops,
+                                 .of = a->local_workers,
+                                 .files = local_workers_files(a->local_workers),
+                                 .spare = guardian_spared(a->config.link)};
 }
 
 /* With --hang-action=auto and no restart left to give, a hang would end the job: it is only
@@ -87,7 +90,7 @@ void agent_hang_begin(struct agent *a) {
                                               .gathered = agent_stop_gathered};
     struct hang_watch_config config = {.settings = agent_hang_settings(a->config.spec),
                                        .host = a->host,
-                                       .workers = agent_hang_workers(a->local_workers),
+                                       .workers = agent_hang_workers(a),
                                        .hides_prompt = hides_prompt,
                                        .spec = a->config.spec};
     a->hang = hang_watch_new(a->loop, &config, &ops, a);

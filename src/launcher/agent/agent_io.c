@@ -248,7 +248,7 @@ static void get_ready_to_lead(struct agent *a) {
                                     .events = a->events,
                                     .preflight = a->preflight,
                                     .hang = agent_hang_settings(a->config.spec),
-                                    .workers = agent_hang_workers(a->local_workers)};
+                                    .workers = agent_hang_workers(a)};
     a->leading = leading_new(a->loop, &config, &leading_ops, a);
 }
 
@@ -502,7 +502,7 @@ static bool tear_down(struct agent *a) {
     helper_end(&a->leftovers);
     if (!a->end.was_closed &&
         (a->end.kind == MEMBER_END_SUCCESS || a->end.kind == MEMBER_END_FAILED))
-        local_workers_run_ended(a->local_workers);
+        worker_logs_ended(local_workers_files(a->local_workers));
     hang_watch_free(a->hang);
     agent_stop_free(a);
     local_workers_free(TAKE_PTR(a->local_workers));

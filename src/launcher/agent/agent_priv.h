@@ -232,7 +232,7 @@ void agent_stop_on(struct agent *a);
 /* ---- agent_hang_io.c ---- */
 
 struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrows */
-struct hang_workers agent_hang_workers(struct local_workers *of);
+struct hang_workers agent_hang_workers(const struct agent *a);
 void agent_hang_begin(struct agent *a);
 /* The workers of this group run. */
 void agent_hang_start(struct agent *a, struct generation g);

@@ -15,6 +15,7 @@
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/report/termination_io.h"
+#include "launcher/supervise/spare_io.h"
 #include "launcher/worker/error_file.h"
 
 /* How long the console may take to write what is queued if nobody waits for its reader. */
@@ -43,7 +44,7 @@ static void on_waiting_timer(void *arg);
 
 static void on_writer(void *arg, pid_t pid) {
     struct agent *a = arg;
-    guardian_spare(a->config.link, pid);
+    spare_add(guardian_spared(a->config.link), pid);
 }
 
 int agent_show_begin(struct agent *a) {
@@ -473,7 +474,7 @@ static void show_failure(struct agent *a, const struct failure *f) {
     if (!agent_show_is_brief(a) || (tail.len > 0 && f->text[0] == '\0'))
         console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
     if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
-        local_workers_keep_files(a->local_workers);
+        worker_logs_keep(local_workers_files(a->local_workers));
     pass_error_on(a, f);
     pass_failure_on(a, f);
 }
@@ -595,7 +596,7 @@ void agent_show_outcome(struct agent *a) {
         break;
     }
     show_never_ran(a);
-    const char *logs = local_workers_log_dir(a->local_workers);
+    const char *logs = worker_logs_kept(local_workers_files(a->local_workers));
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
         log_line(failed_here(a) ? LOG_LEVEL_NOTICE : shared_level(a), "logs: %s%s", logs,
                  a->config.spec->log_dir != NULL

@@ -312,12 +312,6 @@ struct spare *guardian_spared(const struct guardian_link *link) {
     return link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS ? &link->shared->spare : NULL;
 }
 
-void guardian_spare(struct guardian_link *link, pid_t pid) {
-    struct spare *spare = guardian_spared(link);
-    if (spare != NULL)
-        spare_add(spare, pid);
-}
-
 void guardian_leave(struct guardian_link *link) {
     if (link->shared != NULL)
         atomic_store(&link->shared->leave, true);

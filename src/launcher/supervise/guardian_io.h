@@ -108,10 +108,8 @@ uint32_t guardian_fences(const struct guardian_link *link);
 enum guardian_came { GUARDIAN_NOT = 0, GUARDIAN_FORWARDED, GUARDIAN_TYPED };
 enum guardian_came guardian_how_came(struct guardian_link *link, int signo);
 
-/* A helper of the agent that no sweep kills, and that is killed at the end but not waited for
- * (spare_io.h). */
-void guardian_spare(struct guardian_link *link, pid_t pid);
-/* All of these; NULL: none are spared, as guardian_spare() does nothing. Borrowed. */
+/* Helpers of the agent that no sweep kills, and that are killed at the end but not waited for
+ * (spare_io.h); NULL: none are spared. Borrowed. */
 struct spare *guardian_spared(const struct guardian_link *link);
 
 /* When the agent exits by itself, processes below it live on if they run in other sessions than

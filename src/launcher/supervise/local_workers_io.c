@@ -12,10 +12,8 @@
 #include "launcher/node/node_setup_io.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/logmux_io.h"
-#include "launcher/output/worker_logs_io.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_io.h"
 #include "launcher/worker/error_file_io.h"
@@ -885,29 +883,12 @@ bool local_workers_is_held(const struct local_workers *c, uint32_t local_rank) {
     return c->running && c->logs != NULL && logmux_is_held(c->logs, local_rank);
 }
 
-void local_workers_run_ended(struct local_workers *c) { worker_logs_ended(c->files); }
-
-void local_workers_keep_files(struct local_workers *c) { worker_logs_keep(c->files); }
-
-const char *local_workers_log_dir(const struct local_workers *c) {
-    return worker_logs_kept(c->files);
-}
-
-const char *local_workers_hang_dir(const struct local_workers *c) {
-    return worker_logs_hang_dir(c->files);
+struct worker_logs *local_workers_files(const struct local_workers *c) {
+    return c->files;
 }
 
 const char *local_workers_node_dir(const struct local_workers *c) {
     return c->config.spec->log_dir != NULL ? worker_logs_node_dir(c->files) : NULL;
-}
-
-void local_workers_spare(const struct local_workers *c, pid_t pid) {
-    guardian_spare(c->config.link, pid);
-}
-
-bool local_workers_spared(const struct local_workers *c, const char *name) {
-    struct spare *spare = guardian_spared(c->config.link);
-    return spare != NULL && spare_lives(spare, name);
 }
 
 char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stream) {

@@ -21,7 +21,7 @@
 #include "io/process/reaper.h"
 #include "launcher/job/job.h"
 #include "launcher/node/node_discovery_io.h"
-#include "launcher/output/writer_io.h"
+#include "launcher/output/worker_logs_io.h"
 #include "launcher/supervise/guardian_io.h"
 #include "launcher/worker/notify.h"
 #include "nccl_env/facts/netif_choice.h"
@@ -125,23 +125,10 @@ const struct announced *local_workers_announced(const struct local_workers *loca
                                                 uint32_t local_rank);
 /* What this worker writes is not read, because no one reads the launcher's own output. */
 bool local_workers_is_held(const struct local_workers *local_workers, uint32_t local_rank);
-/* The run is over on all nodes: notes this beside its logs. */
-void local_workers_run_ended(struct local_workers *local_workers);
-/* The temporary folder is kept, because a report named a file in it. */
-void local_workers_keep_files(struct local_workers *local_workers);
-/* The folder that is kept for the user: the run's folder of --log-dir, or the temporary one if -r
- * or -t requested files; NULL: none. Borrowed. */
-const char *local_workers_log_dir(const struct local_workers *local_workers);
-/* Where reports of a hang are put: the run's folder, or the temporary one, which is kept if
- * local_workers_keep_files() follows; NULL: there is none. Borrowed. */
-const char *local_workers_hang_dir(const struct local_workers *local_workers);
+/* The folders of its logs. Borrowed. */
+struct worker_logs *local_workers_files(const struct local_workers *local_workers);
 /* The folder of this node and generation in --log-dir; NULL: there is none. Borrowed. */
 const char *local_workers_node_dir(const struct local_workers *local_workers);
-/* A helper that writes there: a dead disk must not hold up the end of this agent
- * (guardian_spare()). */
-void local_workers_spare(const struct local_workers *local_workers, pid_t pid);
-/* Whether such a helper, of this name, still exists. */
-bool local_workers_spared(const struct local_workers *local_workers, const char *name);
 /* The environment of a worker of the current generation, as it was started. *ret is empty; the
  * caller owns it. False: there is none. */
 bool local_workers_env(const struct local_workers *local_workers, uint32_t local_rank,

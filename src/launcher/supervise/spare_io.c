@@ -23,6 +23,8 @@ static bool is_there(pid_t pid) {
 }
 
 void spare_add(struct spare *s, pid_t pid) {
+    if (s == NULL)
+        return;
     unsigned at = atomic_fetch_add(&s->n, 1);
     for (unsigned i = 0; i < SPARE_MAX && is_there(atomic_load(&s->pids[at % SPARE_MAX])); i++)
         at++;
@@ -49,7 +51,7 @@ void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
 }
 
 bool spare_lives(struct spare *s, const char *name) {
-    for (int i = 0; i < SPARE_MAX; i++) {
+    for (int i = 0; i < SPARE_MAX && s != NULL; i++) {
         pid_t pid = atomic_load(&s->pids[i]);
         if (pid > 0 && sweep_is_named(pid, name))
             return true;

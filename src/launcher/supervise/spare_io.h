@@ -22,7 +22,8 @@ struct spare { /* 0: none */
 #define SPARE_RECORDER_NAME "muster-recorder"
 
 /* Adds a helper, or one of its own, in the place of one that has ended if there is one. Its process
- * name is WRITER_NAME or one of these: another process that gets its pid later has another name. */
+ * name is WRITER_NAME or one of these: another process that gets its pid later has another name.
+ * Takes NULL. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {
@@ -31,7 +32,7 @@ struct spare_list {
 };
 /* Lists the helpers that exist now, and `more` (0: none). */
 void spare_read(struct spare *s, pid_t more, struct spare_list *ret);
-/* Whether one of this name still exists. */
+/* Whether one of this name still exists. Takes NULL. */
 bool spare_lives(struct spare *s, const char *name);
 /* Kills and reaps the helpers that are children of this process, and waits for them for at most
  * `ns`. */

@@ -119,7 +119,7 @@ static void report_files(struct hang_leader *l, const struct hang_compared *seen
         log_notice("what each rank did is in %s%s%s%s", seen->path,
                    l->own_name[0] != '\0' ? " (node " : "", l->own_name,
                    l->own_name[0] != '\0' ? ")" : "");
-        l->config.workers.ops->keep_files(l->config.workers.of);
+        l->config.workers.ops->keep_files(l->config.workers.files);
         l->files_failed = false;
     } else if (seen->files_error != NULL && !l->files_failed) {
         log_warning("cannot save what each rank did: %s", seen->files_error);
@@ -129,7 +129,7 @@ static void report_files(struct hang_leader *l, const struct hang_compared *seen
 
 static void writes(void *arg, pid_t pid) {
     const struct hang_leader *l = arg;
-    l->config.workers.ops->spare(l->config.workers.of, pid);
+    l->config.workers.ops->spare(l->config.workers.spare, pid);
 }
 
 /* ---- native stacks of suspects ---- */
@@ -563,7 +563,7 @@ static const char *log_dir(void *arg) {
     const struct hang_workers *w = &l->config.workers;
     if (l->stuck != 0 && w->ops->is_named(l->stuck, HANG_COMPARE_NAME))
         return NULL;
-    return w->ops->hang_dir(w->of);
+    return w->ops->hang_dir(w->files);
 }
 
 struct hang_leader *hang_leader_new(struct loop *loop, const struct hang_leader_config *config,

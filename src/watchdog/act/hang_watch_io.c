@@ -330,12 +330,12 @@ static bool env_of(void *arg, uint32_t local_rank, struct envlist *ret) {
 
 static bool held(void *arg, const char *name) {
     const struct hang_watch *w = arg;
-    return w->config.workers.ops->spared(w->config.workers.of, name);
+    return w->config.workers.ops->spared(w->config.workers.spare, name);
 }
 
 static void touches_disk(void *arg, pid_t pid) {
     const struct hang_watch *w = arg;
-    w->config.workers.ops->spare(w->config.workers.of, pid);
+    w->config.workers.ops->spare(w->config.workers.spare, pid);
 }
 
 static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool holds) {

@@ -15,8 +15,10 @@ struct hang_settings {
     uint32_t log_mode;            /* of files */
 };
 
-/* The launcher's workers of this node, by local rank; opaque here. */
+/* The launcher's workers of this node, by local rank, and what they have; opaque here. */
 struct local_workers;
+struct worker_logs;
+struct spare;
 struct hang_workers_ops {
     pid_t (*pid)(const struct local_workers *w, uint32_t local_rank); /* 0: none runs */
     bool (*any)(const struct local_workers *w);                       /* some were started */
@@ -32,14 +34,16 @@ struct hang_workers_ops {
     /* Folders, borrowed; NULL: none. Of this node's logs; and where a hang is reported, which is
      * kept if keep_files() follows. */
     const char *(*node_dir)(const struct local_workers *w);
-    const char *(*hang_dir)(const struct local_workers *w);
-    void (*keep_files)(struct local_workers *w);
+    const char *(*hang_dir)(const struct worker_logs *files);
+    void (*keep_files)(struct worker_logs *files);
     /* A dead disk may hold this helper for ever: nothing waits for it. */
-    void (*spare)(const struct local_workers *w, pid_t pid);
-    bool (*spared)(const struct local_workers *w, const char *name); /* one of this name lives */
-    bool (*is_named)(pid_t pid, const char *name);                   /* a process has this name */
+    void (*spare)(struct spare *spare, pid_t pid);
+    bool (*spared)(struct spare *spare, const char *name); /* one of this name lives */
+    bool (*is_named)(pid_t pid, const char *name);         /* a process has this name */
 };
 struct hang_workers {
     const struct hang_workers_ops *ops;
     struct local_workers *of;
+    struct worker_logs *files;
+    struct spare *spare; /* NULL: none are spared */
 };

@@ -45,9 +45,9 @@ static const char *node_dir(const struct local_workers *w) {
     (void)w;
     return NULL;
 }
-static void spare(const struct local_workers *w, pid_t pid) { (void)w, (void)pid; }
-static bool spared(const struct local_workers *w, const char *name) {
-    (void)w, (void)name;
+static void spare(struct spare *s, pid_t pid) { (void)s, (void)pid; }
+static bool spared(struct spare *s, const char *name) {
+    (void)s, (void)name;
     return false;
 }
 static char *log_path(const struct local_workers *w, uint32_t local_rank, int stream) {
