@@ -3,8 +3,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "netns_rig.h"
 #include "io/net/netlink.h"
+#include "netns_rig.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 
 static struct topology topo;
