@@ -371,7 +371,7 @@ Test(stream_tls, an_end_without_close_notify_is_an_end) {
 }
 
 Test(stream_tls, an_end_inside_a_record_is_an_error) {
-    struct foreign f;
+    _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
     rig_one(&acc);
     rig_start(&acc);
@@ -386,11 +386,10 @@ Test(stream_tls, an_end_inside_a_record_is_an_error) {
     cr_assert_eq(acc.code, -EPROTO);
     cr_assert_eq(acc.len, 0);
     cr_assert_str_eq(stream_tls_why(acc.s), "the connection ended inside a TLS record");
-    foreign_free(&f);
 }
 
 Test(stream_tls, a_peer_that_has_closed_its_half_still_reads) {
-    struct foreign f;
+    _cleanup_(foreign_free) struct foreign f;
     char got[16];
     rig_one(&acc);
     rig_start(&acc);
@@ -409,7 +408,6 @@ Test(stream_tls, a_peer_that_has_closed_its_half_still_reads) {
     stream_finish(TAKE_PTR(acc.s), clock_now_ns() + NS_PER_S);
     cr_assert_eq(SSL_read(f.ssl, got, sizeof got), 0);
     cr_assert_eq(SSL_get_error(f.ssl, 0), SSL_ERROR_ZERO_RETURN, "it said the end, too");
-    foreign_free(&f);
 }
 
 Test(stream_tls, is_freed_in_any_state_and_in_its_callbacks) {
@@ -552,7 +550,7 @@ static void secured_foreign(struct foreign *f) {
 }
 
 Test(stream_tls, new_keys_are_taken_and_answered_but_not_without_end) {
-    struct foreign f;
+    _cleanup_(foreign_free) struct foreign f;
     char got[16];
     secured_foreign(&f);
     for (size_t i = 0; i < 100; i++) {
@@ -571,11 +569,10 @@ Test(stream_tls, new_keys_are_taken_and_answered_but_not_without_end) {
     rig_until(acc.closed);
     cr_assert_eq(acc.code, -EPROTO);
     cr_assert_str_eq(stream_tls_why(acc.s), "the other side sends only records without data");
-    foreign_free(&f);
 }
 
 Test(stream_tls, a_peer_that_asks_for_new_keys_and_reads_no_answer_is_dropped) {
-    struct foreign f;
+    _cleanup_(foreign_free) struct foreign f;
     size_t most = 0;
     secured_foreign(&f);
     for (int i = 0; i < 200000 && !acc.closed; i++) {
@@ -588,11 +585,10 @@ Test(stream_tls, a_peer_that_asks_for_new_keys_and_reads_no_answer_is_dropped) {
     cr_assert_eq(acc.code, -EPROTO);
     cr_assert_str_eq(stream_tls_why(acc.s), "the other side asks for answers and does not read them");
     cr_assert_lt(most, 32768);
-    foreign_free(&f);
 }
 
 Test(stream_tls, records_without_data_are_taken_but_not_without_end) {
-    struct foreign f;
+    _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
     secured_foreign(&f);
     uint64_t n = 0;
@@ -604,7 +600,6 @@ Test(stream_tls, records_without_data_are_taken_but_not_without_end) {
         peer_sends(record, foreign_record(&f, n, SSL3_RT_APPLICATION_DATA, NULL, 0, record));
     rig_until(acc.closed);
     cr_assert_eq(acc.code, -EPROTO);
-    foreign_free(&f);
 }
 
 /* In the handshake they are allowed, in clear, and mean nothing (RFC 8446 §5). */
@@ -632,7 +627,7 @@ Test(stream_tls, a_handshake_of_meaningless_records_ends) {
 
 /* A message of the handshake that comes in two parts: nothing can be encrypted in between. */
 Test(stream_tls, a_later_message_of_the_handshake_may_come_in_parts) {
-    struct foreign f;
+    _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
     static const uint8_t key_update[] = {24, 0, 0, 1, 0};
     secured_foreign(&f);
@@ -647,5 +642,4 @@ Test(stream_tls, a_later_message_of_the_handshake_may_come_in_parts) {
     char got[16];
     cr_assert_eq(SSL_read(f.ssl, got, sizeof got), 8);
     cr_assert_eq(acc.closed, 0);
-    foreign_free(&f);
 }

@@ -55,7 +55,7 @@ static void end(struct fixture *f) {
 }
 
 Test(node_discovery, tells_the_cpus_of_this_machine) {
-    struct fixture f = {0};
+    _cleanup_(end) struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
     node_discovery_wait(f.discovery, on_discovered, &f);
     rig_loop_run(f.loop);
@@ -74,22 +74,20 @@ Test(node_discovery, tells_the_cpus_of_this_machine) {
     node_discovery_wait(f.discovery, on_discovered, &f); /* a late waiter is called, too */
     rig_loop_run(f.loop);
     cr_expect_eq(f.called, 2);
-    end(&f);
 }
 
 Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
-    struct fixture f = {0};
+    _cleanup_(end) struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
     node_discovery_wait(f.discovery, on_discovered, &f);
     rig_loop_run(f.loop);
     const struct nccl_facts *facts = node_discovery_facts(f.discovery);
     cr_assert_not_null(facts);
     cr_expect_gt(facts->nofile, 0);
-    end(&f);
 }
 
 Test(node_discovery, tells_which_way_leads_to_an_address) {
-    struct fixture f = {0};
+    _cleanup_(end) struct fixture f = {0};
     const char *why = NULL;
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS, .route_to = "127.0.0.1"});
     cr_assert_null(node_discovery_route(f.discovery, &why));
@@ -100,11 +98,10 @@ Test(node_discovery, tells_which_way_leads_to_an_address) {
     cr_expect_str_eq(route->netif, "lo");
     cr_expect_str_eq(route->source, "127.0.0.1");
     cr_expect_neq(topology_find_netif(node_discovery_topology(f.discovery), "lo"), TOPO_NONE);
-    end(&f);
 }
 
 Test(node_discovery, says_why_no_way_leads_to_an_address) {
-    struct fixture f = {0};
+    _cleanup_(end) struct fixture f = {0};
     const char *why = NULL;
     begin(&f, (struct node_discovery_config){.route_to = "nonsense"});
     node_discovery_wait(f.discovery, on_discovered, &f);
@@ -113,18 +110,16 @@ Test(node_discovery, says_why_no_way_leads_to_an_address) {
     cr_assert_null(node_discovery_route(f.discovery, &why));
     cr_assert_not_null(why);
     cr_expect(strstr(why, "nonsense") != NULL, "%s", why);
-    end(&f);
 }
 
 Test(node_discovery, nobody_asked_for_a_way) {
-    struct fixture f = {0};
+    _cleanup_(end) struct fixture f = {0};
     const char *why = "untouched";
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS});
     node_discovery_wait(f.discovery, on_discovered, &f);
     rig_loop_run(f.loop);
     cr_assert_null(node_discovery_route(f.discovery, &why));
     cr_expect_str_eq(why, "untouched");
-    end(&f);
 }
 
 /* NVML hangs: its library is a FIFO, and opening that never returns. */
@@ -171,7 +166,7 @@ Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
     tree_write(&tree, "sys/class/kfd/kfd/topology/nodes/1/properties",
                "simd_count 440\nlocation_id 25344\ndomain 0\nunique_id 4660\n");
     for (int asked = 0; asked < 2; asked++) {
-        struct fixture f = {0};
+        _cleanup_(end) struct fixture f = {0};
         begin(&f, (struct node_discovery_config){.rocm = asked == 1, .sysroot = tree.root});
         node_discovery_wait(f.discovery, on_discovered, &f);
         rig_loop_run(f.loop);
@@ -179,7 +174,6 @@ Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
         cr_assert_eq(node_discovery_rocm(f.discovery, &gpus), asked == 1 ? 1u : 0u);
         if (asked == 1)
             cr_expect_eq(gpus[0].unique_id, 4660u);
-        end(&f);
     }
     tree_remove(&tree);
 }
@@ -201,7 +195,7 @@ Test(node_discovery, a_look_that_takes_too_long_has_failed) {
 }
 
 Test(node_discovery, says_why_nothing_was_found) {
-    struct fixture f = {0};
+    _cleanup_(end) struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .sysroot = "/nonexistent"});
     node_discovery_wait(f.discovery, on_discovered, &f);
     rig_loop_run(f.loop);
@@ -209,7 +203,6 @@ Test(node_discovery, says_why_nothing_was_found) {
     cr_assert_not_null(node_discovery_failure(f.discovery));
     cr_expect(strstr(node_discovery_failure(f.discovery), "nonexistent") != NULL, "%s",
               node_discovery_failure(f.discovery));
-    end(&f);
 }
 
 Test(node_discovery, nobody_is_called_once_it_is_freed) {
@@ -221,11 +214,10 @@ Test(node_discovery, nobody_is_called_once_it_is_freed) {
 }
 
 Test(node_discovery, may_be_freed_by_whom_it_calls) {
-    struct fixture f = {.free_in_call = true};
+    _cleanup_(end) struct fixture f = {.free_in_call = true};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
     node_discovery_wait(f.discovery, on_discovered, &f);
     node_discovery_wait(f.discovery, on_discovered, &f);
     rig_loop_run(f.loop);
     cr_expect_eq(f.called, 1);
-    end(&f);
 }

@@ -11,12 +11,11 @@ static struct nccl_conf parse(const char *text) {
 }
 
 static void expect(const char *text, const char *name, const char *value, uint32_t line) {
-    struct nccl_conf c = parse(text);
+    _cleanup_(nccl_conf_fini) struct nccl_conf c = parse(text);
     const struct nccl_conf_entry *e = nccl_conf_find(&c, name);
     cr_assert_not_null(e, "%s in %s", name, text);
     cr_assert_str_eq(e->value, value);
     cr_assert_eq(e->line, line);
-    nccl_conf_fini(&c);
 }
 
 Test(nccl_conf, splits_at_the_first_equals_sign) {
@@ -32,23 +31,21 @@ Test(nccl_conf, trims_nothing_and_knows_no_quotes) {
 }
 
 Test(nccl_conf, comments_and_lines_without_a_sign_are_nothing) {
-    struct nccl_conf c = parse("#A=1\n\nB\n=2\n#\n");
+    _cleanup_(nccl_conf_fini) struct nccl_conf c = parse("#A=1\n\nB\n=2\n#\n");
     cr_assert_eq(c.n, 0u);
     cr_assert_null(nccl_conf_find(&c, "A"));
     cr_assert_null(nccl_conf_find(&c, ""));
-    nccl_conf_fini(&c);
 }
 
 Test(nccl_conf, the_first_of_two_entries_counts) { expect("#\nA=1\nA=2\n", "A", "1", 2); }
 
 Test(nccl_conf, a_line_ends_at_a_nul) {
     static const char text[] = "A=1\0B=2\nC=3";
-    struct nccl_conf c;
+    _cleanup_(nccl_conf_fini) struct nccl_conf c;
     nccl_conf_parse("x", text, sizeof text - 1, &c);
     cr_assert_eq(c.n, 2u);
     cr_assert_str_eq(nccl_conf_find(&c, "A")->value, "1");
     cr_assert_eq(nccl_conf_find(&c, "C")->line, 2u);
-    nccl_conf_fini(&c);
 }
 
 Test(nccl_conf, long_parts_are_cut_as_nccl_cuts_them) {
@@ -56,17 +53,15 @@ Test(nccl_conf, long_parts_are_cut_as_nccl_cuts_them) {
     strbuf_add(&text, "A=");
     for (int i = 0; i < 2000; i++)
         strbuf_add_char(&text, 'x');
-    struct nccl_conf c = parse(strbuf_text(&text));
+    _cleanup_(nccl_conf_fini) struct nccl_conf c = parse(strbuf_text(&text));
     cr_assert_eq(strlen(c.entries[0].value), 1023u);
-    nccl_conf_fini(&c);
 }
 
 Test(nccl_conf, holds_as_many_entries_as_its_bound_says) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     for (int i = 0; i < NCCL_CONF_ENTRIES_MAX + 5; i++)
         strbuf_printf(&text, "A%d=%d\n", i, i);
-    struct nccl_conf c = parse(strbuf_text(&text));
+    _cleanup_(nccl_conf_fini) struct nccl_conf c = parse(strbuf_text(&text));
     cr_assert_eq(c.n, (uint32_t)NCCL_CONF_ENTRIES_MAX);
     cr_assert_not_null(nccl_conf_find(&c, "A1023"));
-    nccl_conf_fini(&c);
 }

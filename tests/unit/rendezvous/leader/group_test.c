@@ -155,7 +155,7 @@ Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
 Test(group, the_join_timeout_says_which_node_was_refused_and_why) {
     for (int again = 0; again <= 1; again++) {
         struct group_config c = config_of(3, 3);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 1, GROUP_GATHERING);
         struct node_info info = {.incarnation = 2, .nproc = 0, .node_rank = -1, .host = "b"};
         struct group_event event = {
@@ -171,7 +171,6 @@ Test(group, the_join_timeout_says_which_node_was_refused_and_why) {
         cr_assert_eq(strstr(d.reason, "; node b was refused: its number of workers") != NULL, again == 0, "%s",
                      d.reason);
         cr_assert_eq(strstr(d.reason, "; start the missing ones") != NULL, again != 0, "%s", d.reason);
-        end(&r);
     }
 }
 
@@ -191,7 +190,7 @@ Test(group, joins_that_can_not_be_are_refused) {
         {1, RDZV_WORKERS_MAX, NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         begin(&r, &c);
         join_as(&r, 1, 0, &(struct report){.state = NODE_JOINED});
         struct node_info info = {.incarnation = 2, .nproc = cases[i].nproc, .node_rank = cases[i].rank, .host = "b"};
@@ -201,7 +200,6 @@ Test(group, joins_that_can_not_be_are_refused) {
         cr_assert_eq(group_nodes(r.g, NULL, 0), cases[i].why == NULL ? 2 : 1);
         if (e != NULL)
             cr_assert(e->node == 2 && strstr(e->reason, cases[i].why) != NULL, "case %zu: %s", i, e->reason);
-        end(&r);
     }
 }
 
@@ -214,7 +212,7 @@ Test(group, each_member_is_told_its_neighbours_in_the_ring) {
     } cases[] = {{1, 0, {0, 0}}, {2, 1, {2, 0}}, {3, 2, {2, 3}}, {4, 2, {2, 4}}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].n_nodes, cases[i].n_nodes);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         begin(&r, &c);
         for (uint64_t node = 1; node <= cases[i].n_nodes; node++) {
             struct node_info info = {.incarnation = node,
@@ -237,7 +235,6 @@ Test(group, each_member_is_told_its_neighbours_in_the_ring) {
             cr_assert_str_eq(d.form.neighbours[0].nets[0].addrs, "10.0.0.2");
             cr_assert_eq(d.form.neighbours[0].listener_port, 4002);
         }
-        end(&r);
     }
 }
 
@@ -297,7 +294,7 @@ Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
     for (int timeout = 0; timeout < 2; timeout++) {
         struct group_config c = config_of(2, 2);
         c.rdzv.max_restarts = 1;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, GROUP_FORMING);
         say(&r, 1, NODE_PREPARED);
         if (timeout)
@@ -310,7 +307,6 @@ Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
         say(&r, 2, NODE_STOPPED);
         assert_state(&r, GROUP_FORMING);
         cr_assert_eq(group_restarts_used(r.g), 1);
-        end(&r);
     }
 }
 
@@ -342,7 +338,7 @@ Test(group, a_lost_node_in_every_state) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].state == GROUP_GATHERING ? 4 : 3);
         c.rdzv.max_restarts = 5;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 3, cases[i].state);
         disconnect(&r, 3);
         cr_assert_eq(count(&r, GROUP_EFFECT_PROBE, 3), 1, "case %zu", i);
@@ -357,7 +353,6 @@ Test(group, a_lost_node_in_every_state) {
             report(&r, 2, (struct report){.state = NODE_STOPPED, .generation = g});
         }
         cr_assert_eq(group_state(r.g), cases[i].last, "case %zu: %s", i, group_state_name(group_state(r.g)));
-        end(&r);
     }
 }
 
@@ -472,7 +467,7 @@ Test(group, several_silent_nodes_are_reported_only_while_the_job_runs) {
     for (int over = 0; over < 2; over++) {
         struct group_config c = config_of(3, 3);
         c.rdzv.hold_ns = S(10);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         for (uint64_t node = 1; over != 0 && node <= 3; node++)
             say(&r, node, NODE_FINISHED);
@@ -481,7 +476,6 @@ Test(group, several_silent_nodes_are_reported_only_while_the_job_runs) {
         several_reported = false;
         pass(&r, 10, 1u << 1);
         cr_assert_eq(several_reported, over == 0, "%d", over);
-        end(&r);
     }
 }
 
@@ -582,7 +576,7 @@ static void is_killed(struct rig *r, uint64_t node, int signo) {
 Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped) {
     for (int stopped_first = 0; stopped_first < 2; stopped_first++) {
         struct group_config c = config_of(1, 3); /* no restart allowed */
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         is_killed(&r, 2, 9);
         fails(&r, 3, FAILURE_EXIT, 1001); /* of its peer */
@@ -601,7 +595,6 @@ Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped
         pass(&r, 0.01, 10);
         assert_state(&r, GROUP_FORMING);
         cr_assert_eq(group_restarts_used(r.g), 0);
-        end(&r);
     }
 }
 
@@ -680,7 +673,7 @@ Test(group, a_job_that_is_stopped_names_the_failure_that_was_in_doubt) {
         {FAILURE_SIGNAL, SIGTERM, "enough"}, /* it has got the same signal */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         struct group_config c = config_of(2, 2);
         struct failure f = failure_at(2, cases[i].kind, 1001);
         bring_to(&r, &c, 2, GROUP_RUNNING);
@@ -696,7 +689,6 @@ Test(group, a_job_that_is_stopped_names_the_failure_that_was_in_doubt) {
         say(&r, 2, NODE_STOPPED);
         assert_state(&r, GROUP_CLOSED);
         cr_expect_str_eq(told(&r, 1).reason, cases[i].reason, "%s", told(&r, 1).reason);
-        end(&r);
     }
 }
 
@@ -764,7 +756,7 @@ Test(group, the_first_cause_by_the_nodes_own_clocks) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(3, 3);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         compare_clocks(&r, 2, 3600);
         compare_clocks(&r, 3, -77);
@@ -774,7 +766,6 @@ Test(group, the_first_cause_by_the_nodes_own_clocks) {
         pass(&r, 0.75, 14); /* a kill may still be a loss */
         assert_state(&r, GROUP_CLOSED);
         cr_assert_eq(told(&r, 1).failure.incarnation, cases[i].first, "case %zu", i);
-        end(&r);
     }
 }
 
@@ -841,7 +832,7 @@ Test(group, the_operator_ends_the_job_in_every_state) {
         bool halted = i % 2 == 1;
         struct group_config c = config_of(2, state == GROUP_GATHERING ? 3 : 2);
         c.rdzv.max_restarts = 5;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, state);
         step(&r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough", .halted = halted});
         say(&r, 1, NODE_STOPPED);
@@ -850,14 +841,13 @@ Test(group, the_operator_ends_the_job_in_every_state) {
         /* a failure in doubt is named, too */
         cr_assert_eq(strncmp(told(&r, 2).reason, "enough", 6), 0, "from %s", group_state_name(state));
         cr_assert_eq(told(&r, 2).no_fault, !halted, "from %s", group_state_name(state));
-        end(&r);
     }
 }
 
 Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
     for (int timeout = 0; timeout < 2; timeout++) {
         struct group_config c = config_of(2, 2);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, GROUP_RUNNING);
         say(&r, 1, NODE_FINISHED);
         say(&r, 2, NODE_FINISHED);
@@ -872,7 +862,6 @@ Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
         cr_assert_eq(r.seen[GROUP_EFFECT_DONE], 1);
         pass(&r, 60, 6);
         cr_assert_eq(r.seen[GROUP_EFFECT_DONE], 1);
-        end(&r);
     }
 }
 
@@ -999,7 +988,7 @@ Test(group, a_node_that_is_asked_to_leave_stops_its_group_once) {
 
 Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
     for (uint64_t suspect = 0; suspect <= 2; suspect += 2) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         struct group_config c = config_of(2, 3);
         c.rdzv.max_restarts = 9;
         c.rdzv.exclude_after = 1;
@@ -1011,7 +1000,6 @@ Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
         cr_assert_eq(group_restarts_used(r.g), 1);
         start(&r);
         cr_assert_str_eq(members(&r), suspect == 0 ? "1 2 3" : "1 3");
-        end(&r);
     }
 }
 

@@ -367,7 +367,7 @@ Test(election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_follow
         uint64_t node;
     } cases[] = {{3, 0}, {3, SELF}, {2, 4}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow(&r);
         redirect(&r, cases[i].epoch, cases[i].node);
         cr_assert_eq(count(&r, MEMBER_EFFECT_HANG_UP), 1, "case %zu", i);
@@ -376,14 +376,13 @@ Test(election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_follow
         cr_assert_str_eq(tried(&r), "");
         pass(&r, 0.001);
         cr_assert_str_eq(tried(&r), "1", "case %zu: the leader of the record is asked again, not at once", i);
-        end(&r);
     }
 }
 
 Test(election, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
     for (int seeking = 0; seeking < 2; seeking++) {
         struct member_config c = config_of();
-        struct rig r;
+        _cleanup_(end) struct rig r;
         if (seeking)
             follow(&r);
         else
@@ -400,7 +399,6 @@ Test(election, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
         hears(&r, ARBITER_CLAIM, 5, ARBITER_OK, &won);
         struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
         cr_assert(lead.epoch == 5 && lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
-        end(&r);
     }
 }
 
@@ -434,7 +432,7 @@ static struct member_lead wins(struct rig *r, uint32_t epoch, bool idle) {
 Test(election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat) {
     for (uint64_t i = 0; i < 10; i++) {
         struct member_config c = config_of();
-        struct rig r;
+        _cleanup_(end) struct rig r;
         c.seed = S(0.1) * i;
         begin_with(&r, &c);
         struct arbiter_record idle = r.there = idle_of(3, 1);
@@ -452,7 +450,6 @@ Test(election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat
         cr_assert(last_claim(&r).idle);
         struct member_lead lead = wins(&r, 4, true);
         cr_assert(lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
-        end(&r);
     }
 }
 
@@ -532,7 +529,7 @@ Test(election, what_a_won_epoch_is_the_record_says) {
 Test(election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
     static const struct arbiter_record nothing, others = {.epoch = 1, .leader.incarnation = 99};
     for (int at_once = 0; at_once < 2; at_once++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow(&r);
         name(&r, "72");
         hears(&r, ARBITER_READ, 0, ARBITER_RUINED, &nothing); /* while it has a leader, he says so */
@@ -549,7 +546,6 @@ Test(election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays
         hears(&r, ARBITER_CLAIM, 4, ARBITER_RUINED, at_once ? &others : &nothing);
         cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
         cr_assert_not_null(strstr(member_end(r.m)->reason, "data of this job is gone"), "%s", member_end(r.m)->reason);
-        end(&r);
     }
 }
 
@@ -588,7 +584,7 @@ Test(election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) 
     for (int member = 0; member < 2; member++) {
         for (enum outcome outcome = OUTCOME_SUCCESS; outcome <= OUTCOME_FAILED; outcome++) {
             struct member_config c = config_of();
-            struct rig r;
+            _cleanup_(end) struct rig r;
             begin_with(&r, &c);
             if (member) {
                 reads(&r, 3, 1);
@@ -610,7 +606,6 @@ Test(election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) 
             cr_assert_str_eq(e->reason, "so it was");
             cr_assert_eq(e->was_closed, !member);
             cr_assert_eq(e->was_over, !member);
-            end(&r);
         }
     }
 }
@@ -698,7 +693,7 @@ Test(election, words_without_a_lease_do_not_keep_a_leader) {
 
 Test(election, what_was_made_ready_is_dropped_with_the_leader) {
     for (int prepared = 0; prepared < 2; prepared++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow(&r);
         want(&r, DESIRED_FORM, 3, 1);
         if (prepared)
@@ -706,7 +701,6 @@ Test(election, what_was_made_ready_is_dropped_with_the_leader) {
         leader_gone(&r);
         cr_assert_eq(member_state(r.m), MEMBER_IDLE);
         cr_assert_eq(member_report(r.m)->state, NODE_STOPPED);
-        end(&r);
     }
 }
 
@@ -797,7 +791,7 @@ Test(election, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_t
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct member_config c = config_of();
         c.rdzv.min_nodes = 5;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow_with(&r, &c);
         name(&r, cases[i].named);
         r.refuses = true;
@@ -810,7 +804,6 @@ Test(election, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_t
                 pass(&r, 0.01);
         }
         cr_assert_str_eq(tried(&r), cases[i].tried, "case %zu: %s", i, tried(&r));
-        end(&r);
     }
 }
 
@@ -882,7 +875,7 @@ Test(election, the_first_successor_echoes_every_lease_and_no_other_does) {
         bool echoes;
     } cases[] = {{"72", true}, {"27", false}, {"234", false}, {"", false}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow(&r);
         r.leases = false;
         name(&r, cases[i].named);
@@ -895,7 +888,6 @@ Test(election, the_first_successor_echoes_every_lease_and_no_other_does) {
             wire_small_message((struct wire_small[]){must(&r, MEMBER_EFFECT_SEND).message}, &m);
             cr_assert(m.kind == WIRE_ECHO && m.echo.epoch == 3 && m.echo.leader_clock_ns == 12345);
         }
-        end(&r);
     }
 }
 
@@ -1013,7 +1005,7 @@ Test(election, a_node_that_leaves_waits_two_seconds_at_most_to_lead) {
 Test(election, a_node_that_leaves_waits_for_the_answer_to_its_claim) {
     for (int won = 0; won <= 1; won++) {
         struct member_config c = config_of();
-        struct rig r;
+        _cleanup_(end) struct rig r;
         begin_with(&r, &c);
         reads(&r, 0, 0);
         assert_claim(&r, 1);
@@ -1026,7 +1018,6 @@ Test(election, a_node_that_leaves_waits_for_the_answer_to_its_claim) {
             welcome(&r, SELF, 1);
         }
         assert_left(&r);
-        end(&r);
     }
 }
 
@@ -1120,7 +1111,7 @@ Test(election, later_successors_wait_three_seconds_for_each_before_them_that_may
         {"237", "3", 6}, {"237", "23", 1}, {"72", "", 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow(&r);
         name(&r, cases[i].named);
         leader_gone(&r);
@@ -1141,7 +1132,6 @@ Test(election, later_successors_wait_three_seconds_for_each_before_them_that_may
         }
         double waited = (double)(r.now_ns - since) / 1e9;
         cr_assert_float_eq(waited, cases[i].waits, 0.001, "case %zu: %g s", i, waited);
-        end(&r);
     }
 }
 
@@ -1241,7 +1231,7 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
         struct member_config c = config_of();
         c.seed = S(parts[i]);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         begin_with(&r, &c);
         reads(&r, 3, 1);
         r.there = led_by(3, 1);
@@ -1256,7 +1246,6 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
         cr_assert_not_null(strstr(member_waiting(r.m), "sends no message"));
         pass(&r, 1.6);
         assert_claim(&r, 4);
-        end(&r);
     }
 }
 
@@ -1314,7 +1303,7 @@ Test(election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
 
 Test(election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end) {
     for (int closed = 0; closed < 2; closed++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         follow(&r);
         name(&r, "72");
         leader_gone(&r);
@@ -1331,7 +1320,6 @@ Test(election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end
             welcome(&r, 2, 4);
             cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
         }
-        end(&r);
     }
 }
 

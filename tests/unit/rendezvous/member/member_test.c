@@ -162,7 +162,7 @@ Test(member, the_reachability_go_with_prepared_and_come_with_start) {
 
 Test(member, start_and_the_lease_that_names_it_in_either_order) {
     for (int lease_first = 0; lease_first < 2; lease_first++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, MEMBER_PREPARED);
         if (lease_first)
             lease(&r, g1);
@@ -177,7 +177,6 @@ Test(member, start_and_the_lease_that_names_it_in_either_order) {
         cr_assert_not_null(effect(&r, MEMBER_EFFECT_START));
         cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(5), "the guardian is told first");
         cr_assert(effect(&r, MEMBER_EFFECT_LEASE_END) < effect(&r, MEMBER_EFFECT_START));
-        end(&r);
     }
 }
 
@@ -280,7 +279,7 @@ Test(member, a_lease_that_ends_soon_after_a_sleep_holds_the_workers) {
 Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
     static const struct generation none = {0, 0};
     for (unsigned i = 0; i < 5; i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
         switch (i) {
         case 0: lease(&r, g2); break;
@@ -295,7 +294,6 @@ Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
         assert_state(&r, MEMBER_STOPPING);
         lease(&r, g1);
         assert_state(&r, MEMBER_STOPPING);
-        end(&r);
     }
 }
 
@@ -356,14 +354,13 @@ Test(member, workers_that_end_while_they_are_held_are_reported) {
     static const enum member_event_kind kinds[] = {MEMBER_EVENT_FAILURE, MEMBER_EVENT_SUCCEEDED};
     static const enum node_state states[] = {NODE_FAILED, NODE_FINISHED};
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
         tell(&r, kinds[i], g1);
         assert_report(&r, states[i], g1);
         tell(&r, MEMBER_EVENT_ALL_GONE, g1);
         assert_report(&r, states[i], g1);
         assert_state(&r, MEMBER_RUNNING);
-        end(&r);
     }
 }
 
@@ -402,13 +399,12 @@ Test(member, a_group_without_a_worker_does_not_run) {
     static const enum member_event_kind explains[] = {MEMBER_EVENT_TIME, MEMBER_EVENT_SUCCEEDED};
     static const enum node_state states[] = {NODE_FAILED, NODE_FINISHED};
     for (size_t i = 0; i < ARRAY_SIZE(explains); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, MEMBER_RUNNING);
         tell(&r, explains[i], g1);
         tell(&r, MEMBER_EVENT_ALL_GONE, g1);
         assert_report(&r, states[i], g1);
         cr_assert_eq(member_report(r.m)->has_failure, explains[i] == MEMBER_EVENT_TIME);
-        end(&r);
     }
 }
 
@@ -471,14 +467,13 @@ Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
         uint32_t rank;
     } cases[] = {{FAILURE_SIGNAL, FAILURE_ECHO_NS, 5}, {FAILURE_SIGNAL, FAILURE_ECHO_NS + 1, 4}, {FAILURE_EXIT, 1, 4}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, MEMBER_RUNNING);
         struct failure first = {.kind = FAILURE_EXIT, .code = 1, .rank = 4, .at_ns = S(1)};
         struct failure next = {.kind = cases[i].kind, .code = 9, .rank = 5, .at_ns = S(1) + cases[i].later_ns};
         step(&r, (struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g1, .failure = &first});
         step(&r, (struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = g1, .failure = &next});
         cr_assert_eq(member_report(r.m)->failure.rank, cases[i].rank, "case %zu", i);
-        end(&r);
     }
 }
 
@@ -646,7 +641,7 @@ Test(member, leaving_stops_says_so_and_goes_and_a_second_time_kills) {
 
 Test(member, closed_in_every_state_ends_with_the_outcome_and_no_worker_left) {
     for (int s = MEMBER_IDLE; s <= MEMBER_STOPPING; s++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, (enum member_state)s);
         bool workers = member_has_workers(r.m);
         want(&r, DESIRED_CLOSED, g1);
@@ -659,13 +654,12 @@ Test(member, closed_in_every_state_ends_with_the_outcome_and_no_worker_left) {
         cr_assert_not_null(effect(&r, MEMBER_EFFECT_REPORT));
         cr_assert_eq(member_end(r.m)->kind, MEMBER_END_FAILED);
         cr_assert_str_eq(member_end(r.m)->reason, "because");
-        end(&r);
     }
 }
 
 Test(member, an_unkillable_process_does_not_keep_the_agent_once_the_end_is_decided) {
     for (int closed = 0; closed < 2; closed++) {
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, MEMBER_STOPPING);
         tell(&r, MEMBER_EVENT_UNKILLABLE, g1);
         cr_assert_str_eq(member_report(r.m)->unusable, "pid 9");
@@ -675,7 +669,6 @@ Test(member, an_unkillable_process_does_not_keep_the_agent_once_the_end_is_decid
         else
             tell(&r, MEMBER_EVENT_LEAVE, g1);
         assert_state(&r, MEMBER_ENDED);
-        end(&r);
     }
 }
 

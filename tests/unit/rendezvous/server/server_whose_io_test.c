@@ -239,7 +239,7 @@ static void join_known(struct node *n, const char *from, uint64_t incarnation, c
 /* ---- tests ---- */
 
 Test(server_whose_io, addresses_are_those_of_the_connection_and_of_join) {
-    struct node n;
+    _cleanup_(leave) struct node n;
     cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_UNKNOWN);
     join(&n, "10.9.9.2", 1, "10.9.9.2,nonsense,,10.7.7.7,fd00::7,127.0.0.1");
     wait_for(&n, WIRE_WELCOME);
@@ -249,11 +249,10 @@ Test(server_whose_io, addresses_are_those_of_the_connection_and_of_join) {
     cr_assert_eq(source("fd00::7"), PEER_SOURCE_MEMBER);
     cr_assert_eq(source("127.0.0.1"), PEER_SOURCE_UNKNOWN);
     cr_assert_eq(source("10.9.9.3"), PEER_SOURCE_UNKNOWN);
-    leave(&n);
 }
 
 Test(server_whose_io, more_addresses_than_fit_are_left_out) {
-    struct node n;
+    _cleanup_(leave) struct node n;
     char addrs[RDZV_OWN_ADDRS_MAX] = "";
     for (unsigned i = 0; i < 2 * RDZV_OWN_ADDRS; i++) {
         size_t len = strlen(addrs);
@@ -263,11 +262,10 @@ Test(server_whose_io, more_addresses_than_fit_are_left_out) {
     wait_for(&n, WIRE_WELCOME);
     cr_assert_eq(source("10.7.7.15"), PEER_SOURCE_MEMBER);
     cr_assert_eq(source("10.7.7.16"), PEER_SOURCE_UNKNOWN);
-    leave(&n);
 }
 
 Test(server_whose_io, the_first_question_is_about_the_connection_itself) {
-    struct node n;
+    _cleanup_(leave) struct node n;
     struct addr own;
     join(&n, "10.9.9.2", 1, "");
     wait_for(&n, WIRE_WELCOME);
@@ -286,11 +284,10 @@ Test(server_whose_io, the_first_question_is_about_the_connection_itself) {
     wait_owned(1);
     cr_assert(w.ids[0] == 5 && w.owned[0].kind == PEER_OTHER_USER && w.owned[0].uid == 7);
     cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_DIRECT);
-    leave(&n);
 }
 
 Test(server_whose_io, those_of_one_turn_are_asked_about_together) {
-    struct node n;
+    _cleanup_(leave) struct node n;
     join_known(&n, "10.9.9.2", 1, "10.7.7.7", PEER_OURS);
     for (uint32_t i = 0; i < RDZV_WHOSE_CHUNK + 3; i++)
         ask("10.9.9.2", (uint16_t)(1000 + i), 100 + i);
@@ -314,7 +311,6 @@ Test(server_whose_io, those_of_one_turn_are_asked_about_together) {
     answer(&n, PEER_OURS); /* a second time: nobody waits for it */
     cr_assert(hears_nothing_of(&n, WIRE_WHOSE));
     cr_assert_eq(w.n_owned, 3 + RDZV_WHOSE_CHUNK);
-    leave(&n);
 }
 
 Test(server_whose_io, behind_a_translation_nobody_can_be_asked) {
@@ -352,7 +348,7 @@ Test(server_whose_io, a_node_that_is_lost_is_asked_when_it_is_back) {
 }
 
 Test(server_whose_io, who_answers_for_more_than_was_asked_is_disconnected) {
-    struct node n;
+    _cleanup_(leave) struct node n;
     char byte;
     join_known(&n, "10.9.9.2", 1, "", PEER_OURS);
     ask("10.9.9.2", 8, 8);
@@ -361,11 +357,10 @@ Test(server_whose_io, who_answers_for_more_than_was_asked_is_disconnected) {
     answer(&n, PEER_OURS);
     while (hears_nothing_of(&n, WIRE_WHOSE) && recv(n.fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) != 0)
         cr_assert_eq(w.n_owned, 0);
-    leave(&n);
 }
 
 Test(server_whose_io, a_silent_node_keeps_a_bounded_number_of_questions) {
-    struct node n;
+    _cleanup_(leave) struct node n;
     join_known(&n, "10.9.9.2", 1, "", PEER_OURS);
     for (uint32_t i = 0; i < 200; i++) { /* each in a turn of its own */
         ask("10.9.9.2", (uint16_t)(1 + i), 1 + i);
@@ -381,5 +376,4 @@ Test(server_whose_io, a_silent_node_keeps_a_bounded_number_of_questions) {
     answer(&n, PEER_OURS);
     cr_assert(hears_nothing_of(&n, WIRE_WHOSE));
     cr_assert_eq(w.n_owned, 2, "it was given up");
-    leave(&n);
 }

@@ -68,29 +68,27 @@ Test(distance, what_lies_between_two_pci_devices_names_their_path) {
 }
 
 Test(distance, two_devices_of_unknown_nodes_are_not_of_one_node) {
-    struct topology t = {0};
+    _cleanup_(topology_fini) struct topology t = {0};
     uint32_t a = rig_pci(&t, "0000:01:00.0", rig_pci(&t, "0000:00:01.0", TOPO_NONE, true, -1), false, -1);
     uint32_t b = rig_pci(&t, "0000:81:00.0", rig_pci(&t, "0000:80:01.0", TOPO_NONE, true, -1), false, -1);
     uint32_t c = rig_pci(&t, "0001:01:00.0", rig_pci(&t, "0001:00:01.0", TOPO_NONE, true, -1), false, -1);
     expect_pci(&t, a, b, TOPO_PATH_SYS);
     expect_pci(&t, a, c, TOPO_PATH_SYS); /* the same bus number in another domain */
-    topology_fini(&t);
 }
 
 Test(distance, upstream_ports_alone_are_switches_of_their_own) {
     /* As in NCCL's files: a switch, two switches below it, one device below each. */
-    struct topology t = {.source = TOPO_NCCL_XML};
+    _cleanup_(topology_fini) struct topology t = {.source = TOPO_NCCL_XML};
     uint32_t top = rig_pci(&t, "0000:10:00.0", rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), true, 0);
     uint32_t one = rig_pci(&t, "0000:12:00.0", top, true, 0), two = rig_pci(&t, "0000:16:00.0", top, true, 0);
     uint32_t a = rig_pci(&t, "0000:13:00.0", one, false, 0), b = rig_pci(&t, "0000:17:00.0", two, false, 0);
     uint32_t c = rig_pci(&t, "0000:18:00.0", two, false, 0);
     expect_pci(&t, a, b, TOPO_PATH_PXB);
     expect_pci(&t, b, c, TOPO_PATH_PIX);
-    topology_fini(&t);
 }
 
 Test(distance, a_circle_of_parents_ends) {
-    struct topology t = {0};
+    _cleanup_(topology_fini) struct topology t = {0};
     uint32_t a = rig_pci(&t, "0000:01:00.0", TOPO_NONE, true, 0), b = rig_pci(&t, "0000:02:00.0", a, true, 0);
     uint32_t c = rig_pci(&t, "0000:03:00.0", TOPO_NONE, false, 0);
     t.pci[a].parent = b;
@@ -102,11 +100,10 @@ Test(distance, a_circle_of_parents_ends) {
     cr_assert_eq(t.pci[2].parent, TOPO_NONE);
     for (uint32_t i = 0; i < 2; i++)
         cr_assert_eq(t.pci[i].parent, 1 - i, "the circle is as it was");
-    topology_fini(&t);
 }
 
 Test(distance, nvlinks_count_whatever_pci_says) {
-    struct topology t = {.nvlinks_known = true};
+    _cleanup_(topology_fini) struct topology t = {.nvlinks_known = true};
     for (uint32_t i = 0; i < 4; i++) {
         char root[TOPO_BUSID_MAX], at[TOPO_BUSID_MAX];
         (void)snprintf(root, sizeof root, "0000:%02x:01.0", i * 16);
@@ -126,11 +123,10 @@ Test(distance, nvlinks_count_whatever_pci_says) {
     cr_assert_str_eq(between(&t, 1, 2), "NV12", "as many as both have");
     cr_assert_str_eq(between(&t, 1, 3), "SYS");
     cr_assert_str_eq(between(&t, 2, 3), "NODE");
-    topology_fini(&t);
 }
 
 Test(distance, devices_without_a_pci_device_are_near_by_their_node_only) {
-    struct topology t = {0};
+    _cleanup_(topology_fini) struct topology t = {0};
     (void)rig_gpu(&t, "0000:01:00.0", rig_pci(&t, "0000:00:01.0", TOPO_NONE, true, 1), 1);
     (void)rig_nic(&t, "near", NULL, TOPO_NONE, 1);
     (void)rig_nic(&t, "far", NULL, TOPO_NONE, 0);
@@ -140,7 +136,6 @@ Test(distance, devices_without_a_pci_device_are_near_by_their_node_only) {
     cr_assert_str_eq(between(&t, 0, 2), "SYS");
     cr_assert_str_eq(between(&t, 0, 3), "SYS");
     cr_assert_str_eq(between(&t, 3, 3), "X");
-    topology_fini(&t);
 }
 
 /* ---- recorded trees ---- */

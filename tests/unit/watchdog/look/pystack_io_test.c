@@ -106,7 +106,7 @@ static void faulthandler(struct worker *w, struct strbuf *out) {
 }
 
 static void compare(const char *python, const char *mode) {
-    struct worker w = begin(python, mode);
+    _cleanup_(end) struct worker w = begin(python, mode);
     struct pystack_process p;
     struct err err = {0};
     cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s %s: %s", python, mode, err.text);
@@ -121,7 +121,6 @@ static void compare(const char *python, const char *mode) {
             cr_assert_str_eq(strbuf_text(&before), strbuf_text(&theirs), "%s %s, version %x", python, mode,
                              p.python.found.version);
     }
-    end(&w);
 }
 
 /* The next of MUSTER_TEST_PYTHONS; NULL: no more. */
@@ -172,14 +171,13 @@ Test(pystack_io, the_file_of_a_lock_is_read_from_the_variables_of_its_library) {
         static const char *const modes[][2] = {
             {"baton", "/some/where/lock"}, {"filelock", "/a/local.lock"}, {"nested", ""}};
         for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
-            struct worker w = begin(python, modes[i][0]);
+            _cleanup_(end) struct worker w = begin(python, modes[i][0]);
             struct pystack_process p;
             struct err err = {0};
             char lock[PYSTACK_FILE_MAX];
             cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
             cr_assert_eq(pystack_process_read(&p, note_lock, lock, &err), 1, "%s", err.text);
             cr_expect_str_eq(lock, modes[i][1], "%s %s", python, modes[i][0]);
-            end(&w);
         }
     }
     free(copy);
@@ -197,7 +195,7 @@ static void note_tids(void *arg, const struct pystack_thread *t) {
 Test(pystack_io, threads_have_the_kernels_ids) {
     char *copy, *all;
     for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
-        struct worker w = begin(python, "threads");
+        _cleanup_(end) struct worker w = begin(python, "threads");
         struct pystack_process p;
         struct err err = {0};
         _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -212,7 +210,6 @@ Test(pystack_io, threads_have_the_kernels_ids) {
             snprintf(path, sizeof path, "/proc/%d/task/%d", (int)w.child.pid, tids[i]);
             cr_expect_eq(access(path, F_OK), 0, "%s: %s", python, path);
         }
-        end(&w);
     }
     free(copy);
 }
@@ -232,7 +229,7 @@ static void check_frames(void *arg, const struct pystack_thread *t) {
 Test(pystack_io, a_process_that_runs_can_be_read_at_any_moment) {
     char *copy, *all;
     for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
-        struct worker w = begin(python, "other_loop");
+        _cleanup_(end) struct worker w = begin(python, "other_loop");
         struct pystack_process p;
         struct err err = {0};
         uint64_t n = 0, last = 0, changes = 0;
@@ -245,13 +242,12 @@ Test(pystack_io, a_process_that_runs_can_be_read_at_any_moment) {
             last = h;
         }
         cr_expect_gt(n, 300);
-        end(&w);
     }
     free(copy);
 }
 
 Test(pystack_io, a_thread_that_waits_stays_at_one_place) {
-    struct worker w = begin("/usr/bin/python3", "nested");
+    _cleanup_(end) struct worker w = begin("/usr/bin/python3", "nested");
     struct pystack_process p;
     struct err err = {0};
     cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
@@ -262,13 +258,12 @@ Test(pystack_io, a_thread_that_waits_stays_at_one_place) {
         same = h == last ? same + 1 : 0;
         last = h;
     }
-    end(&w);
 }
 
 /* --- what can't be read --- */
 
 Test(pystack_io, a_process_without_python_says_so) {
-    struct child child = CHILD_INIT;
+    _cleanup_(child_fini) struct child child = CHILD_INIT;
     struct child_spec spec = CHILD_SPEC_INIT;
     char *argv[] = {(char *)(uintptr_t) "/bin/sleep", (char *)(uintptr_t) "1000", NULL};
     spec.argv = argv;
@@ -281,7 +276,6 @@ Test(pystack_io, a_process_without_python_says_so) {
     kill(child.pid, SIGKILL);
     cr_assert_eq(waitpid(child.pid, NULL, 0), child.pid);
     cr_expect_eq(pystack_process_find(child.pid, &p, &err), -ESRCH);
-    child_fini(&child);
 }
 
 Test(pystack_io, a_process_that_has_ended_is_gone) {
@@ -316,11 +310,10 @@ static int find_as_nobody(pid_t pid, struct err *ret) {
 
 /* Without root, the first process is the one of another user. */
 Test(pystack_io, without_the_right_it_says_so) {
-    struct worker w = begin("/usr/bin/python3", "nested");
+    _cleanup_(end) struct worker w = begin("/usr/bin/python3", "nested");
     struct err err = {0};
     cr_expect_eq(find_as_nobody(geteuid() == 0 ? w.child.pid : 1, &err), -EPERM);
     cr_expect_eq(strncmp(err.text, "no right to read the memory of pid ", 35), 0, "%s", err.text);
-    end(&w);
 }
 
 /* Its threads have other ids there. We leave the namespace again, since nothing can be created in it once its first

@@ -114,14 +114,13 @@ Test(signs_io, sees_who_moves_and_who_waits) {
 }
 
 Test(signs_io, sees_that_a_process_was_stopped) {
-    struct child a = start();
+    _cleanup_(stop) struct child a = start();
     cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
     cr_assert_eq(kill(a.pid, SIGSTOP), 0);
     int status;
     cr_assert_eq(waitpid(a.pid, &status, WUNTRACED), a.pid);
     uint64_t now = until_still(0, 0);
     cr_expect_eq(row_of(0, now).flags, SIGN_STOPPED);
-    stop(&a);
 }
 
 Test(signs_io, of_a_process_that_is_gone_nothing_is_concluded) {
@@ -143,7 +142,7 @@ Test(signs_io, of_a_process_that_is_gone_nothing_is_concluded) {
 }
 
 Test(signs_io, a_thread_that_spins_does_not_move) {
-    struct child a = start();
+    _cleanup_(stop) struct child a = start();
     uint64_t now = 100 * NS_PER_S;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
     signs_sample(s, now);
@@ -167,11 +166,10 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     signs_sample(s, now += NS_PER_S); /* it moves again */
     row = row_of(0, now);
     cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0);
-    stop(&a);
 }
 
 Test(signs_io, what_a_worker_did_before_it_stood_still_is_not_counted_after_it) {
-    struct child a = start();
+    _cleanup_(stop) struct child a = start();
     cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
     uint64_t now = until_still(0, 0), moved = now - signs_still_ns(s, now);
     struct signs_found found = {.before_ns = moved - 1, .flags = SIGN_BUSY | SIGN_BYTES | SIGN_ASKS, .changed = true};
@@ -183,7 +181,6 @@ Test(signs_io, what_a_worker_did_before_it_stood_still_is_not_counted_after_it) 
     found.changed = true;
     signs_put(s, 0, a.pid, &found, now);
     cr_expect((row_of(0, now).flags & SIGN_MOVED) != 0 && signs_still_ns(s, now) == 0);
-    stop(&a);
 }
 
 /* As of a profiler that has started the program. */
@@ -246,7 +243,7 @@ static void allow(unsigned more) {
 }
 
 Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
-    struct child a = start();
+    _cleanup_(stop) struct child a = start();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     uint64_t now = 100 * NS_PER_S;
     allow(0);
@@ -269,12 +266,11 @@ Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
     work(&a);
     signs_sample(s, now += NS_PER_S);
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
-    stop(&a);
 }
 
 /* The others are for pipes and connections. */
 Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
-    struct child a = start();
+    _cleanup_(stop) struct child a = start();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     unsigned before = open_files();
     allow(4); /* more than half are in use */
@@ -289,7 +285,6 @@ Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
     cr_expect_eq(open_files(), before);
-    stop(&a);
 }
 
 /* A shell seems to wait, whatever its program does. */
@@ -317,7 +312,7 @@ Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
 
 /* A line a second, and a sleep: less than a millisecond. */
 Test(signs_io, who_writes_moves) {
-    struct child a = start();
+    _cleanup_(stop) struct child a = start();
     uint64_t now = 0;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
     now = until_still(0, now);
@@ -326,5 +321,4 @@ Test(signs_io, who_writes_moves) {
     work(&a);
     signs_sample(s, now += NS_PER_S);
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED, "%llu ns", (unsigned long long)(signs_ran_ns(s, 0) - ran));
-    stop(&a);
 }

@@ -27,11 +27,10 @@ Test(policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and_max) 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = config_of(cases[i].min, cases[i].max);
         c.rdzv.node_unit = cases[i].unit;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, cases[i].nodes, GROUP_GATHERING);
         pass(&r, 30, ALL);
         cr_assert_eq(group_members(r.g, NULL, 0), cases[i].wanted, "case %zu: %s", i, members(&r));
-        end(&r);
     }
 }
 
@@ -145,7 +144,7 @@ Test(policy, more_spares_than_wanted_are_refused_for_now) {
     for (uint32_t spares = 0; spares < 3; spares++) {
         struct group_config c = config_of(1, 2);
         c.rdzv.spares = spares;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, GROUP_RUNNING);
         for (uint64_t node = 3; node < 3 + spares; node++) {
             join(&r, node);
@@ -160,7 +159,6 @@ Test(policy, more_spares_than_wanted_are_refused_for_now) {
         lose(&r, 2);
         join(&r, 6);
         cr_assert_null(effect(&r, GROUP_EFFECT_REFUSE), "there is room now");
-        end(&r);
     }
 }
 
@@ -259,7 +257,7 @@ Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
     for (int comes = 0; comes < 2; comes++) {
         struct group_config c = config_of(3, 3);
         c.rdzv.regroup_wait_ns = S(20);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         lose(&r, 3);
         cr_assert(told(&r, 1).will_restart);
@@ -274,7 +272,6 @@ Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
         if (!comes)
             cr_assert_not_null(strstr(told(&r, 1).reason, "2 of at least 3 nodes left; lost: h3"), "%s",
                                told(&r, 1).reason);
-        end(&r);
     }
 }
 
@@ -431,7 +428,7 @@ Test(policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) 
         c.rdzv.node_unit = 1;
         if (off)
             c.rdzv.exclude_after = 0;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 3, GROUP_RUNNING);
         for (int i = 0; i < 9; i++) {
             falls_late(&r, 2);
@@ -445,7 +442,6 @@ Test(policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) 
             stopped(&r);
             cr_assert_str_eq(members(&r), "1 4 3", "as soon as there is another");
         }
-        end(&r);
     }
 }
 
@@ -556,7 +552,7 @@ Test(policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct group_config c = forgiving(2, 2);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, GROUP_RUNNING);
         falls(&r, 1, &cases[i].first);
         falls(&r, 2, &cases[i].first);
@@ -572,7 +568,6 @@ Test(policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
             cr_assert_not_null(strstr(d.reason, "crash loop"), "%s", d.reason);
             cr_assert_not_null(strstr(d.reason, "1 of 100 restarts were used"), "%s", d.reason);
         }
-        end(&r);
     }
 }
 
@@ -819,7 +814,7 @@ Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure
     for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
         struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
         c.rdzv.max_restarts = 5;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, states[i]);
         struct group_effect a = ask_for(&r, COMMAND_STOP, "", i % 2 == 0 ? "" : "maintenance");
         cr_assert(a.ok && strcmp(a.reason, "the job is being stopped") == 0, "%s", a.reason);
@@ -835,7 +830,6 @@ Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure
         cr_assert(!d.has_failure && !d.no_fault && d.outcome == OUTCOME_FAILED && d.restarts_used == 0);
         assert_answer(&r, COMMAND_STOP, "", false, "the job is over already");
         cr_assert_str_eq(told(&r, 2).reason, d.reason);
-        end(&r);
     }
 }
 
@@ -874,7 +868,7 @@ Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_
         struct group_config c = config_of(1, 4);
         if (off)
             c.rdzv.hold_ns = 0;
-        struct rig r;
+        _cleanup_(end) struct rig r;
         begin(&r, &c);
         join(&r, 1);
         join(&r, 2);
@@ -885,7 +879,6 @@ Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_
         cr_assert_eq(group_nodes(r.g, NULL, 0), 4);
         pass(&r, 0.25, 1u << 1 | 1u << 2);
         cr_assert_eq(group_nodes(r.g, NULL, 0), 2, "%d", off);
-        end(&r);
     }
 }
 

@@ -36,7 +36,7 @@ static struct group_config endless(uint32_t min, uint32_t max) {
 Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_double) {
     static const double pauses[] = {0, 0, 2.5, 5, 10, 20, 40, -1};
     struct group_config c = endless(1, 1);
-    struct rig r;
+    _cleanup_(end) struct rig r;
     bring_to(&r, &c, 1, GROUP_FORMING);
     for (size_t i = 0; i < ARRAY_SIZE(pauses); i++) {
         start(&r);
@@ -52,12 +52,11 @@ Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_doub
                        "%s", d.reason);
     cr_assert_not_null(strstr(d.reason, "had to stop: it received no message"), "%s", d.reason);
     cr_assert_not_null(strstr(d.reason, "--crash-loop=0"), "%s", d.reason);
-    end(&r);
 }
 
 Test(stalls, a_group_that_ran_for_long_enough_is_progress) {
     struct group_config c = endless(1, 1);
-    struct rig r;
+    _cleanup_(end) struct rig r;
     bring_to(&r, &c, 1, GROUP_FORMING);
     for (int i = 0; i < 40; i++) {
         start(&r);
@@ -65,26 +64,24 @@ Test(stalls, a_group_that_ran_for_long_enough_is_progress) {
         (void)pause_of(&r);
         cr_assert_eq(group_state(r.g), GROUP_FORMING, "after %d: %s", i, told(&r, 1).reason);
     }
-    end(&r);
 }
 
 Test(stalls, it_is_not_counted_where_the_crash_loop_is_turned_off) {
     struct group_config c = endless(1, 1);
     c.rdzv.crash_loop_ns = 0;
-    struct rig r;
+    _cleanup_(end) struct rig r;
     bring_to(&r, &c, 1, GROUP_FORMING);
     for (int i = 0; i < 100; i++) {
         start(&r);
         lapse(&r, 5);
         cr_assert_eq(pause_of(&r), 0);
     }
-    end(&r);
 }
 
 Test(stalls, a_group_that_can_never_be_formed_ends_the_job) {
     for (int slow = 0; slow < 2; slow++) {
         struct group_config c = endless(2, 2);
-        struct rig r;
+        _cleanup_(end) struct rig r;
         bring_to(&r, &c, 2, GROUP_FORMING);
         int groups = 0;
         while (group_state(r.g) != GROUP_CLOSED) {
@@ -102,14 +99,13 @@ Test(stalls, a_group_that_can_never_be_formed_ends_the_job) {
         struct desired d = told(&r, 1);
         cr_assert_eq(d.restarts_used, 8, "each is charged as ever");
         cr_assert_not_null(strstr(d.reason, "no group lasts"), "%s", d.reason);
-        end(&r);
     }
 }
 
 Test(stalls, a_node_that_comes_back_and_is_lost_again_ends_the_job) {
     struct group_config c = endless(1, 2);
     c.rdzv.last_call_ns = S(1);
-    struct rig r;
+    _cleanup_(end) struct rig r;
     bring_to(&r, &c, 2, GROUP_FORMING);
     int groups = 0;
     while (group_state(r.g) != GROUP_CLOSED) {
@@ -123,12 +119,11 @@ Test(stalls, a_node_that_comes_back_and_is_lost_again_ends_the_job) {
     }
     cr_assert_eq(groups, 8);
     cr_assert_not_null(strstr(told(&r, 1).reason, "is gone"), "%s", told(&r, 1).reason);
-    end(&r);
 }
 
 Test(stalls, losing_many_nodes_in_quick_succession_ends_no_job) {
     struct group_config c = endless(1, 50);
-    struct rig r;
+    _cleanup_(end) struct rig r;
     bring_to(&r, &c, 50, GROUP_FORMING);
     for (uint64_t node = 50; node > 1; node--) {
         start(&r);
@@ -146,7 +141,6 @@ Test(stalls, losing_many_nodes_in_quick_succession_ends_no_job) {
     }
     start(&r);
     cr_assert_str_eq(members(&r), "1");
-    end(&r);
 }
 
 Test(stalls, wishes_cost_nothing_and_a_workers_failure_neither_counts_nor_helps) {
@@ -188,7 +182,7 @@ Test(stalls, a_group_does_not_grow_by_itself_before_it_has_run_after_a_stall) {
     struct group_config c = endless(1, 2);
     c.rdzv.last_call_ns = 0;
     c.rdzv.grow = GROW_NOW;
-    struct rig r;
+    _cleanup_(end) struct rig r;
     bring_to(&r, &c, 1, GROUP_RUNNING);
     lapse(&r, 1);
     start(&r);
@@ -197,5 +191,4 @@ Test(stalls, a_group_does_not_grow_by_itself_before_it_has_run_after_a_stall) {
     assert_state(&r, GROUP_RUNNING);
     pass(&r, 0.5, ALL);
     assert_state(&r, GROUP_STOPPING);
-    end(&r);
 }
