@@ -23,7 +23,7 @@ static void hear_warning(void *arg, const char *text) {
 static void ask(const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
-    int r = nccl_graph_new(t, NULL, &g, &err);
+    int r = nccl_graph_new(t, &g, &err);
     if (r < 0 && (g != NULL || err.code != r || err.text[0] == '\0'))
         abort();
     if (r < 0)

@@ -318,7 +318,6 @@ static void choose_nproc(struct env_request *a) {
 
 static int discover(struct env_request *a, struct err *err) {
     struct node_setup_input *in = &a->in;
-    struct nccl_options none = {0};
     struct err graph_err = {0};
     char leader[46] = "";
     int r = look_at_machine(a, err);
@@ -336,7 +335,7 @@ static int discover(struct env_request *a, struct err *err) {
     };
     if (in->any_gpu && a->v[ENV_FROM].text == NULL)
         in->n_rocm = kfd_list_gpus(a->v[ENV_SYSROOT].text, a->rocm, TOPO_GPUS_MAX);
-    if (nccl_graph_new(&a->topology, &none, &a->graph, &graph_err) < 0)
+    if (nccl_graph_new(&a->topology, &a->graph, &graph_err) < 0)
         log_warning("can't determine which NIC NCCL takes: %s", graph_err.text);
     in->graph = a->graph;
     if (!a->nproc_given)

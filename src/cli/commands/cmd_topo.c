@@ -233,8 +233,7 @@ static int show(const struct option_value *v) {
         log_error("%s", err.text);
         return EXIT_JOB_FAILED;
     }
-    struct nccl_options none = {0};
-    if (nccl_graph_new(&t, &none, &g, &err) < 0)
+    if (nccl_graph_new(&t, &g, &err) < 0)
         log_warning("can't determine which NIC NCCL takes: %s", err.text);
     print(v, &t, g);
     int r = 0;

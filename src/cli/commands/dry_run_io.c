@@ -55,7 +55,6 @@ static int set_up(struct dry_run *d, struct err *err) {
                                   .comm_id = spec->nccl_comm_id ? "MASTER_ADDR:PORT" : NULL,
                                   .preview = true};
     struct discovery_config config = {.what = node_setup_needs(spec, any_gpu)};
-    struct nccl_options none = {0};
     struct err found = {0};
     if (config.what != 0 && topology_discover(&config, &d->topology, &found) == 0) {
         struct nccl_facts_config of = {.envp = d->envp, .set = spec->env, .python = d->python};
@@ -63,7 +62,7 @@ static int set_up(struct dry_run *d, struct err *err) {
         in.topology = &d->topology;
         nccl_facts_read(&of, &d->facts);
         in.facts = &d->facts;
-        if (nccl_graph_new(&d->topology, &none, &d->graph, &found) == 0)
+        if (nccl_graph_new(&d->topology, &d->graph, &found) == 0)
             in.graph = d->graph;
         netif_choose(&d->topology, &net, &d->netif);
         in.netif = &d->netif;

@@ -67,12 +67,11 @@ static void nccl_graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
 
 /* Which NIC NCCL uses for each GPU; NULL: it does not matter, or can't be predicted. */
 static struct nccl_graph *predict_nics(const struct node_setup_place *p, const struct topology *t) {
-    const struct nccl_options none = {0};
     struct nccl_graph *g = NULL;
     struct err err = {0};
     if (t == NULL || !p->any_gpu || p->form->n_nodes <= 1 || p->spec->nccl_env != NCCL_ENV_FULL)
         return NULL;
-    if (nccl_graph_new(t, &none, &g, &err) < 0)
+    if (nccl_graph_new(t, &g, &err) < 0)
         log_info("which NIC NCCL takes is not known: %s", err.text);
     return g;
 }

@@ -199,7 +199,7 @@ static void look_rails(const struct topology *t, struct node_summary *d) {
     struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf set = {0};
     _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
-    if (t->n_gpus == 0 || nccl_graph_new(t, &(struct nccl_options){0}, &g, NULL) < 0)
+    if (t->n_gpus == 0 || nccl_graph_new(t, &g, NULL) < 0)
         return;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
         nccl_graph_predict(g, i, p);

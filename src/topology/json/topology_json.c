@@ -127,7 +127,7 @@ static void topology_json_write_links(struct json_writer *w, const struct json_f
 void topology_json_write(const struct topology *t, struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
     struct nccl_graph *g = NULL;
-    if (t->n_gpus > 0 && nccl_graph_new(t, &(struct nccl_options){0}, &g, NULL) < 0)
+    if (t->n_gpus > 0 && nccl_graph_new(t, &g, NULL) < 0)
         g = NULL; /* NCCL would fail on this topology, so there is no prediction */
     w.context = &(struct context){t, g};
     json_write_object_begin(&w, NULL);

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/text/strbuf.h"
 #include "topology/nccl/nccl_graph_priv.h"
@@ -163,23 +162,6 @@ static int walk_all(struct nccl_graph *g, struct err *err) {
     return r;
 }
 
-/* ---- levels ---- */
-
-/* ncclGetLevel: a name, or a number of the old scale. */
-static enum nccl_path level_of(const char *text, enum nccl_path otherwise) {
-    static const enum nccl_path old[] = {NCCL_PATH_LOC, NCCL_PATH_PIX, NCCL_PATH_PXB,
-                                         NCCL_PATH_PHB, NCCL_PATH_SYS, NCCL_PATH_SYS};
-    if (text == NULL)
-        return otherwise;
-    for (enum nccl_path p = NCCL_PATH_LOC; p <= NCCL_PATH_SYS; p++)
-        if (strcmp(text, nccl_path_name(p)) == 0)
-            return p;
-    if (*text < '0' || *text > '9')
-        return otherwise;
-    unsigned long n = strtoul(text, NULL, 0);
-    return old[MIN2(n, ARRAY_SIZE(old) - 1)];
-}
-
 static uint32_t near_cpu(const struct nccl_graph *g, uint32_t gpu_node) {
     uint32_t best = TOPO_NONE, hops = 0;
     for (uint32_t i = 0; i < g->n_cpus; i++) {
@@ -207,14 +189,13 @@ static void go_over(struct nccl_graph *g, uint32_t over, uint32_t from, uint32_t
                                 .via = pxn ? g->gpu_place[g->nodes[over].index] : TOPO_NONE};
 }
 
-/* A path between GPUs beyond NCCL_P2P_LEVEL goes through the CPU. (NCCL allows more for a pair of
+/* A path between GPUs beyond PXB goes through the CPU. (NCCL allows more for a pair of
  * GPUs on an AMD machine; but paths beyond PXB go through the CPU anyway.) */
 static void divert_p2p(struct nccl_graph *g) {
-    enum nccl_path most = level_of(g->options.p2p_level, NCCL_PATH_PXB);
     for (uint32_t to = 0; to < g->n_gpus; to++) {
         uint32_t cpu = near_cpu(g, g->gpus[to]);
         for (uint32_t from = 0; cpu != TOPO_NONE && from < g->n_gpus; from++)
-            if (route_at(g, g->gpus[from], g->gpus[to])->kind > most)
+            if (route_at(g, g->gpus[from], g->gpus[to])->kind > NCCL_PATH_PXB)
                 go_over(g, cpu, g->gpus[from], g->gpus[to]);
     }
 }
@@ -258,18 +239,6 @@ static uint32_t mirror_bits(uint32_t value, uint32_t power) {
     return mirrored;
 }
 
-static uint32_t nets_per_gpu(const struct nccl_graph *g, uint32_t nets, uint32_t gpus) {
-    const char *policy = g->options.netdevs_policy;
-    if (policy != NULL && strcasecmp(policy, "ALL") == 0)
-        return nets;
-    if (policy != NULL && strncasecmp(policy, "MAX:", 4) == 0) {
-        long n = strtol(policy + 4, NULL, 10);
-        if (n > 0)
-            return (uint32_t)MIN2((unsigned long)n, nets);
-    }
-    return (nets + gpus - 1) / gpus;
-}
-
 static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu, uint32_t *scratch) {
     struct nccl_choice *c = &g->choices[gpu];
     if (c->valid)
@@ -289,7 +258,7 @@ static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu, u
         c->start = g->t->gpus[g->nodes[g->gpus[gpu]].index].index % gpus;
         if ((c->n & (c->n - 1)) == 0)
             c->start = mirror_bits(c->start, c->n);
-        c->per_gpu = nets_per_gpu(g, c->n, gpus);
+        c->per_gpu = (c->n + gpus - 1) / gpus;
     }
     c->valid = true;
     return c;
@@ -314,7 +283,6 @@ static uint32_t net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channe
 
 struct refine {
     struct nccl_graph *g;
-    enum nccl_path gdr_level;
     uint32_t *gpus, *scratch; /* [n_gpus] */
 };
 
@@ -341,7 +309,7 @@ static bool gdr_works(const struct refine *f, uint32_t gpu, uint32_t net) {
     const struct nccl_route *path = route_at(g, g->gpus[gpu], g->nets[net].node);
     if (path->kind == NCCL_PATH_PXN && path->via != TOPO_NONE)
         path = route_at(g, g->gpus[path->via], g->nets[net].node);
-    return path->kind <= f->gdr_level;
+    return path->kind <= NCCL_PATH_P2C;
 }
 
 static void forget_choices_of(struct nccl_graph *g, uint32_t net) {
@@ -392,11 +360,9 @@ static void try_pxn(struct refine *f, uint32_t gpu, uint32_t net) {
 
 static void refine_nets(struct refine *f) {
     struct nccl_graph *g = f->g;
-    bool pxn = g->options.pxn_disable == NULL || strtol(g->options.pxn_disable, NULL, 0) != 1;
     for (uint32_t net = 0; net < g->n_nets; net++)
         for (uint32_t gpu = 0; gpu < g->n_gpus; gpu++) {
-            if (pxn)
-                try_pxn(f, gpu, net);
+            try_pxn(f, gpu, net);
             uint32_t node = g->nets[net].node, at = g->gpus[gpu];
             uint32_t cpu = near_cpu(g, at);
             if (route_at(g, at, node)->kind >= NCCL_PATH_PHB || gdr_works(f, gpu, net) ||
@@ -430,7 +396,6 @@ static int find_paths(struct nccl_graph *g, struct err *err) {
     for (uint32_t i = 0; i < g->n_gpus; i++)
         g->choices[i].nets = xcalloc((size_t)g->n_nets + 1, sizeof *g->choices[i].nets);
     struct refine f = {.g = g,
-                       .gdr_level = level_of(g->options.net_gdr_level, NCCL_PATH_P2C),
                        .gpus = xcalloc((size_t)g->n_gpus + 1, sizeof *f.gpus),
                        .scratch = xcalloc((size_t)g->n_gpus + 1, sizeof *f.scratch)};
     divert_p2p(g);
@@ -446,12 +411,10 @@ static int find_paths(struct nccl_graph *g, struct err *err) {
 
 /* ---- the graph ---- */
 
-static int new_graph(const struct topology *t, const struct nccl_options *options, bool paths,
-                     struct nccl_graph **ret, struct err *err) {
+static int new_graph(const struct topology *t, bool paths, struct nccl_graph **ret,
+                     struct err *err) {
     _cleanup_(graph_freep) struct nccl_graph *g = xcalloc(1, sizeof *g);
     g->t = t;
-    if (options != NULL)
-        g->options = *options;
     int r = nccl_graph_build_tree(g, err);
     if (r == 0 && paths) {
         nccl_graph_link(g);
@@ -463,12 +426,11 @@ static int new_graph(const struct topology *t, const struct nccl_options *option
 }
 
 int nccl_graph_new_tree(const struct topology *t, struct nccl_graph **ret, struct err *err) {
-    return new_graph(t, NULL, false, ret, err);
+    return new_graph(t, false, ret, err);
 }
 
-int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
-                   struct nccl_graph **ret, struct err *err) {
-    return new_graph(t, options, true, ret, err);
+int nccl_graph_new(const struct topology *t, struct nccl_graph **ret, struct err *err) {
+    return new_graph(t, true, ret, err);
 }
 
 /* The NET that is nearest by kind of path; among equals the one that NCCL takes, else the
@@ -564,9 +526,6 @@ static void warn_left_out(const struct nccl_graph *g, const struct warning_sink 
             else
                 warn(s, "%s is left out: port %u is %s, not ACTIVE", nic->name, number,
                      topo_port_state_names[port->state]);
-            break;
-        case NCCL_LEFT_FILTER:
-            warn(s, "%s is left out by NCCL_IB_HCA=%s", nic->name, g->options.ib_hca);
             break;
         case NCCL_LEFT_MANY: /* one sentence for all */
             many += last == NULL || strcmp(last, nic->name) != 0;

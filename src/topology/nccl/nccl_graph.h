@@ -1,8 +1,8 @@
 /* NCCL 2.30.7's view of a node: its graph of GPUs, switches, CPUs and NETs, the best path
- * between them, and so which NET each GPU gets. Pure. Rules and figures: NCCL's
- * src/graph/{xml,topo,paths,search}.cc (github.com/NVIDIA/nccl at 2.30.7).
+ * between them, and so which NET each GPU gets where no variable changes NCCL's choice. Pure. Rules
+ * and figures: NCCL's src/graph/{xml,topo,paths,search}.cc (github.com/NVIDIA/nccl at 2.30.7).
  *
- *     struct nccl_graph *g; r = nccl_graph_new(&topology, &options, &g, &err);
+ *     struct nccl_graph *g; r = nccl_graph_new(&topology, &g, &err);
  *     struct nccl_prediction p; nccl_graph_predict(g, gpu, &p);
  *     nccl_graph_free(g);
  *
@@ -37,11 +37,6 @@ const char *nccl_path_name(enum nccl_path p); /* "PIX" */
 #define NCCL_NETS_MAX 32
 #define NCCL_NET_NAME_MAX 256
 
-struct nccl_options {
-    /* Values of the variables that change the answer; NULL: not set. */
-    const char *net_gdr_level, *p2p_level, *pxn_disable, *netdevs_policy, *ib_hca, *socket_ifname;
-};
-
 struct nccl_prediction {
     uint32_t n_nets;                             /* 0: no NET serves it */
     char nets[NCCL_NETS_MAX][NCCL_NET_NAME_MAX]; /* in channel order, without repetition */
@@ -57,8 +52,7 @@ struct nccl_prediction {
 struct nccl_graph;
 /* The topology is borrowed and must outlive the graph. -EINVAL with a sentence: NCCL would fail on
  * it; -E2BIG: it exceeds NCCL's limits. */
-_must_use_ int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
-                              struct nccl_graph **ret, struct err *err);
+_must_use_ int nccl_graph_new(const struct topology *t, struct nccl_graph **ret, struct err *err);
 void nccl_graph_free(struct nccl_graph *g); /* NULL is fine */
 void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_prediction *ret);
 /* Path between two GPUs: kind and GB/s. */

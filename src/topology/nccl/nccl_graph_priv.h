@@ -74,7 +74,7 @@ struct nccl_choice { /* ncclTopoGetLocalNet of one GPU, for all channels */
 };
 
 /* A device that is left out, for the warnings. */
-enum nccl_left_why { NCCL_LEFT_STATE = 1, NCCL_LEFT_FILTER, NCCL_LEFT_MANY };
+enum nccl_left_why { NCCL_LEFT_STATE = 1, NCCL_LEFT_MANY };
 struct nccl_left {
     uint32_t nic, port; /* port: index in ports[] */
     enum nccl_left_why why;
@@ -82,7 +82,6 @@ struct nccl_left {
 
 struct nccl_graph {
     const struct topology *t;
-    struct nccl_options options;
     struct nccl_node *nodes;
     uint32_t n_nodes;
     struct nccl_net *nets;

@@ -10,58 +10,6 @@
 #include "base/text/parse.h"
 #include "topology/nccl/nccl_graph_priv.h"
 
-/* ---- lists of names: NCCL_IB_HCA, NCCL_SOCKET_IFNAME ---- */
-
-struct name_list {
-    const char *items; /* the text after the marks "^" and "=" */
-    bool exclude, exact;
-};
-
-static struct name_list name_list_of(const char *text) {
-    struct name_list l = {.items = text};
-    if (*l.items == '^') {
-        l.exclude = true;
-        l.items++;
-    }
-    if (*l.items == '=') {
-        l.exact = true;
-        l.items++;
-    }
-    return l;
-}
-
-/* One item "name[:port[:rail[:plane]]]". port TOPO_NONE: any port. */
-static bool item_matches(const char *item, size_t len, const char *name, uint32_t port,
-                         bool exact) {
-    const char *colon = memchr(item, ':', len);
-    size_t n = colon != NULL ? (size_t)(colon - item) : len;
-    if (strncmp(name, item, n) != 0 || (exact && strlen(name) != n))
-        return false;
-    uint32_t wanted = 0;
-    bool any = colon == NULL || port == TOPO_NONE;
-    if (!any) {
-        const char *p = colon + 1, *end = item + len;
-        any = p == end || *p < '0' || *p > '9'; /* such as "-1": every port */
-        for (; p < end && *p >= '0' && *p <= '9' && wanted < UINT32_MAX / 16; p++)
-            wanted = wanted * 10 + (uint32_t)(*p - '0');
-    }
-    return any || wanted == port;
-}
-
-/* An empty list matches everything (matchIfList). */
-static bool list_takes(const struct name_list *l, const char *name, uint32_t port) {
-    bool found = false, empty = true;
-    for (const char *p = l->items; *p != '\0';) {
-        size_t len = strcspn(p, ",");
-        if (len > 0) {
-            empty = false;
-            found = found || item_matches(p, len, name, port, l->exact);
-        }
-        p += len + (p[len] == ',' ? 1 : 0);
-    }
-    return (empty || found) != l->exclude;
-}
-
 /* ---- adding ---- */
 
 static struct nccl_net *add_net(struct nccl_graph *g, const char *name, uint64_t mbps) {
@@ -154,18 +102,14 @@ static void take_port(struct nccl_graph *g, uint32_t i, uint64_t mbps) {
 
 static void choose_rdma(struct nccl_graph *g) {
     const struct topology *t = g->t;
-    struct name_list hca = name_list_of(g->options.ib_hca != NULL ? g->options.ib_hca : "");
     uint32_t n_ib = 0;
     for (uint32_t i = 0; i < t->n_nics; i++) {
         const struct topo_nic *nic = &t->nics[i];
         bool ib = nic->kind == TOPO_NIC_RDMA;
         for (uint32_t p = 0; p < MAX2(nic->n_ports, 1) && p < TOPO_PORTS_MAX; p++) {
             const struct topo_port *port = &nic->ports[p]; /* all zero if it is not known */
-            uint32_t number = port->number != 0 ? port->number : 1;
             if (!port_counts(t, nic, port->state)) {
                 leave_out(g, i, p, NCCL_LEFT_STATE);
-            } else if (ib && !list_takes(&hca, nic->name, number)) {
-                leave_out(g, i, p, NCCL_LEFT_FILTER);
             } else if (ib && n_ib == NCCL_IB_DEVICES_MAX) {
                 leave_out(g, i, p, NCCL_LEFT_MANY);
             } else {
@@ -189,35 +133,34 @@ static bool netif_counts(const struct topo_netif *f, bool addresses_known) {
     return usable;
 }
 
-static void take_netifs(struct nccl_graph *g, const char *text) {
+/* Those whose name begins with one of the n, or, other: with none of them. */
+static void take_netifs(struct nccl_graph *g, const char *const *names, size_t n, bool other) {
     const struct topology *t = g->t;
-    struct name_list list = name_list_of(text);
     bool known = false;
     for (uint32_t i = 0; i < t->n_netifs && !known; i++)
         known = t->netifs[i].n_addrs > 0;
     for (uint32_t i = 0; i < t->n_netifs && g->n_nets < NCCL_SOCKETS_MAX; i++) {
         const struct topo_netif *f = &t->netifs[i];
-        if (!netif_counts(f, known) || !list_takes(&list, f->name, TOPO_NONE))
+        if (!netif_counts(f, known) || text_begins_with_any(f->name, names, n) == other)
             continue;
-        struct nccl_net *n =
+        struct nccl_net *net =
             add_net(g, f->name, f->speed_mbps > 0 ? (uint64_t)f->speed_mbps : 10000);
-        n->netif = i;
-        n->pci = f->pci < t->n_pci ? f->pci : TOPO_NONE;
-        n->every_cpu = n->pci == TOPO_NONE;
+        net->netif = i;
+        net->pci = f->pci < t->n_pci ? f->pci : TOPO_NONE;
+        net->every_cpu = net->pci == TOPO_NONE;
     }
 }
 
 /* ncclFindInterfaces: uses the first rule that finds an interface. The subnet of NCCL_COMM_ID,
  * which NCCL tries after ib*, is not known here. */
 static void choose_sockets(struct nccl_graph *g) {
-    static const char *const defaults[] = {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"};
+    static const char *const ib = "ib", *const late[] = {"docker", "lo", "virbr"};
     g->sockets = true;
-    const char *own = g->options.socket_ifname;
-    if (own != NULL && strlen(own) > 1)
-        take_netifs(g, own);
-    else
-        for (size_t i = 0; g->n_nets == 0 && i < ARRAY_SIZE(defaults); i++)
-            take_netifs(g, defaults[i]);
+    take_netifs(g, &ib, 1, false);
+    if (g->n_nets == 0)
+        take_netifs(g, late, ARRAY_SIZE(late), true);
+    for (size_t i = 0; g->n_nets == 0 && i < ARRAY_SIZE(late); i++)
+        take_netifs(g, &late[i], 1, false);
 }
 
 static int choose_nets(struct nccl_graph *g, struct err *err) {

@@ -339,7 +339,7 @@ static void check_forgotten(struct checking *c) {
 static void check_graph(struct checking *c, const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
-    if (nccl_graph_new(t, NULL, &g, &err) < 0)
+    if (nccl_graph_new(t, &g, &err) < 0)
         nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_ERROR, 0, "%s",
                         err.text);
     nccl_graph_free(g);

@@ -129,14 +129,13 @@ void rig_conf(struct rig *r, bool user, const char *path, const char *text) {
 }
 
 void rig_resolve(struct rig *r) {
-    struct nccl_options none = {0};
     struct err err = {0};
     env_result_fini(&r->result);
     nccl_graph_free(r->graph);
     r->graph = NULL;
     if (r->t.n_gpus > 0) {
         topology_sort(&r->t);
-        cr_assert_eq(nccl_graph_new(&r->t, &none, &r->graph, &err), 0, "%s", err.text);
+        cr_assert_eq(nccl_graph_new(&r->t, &r->graph, &err), 0, "%s", err.text);
     }
     r->in.graph = r->graph;
     env_resolve(&r->in, &r->result);

@@ -17,7 +17,6 @@
 #define GEN4 "16.0 GT/s PCIe"
 
 static struct topology t;
-static struct nccl_options options;
 static struct nccl_graph *graph;
 static struct nccl_prediction p;
 static struct err err;
@@ -30,7 +29,6 @@ static void fresh(enum topo_source source) {
     (void)snprintf(t.cpu_vendor, sizeof t.cpu_vendor, "GenuineIntel");
     t.cpu_family = 6;
     t.cpu_model = 0x8f;
-    options = (struct nccl_options){0};
     nccl_graph_free(graph);
     graph = NULL;
 }
@@ -129,7 +127,7 @@ static void nvswitch(uint32_t gpu) {
 static void build(void) {
     nccl_graph_free(graph);
     graph = NULL;
-    int r = nccl_graph_new(&t, &options, &graph, &err);
+    int r = nccl_graph_new(&t, &graph, &err);
     cr_assert_eq(r, 0, "%s", err.text);
 }
 
@@ -390,15 +388,11 @@ Test(nccl_graph, more_bandwidth_wins_over_the_own_card) {
     cr_assert_str_eq(p.own, "slow");
 }
 
-Test(nccl_graph, PXN_can_be_turned_off_and_needs_NVLink_and_GPUDirect) {
+Test(nccl_graph, PXN_needs_NVLink_and_GPUDirect) {
     slow_own_card();
-    options.pxn_disable = "1";
-    build();
-    OF(0, "fast PHB 48.0"); /* the CPU can transfer 48, too */
-    options.pxn_disable = "0";
     t.gpus[1].gdr = 0;
     build();
-    OF(0, "fast PHB 48.0");
+    OF(0, "fast PHB 48.0"); /* the CPU can transfer 48, too */
     t.gpus[1].gdr = -1;
     t.n_nvlinks = 0;
     build();
@@ -422,17 +416,6 @@ Test(nccl_graph, PXN_helps_a_gpu_with_fewer_lanes_beside_the_same_card) {
     OF(0, "net PXN 48.0");
     cr_assert_eq(p.own_path, NCCL_PATH_PIX);
     cr_assert_float_eq(p.own_bandwidth, 24, 0.001);
-}
-
-Test(nccl_graph, PXN_needs_a_gpu_that_is_near_the_card_whatever_GPUDirect_allows) {
-    fresh(TOPO_NCCL_XML);
-    gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    gpu_at(pci(TOPO_NONE, 0x11, 1, GEN5, 16));
-    nic_at(pci(TOPO_NONE, 0x13, 1, GEN5, 16), "net", 400000);
-    nvlink(0, 1, 6);
-    options.net_gdr_level = "SYS";
-    build();
-    OF(0, "net SYS 22.0");
 }
 
 Test(nccl_graph, PXN_goes_over_the_first_of_equal_gpus) {
@@ -475,22 +458,6 @@ Test(nccl_graph, three_NETs_are_not_mirrored_and_the_gpu_counts_among_its_local_
     OF(3, "n1,n2 PHB 48.0");
     OF(0, "n0,n1 SYS 22.0");
     OF(1, "n1,n2 SYS 22.0");
-}
-
-Test(nccl_graph, the_policy_says_how_many_NETs_a_gpu_takes) {
-    static const struct {
-        const char *policy, *expected;
-    } rows[] = {{NULL, "n0,n1 PHB 48.0"},          {"AUTO", "n0,n1 PHB 48.0"},      {"MAX:1", "n0 PHB 48.0"},
-                {"max:9", "n0,n1,n2,n3 PHB 48.0"}, {"all", "n0,n1,n2,n3 PHB 48.0"}, {"MAX:0", "n0,n1 PHB 48.0"},
-                {"nonsense", "n0,n1 PHB 48.0"}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        fresh(TOPO_NCCL_XML);
-        root_gpus(2, GEN5, 16);
-        root_nics(4, 0);
-        options.netdevs_policy = rows[i].policy;
-        build();
-        OF(0, "%s", rows[i].expected);
-    }
 }
 
 Test(nccl_graph, the_gpus_index_decides_not_its_place) {
@@ -559,18 +526,12 @@ Test(nccl_graph, cpus_are_as_far_apart_as_their_makers_say) {
     }
 }
 
-Test(nccl_graph, P2P_beyond_its_level_goes_through_the_cpu) {
+Test(nccl_graph, P2P_within_a_switch_does_not_go_through_the_cpu) {
     fresh(TOPO_SYSROOT);
     uint32_t up = pci(TOPO_NONE, 0x0f, 0, "8.0 GT/s PCIe", 16), root = pci(up, 0x10, 0, "8.0 GT/s PCIe", 16),
              a = pci(root, 0x11, 0, GEN5, 16), b = pci(root, 0x12, 0, GEN5, 16);
     gpu_at(pci(a, 0x13, 0, GEN5, 16));
     gpu_at(pci(b, 0x14, 0, GEN5, 16));
-    build();
-    between(0, 1, NCCL_PATH_PIX, 48); /* within the switch */
-    options.p2p_level = "LOC";
-    build();
-    between(0, 1, NCCL_PATH_PHB, 12); /* up to the CPU and back */
-    options.p2p_level = "1";          /* the old scale: PIX */
     build();
     between(0, 1, NCCL_PATH_PIX, 48);
 }
@@ -653,7 +614,7 @@ Test(nccl_graph, nothing_reaches_a_NET_through_another_gpu_but_by_PXN) {
     for (uint32_t i = 0; i < t.n_pci; i++)
         if (t.pci[i].at.bus == 0x11)
             t.pci[i].link_width = 1;
-    options.pxn_disable = "1";
+    t.gpus[1].gdr = 0; /* so no PXN */
     build();
     OF(0, "slow PIX 24.0");
     nccl_graph_predict(graph, 1, &p);
@@ -673,7 +634,7 @@ Test(nccl_graph, an_NVSwitch_joins_all_gpus) {
 Test(nccl_graph, NVLinks_that_only_one_side_has_are_refused_as_nccl_does) {
     slow_own_card();
     t.n_nvlinks = 1;
-    cr_assert_eq(nccl_graph_new(&t, &options, &graph, &err), -EINVAL);
+    cr_assert_eq(nccl_graph_new(&t, &graph, &err), -EINVAL);
     cr_assert(strstr(err.text, "none back") != NULL, "%s", err.text);
 }
 
@@ -695,15 +656,12 @@ Test(nccl_graph, over_C2C_a_card_at_the_cpu_is_P2C) {
     c2c(400);
     build();
     OF(0, "net P2C 48.0");
-    options.net_gdr_level = "PXB"; /* then GPUDirect is off, and it is PHB again */
-    build();
-    cr_assert_str_eq(of(0) + 4, "P2C 48.0"); /* C2C to the CPU, PHB from there: P2C by the merge */
 }
 
 /* ---- GPUDirect ---- */
 
 Test(nccl_graph, without_GPUDirect_the_path_goes_through_the_cpu) {
-    for (int who = 0; who < 4; who++) {
+    for (int who = 0; who < 3; who++) {
         fresh(TOPO_LIVE);
         uint32_t up = pci(TOPO_NONE, 0x10, 0, GEN5, 16), port = pci(up, 0x11, 0, "8.0 GT/s PCIe", 16),
                  a = pci(port, 0x12, 0, GEN5, 16), b = pci(port, 0x13, 0, GEN5, 16);
@@ -711,23 +669,9 @@ Test(nccl_graph, without_GPUDirect_the_path_goes_through_the_cpu) {
         nic_at(pci(b, 0x15, 0, GEN5, 16), "net", 400000);
         t.gpus[0].gdr = who == 1 ? 0 : -1;
         t.nics[0].gdr = who == 2 ? 0 : 1;
-        options.net_gdr_level = who == 3 ? "LOC" : NULL;
         build();
         OF(0, "net %s", who == 0 ? "PIX 48.0" : "PHB 12.0");
     }
-}
-
-Test(nccl_graph, GPUDirect_reaches_as_far_as_its_level) {
-    fresh(TOPO_NCCL_XML);
-    uint32_t up = pci(TOPO_NONE, 0x10, 0, "8.0 GT/s PCIe", 16), inner = pci(up, 0x11, 0, GEN5, 16);
-    gpu_at(pci(up, 0x12, 0, GEN5, 16));
-    nic_at(pci(inner, 0x13, 0, GEN5, 16), "net", 400000);
-    options.net_gdr_level = "PIX";
-    build();
-    OF(0, "net PHB 12.0");
-    options.net_gdr_level = "PXB";
-    build();
-    OF(0, "net PXB 48.0");
 }
 
 /* ---- which NETs ---- */
@@ -840,39 +784,6 @@ Test(nccl_graph, the_ports_of_one_card_are_one_NET) {
     cr_assert_eq(nccl_graph_nets(graph), 2);
 }
 
-Test(nccl_graph, NCCL_IB_HCA_chooses_devices_and_ports) {
-    static const struct {
-        const char *hca, *expected;
-    } rows[] = {
-        {"mlx5_1", "mlx5_1,mlx5_10"},
-        {"=mlx5_1", "mlx5_1"},
-        {"^mlx5_1", "mlx5_0"},
-        {"^=mlx5_1", "mlx5_0,mlx5_10"},
-        {"mlx5_0:2", ""},
-        {"mlx5_0:1,=x", "mlx5_0"},
-        {"=mlx5_0:1:0:0", "mlx5_0"},
-        {"", "mlx5_0,mlx5_1,mlx5_10"},
-        {"mlx5_0:-1", "mlx5_0"},
-        {"^mlx5_0:2", "mlx5_0,mlx5_1,mlx5_10"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        fresh(TOPO_SYSROOT);
-        gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-        nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "mlx5_0", 400000);
-        nic_at(pci(TOPO_NONE, 0x21, 0, GEN5, 16), "mlx5_1", 400000);
-        nic_at(pci(TOPO_NONE, 0x22, 0, GEN5, 16), "mlx5_10", 400000);
-        options.ib_hca = rows[i].hca;
-        build();
-        cr_assert_str_eq(all_nets(), rows[i].expected, "%s: %s", rows[i].hca, all_nets());
-    }
-    fresh(TOPO_SYSROOT);
-    gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "mlx5_0", 400000);
-    options.ib_hca = "^mlx5_0";
-    build();
-    cr_assert(strstr(warnings(), "mlx5_0 is left out by NCCL_IB_HCA=^mlx5_0") != NULL, "%s", said);
-}
-
 Test(nccl_graph, nccl_takes_32_rdma_ports) {
     fresh(TOPO_SYSROOT);
     gpu_at(pci(TOPO_NONE, 0x01, 0, GEN5, 16));
@@ -917,20 +828,6 @@ Test(nccl_graph, without_rdma_the_interfaces_are_those_of_nccls_sockets) {
     netif("ib0", TOPO_NONE, 100000);
     build();
     cr_assert_str_eq(all_nets(), "ib0");
-}
-
-Test(nccl_graph, NCCL_SOCKET_IFNAME_is_read_as_nccl_reads_it) {
-    static const struct {
-        const char *value, *expected;
-    } rows[] = {{"=eth0", "eth0"}, {"eth,docker", "eth0,docker0"},   {"^docker", "eth0,lo,br-1a2b"},
-                {"=eth", ""},      {"^=eth0,lo", "docker0,br-1a2b"}, {"e", "eth0,br-1a2b"},
-                {"lo", "lo"}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        socket_machine();
-        options.socket_ifname = rows[i].value;
-        build();
-        cr_assert_str_eq(all_nets(), rows[i].expected, "%s: %s", rows[i].value, all_nets());
-    }
 }
 
 Test(nccl_graph, with_nothing_else_docker_then_lo_are_taken) {
@@ -1026,7 +923,7 @@ Test(nccl_graph, bridges_in_a_circle_are_refused) {
         gpu_at(pci(0, 0x20, 0, GEN5, 16));
         for (int file = 0; file <= 1; file++) {
             t.source = file ? TOPO_NCCL_XML : TOPO_LIVE;
-            cr_assert_eq(nccl_graph_new(&t, &options, &graph, &err), -EINVAL);
+            cr_assert_eq(nccl_graph_new(&t, &graph, &err), -EINVAL);
             cr_assert(strstr(err.text, "circle") != NULL, "%s", err.text);
         }
     }
@@ -1042,7 +939,7 @@ Test(nccl_graph, two_gpus_of_one_device_are_refused) {
     uint32_t device = pci(TOPO_NONE, 0x10, 0, GEN5, 16);
     gpu_at(device);
     gpu_at(device);
-    cr_assert_eq(nccl_graph_new(&t, &options, &graph, &err), -EINVAL);
+    cr_assert_eq(nccl_graph_new(&t, &graph, &err), -EINVAL);
 }
 
 Test(nccl_graph, more_than_nccl_can_hold_is_refused) {
@@ -1052,7 +949,7 @@ Test(nccl_graph, more_than_nccl_can_hold_is_refused) {
         t.pci[d].at.domain = i;
     }
     gpu_at(699);
-    cr_assert_eq(nccl_graph_new(&t, &options, &graph, &err), -E2BIG);
+    cr_assert_eq(nccl_graph_new(&t, &graph, &err), -E2BIG);
     cr_assert(strstr(err.text, "640") != NULL, "%s", err.text);
 }
 

@@ -389,7 +389,7 @@ Test(nccl_xml, many_elements_are_told_and_a_refusal_has_its_line) {
 
 static char *predictions(const struct topology *of) {
     struct nccl_graph *g = NULL;
-    cr_assert_eq(nccl_graph_new(of, NULL, &g, &err), 0, "%s", err.text);
+    cr_assert_eq(nccl_graph_new(of, &g, &err), 0, "%s", err.text);
     struct strbuf s = {0};
     static struct nccl_prediction p;
     for (uint32_t i = 0; i < of->n_gpus; i++) {

@@ -27,7 +27,7 @@ static const char *show(enum form form, enum nics nics, uint32_t width, bool utf
     struct nccl_graph *g = NULL;
     struct err err = {0};
     if (nics == NICS)
-        cr_assert_eq(nccl_graph_new(&t, NULL, &g, &err), 0, "%s", err.text);
+        cr_assert_eq(nccl_graph_new(&t, &g, &err), 0, "%s", err.text);
     strbuf_clear(&shown);
     if (form == MATRIX)
         render_matrix(&t, g, &shown);
@@ -436,7 +436,7 @@ static const struct text_at *find_text(const char *text) {
 static void check_svg(const char *name) {
     struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf text = {0}, again = {0};
-    (void)!nccl_graph_new(&t, NULL, &g, NULL);
+    (void)!nccl_graph_new(&t, &g, NULL);
     render_svg(&t, g, &text);
     render_svg(&t, g, &again);
     cr_assert_str_eq(strbuf_text(&text), strbuf_text(&again));
@@ -529,7 +529,7 @@ Test(render, the_picture_draws_a_line_for_each_pair) {
     rig_dgx(&t);
     t.nics[0].ports[0].state = TOPO_PORT_DOWN;
     struct nccl_graph *g;
-    cr_assert_eq(nccl_graph_new(&t, NULL, &g, NULL), 0);
+    cr_assert_eq(nccl_graph_new(&t, &g, NULL), 0);
     struct nccl_prediction *p = calloc(1, sizeof *p);
     unsigned ways = 0;
     for (uint32_t i = 0; i < t.n_gpus; i++) {
