@@ -34,6 +34,7 @@ Test(launchers, every_row_can_be_used) {
 
 Test(launchers, rows_are_found_by_whole_words) {
     cr_expect_str_eq(launcher_by_ancestor("orted")->name, "openmpi");
+    cr_expect_str_eq(launcher_by_ancestor("mpiexec")->name, "openmpi");
     cr_expect_str_eq(launcher_by_ancestor("hydra_pmi_proxy")->name, "hydra");
     cr_expect_null(launcher_by_ancestor("orte"));
     cr_expect_null(launcher_by_ancestor("bash"));
