@@ -16,7 +16,7 @@ PROGRAMS = ("muster", "torchrun", "git", "install", "docker", "exec docker")
 RUN_BY = {
     **{f"{page}.md: #!/bin/bash": "test_pages.py::test_the_batch_script_of_a_page"
        for page in ("slurm", "accelerate", "transformers", "deepspeed", "lightning", "jax")},
-    "launchers.md: exec muster run train.py": "test_gridengine.py::test_workers_have_saved_before_qdel_kills_them",
+    "launchers.md: exec muster run train.py": "test_gridengine.py::test_workers_have_saved_before_the_job_is_killed",
     "launchers.md: mpiexec": "test_mpi.py::test_tasks_of_four_hosts_are_one_job",
     "slurm.md: salloc": "test_pages.py::test_the_lines_for_a_terminal",
     "slurm.md: srun": "test_pages.py::test_the_lines_for_a_terminal",

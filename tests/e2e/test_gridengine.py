@@ -16,7 +16,7 @@ import harness
 SHARED = pathlib.Path(os.environ.get("MUSTER_SHARED") or harness.HERE.parents[2] / "shared")
 NETNS, UP = SHARED / "netns-cluster", SHARED / "launchers" / "gridengine-up"
 USER, UID = "geuser", 2000
-LIMIT_S = 60
+LIMIT_S = 180  # a job that is queued again waits for a minute
 
 WORKER = """
 import os, select, signal, socket, sys
@@ -138,23 +138,27 @@ def test_the_whole_script_is_one_line(grid):
         assert float(grid.read("end")) - float(grid.read("begin")) < 2
 
 
-def test_workers_have_saved_before_qdel_kills_them(grid):
-    job = grid.submit(run(words="wait"), "-notify")
+@pytest.mark.parametrize("options", [(), ("-l", "h_rt=10"), ("-l", "s_rt=10")], ids=["qdel", "h_rt", "s_rt"])
+def test_workers_have_saved_before_the_job_is_killed(grid, options):
+    job = grid.submit(run(words="wait"), "-notify", *options)
     grid.wait(lambda: len(grid.ups(3)) == 3)
-    grid.as_user("qdel", job)
+    if not options:
+        grid.as_user("qdel", job)
     grid.wait(lambda: grid.is_over(job))
     assert sorted(re.findall(r"^(\d) saved$", grid.read("mark"), re.M)) == ["0", "1", "2"], grid.read("out")
     assert "was killed by signal" not in grid.read("out")
     assert grid.processes() == []
 
 
-def test_a_job_that_is_asked_to_save_is_queued_again(grid):
-    """The signal is the user's own here: Grid Engine queues no job again that has reached s_rt or h_rt."""
-    job = grid.submit("echo $$ > pid; hostname > head\n" + run("--requeue=timeout", words="wait"), "-r", "y")
-    grid.wait(lambda: len(grid.ups(3)) == 3)
-    grid.host(grid.read("head").strip().removeprefix("host"), "kill", "-USR2", grid.read("pid").strip())
-    grid.wait(lambda: re.search(rf"^ *{job} .* Rq ", grid.as_user("qstat").stdout, re.M) or len(grid.ups(3)) == 6)
-    assert "exiting with status 99, by which Grid Engine requeues job" in grid.read("out")
+def test_a_job_that_has_reached_its_time_limit_is_queued_again(grid):
+    """From h_rt on Grid Engine ignores exit status 99."""
+    script = "echo $RESTARTED >> mark\n./muster run --requeue=timeout train.py wait\necho status $? >> mark\n"
+    job = grid.submit("trap : USR2\n" + script, "-r", "y", "-notify", "-l", "h_rt=15")
+    grid.wait(lambda: grid.is_over(job))
+    lines = grid.read("mark").splitlines()
+    assert lines[0] == "0" and "1" in lines and lines[-1] == "status 0", lines
+    assert sum(line.endswith("saved") for line in lines) == 3 and len(grid.ups(3)) == 6, lines
+    assert f"qmod: Pushed rescheduling of job {job} on host" in grid.read("out")
 
 
 def test_a_job_of_another_job_is_one_of_its_own(grid):

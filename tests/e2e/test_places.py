@@ -13,6 +13,7 @@ and on node 1. Lines of a file:
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 
@@ -144,3 +145,17 @@ def test_the_command_of_a_batch_system_starts_the_agents(tmp_path, name, program
     assert [line[2:5] for line in lines] == [["0", "of", "2"], ["1", "of", "2"]], done.stdout
     assert lines[0][6] == lines[1][6], "one run"
     assert sorted((tmp_path / "called").read_text().splitlines()) == ["2 host1", "2 host2"]
+
+
+def test_a_batch_system_queues_the_job_again_by_its_command(tmp_path):
+    """Grid Engine ignores exit status 99 when a time limit has ended the job: qmod -rj does not."""
+    process = read(PLACES / "gridengine.env")[0]
+    process.env.update(PATH=f"{tmp_path}:{os.environ['PATH']}", MUSTER_RUN_DIR=str(tmp_path / "run"), SGE_TASK_ID="3")
+    for name, line in [("qrsh", 'exec sh -c "$3"'), ("qmod", f'echo "$*" >> {tmp_path}/called; echo pushed')]:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    worker = f"trap 'exit 0' TERM; {harness.MUSTER} notify MUSTER_SAFE_POINT=1; [ $RANK = 1 ] || kill -USR2 $HEAD; sleep 60 & wait"
+    shell = f"HEAD=$$ exec {harness.MUSTER} run --requeue=timeout --no-python sh -c {shlex.quote(worker)}"
+    done = process.start(tmp_path, ["sh", "-c", shell])
+    assert done.returncode == 99 and "qmod: pushed" in done.stderr, done.stderr
+    assert (tmp_path / "called").read_text() == "-rj 12.3\n"

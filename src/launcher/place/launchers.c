@@ -71,7 +71,9 @@ const struct launcher launchers[] = {
      .hidden = "MPI_LOCAL HYDI_"},
 
     /* ---- allocations: nothing is started on the other hosts ---- */
-    /* queue_conf(5), qrsh(1), sge_pe(5). Seen with 8.1.9. */
+    /* queue_conf(5), qrsh(1), sge_pe(5). Seen with 8.1.9, which ignores status 99 from s_rt or h_rt
+     * on: sge_job_schedd.c, job_get_duration(), takes the shorter as a hard limit, and
+     * reaper_execd.c keeps the failure SSTATE_QMASTER_ENFORCED_LIMIT. */
     {.name = "gridengine",
      .title = "Grid Engine",
      .kind = LAUNCHER_ALLOC,
@@ -83,10 +85,12 @@ const struct launcher launchers[] = {
      .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = "JOB_ID",
      .attempt = "RESTARTED",
+     .task = "SGE_TASK_ID",
      .start = {"qrsh", "-inherit"},
      .folder = "SGE_BINARY_PATH",
      .save = {SIGUSR2},
-     .again = 99},
+     .again = 99,
+     .requeue = {"qmod", "-rj"}},
     /* IBM Spectrum LSF: blaunch(1), bsub(1), "Environment variables". */
     {.name = "lsf",
      .title = "LSF",
@@ -237,10 +241,6 @@ const struct launcher launchers[] = {
      .first_host = "MASTER_ADDR",
      .port = "MASTER_PORT",
      .run_id = "AZUREML_RUN_ID"},
-    /* volcano: pkg/controllers/job/plugins/distributed-framework/pytorch. */
-    {.name = "volcano",
-     .title = "Volcano",
-     .kind = LAUNCHER_NODES,
     /* volcengine.com/docs/6459/75329: variables of a custom task. */
     {.name = "volcengine",
      .title = "Volcengine",
@@ -252,6 +252,10 @@ const struct launcher launchers[] = {
      .port = "MLP_WORKER_0_PORT",
      .nproc = "MLP_WORKER_GPU",
      .run_id = "MLP_TASK_ID"},
+    /* volcano: pkg/controllers/job/plugins/distributed-framework/pytorch. */
+    {.name = "volcano",
+     .title = "Volcano",
+     .kind = LAUNCHER_NODES,
      .proof = "VC_TASK_INDEX RANK WORLD_SIZE MASTER_ADDR",
      .absent = "LOCAL_RANK",
      .nodes = "WORLD_SIZE",

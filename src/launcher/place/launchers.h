@@ -60,7 +60,8 @@ struct launcher {
     const char *nodes;        /* number of nodes */
     const char *node_rank;    /* of this node, from 0 */
     const char *first_rank;   /* the node_rank of the node where they meet; NULL: 0 */
-    const char *tasks, *task; /* INSIDE: number of tasks; of this one, from 0 */
+    const char *tasks, *task; /* INSIDE: number of tasks; of this one, from 0. ALLOC: task of a job
+                                 array, if it is a number */
     const char *hosts;
     enum launcher_hosts hosts_form;
     const char *self;       /* this host, as it is written in `hosts` */
@@ -80,6 +81,9 @@ struct launcher {
     const char *hidden; /* prefixes of variables that workers do not see, separated by blanks */
     int save[LAUNCHER_SIGNALS_MAX]; /* signals that announce the end of the job; 0: none */
     int again;                      /* the exit status that queues the job again; 0: none */
+    /* The command that also does, with the job as the last word: ID or, in an array, ID.TASK. NULL
+     * in the first: none is needed. */
+    const char *requeue[LAUNCHER_WORDS_MAX];
 };
 
 /* Rows of kind ALLOC whose hosts are those of the job: an enumerator and the word of --starter. */

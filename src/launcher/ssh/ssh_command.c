@@ -82,16 +82,17 @@ char **ssh_command(char *const *words, const struct host *host, const char *comm
     return argv;
 }
 
-char **ssh_command_of(const struct launcher *by, const char *folder, const struct host *host,
-                      const char *command) {
+char **ssh_command_of(const char *const words[LAUNCHER_WORDS_MAX], const char *folder,
+                      const char *object, const char *command) {
     char **argv = NULL;
     size_t n = 0;
-    for (size_t i = 0; i < LAUNCHER_WORDS_MAX && by->start[i] != NULL; i++)
+    for (size_t i = 0; i < LAUNCHER_WORDS_MAX && words[i] != NULL; i++)
         add_word(&argv, &n,
-                 i == 0 && folder != NULL ? xasprintf("%s/%s", folder, by->start[i])
-                                          : xstrdup(by->start[i]));
-    add_word(&argv, &n, xstrdup(host->name));
-    add_word(&argv, &n, xstrdup(command));
+                 i == 0 && folder != NULL ? xasprintf("%s/%s", folder, words[i])
+                                          : xstrdup(words[i]));
+    add_word(&argv, &n, xstrdup(object));
+    if (command != NULL)
+        add_word(&argv, &n, xstrdup(command));
     return argv;
 }
 

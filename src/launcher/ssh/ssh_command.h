@@ -22,10 +22,10 @@ _must_use_ int ssh_words(const char *text, char ***ret, struct err *err);
 /* NULL-terminated; freed with words_free(). */
 _must_use_ char **ssh_command(char *const *words, const struct host *host, const char *command);
 
-/* The same for the command of a batch system, which has none of ssh's options: FOLDER/WORDS HOST
- * COMMAND. folder: NULL: the program is on PATH. */
-_must_use_ char **ssh_command_of(const struct launcher *by, const char *folder,
-                                 const struct host *host, const char *command);
+/* The same for a command of a batch system, which has none of ssh's options: FOLDER/WORDS HOST
+ * COMMAND, or FOLDER/WORDS JOB. folder: NULL: the program is on PATH. command: NULL: none. */
+_must_use_ char **ssh_command_of(const char *const words[LAUNCHER_WORDS_MAX], const char *folder,
+                                 const char *object, const char *command);
 
 /* For people, the beginning of a line that runs muster on this host: "ssh -p 22 -l me HOST
  * PROGRAM"; malloc'ed. ssh: as --ssh has it; program: a word that needs no quotes. */

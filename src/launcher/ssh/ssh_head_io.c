@@ -1,5 +1,6 @@
 #include "launcher/ssh/ssh_head_io.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/process/child.h"
+#include "io/process/helper_call.h"
 #include "launcher/place/place.h"
 #include "launcher/srun/requeue.h"
 #include "launcher/ssh/ssh_boot.h"
@@ -23,6 +25,9 @@
 #include "launcher/ssh/ssh_job.h"
 #include "launcher/ssh/ssh_output_io.h"
 #include "launcher/starter/starter_program_io.h"
+
+/* Within the time to save of Grid Engine's -notify, which is 10 s or more. */
+#define REQUEUE_NS (5 * NS_PER_S)
 
 struct ssh_member {
     struct ssh_host *host;
@@ -67,8 +72,9 @@ struct ssh_head {
         int code;             /* of the first agent that ended with an error */
         uint32_t first_ended; /* its host */
         struct loop_timer *requeue;
-        int asked, again;  /* the status after requeue(); 0 or that which requeues the job */
-        int code_of_first; /* of the agent on node 0, if it has ended with an error */
+        struct helper_call *call; /* the batch system's command; NULL: it does not run */
+        int asked, again;         /* the status after requeue(); 0 or that which requeues the job */
+        int code_of_first;        /* of the agent on node 0, if it has ended with an error */
     } losses;
 };
 
@@ -302,14 +308,20 @@ static void crew_gone(struct ssh_head *h, uint32_t i, const char *why) {
     watch_first(h);
 }
 
+/* A command of the batch system, from its own folder or from PATH. */
+static char **batch_command(const struct ssh_head *h, const char *const words[LAUNCHER_WORDS_MAX],
+                            const char *object, const char *command) {
+    const char *folder = launcher_value(h->config->envp, h->config->spec->hosts.by->folder, NULL);
+    _cleanup_(freep) char *path = folder != NULL ? xasprintf("%s/%s", folder, words[0]) : NULL;
+    const bool is_there = path != NULL && access(path, X_OK) == 0;
+    return ssh_command_of(words, is_there ? folder : NULL, object, command);
+}
+
 static char **command_of(const struct ssh_head *h, const struct host *host) {
     const struct launcher *by = h->config->spec->hosts.by;
     if (by == NULL || by->start[0] == NULL)
         return ssh_command(h->words, host, h->command);
-    const char *folder = launcher_value(h->config->envp, by->folder, NULL);
-    _cleanup_(freep) char *path = folder != NULL ? xasprintf("%s/%s", folder, by->start[0]) : NULL;
-    const bool is_there = path != NULL && access(path, X_OK) == 0;
-    return ssh_command_of(by, is_there ? folder : NULL, host, h->command);
+    return batch_command(h, by->start, host->name, h->command);
 }
 
 static void call_host(struct ssh_head *h, uint32_t i) {
@@ -570,6 +582,44 @@ static int finish(void *arg, int status) {
     return losses_status(h, status);
 }
 
+/* In the helper. */
+static int become_command(int fd, void *arg) {
+    char *const *argv = arg;
+    if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0)
+        (void)execvp(argv[0], argv);
+    return 1;
+}
+
+static void on_requeued(void *arg, const struct helper_answer *answer) {
+    struct ssh_head *h = arg;
+    h->losses.call = NULL;
+    if (answer->len > 0)
+        log_notice("%s: %.*s", h->config->spec->hosts.by->requeue[0],
+                   (int)strcspn(answer->data, "\n"), answer->data);
+    loop_timer_set(h->losses.requeue, clock_now_ns());
+}
+
+/* Runs the command that queues the job again, beside the exit status. False: there is none. */
+static bool requeue_by_command(struct ssh_head *h) {
+    const struct launcher *by = h->config->spec->hosts.by;
+    const char *id = launcher_value(h->config->envp, by->run_id, NULL);
+    const char *task = launcher_value(h->config->envp, by->task, NULL);
+    if (by->requeue[0] == NULL || id == NULL)
+        return false;
+    _cleanup_(freep) char *job = task != NULL && isdigit((unsigned char)task[0])
+                                     ? xasprintf("%s.%s", id, task)
+                                     : xstrdup(id);
+    char **argv = batch_command(h, by->requeue, job, NULL);
+    const struct helper_call_config config = {.name = "muster-requeue",
+                                              .run = become_command,
+                                              .arg = argv,
+                                              .timeout_ns = REQUEUE_NS,
+                                              .max_bytes = 4096};
+    int r = helper_call_new(h->loop, &config, on_requeued, h, &h->losses.call);
+    words_free(argv);
+    return r == 0;
+}
+
 /* Batch systems requeue by the exit status. A signal that announces the end is as SIGTERM. */
 static void requeue(void *arg, int status) {
     struct ssh_head *h = arg;
@@ -592,7 +642,8 @@ static void requeue(void *arg, int status) {
     else if (why.len > 0)
         log_notice("%s", strbuf_text(&why));
     h->losses.asked = again ? h->losses.again : status;
-    loop_timer_set(h->losses.requeue, clock_now_ns());
+    if (!again || !requeue_by_command(h))
+        loop_timer_set(h->losses.requeue, clock_now_ns());
 }
 
 static void on_requeue(void *arg) {
@@ -811,6 +862,7 @@ static void end(void *arg) {
         ssh_host_free(h->members[i].host);
         free(h->members[i].addrs);
     }
+    helper_call_free(h->losses.call);
     free(h->members);
     ssh_crew_fini(&h->crew);
     ssh_output_free(h->output);

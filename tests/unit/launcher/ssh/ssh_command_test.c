@@ -59,15 +59,18 @@ Test(ssh_command, the_users_words_come_first_and_the_host_is_no_option) {
 }
 
 Test(ssh_command, a_batch_system_has_a_command_of_its_own) {
-    char name[] = "n1", me[] = "me";
-    struct host host = {.name = name, .user = me, .port = 2222};
-    char **argv = ssh_command_of(launcher_by_name("gridengine"), "/sge/bin", &host, "exec x");
+    const struct launcher *by = launcher_by_name("gridengine");
+    char **argv = ssh_command_of(by->start, "/sge/bin", "n1", "exec x");
     _cleanup_(freep) char *in_folder = joined(argv);
     cr_assert_str_eq(in_folder, "</sge/bin/qrsh><-inherit><n1><exec x>");
     words_free(argv);
-    argv = ssh_command_of(launcher_by_name("lsf"), NULL, &host, "exec x");
+    argv = ssh_command_of(launcher_by_name("lsf")->start, NULL, "n1", "exec x");
     _cleanup_(freep) char *on_path = joined(argv);
     cr_assert_str_eq(on_path, "<blaunch><n1><exec x>");
+    words_free(argv);
+    argv = ssh_command_of(by->requeue, NULL, "12.3", NULL);
+    _cleanup_(freep) char *again = joined(argv);
+    cr_assert_str_eq(again, "<qmod><-rj><12.3>");
     words_free(argv);
 }
 
