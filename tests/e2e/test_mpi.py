@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -19,7 +20,7 @@ LIMIT_S = 60
 START_S = 1.5
 # In an emulated host, with a run directory of its own.
 TASK = 'MUSTER_RUN_DIR="$E2E_DIR/run-$(hostname)" exec "$@"'
-WORKER = ('echo "up $(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $TORCHELASTIC_RUN_ID" '
+WORKER = ('echo "worker-of $(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $TORCHELASTIC_RUN_ID" '
           '$(env | grep -c ^PMI_) $(ls -l /proc/self/fd | grep socket: | grep -vc " 0 -> ")')
 ENTER = """#!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
@@ -47,10 +48,10 @@ def environment(folder):
             "E2E_DIR": str(folder), "MUSTER_RUN_DIR": str(folder / "run")}
 
 
-def run(folder, *words, prefix=(), env=None):
+def run(folder, *words, env=None):
     """(status, output, seconds)"""
     began = time.monotonic()
-    done = subprocess.run([*prefix, *map(str, words)], env={**environment(folder), **(env or {})}, cwd=folder,
+    done = subprocess.run([str(word) for word in words], env={**environment(folder), **(env or {})}, cwd=folder,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           timeout=LIMIT_S)
     return done.returncode, done.stdout, time.monotonic() - began
@@ -58,7 +59,7 @@ def run(folder, *words, prefix=(), env=None):
 
 def workers(output):
     """[host, rank, world size, local rank, local world size, run id, variables, sockets] of each, by rank."""
-    found = [line.split() for line in re.findall(r"up (.*)", output)]
+    found = [line.split() for line in re.findall(r"worker-of (.*)", output)]
     return sorted([[w[0], *map(int, w[1:5]), w[5], *map(int, w[6:])] for w in found], key=lambda w: w[1])
 
 
@@ -106,6 +107,22 @@ def test_a_user_who_wants_one_job_in_each_task_gets_it(tmp_path, mpiexec, option
     check_soon(seconds)
 
 
+def test_workers_save_when_mpiexec_is_terminated(tmp_path, mpiexec):
+    """Hydra signals all tasks: the agent stops the workers, and the tasks that wait do not end before it."""
+    worker = 'trap "echo saved; exit 0" TERM; echo up; while :; do sleep 0.1; done'
+    words = [mpiexec, "-n", "2", *harness.command(), "--no-python", "sh", "-c", worker]
+    with subprocess.Popen(words, env=environment(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True) as process:
+        lines = []
+        while lines.count("up\n") < 2:
+            lines.append(process.stdout.readline())
+            assert lines[-1], lines
+        process.terminate()
+        lines += process.communicate(timeout=LIMIT_S)[0].splitlines()
+    assert lines.count("saved") == 2, lines
+    assert process.returncode == 128 + signal.SIGTERM, lines
+
+
 def test_a_second_run_in_a_task_is_refused(tmp_path, mpiexec):
     twice = '"$@" && "$@"'
     status, output, _ = run(tmp_path, mpiexec, "-n", 2, "sh", "-c", twice, "sh", *harness.command(), "--no-python", "sh",
@@ -123,22 +140,44 @@ def hosts():
         yield four
 
 
+NAMES = [f"host{n + 1}" for n in range(4)]
+
+
+def words_on(folder, mpiexec, hosts, numbers, each, *command):
+    """The line that starts a command on these hosts, `each` times."""
+    for name, pid in zip(NAMES, hosts.pids):
+        (folder / f"pid-{name}").write_text(str(pid))
+    (folder / "enter").write_text(ENTER.format(folder=folder))
+    (folder / "enter").chmod(0o755)
+    return [*hosts.enter(numbers[0]), mpiexec, "-launcher", "ssh", "-launcher-exec", folder / "enter", "-hosts",
+            ",".join(NAMES[n] for n in numbers), "-n", len(numbers) * each, "-ppn", each, "sh", "-c", TASK, "sh",
+            *harness.command(), *command]
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("each", [1, 2])
 def test_tasks_of_four_hosts_are_one_job(tmp_path, mpiexec, hosts, each):
     """With --auth=on: the nodes have a key, although the user has none."""
-    names = [f"host{n + 1}" for n in range(4)]
-    for name, pid in zip(names, hosts.pids):
-        (tmp_path / f"pid-{name}").write_text(str(pid))
-    (tmp_path / "enter").write_text(ENTER.format(folder=tmp_path))
-    (tmp_path / "enter").chmod(0o755)
-    status, output, seconds = run(
-        tmp_path, mpiexec, "-launcher", "ssh", "-launcher-exec", tmp_path / "enter", "-hosts", ",".join(names), "-n",
-        4 * each, "-ppn", each, "sh", "-c", TASK, "sh", *harness.command(), "--auth=on", "--no-python", "sh", "-c", WORKER,
-        prefix=hosts.enter(0))
+    status, output, seconds = run(tmp_path, *words_on(tmp_path, mpiexec, hosts, range(4), each, "--auth=on", "--no-python",
+                                                      "sh", "-c", WORKER))
     assert status == 0, output
-    check_one_job(output, names, each)
+    check_one_job(output, NAMES, each)
     check_soon(seconds)
+
+
+def test_two_groups_of_tasks_can_be_one_job(tmp_path, mpiexec, hosts):
+    """As the user arranges it: their process managers do not know each other, so no key is common to both."""
+    line = ["--nnodes=4", "--rdzv-backend=c10d", "--rdzv-endpoint=host1:29400", "--rdzv-id=both", "--no-python", "sh", "-c", WORKER]
+    done = []
+    threads = [threading.Thread(target=lambda numbers=numbers: done.append(
+        run(tmp_path, *words_on(tmp_path, mpiexec, hosts, numbers, 1, *line)))) for numbers in ([0, 1], [2, 3])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    output = "".join(text for _, text, _ in done)
+    assert [status for status, _, _ in done] == [0, 0], output
+    assert [w[1:3] for w in workers(output)] == [[rank, 4] for rank in range(4)], output
 
 
 # ---- a server that is not one ----

@@ -43,6 +43,11 @@ static bool leaves_machine(const struct job_spec *spec) {
     return spec->start_nodes > 0 || !start_is_local(spec);
 }
 
+/* Whether the nodes are those of the tasks. A user can join several groups of tasks. */
+static bool is_of_tasks(const struct job_spec *spec) {
+    return place_has_one_agent(spec->nodes) || spec->rdzv.max_nodes <= spec->place.n_nodes;
+}
+
 /* Whether a file holds a key, for a job that needs none. */
 static int check_file(const char *path, struct err *err) {
     _cleanup_(keyring_freep) struct keyring *unused = NULL;
@@ -67,7 +72,10 @@ int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *e
             "through");
     if (!k->of_head && leaves_machine(spec)) {
         int r = keyring_load_given(k->ring, spec->key_file, err);
-        return r < 0 || keyring_n(k->ring) > 0 ? r : keyring_add_all(k->ring, k->of_tasks, err);
+        if (r == 0 && keyring_n(k->ring) == 0 && is_of_tasks(spec))
+            r = keyring_add_all(k->ring, k->of_tasks, err);
+        keyring_free(TAKE_PTR(k->of_tasks));
+        return r;
     }
     return k->of_head || spec->key_file == NULL ? 0 : check_file(spec->key_file, err);
 }
