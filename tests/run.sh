@@ -165,7 +165,7 @@ e2e() {
 rm -rf "$results"
 mkdir -p "$results"
 packages
-export MUSTER_TEST_STALLS=$work/stalls MUSTER_TEST_REPEATED=$results/repeated.txt
+export MUSTER_TEST_STALLS=$work/stalls MUSTER_TEST_REPEATED=$results/repeated.txt MUSTER_TEST_REWRITTEN=$work/rewritten
 /usr/bin/python3 tests/tools/stalls.py "$MUSTER_TEST_STALLS" < /dev/null &
 stalls_job=$!
 if command -v ld.mold > /dev/null; then export CC_LD=mold; fi # hundreds of test programs are linked for each build

@@ -12,6 +12,10 @@ from _pytest.runner import runtestprotocol
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 
+# pytest rewrites every file of tests in each of its processes, which takes seconds, unless it may keep the result.
+if os.environ.get("MUSTER_TEST_REWRITTEN"):
+    sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["MUSTER_TEST_REWRITTEN"]
+
 # Tests that run at the same time each check a tool's reports about their own processes.
 if os.environ.get("PYTEST_XDIST_WORKER") and os.environ.get("MUSTER_TEST_TOOL_LOGS"):
     shared = os.environ["MUSTER_TEST_TOOL_LOGS"]
