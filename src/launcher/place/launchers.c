@@ -24,7 +24,8 @@ const struct launcher launchers[] = {
      .run_id = "PMIX_NAMESPACE",
      .advice = "start one task on each node, and " MEETS,
      .hidden = "OMPI_COMM_WORLD_"},
-    /* Lightning's LSFEnvironment; jsrun(1). */
+    /* Lightning's LSFEnvironment; jsrun(1). jsmd: IBM/CAST issue 261 has its settings; that tasks
+     * are its children is not proven. */
     {.name = "jsrun",
      .title = "jsrun",
      .kind = LAUNCHER_INSIDE,
@@ -47,7 +48,8 @@ const struct launcher launchers[] = {
      .run_id = "FLUX_JOB_ID",
      .advice = "write flux run --tasks-per-node=1 muster run, and " MEETS,
      .hidden = "FLUX_TASK_"},
-    /* PRRTE: plm/pals; libpals. Flux's cray_pals sets PALS_APID, too, but not PALS_RANKID. */
+    /* PRRTE: plm/pals; libpals. Flux's cray_pals sets PALS_APID, too, but not PALS_RANKID. palsd:
+     * HPE's Common Tools Interface (/var/run/palsd/APID), job scripts of Aurora. */
     {.name = "pals",
      .title = "PALS",
      .kind = LAUNCHER_INSIDE,
@@ -91,7 +93,8 @@ const struct launcher launchers[] = {
      .save = {SIGUSR2},
      .again = 99,
      .requeue = {"qmod", "-rj"}},
-    /* IBM Spectrum LSF: blaunch(1), bsub(1), "Environment variables". */
+    /* IBM Spectrum LSF: blaunch(1), bsub(1), "Environment variables". res: "Running Jobs with
+     * Platform LSF": sbatchd starts a job by it. */
     {.name = "lsf",
      .title = "LSF",
      .kind = LAUNCHER_ALLOC,
@@ -114,7 +117,8 @@ const struct launcher launchers[] = {
      .start = {"oarsh"},
      .save = {SIGUSR2},
      .again = 99},
-    /* OpenPBS: doc/man1/pbsdsh.1B, pbs_tmrsh.8B, start_exec.c. Torque has these, too. */
+    /* OpenPBS: doc/man1/pbsdsh.1B, pbs_tmrsh.8B, start_exec.c. Torque has these, too. pbs_mom: a
+     * tree of processes in Nikhef's wiki, "LCMAPS Tracking GroupID plugin". */
     {.name = "pbs",
      .title = "PBS",
      .kind = LAUNCHER_ALLOC,
