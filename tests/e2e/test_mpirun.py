@@ -94,16 +94,16 @@ def test_asking_takes_a_tenth_of_a_second(tmp_path, mpirun):
 @pytest.mark.alone
 @pytest.mark.parametrize("each", [1, 2])
 def test_tasks_of_four_hosts_are_one_job(tmp_path, mpirun, hosts, each):  # noqa: F811
-    """With --auth=on: the nodes have a key, although the user has none."""
+    """With --auth=on: the nodes have a key, although the user has none. As with ssh, no variable goes to the other hosts."""
     names = [f"host{n + 1}" for n in range(4)]
     for name, pid in zip(names, hosts.pids):
         (tmp_path / f"pid-{name}").write_text(str(pid))
     enter = tmp_path / "enter"
-    enter.write_text(ENTER.format(folder=tmp_path))
+    enter.write_text(ENTER.format(folder=tmp_path).replace("exec ", 'exec env -i HOME=/ PATH="$PATH" '))
     enter.chmod(0o755)
     status, output, seconds = run(
-        tmp_path, *mpirun, "-H", ",".join(f"{name}:2" for name in names), "--map-by", f"ppr:{each}:node", "sh", "-c", TASK, "sh",
-        *line("--auth=on"), prefix=hosts.enter(0),
+        tmp_path, *hosts.enter(0), *mpirun, "-H", ",".join(f"{name}:2" for name in names), "--map-by", f"ppr:{each}:node", "-x",
+        "E2E_DIR", "sh", "-c", TASK, "sh", *line("--auth=on"),
         env={"OMPI_MCA_plm_rsh_agent": str(enter), "PRTE_MCA_plm_ssh_agent": str(enter)})
     assert status == 0, output
     check_one_job(output, names, each)
