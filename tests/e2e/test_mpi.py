@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import harness
 from hosts import hosts_or_skip
+from slurm import slurm_or_skip
 
 LIMIT_S = 60
 START_S = 1.5
@@ -177,6 +179,24 @@ def test_two_groups_of_tasks_can_be_one_job(tmp_path, mpiexec, hosts):
     output = "".join(text for _, text, _ in done)
     assert [status for status, _, _ in done] == [0, 0], output
     assert [w[1:3] for w in workers(output)] == [[rank, 4] for rank in range(4)], output
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_tasks_of_mpiexec_in_a_batch_script_of_slurm_are_one_job(tmp_path, each):
+    """Hydra starts its proxies by srun: the nearest process above muster is a proxy, and not slurmstepd."""
+    if not shutil.which("mpiexec.hydra"):
+        pytest.skip("mpiexec.hydra (Debian's mpich) is not installed")
+    with slurm_or_skip(3) as slurm:
+        words = ["mpiexec.hydra", "-n", 3 * each, "-ppn", each, "sh", "-c", TASK, "sh", *harness.command(), "--auth=on",
+                 "--no-python", "sh", "-c", WORKER]
+        number = slurm.submit(tmp_path, shlex.join(map(str, words)), "-N3", f"--ntasks-per-node={each}",
+                              env=slurm.env(environment(tmp_path)))
+        facts = slurm.end(number)
+    output = (tmp_path / f"out-{number}").read_text()
+    assert facts["JobState"] == "COMPLETED", output
+    found = workers(output)
+    check_one_job(output, list(dict.fromkeys(w[0] for w in found)), each)
+    assert len(found) == 3 * each, output
 
 
 # ---- a server that is not one ----
