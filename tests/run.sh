@@ -55,7 +55,7 @@ packages() {
     [ "$scale" = quick ] ||
         all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
             etcd-server etcd-client openssl nftables python3-yaml zsh slurmctld slurmd slurm-client munge
-            openssh-server openssh-client elfutils runc)
+            openssh-server openssh-client elfutils runc openmpi-bin mpich)
     [ "$scale" != slow ] || all+=(lmod mmdebstrap uidmap fish)
     local missing=() p
     for p in "${all[@]}"; do

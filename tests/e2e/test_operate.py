@@ -114,9 +114,9 @@ def test_ps_lists_the_agents_of_this_machine(job):
     code, out, err = ask(job, "ps")
     assert code == 0 and not err, err
     title, *rows = out.splitlines()
-    assert title.split() == "JOB STATE NODE GROUP WORKERS SINCE COMMAND".split() and len(rows) == 2, out
+    assert title.split() == "JOB STATE NODE ATTEMPT WORKERS SINCE COMMAND".split() and len(rows) == 2, out
     for row in rows:
-        assert re.match(r"e2e +running +\S+ +1\.1 +2 of 4 +\d\d:\d\d +\S.* --rdzv-id=e2e ", row), out
+        assert re.match(r"e2e +running +\S+ +1 +2 of 4 +\d\d:\d\d +\S.* --rdzv-id=e2e ", row), out
     shell = Shell(job, "operator")
     shell.resize(24, 70)
     shell.type(f"{MUSTER} ps; echo status=$?\n")

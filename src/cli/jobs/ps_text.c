@@ -6,12 +6,13 @@
 
 #include "base/json/json.h"
 #include "cli/jobs/columns.h"
+#include "cli/jobs/status_text.h"
 
 #define COMMAND_MIN 16 /* columns of a command that is cut */
 
-enum column { RUN, STATE, NODE, GROUP, WORKERS, SINCE, USER, PID, LISTENER, COMMAND, COLUMN_COUNT };
-static const char *const titles[COLUMN_COUNT] = {"JOB",   "STATE", "NODE", "GROUP",    "WORKERS",
-                                                 "SINCE", "USER",  "PID",  "LISTENER", "COMMAND"};
+enum column { RUN, STATE, NODE, ATTEMPT, WORKERS, SINCE, USER, PID, LISTENER, COMMAND, COUNT };
+static const char *const titles[COUNT] = {"JOB",   "STATE", "NODE", "ATTEMPT",  "WORKERS",
+                                          "SINCE", "USER",  "PID",  "LISTENER", "COMMAND"};
 
 static bool is_quiet(const struct ps_row *r) {
     const struct rdzv_watchdog *w = &r->overview.watchdog;
@@ -44,10 +45,9 @@ static void add_cell(const void *row, size_t column, struct strbuf *out) {
     case NODE:
         columns_add_clean(out, r->has_node && r->node.name[0] != '\0' ? r->node.name : r->host);
         break;
-    case GROUP:
+    case ATTEMPT:
         if (r->answered && !generation_is_none(r->overview.generation))
-            strbuf_printf(out, "%" PRIu32 ".%" PRIu32, r->overview.generation.epoch,
-                          r->overview.generation.counter);
+            strbuf_printf(out, "%" PRIu32, overview_attempt(&r->overview));
         break;
     case WORKERS: /* "8 of 16" */
         if (r->head_nodes > 0)
@@ -70,7 +70,7 @@ static void add_cell(const void *row, size_t column, struct strbuf *out) {
         if (r->command != NULL)
             columns_add_clean(out, r->command);
         break;
-    case COLUMN_COUNT: assert_not_reached();
+    case COUNT: assert_not_reached();
     }
     if (strbuf_text(out)[0] == '\0')
         strbuf_add_char(out, '-');
@@ -92,9 +92,9 @@ static bool is_shown_row(const struct ps_row *rows, size_t n, size_t i) {
 }
 
 void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out) {
-    const unsigned all = (1U << COLUMN_COUNT) - 1, everyday = (1U << USER) - 1;
+    const unsigned all = (1U << COUNT) - 1, everyday = (1U << USER) - 1;
     const struct columns table = {.titles = titles,
-                                  .n = COLUMN_COUNT,
+                                  .n = COUNT,
                                   .shown = wide ? all : everyday | 1U << COMMAND,
                                   .right = 1U << PID,
                                   .add_cell = add_cell};

@@ -52,8 +52,8 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
 
 void status_attempt(const struct overview *o, struct strbuf *out) {
     strbuf_printf(out, "attempt %" PRIu32 ": %" PRIu32 " node%s, %" PRIu32 " worker%s",
-                  1 + o->restarts_used + o->losses, o->n_members, plural(o->n_members),
-                  o->world_size, plural(o->world_size));
+                  overview_attempt(o), o->n_members, plural(o->n_members), o->world_size,
+                  plural(o->world_size));
 }
 
 static void add_group(const struct overview *o, struct strbuf *out) {

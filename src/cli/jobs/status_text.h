@@ -35,6 +35,10 @@ const void **status_order(const struct status_view *v);
  * widths of the columns fit all nodes. */
 void status_rows(const struct status_view *v, const void *const *nodes, size_t n,
                  struct strbuf *out);
+/* The number of the group's attempt, from 1. */
+static inline uint32_t overview_attempt(const struct overview *o) {
+    return 1 + o->restarts_used + o->losses;
+}
 /* "attempt 2: 3 nodes, 12 workers": of a group that has formed. */
 void status_attempt(const struct overview *o, struct strbuf *out);
 static inline const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
