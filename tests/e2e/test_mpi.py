@@ -18,7 +18,6 @@ from hosts import hosts_or_skip
 from slurm import slurm_or_skip
 
 LIMIT_S = 60
-START_S = 1.5
 SERVER_S = 9
 # In an emulated host, with a run directory of its own.
 TASK = 'MUSTER_RUN_DIR="$E2E_DIR/run-$(hostname)" exec "$@"'
@@ -31,7 +30,8 @@ exec nsenter --target=$(cat {folder}/pid-$host) --net --uts --mount -- sh -c "$*
 """
 
 
-@pytest.fixture(scope="module", params=["debian", "mpich", "impi-rt"])
+@pytest.fixture(scope="module", params=["debian", pytest.param("mpich", marks=pytest.mark.slow),
+                                        pytest.param("impi-rt", marks=pytest.mark.slow)])
 def mpiexec(request, tmp_path_factory):
     if request.param == "debian":
         found = shutil.which("mpiexec.hydra")
@@ -76,19 +76,13 @@ def check_one_job(output, hosts, each):
     assert {(w[6], w[7]) for w in found} == {(0, 0)}, "workers have nothing of the process manager"
 
 
-def check_soon(seconds):
-    assert harness.SLOWER > 1 or harness.VALGRIND or seconds < START_S
-
-
 # ---- one host ----
 
-@pytest.mark.alone
 @pytest.mark.parametrize("tasks", [1, 4])
 def test_tasks_of_one_host_are_one_job(tmp_path, mpiexec, tasks):
-    status, output, seconds = run(tmp_path, mpiexec, "-n", tasks, *harness.command(), "--no-python", "sh", "-c", WORKER)
+    status, output, _ = run(tmp_path, mpiexec, "-n", tasks, *harness.command(), "--no-python", "sh", "-c", WORKER)
     assert status == 0, output
     check_one_job(output, [socket.gethostname()], tasks)
-    check_soon(seconds)
 
 
 def test_a_worker_that_fails_ends_all_tasks_with_its_status(tmp_path, mpiexec):
@@ -121,7 +115,7 @@ def test_workers_save_when_mpiexec_is_terminated(tmp_path, mpiexec):
             assert lines[-1], lines
         process.terminate()
         lines += process.communicate(timeout=LIMIT_S)[0].splitlines()
-    assert lines.count("saved") == 2, lines  # the status is Hydra's own: sometimes 0, although each task returned 143
+    assert lines.count("saved") == 2, lines  # each task returns 143, and mpiexec of MPICH 4.0.2 sometimes 0
 
 
 def test_a_second_run_in_a_task_is_refused(tmp_path, mpiexec):
@@ -155,15 +149,13 @@ def words_on(folder, mpiexec, hosts, numbers, each, *command):
             *harness.command(), *command]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("each", [1, 2])
 def test_tasks_of_four_hosts_are_one_job(tmp_path, mpiexec, hosts, each):
     """With --auth=on: the nodes have a key, although the user has none."""
-    status, output, seconds = run(tmp_path, *words_on(tmp_path, mpiexec, hosts, range(4), each, "--auth=on", "--no-python",
-                                                      "sh", "-c", WORKER))
+    status, output, _ = run(tmp_path, *words_on(tmp_path, mpiexec, hosts, range(4), each, "--auth=on", "--no-python",
+                                                "sh", "-c", WORKER))
     assert status == 0, output
     check_one_job(output, NAMES, each)
-    check_soon(seconds)
 
 
 def test_two_groups_of_tasks_can_be_one_job(tmp_path, mpiexec, hosts):
