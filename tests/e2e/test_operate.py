@@ -174,7 +174,7 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
             assert ask(job, "stop", "second-b")[0] == 0 and two.wait() == 1
             assert ended(job, "seco", "exit 0", 0) == ("success", None), "a whole id, although 'second' runs"
             code, _, err = ask(job, "stop", "seco")
-            assert code == 1 and "the job 'seco' is over" in err, err
+            assert code == 1 and "error: 'seco' is over: " in err, err
         code, _, err = ask(job, "stop", "second")  # as "muster ps" shows it
         assert code == 0 and one.wait() == 1, err
         assert status(job)["run_id"] == "e2e"
@@ -336,7 +336,7 @@ def test_a_prefix_changes_only_the_job_that_it_means(job):
     two = job.agent("b", "--rdzv-id=here.4711.0", "--no-python", job.worker, "start", "go")
     job.events.wait("start", 1, tag="b")
     code, _, err = ask(job, "stop", "exp-1")
-    assert code == 1 and "the job 'exp-1' is over" in err, err
+    assert code == 1 and "error: 'exp-1' is over: " in err, err
     assert ask(job, "stop", "here.47")[0] == ask(job, "stop", "471")[0] == 1
     assert ask(job, "stop", "4711")[0] == 0 and two.wait() == 1, "the number of a Slurm job is a name of its own"
 
