@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -53,11 +54,28 @@ def test_workers_have_the_cpus_of_all_tasks(tmp_path, mpirun):
 
 
 def test_a_task_runs_one_job_after_another(tmp_path, mpirun):
-    """With another key. Open MPI 4 has forgotten the hosts of the tasks then."""
+    """With another key and name. Open MPI 4 has forgotten the hosts of the tasks then."""
     twice = '"$@" && "$@"'
     status, output, _ = run(tmp_path, *mpirun, "-n", 2, "sh", "-c", twice, "sh", *line())
     assert status == 0, output
     assert [worker[1:3] for worker in workers(output)] == [[0, 2], [0, 2], [1, 2], [1, 2]], output
+    assert len({worker[5] for worker in workers(output)}) == 2, output
+
+
+def test_the_job_ends_with_mpirun(tmp_path, mpirun):
+    """mpirun leaves its tasks behind when it is killed, and at a second ^C."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    worker = f'trap "echo saved >&9; exit 0" TERM; exec 9>{fifo}; echo up >&9; while :; do sleep 0.1; done'
+    with subprocess.Popen([*mpirun, "-n", "2", *line(script=worker)], env={**environment(tmp_path), "TMPDIR": str(tmp_path)},
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        left = threading.Timer(LIMIT_S, lambda: [harness.kill(pid) for pid in harness.processes_with(bytes(tmp_path))])
+        left.start()
+        with open(fifo) as said:
+            assert [said.readline(), said.readline()] == ["up\n", "up\n"]
+            process.kill()
+            assert said.read() == "saved\nsaved\n"  # and no process has the file open
+        left.cancel()
 
 
 @pytest.mark.parametrize("option", ["--standalone", "--nnodes=1", "--starter=none"])

@@ -47,6 +47,17 @@ static void on_gone(void *arg) {
     agent_event(a, &(struct life_event){.kind = LIFE_EVENT_ORDER, .signo = SIGTERM});
 }
 
+/* Open MPI and Hydra leave their tasks behind when they are killed, or at a second ^C. */
+static void on_launcher_end(void *arg, int fd, unsigned events) {
+    struct agent *a = arg;
+    (void)fd;
+    (void)events;
+    loop_watch_free(TAKE_PTR(a->launcher));
+    log_notice("the process of %s that started this task has ended",
+               a->config.spec->place.launcher->title);
+    (void)raise(SIGTERM);
+}
+
 static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
 
 /* The key that a head has given to this agent; NULL. */
@@ -58,8 +69,14 @@ static const uint8_t *head_secret(const struct agent *a) {
 
 int agent_find_head(struct agent *a) {
     struct err err = {0};
-    int r = starter_link_new(a->loop, a->config.envp, head_secret(a), a->host,
-                             &a->config.spec->place, &ops, a, &a->head, &err);
+    int r = a->config.launcher_fd < 0
+                ? 0
+                : loop_watch_new(a->loop, a->config.launcher_fd, LOOP_READ, LOOP_PRIO_CHILD,
+                                 on_launcher_end, a, &a->launcher);
+    if (r < 0)
+        return r;
+    r = starter_link_new(a->loop, a->config.envp, head_secret(a), a->host, &a->config.spec->place,
+                         &ops, a, &a->head, &err);
     if (r < 0 && err.text[0] != '\0')
         r = agent_refuse_usage(a, r, err.text);
     agent_show_leads(a);
@@ -97,4 +114,5 @@ void agent_tell_head(struct agent *a, int status) {
     }
     free(TAKE_PTR(a->verdict));
     starter_link_free(TAKE_PTR(a->head));
+    loop_watch_free(TAKE_PTR(a->launcher));
 }

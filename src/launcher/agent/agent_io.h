@@ -20,6 +20,7 @@ struct agent_config {
     struct keyring *given;       /* the keys that were given; NULL: none */
     const char *python;          /* full path; NULL if no python is needed */
     int node_fd;                 /* the node's listening socket; the agent owns it */
+    int launcher_fd;             /* pidfd of the process manager; -1: none. The agent owns it */
     struct guardian_link *link;
     struct keyring *keys; /* the agent owns it */
 };

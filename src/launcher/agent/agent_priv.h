@@ -112,6 +112,7 @@ struct agent {
     struct addr endpoint;
     struct starter_link *head;                     /* NULL: no head has started this agent */
     struct starter_verdict *verdict;               /* to be sent to it; NULL: none */
+    struct loop_watch *launcher;                   /* of its end; NULL: none, or it has ended */
     bool head_gone;                                /* it was killed */
     char head_reason[WORKER_SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */
     struct agent_requeue requeue;

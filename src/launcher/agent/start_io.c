@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
@@ -346,9 +347,20 @@ static void forget_secrets(void *arg) {
     starter_drop_fds(agent->envp);
 }
 
+/* -1: there is no process manager whose tasks end with it. That of PBS can be started again. */
+static int open_launcher(const struct place *p) {
+    return p->launcher_pid > 0 && p->launcher->kind == LAUNCHER_INSIDE
+               ? (int)syscall(SYS_pidfd_open, p->launcher_pid, 0)
+               : -1;
+}
+
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given) {
     struct err err = {0};
-    struct agent_config agent = {.spec = spec, .envp = envp, .given = given, .node_fd = -1};
+    struct agent_config agent = {.spec = spec,
+                                 .envp = envp,
+                                 .given = given,
+                                 .node_fd = -1,
+                                 .launcher_fd = open_launcher(&spec->place)};
     _cleanup_(freep) char *python = NULL;
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define SEPARATOR ','
 
 void pmi_card_write(const char *host, const char *key, char ret[PMI_CARD_MAX]) {
@@ -80,7 +82,9 @@ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret, struct 
         items[i] = (struct task_host){.card = card, .len = strcspn(card, ","), .rank = i};
     }
     found.first_host = xstrndup(items[0].card, items[0].len);
-    found.run_id = tasks->run_id != NULL ? xstrdup(tasks->run_id) : NULL;
+    if (tasks->run_id != NULL)
+        found.run_id = xasprintf("%.80s.%08x", tasks->run_id,
+                                 (unsigned)(hash_text(HASH_BEGIN, tasks->cards[0]) & UINT32_MAX));
     qsort(items, tasks->n, sizeof *items, compare);
     count_nodes(items, tasks->n, tasks->rank, &found);
     *ret = found;

@@ -31,7 +31,10 @@ void pmi_card_write(const char *host, const char *key, char ret[PMI_CARD_MAX]);
 /* The key in a card; NULL: it has none. Borrowed. */
 const char *pmi_card_key(const char *card);
 
-/* Counts nodes by host names. Copies texts. -EPROTO with a sentence: a card is not one. */
+/* Counts nodes by host names. The name of the run has 32 bits of a hash of rank 0's card at its
+ * end: the key in it differs between the runs of a task, and between containers that are started
+ * again, where Open MPI 4 makes the same name from the host and the pid. Copies texts. -EPROTO with
+ * a sentence: a card is not one. */
 _must_use_ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret,
                               struct err *err);
 /* Wipes the cards. */

@@ -252,9 +252,8 @@ static int hold(struct holder *h, uint64_t start_ns) {
         (void)inotify_add_watch(h->events, h->path, IN_MOVED_TO | IN_MODIFY);
     if (!find_file(h, clock_now_ns() + start_ns)) {
         log_error("this task waits for the first task of its node, which is muster's agent there, "
-                  "but %s/%s did not appear within %.0f s; start one task on each node "
-                  "(srun --ntasks-per-node=1), or set MUSTER_RUN_DIR to a folder that the node's "
-                  "tasks share",
+                  "but %s/%s did not appear within %.0f s; start one task on each node, "
+                  "or set MUSTER_RUN_DIR to a folder that the node's tasks share",
                   h->path, h->name, (double)start_ns / (double)NS_PER_S);
         return HOLD_EXIT_LOST;
     }

@@ -54,6 +54,25 @@ Test(pmi_tasks, nodes_are_counted_by_host_names_in_the_order_of_ranks) {
     }
 }
 
+Test(pmi_tasks, a_run_with_another_key_has_another_name) {
+    static const char *const keys[] = {"a,muster-key-1:00 a", "a,muster-key-1:01 a", "a,muster-key-1:00 b"};
+    char *names[ARRAY_SIZE(keys)];
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        struct pmi_tasks tasks = {.run_id = xstrdup("1828454401")};
+        struct place_pmi got = {0};
+        take_cards(&tasks, keys[i]);
+        cr_assert_eq(pmi_tasks_read(&tasks, &got, NULL), 0);
+        names[i] = got.run_id;
+        free(got.first_host);
+        pmi_tasks_fini(&tasks);
+    }
+    cr_expect_eq(strncmp(names[0], "1828454401.", 11), 0, "%s", names[0]);
+    cr_expect_str_neq(names[0], names[1]);
+    cr_expect_str_eq(names[0], names[2]);
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+        free(names[i]);
+}
+
 Test(pmi_tasks, a_value_of_another_program_is_refused) {
     char longer[PMI_CARD_MAX + 1];
     memset(longer, 'a', sizeof longer - 1);
