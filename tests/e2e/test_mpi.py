@@ -173,22 +173,47 @@ def test_two_groups_of_tasks_can_be_one_job(tmp_path, mpiexec, hosts):
     assert [w[1:3] for w in workers(output)] == [[rank, 4] for rank in range(4)], output
 
 
-@pytest.mark.parametrize("each", [1, 2])
-def test_tasks_of_mpiexec_in_a_batch_script_of_slurm_are_one_job(tmp_path, each):
-    """Hydra starts its proxies by srun: the nearest process above muster is a proxy, and not slurmstepd."""
-    if not shutil.which("mpiexec.hydra"):
-        pytest.skip("mpiexec.hydra (Debian's mpich) is not installed")
-    with slurm_or_skip(3) as slurm:
-        words = ["mpiexec.hydra", "-n", 3 * each, "-ppn", each, "sh", "-c", TASK, "sh", *harness.command(), "--auth=on",
-                 "--no-python", "sh", "-c", WORKER]
-        number = slurm.submit(tmp_path, shlex.join(map(str, words)), "-N3", f"--ntasks-per-node={each}",
-                              env=slurm.env(environment(tmp_path)))
-        facts = slurm.end(number)
-    output = (tmp_path / f"out-{number}").read_text()
+# ---- in Slurm ----
+
+@pytest.fixture(scope="module")
+def slurm():
+    with slurm_or_skip(3) as three:
+        yield three
+
+
+def batch(folder, slurm, words, *options):
+    """The output of a batch script that is this line."""
+    env = {**environment(folder), "MUSTER_RUN_DIR": "/dev/shm/muster"}  # of each host
+    number = slurm.submit(folder, shlex.join(map(str, words)), *options, env=slurm.env(env))
+    facts = slurm.end(number, LIMIT_S)
+    output = (folder / f"out-{number}").read_text()
     assert facts["JobState"] == "COMPLETED", output
-    found = workers(output)
-    check_one_job(output, list(dict.fromkeys(w[0] for w in found)), each)
-    assert len(found) == 3 * each, output
+    return output
+
+
+@pytest.fixture(params=["mpiexec.hydra", "mpirun.openmpi --allow-run-as-root"])
+def manager(request):
+    words = request.param.split()
+    return words if shutil.which(words[0]) else pytest.skip(f"{words[0]} is not installed")
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_tasks_in_a_batch_script_of_slurm_are_one_job(tmp_path, slurm, manager, each):
+    """The daemons are started by srun: the nearest process above muster is one of them, and not slurmstepd."""
+    output = batch(tmp_path, slurm, [*manager, "-n", 3 * each, *harness.command(), "--auth=on", "--no-python", "sh", "-c",
+                                     WORKER], "-N3", f"--ntasks-per-node={each}")
+    check_one_job(output, sorted(slurm.names), each)
+
+
+def test_a_job_that_a_task_submits_is_a_job_of_its_own(tmp_path, slurm, manager):
+    """sbatch copies the variables of the task, which is one of 2."""
+    inner = tmp_path / "inner.sh"
+    inner.write_text(f'#!/bin/sh\necho "leaked $OMPI_COMM_WORLD_SIZE$PMI_SIZE"\n'
+                     f'{shlex.join([*map(str, harness.command()), "--no-python", "sh", "-c", WORKER])}\n')
+    task = 'test "$OMPI_COMM_WORLD_RANK$PMI_RANK" != 0 || sbatch -W -N1 -n1 -o inner inner.sh'
+    batch(tmp_path, slurm, [*manager, "-n", 2, "sh", "-c", task], "-N2", "--ntasks-per-node=1")
+    output = (tmp_path / "inner").read_text()
+    assert "leaked 2\n" in output and [w[1:3] for w in workers(output)] == [[0, 1]], output
 
 
 # ---- a server that is not one ----
