@@ -25,6 +25,10 @@ void *xcalloc(size_t n, size_t size) {
 
 void *xrealloc(void *p, size_t size) { return checked(realloc(p, size == 0 ? 1 : size)); }
 
+void *xgrow(void *list, size_t n, size_t size) {
+    return (n & (n - 1)) == 0 ? xrealloc(list, MAX2(n * 2, (size_t)1) * size) : list;
+}
+
 char *xstrdup(const char *s) { return checked(strdup(s)); }
 
 char *xstrndup(const char *s, size_t n) { return checked(strndup(s, n)); }

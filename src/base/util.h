@@ -41,6 +41,8 @@ _noreturn_ void assert_not_reached_at(const char *file, int line);
 _must_use_ void *xmalloc(size_t size);
 _must_use_ void *xcalloc(size_t n, size_t size);
 _must_use_ void *xrealloc(void *p, size_t size);
+/* Makes room for one more after n elements of a list: its room is always the next power of two. */
+_must_use_ void *xgrow(void *list, size_t n, size_t size);
 _must_use_ char *xstrdup(const char *s);
 _must_use_ char *xstrndup(const char *s, size_t n);
 _must_use_ char *xasprintf(const char *fmt, ...) _printf_(1, 2);

@@ -19,8 +19,7 @@ static size_t find(char *const *items, size_t n_items, const char *name, size_t 
     return NOT_FOUND;
 }
 
-/* Takes ownership of the item. */
-static void append(struct envlist *e, char *item) {
+void envlist_add(struct envlist *e, char *item) {
     if (e->n + 2 > e->cap) {
         e->cap = MAX2(e->cap * 2, (size_t)64);
         e->items = xrealloc(e->items, e->cap * sizeof *e->items);
@@ -42,7 +41,7 @@ void envlist_copy(struct envlist *e, char *const *envp) {
         if (equals == NULL || equals == *envp)
             continue;
         if (find(e->items, e->n, *envp, (size_t)(equals - *envp)) == NOT_FOUND)
-            append(e, xstrdup(*envp));
+            envlist_add(e, xstrdup(*envp));
     }
 }
 
@@ -55,7 +54,7 @@ void envlist_set(struct envlist *e, const char *name, const char *value) {
     memcpy(item + n_name + 1, value, n_value + 1);
     size_t i = find(e->items, e->n, name, n_name);
     if (i == NOT_FOUND) {
-        append(e, item);
+        envlist_add(e, item);
     } else {
         free(e->items[i]);
         e->items[i] = item;

@@ -21,6 +21,8 @@ void envlist_fini(struct envlist *e);
 /* Adds all of envp (NULL-terminated, may be NULL). If a name occurs twice, the first counts, as
  * with getenv(3). Entries without "=" are left out. */
 void envlist_copy(struct envlist *e, char *const *envp);
+/* Adds "NAME=value", whose name is new, and owns it. */
+void envlist_add(struct envlist *e, char *item);
 /* Sets or replaces a value. A name that exists keeps its position. */
 void envlist_set(struct envlist *e, const char *name, const char *value);
 void envlist_setf(struct envlist *e, const char *name, const char *fmt, ...) _printf_(3, 4);

@@ -58,10 +58,7 @@ static void index_name(struct hosts *h, size_t i) {
 }
 
 struct host *hosts_add(struct hosts *h, const char *name) {
-    if (h->n == h->cap) {
-        h->cap = h->cap == 0 ? 16 : h->cap * 2;
-        h->items = xrealloc(h->items, h->cap * sizeof *h->items);
-    }
+    h->items = xgrow(h->items, h->n, sizeof *h->items);
     struct host *host = &h->items[h->n];
     *host = (struct host){.name = xstrdup(name)};
     index_name(h, h->n++);
@@ -156,7 +153,7 @@ static int read_number(const char *text, size_t len, const char *what, uint32_t 
 struct reader {
     struct hosts hosts;
     uint32_t *without_slots; /* owned: for each host, how often it was listed without slots */
-    size_t without_slots_cap, mentions;
+    size_t mentions;
     struct err *err;
 };
 
@@ -201,12 +198,9 @@ static int mention(struct reader *rd, const char *name, const struct settings *s
         if (rd->hosts.n == HOSTS_MAX)
             return err_set(rd->err, -ERANGE, "there are more than %u hosts", HOSTS_MAX);
         host = hosts_add(&rd->hosts, name);
-        if (rd->without_slots_cap < rd->hosts.cap) {
-            rd->without_slots_cap = rd->hosts.cap;
-            rd->without_slots =
-                xrealloc(rd->without_slots, rd->without_slots_cap * sizeof *rd->without_slots);
-        }
-        rd->without_slots[rd->hosts.n - 1] = 0;
+        size_t last = rd->hosts.n - 1;
+        rd->without_slots = xgrow(rd->without_slots, last, sizeof *rd->without_slots);
+        rd->without_slots[last] = 0;
     }
     uint32_t *without_slots = &rd->without_slots[host - rd->hosts.items];
     int r = set_user(host, settings->user, rd->err);
@@ -556,7 +550,7 @@ static void add(struct gpus *g, uint32_t id) {
     if (has(g, id))
         return;
     g->has[id / 64] |= UINT64_C(1) << (id % 64);
-    g->ids = xrealloc(g->ids, (g->n + 1) * sizeof *g->ids);
+    g->ids = xgrow(g->ids, g->n, sizeof *g->ids);
     g->ids[g->n++] = id;
 }
 

@@ -71,7 +71,7 @@ struct host {
 
 struct hosts {
     struct host *items; /* owned */
-    size_t n, cap;
+    size_t n;
     struct idmap by_name;
 };
 

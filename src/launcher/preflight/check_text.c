@@ -57,11 +57,7 @@ static struct check_failure *add(struct check_failures *f) {
         f->n_left_out++;
         return NULL;
     }
-    if (f->n == f->cap) {
-        f->cap = f->cap == 0 ? NODE_SUMMARY_FINDINGS_MAX
-                             : MIN2(f->cap * 2, (uint32_t)CHECK_FAILURES_MAX);
-        f->all = xrealloc(f->all, f->cap * sizeof *f->all);
-    }
+    f->all = xgrow(f->all, f->n, sizeof *f->all);
     return &f->all[f->n++];
 }
 

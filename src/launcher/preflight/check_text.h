@@ -22,7 +22,7 @@ struct check_failure {
 };
 struct check_failures {        /* zeroed: none */
     struct check_failure *all; /* owned */
-    uint32_t n, cap, n_left_out;
+    uint32_t n, n_left_out;
 };
 void check_failures_fini(struct check_failures *f);
 /* Replaces the failures that this node reported before. Copies. */

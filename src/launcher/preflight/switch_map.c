@@ -164,7 +164,7 @@ static char *cut_line(char *text, char **next) {
 }
 
 static int read_map(char *text, struct map *ret, struct err *err) {
-    uint32_t number = 0, cap = 0;
+    uint32_t number = 0;
     while (*text != '\0') {
         char *line = cut_line(text, &text);
         number++;
@@ -172,10 +172,7 @@ static int read_map(char *text, struct map *ret, struct err *err) {
             continue;
         if (ret->n == SWITCH_MAP_SWITCHES_MAX)
             return err_set(err, -E2BIG, "more than %d switches", SWITCH_MAP_SWITCHES_MAX);
-        if (ret->n == cap) {
-            cap = cap == 0 ? 64 : cap * 2;
-            ret->entries = xrealloc(ret->entries, cap * sizeof *ret->entries);
-        }
+        ret->entries = xgrow(ret->entries, ret->n, sizeof *ret->entries);
         if (read_line(line, &ret->entries[ret->n]) < 0)
             return err_set(err, -EINVAL,
                            "line %u is neither \"SwitchName=… Nodes=…\" nor \"SWITCH: NODE …\": "

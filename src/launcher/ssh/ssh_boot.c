@@ -111,12 +111,7 @@ static int read_text(char what, const char *text, struct ssh_boot *boot, struct 
     case TEXT_VARIABLE:
         if (text[0] == '=' || strchr(text, '=') == NULL)
             return err_set(err, -EINVAL, "BOOT has a variable without a name, or without \"=\"");
-        if (env->n + 1 >= env->cap) {
-            env->cap = env->cap == 0 ? 64 : 2 * env->cap;
-            env->items = xrealloc(env->items, env->cap * sizeof *env->items);
-        }
-        env->items[env->n++] = xstrdup(text);
-        env->items[env->n] = NULL;
+        envlist_add(env, xstrdup(text));
         return 0;
     default: return err_set(err, -EINVAL, "BOOT has a text of an unknown kind");
     }

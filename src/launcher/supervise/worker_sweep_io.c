@@ -309,7 +309,7 @@ static void pass_is_over(struct worker_group *g) {
 struct pid_list {
     const struct pid_list *without; /* sorted; NULL: none */
     pid_t *pids;
-    uint32_t n, cap;
+    uint32_t n;
 };
 
 static void pid_list_fini(struct pid_list *l) { free(l->pids); }
@@ -325,10 +325,7 @@ static void add_pid(void *arg, pid_t pid) {
     if (without != NULL && without->n > 0 &&
         bsearch(&pid, without->pids, without->n, sizeof pid, compare_pids) != NULL)
         return;
-    if (l->n == l->cap) {
-        l->cap = MAX2(16, l->cap * 2);
-        l->pids = xrealloc(l->pids, l->cap * sizeof *l->pids);
-    }
+    l->pids = xgrow(l->pids, l->n, sizeof *l->pids);
     l->pids[l->n++] = pid;
 }
 

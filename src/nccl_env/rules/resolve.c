@@ -213,17 +213,13 @@ static void env_find(const struct env_input *in, void (*to)(void *arg, const cha
 struct resolving {
     const struct env_input *in;
     struct env_result *result;
-    uint32_t cap, warnings_cap;
 };
 
 /* Takes ownership of value and reason. */
 static void add_choice(struct resolving *z, const char *name, char *value, enum env_action action,
                        char *reason, const char *source) {
     struct env_result *r = z->result;
-    if (r->n == z->cap) {
-        z->cap = MAX2(z->cap * 2, 32u);
-        r->choices = xrealloc(r->choices, z->cap * sizeof *r->choices);
-    }
+    r->choices = xgrow(r->choices, r->n, sizeof *r->choices);
     r->choices[r->n++] = (struct env_choice){.name = xstrdup(name),
                                              .value = value,
                                              .action = action,
@@ -234,10 +230,7 @@ static void add_choice(struct resolving *z, const char *name, char *value, enum 
 static void warn(void *arg, const char *text) {
     struct resolving *z = arg;
     struct env_result *r = z->result;
-    if (r->n_warnings == z->warnings_cap) {
-        z->warnings_cap = MAX2(z->warnings_cap * 2, 8u);
-        r->warnings = xrealloc(r->warnings, z->warnings_cap * sizeof *r->warnings);
-    }
+    r->warnings = xgrow(r->warnings, r->n_warnings, sizeof *r->warnings);
     r->warnings[r->n_warnings++] = xstrdup(text);
 }
 

@@ -305,15 +305,12 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
 
 struct entries {
     struct registry_entry *list;
-    size_t n, room;
+    size_t n;
     uint32_t uid; /* whose directory is read now */
 };
 
 static void keep(struct entries *e, const struct registry_entry *entry) {
-    if (e->n == e->room) {
-        e->room = e->room == 0 ? 8 : e->room * 2;
-        e->list = xrealloc(e->list, e->room * sizeof *e->list);
-    }
+    e->list = xgrow(e->list, e->n, sizeof *e->list);
     e->list[e->n++] = *entry;
 }
 

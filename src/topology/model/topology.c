@@ -67,13 +67,11 @@ enum topo_vendor topo_gpu_vendor(uint16_t vendor, uint16_t class_id, bool comput
 
 /* ---- growing ---- */
 
-/* Appends a copy of `unknown`. The arrays grow by doubling: if the number of elements is a power of
- * two, the array is full. */
+/* Appends a copy of `unknown`. */
 static void *add(void **array, uint32_t *n, uint32_t max, size_t size, const void *unknown) {
     if (*n >= max)
         return NULL;
-    if ((*n & (*n - 1)) == 0)
-        *array = xrealloc(*array, (*n == 0 ? 1 : (size_t)*n * 2) * size);
+    *array = xgrow(*array, *n, size);
     return memcpy((char *)*array + (size_t)(*n)++ * size, unknown, size);
 }
 #define ADD(t, array, max, unknown) \

@@ -13,8 +13,7 @@
 /* ---- adding ---- */
 
 static struct nccl_net *add_net(struct nccl_graph *g, const char *name, uint64_t mbps) {
-    if ((g->n_nets & (g->n_nets - 1)) == 0)
-        g->nets = xrealloc(g->nets, (g->n_nets == 0 ? 1 : (size_t)g->n_nets * 2) * sizeof *g->nets);
+    g->nets = xgrow(g->nets, g->n_nets, sizeof *g->nets);
     struct nccl_net *n = &g->nets[g->n_nets];
     *n = (struct nccl_net){.nic = TOPO_NONE,
                            .netif = TOPO_NONE,
@@ -28,8 +27,7 @@ static struct nccl_net *add_net(struct nccl_graph *g, const char *name, uint64_t
 }
 
 static void leave_out(struct nccl_graph *g, uint32_t nic, uint32_t port, enum nccl_left_why why) {
-    if ((g->n_left & (g->n_left - 1)) == 0)
-        g->left = xrealloc(g->left, (g->n_left == 0 ? 1 : (size_t)g->n_left * 2) * sizeof *g->left);
+    g->left = xgrow(g->left, g->n_left, sizeof *g->left);
     g->left[g->n_left++] = (struct nccl_left){nic, port, why};
 }
 
@@ -271,9 +269,7 @@ void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_
 
 /* Invalidates pointers into nodes[]. */
 static uint32_t add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent) {
-    if ((g->n_nodes & (g->n_nodes - 1)) == 0)
-        g->nodes =
-            xrealloc(g->nodes, (g->n_nodes == 0 ? 1 : (size_t)g->n_nodes * 2) * sizeof *g->nodes);
+    g->nodes = xgrow(g->nodes, g->n_nodes, sizeof *g->nodes);
     uint32_t at = g->n_nodes++;
     g->nodes[at] = (struct nccl_node){.kind = kind,
                                       .index = TOPO_NONE,
@@ -299,7 +295,7 @@ static uint32_t need_cpu(struct nccl_graph *g, int32_t numa) {
             return g->cpus[i];
     uint32_t cpu = add_node(g, NCCL_NODE_CPU, TOPO_NONE);
     g->nodes[cpu].numa = numa;
-    g->cpus = xrealloc(g->cpus, ((size_t)g->n_cpus + 1) * sizeof *g->cpus);
+    g->cpus = xgrow(g->cpus, g->n_cpus, sizeof *g->cpus);
     g->cpus[g->n_cpus++] = cpu;
     return cpu;
 }
@@ -371,9 +367,7 @@ static void add_place(struct nccl_graph *g, uint32_t net, uint32_t nic_node) {
     for (uint32_t i = 0; i < g->n_places; i++)
         if (g->places[i].net == net && g->places[i].nic_node == nic_node)
             return;
-    if ((g->n_places & (g->n_places - 1)) == 0)
-        g->places = xrealloc(g->places,
-                             (g->n_places == 0 ? 1 : (size_t)g->n_places * 2) * sizeof *g->places);
+    g->places = xgrow(g->places, g->n_places, sizeof *g->places);
     g->places[g->n_places++] = (struct nccl_place){net, nic_node};
 }
 
@@ -650,9 +644,7 @@ static void add_link(struct nccl_graph *g, uint32_t from, uint32_t to, enum nccl
     while (i < n->n_links && (n->links[i].to != to || n->links[i].kind != kind))
         i++;
     if (i == n->n_links) {
-        if ((n->n_links & (n->n_links - 1)) == 0)
-            n->links = xrealloc(n->links,
-                                (n->n_links == 0 ? 1 : (size_t)n->n_links * 2) * sizeof *n->links);
+        n->links = xgrow(n->links, n->n_links, sizeof *n->links);
         n->links[n->n_links++] = (struct nccl_link){.kind = kind, .to = to};
     }
     n->links[i].bandwidth += bandwidth;

@@ -10,8 +10,7 @@
 
 static uint32_t add(struct render_plan *p, uint32_t parent, enum render_kind kind, uint32_t index,
                     struct pci_addr root) {
-    if ((p->n & (p->n - 1)) == 0)
-        p->shapes = xrealloc(p->shapes, (p->n == 0 ? 1 : (size_t)p->n * 2) * sizeof *p->shapes);
+    p->shapes = xgrow(p->shapes, p->n, sizeof *p->shapes);
     uint32_t i = p->n++;
     p->shapes[i] = (struct render_shape){.kind = kind,
                                          .index = index,

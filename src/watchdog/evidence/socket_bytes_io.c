@@ -25,7 +25,7 @@ struct socket_entry {
 
 struct socket_bytes {
     struct socket_entry *entries;
-    size_t n, cap;
+    size_t n;
     bool asked;
 };
 
@@ -58,10 +58,7 @@ static void add_fd(void *arg, int fd) {
     uint64_t inode = waits_socket_inode(link);
     if (inode == 0 || s->n == SOCKETS_MAX)
         return;
-    if (s->n == s->cap) {
-        s->cap = MAX2(s->cap * 2, (size_t)64);
-        s->entries = xrealloc(s->entries, s->cap * sizeof *s->entries);
-    }
+    s->entries = xgrow(s->entries, s->n, sizeof *s->entries);
     s->entries[s->n++] = (struct socket_entry){.inode = inode, .owner = f->owner};
 }
 

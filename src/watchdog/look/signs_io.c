@@ -40,7 +40,7 @@ struct signs_worker {
 
 struct signs {
     struct signs_worker *workers; /* by rank */
-    size_t n, cap;
+    size_t n;
     /* Higher descriptors are not kept open: they are for pipes and connections. */
     rlim_t kept_below;
 };
@@ -190,10 +190,7 @@ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
     remove_rank(s, rank);
     if (s->n == SIGNS_WORKERS_MAX)
         return -E2BIG;
-    if (s->n == s->cap) {
-        s->cap = MAX2(s->cap * 2, (size_t)8);
-        s->workers = xrealloc(s->workers, s->cap * sizeof *s->workers);
-    }
+    s->workers = xgrow(s->workers, s->n, sizeof *s->workers);
     struct signs_worker *w = &s->workers[place_of(s, rank)];
     memmove(w + 1, w, (size_t)(s->workers + s->n - w) * sizeof *w);
     s->n++;

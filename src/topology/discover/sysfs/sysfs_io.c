@@ -277,7 +277,6 @@ int sysfs_list(const struct sysfs *s, struct sysfs_names *ret, const char *path,
     if (dir == NULL)
         return -errno;
     struct sysfs_names n = {0};
-    uint32_t cap = 0;
     for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
@@ -290,10 +289,7 @@ int sysfs_list(const struct sysfs *s, struct sysfs_names *ret, const char *path,
             n.cut = true;
             break;
         }
-        if (n.n == cap) {
-            cap = cap == 0 ? 16 : cap * 2;
-            n.names = xrealloc(n.names, cap * sizeof *n.names);
-        }
+        n.names = xgrow(n.names, n.n, sizeof *n.names);
         (void)snprintf(n.names[n.n++], TOPO_NAME_MAX, "%s", e->d_name);
     }
     (void)closedir(dir); /* it was only read */
