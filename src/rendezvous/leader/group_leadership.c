@@ -419,7 +419,7 @@ static bool successor_stays(const struct group *g) {
     if (g->plan.named.epoch != g->leadership.epoch)
         return false;
     for (uint32_t i = 0; i < g->plan.named.n; i++) {
-        const struct node *n = roster_find(&g->roster, g->plan.named.list[i].incarnation);
+        const struct node *n = successor(g, i);
         if (n != NULL && n->connected && !n->report.leaving)
             return true;
     }
@@ -433,8 +433,7 @@ bool group_nothing_runs(const struct group *g) {
            !group_somebody_unresolved(g);
 }
 
-/* The nodes that stay are too few, and no option asks to wait for more. */
-static bool too_few_stay(const struct group *g) {
+bool group_too_few_stay(const struct group *g) {
     return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
            g->config.rdzv.regroup_wait_ns == 0;
 }
@@ -451,7 +450,7 @@ void group_on_resign(struct group *g) {
 void group_resign_time(struct group *g) {
     struct leadership *l = &g->leadership;
     struct resign_view view = {.successor_stays = successor_stays(g),
-                               .too_few_stay = too_few_stay(g),
+                               .too_few_stay = group_too_few_stay(g),
                                .nothing_runs = group_nothing_runs(g),
                                .formed_here = g->formation.formed_here,
                                .interrupted = g->closed.interrupted,

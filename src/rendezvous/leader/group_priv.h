@@ -282,6 +282,8 @@ void group_leadership_time(struct group *g);
 bool group_ask_to_close(struct group *g);
 /* No worker runs, of this epoch or of an earlier one, and none can come back. */
 bool group_nothing_runs(const struct group *g);
+/* The nodes that stay are too few, and no option asks to wait for more. */
+bool group_too_few_stay(const struct group *g);
 void group_resign_time(struct group *g);
 uint64_t group_leadership_deadline(const struct group *g);
 

@@ -123,11 +123,15 @@ static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
             node_leaving_text(n, out);
 }
 
+static void describe_too_few(const struct group *g, const char *why, char out[RDZV_REASON_MAX]) {
+    (void)snprintf(out, RDZV_REASON_MAX, "%.1900s; %zu of at least %u nodes left", why,
+                   g->roster.tally[TALLY_HOPEFUL], g->need);
+}
+
 void group_close_interrupted(struct group *g) {
     char missing[RDZV_REASON_MAX], text[RDZV_REASON_MAX];
     describe_missing(g, missing);
-    (void)snprintf(text, sizeof text, "%.1900s; %zu of at least %u nodes left", missing,
-                   g->roster.tally[TALLY_HOPEFUL], g->need);
+    describe_too_few(g, missing, text);
     cause_forget(&g->cause); /* of a group that would have been started again */
     interrupted(g);
     group_close_failed(g, text);
@@ -308,12 +312,8 @@ static void describe_missing_members(const struct group *g, char out[RDZV_REASON
             node_unusable_text(g->formation.members[i], out);
 }
 
-/* Fewer nodes are left or can be expected than a group needs, and no option asks to wait for
- * more. */
 static bool too_few_for_ever(const struct group *g) {
-    return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
-           !group_is_leaving(g) && g->config.rdzv.regroup_wait_ns == 0 &&
-           g->now_ns >= group_patient_until(g);
+    return group_too_few_stay(g) && !group_is_leaving(g) && g->now_ns >= group_patient_until(g);
 }
 
 /* wished: an operator asked for it, or a node that leaves, or the group stops to grow. */
@@ -338,11 +338,6 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     group_notify_members(g);
 }
 
-static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
-    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
-                   g->roster.tally[TALLY_HOPEFUL], g->need);
-}
-
 /* Decides whether the loss of a node ends the job, and writes the whole sentence about it. */
 static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
     bool too_many = policy_losses_spent(&g->policy, &g->config);
@@ -352,7 +347,7 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
                        "%.1900s; %u nodes were lost, and --max-node-losses is %u", why,
                        g->policy.losses, g->config.rdzv.max_node_losses);
     } else if (too_few_for_ever(g)) {
-        describe_too_few(g, why, text, RDZV_REASON_MAX);
+        describe_too_few(g, why, text);
     } else {
         return;
     }
@@ -661,7 +656,7 @@ static void weigh_stop(struct group *g) {
     } else if (too_few_for_ever(g)) {
         char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
         describe_missing_members(g, missing);
-        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text);
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);
         fail_after_stop(g);
         g->stopping.after = AFTER_STOP_CLOSED_FOR_FEW;

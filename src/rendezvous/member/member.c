@@ -224,12 +224,17 @@ static void end_with_grace(struct member *m, uint64_t grace_ns) {
         finish(m);
 }
 
+/* What the last leader wanted does not count for this one. */
+static void forget_start(struct member *m) {
+    m->start_wanted = false;
+    m->lease.names = (struct generation){0, 0};
+}
+
 /* The workers get the rest of the lease to end. The report of workers that have ended does not
  * change. */
 static void stop_for_leader(struct member *m, const char *why) {
     uint64_t left = lease_left(&m->lease, m->step.now_ns);
-    m->start_wanted = false;
-    m->lease.names = (struct generation){0, 0};
+    forget_start(m);
     if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
         if (m->state == MEMBER_HELD)
             fence(m); /* no lease will come */
@@ -316,12 +321,6 @@ static void on_probe(struct member *m, enum probe_result result) {
         m->link.probe_ns = m->step.now_ns + m->link.probe_wait_ns;
         m->link.probe_wait_ns = MIN2(2 * m->link.probe_wait_ns, m->config.probe_retry_ns);
     }
-}
-
-/* What the last leader wanted does not count for this one. */
-static void forget_start(struct member *m) {
-    m->start_wanted = false;
-    m->lease.names = (struct generation){0, 0};
 }
 
 static void on_welcome(struct member *m, const struct member_event *ev) {
