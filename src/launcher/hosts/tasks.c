@@ -70,7 +70,6 @@ static int read_all(const struct source *src, uint32_t node, struct tasks *ret,
         if (node >= t.nodes) /* the last run of which this holds has the node */
             *ret_count = count;
         t.nodes += nodes;
-        t.sum += (uint64_t)count * nodes;
         t.least = MIN2(t.least, count);
         t.most = MAX2(t.most, count);
         if (*p == '\0')

@@ -3,7 +3,7 @@
  * is that of the node list. (sbatch(1), Output Environment Variables.) Pure.
  *
  *     struct tasks tasks;
- *     r = tasks_read("2(x3),1", &tasks, &err);       nodes 4, sum 7, least 1, most 2
+ *     r = tasks_read("2(x3),1", &tasks, &err);       nodes 4, least 1, most 2
  *     r = tasks_of_node("2(x3),1", 3, &n, &err);     1 */
 #pragma once
 
@@ -15,8 +15,7 @@
 #define TASKS_COUNT_MAX 65536u
 
 struct tasks {
-    uint32_t nodes; /* at least 1 */
-    uint64_t sum;
+    uint32_t nodes;       /* at least 1 */
     uint32_t least, most; /* of one node; equal if all nodes have the same */
 };
 

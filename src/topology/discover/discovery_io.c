@@ -258,7 +258,7 @@ static void count_before_nvml(const struct topology *t, struct discovery_nvml *r
 
 static int discover(const struct discovery_config *config, struct topology *t, struct err *err) {
     struct nvml_child child = {.call = NULL};
-    struct nvml_config ask = {.library = config->nvml_library, .deadline_ns = config->nvml_ns};
+    struct nvml_config ask = {.library = config->nvml_library};
     bool nvml = nvml_is_wanted(config);
     if (nvml)
         (void)nvml_begin(&ask, &child); /* nvml_end() reports errors */

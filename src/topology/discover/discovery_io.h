@@ -24,7 +24,6 @@ struct discovery_nvml {
 struct discovery_config {
     unsigned what;               /* DISCOVER_* */
     const char *sysroot;         /* NULL: this machine */
-    uint64_t nvml_ns;            /* deadline of NVML; 0: NVML_DISCOVERY_NS */
     const char *nvml_library;    /* NULL: libnvidia-ml.so.1; tests pass a scripted one */
     struct discovery_nvml *nvml; /* filled with DISCOVER_NVML; NULL: not requested */
 };

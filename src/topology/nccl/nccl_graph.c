@@ -478,23 +478,6 @@ void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_pr
     }
 }
 
-void nccl_graph_between(const struct nccl_graph *g, uint32_t a, uint32_t b, enum nccl_path *ret,
-                        double *ret_gbs) {
-    *ret = NCCL_PATH_DIS;
-    *ret_gbs = 0;
-    if (a >= g->t->n_gpus || b >= g->t->n_gpus || g->gpu_place[a] == TOPO_NONE ||
-        g->gpu_place[b] == TOPO_NONE)
-        return;
-    const struct nccl_route *path = route_at(g, g->gpus[g->gpu_place[a]], g->gpus[g->gpu_place[b]]);
-    *ret = path->kind;
-    *ret_gbs = path->bandwidth;
-}
-
-uint32_t nccl_graph_nets(const struct nccl_graph *g) { return g->n_nets; }
-const char *nccl_graph_net_name(const struct nccl_graph *g, uint32_t i) {
-    return i < g->n_nets ? g->nets[i].name : "";
-}
-
 /* Warnings about NCCL's choice. */
 
 struct warning_sink {

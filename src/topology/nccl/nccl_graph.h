@@ -55,11 +55,6 @@ struct nccl_graph;
 _must_use_ int nccl_graph_new(const struct topology *t, struct nccl_graph **ret, struct err *err);
 void nccl_graph_free(struct nccl_graph *g); /* NULL is fine */
 void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_prediction *ret);
-/* Path between two GPUs: kind and GB/s. */
-void nccl_graph_between(const struct nccl_graph *g, uint32_t a, uint32_t b, enum nccl_path *ret,
-                        double *ret_gbs);
-uint32_t nccl_graph_nets(const struct nccl_graph *g);
-const char *nccl_graph_net_name(const struct nccl_graph *g, uint32_t i);
 
 /* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports are left out because they
  * are not ACTIVE, speeds are not known, interfaces are virtual. Calls warn() for each. */

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "../recorded.h"
-#include "topology/nccl/nccl_graph.h"
+#include "nccl_between.h"
 #include "topology/nccl/nccl_xml.h"
 
 /* ---- machines ---- */
@@ -156,19 +156,17 @@ static void OF(uint32_t gpu, const char *expected, ...) {
 static const char *all_nets(void) {
     static char names[256];
     names[0] = '\0';
-    for (uint32_t k = 0; k < nccl_graph_nets(graph); k++) {
+    for (uint32_t k = 0; k < graph->n_nets; k++) {
         size_t n = strlen(names);
-        (void)snprintf(names + n, sizeof names - n, "%s%s", k == 0 ? "" : ",", nccl_graph_net_name(graph, k));
+        (void)snprintf(names + n, sizeof names - n, "%s%s", k == 0 ? "" : ",", graph->nets[k].name);
     }
     return names;
 }
 
 static void between(uint32_t a, uint32_t b, enum nccl_path kind, double gbs) {
-    enum nccl_path k;
-    double bandwidth;
-    nccl_graph_between(graph, a, b, &k, &bandwidth);
-    cr_assert_eq(k, kind, "%s", nccl_path_name(k));
-    cr_assert_float_eq(bandwidth, gbs, 0.001, "%g", bandwidth);
+    struct nccl_route route = nccl_between(graph, a, b);
+    cr_assert_eq(route.kind, kind, "%s", nccl_path_name(route.kind));
+    cr_assert_float_eq(route.bandwidth, gbs, 0.001, "%g", route.bandwidth);
 }
 
 static void hear(void *arg, const char *text) {
@@ -477,15 +475,14 @@ Test(nccl_graph, NETs_are_counted_as_the_ranks_make_the_xml) {
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "a", 100000);
     nic_at(pci(TOPO_NONE, 0x21, 1, GEN5, 16), "b", 100000);
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 2);
-    cr_assert_str_eq(nccl_graph_net_name(graph, 0), "b");
-    cr_assert_str_eq(nccl_graph_net_name(graph, 1), "a");
-    cr_assert_str_eq(nccl_graph_net_name(graph, 2), "");
+    cr_assert_eq(graph->n_nets, 2);
+    cr_assert_str_eq(graph->nets[0].name, "b");
+    cr_assert_str_eq(graph->nets[1].name, "a");
     t.source = TOPO_NCCL_XML; /* from a file: in the file's order */
     t.nics[0].dev = 7;
     t.nics[1].dev = 3;
     build();
-    cr_assert_str_eq(nccl_graph_net_name(graph, 0), "a");
+    cr_assert_str_eq(graph->nets[0].name, "a");
 }
 
 /* ---- CPUs ---- */
@@ -686,7 +683,7 @@ Test(nccl_graph, a_NET_under_two_cpus_is_one_and_nothing_goes_through_it) {
     t.nics[0].dev = t.nics[1].dev = t.nics[2].dev = 0;
     nic_at(pci(TOPO_NONE, 0x20, 1, GEN5, 16), "far", 400000);
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 2);
+    cr_assert_eq(graph->n_nets, 2);
     OF(0, "far SYS 16.0");
     t.nics[0].ports[0].rate_mbps = 8000000; /* 1000 GB/s: still no bridge between the CPUs */
     t.nics[3].ports[0].rate_mbps = 4000000;
@@ -749,7 +746,7 @@ Test(nccl_graph, EFA_devices_without_state_count_and_are_not_fused) {
         }
     }
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 32);
+    cr_assert_eq(graph->n_nets, 32);
     for (uint32_t i = 0; i < 8; i++) {
         OF(i, "rdmap%us1,rdmap%us2,rdmap%us3,rdmap%us4 PIX 48.0", i, i, i, i);
     }
@@ -769,7 +766,7 @@ Test(nccl_graph, the_ports_of_one_card_are_one_NET) {
         nic_at(f, name, 100000);
     }
     build(); /* four at most in one */
-    cr_assert_eq(nccl_graph_nets(graph), 2);
+    cr_assert_eq(graph->n_nets, 2);
     OF(0, "mlx5_0+mlx5_1+mlx5_2+mlx5_3 PIX 48.0");
     t.n_nics = 2;
     build();
@@ -781,7 +778,7 @@ Test(nccl_graph, the_ports_of_one_card_are_one_NET) {
     t.nics[1].ports[0].state = TOPO_PORT_ACTIVE;
     t.pci[t.nics[1].pci].at = (struct pci_addr){0, 0x16, 0, 1}; /* another card */
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 2);
+    cr_assert_eq(graph->n_nets, 2);
 }
 
 Test(nccl_graph, nccl_takes_32_rdma_ports) {
@@ -793,7 +790,7 @@ Test(nccl_graph, nccl_takes_32_rdma_ports) {
         nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), 0, GEN5, 16), name, 400000);
     }
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 32);
+    cr_assert_eq(graph->n_nets, 32);
     cr_assert(strstr(warnings(), "mlx5_32 is left out: NCCL takes 32 RDMA ports at most") != NULL, "%s", said);
     nic_at(pci(TOPO_NONE, 0x50, 0, GEN5, 16), "mlx5_33", 400000);
     nic_at(pci(TOPO_NONE, 0x51, 0, GEN5, 16), "mlx5_34", 400000);
@@ -892,16 +889,16 @@ Test(nccl_graph, links_that_are_not_known_are_told) {
 Test(nccl_graph, nothing_at_all_is_a_graph) {
     fresh(TOPO_LIVE);
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 0);
+    cr_assert_eq(graph->n_nets, 0);
     OF(0, " DIS 0.0");
     cr_assert_str_eq(warnings(), "");
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "net", 400000); /* a NIC, no GPU */
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 1);
+    cr_assert_eq(graph->n_nets, 1);
     fresh(TOPO_LIVE);
     netif("eth0", TOPO_NONE, 1000); /* an interface without a device, no GPU */
     build();
-    cr_assert_eq(nccl_graph_nets(graph), 1);
+    cr_assert_eq(graph->n_nets, 1);
     fresh(TOPO_LIVE);
     gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16)); /* a GPU, no NIC */
     build();

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "../recorded.h"
-#include "topology/nccl/nccl_graph.h"
+#include "nccl_between.h"
 #include "topology/nccl/nccl_xml.h"
 
 static struct topology t;
@@ -398,10 +398,8 @@ static char *predictions(const struct topology *of) {
         for (uint32_t k = 0; k < p.n_nets; k++)
             strbuf_printf(&s, " %s", p.nets[k]);
         for (uint32_t k = 0; k < of->n_gpus; k++) {
-            enum nccl_path path;
-            double gbs;
-            nccl_graph_between(g, i, k, &path, &gbs);
-            strbuf_printf(&s, " %s:%.2f", nccl_path_name(path), gbs);
+            struct nccl_route route = nccl_between(g, i, k);
+            strbuf_printf(&s, " %s:%.2f", nccl_path_name(route.kind), route.bandwidth);
         }
         strbuf_add(&s, "\n");
     }
