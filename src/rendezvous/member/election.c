@@ -122,9 +122,7 @@ static void ask_for(struct election *e, const struct step *s) {
 static void claim(struct election *e, const struct step *s, uint32_t epoch) {
     if (e->state == ELECTION_CLAIMING)
         return;
-    link_cut(s->link);
-    e->target.incarnation = 0;
-    (void)step_emit(s, MEMBER_EFFECT_HANG_UP);
+    hang_up(e, s);
     move(e, ELECTION_CLAIMING);
     e->claim_epoch = epoch;
     e->claim_ns = s->now_ns;
@@ -381,10 +379,7 @@ static void lead(struct election *e, const struct step *s, uint32_t epoch, bool 
     e->leader_gone = false;
     e->waiting[0] = '\0';
     election_set_join_policy(e, s, false);
-    e->target = c->self;
-    struct member_effect *connect = step_emit(s, MEMBER_EFFECT_CONNECT);
-    connect->peer = c->self;
-    connect->soon = true;
+    connect_to(e, s, &c->self, true);
 }
 
 static struct election_outcome on_claim(struct election *e, const struct step *s,
