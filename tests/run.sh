@@ -217,7 +217,7 @@ fi
 
 if wanted e2e normal; then
     say "end to end: kills, namespaces"
-    with_torch e2e "$muster" $(side_by_side 8) -m "not torch and not alone"
+    with_torch e2e "$muster" $(side_by_side 6) -m "not torch and not alone"
 fi
 
 if wanted valgrind normal; then
@@ -238,7 +238,7 @@ if wanted asan-e2e normal && [ -x build-test-asan/src/cli/muster ]; then
     ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
         UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
         MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
-        e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 6) "${few[@]}" \
+        e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 4) "${few[@]}" \
         tests/e2e/test_run.py tests/e2e/test_faults.py \
         tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
         tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused \

@@ -354,6 +354,7 @@ def test_a_wrong_answer_of_the_machine_fails_its_check_alone(machine):
     assert "2 passed, 4 failed, 0 skipped" in text
 
 
+@pytest.mark.alone
 def test_after_its_time_the_rest_is_skipped(machine):
     began = time.monotonic()
     found, _ = machine("--limit", "14", nvml="slow nvmlDeviceGetName 0 1500")

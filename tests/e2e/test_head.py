@@ -566,7 +566,7 @@ def test_a_job_is_asked_in_its_batch_script(here):
     head_of(here)
     env = here.job.env("a", here.env())
     stacks = here.slurm.run(RUN[0], "stacks", on=0, env=env)
-    assert re.match(r"run emu\.\d+\.0, group 1\.1: 2 workers on 2 nodes\n", stacks.stdout), stacks
+    assert re.match(r"job emu\.\d+\.0: 2 workers on 2 nodes\n", stacks.stdout), stacks
     stopped = here.slurm.run(RUN[0], "stop", on=0, env=env)
     assert "the job is being stopped\n" in stopped.stdout, stopped
     here.slurm.end(number)
