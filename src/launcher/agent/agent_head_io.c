@@ -6,6 +6,7 @@
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "launcher/agent/agent_priv.h"
 
 static void on_stop(void *arg, int signo) {
@@ -115,4 +116,5 @@ void agent_tell_head(struct agent *a, int status) {
     free(TAKE_PTR(a->verdict));
     starter_link_free(TAKE_PTR(a->head));
     loop_watch_free(TAKE_PTR(a->launcher));
+    file_close(&a->config.launcher_fd);
 }

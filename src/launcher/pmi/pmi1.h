@@ -54,7 +54,6 @@ struct pmi1 {
 /* tasks: n, rank and own are filled in. Adds the first line to `out`. */
 void pmi1_begin(struct pmi1 *pmi, struct pmi_tasks *tasks, struct strbuf *out);
 /* Adds the next line to `out`, or nothing while an answer is not complete, and ignores what follows
- * the last. -EPROTO with a sentence:
- * it is not the answer that the state expects. */
+ * the last. -EPROTO with a sentence: it is not the answer that the state expects. */
 _must_use_ int pmi1_receive(struct pmi1 *pmi, const char *bytes, size_t n, struct strbuf *out,
                             struct err *err);
