@@ -57,6 +57,7 @@ ROOMS = [
     ("rendezvous/client", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("watchdog/look", "base/ io/ topology/discover/nvml watchdog"),
     ("watchdog/evidence", "base/ io/ watchdog watchdog/look"),
+    ("watchdog/profile", "base/ io/ watchdog watchdog/look watchdog/evidence"),
     ("watchdog/judge", "base/ watchdog watchdog/look watchdog/evidence"),
     ("watchdog/act", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
                      " rendezvous/member"),
@@ -85,9 +86,10 @@ ROOMS = [
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/judge cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/output cli/options"),
+    ("cli/profile", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/profile cli/logs"),
     ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/evidence watchdog/judge"
                    " cli/logs"),
-    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs cli/stacks"),
+    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ watchdog/profile cli/options cli/help cli/jobs cli/logs cli/profile cli/stacks"),
     ("cli", "base/ io cli/"),
 ]
 

@@ -1,0 +1,104 @@
+/* Where the time of a job goes, and which rank the others wait for: samples in, findings out. Pure;
+ * it knows no clock. The rules R2 to R8 are described at each function; the tables of module and
+ * function names are in profile/names.c.
+ *
+ *     profile_infer(&job, &findings);      job: of all nodes (profile/samples.h)
+ *     … profile/text.h and others show it …
+ *     profile_findings_fini(&findings); */
+#pragma once
+
+#include "watchdog/profile/samples.h"
+
+/* What a rank does at one tick. First comes work, in the order in which the rules try it. */
+enum profile_class {
+    PROFILE_GC = 0,
+    PROFILE_EVAL,
+    PROFILE_CHECKPOINT,
+    PROFILE_INIT,
+    PROFILE_COMPILE,
+    PROFILE_IMPORT,
+    PROFILE_DATA,
+    PROFILE_LOGGING,
+    PROFILE_OPTIMIZER,
+    PROFILE_BACKWARD,
+    PROFILE_FORWARD,
+    PROFILE_COMM, /* runs in torch.distributed */
+    PROFILE_OTHER_WORK,
+    PROFILE_START, /* no Python stack (yet) */
+    /* ... and these are waits. */
+    PROFILE_LATE,    /* some ranks wait, others do not */
+    PROFILE_NETWORK, /* all ranks wait */
+    PROFILE_DEVICE,  /* the host waits for its GPU */
+    PROFILE_CLASS_COUNT,
+};
+#define PROFILE_FIRST_WAIT PROFILE_LATE
+const char *profile_class_name(enum profile_class c); /* "data loading", "waits for a late rank" */
+const char *profile_class_key(enum profile_class c);  /* "data", "late": in JSON */
+
+#define PROFILE_PLACE_MAX 160
+struct profile_reason {
+    enum profile_class cls;
+    double share;                  /* of the time, 0 to 1, above the median of the other ranks */
+    char place[PROFILE_PLACE_MAX]; /* "__getitem__ (loader.py:41)"; "": not one line */
+};
+enum profile_how {
+    PROFILE_IS_LATE,  /* the others wait for it, step by step */
+    PROFILE_PAUSES,   /* the same, but in few long pauses */
+    PROFILE_MOST_WORK /* it waits less than the others: a pipeline's largest stage */
+};
+#define PROFILE_LATE_MAX 3
+#define PROFILE_REASONS_MAX 2
+struct profile_late {
+    uint32_t rank;
+    enum profile_how how;
+    double share; /* of the time in which the others wait for it; PROFILE_MOST_WORK: its gap */
+    double works, others_work; /* share of time in which it, and the median other, does not wait */
+    uint32_t n_pauses;
+    uint64_t pause_ns; /* mean of those that were long enough */
+    uint32_t n_reasons;
+    struct profile_reason reasons[PROFILE_REASONS_MAX];
+};
+
+enum profile_limit {
+    PROFILE_LIMIT_NONE = 0,
+    PROFILE_LIMIT_DATA_HERE,    /* data loading in the main process: num_workers=0 */
+    PROFILE_LIMIT_DATA_WORKERS, /* too few or too slow loader processes: always busy */
+    PROFILE_LIMIT_DATA,         /* data loading, and its processes are not always busy */
+    PROFILE_LIMIT_CPU,          /* main threads find no CPU */
+    PROFILE_LIMIT_NETWORK,
+    PROFILE_LIMIT_DEVICE,
+};
+#define PROFILE_LIMITS_MAX 3
+struct profile_row {
+    uint32_t rank;
+    double works, waits; /* they add up to 1 */
+    uint32_t n_mostly;
+    struct profile_reason mostly[2]; /* class and line with the largest shares of its time */
+    const char *gap;                 /* borrowed from the profile; "" */
+};
+struct profile_findings {
+    uint32_t n_ranks, n_ticks;          /* ticks at which all of these ranks were sampled */
+    uint64_t span_ns;                   /* from the first of these to the last */
+    double shares[PROFILE_CLASS_COUNT]; /* of the average rank; they add up to 1, or all are 0 */
+    /* Parallel efficiency is their product: mean(work) / max(work), and max(work); work is the
+     * share of time in which a rank does not wait. */
+    double load_balance, communication;
+    uint32_t n_late;
+    struct profile_late late[PROFILE_LATE_MAX]; /* the latest first */
+    uint32_t n_limits;
+    struct {
+        enum profile_limit what;
+        double share;
+        char place[PROFILE_PLACE_MAX];
+    } limits[PROFILE_LIMITS_MAX];
+    struct profile_row *rows; /* [n_rows] of all ranks, those without samples too; owned */
+    uint32_t n_rows;
+    uint8_t *classes; /* [rank's index * n_all_ticks + tick's index] enum profile_class; owned */
+    uint32_t n_all_ticks; /* of the profile */
+};
+/* No rank is named before 3 s (R6). Ticks at which a rank is absent or not read count for none. */
+void profile_infer(const struct profile *p, struct profile_findings *ret);
+void profile_findings_fini(struct profile_findings *f);
+
+/* "__getitem__ (loader.py:41)": the innermost frame of the user's own, or the innermost. */
+void profile_place(const struct profile *p, int32_t stack, char ret[PROFILE_PLACE_MAX]);
