@@ -1,0 +1,36 @@
+/* The forms in which "muster profile" shows what it has found. Pure.
+ *
+ *     profile_text(&view, &text);
+ *     form = profile_form_of("job.strip.svg");      form->write(&view, &text); */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "cli/logs/rank_set.h"
+#include "watchdog/profile/infer.h"
+
+/* A node whose samples are missing. */
+struct profile_missing {
+    const char *node;
+    char why[160];
+};
+struct profile_view {
+    const char *run_id;
+    const struct profile *profile;
+    const struct profile_findings *findings;
+    uint32_t world_size, n_nodes; /* of the job */
+    uint32_t n_missing;
+    struct profile_missing *missing;
+    const struct rank_set *ranks; /* whose rows and frames are shown; n 0: all */
+};
+
+/* All of these add to *ret. */
+void profile_text(const struct profile_view *v, struct strbuf *ret);
+void profile_json(const struct profile_view *v, struct strbuf *ret); /* an object and a newline */
+
+/* A form of a file. */
+struct profile_form {
+    const char *suffix;
+    void (*write)(const struct profile_view *v, struct strbuf *ret);
+};
+/* By the end of the file's name, the longest suffix that fits; NULL: there is none. */
+const struct profile_form *profile_form_of(const char *path);
