@@ -251,14 +251,15 @@ static void access_of(void *arg, struct rdzv_access *ret) {
     memcpy(ret->keys, g.ids, sizeof ret->keys);
 }
 
-static void add_stacks(void *arg, const struct rdzv_stacks *node, const char *json, size_t len) {
+static void add_stacks(void *arg, enum rdzv_ask_what what, const struct rdzv_stacks *node,
+                       const char *json, size_t len) {
     struct leading *l = arg;
-    rdzv_server_stacks_add(l->server, node, json, len);
+    rdzv_server_stacks_add(l->server, what, node, json, len);
 }
 
-static void end_stacks(void *arg, const char *why_not) {
+static void end_stacks(void *arg, enum rdzv_ask_what what, const char *why_not) {
     struct leading *l = arg;
-    rdzv_server_stacks_end(l->server, why_not);
+    rdzv_server_stacks_end(l->server, what, why_not);
 }
 
 static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_stacks};
@@ -266,7 +267,8 @@ static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_
 /* Ends all connections of nodes. */
 static void stop_leading(struct leading *l) {
     hang_leader_end(l->hang);
-    hang_stacks_cancel(l->stacks);
+    hang_stacks_cancel(l->stacks, ASK_STACKS);
+    hang_stacks_cancel(l->stacks, ASK_PROFILE);
     rdzv_listener_serve(l->config.listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
 }
@@ -347,7 +349,7 @@ static int new_server(struct leading *l, const struct group_config *group,
         .parts = {.summaries = {preflight_received, preflight_forgotten, l->config.preflight},
                   .watchdog = {hang_leader_signs, hang_leader_watchdog, l->hang},
                   .evidence = {hang_evidence_piece, hang_evidence_forgotten, l->evidence},
-                  .stacks = {hang_stacks_ask, l->stacks},
+                  .stacks = {hang_stacks_ask, hang_stacks_cancel, l->stacks},
                   .owners = {store_guard_answer, l->guard}},
     };
     l->end = LEADING_SERVES;

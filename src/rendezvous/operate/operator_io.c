@@ -68,7 +68,9 @@ static void wait_for_more(struct operator_call *a) {
 #define STACKS_MORE_NS (5 * NS_PER_S)
 
 static uint64_t stacks_wait_ns(const struct operator_call *a) {
-    return 2 * a->q->command.timeout_ns + STACKS_MORE_NS;
+    const struct command *c = &a->q->command;
+    return c->period_ns > 0 ? c->timeout_ns + RDZV_PROFILE_LATE_NS + STACKS_MORE_NS
+                            : 2 * c->timeout_ns + STACKS_MORE_NS;
 }
 
 /* ---- messages to the agent ---- */

@@ -287,12 +287,22 @@ struct rdzv_signs {
     uint32_t n;
     struct worker_signs list[RDZV_SIGNS_CHUNK];
 };
+/* What a node answers. Questions of different kinds do not affect each other. */
+enum rdzv_ask_what {
+    ASK_STACKS = 0, /* evidence (watchdog/evidence/evidence.h) */
+    ASK_PROFILE,    /* samples for an operator (watchdog/profile/samples.h) */
+    ASK_TIME,       /* samples for the leader's own record of the job's time */
+    ASK_WHAT_COUNT,
+};
 /* The leader asks a node what its workers do. */
 struct rdzv_ask {
     struct generation generation;
-    uint32_t id;         /* of this question: the answer repeats it */
-    uint64_t timeout_ns; /* not 0; what is not known by then is left out */
-    bool holds;          /* a stop for a failure that follows waits for the answer */
+    uint32_t id; /* of this question: the answer repeats it */
+    enum rdzv_ask_what what;
+    /* Not 0. STACKS: what is not known by then is left out. Else for how long samples are taken */
+    uint64_t timeout_ns;
+    uint64_t period_ns; /* of the samples; 0: STACKS */
+    bool holds;         /* a stop for a failure that follows waits for the answer */
 };
 /* These ranks are suspects of the hang that ends the group, and get SIGABRT before the stop that
  * follows. With a time, their native stacks are read first, and are the answer. */
@@ -360,10 +370,16 @@ struct command {
     enum command_kind kind;
     char node[RDZV_HOST_MAX];   /* EXCLUDE */
     char reason[RDZV_HOST_MAX]; /* for the record; may be "" */
-    uint64_t timeout_ns;        /* STACKS: what a node does not know by then is left out */
+    uint64_t timeout_ns;        /* STACKS: as in struct rdzv_ask */
+    uint64_t period_ns;         /* STACKS: 0, or the answer is samples: ASK_PROFILE */
 };
 
-#define RDZV_STACKS_TIMEOUT_MAX_NS (60 * NS_PER_S) /* of STACKS */
+#define RDZV_STACKS_TIMEOUT_MAX_NS (60 * NS_PER_S) /* of "muster stacks" */
+#define RDZV_PROFILE_MAX_NS (600 * NS_PER_S)       /* of any */
+#define RDZV_PROFILE_PERIOD_MIN_NS (10 * NS_PER_MS)
+#define RDZV_PROFILE_PERIOD_MAX_NS (10 * NS_PER_S)
+/* After that time, for the answers of nodes that had no CPU for it */
+#define RDZV_PROFILE_LATE_NS (10 * NS_PER_S)
 
 /* A node of the running group, in the answer to STACKS. If nothing is missing, its evidence follows
  * in pieces (struct rdzv_evidence, whose id is `node`). Nodes come in the order of their ranks. */

@@ -215,10 +215,16 @@ static const struct json_field whose_fields[] = {
     {JSON_LIST(rdzv_whose, "ports", ports, n, client_port), .min = 1},
 };
 
+static const char *const ask_whats[ASK_WHAT_COUNT] = {
+    [ASK_STACKS] = "stacks", [ASK_PROFILE] = "profile", [ASK_TIME] = "time"};
 static const struct json_field ask_fields[] = {
     {JSON_FIELD(rdzv_ask, PAIR, "generation", generation)},
     {JSON_FIELD(rdzv_ask, U32, "id", id)},
+    {JSON_NAMED(rdzv_ask, "what", what, ask_whats), JSON_IF_SET(rdzv_ask, period_ns)},
     {SETTING(rdzv_ask, "timeout_ns", timeout_ns, 1)},
+    {JSON_FIELD(rdzv_ask, ID, "period_ns", period_ns), .min = RDZV_PROFILE_PERIOD_MIN_NS,
+     .max = RDZV_PROFILE_PERIOD_MAX_NS,
+     JSON_OF_KINDS(rdzv_ask, what, BIT(ASK_PROFILE) | BIT(ASK_TIME))},
     {JSON_FIELD(rdzv_ask, BOOL, "holds", holds), JSON_IF_TRUE(rdzv_ask, holds)},
 };
 
@@ -405,8 +411,10 @@ static const struct json_field command_fields[] = {
      JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_EXCLUDE))},
     {JSON_FIELD(wire_command, TEXT, "reason", command.reason)},
     {JSON_FIELD(wire_command, ID, "timeout_ns", command.timeout_ns), .min = NS_PER_MS,
-     .max = RDZV_STACKS_TIMEOUT_MAX_NS,
-     JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_STACKS))},
+     .max = RDZV_PROFILE_MAX_NS, JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_STACKS))},
+    {JSON_FIELD(wire_command, ID, "period_ns", command.period_ns),
+     .min = RDZV_PROFILE_PERIOD_MIN_NS, .max = RDZV_PROFILE_PERIOD_MAX_NS,
+     JSON_IF_SET(wire_command, command.period_ns)},
 };
 
 static const struct json_field stacks_fields[] = {

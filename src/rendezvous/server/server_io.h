@@ -156,9 +156,11 @@ struct rdzv_server_parts {
     } evidence;
     /* An operator wants to know what the workers do (COMMAND_STACKS): gather it within timeout_ns,
      * then call rdzv_server_stacks_add() for each node and rdzv_server_stacks_end(), at once or
-     * later. There is one such question at a time. NULL: refused */
+     * later. There is one such question at a time without a period (ASK_STACKS), and one with one
+     * (ASK_PROFILE). NULL: refused */
     struct {
-        void (*ask)(void *arg, uint64_t timeout_ns);
+        void (*ask)(void *arg, uint64_t period_ns, uint64_t timeout_ns);
+        void (*cancel)(void *arg, enum rdzv_ask_what what); /* no operator waits for it any more */
         void *arg;
     } stacks;
     /* The answer to rdzv_server_whose(): the owner as the client's agent reports it; TRANSLATED
@@ -217,10 +219,10 @@ void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const s
                        uint32_t id);
 /* The answer to parts.stacks.ask: a node of the group, and its evidence (copied; not needed if
  * node->missing says why there is none). Ignored if nobody has asked. */
-void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *node, const char *json,
-                            size_t len);
+void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
+                            const struct rdzv_stacks *node, const char *json, size_t len);
 /* All nodes of the group were added, in order; or, for one sentence, why there is no answer. */
-void rdzv_server_stacks_end(struct rdzv_server *s, const char *why_not);
+void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, const char *why_not);
 /* The running group hangs: GROUP_EVENT_HANG. Copies the failure. The group is stopped, or nothing
  * happens because it no longer runs. */
 void rdzv_server_hang(struct rdzv_server *s, struct generation generation,

@@ -35,12 +35,15 @@ struct overviews {
 
 struct stacks_text;
 struct server_stacks {
+    struct rdzv_server *server;
+    enum rdzv_ask_what what;
     struct loop_timer *timer;
     struct list waiting, asked, readers; /* struct stacks_asker: for the next answer; for `text`;
                                             their answer is being sent */
     unsigned n_askers;
     struct stacks_text *text; /* the answer that is being gathered; NULL: none */
     uint64_t rest_until_ns;   /* none is begun before */
+    uint64_t over_ns;         /* when the samples for `text` are complete; ASK_PROFILE */
 };
 
 struct server_whose {
@@ -93,7 +96,7 @@ struct rdzv_server {
     struct list desired_pending;
     struct loop_timer *desired_timer;
     struct overviews overviews;
-    struct server_stacks stacks;
+    struct server_stacks stacks[ASK_PROFILE + 1];
     struct server_whose whose;
 };
 

@@ -1,6 +1,7 @@
 /* The answer to operators that ask what the workers do: gathered once for all that have asked by
- * then, and made once, as text. Those who ask meanwhile wait for the next one. An operator that
- * does not read costs its place and that text, until its deadline. */
+ * then, and made once, as text. Those who ask meanwhile wait for the next one; samples take long,
+ * so they are refused then. An operator that does not read costs its place and that text, until its
+ * deadline. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,13 +26,14 @@ struct stacks_text {
 
 struct stacks_asker {
     struct list link;
-    struct rdzv_server *server;
+    struct server_stacks *of;
     struct conn *conn;    /* owned */
     uint64_t timeout_ns;  /* that it asked for */
+    uint64_t period_ns;   /* the same */
     uint64_t deadline_ns; /* while it reads its answer */
 };
 
-static void set_timer(struct rdzv_server *s);
+static void set_timer(struct server_stacks *st);
 
 static void text_unref(void *arg) {
     struct stacks_text *t = arg;
@@ -45,9 +47,19 @@ static void text_unref(void *arg) {
 static struct conn *forget(struct stacks_asker *a) {
     struct conn *conn = a->conn;
     list_remove(&a->link);
-    a->server->stacks.n_askers--;
+    a->of->n_askers--;
     free(a);
     return conn;
+}
+
+/* It has gone. Samples that no other operator waits for are not in the way of the next one's. */
+static void leave(struct stacks_asker *a) {
+    struct server_stacks *st = a->of;
+    conn_free(forget(a));
+    if (st->what == ASK_PROFILE && st->text != NULL && list_empty(&st->asked)) {
+        st->server->config.parts.stacks.cancel(st->server->config.parts.stacks.arg, st->what);
+        text_unref(TAKE_PTR(st->text));
+    }
 }
 
 static void refuse(struct conn *conn, const char *why) {
@@ -60,36 +72,37 @@ static void refuse(struct conn *conn, const char *why) {
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
     (void)m; /* one question is all that is answered on this connection */
-    conn_free(forget(arg));
+    leave(arg);
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)c;
     (void)code;
     (void)text;
-    conn_free(forget(arg));
+    leave(arg);
 }
 
 static const struct conn_ops asker_ops = {.on_message = on_message, .on_closed = on_closed};
 
-static void begin(struct rdzv_server *s) {
-    struct server_stacks *st = &s->stacks;
-    uint64_t timeout_ns = 0;
+static void begin(struct server_stacks *st) {
+    const struct rdzv_server_config *config = &st->server->config;
+    uint64_t timeout_ns = 0, period_ns = 0;
     struct stacks_asker *a;
     while ((a = LIST_FIRST(struct stacks_asker, &st->waiting, link)) != NULL) {
         timeout_ns = MAX2(timeout_ns, a->timeout_ns);
+        period_ns = a->period_ns;
         list_remove(&a->link);
         list_append(&st->asked, &a->link);
     }
     st->text = xcalloc(1, sizeof *st->text);
     st->text->refs = 1;
-    s->config.parts.stacks.ask(s->config.parts.stacks.arg, timeout_ns);
+    st->over_ns = clock_now_ns() + timeout_ns;
+    config->parts.stacks.ask(config->parts.stacks.arg, period_ns, timeout_ns);
 }
 
-static void begin_if_due(struct rdzv_server *s) {
-    struct server_stacks *st = &s->stacks;
+static void begin_if_due(struct server_stacks *st) {
     if (st->text == NULL && !list_empty(&st->waiting) && clock_now_ns() >= st->rest_until_ns)
-        begin(s);
+        begin(st);
 }
 
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn) {
@@ -98,17 +111,28 @@ void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, st
                                 : "this agent cannot report what the workers do");
         return;
     }
-    if (s->stacks.n_askers >= ASKERS_MAX) {
+    struct server_stacks *st = &s->stacks[command->period_ns > 0 ? ASK_PROFILE : ASK_STACKS];
+    if (st->n_askers >= ASKERS_MAX) {
         refuse(conn, "too many operators ask for stacks at the moment; try again");
         return;
     }
+    if (st->what == ASK_PROFILE && (st->text != NULL || !list_empty(&st->waiting))) {
+        char why[RDZV_REASON_MAX / 4];
+        uint64_t now = clock_now_ns();
+        (void)snprintf(why, sizeof why,
+                       "another profile of this job is being taken; try again in %.0f s",
+                       (double)(MAX2(st->over_ns, now) - now) / NS_PER_S + 1);
+        refuse(conn, why);
+        return;
+    }
     struct stacks_asker *a = xcalloc(1, sizeof *a);
-    *a = (struct stacks_asker){.server = s, .conn = conn, .timeout_ns = command->timeout_ns};
+    *a = (struct stacks_asker){
+        .of = st, .conn = conn, .timeout_ns = command->timeout_ns, .period_ns = command->period_ns};
     conn_set_owner(conn, &asker_ops, a);
-    list_append(&s->stacks.waiting, &a->link);
-    s->stacks.n_askers++;
-    begin_if_due(s);
-    set_timer(s);
+    list_append(&st->waiting, &a->link);
+    st->n_askers++;
+    begin_if_due(st);
+    set_timer(st);
 }
 
 /* ---- the answer ---- */
@@ -135,9 +159,9 @@ static void add_evidence(struct stacks_text *t, uint32_t node, const char *json,
     } while (len > 0);
 }
 
-void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *node, const char *json,
-                            size_t len) {
-    struct stacks_text *t = s->stacks.text;
+void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
+                            const struct rdzv_stacks *node, const char *json, size_t len) {
+    struct stacks_text *t = s->stacks[what].text;
     if (t == NULL)
         return;
     struct wire_message m = {.kind = WIRE_STACKS, .stacks = *node};
@@ -150,8 +174,8 @@ void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *nod
         add_evidence(t, node->node, json, len);
 }
 
-void rdzv_server_stacks_end(struct rdzv_server *s, const char *why_not) {
-    struct server_stacks *st = &s->stacks;
+void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, const char *why_not) {
+    struct server_stacks *st = &s->stacks[what];
     struct stacks_text *t = TAKE_PTR(st->text);
     if (t == NULL)
         return;
@@ -169,13 +193,12 @@ void rdzv_server_stacks_end(struct rdzv_server *s, const char *why_not) {
         conn_send_frames(a->conn, strbuf_text(&t->frames), t->frames.len, text_unref, t);
     }
     text_unref(t);
-    set_timer(s);
+    set_timer(st);
 }
 
 /* ---- time ---- */
 
-static void set_timer(struct rdzv_server *s) {
-    const struct server_stacks *st = &s->stacks;
+static void set_timer(struct server_stacks *st) {
     uint64_t at = TIME_NEVER;
     LIST_FOR_EACH(struct stacks_asker, a, &st->readers, link)
         at = MIN2(at, a->deadline_ns);
@@ -185,30 +208,37 @@ static void set_timer(struct rdzv_server *s) {
 }
 
 static void on_timer(void *arg) {
-    struct rdzv_server *s = arg;
+    struct server_stacks *st = arg;
     uint64_t now = clock_now_ns();
-    LIST_FOR_EACH(struct stacks_asker, a, &s->stacks.readers, link)
+    LIST_FOR_EACH(struct stacks_asker, a, &st->readers, link)
         if (a->deadline_ns <= now)
             conn_free(forget(a));
-    begin_if_due(s);
-    set_timer(s);
+    begin_if_due(st);
+    set_timer(st);
 }
 
 void server_stacks_init(struct rdzv_server *s) {
-    list_init(&s->stacks.waiting);
-    list_init(&s->stacks.asked);
-    list_init(&s->stacks.readers);
-    s->stacks.timer = loop_timer_new(s->loop, on_timer, s);
+    for (size_t i = 0; i < ARRAY_SIZE(s->stacks); i++) {
+        struct server_stacks *st = &s->stacks[i];
+        st->server = s;
+        st->what = (enum rdzv_ask_what)i;
+        list_init(&st->waiting);
+        list_init(&st->asked);
+        list_init(&st->readers);
+        st->timer = loop_timer_new(s->loop, on_timer, st);
+    }
 }
 
 /* Those who wait get no answer here: the job is over, or another agent leads, whom they can ask. */
 void server_stacks_fini(struct rdzv_server *s) {
-    struct server_stacks *st = &s->stacks;
-    struct list *lists[] = {&st->waiting, &st->asked, &st->readers};
-    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
-        LIST_FOR_EACH(struct stacks_asker, a, lists[i], link)
-            conn_finish(forget(a));
-    if (st->text != NULL)
-        text_unref(TAKE_PTR(st->text));
-    loop_timer_free(st->timer);
+    for (size_t k = 0; k < ARRAY_SIZE(s->stacks); k++) {
+        struct server_stacks *st = &s->stacks[k];
+        struct list *lists[] = {&st->waiting, &st->asked, &st->readers};
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+            LIST_FOR_EACH(struct stacks_asker, a, lists[i], link)
+                conn_finish(forget(a));
+        if (st->text != NULL)
+            text_unref(TAKE_PTR(st->text));
+        loop_timer_free(st->timer);
+    }
 }

@@ -33,7 +33,8 @@ struct asked {
     struct hang_round *round; /* NULL: nothing is asked */
     struct list questions;
 };
-enum { EVIDENCE, ENDS, N_ASKED }; /* ENDS: native stacks of suspects that are about to be ended */
+/* By enum rdzv_ask_what, and: native stacks of suspects that are about to be ended. */
+enum { EVIDENCE = ASK_STACKS, ENDS = ASK_WHAT_COUNT, N_ASKED };
 
 struct hang_evidence {
     struct loop *loop;
@@ -93,13 +94,14 @@ static void close_answer(struct hang_evidence *e, struct hang_round *r, uint32_t
         round_over(e, r);
 }
 
-static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns) {
+static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns,
+                                    uint64_t late_ns) {
     uint32_t n = e->group.n_nodes;
     struct hang_round *r = xcalloc(1, sizeof *r);
     r->refs = 1;
     r->id = ++e->last_id;
     r->timeout_ns = timeout_ns;
-    r->end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS;
+    r->end_ns = clock_now_ns() + timeout_ns + late_ns;
     hang_group_copy(&e->group, &r->answers.group);
     r->answers.own = r;
     r->answers.asked_wall_ns = clock_wall_ns();
@@ -112,14 +114,14 @@ static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns
     return r;
 }
 
-static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
-    struct hang_round *r = e->asked[EVIDENCE].round = new_round(e, timeout_ns);
-    r->holds = holds;
-    struct wire_message m = {.kind = WIRE_ASK,
-                             .ask = {.generation = e->group.generation,
-                                     .id = r->id,
-                                     .timeout_ns = timeout_ns,
-                                     .holds = holds}};
+static void begin_round(struct hang_evidence *e, const struct rdzv_ask *ask) {
+    struct hang_round *r = new_round(
+        e, ask->timeout_ns, ask->period_ns > 0 ? RDZV_PROFILE_LATE_NS : HANG_ANSWERS_LATE_NS);
+    e->asked[ask->what].round = r;
+    r->holds = ask->holds;
+    struct wire_message m = {.kind = WIRE_ASK, .ask = *ask};
+    m.ask.generation = e->group.generation;
+    m.ask.id = r->id;
     for (uint32_t i = 0; i < e->group.n_nodes; i++)
         if (!e->ops.send(e->arg, e->group.nodes[i].incarnation, &m))
             close_answer(e, r, i, "it is not connected");
@@ -195,8 +197,8 @@ static void answer_due(struct hang_evidence *e, struct asked *a, uint64_t now) {
 static void on_timer(void *arg) {
     struct hang_evidence *e = arg;
     uint64_t now = clock_now_ns();
-    answer_due(e, &e->asked[ENDS], now);
-    answer_due(e, &e->asked[EVIDENCE], now);
+    for (int i = N_ASKED - 1; i >= 0; i--)
+        answer_due(e, &e->asked[i], now);
     arm(e);
 }
 
@@ -230,7 +232,8 @@ int hang_evidence_ask(struct hang_evidence *e, enum hang_ask why, uint64_t timeo
     if (a->round != NULL && needs_own_round(a->round, timeout_ns, why))
         round_unref(TAKE_PTR(a->round));
     if (a->round == NULL)
-        begin_round(e, timeout_ns, why == HANG_BEFORE_STOP);
+        begin_round(e,
+                    &(struct rdzv_ask){.timeout_ns = timeout_ns, .holds = why == HANG_BEFORE_STOP});
     arm(e);
     return 0;
 }
@@ -239,6 +242,20 @@ static void cancel(struct asked *a) {
     LIST_FOR_EACH(struct hang_question, q, &a->questions, link)
         hang_question_free(q);
     round_unref(TAKE_PTR(a->round));
+}
+
+int hang_evidence_samples(struct hang_evidence *e, enum rdzv_ask_what what, uint64_t period_ns,
+                          uint64_t length_ns, hang_answers_fn *fn, void *arg,
+                          struct hang_question **ret) {
+    struct asked *a = &e->asked[what];
+    if (generation_is_none(e->group.generation))
+        return -ESRCH;
+    cancel(a);
+    *ret = new_question(a, length_ns + RDZV_PROFILE_LATE_NS, fn, arg);
+    begin_round(e,
+                &(struct rdzv_ask){.what = what, .timeout_ns = length_ns, .period_ns = period_ns});
+    arm(e);
+    return 0;
 }
 
 static void add_suspects_of(const struct hang_node *n, const bool *suspects,
@@ -254,7 +271,8 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
     struct asked *a = &e->asked[ENDS];
     uint32_t n = 0;
     cancel(a);
-    struct hang_round *r = timeout_ns > 0 ? a->round = new_round(e, timeout_ns) : NULL;
+    struct hang_round *r =
+        timeout_ns > 0 ? a->round = new_round(e, timeout_ns, HANG_ANSWERS_LATE_NS) : NULL;
     if (r != NULL)
         *ret = new_question(a, timeout_ns, fn, arg);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
@@ -291,8 +309,8 @@ void hang_question_free(struct hang_question *q) {
 
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group) {
     hang_group_fini(&e->group);
-    for (int i = 0; i < N_ASKED; i++)
-        round_over(e, e->asked[i].round);
+    round_over(e, e->asked[EVIDENCE].round);
+    round_over(e, e->asked[ENDS].round);
     hang_group_copy(group, &e->group);
 }
 
@@ -329,26 +347,34 @@ void hang_evidence_free(struct hang_evidence *e) {
 
 /* ---- for operators ---- */
 
-struct hang_stacks {
-    struct loop *loop;
-    struct hang_evidence *evidence;
-    struct hang_stacks_ops ops;
-    void *arg;
+struct passing {
+    struct hang_stacks *of;
+    enum rdzv_ask_what what;
     struct loop_timer *timer;
     struct hang_question *question; /* NULL: nothing is asked */
     struct hang_round *round;       /* referenced while its answers are passed on; NULL: none are */
     uint32_t next;                  /* node */
 };
 
-static void drop(struct hang_stacks *s) {
-    round_unref(TAKE_PTR(s->round));
-    s->next = 0;
+enum { N_PASSING = ASK_PROFILE + 1 };
+struct hang_stacks {
+    struct loop *loop;
+    struct hang_evidence *evidence;
+    struct hang_stacks_ops ops;
+    void *arg;
+    struct passing passing[N_PASSING];
+};
+
+static void drop(struct passing *p) {
+    round_unref(TAKE_PTR(p->round));
+    p->next = 0;
 }
 
 /* An answer that is missing can still come meanwhile; one that is whole does not change. */
-static void pass_on(struct hang_stacks *s, uint32_t i) {
-    const struct hang_group *g = &s->round->answers.group;
-    const struct hang_answer *answer = &s->round->answers.nodes[i];
+static void pass_on(struct passing *p, uint32_t i) {
+    const struct hang_stacks *s = p->of;
+    const struct hang_group *g = &p->round->answers.group;
+    const struct hang_answer *answer = &p->round->answers.nodes[i];
     struct rdzv_stacks head = {.generation = g->generation,
                                .world_size = g->world_size,
                                .n_nodes = g->n_nodes,
@@ -358,61 +384,73 @@ static void pass_on(struct hang_stacks *s, uint32_t i) {
     (void)snprintf(head.name, sizeof head.name, "%s", g->nodes[i].name);
     if (answer->missing != NULL) {
         (void)snprintf(head.missing, sizeof head.missing, "%s", answer->missing);
-        s->ops.add(s->arg, &head, "", 0);
+        s->ops.add(s->arg, p->what, &head, "", 0);
     } else {
-        s->ops.add(s->arg, &head, strbuf_text(&answer->json), answer->json.len);
+        s->ops.add(s->arg, p->what, &head, strbuf_text(&answer->json), answer->json.len);
     }
 }
 
 static void on_stacks_timer(void *arg) {
-    struct hang_stacks *s = arg;
-    while (s->next < s->round->answers.group.n_nodes && !loop_slice_is_over(s->loop))
-        pass_on(s, s->next++);
-    if (s->next < s->round->answers.group.n_nodes) {
-        loop_timer_set(s->timer, clock_now_ns());
+    struct passing *p = arg;
+    uint32_t n = p->round->answers.group.n_nodes;
+    while (p->next < n && !loop_slice_is_over(p->of->loop))
+        pass_on(p, p->next++);
+    if (p->next < n) {
+        loop_timer_set(p->timer, clock_now_ns());
         return;
     }
-    drop(s);
-    s->ops.end(s->arg, NULL);
+    drop(p);
+    p->of->ops.end(p->of->arg, p->what, NULL);
 }
 
 /* They can be long, and others may wait for the same ones. */
 static void on_answers(void *arg, const struct hang_answers *answers) {
-    struct hang_stacks *s = arg;
-    s->question = NULL;
-    s->round = answers->own;
-    s->round->refs++;
-    loop_timer_set(s->timer, clock_now_ns());
+    struct passing *p = arg;
+    p->question = NULL;
+    p->round = answers->own;
+    p->round->refs++;
+    loop_timer_set(p->timer, clock_now_ns());
 }
 
-void hang_stacks_ask(void *hang_stacks, uint64_t timeout_ns) {
+void hang_stacks_ask(void *hang_stacks, uint64_t period_ns, uint64_t timeout_ns) {
     struct hang_stacks *s = hang_stacks;
-    hang_stacks_cancel(s);
-    int r =
-        hang_evidence_ask(s->evidence, HANG_FOR_OPERATOR, timeout_ns, on_answers, s, &s->question);
+    enum rdzv_ask_what what = period_ns > 0 ? ASK_PROFILE : ASK_STACKS;
+    struct passing *p = &s->passing[what];
+    hang_stacks_cancel(s, what);
+    int r = period_ns > 0 ? hang_evidence_samples(s->evidence, what, period_ns, timeout_ns,
+                                                  on_answers, p, &p->question)
+                          : hang_evidence_ask(s->evidence, HANG_FOR_OPERATOR, timeout_ns,
+                                              on_answers, p, &p->question);
     if (r < 0)
-        s->ops.end(s->arg, "no worker runs at the moment; \"muster status\" shows what the job "
-                           "does");
+        s->ops.end(s->arg, what,
+                   "no worker runs at the moment; \"muster status\" shows what the job does");
 }
 
-void hang_stacks_cancel(struct hang_stacks *s) {
-    hang_question_free(TAKE_PTR(s->question));
-    loop_timer_set(s->timer, TIME_NEVER);
-    drop(s);
+void hang_stacks_cancel(void *hang_stacks, enum rdzv_ask_what what) {
+    struct hang_stacks *s = hang_stacks;
+    struct passing *p = &s->passing[what];
+    hang_question_free(TAKE_PTR(p->question));
+    loop_timer_set(p->timer, TIME_NEVER);
+    drop(p);
 }
 
 struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
                                     const struct hang_stacks_ops *ops, void *arg) {
     struct hang_stacks *s = xcalloc(1, sizeof *s);
     *s = (struct hang_stacks){.loop = loop, .evidence = evidence, .ops = *ops, .arg = arg};
-    s->timer = loop_timer_new(loop, on_stacks_timer, s);
+    for (int i = 0; i < N_PASSING; i++) {
+        s->passing[i] = (struct passing){.of = s, .what = (enum rdzv_ask_what)i};
+        s->passing[i].timer = loop_timer_new(loop, on_stacks_timer, &s->passing[i]);
+    }
     return s;
 }
 
 void hang_stacks_free(struct hang_stacks *s) {
     if (s == NULL)
         return;
-    hang_stacks_cancel(s);
-    loop_timer_free(s->timer);
+    for (int i = 0; i < N_PASSING; i++) {
+        hang_stacks_cancel(s, (enum rdzv_ask_what)i);
+        loop_timer_free(s->passing[i].timer);
+    }
     free(s);
 }

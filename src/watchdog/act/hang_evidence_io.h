@@ -11,7 +11,9 @@
  *
  * A question disturbs no worker. Several can be open: those that are asked while a round of answers
  * is under way share it, because a node answers only the newest question. But those of the watchdog
- * need the time that they ask for; then the nodes are asked again, and all get the new answers. */
+ * need the time that they ask for; then the nodes are asked again, and all get the new answers.
+ *
+ * Samples (watchdog/profile/samples.h) are asked for in the same way, beside these questions. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -80,6 +82,13 @@ typedef void hang_answers_fn(void *arg, const struct hang_answers *answers);
  * hang_evidence_end(). The question is freed then. -ESRCH: no workers run. */
 _must_use_ int hang_evidence_ask(struct hang_evidence *e, enum hang_ask why, uint64_t timeout_ns,
                                  hang_answers_fn *fn, void *arg, struct hang_question **ret);
+/* The nodes take samples of their workers for length_ns; what: ASK_PROFILE or ASK_TIME. A question
+ * of a kind cancels an open one of it. Workers that end do not end it: the nodes
+ * answer with the samples until then. fn as above, RDZV_PROFILE_LATE_NS after that time at the
+ * latest. -ESRCH: no workers run. */
+_must_use_ int hang_evidence_samples(struct hang_evidence *e, enum rdzv_ask_what what,
+                                     uint64_t period_ns, uint64_t length_ns, hang_answers_fn *fn,
+                                     void *arg, struct hang_question **ret);
 void hang_question_free(struct hang_question *q); /* cancels: fn is not called; takes NULL */
 /* Right before the workers are stopped because the job hangs: these ranks [world size] get SIGABRT
  * before the stop, so that Python programs print their stacks (watchdog/evidence/disturb.h).
@@ -96,21 +105,22 @@ void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *grou
 
 /* ---- for operators ----
  *
- * Answers operators that want to know what the workers do ("muster stacks"), whether the job hangs
- * or not.
+ * Answers operators that want to know what the workers do ("muster stacks", "muster profile"),
+ * whether the job hangs or not.
  *
  *     s = hang_stacks_new(loop, evidence, &ops, me);
- *     hang_stacks_ask(s, timeout_ns);                  … ops.add for each node, then ops.end
+ *     hang_stacks_ask(s, period_ns, timeout_ns);       … ops.add for each node, then ops.end
  *
  * The evidence goes to the operator as it came from the nodes, part by part in several turns of the
  * loop: the operator's command compares it. */
 
 struct hang_stacks_ops { /* must not free the object */
     /* A node of the group, in order of ranks; json is borrowed for the call. */
-    void (*add)(void *arg, const struct rdzv_stacks *node, const char *json, size_t len);
+    void (*add)(void *arg, enum rdzv_ask_what what, const struct rdzv_stacks *node,
+                const char *json, size_t len);
     /* That was all; or, for one sentence, why there is no answer. May be called from inside
      * hang_stacks_ask(). */
-    void (*end)(void *arg, const char *why_not);
+    void (*end)(void *arg, enum rdzv_ask_what what, const char *why_not);
 };
 
 struct hang_stacks;
@@ -118,7 +128,7 @@ struct hang_stacks;
 _must_use_ struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
                                                const struct hang_stacks_ops *ops, void *arg);
 void hang_stacks_free(struct hang_stacks *s); /* takes NULL */
-/* The next question may be asked after `end`. */
-void hang_stacks_ask(void *hang_stacks, uint64_t timeout_ns);
-/* The answer is no longer awaited: nothing is called until the next question. */
-void hang_stacks_cancel(struct hang_stacks *s);
+/* period_ns 0: ASK_STACKS; else ASK_PROFILE. The next question of a kind comes after `end`. */
+void hang_stacks_ask(void *hang_stacks, uint64_t period_ns, uint64_t timeout_ns);
+/* The answer is no longer awaited: nothing is called until the next question of this kind. */
+void hang_stacks_cancel(void *hang_stacks, enum rdzv_ask_what what);

@@ -29,14 +29,23 @@ static struct {
     struct rdzv_server *server;
     struct addr at;
     struct operator operators[OPERATORS_MAX];
-    unsigned n, asked;
+    unsigned n, asked, cancelled;
+    enum rdzv_ask_what what; /* of the last question */
     uint64_t timeout_ns;
 } w;
 
-static void on_stacks(void *arg, uint64_t timeout_ns) {
+static void on_stacks(void *arg, uint64_t period_ns, uint64_t timeout_ns) {
     (void)arg;
     w.asked++;
+    w.what = period_ns > 0 ? ASK_PROFILE : ASK_STACKS;
     w.timeout_ns = timeout_ns;
+    loop_quit(w.loop);
+}
+
+static void on_cancel(void *arg, enum rdzv_ask_what what) {
+    (void)arg;
+    cr_assert_eq(what, ASK_PROFILE);
+    w.cancelled++;
     loop_quit(w.loop);
 }
 
@@ -91,7 +100,7 @@ static void begin(void) {
     struct rdzv_server_config config = {.run_id = "run",
                                         .listener_port = addr_port(&w.at),
                                         .heartbeat_ns = NS_PER_S,
-                                        .parts = {.stacks = {on_stacks, NULL}}};
+                                        .parts = {.stacks = {on_stacks, on_cancel, NULL}}};
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);
 }
@@ -108,16 +117,19 @@ static void finish(void) {
 
 TestSuite(server_stacks_io, .init = begin, .fini = finish);
 
-static struct operator* ask(uint64_t timeout_ns) {
+static struct operator* ask_for(uint64_t period_ns, uint64_t timeout_ns) {
     cr_assert_lt(w.n, OPERATORS_MAX);
     struct operator* o = & w.operators[w.n++];
     struct wire_message m = {
         .kind = WIRE_COMMAND,
-        .command = {.version = WIRE_VERSION, .command = {.kind = COMMAND_STACKS, .timeout_ns = timeout_ns}}};
+        .command = {.version = WIRE_VERSION,
+                    .command = {.kind = COMMAND_STACKS, .timeout_ns = timeout_ns, .period_ns = period_ns}}};
     cr_assert_eq(conn_connect(w.loop, &w.at, NULL, &operator_ops, o, &o->conn), 0);
     conn_send(o->conn, &m);
     return o;
 }
+
+static struct operator* ask(uint64_t timeout_ns) { return ask_for(0, timeout_ns); }
 
 static struct rdzv_stacks node(uint32_t number, const char *missing) {
     struct rdzv_stacks s = {.generation = {1, 1},
@@ -133,13 +145,13 @@ static struct rdzv_stacks node(uint32_t number, const char *missing) {
 
 static void add(uint32_t number, const char *missing, const char *json, size_t len) {
     struct rdzv_stacks s = node(number, missing);
-    rdzv_server_stacks_add(w.server, &s, json, len);
+    rdzv_server_stacks_add(w.server, w.what, &s, json, len);
 }
 
 static void answer_shortly(void) {
     add(0, "", "{\"a\":1}", 7);
     add(1, "it was lost", NULL, 0);
-    rdzv_server_stacks_end(w.server, NULL);
+    rdzv_server_stacks_end(w.server, w.what, NULL);
 }
 
 Test(server_stacks_io, an_operator_gets_the_evidence_of_each_node) {
@@ -177,7 +189,7 @@ Test(server_stacks_io, a_long_answer_comes_in_pieces_between_characters) {
         strbuf_add(&text, "a\xf0\x9f\x98\x80");
     add(0, "", strbuf_text(&text), text.len);
     add(1, "", "{}", 2);
-    rdzv_server_stacks_end(w.server, NULL);
+    rdzv_server_stacks_end(w.server, w.what, NULL);
     WAIT_UNTIL(o->whole);
     cr_assert_eq(o->stacks.nodes[0].len, text.len);
     cr_assert_str_eq(o->stacks.nodes[0].evidence, strbuf_text(&text));
@@ -186,7 +198,7 @@ Test(server_stacks_io, a_long_answer_comes_in_pieces_between_characters) {
 Test(server_stacks_io, a_refusal_has_a_reason) {
     struct operator* o = ask(NS_PER_S);
     WAIT_UNTIL(w.asked == 1);
-    rdzv_server_stacks_end(w.server, "no worker runs");
+    rdzv_server_stacks_end(w.server, w.what, "no worker runs");
     WAIT_UNTIL(o->ended);
     cr_assert(o->refused);
     cr_assert_str_eq(o->answer.text, "no worker runs");
@@ -211,7 +223,7 @@ Test(server_stacks_io, who_does_not_read_costs_others_nothing) {
     struct operator* next = ask(NS_PER_S);
     add(0, "", strbuf_text(&text), text.len);
     add(1, "", strbuf_text(&text), text.len);
-    rdzv_server_stacks_end(w.server, NULL);
+    rdzv_server_stacks_end(w.server, w.what, NULL);
     WAIT_UNTIL(w.asked == 2);
     answer_shortly();
     WAIT_UNTIL(next->whole);
@@ -280,4 +292,33 @@ Test(server_stacks_io, a_server_that_ends_disconnects_those_who_wait) {
     rdzv_server_free(TAKE_PTR(w.server));
     WAIT_UNTIL(waits->ended);
     WAIT_UNTIL(later->ended || later->refused);
+}
+
+Test(server_stacks_io, one_profile_at_a_time_beside_stacks) {
+    struct operator* first = ask_for(NS_PER_S, 600 * NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    struct operator* second = ask_for(NS_PER_S, NS_PER_S);
+    WAIT_UNTIL(second->ended);
+    cr_assert(second->refused);
+    cr_assert_not_null(strstr(second->answer.text, "another profile of this job is being taken; try again in "), "%s",
+                       second->answer.text);
+    struct operator* stacks = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 2);
+    answer_shortly();
+    WAIT_UNTIL(stacks->whole);
+    w.what = ASK_PROFILE;
+    answer_shortly();
+    WAIT_UNTIL(first->whole);
+    cr_assert_eq(w.cancelled, 0);
+}
+
+Test(server_stacks_io, an_interrupted_profile_is_not_in_the_way) {
+    struct operator* gone = ask_for(NS_PER_S, 600 * NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    conn_free(TAKE_PTR(gone->conn));
+    WAIT_UNTIL(w.cancelled == 1);
+    struct operator* next = ask_for(NS_PER_S, NS_PER_S);
+    WAIT_UNTIL(w.asked == 2);
+    answer_shortly();
+    WAIT_UNTIL(next->whole);
 }
