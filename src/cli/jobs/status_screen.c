@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/duration.h"
 #include "cli/jobs/columns.h"
-#include "launcher/report/failure_text.h"
 
 #define COLUMNS_LEAST 30 /* of the layout; lines are cut at the terminal's width */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
+#include "base/text/duration.h"
 #include "base/text/utf8.h"
 #include "cli/jobs/columns.h"
 #include "launcher/report/failure_text.h"

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/json/json.h"
+#include "base/text/duration.h"
 #include "base/text/utf8.h"
 #include "launcher/worker/worker.h"
 
@@ -53,20 +54,6 @@ int failure_shell_status(const struct failure *f) {
     int code = failure_exit_code(f);
     code = code < 0 ? 128 - code : code;
     return code >= 1 && code <= 255 ? code : 1;
-}
-
-void duration_text(uint64_t ns, struct strbuf *ret) {
-    uint64_t s = ns / NS_PER_S;
-    if (s < 1)
-        strbuf_printf(ret, "%" PRIu64 " ms", ns / NS_PER_MS);
-    else if (s < 10)
-        strbuf_printf(ret, "%" PRIu64 ".%" PRIu64 " s", s, ns % NS_PER_S / (NS_PER_S / 10));
-    else if (s < 120)
-        strbuf_printf(ret, "%" PRIu64 " s", s);
-    else if (s < 7200)
-        strbuf_printf(ret, "%" PRIu64 " min %02" PRIu64 " s", s / 60, s % 60);
-    else
-        strbuf_printf(ret, "%" PRIu64 " h %02" PRIu64 " min", s / 3600, s % 3600 / 60);
 }
 
 static void exit_cause(int code, struct strbuf *ret) {

@@ -41,8 +41,6 @@ void failure_line(const struct failure *f, struct strbuf *ret);
 void failure_brief(const struct failure *f, struct strbuf *ret);
 /* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
 void failure_cause_text(const struct failure *f, struct strbuf *ret);
-/* "41 s", "3.2 s", "17 ms", "2 h 05 min". */
-void duration_text(uint64_t ns, struct strbuf *ret);
 /* Puts a traceback (from error.json) or the last lines of stderr into the failure. If the text is
  * too long, its end is kept, from the beginning of a line on. */
 void failure_set_text(struct failure *f, const char *text, bool is_traceback);

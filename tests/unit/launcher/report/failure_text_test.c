@@ -199,29 +199,6 @@ Test(failure_text, memory_start_and_lost_nodes_have_words_of_their_own) {
     EXPECT_HEADLINE(&f, &c, "node b: its agent died; stopping 2 others; continuing without it");
 }
 
-Test(failure_text, durations_have_two_figures_that_matter) {
-    static const struct {
-        uint64_t ns;
-        const char *want;
-    } cases[] = {
-        {0, "0 ms"},
-        {999 * NS_PER_MS, "999 ms"},
-        {NS_PER_S, "1.0 s"},
-        {9990 * NS_PER_MS, "9.9 s"},
-        {10 * NS_PER_S, "10 s"},
-        {119 * NS_PER_S, "119 s"},
-        {120 * NS_PER_S, "2 min 00 s"},
-        {7199 * NS_PER_S, "119 min 59 s"},
-        {7200 * NS_PER_S, "2 h 00 min"},
-        {90061 * NS_PER_S, "25 h 01 min"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(strbuf_fini) struct strbuf got = {0};
-        duration_text(cases[i].ns, &got);
-        cr_assert_str_eq(strbuf_text(&got), cases[i].want);
-    }
-}
-
 Test(failure_text, exit_codes_are_counted_as_torchrun_does) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
     cr_assert_eq(failure_exit_code(&f), -11);
