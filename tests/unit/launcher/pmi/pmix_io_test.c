@@ -21,6 +21,9 @@ SAME(offsetof(struct pmix_text, data), offsetof(pmix_value_t, data));
 SAME(sizeof(((struct pmix_text *)0)->type), sizeof(pmix_data_type_t));
 SAME(sizeof(pmix_scope_t), sizeof(uint8_t));
 SAME(PMIX_OK, PMIX_SUCCESS);
+SAME(PMIX_FAILED, PMIX_ERROR);
+SAME(PMIX_LATE, PMIX_ERR_TIMEOUT);
+SAME(PMIX_DONE_ALREADY, PMIX_OPERATION_SUCCEEDED);
 SAME(PMIX_TYPE_STRING, PMIX_STRING);
 SAME(PMIX_TO_ALL, PMIX_GLOBAL);
 
@@ -111,6 +114,11 @@ Test(pmix, a_server_that_hangs_is_given_up) {
 
 Test(pmix, a_server_that_hangs_later_is_given_up) {
     cr_assert_eq(ask(0, "PMIx_Get=hang"), -ETIMEDOUT);
+    cr_assert_str_eq(err.text, "the PMIx server of this task did not answer in 8 s");
+}
+
+Test(pmix, a_server_that_hangs_while_tasks_are_late_is_given_up) {
+    cr_assert_eq(ask(0, "late PMIx_Get=hang"), -ETIMEDOUT);
     cr_assert_str_eq(err.text, "the PMIx server of this task did not answer in 8 s");
 }
 
