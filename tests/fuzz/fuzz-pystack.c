@@ -2,6 +2,7 @@
  * within the limits, with names that can be shown. The corpus was recorded from real interpreters (memory_image.h). */
 #include "watchdog/look/pystack.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "../unit/watchdog/look/memory_image.h"
@@ -32,6 +33,11 @@ static void check_thread(void *arg, const struct pystack_thread *t) {
     }
 }
 
+static int64_t number(void *arg, const struct pystack_frame *f) {
+    (void)f;
+    return ++*(uint32_t *)arg;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static struct memory_image image;
     struct pystack_memory memory = memory_image_reader(&image);
@@ -50,5 +56,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (r > PYSTACK_THREADS_MAX || (r > 0 ? (uint32_t)r : 0) != n)
         abort();
     (void)pystack_addresses(&memory, &python);
+    struct pystack_watch *w = pystack_watch_new(&python);
+    for (int i = 0; i < 2; i++) {
+        struct pystack_numbers stack;
+        r = pystack_watch_read(w, &memory, number, &n, &stack);
+        if ((r < 0 && r != -EAGAIN && r != -EFAULT) || stack.n > PYSTACK_FRAMES_MAX)
+            abort();
+    }
+    pystack_watch_free(w);
     return 0;
 }

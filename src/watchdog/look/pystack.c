@@ -17,7 +17,7 @@
 enum { OWNED_BY_GENERATOR = 1, OWNED_BY_C = 3 }; /* 3.14 has two such, 3 and 4 */
 
 struct thread {
-    uint64_t state, frame, id;
+    uint64_t state, frame, id, interp;
     int32_t tid;
     bool main;
 };
@@ -146,24 +146,34 @@ static bool find_copy(const struct pystack_memory *m, const struct pystack_layou
            pystack_get_u64(m, copies + 8 + (uint64_t)number * 8, &f->begin);
 }
 
+static void take_frame(const struct pystack_layout *l, uint64_t address, const uint8_t *bytes,
+                       struct frame *ret) {
+    ret->address = address;
+    if (bytes != ret->bytes)
+        memcpy(ret->bytes, bytes, l->frame_size);
+    ret->previous = u64_at(bytes, l->frame_previous);
+    ret->code = u64_at(bytes, l->frame_code) & ~TAGS;
+}
+
 static bool read_frame(const struct pystack_memory *m, const struct pystack_layout *l,
                        uint64_t address, struct frame *ret) {
-    ret->address = address;
     if (address % 4 != 0 || !pystack_get(m, address, ret->bytes, l->frame_size))
         return false;
-    ret->previous = u64_at(ret->bytes, l->frame_previous);
-    ret->code = u64_at(ret->bytes, l->frame_code) & ~TAGS;
+    take_frame(l, address, ret->bytes, ret);
     return true;
 }
 
-/* Whether the frame is one of Python code that has begun. Then code is filled in, and the place. */
-static bool read_code(const struct pystack_memory *m, const struct pystack_python *p,
-                      struct frame *f, uint8_t code[PYSTACK_STRUCT_MAX]) {
-    const struct pystack_layout *l = &p->layout;
-    uint8_t owner = l->frame_owner != 0 ? f->bytes[l->frame_owner] : 0;
-    if (owner >= OWNED_BY_C || !pystack_get(m, f->code, code, l->code_size) ||
-        (p->found.code_type != 0 && u64_at(code, l->object_type) != p->found.code_type))
-        return false;
+static uint8_t owner_of(const struct pystack_layout *l, const struct frame *f) {
+    return l->frame_owner != 0 ? f->bytes[l->frame_owner] : 0;
+}
+
+static bool is_code(const struct pystack_python *p, const uint8_t *code) {
+    return p->found.code_type == 0 || u64_at(code, p->layout.object_type) == p->found.code_type;
+}
+
+/* Fills in the place. False: the code has not begun. */
+static bool find_place(const struct pystack_memory *m, const struct pystack_layout *l,
+                       const uint8_t *code, struct frame *f) {
     switch (l->place) {
     case PYSTACK_LASTI_BYTES: f->place = i32_at(f->bytes, l->frame_place); return true;
     case PYSTACK_LASTI_UNITS: f->place = (int64_t)i32_at(f->bytes, l->frame_place) * 2; return true;
@@ -173,7 +183,16 @@ static bool read_code(const struct pystack_memory *m, const struct pystack_pytho
     if (l->code_copies != 0 && !find_copy(m, l, code, f))
         return false;
     f->place = (int64_t)(u64_at(f->bytes, l->frame_place) - f->begin);
-    return owner == OWNED_BY_GENERATOR || f->place >= (int64_t)i32_at(code, l->code_traceable) * 2;
+    return owner_of(l, f) == OWNED_BY_GENERATOR ||
+           f->place >= (int64_t)i32_at(code, l->code_traceable) * 2;
+}
+
+/* Whether the frame is one of Python code that has begun. Then code is filled in, and the place. */
+static bool read_code(const struct pystack_memory *m, const struct pystack_python *p,
+                      struct frame *f, uint8_t code[PYSTACK_STRUCT_MAX]) {
+    return owner_of(&p->layout, f) < OWNED_BY_C &&
+           pystack_get(m, f->code, code, p->layout.code_size) && is_code(p, code) &&
+           find_place(m, &p->layout, code, f);
 }
 
 static void describe(const struct pystack_memory *m, const struct pystack_python *p,
@@ -334,6 +353,7 @@ static bool follow_threads(const struct pystack_memory *m, const struct pystack_
             uint32_t at = MIN2(ret->n, PYSTACK_THREADS_MAX - 1);
             if (!read_thread(m, l, state, &ret->of[at], &next))
                 return false;
+            ret->of[at].interp = interp;
             ret->n = at + 1;
         }
         if (!pystack_get_u64(m, interp + l->interp_next, &interp))
@@ -396,4 +416,212 @@ uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_
         h = hash_bytes(h, parts, sizeof parts);
     }
     return h != 0 ? h : 1;
+}
+
+/* --- again and again --- */
+
+#define KEPT_MAX \
+    ((PYSTACK_PIECES_MAX - 3) / 2) /* frames of the last time, which are read at once */
+#define KNOWN_MAX (1u << 16)
+
+struct known { /* a place in code; code 0: an empty slot */
+    uint64_t code, name, file;
+    int64_t place;
+    int64_t number;
+};
+
+struct pystack_watch {
+    struct pystack_python python;
+    struct thread thread; /* the main one; state 0: to be found */
+    uint64_t cframe;      /* of the thread, the last time */
+    uint32_t n;
+    uint64_t frames[KEPT_MAX], codes[KEPT_MAX]; /* their addresses; code 0: it has none */
+    struct known *known;
+    uint32_t n_known, n_slots; /* a power of two, or 0 */
+};
+
+/* What is read at once. */
+struct batch {
+    struct pystack_pieces pieces;
+    uint32_t n;
+    uint64_t frames[KEPT_MAX], codes[KEPT_MAX];                    /* as above */
+    const uint8_t *frame[KEPT_MAX], *code[KEPT_MAX], *cframe, *gc; /* NULL: not read */
+    uint8_t bytes[PYSTACK_STRUCT_MAX * (1 + 2 * KEPT_MAX) + 12];
+};
+
+struct pystack_watch *pystack_watch_new(const struct pystack_python *p) {
+    struct pystack_watch *w = xcalloc(1, sizeof *w);
+    w->python = *p;
+    return w;
+}
+
+void pystack_watch_free(struct pystack_watch *w) {
+    if (w != NULL)
+        free(w->known);
+    free(w);
+}
+
+static bool find_main(const struct pystack_memory *m, struct pystack_watch *w) {
+    struct threads t;
+    find_threads(m, &w->python, &t);
+    for (uint32_t i = 0; i < t.n; i++)
+        if (t.of[i].main)
+            w->thread = t.of[i];
+    return w->thread.state != 0;
+}
+
+static bool gather(const struct pystack_memory *m, const struct pystack_pieces *p, uint8_t *to) {
+    if (m->gather != NULL)
+        return m->gather(m->arg, p, to);
+    bool ok = true;
+    for (uint32_t i = 0; i < p->n && ok; to += p->of[i++].size)
+        ok = pystack_get(m, p->of[i].address, to, p->of[i].size);
+    return ok;
+}
+
+static const uint8_t *add_piece(struct batch *b, uint64_t address, size_t size) {
+    struct pystack_pieces *p = &b->pieces;
+    const uint8_t *at = b->bytes + p->size;
+    p->of[p->n].address = address;
+    p->of[p->n++].size = size;
+    p->size += size;
+    return at;
+}
+
+/* The thread, and if `whole`, whether the collector runs, and the frames of the last time. */
+static bool read_batch(const struct pystack_memory *m, const struct pystack_watch *w, bool whole,
+                       struct batch *b) {
+    const struct pystack_layout *l = &w->python.layout;
+    b->pieces.n = 0;
+    b->pieces.size = 0;
+    (void)add_piece(b, w->thread.state, l->thread_size);
+    b->gc = b->cframe = NULL;
+    if (whole && l->interp_gc != 0)
+        b->gc = add_piece(b, w->thread.interp + l->interp_gc, sizeof(int32_t));
+    if (whole && w->cframe != 0)
+        b->cframe = add_piece(b, w->cframe + l->cframe_frame, 8);
+    b->n = whole ? w->n : 0;
+    memcpy(b->frames, w->frames, sizeof b->frames);
+    memcpy(b->codes, w->codes, sizeof b->codes);
+    for (uint32_t i = 0; i < b->n; i++)
+        b->frame[i] = add_piece(b, w->frames[i], l->frame_size);
+    for (uint32_t i = 0; i < b->n; i++)
+        b->code[i] = w->codes[i] != 0 ? add_piece(b, w->codes[i], l->code_size) : NULL;
+    return gather(m, &b->pieces, b->bytes);
+}
+
+static struct known *find_known(const struct pystack_watch *w, const struct known *k) {
+    uint64_t h = hash_bytes(HASH_BEGIN, k, offsetof(struct known, number));
+    for (uint64_t i = h;; i++) {
+        struct known *at = &w->known[i & (w->n_slots - 1)];
+        if (at->code == 0 || memcmp(at, k, offsetof(struct known, number)) == 0)
+            return at;
+    }
+}
+
+static void grow(struct pystack_watch *w) {
+    struct pystack_watch old = *w;
+    bool full = w->n_known == KNOWN_MAX; /* code that is made again and again: begins afresh */
+    w->n_slots = full || w->n_slots == 0 ? 256 : 2 * w->n_slots;
+    w->known = xcalloc(w->n_slots, sizeof *w->known);
+    for (uint32_t i = 0; i < old.n_slots && !full; i++)
+        if (old.known[i].code != 0)
+            *find_known(w, &old.known[i]) = old.known[i];
+    w->n_known = full ? 0 : w->n_known;
+    free(old.known);
+}
+
+static int64_t number_of(const struct pystack_memory *m, struct pystack_watch *w,
+                         const struct frame *f, const uint8_t *code, pystack_number_fn *fn,
+                         void *arg) {
+    const struct pystack_layout *l = &w->python.layout;
+    struct known key = {.code = f->code,
+                        .name = u64_at(code, l->code_name),
+                        .file = u64_at(code, l->code_file),
+                        .place = f->place};
+    if (2 * w->n_known >= w->n_slots)
+        grow(w);
+    struct known *k = find_known(w, &key);
+    if (k->code == 0) {
+        struct pystack_frame frame;
+        describe(m, &w->python, f, code, &frame);
+        key.number = fn(arg, &frame);
+        if (key.number < 0)
+            return key.number;
+        *k = key;
+        w->n_known++;
+    }
+    return k->number;
+}
+
+/* -EAGAIN: the chain of frames is broken. */
+static int walk(const struct pystack_memory *m, struct pystack_watch *w, const struct batch *b,
+                uint64_t address, pystack_number_fn *fn, void *arg, struct pystack_numbers *ret) {
+    const struct pystack_layout *l = &w->python.layout;
+    struct frame f;
+    uint8_t bytes[PYSTACK_STRUCT_MAX];
+    uint32_t from = 0;
+    for (uint32_t i = 0; i < LINKS_MAX && address != 0; i++, address = f.previous) {
+        uint32_t k = from;
+        while (k < b->n && b->frames[k] != address)
+            k++;
+        from = k < b->n ? k + 1 : from;
+        if (k < b->n)
+            take_frame(l, address, b->frame[k], &f);
+        else if (!read_frame(m, l, address, &f))
+            return -EAGAIN;
+        bool has_code = owner_of(l, &f) < OWNED_BY_C, is_kept = k < b->n && b->codes[k] == f.code;
+        if (w->n < KEPT_MAX) {
+            w->frames[w->n] = address;
+            w->codes[w->n++] = has_code ? f.code : 0;
+        }
+        if (!has_code)
+            continue;
+        const uint8_t *code = is_kept && f.code != 0 ? b->code[k] : bytes;
+        if ((code == bytes && !pystack_get(m, f.code, bytes, l->code_size)) ||
+            !is_code(&w->python, code))
+            return -EAGAIN;
+        if (!find_place(m, l, code, &f))
+            continue;
+        int64_t number = number_of(m, w, &f, code, fn, arg);
+        if (number < 0)
+            return (int)number;
+        ret->of[ret->n++] = (uint32_t)number;
+        if (ret->n == PYSTACK_FRAMES_MAX)
+            return 0;
+    }
+    return 0;
+}
+
+static int read_once(const struct pystack_memory *m, struct pystack_watch *w, pystack_number_fn *fn,
+                     void *arg, struct pystack_numbers *ret) {
+    const struct pystack_layout *l = &w->python.layout;
+    struct batch b;
+    *ret = (struct pystack_numbers){.n = 0};
+    if (w->thread.state == 0 && !find_main(m, w))
+        return -EFAULT;
+    /* Memory of one of the frames can have been given back. */
+    bool ok = read_batch(m, w, true, &b) || read_batch(m, w, false, &b);
+    w->n = 0;
+    if (!ok || u64_at(b.bytes, l->thread_id) != w->thread.id) {
+        w->thread.state = 0;
+        return -EAGAIN;
+    }
+    ret->gc = b.gc != NULL && i32_at(b.gc, 0) != 0;
+    uint64_t top = u64_at(b.bytes, l->thread_frame);
+    if (l->cframe) {
+        bool is_kept = b.cframe != NULL && top == w->cframe;
+        w->cframe = top;
+        if (is_kept)
+            top = u64_at(b.cframe, 0);
+        else if (top != 0 && !pystack_get_u64(m, top + l->cframe_frame, &top))
+            return -EAGAIN;
+    }
+    return walk(m, w, &b, top, fn, arg, ret);
+}
+
+int pystack_watch_read(struct pystack_watch *w, const struct pystack_memory *m,
+                       pystack_number_fn *fn, void *arg, struct pystack_numbers *ret) {
+    int r = read_once(m, w, fn, arg, ret);
+    return r == -EAGAIN ? read_once(m, w, fn, arg, ret) : r;
 }

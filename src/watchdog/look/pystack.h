@@ -68,6 +68,28 @@ _must_use_ int pystack_read(const struct pystack_memory *m, const struct pystack
  * C, or in a wait that spins. 0: could not be read. Never 0 otherwise. */
 uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_python *p);
 
+/* ---- the main thread again and again, at a third of the cost ----
+ *
+ *     w = pystack_watch_new(&python);
+ *     r = pystack_watch_read(w, &memory, number, arg, &stack);    … */
+
+struct pystack_watch;
+struct pystack_watch *pystack_watch_new(const struct pystack_python *p);
+void pystack_watch_free(struct pystack_watch *w); /* takes NULL */
+
+/* The caller's number of a frame; called when the watch sees it for the first time, and perhaps
+ * again. Below 0: an error. */
+typedef int64_t pystack_number_fn(void *arg, const struct pystack_frame *frame);
+struct pystack_numbers {
+    uint32_t n;
+    uint32_t of[PYSTACK_FRAMES_MAX]; /* innermost first */
+    bool gc; /* the garbage collector runs; false also if that is not known */
+};
+/* -EAGAIN: the stack changed meanwhile, twice; -EFAULT: there is no such thread (yet); or the error
+ * of fn. */
+_must_use_ int pystack_watch_read(struct pystack_watch *w, const struct pystack_memory *m,
+                                  pystack_number_fn *fn, void *arg, struct pystack_numbers *ret);
+
 /* ---- a process of this machine ----
  *
  *     struct pystack_process p = {0};
@@ -98,5 +120,8 @@ _must_use_ int pystack_process_find(int32_t pid, struct pystack_process *ret, st
  * begun, has ended, or was replaced by another program: find again. */
 _must_use_ int pystack_process_read(const struct pystack_process *p, pystack_thread_fn *fn,
                                     void *arg, struct err *err);
+/* As pystack_watch_read(); w is of p->python. It is not checked whether it is the same process. */
+_must_use_ int pystack_process_watch(const struct pystack_process *p, struct pystack_watch *w,
+                                     pystack_number_fn *fn, void *arg, struct pystack_numbers *ret);
 /* As pystack_addresses(). */
 uint64_t pystack_process_addresses(const struct pystack_process *p);

@@ -50,6 +50,22 @@ static ssize_t read_memory(void *arg, uint64_t address, void *buf, size_t n) {
     return r == -EPERM || r == -ENOSYS ? by_file(m, address, buf, n) : r;
 }
 
+static bool gather_memory(void *arg, const struct pystack_pieces *p, void *buf) {
+    struct process_memory *m = arg;
+    struct iovec to = {.iov_base = buf, .iov_len = p->size}, from[PYSTACK_PIECES_MAX];
+    for (uint32_t i = 0; i < p->n; i++)
+        from[i] = (struct iovec){.iov_base = (void *)(uintptr_t)p->of[i].address,
+                                 .iov_len = p->of[i].size};
+    ssize_t got = process_vm_readv(m->pid, &to, 1, from, p->n, 0);
+    if (got >= 0 || (errno != EPERM && errno != ENOSYS))
+        return got == (ssize_t)p->size;
+    uint8_t *at = buf;
+    bool ok = true;
+    for (uint32_t i = 0; i < p->n && ok; at += p->of[i++].size)
+        ok = by_file(m, p->of[i].address, at, p->of[i].size) == (ssize_t)p->of[i].size;
+    return ok;
+}
+
 static ssize_t read_file(void *arg, uint64_t offset, void *buf, size_t n) {
     if (offset > INT64_MAX - n)
         return 0;
@@ -212,13 +228,13 @@ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *e
         return err_set(err, -ESRCH, "there is no process %d any more", (int)pid);
     struct pystack_process p = {.pid = pid, .start = stat.start};
     struct process_memory process = {.pid = pid, .fd = -1};
-    struct pystack_memory memory = {read_memory, &process};
+    struct pystack_memory memory = {.read = read_memory, .arg = &process};
     struct maps *maps = xcalloc(1, sizeof *maps);
     int r = read_maps(pid, maps, err);
     bool found = false;
     for (uint32_t i = 0; r == 0 && !found && i < maps->n; i++) {
         int fd = open_mapped(pid, &maps->of[i]);
-        struct pystack_memory file = {read_file, &fd};
+        struct pystack_memory file = {.read = read_file, .arg = &fd};
         struct python_elf elf;
         found = fd >= 0 && python_elf_read(&file, &elf) == 0;
         if (found)
@@ -294,7 +310,7 @@ int pystack_process_read(const struct pystack_process *p, pystack_thread_fn *fn,
     if (!is_same(p))
         return err_set(err, -ESRCH, "there is no process %d any more", (int)p->pid);
     struct process_memory process = {.pid = p->pid, .fd = -1};
-    struct pystack_memory memory = {read_memory, &process};
+    struct pystack_memory memory = {.read = read_memory, .arg = &process};
     int r;
     if (p->inner) {
         struct inner_tids tids = {.pid = p->pid};
@@ -317,8 +333,17 @@ uint64_t pystack_process_addresses(const struct pystack_process *p) {
     if (!is_same(p))
         return 0;
     struct process_memory process = {.pid = p->pid, .fd = -1};
-    struct pystack_memory memory = {read_memory, &process};
+    struct pystack_memory memory = {.read = read_memory, .arg = &process};
     uint64_t h = pystack_addresses(&memory, &p->python);
     file_close(&process.fd);
     return h;
+}
+
+int pystack_process_watch(const struct pystack_process *p, struct pystack_watch *w,
+                          pystack_number_fn *fn, void *arg, struct pystack_numbers *ret) {
+    struct process_memory process = {.pid = p->pid, .fd = -1};
+    struct pystack_memory memory = {read_memory, &process, gather_memory};
+    int r = pystack_watch_read(w, &memory, fn, arg, ret);
+    file_close(&process.fd);
+    return r;
 }

@@ -16,9 +16,10 @@ bool pystack_get_u64(const struct pystack_memory *m, uint64_t address, uint64_t 
     .object_type = 8, .bytes_length = 16, .bytes_data = 32, .text_length = 16, .text_state = 32, \
     .text_kind_shift = 2, .text_ascii = 48, .text_compact = 72
 #define INTERP_TO_3_10                                                                             \
-    .interpreters = 32, .interp_next = 0, .interp_threads = 8, .thread_next = 8, .thread_id = 176, \
-    .thread_frame = 24, .thread_size = 184, .frame_previous = 24, .frame_code = 32,                \
-    .code_file = 104, .code_name = 112, .code_first_line = 40, .code_lines = 120, .code_size = 128
+    .interpreters = 32, .interp_next = 0, .interp_threads = 8, .interp_gc = 816, .thread_next = 8, \
+    .thread_id = 176, .thread_frame = 24, .thread_size = 184, .frame_previous = 24,                \
+    .frame_code = 32, .code_file = 104, .code_name = 112, .code_first_line = 40,                   \
+    .code_lines = 120, .code_size = 128
 
 static const struct pystack_layout tables[] = {
     {.minor = 9,
@@ -43,6 +44,7 @@ static const struct pystack_layout tables[] = {
      .interpreters = 40,
      .interp_next = 0,
      .interp_threads = 16,
+     .interp_gc = 848,
      .thread_next = 8,
      .thread_id = 152,
      .thread_native = 160,
@@ -70,6 +72,7 @@ static const struct pystack_layout tables[] = {
      .interpreters = 40,
      .interp_next = 0,
      .interp_threads = 72,
+     .interp_gc = 312,
      .thread_next = 8,
      .thread_id = 136,
      .thread_native = 144,
@@ -108,6 +111,7 @@ struct given {
     uint8_t frame_previous, frame_code, frame_place, frame_locals, frame_owner, frame_copy;
     uint8_t code_file, code_name, code_lines, code_first_line, code_begin, code_copies;
     uint8_t object_type, bytes_length, bytes_data, text_state, text_length, text_ascii;
+    uint8_t interp_gc, gc_collecting; /* the latter can be behind GIVEN_MAX */
 };
 static const struct given given_3_13 = {
     .interp_next = 8,
@@ -132,6 +136,8 @@ static const struct given given_3_13 = {
     .text_state = 68,
     .text_length = 69,
     .text_ascii = 70,
+    .interp_gc = 10,
+    .gc_collecting = 72,
 };
 static const struct given given_3_14 = {
     .interp_next = 8,
@@ -158,6 +164,8 @@ static const struct given given_3_14 = {
     .text_state = 78,
     .text_length = 79,
     .text_ascii = 80,
+    .interp_gc = 11,
+    .gc_collecting = 82,
 };
 
 #define GIVEN_OFFSET_MAX (1u << 20) /* of an interpreter, which is large */
@@ -180,6 +188,7 @@ static bool layout_from(const uint64_t *given, const struct given *at, uint32_t 
         .interpreters = offset(given, GIVEN_INTERPRETERS, GIVEN_OFFSET_MAX, &ok),
         .interp_next = offset(given, at->interp_next, GIVEN_OFFSET_MAX, &ok),
         .interp_threads = offset(given, at->interp_threads, GIVEN_OFFSET_MAX, &ok),
+        .interp_gc = offset(given, at->interp_gc, GIVEN_OFFSET_MAX, &ok),
         .thread_next = offset(given, at->thread_next, LAST, &ok),
         .thread_frame = offset(given, at->thread_frame, LAST, &ok),
         .thread_id = offset(given, at->thread_id, LAST, &ok),
@@ -236,12 +245,15 @@ int pystack_layout_of(const struct pystack_memory *m, uint32_t version, uint64_t
     if (major != 3 || minor < 13 || minor > 14)
         return err_set(err, -ENOTSUP, "the stacks of Python %u.%u are not known; 3.9 to 3.14 are",
                        major, minor);
-    uint64_t given[GIVEN_MAX];
+    const struct given *at = minor == 13 ? &given_3_13 : &given_3_14;
+    uint64_t given[GIVEN_MAX], collecting = 0;
+    bool has_gc = pystack_get_u64(m, runtime + at->gc_collecting * 8, &collecting);
     if (!pystack_get(m, runtime, given, sizeof given) || memcmp(given, "xdebugpy", 8) != 0 ||
-        (given[GIVEN_VERSION] >> 16) != (version >> 16) ||
-        !layout_from(given, minor == 13 ? &given_3_13 : &given_3_14, minor, ret))
+        (given[GIVEN_VERSION] >> 16) != (version >> 16) || !layout_from(given, at, minor, ret) ||
+        collecting > GIVEN_OFFSET_MAX)
         return err_set(err, -EBADMSG,
                        "its _PyRuntime does not begin with the offsets of Python %u.%u", major,
                        minor);
+    ret->interp_gc = has_gc ? ret->interp_gc + (uint32_t)collecting : 0;
     return 0;
 }

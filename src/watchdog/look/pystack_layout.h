@@ -15,9 +15,21 @@
 /* Copies up to n bytes from an address; returns how many bytes it copied: fewer if the rest can't
  * be read; a negative errno if none can. */
 typedef ssize_t pystack_read_fn(void *arg, uint64_t address, void *buf, size_t n);
+#define PYSTACK_PIECES_MAX 131
+struct pystack_pieces {
+    uint32_t n;
+    size_t size; /* of all */
+    struct {
+        uint64_t address;
+        size_t size;
+    } of[PYSTACK_PIECES_MAX];
+};
+/* Copies all of these into buf, one behind the other; false: it can't. */
+typedef bool pystack_gather_fn(void *arg, const struct pystack_pieces *pieces, void *buf);
 struct pystack_memory {
     pystack_read_fn *read;
     void *arg;
+    pystack_gather_fn *gather; /* the same as many reads, but cheaper; NULL: not provided */
 };
 /* All n bytes, or false. */
 bool pystack_get(const struct pystack_memory *m, uint64_t address, void *buf, size_t n);
@@ -46,6 +58,7 @@ struct pystack_layout {
     uint32_t interpreters;   /* _PyRuntime: the first interpreter */
     uint32_t interp_next;    /* interpreter */
     uint32_t interp_threads; /* its first thread */
+    uint32_t interp_gc;      /* int: its garbage collector runs; 0: not known */
     uint32_t thread_next;    /* thread */
     uint32_t thread_id;      /* pthread_self() */
     uint32_t thread_native;  /* gettid(); 0: it has none */

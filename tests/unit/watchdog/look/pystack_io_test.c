@@ -183,6 +183,53 @@ Test(pystack_io, the_file_of_a_lock_is_read_from_the_variables_of_its_library) {
     free(copy);
 }
 
+/* --- again and again --- */
+
+static int64_t add_frame(void *arg, const struct pystack_frame *f) {
+    struct strbuf *out = arg;
+    size_t begin = out->len;
+    strbuf_printf(out, "%s:%u %s\n", f->file, f->line, f->function);
+    return (int64_t)begin;
+}
+
+static void add_main(void *arg, const struct pystack_thread *t) {
+    for (uint32_t i = 0; i < t->n && t->main; i++)
+        (void)add_frame(arg, &t->frames[i]);
+}
+
+/* Twice: the second time all is known. */
+static void watch_all(const char *mode, bool gc) {
+    char *copy, *all;
+    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
+        _cleanup_(end) struct worker w = begin(python, mode);
+        struct pystack_process p;
+        struct err err = {0};
+        cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
+        _cleanup_(strbuf_fini) struct strbuf expected = {0}, known = {0};
+        cr_assert_gt(pystack_process_read(&p, add_main, &expected, &err), 0, "%s", err.text);
+        struct pystack_watch *watch = pystack_watch_new(&p.python);
+        for (int i = 0; i < 2; i++) {
+            _cleanup_(strbuf_fini) struct strbuf text = {0};
+            struct pystack_numbers got;
+            cr_assert_eq(pystack_process_watch(&p, watch, add_frame, &known, &got), 0, "%s %s", python, mode);
+            for (uint32_t k = 0; k < got.n; k++)
+                strbuf_add_bytes(&text, known.data + got.of[k], strcspn(known.data + got.of[k], "\n") + 1);
+            cr_expect_str_eq(strbuf_text(&text), strbuf_text(&expected), "%s %s", python, mode);
+            cr_expect_eq(got.gc, gc, "%s %s", python, mode);
+        }
+        pystack_watch_free(watch);
+    }
+    free(copy);
+}
+
+Test(pystack_io, a_watch_sees_the_same) {
+    static const char *const modes[] = {"nested", "generators", "by_c", "methods", "threads", "coroutines", "deep"};
+    for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
+        watch_all(modes[i], false);
+}
+
+Test(pystack_io, a_watch_sees_that_the_garbage_collector_runs) { watch_all("collecting", true); }
+
 /* --- which thread is which --- */
 
 static void note_tids(void *arg, const struct pystack_thread *t) {
@@ -232,16 +279,23 @@ Test(pystack_io, a_process_that_runs_can_be_read_at_any_moment) {
         _cleanup_(end) struct worker w = begin(python, "other_loop");
         struct pystack_process p;
         struct err err = {0};
-        uint64_t n = 0, last = 0, changes = 0;
+        uint64_t n = 0, last = 0, changes = 0, watched = 0;
         cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
+        struct pystack_watch *watch = pystack_watch_new(&p.python);
         /* As long as it takes to see it at different places, and for at least 300 reads. */
-        for (int i = 0; i < 300 || changes < 3; i++) {
+        for (int i = 0; i < 300 || changes < 3 || watched < 100; i++) {
+            _cleanup_(strbuf_fini) struct strbuf frames = {0};
+            struct pystack_numbers got;
+            int r = pystack_process_watch(&p, watch, add_frame, &frames, &got);
+            cr_assert(r == 0 || r == -EAGAIN, "%s: %s", python, strerror(-r));
+            watched += r == 0 && got.n > 0;
             cr_assert_gt(pystack_process_read(&p, check_frames, &n, &err), 0, "%s: %s", python, err.text);
             uint64_t h = pystack_process_addresses(&p);
             changes += h != last;
             last = h;
         }
         cr_expect_gt(n, 300);
+        pystack_watch_free(watch);
     }
     free(copy);
 }

@@ -150,6 +150,19 @@ def selecting():
         [])
 
 
+def collecting():
+    import gc
+
+    class Circle:
+        def __del__(self):
+            block()
+
+    circle = Circle()
+    circle.itself = circle
+    del circle
+    gc.collect()
+
+
 def library(file, source):
     """What this source defines, as if it were in that file."""
     names = {"os": os}
