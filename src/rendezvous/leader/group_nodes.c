@@ -25,6 +25,13 @@ static enum job_stage stage_of(const struct group *g) {
     return g->roster.tally[TALLY_HOPEFUL] < g->config.rdzv.max_nodes ? JOB_WITH_ROOM : JOB_FULL;
 }
 
+void group_reach(struct group *g, struct node *n) {
+    if (n->info.incarnation == g->config.leader_incarnation)
+        return;
+    n->probing = true;
+    (void)group_emit(g, GROUP_EFFECT_REACH, n->info.incarnation);
+}
+
 struct node *group_admit(struct group *g, const struct node_info *info,
                          const struct rdzv_program *program) {
     bool for_now = false;
@@ -44,7 +51,7 @@ struct node *group_admit(struct group *g, const struct node_info *info,
         remember_refused(g, "", "");
     struct node *n = roster_add(&g->roster, info);
     if (g->roster.n <= GROUP_REACH_AT_ONCE)
-        (void)group_emit(g, GROUP_EFFECT_REACH, info->incarnation);
+        group_reach(g, n);
     return n;
 }
 

@@ -203,6 +203,8 @@ void group_exclude(struct group *g, struct node *n, const char *why);
 enum removal { REMOVED_GONE = 1, REMOVED_SILENT, REMOVED_LEFT };
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how);
 
+/* Checks in the background whether the node's listener can be reached. Not that of the leader. */
+void group_reach(struct group *g, struct node *n);
 void group_contact(struct group *g, struct node *n);
 /* The node is disconnected. */
 void group_watch_node(struct group *g, struct node *n);

@@ -714,13 +714,22 @@ static void fail_slow_nodes(struct group *g) {
 static void reach_members(struct group *g) {
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (!g->formation.members[i]->reached)
-            (void)group_emit(g, GROUP_EFFECT_REACH, g->formation.members[i]->info.incarnation);
+            group_reach(g, g->formation.members[i]);
+}
+
+/* Until the first probe of a listener ends, a refused connection proves nothing. */
+static bool is_probing(const struct group *g) {
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (g->formation.members[i]->probing && !g->formation.members[i]->reached)
+            return true;
+    return false;
 }
 
 static void advance_forming(struct group *g) {
     if (!g->forming.sent)
         return; /* the store is not open yet */
-    if (group_all_members(g, TALLY_PREPARED)) {
+    bool is_late = g->now_ns >= g->forming.deadline_ns;
+    if (group_all_members(g, TALLY_PREPARED) && (is_late || !is_probing(g))) {
         bool incident = g->incident.stopped_ns != 0;
         if (g->formation.started_once && g->last_event.text[0] != '\0')
             g->last_event.restart_ns = g->now_ns - g->last_event.at_ns;
@@ -745,7 +754,7 @@ static void advance_forming(struct group *g) {
         g->incident.detected_ns = 0;
         group_notify_members(g);
         reach_members(g);
-    } else if (g->now_ns >= g->forming.deadline_ns) {
+    } else if (is_late) {
         fail_slow_nodes(g);
     }
 }

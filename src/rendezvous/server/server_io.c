@@ -173,9 +173,7 @@ static void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach
     struct server_node *n = server_find(s, incarnation);
     if (n == NULL)
         n = server_find_inherited(s, incarnation);
-    if (n == NULL)
-        return;
-    if (n->listener.len == 0) {
+    if (n == NULL || n->listener.len == 0) {
         answer_later(s, incarnation, PROBE_UNKNOWN);
         return;
     }

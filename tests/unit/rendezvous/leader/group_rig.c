@@ -138,8 +138,10 @@ void start(struct rig *r) {
     uint64_t nodes[64];
     size_t n = MIN2(group_members(r->g, nodes, 64), (size_t)64);
     open_store(r);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        probe(r, nodes[i], PROBE_UNKNOWN);
         say(r, nodes[i], NODE_PREPARED);
+    }
     assert_state(r, GROUP_RUNNING);
 }
 

@@ -357,6 +357,28 @@ Test(group, a_lost_node_in_every_state) {
 }
 
 /* It is asked again more and more rarely, and never more than a fifth of a second apart. */
+Test(group, the_start_waits_for_the_first_probe_of_each_listener) {
+    static const enum probe_result results[] = {PROBE_ALIVE, PROBE_GONE, PROBE_UNKNOWN};
+    for (size_t i = 0; i <= ARRAY_SIZE(results); i++) {
+        struct rig r;
+        begin(&r, config_at(config_of(2, 2)));
+        join(&r, 1);
+        cr_assert_eq(r.seen[GROUP_EFFECT_REACH], 0, "the leader has no reason to probe itself");
+        join(&r, 2);
+        cr_assert_eq(r.seen[GROUP_EFFECT_REACH], 1);
+        open_store(&r);
+        say(&r, 1, NODE_PREPARED);
+        say(&r, 2, NODE_PREPARED);
+        assert_state(&r, GROUP_FORMING);
+        if (i < ARRAY_SIZE(results))
+            probe(&r, 2, results[i]);
+        else
+            pass(&r, 61, 6); /* an answer that does not come stops no job */
+        assert_state(&r, GROUP_RUNNING);
+        end(&r);
+    }
+}
+
 Test(group, a_node_that_does_not_answer_is_probed_ever_again) {
     struct group_config c = config_of(2, 3);
     bring_to(&rig, &c, 3, GROUP_RUNNING);
