@@ -86,7 +86,8 @@ ROOMS = [
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/judge cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/output cli/options"),
-    ("cli/profile", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/profile cli/logs"),
+    ("cli/profile", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/profile"
+                    " watchdog/judge cli/logs"),
     ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/evidence watchdog/judge"
                    " cli/logs"),
     ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ watchdog/profile cli/options cli/help cli/jobs cli/logs cli/profile cli/stacks"),
