@@ -85,6 +85,10 @@ struct profile_findings {
     double load_balance, communication;
     uint32_t n_late;
     struct profile_late late[PROFILE_LATE_MAX]; /* the latest first */
+    /* The rank with the largest z of lateness, late or not, so that weak signs of consecutive
+     * windows can be added up; top_z 0: none */
+    uint32_t top;
+    double top_z, top_share;
     uint32_t n_limits;
     struct {
         enum profile_limit what;

@@ -73,6 +73,7 @@ struct profile_child {
 };
 struct profile_rank {
     uint32_t rank;
+    uint64_t step;                  /* the last MUSTER_STEP before the first tick; 0: none */
     struct profile_sample *samples; /* [struct profile.n_ticks]; owned */
     uint32_t room;
     uint64_t span_ns;               /* for which the next two were counted; 0: they are not known */
