@@ -422,7 +422,7 @@ uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_
 
 #define KEPT_MAX \
     ((PYSTACK_PIECES_MAX - 3) / 2) /* frames of the last time, which are read at once */
-#define KNOWN_MAX (1u << 16)
+#define KNOWN_MAX 8192             /* places in code, twice */
 
 struct known { /* a place in code; code 0: an empty slot */
     uint64_t code, name, file;
@@ -436,8 +436,8 @@ struct pystack_watch {
     uint64_t cframe;      /* of the thread, the last time */
     uint32_t n;
     uint64_t frames[KEPT_MAX], codes[KEPT_MAX]; /* their addresses; code 0: it has none */
-    struct known *known;
-    uint32_t n_known, n_slots; /* a power of two, or 0 */
+    uint32_t n_known;
+    struct known known[KNOWN_MAX];
 };
 
 /* What is read at once. */
@@ -455,11 +455,7 @@ struct pystack_watch *pystack_watch_new(const struct pystack_python *p) {
     return w;
 }
 
-void pystack_watch_free(struct pystack_watch *w) {
-    if (w != NULL)
-        free(w->known);
-    free(w);
-}
+void pystack_watch_free(struct pystack_watch *w) { free(w); }
 
 static bool find_main(const struct pystack_memory *m, struct pystack_watch *w) {
     struct threads t;
@@ -471,9 +467,9 @@ static bool find_main(const struct pystack_memory *m, struct pystack_watch *w) {
 }
 
 static bool gather(const struct pystack_memory *m, const struct pystack_pieces *p, uint8_t *to) {
-    if (m->gather != NULL)
-        return m->gather(m->arg, p, to);
     bool ok = true;
+    if (m->gather != NULL && m->gather(m->arg, p, to))
+        return true;
     for (uint32_t i = 0; i < p->n && ok; to += p->of[i++].size)
         ok = pystack_get(m, p->of[i].address, to, p->of[i].size);
     return ok;
@@ -510,25 +506,13 @@ static bool read_batch(const struct pystack_memory *m, const struct pystack_watc
     return gather(m, &b->pieces, b->bytes);
 }
 
-static struct known *find_known(const struct pystack_watch *w, const struct known *k) {
-    uint64_t h = hash_bytes(HASH_BEGIN, k, offsetof(struct known, number));
-    for (uint64_t i = h;; i++) {
-        struct known *at = &w->known[i & (w->n_slots - 1)];
-        if (at->code == 0 || memcmp(at, k, offsetof(struct known, number)) == 0)
-            return at;
-    }
-}
-
-static void grow(struct pystack_watch *w) {
-    struct pystack_watch old = *w;
-    bool full = w->n_known == KNOWN_MAX; /* code that is made again and again: begins afresh */
-    w->n_slots = full || w->n_slots == 0 ? 256 : 2 * w->n_slots;
-    w->known = xcalloc(w->n_slots, sizeof *w->known);
-    for (uint32_t i = 0; i < old.n_slots && !full; i++)
-        if (old.known[i].code != 0)
-            *find_known(w, &old.known[i]) = old.known[i];
-    w->n_known = full ? 0 : w->n_known;
-    free(old.known);
+/* The slot of this place, or an empty one for it. */
+static struct known *find_known(struct pystack_watch *w, const struct known *k) {
+    uint64_t i = hash_bytes(HASH_BEGIN, k, offsetof(struct known, number));
+    struct known *at = &w->known[i % KNOWN_MAX];
+    while (at->code != 0 && memcmp(at, k, offsetof(struct known, number)) != 0)
+        at = &w->known[++i % KNOWN_MAX];
+    return at;
 }
 
 static int64_t number_of(const struct pystack_memory *m, struct pystack_watch *w,
@@ -539,8 +523,10 @@ static int64_t number_of(const struct pystack_memory *m, struct pystack_watch *w
                         .name = u64_at(code, l->code_name),
                         .file = u64_at(code, l->code_file),
                         .place = f->place};
-    if (2 * w->n_known >= w->n_slots)
-        grow(w);
+    if (2 * w->n_known >= KNOWN_MAX) { /* code that is made again and again */
+        memset(w->known, 0, sizeof w->known);
+        w->n_known = 0;
+    }
     struct known *k = find_known(w, &key);
     if (k->code == 0) {
         struct pystack_frame frame;

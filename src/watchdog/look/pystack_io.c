@@ -51,19 +51,12 @@ static ssize_t read_memory(void *arg, uint64_t address, void *buf, size_t n) {
 }
 
 static bool gather_memory(void *arg, const struct pystack_pieces *p, void *buf) {
-    struct process_memory *m = arg;
+    const struct process_memory *m = arg;
     struct iovec to = {.iov_base = buf, .iov_len = p->size}, from[PYSTACK_PIECES_MAX];
     for (uint32_t i = 0; i < p->n; i++)
         from[i] = (struct iovec){.iov_base = (void *)(uintptr_t)p->of[i].address,
                                  .iov_len = p->of[i].size};
-    ssize_t got = process_vm_readv(m->pid, &to, 1, from, p->n, 0);
-    if (got >= 0 || (errno != EPERM && errno != ENOSYS))
-        return got == (ssize_t)p->size;
-    uint8_t *at = buf;
-    bool ok = true;
-    for (uint32_t i = 0; i < p->n && ok; at += p->of[i++].size)
-        ok = by_file(m, p->of[i].address, at, p->of[i].size) == (ssize_t)p->of[i].size;
-    return ok;
+    return process_vm_readv(m->pid, &to, 1, from, p->n, 0) == (ssize_t)p->size;
 }
 
 static ssize_t read_file(void *arg, uint64_t offset, void *buf, size_t n) {

@@ -24,12 +24,13 @@ struct pystack_pieces {
         size_t size;
     } of[PYSTACK_PIECES_MAX];
 };
-/* Copies all of these into buf, one behind the other; false: it can't. */
+/* Copies all of these into buf, one behind the other. False: it can't; they are read one by one
+ * then. */
 typedef bool pystack_gather_fn(void *arg, const struct pystack_pieces *pieces, void *buf);
 struct pystack_memory {
     pystack_read_fn *read;
     void *arg;
-    pystack_gather_fn *gather; /* the same as many reads, but cheaper; NULL: not provided */
+    pystack_gather_fn *gather; /* cheaper than many reads; may be NULL */
 };
 /* All n bytes, or false. */
 bool pystack_get(const struct pystack_memory *m, uint64_t address, void *buf, size_t n);
