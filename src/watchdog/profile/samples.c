@@ -186,14 +186,25 @@ struct profile_sample profile_at(const struct profile *p, const struct profile_r
     return tick < p->n_ticks && tick < r->room ? r->samples[tick] : absent;
 }
 
+/* When there are too many rows, a new stack takes over the one with the fewest samples (Metwally et
+ * al. 2005), best of the same state: the total stays right, and what is frequent stays. */
 void profile_add_child(struct profile_rank *r, int32_t stack, bool sleeps, uint32_t samples) {
-    for (uint32_t i = 0; i < r->n_rows; i++)
-        if (r->children[i].stack == stack && r->children[i].sleeps == sleeps) {
-            r->children[i].samples += samples;
+    struct profile_child *least = NULL;
+    uint64_t fewest = UINT64_MAX;
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        struct profile_child *c = &r->children[i];
+        uint64_t n = c->samples + (c->sleeps != sleeps ? (uint64_t)UINT32_MAX : 0);
+        if (c->stack == stack && c->sleeps == sleeps) {
+            c->samples += samples;
             return;
         }
-    if (r->n_rows == PROFILE_CHILDREN_MAX)
+        least = n < fewest ? c : least;
+        fewest = MIN2(fewest, n);
+    }
+    if (r->n_rows == PROFILE_CHILDREN_MAX) {
+        *least = (struct profile_child){stack, sleeps, least->samples + samples};
         return;
+    }
     r->children = grown(r->children, r->n_rows, sizeof *r->children);
     r->children[r->n_rows++] = (struct profile_child){stack, sleeps, samples};
 }

@@ -207,3 +207,23 @@ Test(samples, what_makes_no_sense_is_refused) {
         profile_fini(&p);
     }
 }
+
+Test(samples, of_too_many_stacks_of_children_the_frequent_ones_stay) {
+    struct profile p = {.period_ns = 1};
+    struct profile_rank *r = profile_add_rank(&p, 0);
+    uint32_t total = 0, often = 0, busy = 0;
+    for (int32_t i = 0; i < 1000; i++) {
+        profile_add_child(r, 7, true, 2);
+        profile_add_child(r, 100 + i, i % 2 == 0, 1);
+    }
+    cr_assert_eq(r->n_rows, PROFILE_CHILDREN_MAX);
+    for (uint32_t i = 0; i < r->n_rows; i++) {
+        total += r->children[i].samples;
+        often += r->children[i].stack == 7 ? r->children[i].samples : 0;
+        busy += r->children[i].sleeps ? 0 : r->children[i].samples;
+    }
+    cr_expect_eq(total, 3000);
+    cr_expect_eq(often, 2000);
+    cr_expect_eq(busy, 500);
+    profile_fini(&p);
+}
