@@ -38,7 +38,7 @@ struct process {
 struct target {
     pid_t worker;
     struct process main;
-    char state; /* of the last tick; 0: it has ended */
+    char state; /* of the last tick; 0: it has ended; '?': there was none */
     bool is_read;
     uint64_t counted_ns, ran_ns, delay_ns; /* when these of the main thread were read last */
     pid_t busy;                            /* a thread that worked for it, the last time */
@@ -276,7 +276,9 @@ static void set_gap(struct target *t) {
         (void)snprintf(gap, sizeof t->rank->gap, "process %d is stopped", (int)t->main.pid);
     else if (!t->is_read)
         (void)snprintf(gap, sizeof t->rank->gap, "%.150s",
-                       t->main.watch == NULL ? t->main.why.text : "its stack changes too fast");
+                       t->state == '?'         ? "no sample was taken"
+                       : t->main.watch == NULL ? t->main.why.text
+                                               : "its stack changes too fast");
 }
 
 /* ---- ticks ---- */
@@ -338,6 +340,7 @@ static int run(int fd, void *arg) {
     for (size_t i = 0; i < k.ask->n; i++) {
         k.targets[i] = (struct target){.worker = k.ask->workers[i].pid,
                                        .main = {.stat_fd = -1, .syscall_fd = -1},
+                                       .state = '?',
                                        .rank = profile_add_rank(&k.p, k.ask->workers[i].rank)};
         k.targets[i].rank->step = k.ask->workers[i].step;
     }

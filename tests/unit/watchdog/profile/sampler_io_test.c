@@ -220,6 +220,13 @@ Test(sampler, a_worker_that_ends_is_reported) {
     loop_timer_free(timer);
 }
 
+Test(sampler, without_a_tick_that_is_the_reason) {
+    start_python("block");
+    (void)sample(1);
+    wait_for_samples();
+    cr_expect_str_eq(got.ranks[0].gap, "no sample was taken");
+}
+
 /* --- the helper --- */
 
 static void take_helper(void *arg, int pid) {
