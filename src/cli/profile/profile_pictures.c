@@ -61,7 +61,7 @@ static void add_heading(const struct picture *p, struct strbuf *ret) {
     const struct profile_view *v = p->view;
     const struct profile_findings *f = v->findings;
     enum profile_class order[PROFILE_CLASS_COUNT];
-    size_t letters = (size_t)(p->width / PICTURE_LETTER);
+    size_t letters = (size_t)(p->width / (PICTURE_LETTER + 0.8)); /* bold */
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     strbuf_printf(&line, "job %s: what %" PRIu32 " %s did in %.3g s", v->run_id, v->world_size,
                   v->world_size == 1 ? "rank" : "ranks", profile_seconds(f, v->profile));

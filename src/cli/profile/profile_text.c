@@ -287,7 +287,7 @@ static void write_share(struct json_writer *w, const char *key, const char *name
     json_write_object_begin(w, NULL);
     json_write_string(w, key, name);
     write_number(w, "share", share);
-    json_write_string(w, "where", place);
+    json_write_string(w, "place", place);
     json_write_object_end(w);
 }
 

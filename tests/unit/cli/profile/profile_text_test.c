@@ -151,8 +151,8 @@ Test(profile_text, json_is_one_object) {
         "\"load_balance\":0.0000,\"communication\":0.9000,",
         "\"late\":[{\"rank\":2,\"how\":\"late\",\"share\":0.4000,\"works\":0.9000,\"others_work\":0.5000,\"pauses\":0,"
         "\"pause_s\":0.0000,"
-        "\"reasons\":[{\"class\":\"data\",\"share\":0.4000,\"where\":\"__getitem__ (loader.py:41)\"}]}]",
-        "\"limits\":[{\"what\":\"cpu\",\"share\":0.0000,\"where\":\"\"}]",
+        "\"reasons\":[{\"class\":\"data\",\"share\":0.4000,\"place\":\"__getitem__ (loader.py:41)\"}]}]",
+        "\"limits\":[{\"what\":\"cpu\",\"share\":0.0000,\"place\":\"\"}]",
         "\"missing\":\"it ended\"}",
         "\"missing\":null}",
         "\"missing_nodes\":[{\"node\":\"b\",\"missing\":\"no answer in time\"}]}\n"};
