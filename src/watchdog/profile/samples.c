@@ -16,6 +16,9 @@
 static const struct json_limits LIMITS = {
     .max_bytes = (size_t)1 << 20, .max_depth = 6, .max_values = 1u << 18};
 
+/* A run of equal samples is short as JSON and long in memory: their number is bounded, too. */
+#define NODE_SAMPLES_MAX (PROFILE_SAMPLES_MAX / 64)
+
 struct profile_index { /* by a hash of the content: the index and 1 */
     struct idmap frames, stacks;
 };
@@ -336,7 +339,7 @@ static void write_ticks(const struct profile *p, uint32_t n_ticks, struct strbuf
 }
 
 void profile_write(const struct profile *p, size_t max, struct strbuf *ret) {
-    for (uint32_t n = p->n_ticks;; n -= n / 8 + 1) {
+    for (uint32_t n = MIN2(p->n_ticks, NODE_SAMPLES_MAX / MAX2(p->n_ranks, 1u));; n -= n / 8 + 1) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
         write_ticks(p, n, &text);
         if (text.len <= max)
@@ -486,6 +489,8 @@ static int read_all(const struct json *doc, struct profile *p, struct err *err) 
         (r = read_list(&(struct reading){p, "stacks", err}, doc, read_stack)) < 0 ||
         (r = json_get_array(doc, "ranks", PROFILE_TABLE_MAX / 16, &ranks, err)) < 0)
         return r;
+    if ((uint64_t)json_count(ranks) * n_ticks > NODE_SAMPLES_MAX)
+        return err_set(err, -E2BIG, "a node has at most %u samples", NODE_SAMPLES_MAX);
     if (p->period_ns == 0 || p->first_tick > UINT64_MAX / MAX2(p->period_ns, 2u) - n_ticks)
         return err_set(err, -EINVAL, "the ticks have no valid time");
     for (const struct json *v = json_first(ranks); v != NULL && r == 0; v = json_next(v))

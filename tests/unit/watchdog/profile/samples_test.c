@@ -208,6 +208,30 @@ Test(samples, what_makes_no_sense_is_refused) {
     }
 }
 
+/* 60,000 equal samples are nine bytes of JSON. */
+Test(samples, a_short_text_takes_no_more_memory_than_a_node_needs) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct profile p;
+    struct err err = {0};
+    strbuf_add(&text, "{\"period_ns\":\"50\",\"first_tick\":\"1\",\"n_ticks\":60000," TABLES "\"ranks\":[");
+    for (uint32_t i = 0; i < 18; i++)
+        strbuf_printf(&text, "%s" RANK("%u", "2A60000"), i > 0 ? "," : "", i);
+    strbuf_add(&text, "]}");
+    cr_assert_eq(profile_read(strbuf_text(&text), text.len, &p, &err), -E2BIG);
+    cr_assert(p.n_ranks == 0 && p.ranks == NULL);
+}
+
+/* 128 ranks of one node, 20 times a second, ten minutes, which hardly change. */
+Test(samples, what_is_written_can_be_read) {
+    _cleanup_(profile_fini) struct profile p = {.period_ns = PERIOD}, got = {0};
+    int32_t s = stack_of(&p, "f", 1);
+    for (uint32_t rank = 0; rank < 128; rank++)
+        for (uint32_t k = 0; k < 12000; k++)
+            add(&p, rank, k, s);
+    send(&p, MAX, &got);
+    cr_assert(got.n_ranks == 128 && got.n_ticks == (PROFILE_SAMPLES_MAX / 64) / 128, "%u", got.n_ticks);
+}
+
 Test(samples, of_too_many_stacks_of_children_the_frequent_ones_stay) {
     struct profile p = {.period_ns = 1};
     struct profile_rank *r = profile_add_rank(&p, 0);

@@ -1,0 +1,59 @@
+/* Any bytes as the samples of a node: refused with a sentence, or accepted; then they are written and read again with
+ * the same result, and merge with those of another node and with nothing else. */
+#include <string.h>
+
+#include "watchdog/profile/samples.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool ok) {
+    if (!ok)
+        abort();
+}
+
+/* Each number that the findings follow is one of the tables. */
+static void check_indexes(const struct profile *p) {
+    for (uint32_t i = 0; i < p->n_stacks; i++)
+        for (uint32_t k = 0; k < p->stacks[i].n; k++)
+            check(p->stacks[i].frames[k] < p->n_frames);
+    for (uint32_t r = 0; r < p->n_ranks; r++) {
+        check(r == 0 || p->ranks[r - 1].rank < p->ranks[r].rank);
+        for (uint32_t k = 0; k < p->n_ticks; k++) {
+            int32_t stack = profile_at(p, &p->ranks[r], k).stack;
+            check(stack >= PROFILE_ABSENT && stack < (int32_t)p->n_stacks);
+        }
+        for (uint32_t k = 0; k < p->ranks[r].n_rows; k++)
+            check(p->ranks[r].children[k].stack >= PROFILE_NOT_READ &&
+                  p->ranks[r].children[k].stack < (int32_t)p->n_stacks);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char other[] =
+        "{\"period_ns\":\"50000000\",\"first_tick\":\"1002\",\"n_ticks\":3,\"frames\":[[\"f\",\"a\",1,0]],\"stacks\":[["
+        "0]],"
+        "\"ranks\":[{\"rank\":5,\"step\":\"0\",\"span_ns\":\"0\",\"ran_ns\":\"0\",\"delay_ns\":\"0\",\"gap\":\"\","
+        "\"samples\":\"2A3\",\"n_children\":0,\"children\":[]}]}";
+    _cleanup_(profile_fini) struct profile p = {0}, again = {0}, second = {0}, job = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, twice = {0};
+    struct err err = {0};
+    int r = profile_read((const char *)data, size, &p, &err);
+    if (r != 0) {
+        check(err.code == r && err.text[0] != '\0' && p.n_ranks == 0 && p.index == NULL);
+        return 0;
+    }
+    check_indexes(&p);
+    profile_write(&p, 1u << 20, &text);
+    check(text.len <= 1u << 20 && profile_read(strbuf_text(&text), text.len, &again, &err) == 0);
+    check(again.n_ranks == p.n_ranks && again.first_tick == p.first_tick);
+    profile_write(&again, 1u << 20, &twice);
+    check(strcmp(strbuf_text(&text), strbuf_text(&twice)) == 0);
+
+    check(profile_read(other, sizeof other - 1, &second, &err) == 0);
+    check(profile_merge(&job, &second, &err) == 0);
+    r = profile_merge(&job, &p, &err);
+    check(r == 0 ? job.n_ranks == p.n_ranks + 1 : err.code == r && job.n_ranks == 1 && job.n_ticks == 3);
+    check(profile_merge(&job, &second, &err) < 0 && job.n_ranks == (r == 0 ? p.n_ranks + 1 : 1));
+    check_indexes(&job);
+    return 0;
+}
