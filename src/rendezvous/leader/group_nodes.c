@@ -88,8 +88,11 @@ void group_watch_node(struct group *g, struct node *n) {
 }
 
 void group_contact(struct group *g, struct node *n) {
-    if (liveness_contact(&g->liveness, n, g->now_ns))
+    if (liveness_contact(&g->liveness, n, g->now_ns)) {
         group_recount(g, n);
+        if (n->is_member && n->reached) /* perhaps while it was disconnected */
+            group_offer_successor(g);
+    }
 }
 
 void group_on_probe(struct group *g, struct node *n, enum probe_result result) {

@@ -1018,6 +1018,18 @@ Test(group_leadership, a_member_whose_listener_is_reached_later_is_named_then_an
     cr_assert_eq(led.asked[ARBITER_CLAIM], 0, "names may be added freely");
 }
 
+Test(group_leadership, a_member_whose_listener_is_reached_while_it_is_disconnected_is_named_when_it_is_back) {
+    begin_leader(&led, config_at(arbiter_config(3, 3)), true);
+    for (uint64_t node = 1; node <= 3; node++)
+        join_on(&led, node, (char[]){(char)('a' + node), '\0'});
+    start(&led.r);
+    disconnect(&led.r, 3);
+    probe(&led.r, 3, PROBE_ALIVE);
+    cr_assert_str_eq(named(&led), "@1");
+    join_on(&led, 3, "d");
+    cr_assert_str_eq(named(&led), "3@1");
+}
+
 Test(group_leadership, without_an_arbiter_nobody_is_named) {
     struct group_config c = config_of(2, 2);
     struct rig r;

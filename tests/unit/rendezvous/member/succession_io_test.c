@@ -35,7 +35,7 @@ static struct {
     struct agent agents[NODES_MAX];
     unsigned n_agents, stores, reads;
     uint32_t min_nodes;
-    uint64_t lease_ns, beat_ns;
+    uint64_t lease_ns, beat_ns, last_call_ns;
 } w;
 
 static void arbiter_decide(struct arbiter_answer *a) {
@@ -167,7 +167,7 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     g.self = a->self;
     g.rdzv.min_nodes = w.min_nodes;
     g.rdzv.max_nodes = NODES_MAX;
-    g.rdzv.last_call_ns = 100 * NS_PER_MS;
+    g.rdzv.last_call_ns = w.last_call_ns;
     g.rdzv.crash_loop_ns = 0;
     g.rdzv.lease_ns = w.lease_ns;
     g.rdzv.heartbeat_ns = w.beat_ns;
@@ -218,6 +218,7 @@ static void begin(void) {
     w.min_nodes = 1;
     w.lease_ns = 3600 * NS_PER_S; /* the machine may stand still */
     w.beat_ns = 50 * NS_PER_MS;
+    w.last_call_ns = 100 * NS_PER_MS;
 }
 
 static void kill_agent(struct agent *a) {
@@ -324,8 +325,10 @@ static void wait_named(unsigned n) {
 
 /* The first agent leads, all run, and every other member is a successor. */
 static void start_job(unsigned n, const char *addr) {
+    w.last_call_ns = w.lease_ns; /* until all are here */
     (void)add_agent(addr);
     wait_until(w.agents[0].server != NULL);
+    rdzv_server_expect(w.agents[0].server, n);
     for (unsigned i = 1; i < n; i++)
         (void)add_agent(addr);
     wait_running(n);
