@@ -93,6 +93,8 @@ void group_contact(struct group *g, struct node *n) {
         if (n->is_member && n->reached) /* perhaps while it was disconnected */
             group_offer_successor(g);
     }
+    if (liveness_reach_again(n, g->now_ns))
+        probe_node(g, n);
 }
 
 void group_on_probe(struct group *g, struct node *n, enum probe_result result) {

@@ -720,7 +720,7 @@ static void reach_members(struct group *g) {
 /* Until the first probe of a listener ends, a refused connection proves nothing. */
 static bool is_probing(const struct group *g) {
     for (size_t i = 0; i < g->formation.n_members; i++)
-        if (g->formation.members[i]->probing && !g->formation.members[i]->reached)
+        if (g->formation.members[i]->probing && g->formation.members[i]->reach_ns == 0)
             return true;
     return false;
 }

@@ -89,6 +89,11 @@ bool liveness_contact(struct liveness *l, struct node *n, uint64_t now_ns) {
     return was_watched;
 }
 
+bool liveness_reach_again(struct node *n, uint64_t now_ns) {
+    return n->is_member && !n->reached && n->reach_ns != 0 && now_ns >= n->reach_ns &&
+           begin_probe(n);
+}
+
 struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
                              uint64_t now_ns) {
     /* The list is ordered by silence, longest first: no node behind the first fresh one is
@@ -102,6 +107,7 @@ enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum p
     bool first = result == PROBE_ALIVE && !n->reached;
     n->probing = false;
     n->reached = n->reached || result == PROBE_ALIVE;
+    n->reach_ns = now_ns + (now_ns - n->known_ns); /* ever more rarely */
     if (!n->watched)
         return first ? LIVENESS_PROBE_REACHED : LIVENESS_PROBE_NOTHING;
     if (result == PROBE_GONE && n->reached)

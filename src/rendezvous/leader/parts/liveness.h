@@ -47,6 +47,9 @@ void liveness_inherit(struct liveness *l, const struct group_config *c, struct n
                       uint64_t now_ns);
 /* A message or connection of the node has arrived. True: it was watched. */
 bool liveness_contact(struct liveness *l, struct node *n, uint64_t now_ns);
+/* A message of the node has arrived. True: it is a member whose listener was not reached, perhaps
+ * because its machine was too busy, and must be probed. */
+_must_use_ bool liveness_reach_again(struct node *n, uint64_t now_ns);
 /* The first node that is silent, and not watched yet; or NULL. */
 struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
                              uint64_t now_ns);

@@ -71,6 +71,7 @@ struct node {
     bool connected;
     bool reached;              /* its listener has accepted us: "refused" means gone from here on */
     bool probing;              /* a probe is under way */
+    uint64_t reach_ns;         /* not reached: when to probe it again; 0: no probe has ended */
     uint64_t probe_wait_ns;    /* before the next: doubles */
     uint64_t probe_ns;         /* when the next is due, while it is watched; TIME_NEVER */
     uint64_t contact_ns;       /* leader's clock at its last RENEW or JOIN */

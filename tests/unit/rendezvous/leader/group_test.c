@@ -379,6 +379,27 @@ Test(group, the_start_waits_for_the_first_probe_of_each_listener) {
     }
 }
 
+Test(group, a_member_whose_listener_was_not_reached_is_probed_again_ever_more_rarely) {
+    bring_to(&rig, config_at(config_of(1, 2)), 1, GROUP_GATHERING);
+    const uint64_t joined_ns = rig.now_ns;
+    join(&rig, 2);
+    start(&rig); /* PROBE_UNKNOWN, and probed once more */
+    static const struct {
+        double at;
+        size_t probes; /* so far */
+        enum probe_result answer;
+    } steps[] = {{2, 0, PROBE_UNKNOWN}, {3.9, 0, 0},          {4, 1, 0},  {5, 1, PROBE_UNKNOWN},
+                 {9.9, 1, 0},           {10, 2, PROBE_ALIVE}, {100, 2, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+        rig.now_ns = joined_ns + S(steps[i].at);
+        renew(&rig, 1);
+        renew(&rig, 2);
+        cr_assert_eq(rig.seen[GROUP_EFFECT_PROBE], steps[i].probes, "at %g", steps[i].at);
+        if (steps[i].answer != 0)
+            probe(&rig, 2, steps[i].answer);
+    }
+}
+
 Test(group, a_node_that_does_not_answer_is_probed_ever_again) {
     struct group_config c = config_of(2, 3);
     bring_to(&rig, &c, 3, GROUP_RUNNING);
