@@ -246,18 +246,18 @@ needs_fuse = pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/fuse", 
 def test_a_dead_disk_costs_the_files_only(job):
     """Who writes there can't even be killed."""
     logs = job.tmp / "logs"
-    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
-                prefix=["unshare", "--mount"])
+    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=3", "--hang-still=8", "--evidence-timeout=20", "--log-dir",
+                logs, prefix=["unshare", "--mount"])
     hung.all_wait()
     folder = logs / "e2e" / "hangs"
     folder.mkdir(exist_ok=True)
+    before = set(folder.iterdir())  # a slow start can be quiet, too
     with dead_disk(hung.agents[0], folder):
-        hung.says(r"the job is quiet: [^\n]*" + LINE)
         hung.finish()  # nobody waits for who writes there
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()
     assert hung.events().count("started") == 2, hung.said()
     assert len(re.findall("cannot save what each rank did: the disk does not answer", hung.said())) == 1, hung.said()
-    assert not list(folder.iterdir()), "no part of a file"
+    assert set(folder.iterdir()) == before, "no part of a file"
 
 
 @needs_fuse
