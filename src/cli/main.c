@@ -13,6 +13,8 @@ const struct subcommand commands[] = {
     {NULL, "logs", cmd_logs, "show the log files of a run, in order of time", &logs_options, NULL},
     {NULL, "stacks", cmd_stacks, "show where the workers of a job are in their code",
      &stacks_options, NULL},
+    {NULL, "profile", cmd_profile, "show where a job's time goes, and which rank is late",
+     &profile_options, NULL},
     {"Change:", "stop", cmd_stop, "end a job on all its nodes", &stop_options, NULL},
     {NULL, "leave", cmd_leave, "take a node out of its job; the others continue", &leave_options,
      NULL},

@@ -65,6 +65,7 @@ PAGES = [
     ("muster-store.1", 3, ["store"]),
     ("muster-ps.1", 4, ["ps"]),
     ("muster-stacks.1", 8, ["stacks"]),
+    ("muster-profile.1", 10, ["profile"]),
     ("muster-logs.1", 11, ["logs"]),
     ("muster-keygen.1", 3, ["keygen"]),
     ("muster-notify.1", 2, ["notify"]),

@@ -14,8 +14,8 @@ import sys
 LINE_MAX, FUNCTION_MAX, FILE_MAX = 100, 80, 1000
 
 # This file, what measures how late a sleep ends, and trainers whose fault or pace it is
-MAY_SLEEP = ("style_check.py", "stalls.py", "torch_async.py", "torch_hang.py", "torch_healthy.py", "hang_kinds.py", "torch_recorder.py",
-             "fake_nvml.c")
+MAY_SLEEP = ("style_check.py", "stalls.py", "torch_async.py", "torch_hang.py", "torch_healthy.py", "hang_kinds.py", "profile_train.py",
+             "torch_recorder.py", "fake_nvml.c")
 # An idle worker is not a wait of the test: workers pause() or run `sleep`, and are killed.
 SLEEP = {
     ".c": re.compile(r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\("),

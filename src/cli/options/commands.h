@@ -31,7 +31,7 @@ const struct subcommand *command_find(const char *name);
 extern const struct option_set check_options;
 extern const struct option_set status_options, ps_options, logs_options, keygen_options,
     notify_options, leave_options, exclude_options, grow_options, stop_options, store_options,
-    topo_options, env_options, stacks_options;
+    topo_options, env_options, stacks_options, profile_options;
 
 /* Whether it is -h, --help or --help-all: for commands without a table of options. */
 bool help_is_asked(const char *word);
@@ -40,6 +40,7 @@ int cmd_run(int argc, char **argv);
 int cmd_status(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_stacks(int argc, char **argv);
+int cmd_profile(int argc, char **argv);
 int cmd_logs(int argc, char **argv);
 int cmd_keygen(int argc, char **argv);
 int cmd_notify(int argc, char **argv);

@@ -15,6 +15,7 @@
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/evidence/slow.h"
 #include "watchdog/look/gpus.h"
+#include "watchdog/profile/sampler_io.h"
 
 #define TICK_NS (1 * NS_PER_S)
 /* Workers that are looked at in one callback: 3 ms. */
@@ -39,6 +40,16 @@ struct gathering {
     struct hang_reply *reply;
 };
 
+/* Samples that are being taken, and the answer. */
+struct sampling {
+    struct profile_sampler *sampler; /* NULL: none are */
+    uint32_t id;
+    uint64_t give_up_ns;
+    struct hang_reply *reply;
+};
+/* Of enum rdzv_ask_what. */
+enum { FIRST_SAMPLING = ASK_PROFILE, N_SAMPLING = ASK_WHAT_COUNT - FIRST_SAMPLING };
+
 enum watched { WATCHED_NOT = 0, WATCHED_RUNS, WATCHED_ENDED };
 
 struct hang_watch {
@@ -61,6 +72,7 @@ struct hang_watch {
     struct gpu_watch *gpus;
     struct gathering evidence;
     struct gathering native; /* stacks of suspects, which are read before they are ended */
+    struct sampling sampling[N_SAMPLING];
     bool warned_unseen, warned_of_prompt;
     struct ending ends[RDZV_SUSPECTS_MAX];
     uint32_t n_ends;
@@ -372,6 +384,45 @@ static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool 
         free(logs[i]);
 }
 
+/* ---- samples ---- */
+
+static void stop_sampling(struct sampling *s) {
+    profile_sampler_free(TAKE_PTR(s->sampler));
+    hang_reply_stop(s->reply);
+}
+
+static void on_sampled(void *arg, const char *json, size_t len) {
+    struct sampling *s = arg;
+    s->sampler = NULL;
+    hang_reply_start(s->reply, s->id, json, len, s->give_up_ns);
+}
+
+/* An empty answer: there are no workers, or a helper can't be started. */
+static void on_samples(struct hang_watch *w, const struct rdzv_ask *ask) {
+    struct sampling *s = &w->sampling[ask->what - FIRST_SAMPLING];
+    uint64_t length_ns = MIN2(ask->timeout_ns, RDZV_PROFILE_MAX_NS);
+    stop_sampling(s);
+    s->id = ask->id;
+    s->give_up_ns = clock_now_ns() + length_ns + RDZV_PROFILE_LATE_NS;
+    uint32_t n_all = generation_compare(ask->generation, w->generation) == 0 ? w->n : 0;
+    _cleanup_(freep) struct profile_worker *workers = xcalloc(n_all + (size_t)1, sizeof *workers);
+    struct profile_ask sample = {
+        .workers = workers, .period_ns = ask->period_ns, .length_ns = length_ns, .seed = ask->id};
+    for (uint32_t i = 0; i < n_all; i++) {
+        pid_t pid = pid_of(w, i);
+        if (pid > 0)
+            workers[sample.n++] = (struct profile_worker){
+                .rank = w->first_rank + i, .pid = pid, .step = announced(w, i).step};
+    }
+    int r =
+        sample.n == 0 ? -ESRCH : profile_sampler_new(w->loop, &sample, on_sampled, s, &s->sampler);
+    if (r == 0)
+        return;
+    if (r != -ESRCH && ask->what == ASK_PROFILE)
+        log_warning("cannot take samples of the workers of this node: %s", helper_call_why(r));
+    hang_reply_start(s->reply, ask->id, "", 0, s->give_up_ns);
+}
+
 /* ---- suspects that are ended ---- */
 
 /* Reads their native stacks, if they are asked for. */
@@ -431,7 +482,9 @@ static void on_ask(struct hang_watch *w, const struct rdzv_ask *ask) {
 
 void hang_watch_message(void *hang_watch, const struct wire_message *m) {
     struct hang_watch *w = hang_watch;
-    if (m->kind == WIRE_ASK)
+    if (m->kind == WIRE_ASK && m->ask.what != ASK_STACKS)
+        on_samples(w, &m->ask);
+    else if (m->kind == WIRE_ASK)
         on_ask(w, &m->ask);
     else if (m->kind == WIRE_SUSPECTS)
         on_suspects(w, &m->suspects);
@@ -548,6 +601,8 @@ struct hang_watch *hang_watch_new(struct loop *loop, const struct hang_watch_con
     w->evidence.reply = hang_reply_new(loop, ops->evidence, arg);
     w->native.reply = hang_reply_new(loop, ops->evidence, arg);
     w->evidence.watch = w->native.watch = w;
+    for (int i = 0; i < N_SAMPLING; i++)
+        w->sampling[i].reply = hang_reply_new(loop, ops->evidence, arg);
     return w;
 }
 
@@ -559,6 +614,10 @@ void hang_watch_free(struct hang_watch *w) {
     hang_watch_stop(w);
     hang_reply_free(w->evidence.reply);
     hang_reply_free(w->native.reply);
+    for (int i = 0; i < N_SAMPLING; i++) {
+        stop_sampling(&w->sampling[i]);
+        hang_reply_free(w->sampling[i].reply);
+    }
     loop_timer_free(w->timer);
     free(w);
 }

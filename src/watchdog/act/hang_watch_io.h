@@ -58,10 +58,10 @@ uint32_t hang_watch_suspects(const struct hang_watch *w);
  * and to the shell, which is stopped until then, in a later call when that has ended. The caller
  * calls it again while there are suspects, and counts their end as a stop. */
 void hang_watch_end_suspects(struct hang_watch *w);
-/* ASK: a new one ends the work on an older one. One about another group, or without workers, is
- * answered with an empty text. Also with --hang-action=off, where it is not known for how long a
- * worker has not moved. SUSPECTS: replaces older ones. PROCEED: ends the work on both; nothing is
- * held any more, and there are no suspects. */
+/* ASK: a new one ends the work on an older one of its kind. One about another group, or without
+ * workers, is answered with an empty text. Also with --hang-action=off, where it is not known for
+ * how long a worker has not moved. SUSPECTS: replaces older ones. PROCEED: ends the work on both;
+ * nothing is held any more, and there are no suspects. */
 void hang_watch_message(void *hang_watch, const struct wire_message *m);
 
 /* ---- a long answer, piece by piece ----

@@ -1,0 +1,247 @@
+/* "muster profile": where the time of a job goes, and which rank the others wait for. */
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "base/text/parse.h"
+#include "cli/jobs/operate.h"
+#include "cli/options/commands.h"
+#include "cli/profile/profile_view.h"
+#include "io/clock.h"
+#include "io/file.h"
+
+enum { PROFILE_SECONDS = OPERATE_OWN, PROFILE_RATE, PROFILE_RANK, PROFILE_OUTPUT, PROFILE_JSON };
+
+static const struct option_def defs[] = {
+    OPERATE_ROWS,
+    [PROFILE_SECONDS] = {.name = "seconds",
+                         .arg = "N",
+                         .flags = OPTION_SHORT,
+                         .brief = "how long to take samples, 1 to 600 (10)",
+                         .fallback = "10",
+                         .help =
+                             "how long to take samples, 1 to 600 seconds; a rank is called late "
+                             "after 3 s at the earliest"},
+    [PROFILE_RATE] = {.name = "rate",
+                      .arg = "HZ",
+                      .flags = OPTION_SHORT,
+                      .brief = "samples a second of each rank, 0.1 to 100 (20)",
+                      .fallback = "20",
+                      .help =
+                          "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost about 2 "
+                          "percent of a core"},
+    [PROFILE_RANK] = {.name = "rank",
+                      .arg = "LIST",
+                      .flags = OPTION_SHORT,
+                      .brief = "only these ranks, such as 0-3,7",
+                      .help = "show only the rows and pictures of these ranks, such as 0-3,7; all "
+                              "ranks are compared"},
+    [PROFILE_OUTPUT] =
+        {.name = "output",
+         .arg = "FILE",
+         .flags = OPTION_SHORT,
+         .brief = "also write FILE.svg, .strip.svg, .speedscope.json or .txt",
+         .help = "also write a file, by the end of its name: .svg, a flame graph of all ranks; "
+                 ".strip.svg, each rank over time; .speedscope.json, for speedscope.app; .txt, the "
+                 "text"},
+    [PROFILE_JSON] = {.name = "json",
+                      .flags = OPTION_SHORT,
+                      .brief = "print one JSON object, for programs",
+                      .help = "print one JSON object in one line instead of the text"},
+};
+
+const struct option_set profile_options = {
+    .command = "profile",
+    .operands = "[JOB]",
+    .about = "Shows where the time of a job goes, and which rank the others wait for, from samples "
+             "of all its ranks. No worker is stopped, and no script needs a change." JOB_IS,
+    .example = "--seconds 20 --output job.svg",
+    .offer = OFFER_RUN_IDS,
+    .defs = defs,
+    .n = ARRAY_SIZE(defs),
+};
+
+/* A command line that was read. */
+struct asked {
+    struct operation op;
+    struct command command;
+    struct rank_set ranks;
+    const char *output;
+    const struct profile_form *form; /* of the output; NULL: none */
+    bool json;
+};
+
+/* ---- progress ---- */
+
+/* A line on standard error, which is rewritten on a terminal. */
+struct progress {
+    struct loop_timer *timer;
+    uint64_t begin_ns, length_ns;
+    bool on_terminal;
+};
+
+static void show_progress(void *arg) {
+    struct progress *p = arg;
+    uint64_t passed = MIN2(clock_now_ns() - p->begin_ns, p->length_ns);
+    (void)fprintf(stderr, "\rtaking samples: %.0f of %.0f s", (double)passed / NS_PER_S,
+                  (double)p->length_ns / NS_PER_S);
+    loop_timer_set(p->timer, clock_now_ns() + NS_PER_S);
+}
+
+static void begin_progress(struct progress *p, const struct asked *a) {
+    *p = (struct progress){.begin_ns = clock_now_ns(),
+                           .length_ns = a->command.timeout_ns,
+                           .on_terminal = isatty(STDERR_FILENO) == 1};
+    p->timer = loop_timer_new(a->op.loop, show_progress, p);
+    if (p->on_terminal)
+        show_progress(p);
+    else
+        (void)fprintf(stderr, "taking samples for %.0f s\n", (double)p->length_ns / NS_PER_S);
+}
+
+static void end_progress(struct progress *p) {
+    loop_timer_free(p->timer);
+    if (p->on_terminal)
+        (void)fprintf(stderr, "\r\033[K");
+}
+
+/* ---- the answer ---- */
+
+/* Nodes whose answer is missing get a reason in the view. */
+static void merge(const struct operator_stacks *answer, struct profile *job,
+                  struct profile_view *view) {
+    view->n_nodes = answer->n;
+    view->world_size = answer->nodes[0].head.world_size;
+    view->missing = xcalloc(answer->n, sizeof *view->missing);
+    for (uint32_t i = 0; i < answer->n; i++) {
+        const struct operator_stacks_node *from = &answer->nodes[i];
+        _cleanup_(profile_fini) struct profile node = {0};
+        struct err err = {0};
+        struct profile_missing *missing = &view->missing[view->n_missing];
+        *missing = (struct profile_missing){.node = from->head.name};
+        if (from->evidence == NULL)
+            (void)snprintf(missing->why, sizeof missing->why, "%s", from->head.missing);
+        else if (profile_read(from->evidence, from->len, &node, &err) < 0 ||
+                 profile_merge(job, &node, &err) < 0)
+            (void)snprintf(missing->why, sizeof missing->why, "%.150s", err.text);
+        else
+            continue;
+        view->n_missing++;
+    }
+}
+
+static int write_output(const struct asked *a, const struct profile_view *view) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    a->form->write(view, &text);
+    int r = file_write_atomic(a->output, strbuf_text(&text), text.len);
+    if (r == 0)
+        return 0;
+    log_error("can't write %s: %s", a->output, strerror(-r));
+    return EXIT_JOB_FAILED;
+}
+
+static int show(const struct asked *a, const struct operator_reply *reply) {
+    _cleanup_(profile_fini) struct profile job = {0};
+    _cleanup_(profile_findings_fini) struct profile_findings findings = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct profile_view view = {
+        .run_id = reply->run_id, .profile = &job, .findings = &findings, .ranks = &a->ranks};
+    merge(&reply->stacks, &job, &view);
+    profile_infer(&job, &findings);
+    if (a->json)
+        profile_json(&view, &text);
+    else
+        profile_text(&view, &text);
+    (void)fwrite(strbuf_text(&text), 1, text.len, stdout);
+    int status = finish_stdout();
+    if (a->form != NULL && write_output(a, &view) != 0)
+        status = EXIT_JOB_FAILED;
+    if (view.n_missing > 0)
+        status = EXIT_JOB_FAILED;
+    free(view.missing);
+    return status;
+}
+
+static int ask(const struct asked *a) {
+    struct job_found found = {0};
+    struct operator_reply reply = {0};
+    struct err err = {0};
+    struct progress progress;
+    int status = EXIT_JOB_FAILED;
+    begin_progress(&progress, a);
+    int r = operation_ask(&a->op, &a->command, &found, &reply, &err);
+    end_progress(&progress);
+    if (r < 0)
+        status = operation_failed(&a->op, r, &err, &found);
+    else if (found.closed)
+        log_error("the job '%s' is over: no worker runs", found.run_id);
+    else if (reply.stacks.n == 0)
+        log_error("%s", reply.answer.text);
+    else
+        status = show(a, &reply);
+    operator_reply_fini(&reply);
+    job_found_fini(&found);
+    return status;
+}
+
+/* ---- the command line ---- */
+
+static int read_output(struct asked *a) {
+    if (a->output == NULL)
+        return -1;
+    a->form = profile_form_of(a->output);
+    if (a->form == NULL)
+        return usage_error("profile",
+                           "--output=%s: the name must end with .svg, .strip.svg, "
+                           ".speedscope.json or .txt",
+                           a->output);
+    _cleanup_(freep) char *copy = xstrdup(a->output);
+    if (access(dirname(copy), W_OK) == 0)
+        return -1;
+    log_error("can't write %s: %s", a->output, strerror(errno));
+    return EXIT_JOB_FAILED;
+}
+
+static int read_line(int argc, char **argv, struct asked *a) {
+    struct err err = {0};
+    double rate = 0;
+    int status = operation_read(&profile_options, argc, argv, 1, &a->op);
+    if (status >= 0)
+        return status;
+    const struct option_value *values = a->op.parsed.values;
+    struct command *c = &a->command;
+    c->kind = COMMAND_STACKS;
+    const char *seconds = values[PROFILE_SECONDS].text, *hz = values[PROFILE_RATE].text;
+    if (parse_seconds_ns(seconds != NULL ? seconds : "10", &c->timeout_ns) != 0 ||
+        c->timeout_ns < NS_PER_S || c->timeout_ns > RDZV_PROFILE_MAX_NS)
+        return usage_error("profile", "--seconds=%s: must be a number from 1 to 600", seconds);
+    if (parse_double(hz != NULL ? hz : "20", &rate) != 0 || rate < 0.1 || rate > 100)
+        return usage_error("profile", "--rate=%s: must be a number from 0.1 to 100", hz);
+    c->period_ns = (uint64_t)((double)NS_PER_S / rate);
+    const char *list = values[PROFILE_RANK].text;
+    if (list != NULL && rank_set_parse(list, &a->ranks, &err) < 0)
+        return usage_error("profile", "%s", err.text);
+    a->output = values[PROFILE_OUTPUT].text;
+    a->json = values[PROFILE_JSON].times > 0;
+    a->op.place.endpoint = a->op.operands[0];
+    a->op.place.all_users = true;
+    return read_output(a);
+}
+
+int cmd_profile(int argc, char **argv) {
+    struct asked a = {0};
+    int status = read_line(argc, argv, &a);
+    if (status >= 0)
+        return status;
+    status = operation_begin(&a.op);
+    if (status >= 0)
+        return status;
+    status = ask(&a);
+    operation_end(&a.op);
+    return status;
+}
