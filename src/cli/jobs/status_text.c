@@ -120,6 +120,28 @@ static void add_watchdog(const struct overview *o, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
+static void add_time(const struct rdzv_time *t, struct strbuf *out) {
+    const char *rows[][2] = {{"time", t->text}, {"late", t->late}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (rows[i][1][0] != '\0') {
+            add_label(out, rows[i][0]);
+            columns_add_clean(out, rows[i][1]);
+            strbuf_add_char(out, '\n');
+        }
+    if (t->start.first_step_ns == 0)
+        return;
+    add_label(out, "first step");
+    strbuf_add(out, "after ");
+    duration_text(t->start.first_step_ns, out);
+    strbuf_add(out, ": import ");
+    duration_text(t->start.import_ns, out);
+    strbuf_add(out, ", init ");
+    duration_text(t->start.init_ns, out);
+    strbuf_add(out, ", load ");
+    duration_text(t->start.load_ns, out);
+    strbuf_add_char(out, '\n');
+}
+
 static void add_leader(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     add_label(out, "leader");
@@ -248,6 +270,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
     if (o->leader != 0) {
         add_group(o, out);
         add_watchdog(o, out);
+        add_time(&o->time, out);
         if (v->columns == 0) {
             add_warm(v, out);
             add_leader(v, out);
@@ -444,6 +467,12 @@ static void put_seconds(struct json_writer *w, const struct json_field *f, const
     put_ns(w, f->key, ns);
 }
 
+static void put_ms(struct json_writer *w, const struct json_field *f, const void *of) {
+    uint64_t ns;
+    memcpy(&ns, (const char *)of + f->offset, sizeof ns);
+    json_write_u64(w, f->key, ns / NS_PER_MS);
+}
+
 /* For how long, and how long it may be. */
 static void put_quiet(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct rdzv_watchdog *dog =
@@ -466,6 +495,11 @@ static void put_quiet(struct json_writer *w, const struct json_field *f, const v
     {                                                                                            \
         JSON_FIELD(overview_node, U32, key, warm.member), JSON_IF_TRUE(overview_node, has_warm), \
             .or_null = true                                                                      \
+    }
+#define OF_START(key, member)                                                                 \
+    {                                                                                         \
+        JSON_FIELD(overview, OWN, key, time.start.member),                                    \
+            .write = put_ms, JSON_IF_SET(overview, time.start.first_step_ns), .or_null = true \
     }
 /* Only the leader knows it. */
 #define OF_LEADER(key, member) \
@@ -522,6 +556,12 @@ static const struct json_field overview_fields[] = {
      JSON_IF_SOME(overview, watchdog.state), .or_null = true},
     {JSON_FIELD(overview, OWN, "quiet_seconds", watchdog), .write = put_quiet},
     TEXT_OR_NULL(overview, "quiet_text", watchdog.said),
+    TEXT_OR_NULL(overview, "time", time.text),
+    TEXT_OR_NULL(overview, "late", time.late),
+    OF_START("import_ms", import_ns),
+    OF_START("init_ms", init_ns),
+    OF_START("load_ms", load_ns),
+    OF_START("first_step_ms", first_step_ns),
     {JSON_NAMED(overview, "auth", access.state, auth_state_words),
      JSON_IF_SOME(overview, access.state), .or_null = true},
     {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key)},

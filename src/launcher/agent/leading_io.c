@@ -17,6 +17,7 @@
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_guard_io.h"
 #include "rendezvous/store/store_io.h"
+#include "watchdog/act/job_time_io.h"
 
 /* A wait this long is reported. */
 #define WAIT_SAID_NS (2 * NS_PER_S)
@@ -34,6 +35,7 @@ struct leading {
     struct hang_evidence *evidence;
     struct hang_leader *hang;
     struct hang_stacks *stacks;
+    struct job_clock *clock;         /* NULL: --profile=off */
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct store_guard *guard;       /* of all stores */
     struct idmap stores;             /* generation → struct store_server */
@@ -188,13 +190,16 @@ static void on_notice(void *arg, const char *line) {
 static void on_started(void *arg) {
     struct leading *l = arg;
     _cleanup_(hang_group_fini) struct hang_group group;
-    if (hang_group_read(rdzv_server_group(l->server), &group))
-        hang_leader_begin(l->hang, &group);
+    if (!hang_group_read(rdzv_server_group(l->server), &group))
+        return;
+    hang_leader_begin(l->hang, &group);
+    job_clock_begin(l->clock, group.world_size);
 }
 
 static void on_stopping(void *arg) {
     struct leading *l = arg;
     hang_leader_end(l->hang);
+    job_clock_end(l->clock);
 }
 
 void leading_let_go(void *leading) {
@@ -237,6 +242,25 @@ static void on_idle(void *arg) {
     l->ops.over(l->arg);
 }
 
+static void on_first_step(void *arg, const struct attempt_start *start) {
+    struct leading *l = arg;
+    struct timeline_entry entry = {.kind = TIMELINE_FIRST_STEP,
+                                   .at_ns = clock_now_ns(),
+                                   .generation = group_generation(rdzv_server_group(l->server)),
+                                   .start = *start};
+    write_event(l, &entry);
+}
+
+static const struct job_clock_ops clock_ops = {.first_step = on_first_step};
+
+/* Where the time of the job went. */
+static void report_time(const struct leading *l) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    job_clock_report(l->clock, &text);
+    if (text.len > 0)
+        log_notice("%s", strbuf_text(&text));
+}
+
 static const struct hang_leader_ops hang_ops = {
     .hang = on_hang, .idle = on_idle, .timeline = write_event};
 
@@ -267,6 +291,7 @@ static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_
 /* Ends all connections of nodes. */
 static void stop_leading(struct leading *l) {
     hang_leader_end(l->hang);
+    job_clock_end(l->clock);
     hang_stacks_cancel(l->stacks, ASK_STACKS);
     hang_stacks_cancel(l->stacks, ASK_PROFILE);
     rdzv_listener_serve(l->config.listener, NULL);
@@ -282,6 +307,8 @@ static void done(void *arg, enum outcome outcome) {
     l->end = resigned ? LEADING_RESIGNED : LEADING_INFORMED;
     if (resigned)
         stop_leading(l);
+    else
+        report_time(l);
     l->ops.over(l->arg);
 }
 
@@ -348,6 +375,7 @@ static int new_server(struct leading *l, const struct group_config *group,
         .arg = l,
         .parts = {.summaries = {preflight_received, preflight_forgotten, l->config.preflight},
                   .watchdog = {hang_leader_signs, hang_leader_watchdog, l->hang},
+                  .time = {job_clock_state, l->clock},
                   .evidence = {hang_evidence_piece, hang_evidence_forgotten, l->evidence},
                   .stacks = {hang_stacks_ask, hang_stacks_cancel, l->stacks},
                   .owners = {store_guard_answer, l->guard}},
@@ -478,6 +506,8 @@ struct leading *leading_new(struct loop *loop, const struct leading_config *conf
                                       .workers = config->workers,
                                       .incarnation = config->incarnation};
     l->hang = hang_leader_new(loop, &hang, &hang_ops, l);
+    if (config->spec->profile == JOB_PROFILE_ON)
+        l->clock = job_clock_new(loop, l->evidence, &clock_ops, l);
     l->stacks = hang_stacks_new(loop, l->evidence, &stacks_ops, l);
     l->events = events_starts_new(loop, config->events, config->spec->warm != JOB_WARM_OFF);
     make_guard(l);
@@ -490,6 +520,7 @@ void leading_free(struct leading *l) {
     rdzv_server_free(l->server);
     events_starts_free(l->events);
     hang_leader_free(l->hang);
+    job_clock_free(l->clock);
     hang_stacks_free(l->stacks);
     hang_evidence_free(l->evidence);
     leader_file_free(l->leader_file);

@@ -112,6 +112,7 @@ enum job_prefix { JOB_PREFIX_AUTO = 0, JOB_PREFIX_ALWAYS, JOB_PREFIX_NEVER };
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
 /* What is done when the job hangs: AUTO is RESTART where --max-restarts allows one, else REPORT. */
+enum job_profile { JOB_PROFILE_ON = 0, JOB_PROFILE_OFF };
 enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF };
 
 /* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
@@ -205,6 +206,7 @@ struct job_spec {
     /* 0: off, each; watchdog/judge/hang.h says what they are */
     uint64_t hang_timeout_ns, hang_still_ns, hang_report_ns;
     uint64_t evidence_timeout_ns; /* of the evidence that is taken of a hang */
+    enum job_profile profile;     /* whether the record of the job's time is kept */
     enum job_exit_code exit_code;
     unsigned requeue; /* REQUEUE_* of launcher/srun/requeue.h: where Slurm is asked to requeue */
     uint32_t max_requeues;

@@ -31,10 +31,19 @@ static void add_ms(struct json_writer *w, const struct json_field *f, const void
     json_write_raw(w, f->key, text);
 }
 
+static void add_ns(struct json_writer *w, const struct json_field *f, const void *of) {
+    uint64_t ns;
+    memcpy(&ns, (const char *)of + f->offset, sizeof ns);
+    json_write_u64(w, f->key, ns / NS_PER_MS);
+}
+
 #define FIELD(what, key, member) JSON_FIELD(timeline_entry, what, key, member)
 #define OF(event) JSON_OF_KINDS(timeline_entry, kind, UINT32_C(1) << TIMELINE_##event)
 #define MS(event, key, from, to) \
     { FIELD(OWN, key, from), .write = add_ms, OF(event), JSON_IF_SET(timeline_entry, to) }
+
+#define OF_START(key, member) \
+    { FIELD(OWN, key, start.member), .write = add_ns, OF(FIRST_STEP) }
 
 static const struct json_field fields[] = {
     {FIELD(PAIR, "generation", generation), /* an epoch can have no group yet */
@@ -60,6 +69,10 @@ static const struct json_field fields[] = {
     MS(STARTED, "stopped_to_formed_ms", stopped_ns, formed_ns),
     MS(STARTED, "formed_to_started_ms", formed_ns, started_ns),
     MS(STARTED, "total_ms", detected_ns, started_ns),
+    OF_START("import_ms", import_ns),
+    OF_START("init_ms", init_ns),
+    OF_START("load_ms", load_ns),
+    OF_START("first_step_ms", first_step_ns),
 };
 static const struct json_table table = JSON_TABLE(timeline_entry, fields);
 

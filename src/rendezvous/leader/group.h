@@ -131,8 +131,9 @@ enum timeline_kind {
     TIMELINE_CLOSED,
     /* Of the watchdog, which also writes HANG if nothing is stopped for it. detected_ns: the last
      * time that most workers moved */
-    TIMELINE_QUIET,   /* most of them wait; why: where, and for whom */
-    TIMELINE_RESUMED, /* after QUIET or HANG: they go on */
+    TIMELINE_QUIET,      /* most of them wait; why: where, and for whom */
+    TIMELINE_RESUMED,    /* after QUIET or HANG: they go on */
+    TIMELINE_FIRST_STEP, /* the workers train; start */
     /* All members have told how their workers were started (--warm). No line of its own: it is for
      * that of STARTED */
     TIMELINE_WARM,
@@ -150,6 +151,7 @@ struct timeline_entry {
     enum outcome outcome;                    /* CLOSED */
     uint32_t n_nodes, world_size;            /* FORMED, STARTED */
     uint32_t rank;                           /* WORKER_FAILED: which one */
+    struct attempt_start start;              /* FIRST_STEP */
     bool has_warm;                           /* STARTED, WARM: with --warm: */
     uint32_t n_warm;                         /* workers that had imported before, */
     char cold_because[RDZV_WARM_REASON_MAX]; /* and why the first of the others had not, or "" */

@@ -355,6 +355,7 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_CLOSED] = "closed",
     [TIMELINE_QUIET] = "quiet",
     [TIMELINE_RESUMED] = "resumed",
+    [TIMELINE_FIRST_STEP] = "first_step",
     [TIMELINE_WARM] = "warm",
 };
 const char *timeline_kind_name(enum timeline_kind k) { return note_names[k]; }

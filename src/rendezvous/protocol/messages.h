@@ -13,6 +13,7 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
+#include "watchdog/attempt_start.h"
 #include "watchdog/worker_signs.h"
 
 #define RDZV_HOST_MAX 128 /* host names, addresses */
@@ -422,6 +423,13 @@ struct rdzv_watchdog {
     char said[RDZV_REASON_MAX / 4]; /* the last report of this quiet, or the verdict; or "" */
 };
 
+/* Where the job's time goes (watchdog/profile/job_time.h); all of it empty with --profile=off. */
+struct rdzv_time {
+    char text[RDZV_REASON_MAX / 4]; /* job_time_text(); or "" */
+    char late[RDZV_REASON_MAX / 4]; /* job_time_late_text(); or "" */
+    struct attempt_start start;
+};
+
 /* Who may talk to the leader. */
 struct rdzv_access {
     enum auth_state state;
@@ -454,6 +462,7 @@ struct overview {
     enum outcome outcome;
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
     struct rdzv_watchdog watchdog;
+    struct rdzv_time time;
     struct rdzv_access access;
 };
 

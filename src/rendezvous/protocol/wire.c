@@ -437,6 +437,11 @@ static const struct json_field id_fields[] = {
     {.kind = JSON_FIELD_HEX, .size = sizeof(uint64_t), .min = 1}};
 static const struct json_table id = {.fields = id_fields, .n = 1, .size = sizeof(uint64_t)};
 
+#define OF_START(key, member)                               \
+    {                                                       \
+        JSON_FIELD(overview, ID, key, time.start.member),   \
+            JSON_IF_SET(overview, time.start.first_step_ns) \
+    }
 static const struct json_field overview_fields[] = {
     {JSON_NAMED(overview, "phase", state, group_state_names), .min = 1},
     {JSON_FIELD(overview, ID, "since_ns", since_ns)},
@@ -471,6 +476,12 @@ static const struct json_field overview_fields[] = {
     {JSON_FIELD(overview, ID, "quiet_ns", watchdog.quiet_ns)},
     {JSON_FIELD(overview, ID, "quiet_limit_ns", watchdog.limit_ns)},
     {JSON_FIELD(overview, TEXT, "quiet_text", watchdog.said)},
+    {JSON_FIELD(overview, TEXT, "time", time.text), JSON_IF_TEXT(overview, time.text)},
+    {JSON_FIELD(overview, TEXT, "late", time.late), JSON_IF_TEXT(overview, time.late)},
+    OF_START("import_ns", import_ns),
+    OF_START("init_ns", init_ns),
+    OF_START("load_ns", load_ns),
+    OF_START("first_step_ns", first_step_ns),
     {JSON_NAMED(overview, "auth", access.state, auth_state_words), .min = 1},
     {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key_id)},
     {JSON_FIELD(overview, ID, "refused", access.refused)},

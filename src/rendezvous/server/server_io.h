@@ -149,6 +149,10 @@ struct rdzv_server_parts {
         void (*state)(void *arg, struct rdzv_watchdog *ret);
         void *arg;
     } watchdog;
+    struct { /* where the job's time goes, for operators */
+        void (*state)(void *arg, struct rdzv_time *ret);
+        void *arg;
+    } time;
     struct { /* pieces of a node's evidence, unchanged */
         void (*piece)(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece);
         void (*forgotten)(void *arg, uint64_t incarnation);

@@ -350,6 +350,25 @@ Test(status_text, programs_are_told_what_the_watchdog_says, .init = begin, .fini
     check_text(doc, "quiet_limit_seconds", NULL);
 }
 
+Test(status_text, where_the_time_goes, .init = begin, .fini = finish) {
+    overview.time = (struct rdzv_time){.text = "training 82 % of 6 h 00 min",
+                                       .late = "rank 12, 9 %",
+                                       .start = {1500 * NS_PER_MS, 40 * NS_PER_MS, 0, 15 * NS_PER_S}};
+    {
+        _cleanup_(json_freep) struct json *doc = json_of(4);
+        check_text(doc, "time", "training 82 % of 6 h 00 min");
+        check_text(doc, "late", "rank 12, 9 %");
+        check_number(doc, "import_ms", 1500);
+        check_number(doc, "load_ms", 0);
+        check_number(doc, "first_step_ms", 15000);
+    }
+    strbuf_clear(&out);
+    status_text(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = 4}, &out);
+    cr_assert_not_null(strstr(out.data, "  time       training 82 % of 6 h 00 min\n  late       rank 12, 9 %\n"
+                                        "  first step after 15 s: import 1.5 s, init 40 ms, load 0 ms\n"),
+                       "%s", out.data);
+}
+
 Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
     nodes[0].has_warm = true;
     nodes[0].warm = (struct rdzv_warm){.warm = 2, .cold = 6, .waiting = 8, .reason = "it is still warming"};
@@ -365,7 +384,9 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
         "'node_unit':1,'members':2,'world_size':16,'spares':1,'excluded':1,'restarts_used':1,'max_restarts':3,"
         "'losses':2,'job_seconds':null,'command':null,'incident':'node7 was lost: silent for 6 s',"
         "'incident_seconds':730.000,'restart_seconds':null,'watchdog':null,'quiet_seconds':null,"
-        "'quiet_limit_seconds':null,'quiet_text':null,'auth':'local','auth_keys':[],'refused':0,'nodes':["
+        "'quiet_limit_seconds':null,'quiet_text':null,'time':null,'late':null,'import_ms':null,'init_ms':null,'load_ms'"
+        ":null,"
+        "'first_step_ms':null,'auth':'local','auth_keys':[],'refused':0,'nodes':["
         "{'node':'node1','id':'00000000000000a1','place':'member','state':'running',"
         "'node_rank':0,'first_rank':0,'workers':8,'connected':true,'silent_seconds':1.000,'address':null,"
         "'pid':11,'joined_seconds':0.000,'stalls':0,'longest_stall_seconds':0.000,'why':null,"

@@ -1,0 +1,266 @@
+#include "watchdog/profile/job_time.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/duration.h"
+#include "base/util.h"
+
+#define SAMPLED_MIN_S 3
+/* Weak signs that one rank is late add up over so many windows in a row: z of their mean. By chance
+ * the same of R ranks leads in all of these once in R^3. */
+#define TOP_WINDOWS 4
+#define TOP_Z 4.5
+#define TOP_SHARE 0.04
+/* A rate of steps is compared only from so many on, in so much time. */
+#define RATE_STEPS 10
+#define RATE_NS (10 * NS_PER_S)
+#define EFFICIENCY_LOW 0.8
+#define SHOWN_MIN 0.01 /* smaller shares are not shown */
+#define SHOWN_MAX 3    /* besides training */
+
+/* ---- a window ---- */
+
+static enum profile_class class_at(const struct profile_findings *f, uint32_t rank, uint32_t tick) {
+    return f->classes[(size_t)rank * f->n_all_ticks + tick];
+}
+
+/* The first tick at which a rank trains; n_all_ticks: none does. */
+static uint32_t first_step(const struct profile_findings *f) {
+    for (uint32_t k = 0; k < f->n_all_ticks; k++)
+        for (uint32_t r = 0; r < f->n_rows; r++)
+            if (class_at(f, r, k) == PROFILE_BACKWARD || class_at(f, r, k) == PROFILE_OPTIMIZER)
+                return k;
+    return f->n_all_ticks;
+}
+
+void job_window_of(const struct profile *p, const struct profile_findings *f,
+                   struct job_window *ret) {
+    *ret = (struct job_window){.span_ns = f->n_ticks == 0 ? 0 : f->span_ns + p->period_ns,
+                               .n_late = f->n_late,
+                               .top = f->top,
+                               .top_z = f->top_z,
+                               .top_share = f->top_share};
+    memcpy(ret->shares, f->shares, sizeof ret->shares);
+    memcpy(ret->late, f->late, sizeof ret->late);
+    ret->begin_ns = p->first_tick * p->period_ns;
+    for (uint32_t r = 0; r < p->n_ranks; r++)
+        ret->step = MAX2(ret->step, p->ranks[r].step);
+    if (f->classes == NULL || f->n_rows == 0)
+        return;
+    uint32_t step = first_step(f);
+    uint64_t ticks[PROFILE_CLASS_COUNT] = {0};
+    for (uint32_t r = 0; r < f->n_rows; r++)
+        for (uint32_t k = 0; k < step; k++)
+            if (profile_at(p, &p->ranks[r], k).stack >= 0)
+                ticks[class_at(f, r, k)]++;
+    if (step < f->n_all_ticks)
+        ret->first_step_wall_ns = (p->first_tick + step) * p->period_ns;
+    ret->before =
+        (struct attempt_start){.import_ns = ticks[PROFILE_IMPORT] * p->period_ns / f->n_rows,
+                               .init_ns = ticks[PROFILE_INIT] * p->period_ns / f->n_rows,
+                               .load_ns = ticks[PROFILE_CHECKPOINT] * p->period_ns / f->n_rows};
+}
+
+/* ---- the job ---- */
+
+static double rate_of(const struct job_rate *r) {
+    uint64_t steps = r->last_step - r->first_step, ns = r->last_ns - r->first_ns;
+    return steps < RATE_STEPS || ns < RATE_NS ? 0 : (double)steps * NS_PER_S / (double)ns;
+}
+
+void job_time_started(struct job_time *t, uint64_t now_ns, uint64_t wall_ns, uint32_t n_ranks) {
+    job_time_stopped(t, now_ns);
+    if (t->began_ns == 0)
+        t->began_ns = now_ns;
+    t->started_ns = now_ns;
+    t->started_wall_ns = wall_ns;
+    t->start = (struct attempt_start){0};
+    t->n_top = 0;
+    t->now.s = 0;
+    if (rate_of(&t->rate) > 0 &&
+        (t->smallest.n_ranks == 0 || t->rate.n_ranks <= t->smallest.n_ranks))
+        t->smallest = t->rate;
+    t->rate = (struct job_rate){.n_ranks = n_ranks};
+}
+
+void job_time_stopped(struct job_time *t, uint64_t now_ns) {
+    if (t->started_ns != 0)
+        t->ran_ns += now_ns - t->started_ns;
+    t->started_ns = 0;
+}
+
+static void add_step(struct job_rate *r, const struct job_window *w) {
+    if (w->step == 0)
+        return;
+    if (r->first_ns == 0 || w->step < r->last_step)
+        *r = (struct job_rate){r->n_ranks, w->step, w->step, w->begin_ns, w->begin_ns};
+    r->last_step = w->step;
+    r->last_ns = w->begin_ns;
+}
+
+static bool add_start(struct job_time *t, const struct job_window *w) {
+    struct attempt_start *s = &t->start;
+    if (s->first_step_ns != 0)
+        return false;
+    s->import_ns += w->before.import_ns;
+    s->init_ns += w->before.init_ns;
+    s->load_ns += w->before.load_ns;
+    if (w->first_step_wall_ns == 0)
+        return false;
+    s->first_step_ns = MAX2(w->first_step_wall_ns, t->started_wall_ns + 1) - t->started_wall_ns;
+    return true;
+}
+
+static bool is_same(const struct job_late *l, uint32_t rank, const struct profile_reason *why) {
+    return l->rank == rank && l->cls == why->cls && strcmp(l->place, why->place) == 0;
+}
+
+/* The row of the least time makes room for a new one. */
+static void add_late(struct job_time *t, uint32_t rank, const struct profile_reason *why,
+                     double s) {
+    struct job_late *row = NULL, *least = &t->late[0];
+    for (uint32_t i = 0; i < t->n_late; i++) {
+        row = is_same(&t->late[i], rank, why) ? &t->late[i] : row;
+        least = t->late[i].s < least->s ? &t->late[i] : least;
+    }
+    if (row == NULL) {
+        row = t->n_late < JOB_TIME_LATE_MAX ? &t->late[t->n_late++] : least;
+        *row = (struct job_late){.rank = rank, .cls = why->cls};
+        (void)snprintf(row->place, sizeof row->place, "%s", why->place);
+    }
+    row->s += s;
+}
+
+static const struct profile_reason unknown = {.cls = PROFILE_CLASS_COUNT};
+
+/* Evidence that is too weak in each window adds up if it is of the same rank. */
+static void add_top(struct job_time *t, const struct job_window *w) {
+    if (t->n_top == 0 || w->top != t->top || w->top_z <= 0)
+        t->top_z = t->top_share = t->n_top = 0;
+    if (w->top_z <= 0)
+        return;
+    t->top = w->top;
+    t->n_top++;
+    t->top_z += w->top_z;
+    t->top_share += w->top_share;
+    double share = t->top_share / t->n_top;
+    if (t->n_top >= TOP_WINDOWS && t->top_z / sqrt(t->n_top) >= TOP_Z && share >= TOP_SHARE)
+        t->now = (struct job_late){.rank = w->top, .cls = PROFILE_CLASS_COUNT, .s = share};
+}
+
+bool job_time_add(struct job_time *t, const struct job_window *w) {
+    double s = (double)w->span_ns / NS_PER_S;
+    bool stepped = add_start(t, w);
+    add_step(&t->rate, w);
+    if (w->span_ns == 0)
+        return stepped;
+    t->sampled_s += s;
+    for (int c = 0; c < PROFILE_CLASS_COUNT; c++)
+        t->s[c] += w->shares[c] * s;
+    t->now.s = 0;
+    add_top(t, w);
+    for (uint32_t i = 0; i < w->n_late; i++) {
+        const struct profile_late *l = &w->late[i];
+        const struct profile_reason *why = l->n_reasons > 0 ? &l->reasons[0] : &unknown;
+        if (l->how == PROFILE_MOST_WORK)
+            continue; /* a stage of a pipeline: the job is built so */
+        add_late(t, l->rank, why, l->share * s);
+        if (l->share > t->now.s) {
+            t->now = (struct job_late){.rank = l->rank, .cls = why->cls, .s = l->share};
+            (void)snprintf(t->now.place, sizeof t->now.place, "%s", why->place);
+        }
+    }
+    if (w->n_late == 0 && t->now.s > 0)
+        add_late(t, t->now.rank, &unknown, t->now.s * s);
+    return stepped;
+}
+
+/* ---- text ---- */
+
+static int percent(double share) { return (int)lround(share * 100); }
+
+static const struct job_late *most_late(const struct job_time *t) {
+    const struct job_late *most = NULL;
+    for (uint32_t i = 0; i < t->n_late; i++)
+        if (most == NULL || t->late[i].s > most->s)
+            most = &t->late[i];
+    return most;
+}
+
+static void add_late_words(const struct job_late *l, struct strbuf *ret) {
+    strbuf_printf(ret, "waiting for rank %" PRIu32, l->rank);
+    if (l->cls == PROFILE_CLASS_COUNT)
+        return;
+    strbuf_printf(ret, " (%s%s%s)", profile_class_name(l->cls), l->place[0] == '\0' ? "" : ", ",
+                  l->place);
+}
+
+static bool is_training(int c) {
+    return c == PROFILE_FORWARD || c == PROFILE_BACKWARD || c == PROFILE_OPTIMIZER;
+}
+
+/* The class besides training that takes most of what remains in s[]; PROFILE_CLASS_COUNT: none. */
+static int largest(const double *s, double least) {
+    int most = PROFILE_CLASS_COUNT;
+    for (int c = 0; c < PROFILE_CLASS_COUNT; c++)
+        if (!is_training(c) && s[c] >= least && (most == PROFILE_CLASS_COUNT || s[c] > s[most]))
+            most = c;
+    return most;
+}
+
+static void add_rate(const struct job_time *t, struct strbuf *ret) {
+    double rate = rate_of(&t->rate), alone = rate_of(&t->smallest);
+    if (rate <= 0)
+        return;
+    strbuf_printf(ret, "; %.3g steps/s", rate);
+    if (alone <= 0 || t->rate.n_ranks <= t->smallest.n_ranks)
+        return;
+    strbuf_printf(ret, ", %d %% of the rate with %" PRIu32 " rank%s", percent(rate / alone),
+                  t->smallest.n_ranks, t->smallest.n_ranks == 1 ? "" : "s");
+    int why = largest(t->s, t->sampled_s * SHOWN_MIN);
+    if (rate / alone < EFFICIENCY_LOW && why != PROFILE_CLASS_COUNT)
+        strbuf_printf(ret, " (mostly %s)", profile_class_name((enum profile_class)why));
+}
+
+void job_time_text(const struct job_time *t, uint64_t now_ns, struct strbuf *ret) {
+    if (t->sampled_s < SAMPLED_MIN_S)
+        return;
+    uint64_t ran_ns = t->ran_ns + (t->started_ns == 0 ? 0 : now_ns - t->started_ns);
+    uint64_t wall_ns = MAX2(now_ns - t->began_ns, 1);
+    /* What was not sampled while workers ran was like the rest. */
+    double scale = (double)ran_ns / (double)wall_ns / t->sampled_s, training = 0;
+    double s[PROFILE_CLASS_COUNT];
+    memcpy(s, t->s, sizeof s);
+    for (int c = 0; c < PROFILE_CLASS_COUNT; c++)
+        training += is_training(c) ? s[c] : 0;
+    strbuf_printf(ret, "training %d %% of ", percent(training * scale));
+    duration_text(wall_ns, ret);
+    const struct job_late *late = most_late(t);
+    if (late != NULL && late->s * scale >= SHOWN_MIN) {
+        strbuf_printf(ret, "; %d %% ", percent(late->s * scale));
+        add_late_words(late, ret);
+        s[PROFILE_LATE] -= late->s;
+    }
+    for (int i = 0; i < SHOWN_MAX; i++) {
+        int c = largest(s, SHOWN_MIN / scale);
+        if (c == PROFILE_CLASS_COUNT)
+            break;
+        strbuf_printf(ret, "; %d %% %s", percent(s[c] * scale),
+                      profile_class_name((enum profile_class)c));
+        s[c] = 0;
+    }
+    add_rate(t, ret);
+}
+
+void job_time_late_text(const struct job_time *t, struct strbuf *ret) {
+    if (t->now.s <= 0)
+        return;
+    strbuf_printf(ret, "rank %" PRIu32 ", %d %%", t->now.rank, percent(t->now.s));
+    if (t->now.cls != PROFILE_CLASS_COUNT)
+        strbuf_printf(ret, ", %s", profile_class_name(t->now.cls));
+    if (t->now.place[0] != '\0')
+        strbuf_printf(ret, ", %s", t->now.place);
+}
