@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -368,6 +369,16 @@ static void on_answer(void *arg, const struct helper_answer *a) {
     free(s);
 }
 
+/* Descriptors are for workers first: some more are open for a moment when they start. */
+static bool has_descriptors(void) {
+    struct rlimit limit;
+    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    bool enough =
+        fd >= 0 && (getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd < limit.rlim_cur / 2);
+    file_close(&fd);
+    return enough;
+}
+
 int profile_sampler_new(struct loop *loop, const struct profile_ask *ask, profile_sampled_fn *fn,
                         void *arg, struct profile_sampler **ret) {
     struct profile_sampler *s = xcalloc(1, sizeof *s);
@@ -379,7 +390,7 @@ int profile_sampler_new(struct loop *loop, const struct profile_ask *ask, profil
                                         .max_bytes = 2 * (EVIDENCE_JSON_MAX + 1)};
     s->fn = fn;
     s->arg = arg;
-    int r = helper_call_new(loop, &config, on_answer, s, &s->call);
+    int r = has_descriptors() ? helper_call_new(loop, &config, on_answer, s, &s->call) : -EMFILE;
     if (r < 0) {
         free(s);
         return r;

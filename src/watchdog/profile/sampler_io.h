@@ -29,7 +29,7 @@ struct profile_sampler;
 typedef void profile_sampled_fn(void *arg, const char *json, size_t len);
 
 /* fn is called once, from the loop. Returns 0, or a negative errno: no process or descriptor could
- * be created. */
+ * be created; -EMFILE also if half of the open files that this process may have are in use. */
 _must_use_ int profile_sampler_new(struct loop *loop, const struct profile_ask *ask,
                                    profile_sampled_fn *fn, void *arg, struct profile_sampler **ret);
 void profile_sampler_free(struct profile_sampler *s); /* cancels: fn is not called; takes NULL */

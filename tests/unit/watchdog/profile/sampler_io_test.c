@@ -3,12 +3,14 @@
 #include "watchdog/profile/sampler_io.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -261,4 +263,19 @@ Test(sampler, the_helper_of_a_sampler_that_is_freed_is_killed) {
         ;
     cr_expect_eq(calls, 0);
     profile_sampler_free(NULL);
+}
+
+Test(sampler, descriptors_are_for_workers_first) {
+    struct profile_ask ask = {.period_ns = NS_PER_S, .length_ns = NS_PER_S};
+    struct profile_sampler *s = NULL;
+    struct rlimit limit;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int next = dup(STDERR_FILENO);
+    limit.rlim_cur = (rlim_t)next * 2;
+    cr_assert(close(next) == 0 && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    cr_expect_eq(profile_sampler_new(loop, &ask, on_samples, NULL, &s), -EMFILE);
+    limit.rlim_cur += 10;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect_eq(profile_sampler_new(loop, &ask, on_samples, NULL, &s), 0);
+    profile_sampler_free(s);
 }
