@@ -16,6 +16,7 @@
 #include "io/process/proc.h"
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/look/pystack.h"
+#include "watchdog/profile/names.h"
 #include "watchdog/profile/samples.h"
 
 #define LATE_NS (5 * NS_PER_S) /* after its time, a helper that has not ended is killed */
@@ -23,7 +24,8 @@
 #define FIND_MAX_NS (16 * NS_PER_S)
 #define LOOK_NS NS_PER_S /* between two looks for other processes, or 4 periods */
 
-#define CHILDREN_MAX 64 /* of a worker */
+#define CHILDREN_MAX 64              /* of a worker */
+#define SOURCE_MAX ((size_t)4 << 20) /* of a larger file, no line is read */
 
 /* A worker's program, or one that stems from it. */
 struct process {
@@ -219,7 +221,7 @@ static void look_at_thread(void *arg, int tid) {
     struct target *t = arg;
     struct proc_stat stat;
     if (t->busy == 0 && tid != t->main.pid && proc_read_thread_stat(t->main.pid, tid, &stat) &&
-        (stat.state == 'R' || stat.state == 'D'))
+        (stat.state == 'R' || stat.state == 'D') && !profile_is_transport_thread(stat.name))
         t->busy = tid;
 }
 
@@ -324,6 +326,39 @@ static void take_samples(struct work *k) {
         count_time(&k->targets[i], now);
 }
 
+/* ---- source lines ---- */
+
+static unsigned calls_at(const char *text, uint32_t line) {
+    char buf[512];
+    for (uint32_t i = 1; i < line && text != NULL; i++) {
+        const char *end = strchr(text, '\n');
+        text = end != NULL ? end + 1 : NULL;
+    }
+    if (line == 0 || text == NULL)
+        return 0;
+    (void)snprintf(buf, sizeof buf, "%.*s", (int)strcspn(text, "\n"), text);
+    return profile_calls_of(buf);
+}
+
+/* What the lines of all frames call; each file is read once. */
+static void find_calls(struct profile *p) {
+    bool *is_done = xcalloc(p->n_frames + 1, sizeof *is_done);
+    for (uint32_t i = 0; i < p->n_frames; i++) {
+        const char *file = p->frames[i].file;
+        char *text = NULL;
+        size_t len;
+        if (is_done[i] || file[0] != '/' || file_read_text(file, SOURCE_MAX, &text, &len) < 0)
+            continue;
+        for (uint32_t k = i; k < p->n_frames; k++)
+            if (strcmp(p->frames[k].file, file) == 0) {
+                p->frames[k].calls = calls_at(text, p->frames[k].line);
+                is_done[k] = true;
+            }
+        free(text);
+    }
+    free(is_done);
+}
+
 /* ---- the helper ---- */
 
 static void send_samples(const struct work *k, int fd) {
@@ -348,6 +383,8 @@ static int run(int fd, void *arg) {
     take_samples(&k);
     for (size_t i = 0; i < k.ask->n; i++)
         set_gap(&k.targets[i]);
+    send_samples(&k, fd);
+    find_calls(&k.p); /* of a dead disk, it does not return */
     send_samples(&k, fd);
     return 0;
 }

@@ -155,6 +155,16 @@ Test(sampler, the_main_threads_stack_and_state_are_seen) {
     cr_expect_eq(got.ranks[0].step, 7);
 }
 
+Test(sampler, what_the_source_line_calls_is_seen) {
+    start_python("futex");
+    struct profile_sample s = last_in("wait"); /* threading.py */
+    cr_expect_eq(s.syscall, PROFILE_FUTEX);
+    const struct profile_stack *stack = &got.stacks[s.stack];
+    const struct profile_frame *own = &got.frames[stack->frames[stack->n - 2]];
+    cr_expect_str_eq(own->function, "futex");
+    cr_expect_eq(own->calls, PROFILE_CALLS_WAIT);
+}
+
 Test(sampler, the_garbage_collector_is_seen) {
     start_python("collecting");
     cr_expect(last_in("block").gc);
