@@ -1,5 +1,5 @@
-/* A wall clock that a test sets, for LD_PRELOAD: it differs from the machine's by the seconds, as an int64_t, that are
- * in the file E2E_CLOCK at each look. All other clocks, and the times of files, are the machine's. */
+/* A wall clock that a test sets, for LD_PRELOAD: it differs from the machine's by the nanoseconds, as an int64_t,
+ * that are in the file E2E_CLOCK at each look. All other clocks, and the times of files, are the machine's. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -25,7 +25,12 @@ __attribute__((constructor)) static void begin(void) {
 int clock_gettime(clockid_t id, struct timespec *ret) {
     int r = (int)syscall(SYS_clock_gettime, id, ret);
     if (r == 0 && step != NULL && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
-        ret->tv_sec += *step;
+    {
+        int64_t ns = ret->tv_nsec + *step;
+        int64_t s = ns / 1000000000 - (ns % 1000000000 < 0);
+        ret->tv_sec += s;
+        ret->tv_nsec = ns - s * 1000000000;
+    }
     return r;
 }
 

@@ -35,7 +35,7 @@ class Clock:
 
     def set(self, seconds):
         with self.path.open("r+b") as file:  # in place: it is mapped
-            file.write(struct.pack("=q", seconds))
+            file.write(struct.pack("=q", int(seconds * 1e9)))
 
 
 class Site:

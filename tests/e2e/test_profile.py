@@ -9,7 +9,9 @@ import xml.etree.ElementTree
 import pytest
 
 import test_operate
-from harness import HERE, MUSTER, TORCH_PYTHON, deadline, free_port
+from harness import HERE, MUSTER, TOOL_LOGS, TORCH_PYTHON, deadline, free_port
+from hosts import hosts_or_skip
+from test_clock import Clock, stepped  # noqa: F401, a fixture
 from test_operate import ask
 
 pytestmark = pytest.mark.torch
@@ -119,3 +121,25 @@ def test_status_and_the_event_log_have_the_record(job):
     events = [json.loads(line) for line in (job.tmp / "record").read_text().splitlines()]
     first = [e for e in events if e["event"] == "first_step"]
     assert len(first) == 1 and first[0]["first_step_ms"] > 0 and first[0]["import_ms"] >= 0, events
+
+
+@pytest.mark.skipif(bool(TOOL_LOGS), reason="sanitizers want to be loaded first")
+def test_two_hosts_whose_clocks_differ_by_50_ms(job, stepped):
+    with hosts_or_skip(2, ipv6=False, names=True) as hosts:
+        clocks = [Clock(job.tmp, n, stepped) for n in range(2)]
+        clocks[1].set(0.05)
+        meets = f"--rdzv-endpoint={hosts.address(0)}:29400"
+        agents = [job.agent(f"h{n}", "--nnodes=2", f"--nproc-per-node={RANKS // 2}", "--rdzv-backend=c10d", meets, "--rdzv-id=trains",
+                            HERE / "profile_train.py", prefix=hosts.enter(n),
+                            env={"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "SLOW": "3:backward", "STOP": job.tmp / "stop",
+                                 "GLOO_SOCKET_IFNAME": "eth0", **clocks[n].env}) for n in range(2)]
+        job.events.wait("trains", RANKS, 120)
+        code, out, err = ask(job, "profile", "--json", "--seconds=15", "trains", prefix=hosts.enter(0), seconds=60)
+        assert code == 0, (code, out, err)
+        found = json.loads(out)
+        assert [late["rank"] for late in found["late"]] == [3], found
+        assert found["late"][0]["reasons"][0]["class"] == "backward", found
+        (job.tmp / "stop").touch()
+        for agent in agents:
+            code, _, err = agent.finish(120)
+            assert code == 0, err
