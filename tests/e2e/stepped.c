@@ -24,8 +24,7 @@ __attribute__((constructor)) static void begin(void) {
 
 int clock_gettime(clockid_t id, struct timespec *ret) {
     int r = (int)syscall(SYS_clock_gettime, id, ret);
-    if (r == 0 && step != NULL && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE))
-    {
+    if (r == 0 && step != NULL && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
         int64_t ns = ret->tv_nsec + *step;
         int64_t s = ns / 1000000000 - (ns % 1000000000 < 0);
         ret->tv_sec += s;

@@ -342,6 +342,34 @@ Test(infer, no_rank_of_128_is_late_in_an_hour) {
     }
 }
 
+/* 1,000 ranks, 20 times a second for ten seconds: what they take in memory, and no rank by chance. */
+Test(infer, a_thousand_ranks) {
+    struct profile all = {0};
+    size_t bytes = 0;
+    for (uint32_t node = 0; node < 125; node++) {
+        run(8, 10, 0.01, balanced);
+        for (uint32_t r = 0; r < 8; r++)
+            job.ranks[r].rank = node * 8 + r;
+        _cleanup_(strbuf_fini) struct strbuf json = {0};
+        _cleanup_(profile_fini) struct profile got = {0};
+        struct err err = {0};
+        profile_write(&job, (size_t)1 << 20, &json);
+        bytes += json.len;
+        cr_assert_eq(profile_read(strbuf_text(&json), json.len, &got, &err), 0, "%s", err.text);
+        cr_assert_eq(profile_merge(&all, &got, &err), 0, "%s", err.text);
+        for (uint32_t r = 0; r < 8; r++)
+            job.ranks[r].rank = r;
+    }
+    cr_assert_eq(all.n_ranks, 1000);
+    cr_assert_leq(all.n_ranks * all.ranks[0].room * sizeof(struct profile_sample), (size_t)8 << 20);
+    cr_assert_leq(bytes, (size_t)8 << 20, "%zu bytes are sent", bytes);
+    profile_findings_fini(&found);
+    profile_infer(&all, &found);
+    cr_assert_eq(found.n_late, 0);
+    profile_findings_fini(&found);
+    profile_fini(&all);
+}
+
 Test(infer, nothing_comes_of_nothing) {
     profile_infer(&job, &found);
     cr_assert(found.n_ticks == 0 && found.n_late == 0 && found.shares[0] == 0);
