@@ -63,7 +63,7 @@ static void add_heading(const struct picture *p, struct strbuf *ret) {
     enum profile_class order[PROFILE_CLASS_COUNT];
     size_t letters = (size_t)(p->width / (PICTURE_LETTER + 0.8)); /* bold */
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    strbuf_printf(&line, "job %s: what %" PRIu32 " %s did in %.3g s", v->run_id, v->world_size,
+    strbuf_printf(&line, "job %s: what %" PRIu32 " %s did in %g s", v->run_id, v->world_size,
                   v->world_size == 1 ? "rank" : "ranks", profile_seconds(f, v->profile));
     strbuf_add(ret, "<text class=\"h\" y=\"24\">");
     picture_add_text(ret, strbuf_text(&line), letters * 2 / 3);

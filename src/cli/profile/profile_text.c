@@ -27,7 +27,8 @@ struct profile_percent profile_percent(double share) {
 }
 
 double profile_seconds(const struct profile_findings *f, const struct profile *p) {
-    return f->n_ticks == 0 ? 0 : (double)(f->span_ns + p->period_ns) / (double)NS_PER_S;
+    double seconds = (double)(f->span_ns + p->period_ns) / (double)NS_PER_S;
+    return f->n_ticks == 0 ? 0 : round(10 * seconds) / 10;
 }
 
 uint32_t profile_largest(const double shares[PROFILE_CLASS_COUNT], double at_least,
@@ -259,7 +260,7 @@ void profile_text(const struct profile_view *v, struct strbuf *ret) {
                   v->n_nodes == 1 ? "node" : "nodes");
     if (f->n_ticks > 0) {
         strbuf_printf(&text, ", %g samples a second for %g s\n", round(hz * 10) / 10,
-                      round(profile_seconds(f, v->profile) * 10) / 10);
+                      profile_seconds(f, v->profile));
         add_shares(f, &text);
         add_late_ranks(f, &text);
         add_limits(v, &text);
