@@ -104,28 +104,3 @@ void rig_fini(struct rig *g) {
     free(g->findings.classes);
     *g = (struct rig){0};
 }
-
-/* Until watchdog/profile has them. */
-static const char *const names[PROFILE_CLASS_COUNT][2] = {{"gc", "garbage collection"},
-                                                          {"eval", "evaluation"},
-                                                          {"checkpoint", "checkpoint"},
-                                                          {"init", "init"},
-                                                          {"compile", "compile"},
-                                                          {"import", "import"},
-                                                          {"data", "data loading"},
-                                                          {"logging", "logging"},
-                                                          {"optimizer", "optimizer"},
-                                                          {"backward", "backward"},
-                                                          {"forward", "forward"},
-                                                          {"comm", "calls of torch.distributed"},
-                                                          {"other", "other work"},
-                                                          {"start", "start"},
-                                                          {"late", "waits for a late rank"},
-                                                          {"network", "network (all ranks wait)"},
-                                                          {"device", "waits for its GPU"}};
-__attribute__((weak)) const char *profile_class_key(enum profile_class c) { return names[c][0]; }
-__attribute__((weak)) const char *profile_class_name(enum profile_class c) { return names[c][1]; }
-__attribute__((weak)) struct profile_sample profile_at(const struct profile *p, const struct profile_rank *r,
-                                                       uint32_t tick) {
-    return tick < p->n_ticks ? r->samples[tick] : (struct profile_sample){.stack = PROFILE_ABSENT};
-}
