@@ -59,10 +59,12 @@ static void draw_row(struct strip *s, const struct row *row) {
         }
     }
     for (unsigned c = 0; c < PROFILE_CLASS_COUNT; c++) {
-        if (row->all[c] > 0)
-            strbuf_printf(out, "<path class=\"c%u\" d=\"%s\"><title>%s: %s</title></path>\n", c,
-                          strbuf_text(&paths[c]), profile_class_name((enum profile_class)c),
-                          PERCENT((double)row->all[c] / sum));
+        if (row->all[c] > 0) {
+            strbuf_printf(out, "<path class=\"c%u\" d=\"%s\"><title>%s: ", c,
+                          strbuf_text(&paths[c]), profile_class_name((enum profile_class)c));
+            picture_add_text(out, PERCENT((double)row->all[c] / sum), SIZE_MAX);
+            strbuf_add(out, "</title></path>\n");
+        }
         s->picture.used[c] |= row->all[c] > 0;
         strbuf_fini(&paths[c]);
     }
@@ -74,8 +76,9 @@ static void draw_row(struct strip *s, const struct row *row) {
     double y = row->top + row->height / 2 + 4;
     strbuf_printf(out, "<text class=\"end %s\" x=\"%d\" y=\"%.1f\">%s</text>", class, LEFT - 10, y,
                   label);
-    strbuf_printf(out, "<text class=\"%s\" x=\"%d\" y=\"%.1f\">%s</text>\n", class,
-                  LEFT + WIDTH + 8, y, PERCENT(row->waits / row->n));
+    strbuf_printf(out, "<text class=\"%s\" x=\"%d\" y=\"%.1f\">", class, LEFT + WIDTH + 8, y);
+    picture_add_text(out, PERCENT(row->waits / row->n), SIZE_MAX);
+    strbuf_add(out, "</text>\n");
     if (row->late)
         strbuf_printf(
             out, "<rect class=\"none hot\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\"/>\n",

@@ -112,6 +112,11 @@ Test(profile_pictures, a_strip_has_a_row_for_each_rank) {
     cr_expect_eq(count("<title>data loading: 40 %</title>"), 1);
     cr_expect_eq(count("<title>waits for a late rank: 40 %</title>"), 3);
     expect(">10 s</text>");
+    rig.findings.classes[0] = PROFILE_OPTIMIZER;
+    rig.findings.rows[0].waits = 0.005;
+    draw(profile_strip);
+    expect("<title>optimizer: &#60;1 %</title>");
+    expect(">&#60;1 %</text>");
     choose("3");
     draw(profile_strip);
     expect(">rank 3</text>");
