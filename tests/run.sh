@@ -56,7 +56,7 @@ packages() {
         all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
             etcd-server etcd-client openssl nftables python3-yaml zsh slurmctld slurmd slurm-client munge
             openssh-server openssh-client elfutils runc openmpi-bin mpich)
-    [ "$scale" != slow ] || all+=(lmod mmdebstrap uidmap fish)
+    [ "$scale" != slow ] || all+=(lmod mmdebstrap uidmap fish chromium)
     local missing=() p
     for p in "${all[@]}"; do
         [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing+=("$p")

@@ -27,6 +27,7 @@ RUN_BY = {
     "ssh.md: muster run -H": "test_ssh.py::test_the_page",
     "ssh.md: muster run --hostfile": "test_ssh.py::test_the_page",
     "security.md: nft add": "test_pages.py::test_the_firewall_of_the_page_on_security",
+    "profile.md: muster profile": "test_profile_pictures.py::test_the_lines_of_the_page",
     "warm.md: muster run -v --warm": "test_pages.py::test_the_line_of_the_page_on_warm_restarts",
     "README.md: examples/quickstart.sh": "test_examples.py::test_quickstart_shows_both_recoveries",
     "README.md: pip install .": "test_packages.py::test_pip_builds_and_installs_the_source",

@@ -61,7 +61,7 @@ COVERED = [
     ("cli/jobs/columns", "unit/cli/jobs/status_text_test.c"),
     ("cli/jobs/*", "e2e/test_operate.py"),
     ("cli/logs/*", "unit/cli/logs/log_merge_test.c e2e/test_logs.py"),
-    ("cli/profile/*", "unit/cli/profile/profile_pictures_test.c"),
+    ("cli/profile/*", "unit/cli/profile/profile_pictures_test.c e2e/test_profile_pictures.py"),
     ("cli/commands/cmd_check", "unit/cli/commands/commands_test.c e2e/test_check.py"),
     ("cli/commands/cmd_env", "unit/cli/commands/commands_test.c e2e/test_env.py"),
     ("cli/commands/cmd_keygen", "unit/cli/commands/commands_test.c e2e/test_keygen.py"),
