@@ -18,7 +18,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 ORDER = ["start", "memory", "restart", "warm", "warm_trainer", "kills", "recovery", "scale", "store", "store_check",
-         "flood", "tee", "look", "gpus", "hang", "hang_torch", "wire", "shake", "key", "slurm", "ssh"]
+         "flood", "tee", "look", "gpus", "hang", "hang_torch", "profile", "wire", "shake", "key", "slurm", "ssh"]
 HEAD = """# Benchmarks
 
 muster beside torchrun 2.13 in the same run, alternately, on one machine; medians. `make benchmarks` writes this page

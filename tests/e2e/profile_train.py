@@ -1,6 +1,8 @@
 """A trainer of `muster profile`'s tests, which knows nothing of it: DDP on gloo, whose layers sleep as if they waited for a
-device. SLOW="rank:what" makes a rank slow, what: data, forward or backward. It ends when STOP exists."""
+device. SLOW="rank:what" makes a rank slow, what: data, forward or backward. It ends when STOP exists. STEPS: where rank 0 writes the
+time of each step."""
 import os
+import struct
 import time
 
 import torch
@@ -52,10 +54,13 @@ def main():
     model = DistributedDataParallel(nn.Sequential(Layer(), Layer()))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     stop = torch.zeros(1)
+    steps = open(os.environ["STEPS"], "wb", buffering=0) if RANK == 0 and "STEPS" in os.environ else None
     for n, batch in enumerate(DataLoader(Data(), batch_size=8)):
         model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+        if steps is not None:
+            steps.write(struct.pack("=d", time.time()))
         if n == 3:
             with open(os.environ["E2E_EVENTS"], "a") as events:
                 events.write(f"trains rank={RANK} pid={os.getpid()}\n")
