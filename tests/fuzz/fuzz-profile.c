@@ -1,8 +1,8 @@
 /* Any bytes as the samples of a node: refused with a sentence, or accepted; then they are written and read again with
- * the same result, and merge with those of another node and with nothing else. */
+ * the same result, merge with those of another node, and have findings: each sample has a class, and shares are shares. */
 #include <string.h>
 
-#include "watchdog/profile/samples.h"
+#include "watchdog/profile/infer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,6 +28,19 @@ static void check_indexes(const struct profile *p) {
     }
 }
 
+static void check_findings(const struct profile *p) {
+    struct profile_findings f;
+    double all = 0;
+    profile_infer(p, &f);
+    check(f.n_rows == p->n_ranks && f.n_all_ticks == p->n_ticks && f.n_late <= PROFILE_LATE_MAX);
+    for (size_t i = 0; i < (size_t)f.n_rows * f.n_all_ticks; i++)
+        check(f.classes[i] < PROFILE_CLASS_COUNT);
+    for (int c = 0; c < PROFILE_CLASS_COUNT; c++)
+        all += f.shares[c];
+    check(f.n_ticks == 0 ? all == 0 : all > 0.999 && all < 1.001);
+    profile_findings_fini(&f);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char other[] =
         "{\"period_ns\":\"50000000\",\"first_tick\":\"1002\",\"n_ticks\":3,\"frames\":[[\"f\",\"a\",1,0]],\"stacks\":[["
@@ -43,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     check_indexes(&p);
+    check_findings(&p);
     profile_write(&p, 1u << 20, &text);
     check(text.len <= 1u << 20 && profile_read(strbuf_text(&text), text.len, &again, &err) == 0);
     check(again.n_ranks == p.n_ranks && again.first_tick == p.first_tick);
@@ -55,5 +69,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check(r == 0 ? job.n_ranks == p.n_ranks + 1 : err.code == r && job.n_ranks == 1 && job.n_ticks == 3);
     check(profile_merge(&job, &second, &err) < 0 && job.n_ranks == (r == 0 ? p.n_ranks + 1 : 1));
     check_indexes(&job);
+    check_findings(&job);
     return 0;
 }

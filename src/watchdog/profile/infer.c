@@ -11,6 +11,10 @@
 
 /* Thresholds of R6 to R8, and where they come from: 17 scenarios on 4 ranks, and simulated jobs. */
 #define LATE_MIN 0.04
+/* The first stage of a balanced pipeline is alone at the end of each step, with certainty, and
+ * waits as long as the others: that it waits less must be certain, too. Of 1,000 simulated jobs of
+ * 20 s, 11 were named without this and 1 with it; stragglers of 10 and 30 % as often. */
+#define GAP_Z 3
 #define MOST_WORK_MIN 0.10
 #define MOST_WORK_Z 4.5 /* a balanced pipeline reached 4.3 where CPUs were short */
 #define NAMED_NS (3 * NS_PER_S)
@@ -133,10 +137,10 @@ static uint8_t *row_of(const struct work *w, uint32_t rank) {
     return w->f->classes + (size_t)rank * w->f->n_all_ticks;
 }
 
-/* PROFILE_CLASS_COUNT: there is no sample, and none shortly before. */
+/* Returns at how many ticks it was read. PROFILE_START: it was not, and not shortly before. */
 static uint32_t classify_rank(const struct work *w, uint32_t rank) {
     const struct profile *p = w->p;
-    uint8_t *row = row_of(w, rank), last = PROFILE_CLASS_COUNT;
+    uint8_t *row = row_of(w, rank), last = PROFILE_START;
     uint32_t n = 0, missing = 0;
     for (uint32_t k = 0; k < p->n_ticks; k++) {
         struct profile_sample s = profile_at(p, &p->ranks[rank], k);
@@ -144,9 +148,9 @@ static uint32_t classify_rank(const struct work *w, uint32_t rank) {
         if (s.stack >= 0)
             last = (uint8_t)classify(&w->shown[s.stack], &s);
         else if (missing > FILL_TICKS)
-            last = s.stack == PROFILE_NOT_READ ? PROFILE_START : PROFILE_CLASS_COUNT;
+            last = PROFILE_START;
         row[k] = last;
-        n += s.stack != PROFILE_ABSENT;
+        n += s.stack >= 0;
     }
     return n;
 }
@@ -169,7 +173,7 @@ static void compare_tick(struct work *w, uint32_t k) {
     uint32_t busy = 0, waiting = 0;
     for (uint32_t i = 0; i < w->n; i++) {
         uint8_t c = row_of(w, w->ranks[i])[k];
-        if (c == PROFILE_CLASS_COUNT)
+        if (c == PROFILE_START)
             return;
         busy += is_work(c);
         waiting += c == PROFILE_LATE;
@@ -311,7 +315,8 @@ static void find_late(struct work *w) {
             gap < MAX2(LATE_MIN, l.share / 2))
             continue;
         l.how = count_pauses(w, i, &l) > 0.5 ? PROFILE_PAUSES : PROFILE_IS_LATE;
-        if (z >= w->z || l.n_pauses >= PAUSES_MIN)
+        bool sure = z >= w->z && z_of(w, waits_at, waits[i], i) >= GAP_Z;
+        if (sure || l.n_pauses >= PAUSES_MIN)
             name(w, i, waits[i], &l);
     }
     if (w->f->n_late > 0)

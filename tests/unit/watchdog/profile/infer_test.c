@@ -156,7 +156,8 @@ static void share_is(enum profile_class c, double share) {
 }
 
 Test(infer, no_rank_of_a_balanced_job_is_late) {
-    for (seed = 1; seed < 2000; seed += 40) {
+    for (uint64_t first = 1; first < 2000; first += 40) {
+        seed = first;
         run(4, 10, 0.01, balanced);
         cr_assert_eq(found.n_late, 0);
     }
@@ -242,9 +243,10 @@ Test(infer, the_stage_with_the_most_work) {
 }
 
 Test(infer, no_stage_of_a_balanced_pipeline) {
-    for (seed = 1; seed < 2000; seed += 40) {
+    for (uint64_t first = 1; first < 2000; first += 40) {
+        seed = first;
         pipeline(99);
-        cr_assert_eq(found.n_late, 0, "seed %lu", (unsigned long)seed);
+        cr_assert_eq(found.n_late, 0, "seed %lu", (unsigned long)first);
     }
 }
 
