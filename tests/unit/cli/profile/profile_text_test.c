@@ -72,8 +72,8 @@ Test(profile_text, no_rank_is_late) {
 Test(profile_text, limits) {
     static const char *const want[] = {
         "data loading limits the job: 64 % of the time, in the worker's main process (num_workers=0), in f (a.py:1)\n",
-        "data loading limits the job: ranks wait 64 % of the time for loader processes that are always busy (2 for "
-        "each rank), in f (a.py:1)\n",
+        ("data loading limits the job: ranks wait 64 % of the time for loader processes that are always busy (2 for "
+         "each rank), in f (a.py:1)\n"),
         "data loading limits the job: 64 % of the time; its processes are not always busy, in f (a.py:1)\n",
         "too few CPUs: main threads are ready to run, but find no CPU 64 % of the time\n",
         "the network limits the job: all ranks wait at once 64 % of the time\n",

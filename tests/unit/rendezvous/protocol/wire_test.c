@@ -176,6 +176,7 @@ static const struct wire_message whole[] = {
                   .outcome = OUTCOME_FAILED,
                   .reason = "because",
                   .watchdog = {.state = WATCHDOG_HUNG, .quiet_ns = 20, .limit_ns = UINT64_MAX, .said = "quiet"},
+                  .time = {.text = "training", .late = "rank 12", .start = {25, 26, 27, 28}},
                   .access = {.state = AUTH_STATE_KEYS, .n_keys = 1, .keys = {{21, AUTH_FROM_HOME}}, .refused = 22}}},
     {.kind = WIRE_NODES,
      .nodes = {.first = 32,
