@@ -18,6 +18,7 @@ struct job_clock {
     void *arg;
     struct loop_timer *timer; /* of the next window */
     uint64_t window_ns;
+    uint64_t end_ns;                /* of the window */
     struct hang_question *question; /* NULL: no window is open */
     struct helper_call *call;       /* NULL: nothing is compared */
     struct job_time time;
@@ -61,7 +62,14 @@ static void set_timer(struct job_clock *c, uint64_t after_ns) {
     loop_timer_set(c->timer, clock_now_ns() + after_ns);
 }
 
-/* The next window begins meanwhile. */
+static bool has_samples(const struct hang_answers *answers) {
+    for (uint32_t i = 0; i < answers->group.n_nodes; i++)
+        if (answers->nodes[i].missing == NULL)
+            return true;
+    return false;
+}
+
+/* The next window begins meanwhile, or, if no node can take samples, when this one would end. */
 static void on_answers(void *arg, const struct hang_answers *answers) {
     struct job_clock *c = arg;
     struct helper_call_config config = {.name = HELPER_NAME,
@@ -74,7 +82,7 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
     if (helper_call_new(c->loop, &config, on_window, c, &c->call) < 0)
         c->call = NULL;
     if (c->time.started_ns != 0)
-        set_timer(c, 0);
+        loop_timer_set(c->timer, has_samples(answers) ? clock_now_ns() : c->end_ns);
 }
 
 static void on_timer(void *arg) {
@@ -82,6 +90,7 @@ static void on_timer(void *arg) {
     if (hang_evidence_samples(c->evidence, ASK_TIME, JOB_CLOCK_PERIOD_NS, c->window_ns, on_answers,
                               c, &c->question) < 0)
         c->question = NULL;
+    c->end_ns = clock_now_ns() + c->window_ns;
     c->window_ns = MIN2(c->window_ns + JOB_CLOCK_WINDOW_NS, JOB_CLOCK_WINDOW_MAX_NS);
 }
 

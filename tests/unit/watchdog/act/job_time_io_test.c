@@ -121,6 +121,16 @@ Test(job_time_io, an_answer_that_makes_no_sense_is_left_out) {
     cr_assert_eq(strncmp(state.text, "training 60 % of ", 17), 0, "%s", state.text);
 }
 
+/* As a node does that has too few descriptors. */
+Test(job_time_io, if_no_node_takes_samples_the_next_window_does_not_begin_at_once) {
+    run_group();
+    until_asked(1);
+    struct rdzv_evidence piece = {.id = asked.id, .first = true, .last = true};
+    hang_evidence_piece(evidence, 10, &piece);
+    rig_loop_turns(loop, 50);
+    cr_assert_eq(n_asked, 1);
+}
+
 Test(job_time_io, without_a_record_nothing_happens) {
     struct rdzv_time state;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
