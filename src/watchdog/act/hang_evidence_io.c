@@ -150,7 +150,9 @@ void hang_evidence_piece(void *hang_evidence, uint64_t incarnation,
     r->bytes += len;
     strbuf_add_bytes(&a->json, piece->text, len);
     if (piece->last)
-        close_answer(e, r, node, a->json.len == 0 ? "no workers run there" : NULL);
+        close_answer(e, r, node,
+                     a->json.len == 0 ? "no workers run there, or they could not be examined"
+                                      : NULL);
 }
 
 void hang_evidence_forgotten(void *hang_evidence, uint64_t incarnation) {
