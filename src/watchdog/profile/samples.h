@@ -23,8 +23,8 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 
-#define PROFILE_FRAMES_MAX 48 /* of a stack, innermost first */
-#define PROFILE_TICKS_MAX 60000
+#define PROFILE_FRAMES_MAX 48           /* of a stack, innermost first */
+#define PROFILE_TICKS_MAX 61000         /* 600 s at 100 Hz, on nodes that do not begin at once */
 #define PROFILE_TABLE_MAX (1u << 20)    /* frames of a job, and stacks; of a node 1/16 of it */
 #define PROFILE_SAMPLES_MAX (64u << 20) /* of a job; of a node 1/64 of it */
 #define PROFILE_CHILDREN_MAX 32         /* rows of struct profile_child of a rank */

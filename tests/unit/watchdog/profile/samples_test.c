@@ -164,6 +164,16 @@ Test(samples, nodes_that_do_not_fit_are_refused) {
     cr_assert(job.n_ranks == 1 && job.n_ticks == 20);
 }
 
+Test(samples, nodes_need_not_begin_at_the_same_tick_of_the_longest_profile) {
+    _cleanup_(profile_fini) struct profile a = node(1000, 3, 1), b = node(1100, 4, 1), job = {0};
+    struct err err = {0};
+    add(&a, 3, 1000 + 59999, 0);
+    add(&b, 4, 1100 + 59999, 0);
+    cr_assert_eq(profile_merge(&job, &a, &err), 0);
+    cr_assert_eq(profile_merge(&job, &b, &err), 0, "%s", err.text);
+    cr_assert_eq(job.n_ticks, 60100);
+}
+
 #define HEAD "{\"period_ns\":\"50\",\"first_tick\":\"1\",\"n_ticks\":9,"
 #define TABLES "\"frames\":[[\"f\",\"a\",1,0]],\"stacks\":[[0]],"
 #define RANK(n, samples)                                                                                        \
