@@ -130,7 +130,8 @@ static enum profile_class classify(const struct shown *s, const struct profile_s
         return PROFILE_LATE;
     if (s->device)
         return PROFILE_DEVICE;
-    return sample->gc ? PROFILE_GC : s->cls;
+    /* Imports collect garbage often: this is part of their time. */
+    return sample->gc && s->cls != PROFILE_IMPORT ? PROFILE_GC : s->cls;
 }
 
 static uint8_t *row_of(const struct work *w, uint32_t rank) {

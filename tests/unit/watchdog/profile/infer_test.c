@@ -311,6 +311,7 @@ Test(infer, a_thread_that_sleeps_may_still_work) {
         {DATA, {.sleeps = true, .syscall = PROFILE_OTHER}, PROFILE_DATA},
         {DATA, {.gc = true}, PROFILE_GC},
         {IMPORT, {0}, PROFILE_IMPORT},
+        {IMPORT, {.gc = true}, PROFILE_IMPORT},
         {BODY, {0}, PROFILE_IMPORT},
         {EVAL, {0}, PROFILE_EVAL},
     };
