@@ -118,9 +118,10 @@ static bool is_same(const struct job_late *l, uint32_t rank, const struct profil
     return l->rank == rank && l->cls == why->cls && strcmp(l->place, why->place) == 0;
 }
 
-/* The row of the least time makes room for a new one. */
-static void add_late(struct job_time *t, uint32_t rank, const struct profile_reason *why,
-                     double s) {
+/* The late rank itself does not wait: more than the average rank waits would make the shares of
+ * job_time_text() exceed 100 %. The row of the least time makes room for a new one. */
+static void add_late(struct job_time *t, const struct job_window *w, uint32_t rank,
+                     const struct profile_reason *why, double share) {
     struct job_late *row = NULL, *least = &t->late[0];
     for (uint32_t i = 0; i < t->n_late; i++) {
         row = is_same(&t->late[i], rank, why) ? &t->late[i] : row;
@@ -131,7 +132,7 @@ static void add_late(struct job_time *t, uint32_t rank, const struct profile_rea
         *row = (struct job_late){.rank = rank, .cls = why->cls};
         (void)snprintf(row->place, sizeof row->place, "%s", why->place);
     }
-    row->s += s;
+    row->s += MIN2(share, w->shares[PROFILE_LATE]) * ((double)w->span_ns / NS_PER_S);
 }
 
 static const struct profile_reason unknown = {.cls = PROFILE_CLASS_COUNT};
@@ -167,14 +168,14 @@ bool job_time_add(struct job_time *t, const struct job_window *w) {
         const struct profile_reason *why = l->n_reasons > 0 ? &l->reasons[0] : &unknown;
         if (l->how == PROFILE_MOST_WORK)
             continue; /* a stage of a pipeline: the job is built so */
-        add_late(t, l->rank, why, l->share * s);
+        add_late(t, w, l->rank, why, l->share);
         if (l->share > t->now.s) {
             t->now = (struct job_late){.rank = l->rank, .cls = why->cls, .s = l->share};
             (void)snprintf(t->now.place, sizeof t->now.place, "%s", why->place);
         }
     }
     if (w->n_late == 0 && t->now.s > 0)
-        add_late(t, t->now.rank, &unknown, t->now.s * s);
+        add_late(t, w, t->now.rank, &unknown, t->now.s);
     return stepped;
 }
 

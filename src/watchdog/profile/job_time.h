@@ -1,4 +1,4 @@
-/* What the time of a whole job went to, from windows of samples at a low rate: the line `time` of
+/* Where the time of a whole job went, from windows of samples at a low rate: the line `time` of
  * "muster status", and the line at the end of a job. Pure: times are arguments, of CLOCK_MONOTONIC
  * except those of ticks, which are of the wall clock.
  *
@@ -34,7 +34,7 @@ struct job_late {
     uint32_t rank;
     enum profile_class cls;
     char place[PROFILE_PLACE_MAX];
-    double s; /* for which the others waited for it */
+    double s; /* for which the average rank waited for it */
 };
 /* Steps that workers announce with MUSTER_STEP, of one group. */
 struct job_rate {

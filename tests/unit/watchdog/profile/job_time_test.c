@@ -74,6 +74,15 @@ Test(job_time, shares_of_the_wall_time_and_the_rank_that_the_others_wait_for) {
     check_late("");
 }
 
+Test(job_time, shares_do_not_exceed_100_percent_though_the_late_rank_itself_does_not_wait) {
+    start(4);
+    struct job_window w = window(0.15, 0.45);
+    late_rank(&w, 1, PROFILE_IS_LATE, 0.6);
+    add(&w);
+    check("training 40 % of 60 s; 45 % waiting for rank 1 (data loading, load (train.py:41)); 15 % data loading");
+    check_late("rank 1, 60 %, data loading, load (train.py:41)");
+}
+
 Test(job_time, restarts_take_time_in_which_nothing_trains) {
     start(4);
     struct job_window w = window(0, 0);
@@ -126,7 +135,7 @@ Test(job_time, weak_signs_of_different_ranks_do_not) {
 Test(job_time, only_so_many_late_ranks_are_kept) {
     start(1000);
     for (uint32_t i = 0; i < 20; i++) {
-        struct job_window w = window(0, 0.1);
+        struct job_window w = window(0, 0.9);
         late_rank(&w, i, PROFILE_IS_LATE, i == 5 ? 0.9 : 0.05);
         add(&w);
     }
