@@ -33,7 +33,7 @@ static const struct option_def defs[] = {
                       .brief = "samples a second of each rank, 0.1 to 100 (20)",
                       .fallback = "20",
                       .help =
-                          "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost about 2 "
+                          "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost about 1 "
                           "percent of a core"},
     [PROFILE_RANK] = {.name = "rank",
                       .arg = "LIST",
@@ -59,7 +59,7 @@ const struct option_set profile_options = {
     .command = "profile",
     .operands = "[JOB]",
     .about = "Shows where the time of a job goes, and which rank the others wait for, from samples "
-             "of all its ranks. No worker is stopped, and no script needs a change." JOB_IS,
+             "of all its ranks. No worker is stopped, and the script needs no change." JOB_IS,
     .example = "--seconds 20 --output job.svg",
     .offer = OFFER_RUN_IDS,
     .defs = defs,
