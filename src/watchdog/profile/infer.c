@@ -544,10 +544,14 @@ static void fill_rows(struct work *w) {
     struct profile_findings *f = w->f;
     _cleanup_(freep) uint32_t *cells = new_cells(w);
     _cleanup_(freep) struct counted *places = xcalloc(PLACES_MAX, sizeof *places);
-    for (uint32_t r = 0; r < w->p->n_ranks; r++)
-        f->rows[r] = (struct profile_row){.rank = w->p->ranks[r].rank, .gap = w->p->ranks[r].gap};
+    for (uint32_t r = 0; r < w->p->n_ranks; r++) {
+        const struct profile_rank *of = &w->p->ranks[r];
+        f->rows[r] = (struct profile_row){.rank = of->rank,
+                                          .gap = of->gap[0] != '\0' ? of->gap : "too few samples"};
+    }
     for (uint32_t i = 0; i < w->n && w->n_ticks > 0; i++) {
         struct profile_row *row = &f->rows[w->ranks[i]];
+        row->gap = w->p->ranks[w->ranks[i]].gap;
         row->works = 1 - w->waits[i];
         row->waits = w->waits[i];
         uint32_t n = count_places(w, i, cells, places, PLACES_MAX);

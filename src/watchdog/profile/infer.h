@@ -74,7 +74,7 @@ struct profile_row {
     double works, waits; /* they add up to 1 */
     uint32_t n_mostly;
     struct profile_reason mostly[2]; /* class and line with the largest shares of its time */
-    const char *gap;                 /* borrowed from the profile; "" */
+    const char *gap;                 /* why there is no more; borrowed from the profile; "" */
 };
 struct profile_findings {
     uint32_t n_ranks, n_ticks;          /* ticks at which all of these ranks were sampled */

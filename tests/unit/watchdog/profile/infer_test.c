@@ -333,6 +333,8 @@ Test(infer, a_rank_without_samples_has_a_row_and_the_others_are_compared) {
     run(3, 10, 0.01, slow_backward);
     cr_assert(found.n_ranks == 3 && found.n_rows == 5);
     cr_assert_str_eq(found.rows[4].gap, "Python 3.8 is not known");
+    cr_assert_str_eq(found.rows[0].gap, "");
+    cr_assert_str_eq(found.rows[3].gap, "too few samples");
     cr_assert(found.rows[4].works + found.rows[4].waits < 0.01);
     cr_assert(found.n_late == 1 && found.late[0].rank == 2);
 }
