@@ -260,6 +260,18 @@ int hang_evidence_samples(struct hang_evidence *e, enum rdzv_ask_what what, uint
     return 0;
 }
 
+/* The nodes stop taking samples: they get a question of no group, which they answer at once. */
+static void stop_samples(struct hang_evidence *e, enum rdzv_ask_what what) {
+    struct asked *a = &e->asked[what];
+    const struct wire_message m = {
+        .kind = WIRE_ASK,
+        .ask = {.what = what, .timeout_ns = 1, .period_ns = RDZV_PROFILE_PERIOD_MAX_NS}};
+    for (uint32_t i = 0; a->round != NULL && i < a->round->answers.group.n_nodes; i++)
+        if (a->round->open[i])
+            (void)e->ops.send(e->arg, a->round->answers.group.nodes[i].incarnation, &m);
+    cancel(a);
+}
+
 static void add_suspects_of(const struct hang_node *n, const bool *suspects,
                             struct rdzv_suspects *ret) {
     for (uint32_t k = 0; k < n->nproc && ret->n < RDZV_SUSPECTS_MAX; k++)
@@ -428,12 +440,18 @@ void hang_stacks_ask(void *hang_stacks, uint64_t period_ns, uint64_t timeout_ns)
                    "no worker runs at the moment; \"muster status\" shows what the job does");
 }
 
-void hang_stacks_cancel(void *hang_stacks, enum rdzv_ask_what what) {
-    struct hang_stacks *s = hang_stacks;
-    struct passing *p = &s->passing[what];
+static void forget(struct passing *p) {
     hang_question_free(TAKE_PTR(p->question));
     loop_timer_set(p->timer, TIME_NEVER);
     drop(p);
+}
+
+void hang_stacks_cancel(void *hang_stacks, enum rdzv_ask_what what) {
+    struct hang_stacks *s = hang_stacks;
+    bool is_open = s->passing[what].question != NULL;
+    forget(&s->passing[what]);
+    if (is_open && what == ASK_PROFILE)
+        stop_samples(s->evidence, what);
 }
 
 struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
@@ -451,7 +469,7 @@ void hang_stacks_free(struct hang_stacks *s) {
     if (s == NULL)
         return;
     for (int i = 0; i < N_PASSING; i++) {
-        hang_stacks_cancel(s, (enum rdzv_ask_what)i);
+        forget(&s->passing[i]);
         loop_timer_free(s->passing[i].timer);
     }
     free(s);

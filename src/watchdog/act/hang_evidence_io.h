@@ -130,5 +130,6 @@ _must_use_ struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_ev
 void hang_stacks_free(struct hang_stacks *s); /* takes NULL */
 /* period_ns 0: ASK_STACKS; else ASK_PROFILE. The next question of a kind comes after `end`. */
 void hang_stacks_ask(void *hang_stacks, uint64_t period_ns, uint64_t timeout_ns);
-/* The answer is no longer awaited: nothing is called until the next question of this kind. */
+/* The answer is no longer awaited: nothing is called until the next question of this kind,
+ * and nodes stop taking samples. */
 void hang_stacks_cancel(void *hang_stacks, enum rdzv_ask_what what);

@@ -166,6 +166,17 @@ Test(hang_stacks_io, who_no_longer_waits_hears_nothing) {
     cr_assert_eq(told.n, 2);
 }
 
+Test(hang_stacks_io, samples_that_no_one_waits_for_are_stopped) {
+    run_group(20);
+    hang_stacks_ask(stacks, 50 * NS_PER_MS, LONG_NS);
+    hang_stacks_cancel(stacks, ASK_PROFILE);
+    cr_assert_eq(last_ask.what, ASK_PROFILE);
+    cr_assert(generation_is_none(last_ask.generation) && last_ask.timeout_ns > 0 && last_ask.period_ns > 0);
+    answer(20, ""); /* is ignored */
+    rig_loop_turns(loop, 20);
+    cr_assert_eq(told.n + told.ends, 0);
+}
+
 Test(hang_stacks_io, samples_come_beside_stacks_and_outlive_the_workers) {
     run_group(20);
     hang_stacks_ask(stacks, 50 * NS_PER_MS, LONG_NS);
