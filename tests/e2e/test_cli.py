@@ -325,7 +325,7 @@ def test_the_overview_has_groups():
         group = heading or group
         groups[group].append(name)
     assert dict(groups) == {
-        "Run:": ["run"], "Look:": ["status", "ps", "logs", "stacks"], "Change:": ["stop", "leave", "exclude", "grow"],
+        "Run:": ["run"], "Look:": ["status", "ps", "logs", "stacks", "profile"], "Change:": ["stop", "leave", "exclude", "grow"],
         "Prepare:": ["check", "topo", "env", "keygen"], "Other:": ["notify", "store", "completion", "version", "help"]}
 
 

@@ -65,6 +65,7 @@ def test_no_rank_of_a_balanced_job_is_named(job):
     agent = start(job)
     found = json.loads(profile(job, "--json", "--seconds=8"))
     assert found["late"] == [], found
+    assert "none of these ranks runs: the job has ranks 0 to 3" in profile(job, "--seconds=1", "--rank=4-9", status=1)
     assert found["shares"]["backward"] > 0.2, found
     end(job, agent)
 

@@ -14,7 +14,7 @@ static void print_overview(void) {
            "Starts, watches and restarts distributed training jobs.\n\n");
     for (const struct subcommand *c = commands; c->name != NULL; c++)
         printf("%-9s %-11s %s\n", c->group != NULL ? c->group : "", c->name, c->summary);
-    printf("\nExample: muster run --nproc-per-node=gpu train.py --epochs 10\n"
+    printf("Example: muster run --nproc-per-node=gpu train.py --epochs 10\n"
            "More: muster COMMAND -h, man muster. A link named torchrun is \"muster run\".\n");
 }
 

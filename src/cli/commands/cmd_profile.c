@@ -45,7 +45,7 @@ static const struct option_def defs[] = {
         {.name = "output",
          .arg = "FILE",
          .flags = OPTION_SHORT,
-         .brief = "also write FILE.svg, .strip.svg, .speedscope.json or .txt",
+         .brief = "also write a .svg, .strip.svg, .speedscope.json",
          .help = "also write a file, by the end of its name: .svg, a flame graph of all ranks; "
                  ".strip.svg, each rank over time; .speedscope.json, for speedscope.app; .txt, the "
                  "text"},
@@ -145,12 +145,24 @@ static int write_output(const struct asked *a, const struct profile_view *view) 
     return EXIT_JOB_FAILED;
 }
 
+static bool has_any(const struct rank_set *ranks, uint32_t world_size) {
+    for (uint32_t r = 0; r < world_size; r++)
+        if (rank_set_has(ranks, r))
+            return true;
+    return false;
+}
+
 static int show(const struct asked *a, const struct operator_reply *reply) {
     _cleanup_(profile_fini) struct profile job = {0};
     _cleanup_(profile_findings_fini) struct profile_findings findings = {0};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct profile_view view = {
         .run_id = reply->run_id, .profile = &job, .findings = &findings, .ranks = &a->ranks};
+    uint32_t world_size = reply->stacks.nodes[0].head.world_size;
+    if (!has_any(&a->ranks, world_size)) {
+        log_error("none of these ranks runs: the job has ranks 0 to %" PRIu32, world_size - 1);
+        return EXIT_JOB_FAILED;
+    }
     merge(&reply->stacks, &job, &view);
     profile_infer(&job, &findings);
     if (a->json)
