@@ -2,7 +2,7 @@
 # All tests of muster, from a bare Debian 12 on: installs what is missing, builds, runs, and ends with one line that
 # counts what really ran. Needs root, or sudo, for packages and for the tests in namespaces.
 #
-#   tests/run.sh            everything except the large numbers (about 45 minutes on 2 cores)
+#   tests/run.sh            everything except the large numbers (about 25 minutes on 2 idle cores)
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name contains EXPR
