@@ -33,8 +33,8 @@ static const struct option_def defs[] = {
                       .brief = "samples a second of each rank, 0.1 to 100 (20)",
                       .fallback = "20",
                       .help =
-                          "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost about 1 "
-                          "percent of a core"},
+                          "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost less than "
+                          "2 percent of a core"},
     [PROFILE_RANK] = {.name = "rank",
                       .arg = "LIST",
                       .flags = OPTION_SHORT,
