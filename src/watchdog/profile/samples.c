@@ -53,19 +53,6 @@ static struct profile_index *index_of(struct profile *p) {
     return p->index;
 }
 
-/* Whether n elements fill the room of an array, which doubles. */
-static bool is_full(uint32_t n) { return n == 0 || (n >= 16 && (n & (n - 1)) == 0); }
-
-static void *grown(void *array, uint32_t n, size_t size) {
-    if (!is_full(n))
-        return array;
-    size_t room = n == 0 ? 16 : (size_t)n * 2;
-    void *more = realloc(array, room * size);
-    if (more == NULL)
-        abort(); /* as xcalloc() */
-    return more;
-}
-
 /* The number under which this content is, or 0; *key: under which it belongs. */
 typedef bool same_fn(const struct profile *p, uint32_t i, const void *content);
 static uint32_t find(const struct profile *p, const struct idmap *map, uint64_t *key, same_fn *same,
@@ -97,7 +84,7 @@ int64_t profile_add_frame(struct profile *p, const char *function, const char *f
         return at - 1;
     if (p->n_frames >= PROFILE_TABLE_MAX)
         return -E2BIG;
-    p->frames = grown(p->frames, p->n_frames, sizeof *p->frames);
+    p->frames = xgrow(p->frames, p->n_frames, sizeof *p->frames);
     f.function = xstrdup(f.function);
     f.file = xstrdup(f.file);
     p->frames[p->n_frames++] = f;
@@ -119,7 +106,7 @@ int32_t profile_add_stack(struct profile *p, const uint32_t *frames, uint32_t n)
         return (int32_t)at - 1;
     if (p->n_stacks >= PROFILE_TABLE_MAX)
         return -E2BIG;
-    p->stacks = grown(p->stacks, p->n_stacks, sizeof *p->stacks);
+    p->stacks = xgrow(p->stacks, p->n_stacks, sizeof *p->stacks);
     s.frames = xcalloc(n, sizeof *s.frames);
     memcpy(s.frames, frames, n * sizeof *frames);
     p->stacks[p->n_stacks++] = s;
@@ -148,7 +135,7 @@ struct profile_rank *profile_add_rank(struct profile *p, uint32_t rank) {
         return &p->ranks[at];
     if (p->n_ranks >= PROFILE_TABLE_MAX)
         return NULL;
-    p->ranks = grown(p->ranks, p->n_ranks, sizeof *p->ranks);
+    p->ranks = xgrow(p->ranks, p->n_ranks, sizeof *p->ranks);
     memmove(&p->ranks[at + 1], &p->ranks[at], (p->n_ranks++ - at) * sizeof *p->ranks);
     p->ranks[at] = (struct profile_rank){.rank = rank};
     return &p->ranks[at];
@@ -208,7 +195,7 @@ void profile_add_child(struct profile_rank *r, int32_t stack, bool sleeps, uint3
         *least = (struct profile_child){stack, sleeps, least->samples + samples};
         return;
     }
-    r->children = grown(r->children, r->n_rows, sizeof *r->children);
+    r->children = xgrow(r->children, r->n_rows, sizeof *r->children);
     r->children[r->n_rows++] = (struct profile_child){stack, sleeps, samples};
 }
 
