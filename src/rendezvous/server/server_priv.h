@@ -43,7 +43,7 @@ struct server_stacks {
     unsigned n_askers;
     struct stacks_text *text; /* the answer that is being gathered; NULL: none */
     uint64_t rest_until_ns;   /* none is begun before */
-    uint64_t over_ns;         /* when the samples for `text` are complete; ASK_PROFILE */
+    uint64_t over_ns;         /* when the samples are complete that were asked for last */
 };
 
 struct server_whose {

@@ -96,7 +96,6 @@ static void begin(struct server_stacks *st) {
     }
     st->text = xcalloc(1, sizeof *st->text);
     st->text->refs = 1;
-    st->over_ns = clock_now_ns() + timeout_ns;
     config->parts.stacks.ask(config->parts.stacks.arg, period_ns, timeout_ns);
 }
 
@@ -131,6 +130,7 @@ void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, st
     conn_set_owner(conn, &asker_ops, a);
     list_append(&st->waiting, &a->link);
     st->n_askers++;
+    st->over_ns = clock_now_ns() + command->timeout_ns;
     begin_if_due(st);
     set_timer(st);
 }

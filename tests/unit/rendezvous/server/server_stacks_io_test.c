@@ -295,7 +295,7 @@ Test(server_stacks_io, a_server_that_ends_disconnects_those_who_wait) {
 }
 
 Test(server_stacks_io, one_profile_at_a_time_beside_stacks) {
-    struct operator* first = ask_for(NS_PER_S, 600 * NS_PER_S);
+    struct operator* first = ask_for(NS_PER_S, 3 * NS_PER_S);
     WAIT_UNTIL(w.asked == 1);
     struct operator* second = ask_for(NS_PER_S, NS_PER_S);
     WAIT_UNTIL(second->ended);
@@ -310,6 +310,14 @@ Test(server_stacks_io, one_profile_at_a_time_beside_stacks) {
     answer_shortly();
     WAIT_UNTIL(first->whole);
     cr_assert_eq(w.cancelled, 0);
+    struct operator* next = ask_for(NS_PER_S, 600 * NS_PER_S); /* it rests before */
+    rig_loop_turns(w.loop, 50);
+    struct operator* last = ask_for(NS_PER_S, NS_PER_S);
+    WAIT_UNTIL(last->ended);
+    unsigned wait_s = 0;
+    cr_assert_eq(sscanf(strstr(last->answer.text, "try again in "), "try again in %u s", &wait_s), 1);
+    cr_assert(wait_s > 500, "%s", last->answer.text);
+    (void)next;
 }
 
 Test(server_stacks_io, an_interrupted_profile_is_not_in_the_way) {
