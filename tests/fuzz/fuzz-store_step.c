@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             continue;
         }
         struct store_span keys[3];
-        struct store_blob values[3] = {0};
+        struct store_span values[3];
         size_t n_keys = data[pos + 2] & 3, len = data[pos + 3] % 12;
         struct store_request req = {.client = client,
                                     .op = op % STORE_OP_COUNT,
@@ -112,13 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < 3; i++) {
             size_t n = MIN2(len, i + 1 < 3 ? len / 2 : len);
             keys[i] = (struct store_span){data + pos, MIN2(n, (size_t)2)};
-            values[i].span = (struct store_span){data + pos, n};
-            if (op & 0x80) { /* handed over instead of borrowed */
-                values[i].owned = store_value_copy(data + pos, n);
-                if (values[i].owned == NULL)
-                    abort();
-                values[i].span.data = values[i].owned->data;
-            }
+            values[i] = (struct store_span){data + pos, n};
             pos += n;
             len -= n;
         }
@@ -139,8 +133,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         } else {
             abort();
         }
-        for (size_t i = 0; i < 3; i++)
-            store_value_unref(values[i].owned);
         store_update_clear(&u);
         store_check(store);
         if (store_bytes(store) > limits.store_bytes)

@@ -23,16 +23,18 @@ static void note(const struct store_request *req, struct strbuf *out) {
         strbuf_add_bytes(out, req->keys[i].data, req->keys[i].len);
     }
     for (size_t i = 0; i < req->n_values; i++) {
-        if (req->values[i].span.len > limits.value_bytes)
+        if (req->values[i].len > limits.value_bytes)
             abort();
         strbuf_add_char(out, '=');
-        strbuf_add_bytes(out, req->values[i].span.data, req->values[i].span.len);
+        strbuf_add_bytes(out, req->values[i].data, req->values[i].len);
     }
     strbuf_add_char(out, '\n');
 }
 
 static int feed(struct tcpstore_decoder *d, const uint8_t *data, size_t len, struct strbuf *out) {
     static struct tcpstore_scratch scratch;
+    if (scratch.keys == NULL)
+        tcpstore_scratch_init(&scratch, &limits);
     uint8_t *piece = xmalloc(len + 1); /* a block of its own, so that an overread of one byte is detected */
     piece = realloc(piece, len == 0 ? 1 : len);
     if (piece == NULL)

@@ -574,13 +574,6 @@ static void store_drop_if_empty(struct store *s, struct store_key *k) {
     store_keys_remove(&s->keys, k);
 }
 
-/* The value of a blob, owned by the caller; NULL if there is no memory. */
-static struct store_value *take_blob(struct store_blob *b) {
-    if (b->owned != NULL)
-        return TAKE_PTR(b->owned);
-    return store_value_copy(b->span.data, b->span.len);
-}
-
 /* Takes ownership of v. */
 static void put_value(struct store *s, struct store_key *k, struct store_value *v) {
     if (k->value != NULL)
@@ -595,25 +588,23 @@ static void put_value(struct store *s, struct store_key *k, struct store_value *
 /* --- the operations ---------------------------------------------------------------------- */
 
 static int do_set(struct store *s, const struct store_request *req, struct store_update *u) {
-    struct store_blob *b = &req->values[0];
+    struct store_span to = req->values[0];
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
-    uint64_t more =
-        store_value_cost(b->span.len) + (k == NULL ? store_key_cost(req->keys[0].len) : 0);
+    uint64_t more = store_value_cost(to.len) + (k == NULL ? store_key_cost(req->keys[0].len) : 0);
     uint64_t less = k != NULL && k->value != NULL ? store_value_cost(k->value->len) : 0;
     if (more > less && !store_fits(s, more - less))
         return store_full(u, more);
     struct store_value *old = k != NULL ? k->value : NULL;
-    if (old != NULL && old->refs == 1 && b->owned == NULL && b->span.len <= old->cap &&
-        old->cap <= 2 * b->span.len + 64) {
+    if (old != NULL && old->refs == 1 && to.len <= old->cap && old->cap <= 2 * to.len + 64) {
         /* There is no other reference: the memory is used again. */
-        s->bytes = s->bytes - store_value_cost(old->len) + store_value_cost(b->span.len);
-        if (b->span.len > 0)
-            memcpy(old->data, b->span.data, b->span.len);
-        old->len = (uint32_t)b->span.len;
+        s->bytes = s->bytes - store_value_cost(old->len) + store_value_cost(to.len);
+        if (to.len > 0)
+            memcpy(old->data, to.data, to.len);
+        old->len = (uint32_t)to.len;
         store_wake_all(s, k, u);
         return 0;
     }
-    _cleanup_(store_value_unrefp) struct store_value *v = take_blob(b);
+    _cleanup_(store_value_unrefp) struct store_value *v = store_value_copy(to.data, to.len);
     if (v == NULL)
         return -ENOMEM;
     if (k == NULL && (k = store_make_key(s, req->keys[0])) == NULL)
@@ -625,11 +616,11 @@ static int do_set(struct store *s, const struct store_request *req, struct store
 
 static int do_compare_set(struct store *s, const struct store_request *req,
                           struct store_update *u) {
-    struct store_span expected = req->values[0].span;
+    struct store_span expected = req->values[0];
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     struct store_value *now = k != NULL ? k->value : NULL;
     if (now == NULL && expected.len > 0) { /* nothing is stored, and the reply is an empty value */
-        struct store_value *same = take_blob(&req->values[0]);
+        struct store_value *same = store_value_copy(expected.data, expected.len);
         if (same == NULL)
             return -ENOMEM;
         store_reply_value(u, req->client, same);
@@ -760,7 +751,7 @@ static void do_delete(struct store *s, const struct store_request *req, struct s
 /* Makes a larger copy if the old value has other references; allocates more than needed when the
  * value grows again. */
 static int do_append(struct store *s, const struct store_request *req, struct store_update *u) {
-    struct store_span tail = req->values[0].span;
+    struct store_span tail = req->values[0];
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     if (k == NULL || k->value == NULL)
         return do_set(s, req, u);
@@ -801,39 +792,41 @@ static void do_multi_get(struct store *s, const struct store_request *req, struc
 static int do_multi_set(struct store *s, const struct store_request *req, struct store_update *u) {
     uint64_t more = 0; /* as if none of the keys existed */
     for (size_t i = 0; i < req->n_keys; i++)
-        more += store_key_cost(req->keys[i].len) + store_value_cost(req->values[i].span.len);
+        more += store_key_cost(req->keys[i].len) + store_value_cost(req->values[i].len);
     if (!store_fits(s, more))
         return store_full(u, more);
+    _cleanup_(freep) struct store_value **values = calloc(req->n_keys + 1, sizeof *values);
+    if (values == NULL)
+        return -ENOMEM;
     int r = 0;
     for (size_t i = 0; i < req->n_keys && r == 0; i++) {
-        if (req->values[i].owned == NULL)
-            req->values[i].owned = take_blob(&req->values[i]);
-        if (req->values[i].owned == NULL || store_make_key(s, req->keys[i]) == NULL)
+        values[i] = store_value_copy(req->values[i].data, req->values[i].len);
+        if (values[i] == NULL || store_make_key(s, req->keys[i]) == NULL)
             r = -ENOMEM;
     }
     for (size_t i = 0; i < req->n_keys; i++) {
         struct store_key *k = store_keys_find(&s->keys, req->keys[i]);
         if (r == 0) {
-            put_value(s, k, TAKE_PTR(req->values[i].owned));
+            put_value(s, k, values[i]);
             store_wake_all(s, k, u);
-        } else if (k != NULL) {
-            store_drop_if_empty(s, k);
+            continue;
         }
+        store_value_unref(values[i]);
+        if (k != NULL)
+            store_drop_if_empty(s, k);
     }
-    for (size_t i = 0; i < req->n_keys; i++) /* some are left only after a failure */
-        store_value_unref(TAKE_PTR(req->values[i].owned));
     return r;
 }
 
 static int do_push(struct store *s, const struct store_request *req, struct store_update *u) {
-    struct store_blob *b = &req->values[0];
+    struct store_span what = req->values[0];
     const struct store_key *known = store_keys_find(&s->keys, req->keys[0]);
     uint64_t more =
-        store_value_cost(b->span.len) + (known == NULL ? store_key_cost(req->keys[0].len) : 0);
+        store_value_cost(what.len) + (known == NULL ? store_key_cost(req->keys[0].len) : 0);
     if (!store_fits(s, more))
         return store_full(u, more);
     struct store_item *item = calloc(1, sizeof *item);
-    _cleanup_(store_value_unrefp) struct store_value *v = take_blob(b);
+    _cleanup_(store_value_unrefp) struct store_value *v = store_value_copy(what.data, what.len);
     struct store_key *k = item != NULL && v != NULL ? store_make_key(s, req->keys[0]) : NULL;
     if (k == NULL) {
         free(item);

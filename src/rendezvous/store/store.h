@@ -90,13 +90,6 @@ struct store_span {
     size_t len;
 };
 
-struct store_blob {
-    struct store_span span;
-    /* NULL, or the value that span points into: if the store takes it, it sets NULL here; otherwise
-     * the caller still owns it */
-    struct store_value *owned;
-};
-
 struct store_request {
     /* a small number, chosen by the caller; can be used again after store_forget() */
     uint32_t client;
@@ -105,7 +98,7 @@ struct store_request {
     int64_t number; /* ADD, BARRIER */
     const struct store_span *keys;
     size_t n_keys;
-    struct store_blob *values;
+    const struct store_span *values;
     size_t n_values;
 };
 

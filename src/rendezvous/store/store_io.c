@@ -443,6 +443,7 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     list_init(&server->unvalidated);
     server->listeners = xcalloc(MAX2(config->n_listen_at, (size_t)1), sizeof(struct listener *));
     server->store = store_new(&server->limits, random_u64());
+    tcpstore_scratch_init(&server->scratch, &server->limits);
     server->timer = loop_timer_new(loop, on_timer, server);
     int r = 0;
     for (int i = 0; r == 0 && i < PORT_TRIES; i++) {
@@ -487,6 +488,7 @@ static void close_some(void *arg) {
         return;
     }
     store_update_fini(&server->update);
+    tcpstore_scratch_fini(&server->scratch);
     loop_timer_free(server->timer);
     free(server->listeners);
     free(server->slots);

@@ -14,9 +14,8 @@
  *     DELETE_KEY str · APPEND str str · MULTI_GET keys · MULTI_SET u64 n × (str str) · PING u32 ·
  *     QUEUE_PUSH str str · QUEUE_POP str · QUEUE_LEN str · BARRIER str i64 · others: nothing
  *
- * A request that is complete in `data` is decoded in place. Any other is decoded while it arrives,
- * each byte once. Every length is checked against its limit before memory is allocated for it, and
- * memory grows only with the bytes that have arrived. */
+ * A request that is complete in `data` is decoded in place; any other is collected. Every length is
+ * checked against its limit when it arrives, and memory grows only with the bytes that have. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,24 +35,36 @@ enum {
     TCPSTORE_REFUSED = 2,
 };
 
-struct tcpstore_partial;
+/* What was read of a request. */
+struct tcpstore_walk {
+    size_t end, need; /* bytes: of the fields that were read; until the next one can be */
+    unsigned at;      /* index into the fields of the operation */
+    uint64_t rounds;  /* how often the repeated fields are still expected, including this time */
+    uint64_t total;   /* bytes of the request so far, including announced ones */
+    uint64_t number;
+    size_t n_keys, n_values;
+};
 
 /* One for each connection; zero at first. */
 struct tcpstore_decoder {
     bool validated;
-    uint8_t op;                       /* of the current or the refused request */
-    const char *refusal;              /* static text */
-    uint64_t size;                    /* the size that was refused */
-    struct tcpstore_partial *partial; /* a request that arrives in pieces; NULL between requests */
-    uint64_t held;                    /* bytes that it holds */
+    bool is_taken;       /* the last call has returned a request */
+    uint8_t op;          /* of the current or the refused request */
+    const char *refusal; /* static text */
+    uint64_t size;       /* the size that was refused */
+    struct tcpstore_walk walk;
+    uint8_t *text; /* a request that arrives in pieces; NULL: none */
+    size_t text_len, text_cap;
+    uint64_t held; /* bytes that it holds */
 };
 
-/* Memory for requests that are decoded in place; one for all connections. */
-#define TCPSTORE_SCRATCH_KEYS 64
+/* Where the keys and values of a request are listed; one for all connections, with the same limits.
+ * The system gives memory only for what is used of it. */
 struct tcpstore_scratch {
-    struct store_span keys[TCPSTORE_SCRATCH_KEYS];
-    struct store_blob values[TCPSTORE_SCRATCH_KEYS];
+    struct store_span *keys, *values;
 };
+void tcpstore_scratch_init(struct tcpstore_scratch *s, const struct store_limits *limits);
+void tcpstore_scratch_fini(struct tcpstore_scratch *s);
 
 /* *ret_used: the number of bytes consumed. The request borrows from data, the scratch and the
  * decoder; `client` is not set. Returns 0, TCPSTORE_REQUEST, TCPSTORE_REFUSED or -ENOMEM. */

@@ -32,14 +32,14 @@ void *__wrap_realloc(void *p, size_t size) { return is_gone() ? NULL : __real_re
 struct operation {
     enum store_op op;
     struct store_span keys[2];
-    struct store_blob values[2];
+    struct store_span values[2];
     size_t n_keys, n_values;
     int64_t number;
 };
 
 static int step(struct store *s, uint32_t client, const struct operation *o, struct store_update *ret) {
     struct store_span keys[2];
-    struct store_blob values[2];
+    struct store_span values[2];
     memcpy(keys, o->keys, sizeof keys);
     memcpy(values, o->values, sizeof values);
     return store_step(s,
@@ -53,8 +53,8 @@ static int step(struct store *s, uint32_t client, const struct operation *o, str
                       ret);
 }
 
-static const struct operation set_number = {STORE_OP_SET, {SPAN("number")}, {{.span = SPAN("7")}}, 1, 1, 0};
-static const struct operation get_number = {STORE_OP_GET, {SPAN("number")}, {{.owned = NULL}}, 1, 0, 0};
+static const struct operation set_number = {STORE_OP_SET, {SPAN("number")}, {SPAN("7")}, 1, 1, 0};
+static const struct operation get_number = {STORE_OP_GET, {SPAN("number")}, {{0}}, 1, 0, 0};
 
 /* The operation, with the allocation `fails_at` refused: whether it needed that many. */
 static bool survives(const struct operation *o, unsigned fails_at) {
@@ -100,19 +100,19 @@ static bool survives(const struct operation *o, unsigned fails_at) {
 
 Test(store_memory, an_operation_without_memory_fails_and_changes_nothing) {
     static const struct operation operations[] = {
-        {STORE_OP_SET, {SPAN("new")}, {{.span = SPAN("value")}}, 1, 1, 0},
-        {STORE_OP_SET, {SPAN("number")}, {{.span = SPAN("value")}}, 1, 1, 0},
-        {STORE_OP_COMPARE_SET, {SPAN("new")}, {{.span = SPAN("old")}, {.span = SPAN("value")}}, 1, 2, 0},
-        {STORE_OP_COMPARE_SET, {SPAN("new")}, {{.span = SPAN("")}, {.span = SPAN("value")}}, 1, 2, 0},
-        {STORE_OP_COMPARE_SET, {SPAN("number")}, {{.span = SPAN("7")}, {.span = SPAN("value")}}, 1, 2, 0},
-        {STORE_OP_ADD, {SPAN("new")}, {{.owned = NULL}}, 1, 0, 1},
-        {STORE_OP_ADD, {SPAN("number")}, {{.owned = NULL}}, 1, 0, 1},
-        {STORE_OP_APPEND, {SPAN("new")}, {{.span = SPAN("value")}}, 1, 1, 0},
-        {STORE_OP_APPEND, {SPAN("number")}, {{.span = SPAN("value")}}, 1, 1, 0},
-        {STORE_OP_MULTI_SET, {SPAN("new"), SPAN("number")}, {{.span = SPAN("a")}, {.span = SPAN("b")}}, 2, 2, 0},
-        {STORE_OP_QUEUE_PUSH, {SPAN("new")}, {{.span = SPAN("value")}}, 1, 1, 0},
-        {STORE_OP_WAIT, {SPAN("new"), SPAN("other")}, {{.owned = NULL}}, 2, 0, 0},
-        {STORE_OP_BARRIER, {SPAN("new")}, {{.owned = NULL}}, 1, 0, 2},
+        {STORE_OP_SET, {SPAN("new")}, {SPAN("value")}, 1, 1, 0},
+        {STORE_OP_SET, {SPAN("number")}, {SPAN("value")}, 1, 1, 0},
+        {STORE_OP_COMPARE_SET, {SPAN("new")}, {SPAN("old"), SPAN("value")}, 1, 2, 0},
+        {STORE_OP_COMPARE_SET, {SPAN("new")}, {SPAN(""), SPAN("value")}, 1, 2, 0},
+        {STORE_OP_COMPARE_SET, {SPAN("number")}, {SPAN("7"), SPAN("value")}, 1, 2, 0},
+        {STORE_OP_ADD, {SPAN("new")}, {{0}}, 1, 0, 1},
+        {STORE_OP_ADD, {SPAN("number")}, {{0}}, 1, 0, 1},
+        {STORE_OP_APPEND, {SPAN("new")}, {SPAN("value")}, 1, 1, 0},
+        {STORE_OP_APPEND, {SPAN("number")}, {SPAN("value")}, 1, 1, 0},
+        {STORE_OP_MULTI_SET, {SPAN("new"), SPAN("number")}, {SPAN("a"), SPAN("b")}, 2, 2, 0},
+        {STORE_OP_QUEUE_PUSH, {SPAN("new")}, {SPAN("value")}, 1, 1, 0},
+        {STORE_OP_WAIT, {SPAN("new"), SPAN("other")}, {{0}}, 2, 0, 0},
+        {STORE_OP_BARRIER, {SPAN("new")}, {{0}}, 1, 0, 2},
     };
     for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
         unsigned n = 0;
