@@ -457,6 +457,8 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
     if (!make_room(o, piece->len + strlen(s->prefix) + sizeof CLEAR_LINE + 2))
         return;
     bool mine = o->open && o->open_source == s && piece->start != LINEBUF_NEW;
+    if (!mine && piece->start != LINEBUF_NEW && piece->len == 0)
+        return; /* another line has already ended this one */
     if (!mine)
         begin_line(o);
     else if (piece->start == LINEBUF_REPLACES)

@@ -132,6 +132,17 @@ Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
     EXPECT(&fix, fix.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
 }
 
+Test(console_io, a_newline_that_another_line_made_necessary_before_is_not_repeated) {
+    with_pipes(&fix);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, fix.console, CONSOLE_OUT, "b:");
+    piece(&a, LINEBUF_NEW, "100%", false);
+    line(&b, "whole");
+    piece(&a, LINEBUF_CONTINUES, "", true);
+    line(&a, "");
+    EXPECT(&fix, fix.out[0], "a:100%\nb:whole\na:\n");
+}
+
 Test(console_io, a_missing_newline_is_added_to_a_prefixed_line_and_before_what_follows) {
     with_pipes(&fix);
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
