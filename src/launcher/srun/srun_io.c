@@ -220,6 +220,7 @@ int srun_run(const struct starter_run_config *config) {
     static const struct starter_ops ops = {.start = start,
                                            .kill = kill_step,
                                            .describe = describe,
+                                           .stop_signal = SIGINT, /* others make srun kill them */
                                            .requeue = begin_to_requeue,
                                            .command_ended = on_srun_exit,
                                            .end = end};

@@ -427,15 +427,15 @@ void starter_signal(struct starter_run *r, int signo) {
             log_debug("a command has ended before SIG%s", signal_abbrev(signo));
 }
 
-/* An agent stops its node in order at SIGINT, and srun passes one on to each. */
 static void deliver(struct starter_run *r, const struct starter_effect *e) {
     struct starter_message m = {.kind = STARTER_ACK};
-    if (e->kind == STARTER_EFFECT_STOP) {
+    bool stops = e->kind == STARTER_EFFECT_STOP;
+    if (stops) {
         m.kind = STARTER_STOP;
         m.signal.signo = (uint32_t)e->signo;
     }
     if (e->link == 0)
-        starter_signal(r, e->kind == STARTER_EFFECT_STOP ? SIGINT : e->signo);
+        starter_signal(r, stops && r->ops->stop_signal != 0 ? r->ops->stop_signal : e->signo);
     else
         send_message(r, e->link, &m);
 }

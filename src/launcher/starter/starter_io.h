@@ -71,7 +71,9 @@ struct starter_ops {
     /* Kills everything on all nodes. NULL: the commands. */
     void (*kill)(void *arg);
     void (*describe)(void *arg, struct starter_description *ret);
-    /* The rest may be NULL. */
+    /* The rest may be NULL or 0. */
+    /* With which a command has its agents stop in order. 0: the one that this process got. */
+    int stop_signal;
     /* The job may have to go back into a queue: STARTER_EVENT_REQUEUED follows. */
     void (*requeue)(void *arg, int status);
     /* A command has ended: to explain why. */

@@ -25,6 +25,7 @@ struct backend {
     int signo;   /* that this process gets as soon as the agent leads; 0: none */
     int result;  /* where the agent reports that all went well; the reaper of the starter has its status */
     int ended;   /* commands */
+    int killed_by;
     enum auth_mode auth;
     struct keyring *keys;  /* of the user */
     const uint8_t *secret; /* that the agent has; NULL: none */
@@ -51,7 +52,7 @@ static void end(void) {
 TestSuite(starter_io, .init = begin, .fini = end);
 
 /* Lasts as long as the agent has the fifo open, also where the signal comes before the agent has connected. */
-#define WHILE_AGENT "trap '' INT; read x <$FIFO; "
+#define WHILE_AGENT "trap '' TERM; read x <$FIFO; "
 
 static struct loop *loop;
 static const struct place place = {
@@ -128,6 +129,7 @@ static void describe(void *arg, struct starter_description *ret) {
 static void on_command_ended(void *arg, const struct child_status *status) {
     struct backend *b = arg;
     b->ended += !status->signalled;
+    b->killed_by = status->signalled ? status->code : 0;
 }
 
 static int run(struct backend *b) {
@@ -171,6 +173,13 @@ Test(starter_io, a_signal_reaches_the_agent_as_an_order_to_stop) {
     struct backend b = {.scripts = {WHILE_AGENT "exit 0"}, .auth = AUTH_NONE, .verdict = 143, .signo = SIGTERM};
     cr_assert_eq(run(&b), 143);
     cr_assert_eq(b.ended, 1, "the command was not signalled");
+}
+
+/* No agent has connected, or is known here to lead. */
+Test(starter_io, a_signal_without_an_agent_reaches_each_command) {
+    struct backend b = {.scripts = {"kill -TERM $PPID; read x <>$FIFO"}, .auth = AUTH_NONE, .verdict = -1};
+    cr_assert_eq(run(&b), 143);
+    cr_assert_eq(b.killed_by, SIGTERM, "it got signal %d", b.killed_by);
 }
 
 Test(starter_io, a_command_knows_the_interpreter_and_others_the_run) {
