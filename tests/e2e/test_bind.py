@@ -726,6 +726,27 @@ def test_gpus_on_nodes_of_memory_only_are_near_the_cpus_that_the_kernel_says(tmp
     assert our(tmp_path / "u", ["bind-numa"])["bind-numa"] == ["unbound", "unbound", [2, 3]]
 
 
+GRACE = {"gb200": ([range(72)] * 2 + [range(72, 144)] * 2, 34), "gh200": ([range(72)], 9),
+         "gh200-4": ([range(72 * s, 72 * s + 72) for s in range(4)], 36)}
+
+
+@pytest.mark.parametrize("preset", GRACE)
+def test_on_grace_workers_are_near_their_gpu_and_the_nodes_of_gpus_have_no_cpus(tmp_path, preset):
+    """Eight nodes for each GPU, of which the first has its memory. hwloc lends them CPUs."""
+    make_tree.make(preset, str(tmp_path / "t"))
+    cpus, nodes = GRACE[preset]
+    we = our(tmp_path / "t", ["bind-numa", "node", "bind-numa/8"])
+    assert we["bind-numa"] == we["node"] == [list(c) for c in cpus]
+    def shown(*options):
+        return subprocess.run([MUSTER, "topo", "--sysroot", tmp_path / "t", *options], capture_output=True, text=True, check=True).stdout
+    numa = json.loads(shown("--json"))["numa"]
+    assert len(numa) == nodes and [n["cpus"] for n in numa[:len(set(cpus))]] == [f"{c.start}-{c.stop - 1}" for c in dict.fromkeys(cpus)]
+    assert {n["cpus"] for n in numa[len(set(cpus)):]} == {""}
+    tree = shown("--tree")
+    assert tree.count(": CPUs ") == len(set(cpus)) and "no CPUs" in tree, tree
+    assert shown("--svg=-").count("no CPUs") + shown("--svg=-").count("memory of") >= nodes - len(set(cpus))
+
+
 def test_gpus_with_memory_as_nodes_of_their_own_are_near_their_processor(tmp_path):
     make_tree.make("gpu-memory", str(tmp_path / "t"))
     we = our(tmp_path / "t", ["bind-numa", "bind-socket", "node"])

@@ -217,7 +217,7 @@ HWLOC = ["flux-corona", "flux-ipa20", "flux-sched-chimera", "flux-sierra", "flux
 NCCL = ["aws-g5.48xl-topo", "aws-p4d-24xl-topo", "aws-p4de-24xl-topo", "aws-p5.48xl-topo-2024",
         "aws-p5.48xl-topo-pr1226-toobig", "azure-ncv4-topo", "azure-ndv2-topo", "azure-ndv4-topo", "azure-ndv5-topo",
         "modal-b200vm-1-5554632f9", "modal-b200vm-2-bd9eaa8d4", "modal-b200vm-3-63d40870d", "modal-b200vm-4-86859751d",
-        "sugarlxn-4x4090-calico", "derived/turin-4xH200-nccl", "derived/ipa20-4xH100-nccl"]
+        "sugarlxn-4x4090-calico", "gb10-nccl", "derived/turin-4xH200-nccl", "derived/ipa20-4xH100-nccl"]
 SYSFS = ["hwloc-sysfs/2pa-pcidomain32bits.tar.bz2", "hwloc-sysfs/32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2",
          "hwloc-sysfs/40intel64-2g2n4c+pcilocality.tar.bz2", "hwloc-sysfs/40intel64-4n10c+pci-conflicts.tar.bz2",
          "hwloc-sysfs/fakepcilocalities.tar.bz2", "hwloc-sysfs/nvidia-dgx-gb10.tar.bz2",
@@ -335,10 +335,12 @@ def test_the_manual_has_each_key_of_the_json(machine):
 
 def test_the_json_has_each_key_of_the_manual(tmp_path, tree):
     make_tree.make("roce-v2", tmp_path / "roce")
+    make_tree.make("gb200", tmp_path / "gb200")
     xml = tmp_path / "topo.xml"
     good("--sysroot", tree, "--nccl-xml", xml)
     snapshots = [json.loads(text) for text in (
         good("--json", env=harness.nvml_env(tmp_path, "mig")), good("--json", "--sysroot", tmp_path / "roce"),
+        good("--json", "--sysroot", tmp_path / "gb200"),
         good("--json", "--from", xml), good("--json", env=harness.nvml_env(tmp_path, "dgx-1v")))]
     for snapshot in snapshots:
         check_words(snapshot)

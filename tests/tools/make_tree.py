@@ -129,6 +129,7 @@ class Machine:
     vendor_files: bool = True      # off: PCI folders without vendor, device and so on
     links: bool = True             # off: no link speeds and widths, as in many VMs
     arch: str = "x86_64"
+    grace: bool = False            # 8 nodes per GPU, of which the first has memory
 
 
 def two_sockets(devices_per_socket, **more):
@@ -188,6 +189,19 @@ PRESETS = {
                                   node_ids=(0, 8), possible="0-255", vendor_files=False,
                                   places=(Place(0, [Gpu(gen=3), Gpu(gen=3)], "port", 4),
                                           Place(8, [Gpu(gen=3), Gpu(gen=3)], "port", 0x35))),
+    "gb200": lambda: Machine(sockets=2, cores=72, smt=1, l3_cores=72, arch="aarch64", memory_nodes=tuple(range(2, 34)), grace=True,
+                             possible="0-33", places=(
+        *(Place(s, [Gpu(device=0x2941)], "port", d) for s, d in ((0, 8), (0, 9), (1, 0x18), (1, 0x19))),
+        *(Place(s, [infiniband(i)], "port", d) for i, (s, d) in enumerate(((0, 0), (0, 2), (1, 0x10), (1, 0x12)))))),
+    "gh200": lambda: Machine(sockets=1, cores=72, smt=1, l3_cores=72, arch="aarch64", memory_nodes=tuple(range(1, 9)), grace=True,
+                             possible="0-8", places=(Place(0, [Gpu(device=0x2342)], "port", 9), Place(0, [infiniband(0)], "port", 1))),
+    "gh200-4": lambda: Machine(sockets=4, cores=72, smt=1, l3_cores=72, arch="aarch64", memory_nodes=tuple(range(4, 36)), grace=True,
+                               possible="0-35", places=tuple(
+        Place(s, [d], "port", 16 * s + domain) for s in range(4) for domain, d in ((9, Gpu(device=0x2342)), (1, infiniband(s))))),
+    "gb10": lambda: Machine(sockets=1, cores=20, smt=1, l3_cores=10, arch="aarch64", places=(
+        Place(-1, [Gpu(device=0x2e12)], "port", 15), Place(-1, [roce(0), roce(1, function_of_last=True)], "port"))),
+    "graviton": lambda: Machine(sockets=1, cores=64, smt=1, l3_cores=64, arch="aarch64", places=(
+        Place(0, [ethernet("ens5", "", vendor=0x1d0f, device=0xec20, driver="ena")], "bus"),)),
     "no-numa": lambda: Machine(sockets=1, cores=4, l3_cores=4, no_nodes=True, places=(Place(-1, [Gpu(), Gpu()], "port"),)),
 }
 
@@ -301,10 +315,15 @@ def write_nodes(t, m, cpus):
         members = cpus.node_cpus(cpus.node_ids.index(n)) if n in socket else []
         distance = [10 if n == o else 80 if n not in socket or o not in socket else
                     12 if socket[n] == socket[o] else 32 for o in online]
+        if m.grace:
+            n_cpu = len(cpus.node_ids)
+            of = lambda k: k if k < n_cpu else (k - n_cpu) // 8 * n_cpu // max(1, len(m.memory_nodes) // 8)
+            distance = [10 if n == o else (40 if n < n_cpu and o < n_cpu else 80 if of(n) == of(o) else 120) for o in online]
         t.file(f"{base}/node{n}/cpulist", ranges(members))
         t.file(f"{base}/node{n}/cpumap", mask(members, cpus.total))
         t.file(f"{base}/node{n}/distance", " ".join(map(str, distance)))
-        t.file(f"{base}/node{n}/meminfo", f"Node {n} MemTotal:       67108864 kB\nNode {n} MemFree:        33554432 kB")
+        kb = 67108864 if not m.grace or n in cpus.node_ids or (n - len(cpus.node_ids)) % 8 == 0 else 0
+        t.file(f"{base}/node{n}/meminfo", f"Node {n} MemTotal:       {kb} kB\nNode {n} MemFree:        {kb // 2} kB")
         t.link(f"sys/bus/node/devices/node{n}", f"{base}/node{n}")
         for cpu in members:
             t.link(f"{base}/node{n}/cpu{cpu}", f"sys/devices/system/cpu/cpu{cpu}")
@@ -315,6 +334,9 @@ def write_proc(t, m, cpus):
         vendor, family, model, name = "GenuineIntel", 6, 143, "Intel(R) Xeon(R) of no particular kind"
         lines = (f"processor\t: {cpu}\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\n"
                  f"model name\t: {name}\nstepping\t: 8\nphysical id\t: {cpus.socket(cpu)}\n" for cpu in range(cpus.total))
+    elif m.arch == "aarch64":
+        lines = (f"processor\t: {cpu}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
+                 f"CPU variant\t: 0x0\nCPU part\t: 0xd4f\nCPU revision\t: 0\n" for cpu in range(cpus.total))
     else:
         lines = (f"processor\t: {cpu}\ncpu\t\t: POWER9, altivec supported\n" for cpu in range(cpus.total))
     t.file("proc/cpuinfo", "\n".join(lines))
@@ -438,6 +460,8 @@ def write_gpu(t, m, i, gpu, folder, bdf):
     t.file(f"{base}/information", f"Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t {100 + i}\n"
            f"GPU UUID: \t GPU-00000000-0000-0000-0000-{i:012x}\nBus Type: \t PCIe\nBus Location: \t {bdf}\n"
            f"Device Minor: \t {i}")
+    if m.grace:
+        t.file(f"{base}/numa_status", f"Node: {m.memory_nodes[8 * i]}\nStatus: online")
     if m.gpu_memory:
         t.file(f"{base}/numa_status", f"Node: {sorted(m.memory_nodes, reverse=True)[i]}\nStatus: online")
     t.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01")

@@ -274,6 +274,12 @@ static void write_cpus(struct json_writer *w, const struct json_field *f, const 
     topology_json_write_cpus(w, f->key, (const void *)((const char *)of + f->offset));
 }
 
+/* Most nodes have CPUs of their own. */
+static void write_near(struct json_writer *w, const struct json_field *f, const void *of) {
+    if (!cpuset_is_empty(&((const struct topo_numa *)of)->near))
+        write_cpus(w, f, of);
+}
+
 static int read_cpus(const struct json *v, const struct json_field *f, void *of) {
     const char *text = json_string(v);
     return text == NULL ? -EINVAL : cpuset_parse_list(text, (void *)((char *)of + f->offset));
@@ -426,6 +432,8 @@ static const char *const gid_types[] = {[TOPO_GID_UNKNOWN] = "unknown",
 static const struct json_field numa_fields[] = {
     I32(topo_numa, "index", index),
     OWN(topo_numa, "cpus", cpus, cpus),
+    {JSON_FIELD(topo_numa, OWN, "near_cpus", near), .write = write_near, .read = read_cpus,
+     .when = JSON_OPTIONAL},
     FIELD(topo_numa, "memory_bytes", U64, bytes),
     I32(topo_numa, "package", package),
     FIELD(topo_numa, "gpu_memory", BOOL, gpu_memory),

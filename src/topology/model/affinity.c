@@ -347,12 +347,12 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
     affinity_gpu_text(t, in, in->local_rank, 0, text);
     int32_t index = node_of(t, gpu);
     const struct topo_numa *node = topology_numa(t, index);
-    if (node == NULL || cpuset_is_empty(&node->cpus)) {
+    if (node == NULL || cpuset_is_empty(topo_numa_near(node))) {
         (void)snprintf(ret->why, sizeof ret->why,
                        "NUMA node %d of %.60s has no CPU that may be used here", index, text);
         return 0;
     }
-    int r = choose(t, in, index, &node->cpus, &ret->cpus, err);
+    int r = choose(t, in, index, topo_numa_near(node), &ret->cpus, err);
     if (r < 0)
         return r;
     ret->bound = !cpuset_is_empty(&ret->cpus);
@@ -367,22 +367,10 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
 
 /* ---- CPUs and memory ---- */
 
-/* Whether a node has CPUs of its own. A GPU's memory has none. Memory beside that of the CPUs (HBM)
- * has none either, but hwloc lists the CPUs that are near it. */
-static bool is_cpu_node(const struct topology *t, uint32_t i) {
-    const struct topo_numa *n = &t->numa[i];
-    if (n->gpu_memory || cpuset_is_empty(&n->cpus))
-        return false;
-    for (uint32_t k = 0; k < i; k++)
-        if (!t->numa[k].gpu_memory && cpuset_equal(&t->numa[k].cpus, &n->cpus))
-            return false;
-    return true;
-}
-
 static uint32_t count_cpu_nodes(const struct topology *t) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_numa; i++)
-        n += is_cpu_node(t, i);
+        n += !cpuset_is_empty(&t->numa[i].cpus);
     return n;
 }
 
@@ -401,8 +389,7 @@ static void follow_memory(const struct topology *t, const struct affinity_input 
     bool known = sizes_are_known(t);
     for (uint32_t i = 0; i < t->n_numa; i++) {
         const struct topo_numa *n = &t->numa[i];
-        if (n->index >= 0 && is_cpu_node(t, i) && cpuset_intersects(&n->cpus, &a->cpus) &&
-            (n->bytes > 0 || !known))
+        if (n->index >= 0 && cpuset_intersects(&n->cpus, &a->cpus) && (n->bytes > 0 || !known))
             cpuset_add(&a->nodes, (uint32_t)n->index);
     }
     a->strict = in->memory == BIND_MEMORY_STRICT;
@@ -439,14 +426,14 @@ static bool find_near(const struct topology *t, const struct affinity_input *in,
             return false;
         }
         const struct topo_numa *n = topology_numa(t, numa);
-        if (n == NULL || cpuset_is_empty(&n->cpus)) {
+        if (n == NULL || cpuset_is_empty(topo_numa_near(n))) {
             (void)snprintf(ret->why, sizeof ret->why,
                            "NUMA node %d of %.60s has no CPU that may be used here", numa, text);
         } else if (in->mode == BIND_SOCKET && n->package >= 0) {
             add_package(t, n->package, near);
         } else {
             cpuset_add(&near->nodes, (uint32_t)numa);
-            cpuset_or(&near->cpus, &n->cpus);
+            cpuset_or(&near->cpus, topo_numa_near(n));
         }
     }
     return true;
@@ -501,7 +488,7 @@ static void deal_nodes(const struct topology *t, const struct affinity_input *in
     block_of(in, n, &from, &to);
     struct cpuset nodes = {0};
     for (uint32_t i = 0; i < t->n_numa; i++) {
-        if (!is_cpu_node(t, i))
+        if (cpuset_is_empty(&t->numa[i].cpus))
             continue;
         if (at >= from && at < to) {
             cpuset_or(&ret->cpus, &t->numa[i].cpus);

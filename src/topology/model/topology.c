@@ -402,9 +402,13 @@ const struct topo_numa *topology_numa(const struct topology *t, int32_t index) {
     return NULL;
 }
 
+const struct cpuset *topo_numa_near(const struct topo_numa *n) {
+    return cpuset_is_empty(&n->cpus) ? &n->near : &n->cpus;
+}
+
 void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret) {
     const struct topo_numa *n = numa < 0 ? NULL : topology_numa(t, numa);
-    *ret = n != NULL ? n->cpus : t->allowed;
+    *ret = n != NULL ? *topo_numa_near(n) : t->allowed;
 }
 
 /* ---- NICs ---- */

@@ -103,9 +103,10 @@ struct topo_pci {
 
 struct topo_numa {
     int32_t index;      /* the kernel's */
-    struct cpuset cpus; /* allowed ones only; may be empty */
+    struct cpuset cpus; /* its own, allowed ones only; may be empty */
+    struct cpuset near; /* of a node without CPUs (HBM, CXL, Grace): those nearby, if known */
     uint64_t bytes;     /* of memory; 0 none or unknown */
-    int32_t package;    /* of its CPUs; -1: none or several */
+    int32_t package;    /* of these CPUs; -1: none or several */
     bool gpu_memory;    /* memory of a GPU (POWER9, Grace): workers are never bound to it */
 };
 
@@ -330,6 +331,8 @@ uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor);
 void topology_bus_id(const struct topology *t, uint32_t pci, char out[TOPO_BUSID_MAX]);
 /* The NUMA node with this kernel number, or NULL. */
 const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
+/* Its own CPUs; those nearby if it has none. */
+const struct cpuset *topo_numa_near(const struct topo_numa *n);
 /* The highest port state, and the sum of the rates of its ACTIVE ports (of all ports if none is
  * ACTIVE). */
 enum topo_port_state topo_nic_state(const struct topo_nic *n);

@@ -111,11 +111,11 @@ Test(affinity, memory_is_never_that_of_a_gpu_nor_of_a_node_without_any) {
     gpu_memory->index = 252;
     gpu_memory->gpu_memory = true;
     gpu_memory->bytes = 1 << 20;
-    gpu_memory->cpus = set("0-3");
-    struct topo_numa *beside = topology_add_numa(&machine); /* HBM: hwloc lists the CPUs near it */
+    gpu_memory->near = set("0-3");
+    struct topo_numa *beside = topology_add_numa(&machine); /* HBM */
     beside->index = 8;
     beside->bytes = 1 << 20;
-    beside->cpus = machine.numa[1].cpus;
+    beside->near = machine.numa[1].cpus;
     machine.numa[0].bytes = 0;
     cr_expect_str_eq(of(input(BIND_SOCKET, 4, 4), 0), "0-7,16-23/1");
     cr_expect_str_eq(of(input(BIND_NUMA, 8, 0), 7), "12-15,28-31/3");
