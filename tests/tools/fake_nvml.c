@@ -15,7 +15,7 @@
  *   gpu 0 linkcount 4000000000  mig-count N  processes-said N  node-words W W    (answers as they stand)
  *   gpu 0 recovery 1            (the recovery action that it needs: field 230; unknown without it)
  *   gpu 0 xid 31                (once registered for, this is the first event; the next ones never come)
- *   fabric-version 2            (a newer structure is refused)
+ *   fabric-version 2            (a newer structure is refused; 4: the call _v4 exists)
  *   hang CALL [GPU]             the call never returns
  *   crash CALL [GPU]            … takes its process with it
  *   fail CALL [GPU] RESULT      … fails
@@ -42,6 +42,7 @@
 #define NO_ARGUMENT 2
 #define NOT_SUPPORTED 3
 #define NOT_FOUND 6
+#define FUNCTION_MISSING 13
 #define TOO_SMALL 7
 #define OTHER_VERSION 25
 
@@ -502,30 +503,63 @@ EXPORT(int, nvmlDeviceGetMemoryAffinity, (struct device * d, unsigned n, unsigne
 }
 NUMBER(nvmlDeviceGetNumaNodeId, unsigned, d->memnode >= 0, d->memnode)
 
-struct fabric {
+struct fabric { /* nvmlGpuFabricState_t is one byte; what pads it can hold anything */
     uint8_t uuid[16];
-    unsigned status, clique, state;
+    unsigned status, clique;
+    uint8_t state, pad[3];
 };
+static int fabric_of(const struct device *d, struct fabric *ret) {
+    *ret = (struct fabric){
+        .status = d->status, .clique = d->clique, .state = (uint8_t)d->state, .pad = {0xa5, 0xa5, 0xa5}};
+    memcpy(ret->uuid, d->fabric, 16);
+    return d->state != 0 ? 0 : NOT_SUPPORTED;
+}
 EXPORT(int, nvmlDeviceGetGpuFabricInfoV, (struct device * d, void *ret)) {
     ENTER(nvmlDeviceGetGpuFabricInfoV, d->index);
     unsigned version;
     memcpy(&version, ret, 4);
     unsigned sizes[] = {0, 0, 36, 40};
-    if (version >> 24 > (unsigned)fabric_version || version >> 24 < 2 || (version & 0xffffff) != sizes[version >> 24])
+    if (version >> 24 > (fabric_version < 3 ? (unsigned)fabric_version : 3u) || version >> 24 < 2 ||
+        (version & 0xffffff) != sizes[version >> 24])
         return OTHER_VERSION;
-    if (d->state == 0)
+    struct fabric f;
+    if (fabric_of(d, &f) != 0)
         return NOT_SUPPORTED;
-    struct fabric f = {.status = d->status, .clique = d->clique, .state = d->state};
-    memcpy(f.uuid, d->fabric, 16);
     memcpy((char *)ret + 4, &f, sizeof f);
     memset((char *)ret + 32, 0, sizes[version >> 24] - 32);
     return 0;
 }
 EXPORT(int, nvmlDeviceGetGpuFabricInfo, (struct device * d, struct fabric *ret)) {
     ENTER(nvmlDeviceGetGpuFabricInfo, d->index);
-    *ret = (struct fabric){.status = d->status, .clique = d->clique, .state = d->state};
-    memcpy(ret->uuid, d->fabric, 16);
-    return d->state != 0 ? 0 : NOT_SUPPORTED;
+    return fabric_of(d, ret);
+}
+struct fabric_v4 {
+    uint8_t uuid[16];
+    unsigned status;
+    struct clique {
+        uint8_t type, pad[3];
+        unsigned id;
+    } cliques[64];
+    unsigned n_cliques;
+    uint8_t state, pad[3];
+    unsigned health_mask;
+    uint8_t health_summary, pad_2[3];
+};
+EXPORT(int, nvmlDeviceGetGpuFabricInfo_v4, (struct device * d, struct fabric_v4 *ret)) {
+    ENTER(nvmlDeviceGetGpuFabricInfo_v4, d->index);
+    struct fabric f;
+    if (fabric_version < 4)
+        return FUNCTION_MISSING;
+    if (fabric_of(d, &f) != 0)
+        return NOT_SUPPORTED;
+    memset(ret, 0xa5, sizeof *ret);
+    memcpy(ret->uuid, f.uuid, 16);
+    ret->status = f.status;
+    ret->cliques[0] = (struct clique){.type = 0, .id = f.clique};
+    ret->cliques[1] = (struct clique){.type = 2, .id = f.clique + 1000};
+    ret->n_cliques = 2;
+    ret->state = f.state;
+    return 0;
 }
 
 /* ---- links ---- */

@@ -98,7 +98,8 @@ static_assert(offsetof(struct nvml_field, value) == 32, "nvmlFieldValue_t");
 struct nvml_fabric_v1 { /* nvmlGpuFabricInfo_t */
     uint8_t uuid[16];
     int32_t status;
-    uint32_t clique, state;
+    uint32_t clique;
+    uint8_t state; /* nvmlGpuFabricState_t is one byte */
 };
 static_assert(sizeof(struct nvml_fabric_v1) == 28, "nvmlGpuFabricInfo_t");
 
@@ -108,7 +109,8 @@ struct nvml_fabric_v3 {
     uint32_t version;
     uint8_t uuid[16];
     int32_t status;
-    uint32_t clique, state;
+    uint32_t clique;
+    uint8_t state;
     uint32_t health_mask;
     uint8_t health_summary;
 };
@@ -116,3 +118,19 @@ struct nvml_fabric_v3 {
 static_assert(NVML_VERSION(struct nvml_fabric_v3, 3) == 0x03000028, "nvmlGpuFabricInfo_v3_t");
 static_assert(offsetof(struct nvml_fabric_v3, health_summary) == 0x24, "nvmlGpuFabricInfo_v2_t");
 static_assert(offsetof(struct nvml_fabric_v3, state) == 28, "nvmlGpuFabricInfo_v3_t");
+
+#define NVML_CLIQUE_UNICAST_POINTER 0u /* GPUs that can address each other's memory */
+struct nvml_fabric_v4 {                /* nvmlGpuFabricInfo_v4_t: a call of its own, no version */
+    uint8_t uuid[16];
+    int32_t status;
+    struct {
+        uint8_t type;
+        uint32_t id;
+    } cliques[64]; /* by type, then by id */
+    uint32_t n_cliques;
+    uint8_t state;
+    uint32_t health_mask;
+    uint8_t health_summary;
+};
+static_assert(sizeof(struct nvml_fabric_v4) == 548, "nvmlGpuFabricInfo_v4_t");
+static_assert(offsetof(struct nvml_fabric_v4, state) == 536, "nvmlGpuFabricInfo_v4_t");

@@ -54,6 +54,8 @@
     X(int, memory_nodes, (struct nvml_device * d, unsigned n, unsigned long *ret, unsigned scope), \
       "nvmlDeviceGetMemoryAffinity")                                                               \
     X(int, numa_node, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetNumaNodeId")          \
+    X(int, fabric_v4, (struct nvml_device * d, struct nvml_fabric_v4 * ret),                       \
+      "nvmlDeviceGetGpuFabricInfo_v4")                                                             \
     X(int, fabric_v, (struct nvml_device * d, struct nvml_fabric_v3 * ret),                        \
       "nvmlDeviceGetGpuFabricInfoV")                                                               \
     X(int, fabric, (struct nvml_device * d, struct nvml_fabric_v1 * ret),                          \
@@ -249,26 +251,34 @@ static void ask_mig(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) 
     }
 }
 
+static void set_fabric(struct nvml_gpu *g, const uint8_t uuid[16], int32_t status, uint32_t clique,
+                       uint8_t state) {
+    memcpy(g->fabric_uuid, uuid, sizeof g->fabric_uuid);
+    g->fabric_status = (uint32_t)status;
+    g->fabric_clique = clique;
+    g->fabric_state = state;
+}
+
 static void ask_fabric(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_fabric_v4 v4 = {0};
+    if (CALL(a, fabric_v4, d, &v4) == NVML_R_OK) {
+        uint32_t i = 0, n = MIN2(v4.n_cliques, (uint32_t)ARRAY_SIZE(v4.cliques));
+        while (i < n && v4.cliques[i].type != NVML_CLIQUE_UNICAST_POINTER)
+            i++;
+        set_fabric(g, v4.uuid, v4.status, i < n ? v4.cliques[i].id : 0, v4.state);
+        return;
+    }
     struct nvml_fabric_v3 v = {.version = NVML_VERSION(struct nvml_fabric_v3, 3)};
     int r = CALL(a, fabric_v, d, &v);
     if (r == NVML_R_VERSION_MISMATCH || r == NVML_R_INVALID_ARGUMENT) {
         v = (struct nvml_fabric_v3){.version = NVML_FABRIC_V2};
         r = CALL(a, fabric_v, d, &v);
     }
-    if (r != NVML_R_OK) {
-        struct nvml_fabric_v1 old = {0};
-        if (CALL(a, fabric, d, &old) != NVML_R_OK)
-            return;
-        memcpy(v.uuid, old.uuid, sizeof v.uuid);
-        v.status = old.status;
-        v.clique = old.clique;
-        v.state = old.state;
-    }
-    memcpy(g->fabric_uuid, v.uuid, sizeof g->fabric_uuid);
-    g->fabric_status = (uint32_t)v.status;
-    g->fabric_clique = v.clique;
-    g->fabric_state = v.state;
+    struct nvml_fabric_v1 old = {0};
+    if (r == NVML_R_OK)
+        set_fabric(g, v.uuid, v.status, v.clique, v.state);
+    else if (CALL(a, fabric, d, &old) == NVML_R_OK)
+        set_fabric(g, old.uuid, old.status, old.clique, old.state);
 }
 
 static bool field(struct asker *a, struct nvml_device *d, uint32_t id, uint32_t scope,

@@ -246,6 +246,34 @@ Test(nvml, lost_gpus_are_named_and_the_others_are_told) {
     cr_assert_eq(t.n_warnings, 3);
 }
 
+/* The newest call that the library has. */
+Test(nvml, each_version_of_the_fabric_is_read) {
+    static const struct {
+        const char *line;
+        bool known;
+    } libraries[] = {{"fabric-version 4\n", true},
+                     {"fabric-version 3\n", true},
+                     {"fabric-version 2\nmissing nvmlDeviceGetGpuFabricInfo_v4\n", true},
+                     {"missing nvmlDeviceGetGpuFabricInfo_v4\nmissing nvmlDeviceGetGpuFabricInfoV\n", true},
+                     {"missing nvmlDeviceGetGpuFabricInfo_v4\nmissing nvmlDeviceGetGpuFabricInfoV\n"
+                      "missing nvmlDeviceGetGpuFabricInfo\n",
+                      false}};
+    for (size_t i = 0; i < ARRAY_SIZE(libraries); i++) {
+        char text[1024];
+        (void)snprintf(text, sizeof text,
+                       "count 1\n%sgpu 0 name \"NVIDIA GB200\" busid 00000008:01:00.0 uuid GPU-g0\n"
+                       "gpu 0 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 32766 state 3 status 0\n",
+                       libraries[i].line);
+        script_text(text);
+        fill();
+        cr_assert_eq(t.n_warnings, 0, "%s: %s", libraries[i].line, t.warnings[0]);
+        cr_assert_str_eq(t.gpus[0].fabric_uuid, libraries[i].known ? "3f8e2a10-4c5d-4b6e-9f00-112233445566" : "");
+        cr_assert_eq(t.gpus[0].fabric_clique, libraries[i].known ? 32766 : 0, "%s", libraries[i].line);
+        topology_fini(&t);
+        t = (struct topology){0};
+    }
+}
+
 Test(nvml, grace_blackwell_has_c2c_and_a_fabric) {
     script("gb200");
     for (int32_t i = 0; i < 2; i++) {
