@@ -1,5 +1,6 @@
 #include "io/process/child.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,11 +9,13 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -443,9 +446,47 @@ int child_report_read(int fd, struct child_report *ret) {
     return 1;
 }
 
+/* The text after "#!", without its arguments, or "": what runs the script. */
+static void interpreter_of(const char *head, char *ret, size_t size) {
+    const char *at = head + 2 + strspn(head + 2, " \t");
+    (void)snprintf(ret, size, "%.*s", (int)strcspn(at, " \t\r\n"), at);
+}
+
+/* Of a program, or of the interpreter of a script, that was made for another kind of machine; ""
+ * if it was made for this one, or is neither. elf(5) */
+static void other_machine(const char *path, char ret[200]) {
+    static const struct {
+        unsigned elf;
+        const char *uname;
+    } machines[] = {{EM_X86_64, "x86_64"},
+                    {EM_AARCH64, "aarch64"},
+                    {EM_PPC64, "ppc64le"},
+                    {EM_RISCV, "riscv64"}};
+    char head[256] = "", interpreter[256];
+    struct utsname here;
+    for (unsigned depth = 0; depth < 2; depth++, path = interpreter) {
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
+        if (fd >= 0)
+            (void)close(fd);
+        head[MAX2(n, 0)] = '\0';
+        if (strncmp(head, "#!", 2) != 0)
+            break;
+        interpreter_of(head, interpreter, sizeof interpreter);
+    }
+    Elf64_Half machine;
+    memcpy(&machine, head + offsetof(Elf64_Ehdr, e_machine), sizeof machine);
+    for (size_t i = 0; i < ARRAY_SIZE(machines); i++)
+        if (memcmp(head, ELFMAG, SELFMAG) == 0 && machine == machines[i].elf && uname(&here) == 0 &&
+            strcmp(here.machine, machines[i].uname) != 0)
+            (void)snprintf(ret, 200, " (%.80s is a program for %s, and this machine is %.40s)",
+                           path, machines[i].uname, here.machine);
+}
+
 int child_report_text(const struct child_report *report, const struct child_spec *spec,
                       struct err *err) {
     const char *object = "", *hint = "";
+    char machine[200] = "";
     int error = report->error;
     if (report->step == STEP_CHDIR)
         object = spec->cwd;
@@ -456,7 +497,9 @@ int child_report_text(const struct child_report *report, const struct child_spec
     if (report->step == STEP_EXEC) {
         object = spec->argv[0];
         if (error == ENOEXEC)
-            hint = " (a script needs a first line like #!/bin/sh)";
+            other_machine(object, machine);
+        if (error == ENOEXEC)
+            hint = *machine != '\0' ? machine : " (a script needs a first line like #!/bin/sh)";
         else if (error == ENOENT && access(object, F_OK) == 0)
             hint = " (the interpreter its first line or its loader names is missing)";
     }

@@ -1,6 +1,7 @@
 #include "io/process/child.h"
 
 #include <criterion/criterion.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -14,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -237,6 +239,12 @@ Test(child, lets_its_parent_read_it_only_if_it_should) {
     }
 }
 
+static void write_file(const char *path, const void *bytes, size_t len) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    cr_assert_eq(write(fd, bytes, len), (ssize_t)len);
+    close(fd);
+}
+
 Test(child, says_which_step_failed) {
     char dir[] = "/tmp/muster-child-XXXXXX";
     cr_assert(mkdtemp(dir) != NULL);
@@ -247,9 +255,7 @@ Test(child, says_which_step_failed) {
     int fd = open(plain, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     cr_assert(write(fd, "echo\n", 5) == 5);
     close(fd);
-    fd = open(script, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
-    cr_assert(write(fd, "#!/no/such/interpreter\n", 23) == 23);
-    close(fd);
+    write_file(script, "#!/no/such/interpreter\n", 23);
 
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.argv = ARGV(plain, NULL);
@@ -275,6 +281,29 @@ Test(child, says_which_step_failed) {
     spec.argv = ARGV(plain, NULL);
     expect_failure(&spec, -ENOEXEC, "#!/bin/sh");
     unlink(plain), unlink(script), rmdir(dir);
+}
+
+/* As of a virtual environment that was made on a login host. */
+Test(child, names_the_machine_that_a_program_was_made_for) {
+    struct utsname here;
+    cr_assert_eq(uname(&here), 0);
+    bool is_arm = strcmp(here.machine, "aarch64") == 0;
+    Elf64_Ehdr head = {.e_ident = ELFMAG, .e_machine = is_arm ? EM_X86_64 : EM_AARCH64};
+    char dir[] = "/tmp/muster-child-XXXXXX", program[80], script[80], text[256];
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(program, sizeof program, "%s/python3", dir);
+    snprintf(script, sizeof script, "%s/script", dir);
+    snprintf(text, sizeof text, "#! %s -u\n", program);
+    write_file(program, &head, sizeof head);
+    write_file(script, text, strlen(text));
+    snprintf(text, sizeof text, "(%s is a program for %s, and this machine is %s)", program,
+             is_arm ? "x86_64" : "aarch64", here.machine);
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV(program, NULL);
+    expect_failure(&spec, -ENOEXEC, text);
+    spec.argv = ARGV(script, NULL);
+    expect_failure(&spec, -ENOEXEC, text);
+    unlink(program), unlink(script), rmdir(dir);
 }
 
 /* No machine has a node 4000. */
