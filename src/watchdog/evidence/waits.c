@@ -40,6 +40,15 @@ static const struct {
 #ifdef __NR_epoll_pwait2
     CALL(epoll_pwait2, FD),
 #endif
+#ifdef __NR_renameat /* not on RISC-V */
+    CALL(renameat, PATH_AT),
+#endif
+#ifdef __NR_openat2
+    CALL(openat2, PATH_AT),
+#endif
+#ifdef __NR_faccessat2
+    CALL(faccessat2, PATH_AT),
+#endif
 #ifdef __NR_futex_waitv
     CALL(futex_waitv, OTHER),
 #endif
@@ -87,6 +96,11 @@ static const struct {
     CALL(faccessat, PATH_AT),
     CALL(unlinkat, PATH_AT),
     CALL(mkdirat, PATH_AT),
+    CALL(renameat2, PATH_AT),
+    CALL(readlinkat, PATH_AT),
+    CALL(linkat, PATH_AT),
+    CALL(symlinkat, PATH),
+    CALL(fchmodat, PATH_AT),
     CALL(execve, PATH),
     CALL(mmap, OTHER),
     CALL(munmap, OTHER),

@@ -15,10 +15,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +32,7 @@ static struct child_reaper *reaper;
 static struct evidence got;
 static unsigned calls;
 static pid_t waiter;
+static char ready_byte; /* that it has written */
 static uint16_t store_port;
 static bool native;                /* only native stacks */
 static char folder[64], named[80]; /* of one test */
@@ -63,7 +66,6 @@ static void on_evidence(void *arg, const char *json, size_t len) {
 /* Starts a process that leads a group and runs fn; it writes a byte to `ready` when it is about to wait. */
 static pid_t start(void (*fn)(int ready)) {
     int ready[2];
-    char byte;
     cr_assert_eq(pipe(ready), 0);
     waiter = fork();
     cr_assert_geq(waiter, 0);
@@ -74,7 +76,7 @@ static pid_t start(void (*fn)(int ready)) {
         fn(ready[1]);
         _exit(0);
     }
-    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    cr_assert_eq(read(ready[0], &ready_byte, 1), 1);
     (void)close(ready[0]);
     (void)close(ready[1]);
     return waiter;
@@ -97,7 +99,7 @@ static const struct evidence_worker *look(pid_t pid, const char *call) {
     do {
         gather(&a, 1, 100 * NS_PER_S);
         cr_assert_eq(got.n_workers, 1);
-        cr_assert_geq(got.workers[0].n_threads, 1);
+        cr_assert_geq(got.workers[0].n_threads, 1, "%s", got.workers[0].n_gaps > 0 ? got.workers[0].gaps[0] : "");
     } while (strcmp(got.workers[0].threads[0].syscall, call) != 0);
     return &got.workers[0];
 }
@@ -168,14 +170,20 @@ static void wait_at_a_socket(int ready) {
         return;
     struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = ready, .events = 0}};
     (void)!write(ready, "x", 1);
-    (void)poll(p, 2, -1);
+    (void)ppoll(p, 2, NULL, NULL); /* poll(2) is not on all architectures */
 }
 
 Test(gather, names_the_socket_that_a_worker_polls) {
-    const struct evidence_worker *w = look(start(wait_at_a_socket), "poll");
+    const struct evidence_worker *w = look(start(wait_at_a_socket), "ppoll");
     const char *target = w->threads[0].target;
     cr_expect(strncmp(target, "tcp 127.0.0.1:", 14) == 0 && strstr(target, " listening and 1 more") != NULL, "%s",
               target);
+}
+
+static void name_in_folder(const char *file) {
+    (void)snprintf(folder, sizeof folder, "/tmp/muster-gather-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(named, sizeof named, "%s/%s", folder, file);
 }
 
 /* A FIFO that nobody writes. Its path is across the border of two pages. */
@@ -190,11 +198,36 @@ static void wait_in_open(int ready) {
 }
 
 Test(gather, names_the_path_that_a_worker_opens) {
-    (void)snprintf(folder, sizeof folder, "/tmp/muster-gather-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    (void)snprintf(named, sizeof named, "%s/fifo", folder);
+    name_in_folder("fifo");
     cr_assert_eq(mkfifo(named, 0600), 0);
     cr_expect_str_eq(look(start(wait_in_open), "openat")->threads[0].target, named);
+}
+
+/* A file system whose server does not answer. It ends with its process. */
+static void wait_in_rename(int ready) {
+    char options[64], other[sizeof named + 8];
+    (void)snprintf(other, sizeof other, "%s.old", named);
+    int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    (void)snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+    if (fuse < 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("dead", folder, "fuse.dead", 0, options) < 0) {
+        (void)!write(ready, "-", 1);
+        return;
+    }
+    (void)!write(ready, "x", 1);
+    (void)rename(named, other); /* as os.replace() in Python */
+}
+
+Test(gather, names_the_path_that_a_worker_renames) {
+    name_in_folder("saved.pt");
+    pid_t pid = start(wait_in_rename);
+    if (ready_byte != 'x')
+        cr_skip_test("no FUSE file system can be mounted");
+#ifdef __NR_rename
+    cr_expect_str_eq(look(pid, "rename")->threads[0].target, named);
+#else
+    cr_expect_str_eq(look(pid, "renameat")->threads[0].target, named);
+#endif
 }
 
 Test(gather, says_what_is_missing_of_a_process_that_is_gone) {

@@ -110,6 +110,10 @@ static void start(void (*act)(void), bool by_child) {
         for (;;)
             pause();
     }
+    struct proc_stat main_thread = {0};
+    do /* a slow machine begins late */
+        cr_assert(proc_read_thread_stat(worker.pid, worker.pid, &main_thread));
+    while (main_thread.state != 'S' || (!by_child && main_thread.threads < 2));
     signs = signs_new();
     slow = slow_new(NULL, signs);
     cr_assert_eq(signs_add(signs, 5, worker.pid, 0), 0);

@@ -83,12 +83,12 @@ static void selects_another(void) { selects_of(other[0]); }
 
 static void polls(void) {
     struct pollfd list[] = {{.fd = other[0], .events = POLLIN}, {.fd = STDIN_FILENO, .events = POLLIN}};
-    (void)poll(list, 2, -1);
+    (void)ppoll(list, 2, NULL, NULL);
 }
 
 static void polls_another(void) {
     struct pollfd list[] = {{.fd = other[0], .events = POLLIN}, {.fd = -1, .events = POLLIN}};
-    (void)poll(list, 2, -1);
+    (void)ppoll(list, 2, NULL, NULL);
 }
 
 /* As asyncio does. */
@@ -97,7 +97,7 @@ static void waits_for_events_of(int fd) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     (void)epoll_ctl(epoll, EPOLL_CTL_ADD, other[0], &event);
     (void)epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
-    (void)epoll_wait(epoll, &event, 1, -1);
+    (void)epoll_pwait(epoll, &event, 1, -1, NULL);
 }
 static void waits_for_events(void) { waits_for_events_of(STDIN_FILENO); }
 static void waits_for_other_events(void) { waits_for_events_of(other[1]); }
@@ -127,8 +127,8 @@ static void assert_not_awaited(int input, void (*wait)(void), long call) {
 Test(terminal_io, who_reads_waits_for_somebody_to_type) { assert_awaited(reads, SYS_read); }
 Test(terminal_io, who_reads_another_descriptor_of_it_too) { assert_awaited(reads_it_again, SYS_read); }
 Test(terminal_io, who_selects_too) { assert_awaited(selects, SYS_pselect6); }
-Test(terminal_io, who_polls_too) { assert_awaited(polls, SYS_poll); }
-Test(terminal_io, who_waits_for_events_too) { assert_awaited(waits_for_events, SYS_epoll_wait); }
+Test(terminal_io, who_polls_too) { assert_awaited(polls, SYS_ppoll); }
+Test(terminal_io, who_waits_for_events_too) { assert_awaited(waits_for_events, SYS_epoll_pwait); }
 
 Test(terminal_io, who_waits_for_something_else_does_not) {
     assert_not_awaited(open_terminal(), reads_another, SYS_read);
@@ -136,9 +136,9 @@ Test(terminal_io, who_waits_for_something_else_does_not) {
 Test(terminal_io, nor_who_selects_something_else) {
     assert_not_awaited(open_terminal(), selects_another, SYS_pselect6);
 }
-Test(terminal_io, nor_who_polls_something_else) { assert_not_awaited(open_terminal(), polls_another, SYS_poll); }
+Test(terminal_io, nor_who_polls_something_else) { assert_not_awaited(open_terminal(), polls_another, SYS_ppoll); }
 Test(terminal_io, nor_who_waits_for_other_events) {
-    assert_not_awaited(open_terminal(), waits_for_other_events, SYS_epoll_wait);
+    assert_not_awaited(open_terminal(), waits_for_other_events, SYS_epoll_pwait);
 }
 
 Test(terminal_io, a_pipe_is_no_terminal) {
