@@ -2,14 +2,18 @@
 """options_man_check.py MUSTER MAN_DIR: each option and command of `--help-all` is in its page, with a value if it takes one, and
 each that is in a page is in the help. The same for the keys of --print-config. Options in the text of any page exist."""
 import json
+import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
+WRAPPER = shlex.split(os.environ.get("MESON_EXE_WRAPPER", ""))  # runs a program of another processor
+
 
 def help_text(muster, *words):
-    return subprocess.run([muster, *words, "--help-all"], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([*WRAPPER, muster, *words, "--help-all"], check=True, capture_output=True, text=True).stdout
 
 
 def options_of_help(text):
@@ -107,7 +111,7 @@ def main():
     page = (folder / "muster-run.1").read_text()
     if len(example_lines(page[:page.index(".Sh OPTIONS")])) < 12:
         problems.append("muster-run.1: fewer than 12 examples before its options")
-    printed = subprocess.run([muster, "run", "--print-config", "x"], check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run([*WRAPPER, muster, "run", "--print-config", "x"], check=True, capture_output=True, text=True).stdout
     keys, in_page = set(json.loads(printed)), keys_of_page((folder / "muster-files.5").read_text())
     problems += [f"muster-files.5: no key {k} of --print-config" for k in sorted(keys - in_page)]
     problems += [f"muster-files.5: {k} is not a key of --print-config" for k in sorted(in_page - keys)]

@@ -10,8 +10,10 @@
   So is what "you see" on the pages in YOU_SEE.
 - Each command line is run by a test, or tests/e2e/page_lines.py has the reason why not.
 - Each option in code within a sentence is one of muster's, of the command that is named there, or one in OTHERS."""
+import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
@@ -19,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 
 import page_lines  # noqa: E402
 
+WRAPPER = shlex.split(os.environ.get("MESON_EXE_WRAPPER", ""))  # runs a program of another processor
 BYTES_MAX, README_LINES_MAX, LINES_MAX = 10_240, 150, 200
 LONG = {"ARCHITECTURE.md", "benchmarks.md"}
 MESSAGES_MIN = 30
@@ -68,7 +71,7 @@ def messages(text, head="message"):
 def options_of(muster):
     """{command: its options}; of "" those of all commands."""
     def named(*words):
-        return subprocess.run([muster, *words, "--help-all"], check=True, capture_output=True, text=True).stdout
+        return subprocess.run([*WRAPPER, muster, *words, "--help-all"], check=True, capture_output=True, text=True).stdout
     options = {command: set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", named(command)))
                for command in re.findall(r"^(?:[A-Z][a-z]+:)? +([a-z]+)  ", named(), re.M)}
     return {"": set().union(*options.values()), **options}

@@ -366,7 +366,7 @@ static char *add_name(char *at, pid_t pid) {
     if (n <= 0)
         return at;
     for (ssize_t i = 0; i < n; i++)
-        if (line[i] >= 0 && line[i] < ' ')
+        if ((unsigned char)line[i] < ' ')
             line[i] = ' ';
     while (n > 0 && line[n - 1] == ' ')
         n--;

@@ -60,6 +60,7 @@ static void start(uint64_t boot_ns, uint64_t silence_ns) {
     static char *envp[] = {home, path, who, NULL};
     cr_assert_eq(pipe2(in, O_CLOEXEC), 0);
     cr_assert_eq(pipe2(out, O_CLOEXEC), 0);
+    cr_assert_eq(fcntl(out[1], F_SETPIPE_SZ, 1 << 16), 1 << 16); /* with pages of any size */
     relay = fork();
     cr_assert_geq(relay, 0);
     if (relay == 0) {

@@ -204,8 +204,10 @@ static void fill(const char *path) {
 }
 
 FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
+    char options[64];
+    (void)snprintf(options, sizeof options, "size=%ld,mode=0700", 16 * sysconf(_SC_PAGESIZE));
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("none", rig_dir, "tmpfs", 0, "size=64k,mode=0700") < 0)
+        mount("none", rig_dir, "tmpfs", 0, options) < 0)
         SKIP_AFTER(rig_finish, "a file system of a known size needs root, and mount()");
     struct arbiter *a = arbiter_at(rig_dir), *b = arbiter_at(rig_dir);
     cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
