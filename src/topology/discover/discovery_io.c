@@ -91,6 +91,24 @@ static bool is_whole(const char *text, size_t len) {
     return len >= strlen(end) && memcmp(text + len - strlen(end), end, strlen(end)) == 0;
 }
 
+/* hwloc lends a NUMA node without CPUs those near it. The kernel lists its own; in an XML such a
+ * node has the CPUs of an earlier one. */
+static void take_back_lent_cpus(const struct sysfs *s, struct topology *t) {
+    for (uint32_t i = 0; i < t->n_numa; i++) {
+        struct topo_numa *n = &t->numa[i];
+        char list[SYSFS_TEXT_MAX];
+        bool lent =
+            s != NULL && sysfs_read(s, list, sizeof list, "/sys/devices/system/node/node%d/cpulist",
+                                    n->index) == -ENODATA;
+        for (uint32_t k = 0; s == NULL && k < i; k++)
+            lent = lent || cpuset_equal(&t->numa[k].cpus, &n->cpus);
+        if (!lent)
+            continue;
+        n->near = n->cpus;
+        n->cpus = (struct cpuset){0};
+    }
+}
+
 static int load_hwloc(const char *text, size_t len, const char *root, struct topology *t,
                       struct err *err) {
     char format[16];
@@ -103,7 +121,10 @@ static int load_hwloc(const char *text, size_t len, const char *root, struct top
     if (!is_whole(text, len))
         return err_set(err, -EINVAL, "an hwloc XML that is cut off: no </topology> ends it");
     struct hwloc_source source = {.xml = text, .xml_len = len};
-    return hwloc_fill(&source, DISCOVER_ALL, t, err);
+    int r = hwloc_fill(&source, DISCOVER_ALL, t, err);
+    if (r == 0)
+        take_back_lent_cpus(NULL, t);
+    return r;
 }
 
 /* ---- all ---- */
@@ -229,6 +250,9 @@ static int fill_by_hwloc(const struct discovery_config *config, struct topology 
         return err_set(err, r, "%s", own.text);
     if (r < 0)
         topology_warn(t, "%s: cores, caches and NUMA nodes are not known", own.text);
+    struct sysfs s;
+    sysfs_init(&s, config->sysroot);
+    take_back_lent_cpus(&s, t);
     return 0;
 }
 

@@ -13,7 +13,6 @@
 #include "io/process/helper_call.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/common/discovery.h"
-#include "topology/discover/sysfs/sysfs_priv.h"
 #include "topology/model/topology.h"
 
 /* One loaded topology on its way into `t`. */
@@ -131,27 +130,6 @@ static void take_numa(const struct hwloc_view *v, const struct packages *package
         n->package = package_of(packages, &n->cpus);
         if (n->gpu_memory) /* hwloc gives it the CPUs nearby; the kernel gives it none */
             n->cpus = (struct cpuset){0};
-    }
-}
-
-/* hwloc lends a node without CPUs those near it. The kernel knows (Documentation/ABI/stable/
- * sysfs-devices-node, cpulist); in an XML such a node has the CPUs of an earlier one. */
-static void take_back_lent_cpus(const struct hwloc_view *v, const char *sysroot) {
-    struct topology *t = v->t;
-    struct sysfs s;
-    sysfs_init(&s, sysroot);
-    for (uint32_t i = 0; i < t->n_numa; i++) {
-        struct topo_numa *n = &t->numa[i];
-        char list[SYSFS_TEXT_MAX];
-        bool lent =
-            !v->xml && sysfs_read(&s, list, sizeof list, "/sys/devices/system/node/node%d/cpulist",
-                                  n->index) == -ENODATA;
-        for (uint32_t k = 0; v->xml && k < i; k++)
-            lent = lent || cpuset_equal(&t->numa[k].cpus, &n->cpus);
-        if (!lent)
-            continue;
-        n->near = n->cpus;
-        n->cpus = (struct cpuset){0};
     }
 }
 
@@ -741,7 +719,6 @@ static int fill(const struct hwloc_source *source, unsigned what, struct topolog
             hwloc_fill_pci(&v);
         if (v.xml)
             hwloc_fill_devices(&v);
-        take_back_lent_cpus(&v, source->sysroot);
     }
     hwloc_topology_destroy(v.topology);
     return r;
