@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "base/text/utf8.h"
 
@@ -99,8 +101,11 @@ void json_write_i64(struct json_writer *w, const char *key, int64_t v) {
 }
 
 void json_write_double(struct json_writer *w, const char *key, double v) {
+    char text[32];
+    v = isfinite(v) ? v : 0;
+    (void)snprintf(text, sizeof text, "%.15g", v);
     begin_value(w, key);
-    strbuf_printf(w->out, "%.17g", isfinite(v) ? v : 0.0);
+    strbuf_printf(w->out, "%.*g", strtod(text, NULL) == v ? 15 : 17, v);
 }
 
 void json_write_bool(struct json_writer *w, const char *key, bool v) {
