@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
@@ -85,11 +86,16 @@ struct progress {
     bool on_terminal;
 };
 
+/* From the loop: the job is found by then. */
 static void show_progress(void *arg) {
     struct progress *p = arg;
-    uint64_t passed = MIN2(clock_now_ns() - p->begin_ns, p->length_ns);
-    (void)fprintf(stderr, "\rtaking samples: %.0f of %.0f s", (double)passed / NS_PER_S,
-                  (double)p->length_ns / NS_PER_S);
+    double length = (double)p->length_ns / NS_PER_S;
+    double passed = MIN2((double)(clock_now_ns() - p->begin_ns) / NS_PER_S, length);
+    if (!p->on_terminal) {
+        (void)fprintf(stderr, "taking samples for %.0f s\n", length);
+        return;
+    }
+    (void)fprintf(stderr, "\rtaking samples: %.0f of %.0f s", passed, length);
     loop_timer_set(p->timer, clock_now_ns() + NS_PER_S);
 }
 
@@ -98,10 +104,7 @@ static void begin_progress(struct progress *p, const struct asked *a) {
                            .length_ns = a->command.timeout_ns,
                            .on_terminal = isatty(STDERR_FILENO) == 1};
     p->timer = loop_timer_new(a->op.loop, show_progress, p);
-    if (p->on_terminal)
-        show_progress(p);
-    else
-        (void)fprintf(stderr, "taking samples for %.0f s\n", (double)p->length_ns / NS_PER_S);
+    loop_timer_set(p->timer, p->begin_ns + NS_PER_S / 2);
 }
 
 static void end_progress(struct progress *p) {
@@ -120,14 +123,12 @@ static void merge(const struct operator_stacks *answer, struct profile *job,
     view->missing = xcalloc(answer->n, sizeof *view->missing);
     for (uint32_t i = 0; i < answer->n; i++) {
         const struct operator_stacks_node *from = &answer->nodes[i];
-        _cleanup_(profile_fini) struct profile node = {0};
         struct err err = {0};
         struct profile_missing *missing = &view->missing[view->n_missing];
         *missing = (struct profile_missing){.node = from->head.name};
         if (from->evidence == NULL)
             (void)snprintf(missing->why, sizeof missing->why, "%s", from->head.missing);
-        else if (profile_read(from->evidence, from->len, &node, &err) < 0 ||
-                 profile_merge(job, &node, &err) < 0)
+        else if (profile_read(from->evidence, from->len, job, &err) < 0)
             (void)snprintf(missing->why, sizeof missing->why, "%.150s", err.text);
         else
             continue;
@@ -213,7 +214,10 @@ static int read_output(struct asked *a) {
                            ".speedscope.json or .txt",
                            a->output);
     _cleanup_(freep) char *copy = xstrdup(a->output);
-    if (access(dirname(copy), W_OK) == 0)
+    struct stat at;
+    if (stat(a->output, &at) == 0 && S_ISDIR(at.st_mode))
+        errno = EISDIR;
+    else if (access(dirname(copy), W_OK) == 0)
         return -1;
     log_error("can't write %s: %s", a->output, strerror(errno));
     return EXIT_JOB_FAILED;

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/idmap.h"
 #include "cli/profile/profile_pictures.h"
 #include "cli/profile/profile_text.h"
+#include "watchdog/profile/names.h"
 
 #define WIDTH 1200.0
 #define HEIGHT 19
@@ -35,18 +35,6 @@ struct flame {
     struct strbuf tags;    /* above all frames */
 };
 
-/* Wrappers that only make the graph deeper. */
-static bool is_wrapper(const char *file) {
-    static const char *const ends[] = {"torch/nn/modules/module.py", "torch/autograd/function.py",
-                                       "torch/utils/_contextlib.py", "/contextlib.py",
-                                       "/threading.py"};
-    size_t len = strlen(file);
-    for (unsigned i = 0; i < ARRAY_SIZE(ends); i++)
-        if (len >= strlen(ends[i]) && strcmp(file + len - strlen(ends[i]), ends[i]) == 0)
-            return true;
-    return false;
-}
-
 static uint32_t child(struct flame *g, uint32_t parent, uint32_t key) {
     uint64_t id = (uint64_t)(parent + 1) << 32 | key;
     uint32_t at = (uint32_t)(uintptr_t)idmap_get(&g->children, id);
@@ -59,21 +47,22 @@ static uint32_t child(struct flame *g, uint32_t parent, uint32_t key) {
     return g->n++;
 }
 
-static uint32_t path_of(struct flame *g, int32_t stack, unsigned c) {
+/* The nodes of all stacks; wrappers only make the graph deeper. */
+static uint32_t *add_stacks(struct flame *g) {
     const struct profile *p = g->profile;
-    uint32_t at = 0;
-    for (uint32_t i = stack < 0 ? 0 : p->stacks[stack].n; i-- > 0;)
-        if (!is_wrapper(p->frames[p->stacks[stack].frames[i]].file))
-            at = child(g, at, p->stacks[stack].frames[i]);
-    if (stack < 0 || c == PROFILE_LATE || c == PROFILE_NETWORK || c == PROFILE_GC)
-        at = child(g, at, p->n_frames + c);
-    return at;
+    uint32_t *nodes = xcalloc(p->n_stacks + (size_t)1, sizeof *nodes);
+    for (uint32_t i = 0; i < p->n_stacks; i++) {
+        const struct profile_stack *s = &p->stacks[i];
+        uint32_t outer = s->outer < 0 ? 0 : nodes[s->outer];
+        bool wrapper = (profile_names_of(&p->frames[s->frame]) & NAME_TRANSPARENT) != 0;
+        nodes[i] = wrapper ? outer : child(g, outer, s->frame);
+    }
+    return nodes;
 }
 
 static void count_samples(struct flame *g) {
     const struct profile *p = g->profile;
-    _cleanup_(freep) uint32_t *paths =
-        xcalloc((p->n_stacks + (size_t)1) * PROFILE_CLASS_COUNT, sizeof *paths);
+    _cleanup_(freep) uint32_t *nodes = add_stacks(g);
     for (uint32_t r = 0; r < p->n_ranks; r++) {
         bool shown = rank_set_has(g->picture.view->ranks, p->ranks[r].rank);
         unsigned own = OTHERS;
@@ -84,12 +73,12 @@ static void count_samples(struct flame *g) {
             unsigned c = g->findings->classes[(size_t)r * p->n_ticks + t];
             if (stack == PROFILE_ABSENT)
                 continue;
-            uint32_t *path = &paths[(size_t)(stack + 1) * PROFILE_CLASS_COUNT + c];
-            if (*path == 0)
-                *path = path_of(g, stack, c);
-            g->nodes[*path].counts[own]++;
-            g->nodes[*path].counts[c] += shown;
-            g->nodes[*path].counts[SHOWN] += shown;
+            uint32_t at = stack < 0 ? 0 : nodes[stack];
+            if (stack < 0 || c == PROFILE_LATE || c == PROFILE_NETWORK || c == PROFILE_GC)
+                at = child(g, at, p->n_frames + c);
+            g->nodes[at].counts[own]++;
+            g->nodes[at].counts[c] += shown;
+            g->nodes[at].counts[SHOWN] += shown;
         }
     }
 }
@@ -127,7 +116,7 @@ static void add_name(const struct flame *g, const struct node *node, bool whole,
     if (node == g->nodes)
         strbuf_add(ret, "all ranks");
     else if (f == NULL)
-        strbuf_add(ret, profile_class_name(node->key - p->n_frames));
+        strbuf_add(ret, profile_class_names[node->key - p->n_frames]);
     else
         strbuf_printf(ret, "%s (%s:%" PRIu32 ")", f->function, whole ? f->file : path_name(f->file),
                       f->line);
@@ -136,6 +125,7 @@ static void add_name(const struct flame *g, const struct node *node, bool whole,
 static void add_box(struct flame *g, const struct node *node, double x, double y, int hot) {
     struct strbuf *out = &g->picture.body;
     _cleanup_(strbuf_fini) struct strbuf name = {0}, tip = {0};
+    char class[16];
     double width = share(g, node, SHOWN) * WIDTH;
     bool pure = node->counts[node->top] > ONE_COLOUR * node->counts[SHOWN];
     unsigned colour = pure ? (unsigned)node->top : PICTURE_MIXED;
@@ -149,16 +139,13 @@ static void add_box(struct flame *g, const struct node *node, double x, double y
                       PERCENT(share(g, node, OTHERS)));
     strbuf_add(out, "<g><title>");
     picture_add_text(out, strbuf_text(&tip), SIZE_MAX);
-    strbuf_printf(out,
-                  "</title><rect class=\"c%u%s\" x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" "
-                  "height=\"%d\"/>",
-                  colour, hot >= 0 ? " hot" : "", x, y, MAX2(width - 0.6, 0.6), HEIGHT - 1);
+    strbuf_add(out, "</title>");
+    (void)snprintf(class, sizeof class, "c%u%s", colour, hot >= 0 ? " hot" : "");
+    picture_box(out, class, x, y, MAX2(width - 0.6, 0.6), HEIGHT - 1);
     if (letters >= 3) {
         add_name(g, node, false, &name);
-        strbuf_printf(&name, " %s", letters > 18 ? PERCENT(share(g, node, SHOWN)) : "");
-        strbuf_printf(out, "<text x=\"%.1f\" y=\"%.0f\">", x + 3, y + 13);
-        picture_add_text(out, strbuf_text(&name), letters);
-        strbuf_add(out, "</text>");
+        picture_text(out, "", x + 3, y + 13, letters, "%s %s", strbuf_text(&name),
+                     letters > 18 ? PERCENT(share(g, node, SHOWN)) : "");
     }
     strbuf_add(out, "</g>\n");
 }
@@ -170,10 +157,8 @@ static void add_tag(struct flame *g, const struct node *node, double x, double y
     int len = snprintf(text, sizeof text, "rank %" PRIu32 ": +%s", g->findings->late[hot].rank,
                        PERCENT(more));
     double width = 8 + 7.2 * len, left = MIN2(x, WIDTH - width);
-    strbuf_printf(&g->tags,
-                  "<rect class=\"tag\" x=\"%.1f\" y=\"%.0f\" width=\"%.0f\" height=\"16\"/>"
-                  "<text x=\"%.1f\" y=\"%.0f\">%s</text>\n",
-                  left, y + HEIGHT + 1, width, left + 4, y + HEIGHT + 13, text);
+    picture_box(&g->tags, "tag", left, y + HEIGHT + 1, width, 16);
+    picture_text(&g->tags, "", left + 4, y + HEIGHT + 13, SIZE_MAX, "%s", text);
 }
 
 /* Returns whether this chain has a tag. As deep as the deepest stack. Children are in the order of

@@ -1,6 +1,8 @@
 #include "cli/profile/profile_pictures.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text/utf8.h"
@@ -45,6 +47,25 @@ void picture_add_text(struct strbuf *out, const char *text, size_t max) {
     }
 }
 
+void picture_text(struct strbuf *out, const char *class, double x, double y, size_t max,
+                  const char *fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    strbuf_printf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
+    picture_add_text(out, text, max);
+    strbuf_add(out, "</text>\n");
+}
+
+void picture_box(struct strbuf *out, const char *class, double x, double y, double width,
+                 double height) {
+    strbuf_printf(out,
+                  "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n",
+                  class, x, y, width, height);
+}
+
 double picture_top(const struct profile_view *v) { return 70 + 17 * MAX2(v->findings->n_late, 1); }
 
 /* Text upon a colour is of the same class, and black or white. */
@@ -62,39 +83,33 @@ static void add_heading(const struct picture *p, struct strbuf *ret) {
     const struct profile_findings *f = v->findings;
     enum profile_class order[PROFILE_CLASS_COUNT];
     size_t letters = (size_t)(p->width / (PICTURE_LETTER + 0.8)); /* bold */
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
-    strbuf_printf(&line, "job %s: what %" PRIu32 " %s did in %g s", v->run_id, v->world_size,
-                  v->world_size == 1 ? "rank" : "ranks", profile_seconds(f, v->profile));
-    strbuf_add(ret, "<text class=\"h\" y=\"24\">");
-    picture_add_text(ret, strbuf_text(&line), letters * 2 / 3);
-    for (uint32_t i = 0; i < MAX2(f->n_late, 1); i++) {
-        strbuf_clear(&line);
-        if (f->n_late > 0) {
-            profile_add_late(f, &f->late[i], &line);
-            for (uint32_t k = 0; k < MIN2(f->late[i].n_reasons, 1); k++) {
-                strbuf_add(&line, "; more ");
-                profile_add_reason(&f->late[i].reasons[k], true, &line);
-            }
-        } else {
-            uint32_t n = profile_largest(f->shares, 0.01, order);
-            strbuf_add(&line, profile_none_late(f));
-            for (uint32_t k = 0; k < MIN2(n, 4); k++)
-                strbuf_printf(&line, "%s%s %s", k == 0 ? ": " : ", ", profile_class_name(order[k]),
-                              PERCENT(f->shares[order[k]]));
-        }
-        strbuf_printf(ret, "</text>\n<text class=\"%s\" y=\"%" PRIu32 "\">",
-                      f->n_late > 0 ? "late" : "dim", 46 + 17 * i);
-        picture_add_text(ret, strbuf_text(&line), letters);
+    picture_text(ret, "h", 0, 24, letters * 2 / 3, "job %s: what %" PRIu32 " %s did in %g s",
+                 v->run_id, v->world_size, v->world_size == 1 ? "rank" : "ranks",
+                 profile_seconds(f));
+    for (uint32_t i = 0; i < f->n_late; i++) {
+        _cleanup_(strbuf_fini) struct strbuf line = {0};
+        profile_add_late(f, &f->late[i], &line);
+        strbuf_add(&line, f->late[i].n_reasons > 0 ? "; more " : "");
+        if (f->late[i].n_reasons > 0)
+            profile_add_reason(&f->late[i].reasons[0], true, &line);
+        picture_text(ret, "late", 0, 46 + 17 * i, letters, "%s", strbuf_text(&line));
     }
-    strbuf_add(ret, "</text>\n");
+    if (f->n_late == 0) {
+        _cleanup_(strbuf_fini) struct strbuf line = {0};
+        uint32_t n = profile_largest(f->shares, 0.01, order);
+        for (uint32_t k = 0; k < MIN2(n, 4); k++)
+            strbuf_printf(&line, "%s%s %s", k == 0 ? ": " : ", ", profile_class_names[order[k]],
+                          PERCENT(f->shares[order[k]]));
+        picture_text(ret, "dim", 0, 46, letters, "%s%s", profile_none_late(f), strbuf_text(&line));
+    }
 }
 
 /* Returns the height. */
 static double add_legend(struct picture *p, struct strbuf *ret) {
     double x = 0, y = p->height + 12;
+    char class[16];
     for (unsigned c = 0; c <= PICTURE_MIXED; c++) {
-        const char *name =
-            c < PICTURE_MIXED ? profile_class_name((enum profile_class)c) : "several kinds";
+        const char *name = c < PICTURE_MIXED ? profile_class_names[c] : "several kinds";
         double width = 30 + PICTURE_LETTER * (double)strlen(name);
         if (!p->used[c])
             continue;
@@ -102,13 +117,14 @@ static double add_legend(struct picture *p, struct strbuf *ret) {
             x = 0;
             y += 20;
         }
-        strbuf_printf(ret,
-                      "<g><rect class=\"c%u edge\" x=\"%.0f\" y=\"%.0f\" width=\"12\" "
-                      "height=\"12\"/></g><text x=\"%.0f\" y=\"%.0f\">%s</text>\n",
-                      c, x, y, x + 17, y + 10, name);
+        (void)snprintf(class, sizeof class, "c%u edge", c);
+        strbuf_add(ret, "<g>");
+        picture_box(ret, class, x, y, 12, 12);
+        strbuf_add(ret, "</g>");
+        picture_text(ret, "", x + 17, y + 10, SIZE_MAX, "%s", name);
         x += width;
     }
-    strbuf_printf(ret, "<text class=\"dim\" y=\"%.0f\">%s</text>\n", y + 32, p->note);
+    picture_text(ret, "dim", 0, y + 32, SIZE_MAX, "%s", p->note);
     return y + 44;
 }
 

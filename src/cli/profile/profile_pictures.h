@@ -17,6 +17,11 @@ struct picture {
 double picture_top(const struct profile_view *v);
 /* The text for XML, cut to so many characters. */
 void picture_add_text(struct strbuf *out, const char *text, size_t max);
+/* An element with it, which begins at x and whose line is at y. */
+void picture_text(struct strbuf *out, const char *class, double x, double y, size_t max,
+                  const char *fmt, ...) _printf_(6, 7);
+void picture_box(struct strbuf *out, const char *class, double x, double y, double width,
+                 double height);
 /* Adds title, body and legend to *ret, and frees the body. */
 void picture_finish(struct picture *p, struct strbuf *ret);
 

@@ -9,6 +9,14 @@ static double seconds(const struct profile *p, uint32_t ticks) {
     return ticks * (double)p->period_ns / (double)NS_PER_S;
 }
 
+/* The outermost first. */
+static void write_frames(struct json_writer *w, const struct profile *p, int32_t stack) {
+    if (stack < 0)
+        return;
+    write_frames(w, p, p->stacks[stack].outer);
+    json_write_u64(w, NULL, p->stacks[stack].frame);
+}
+
 /* Runs of equal samples are one. A tick without a sample has an empty stack. */
 static void write_rank(struct json_writer *w, const struct profile_view *v, uint32_t r) {
     const struct profile *p = v->profile;
@@ -30,8 +38,7 @@ static void write_rank(struct json_writer *w, const struct profile_view *v, uint
             next++;
         strbuf_printf(&weights, "%s%.6g", t == 0 ? "" : ",", seconds(p, next - t));
         json_write_array_begin(w, NULL);
-        for (uint32_t i = stack < 0 ? 0 : p->stacks[stack].n; i-- > 0;)
-            json_write_u64(w, NULL, p->stacks[stack].frames[i]);
+        write_frames(w, p, stack);
         if (stack == PROFILE_NOT_READ || (stack >= 0 && classes[t] >= PROFILE_FIRST_WAIT))
             json_write_u64(w, NULL, p->n_frames + (uint64_t)classes[t]);
         json_write_array_end(w);
@@ -55,7 +62,7 @@ void profile_speedscope(const struct profile_view *v, struct strbuf *ret) {
     for (uint32_t i = 0; i < p->n_frames + PROFILE_CLASS_COUNT; i++) {
         const struct profile_frame *f = i < p->n_frames ? &p->frames[i] : NULL;
         json_write_object_begin(&w, NULL);
-        json_write_string(&w, "name", f ? f->function : profile_class_name(i - p->n_frames));
+        json_write_string(&w, "name", f ? f->function : profile_class_names[i - p->n_frames]);
         if (f != NULL) {
             json_write_string(&w, "file", f->file);
             json_write_u64(&w, "line", f->line);

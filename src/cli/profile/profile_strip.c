@@ -61,28 +61,21 @@ static void draw_row(struct strip *s, const struct row *row) {
     for (unsigned c = 0; c < PROFILE_CLASS_COUNT; c++) {
         if (row->all[c] > 0) {
             strbuf_printf(out, "<path class=\"c%u\" d=\"%s\"><title>%s: ", c,
-                          strbuf_text(&paths[c]), profile_class_name((enum profile_class)c));
+                          strbuf_text(&paths[c]), profile_class_names[c]);
             picture_add_text(out, PERCENT((double)row->all[c] / sum), SIZE_MAX);
             strbuf_add(out, "</title></path>\n");
         }
         s->picture.used[c] |= row->all[c] > 0;
         strbuf_fini(&paths[c]);
     }
-    char label[48];
-    (void)snprintf(label, sizeof label,
-                   row->n == 1 ? "rank %" PRIu32 : "ranks %" PRIu32 "-%" PRIu32, row->first,
-                   row->last);
-    const char *class = row->late ? "late" : "";
     double y = row->top + row->height / 2 + 4;
-    strbuf_printf(out, "<text class=\"end %s\" x=\"%d\" y=\"%.1f\">%s</text>", class, LEFT - 10, y,
-                  label);
-    strbuf_printf(out, "<text class=\"%s\" x=\"%d\" y=\"%.1f\">", class, LEFT + WIDTH + 8, y);
-    picture_add_text(out, PERCENT(row->waits / row->n), SIZE_MAX);
-    strbuf_add(out, "</text>\n");
+    picture_text(out, row->late ? "end late" : "end", LEFT - 10, y, SIZE_MAX,
+                 row->n == 1 ? "rank %" PRIu32 : "ranks %" PRIu32 "-%" PRIu32, row->first,
+                 row->last);
+    picture_text(out, row->late ? "late" : "", LEFT + WIDTH + 8, y, SIZE_MAX, "%s",
+                 PERCENT(row->waits / row->n));
     if (row->late)
-        strbuf_printf(
-            out, "<rect class=\"none hot\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%.1f\"/>\n",
-            LEFT - 1, row->top - 1, WIDTH + 2, row->height + 2);
+        picture_box(out, "none hot", LEFT - 1, row->top - 1, WIDTH + 2, row->height + 2);
 }
 
 static void draw_axis(struct strip *s) {
@@ -94,10 +87,9 @@ static void draw_axis(struct strip *s) {
     while (step + 1 < ARRAY_SIZE(steps) && seconds / steps[step] > 12)
         step++;
     for (uint32_t t = 0; t <= seconds && seconds > 0; t += steps[step])
-        strbuf_printf(out, "<text class=\"dim mid\" x=\"%.1f\" y=\"%.0f\">%" PRIu32 " s</text>\n",
-                      LEFT + WIDTH * t / seconds, s->picture.height + 12, t);
-    strbuf_printf(out, "<text class=\"dim\" x=\"%d\" y=\"%.0f\">waits</text>\n", LEFT + WIDTH + 8,
-                  picture_top(s->picture.view) - 6);
+        picture_text(out, "dim mid", LEFT + WIDTH * t / seconds, s->picture.height + 12, SIZE_MAX,
+                     "%" PRIu32 " s", t);
+    picture_text(out, "dim", LEFT + WIDTH + 8, picture_top(s->picture.view) - 6, SIZE_MAX, "waits");
     s->picture.height += 20;
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json/json.h"
+#include "base/json/json_table.h"
 #include "base/text/utf8.h"
 #include "watchdog/judge/suspects.h"
 
@@ -26,9 +26,8 @@ struct profile_percent profile_percent(double share) {
     return ret;
 }
 
-double profile_seconds(const struct profile_findings *f, const struct profile *p) {
-    double seconds = (double)(f->span_ns + p->period_ns) / (double)NS_PER_S;
-    return f->n_ticks == 0 ? 0 : round(10 * seconds) / 10;
+double profile_seconds(const struct profile_findings *f) {
+    return round(10 * (double)f->span_ns / (double)NS_PER_S) / 10;
 }
 
 uint32_t profile_largest(const double shares[PROFILE_CLASS_COUNT], double at_least,
@@ -56,8 +55,8 @@ void profile_add_late(const struct profile_findings *f, const struct profile_lat
         break;
     case PROFILE_PAUSES:
         strbuf_printf(ret, "makes the others wait %" PRIu32 " %s, %.1f s each: %s of the time",
-                      l->n_pauses, l->n_pauses == 1 ? "time" : "times",
-                      (double)l->pause_ns / (double)NS_PER_S, PERCENT(l->share));
+                      l->n_pauses, l->n_pauses == 1 ? "time" : "times", l->pause_s,
+                      PERCENT(l->share));
         break;
     case PROFILE_MOST_WORK:
         strbuf_printf(ret, "has the most to do: it works %s of the time, the others %s",
@@ -70,13 +69,13 @@ void profile_add_late(const struct profile_findings *f, const struct profile_lat
 }
 
 const char *profile_none_late(const struct profile_findings *f) {
-    return f->n_ranks < 2               ? "one rank alone is never late"
-           : f->span_ns < LATE_AFTER_NS ? "too short to find late ranks: this needs more than 3 s"
-                                        : "no rank is late";
+    return f->n_ranks < 2                ? "one rank alone is never late"
+           : f->span_ns <= LATE_AFTER_NS ? "too short to find late ranks: this needs more than 3 s"
+                                         : "no rank is late";
 }
 
 void profile_add_reason(const struct profile_reason *r, bool is_more, struct strbuf *ret) {
-    strbuf_printf(ret, is_more ? "%s (+%s)" : "%s %s", profile_class_name(r->cls),
+    strbuf_printf(ret, is_more ? "%s (+%s)" : "%s %s", profile_class_names[r->cls],
                   PERCENT(r->share));
     if (r->place[0] != '\0')
         strbuf_printf(ret, ", %s", r->place);
@@ -97,22 +96,29 @@ static void add_late_ranks(const struct profile_findings *f, struct strbuf *ret)
         strbuf_printf(ret, "%s\n", profile_none_late(f));
 }
 
-/* Key in JSON; text before and behind the share of the time. */
-static const struct limit_words {
-    const char *key, *before, *after;
-} limit_words[] = {
-    [PROFILE_LIMIT_NONE] = {"none", "", ""},
-    [PROFILE_LIMIT_DATA_HERE] = {"data_here", "data loading limits the job: ",
+static const char *const limit_keys[] = {
+    [PROFILE_LIMIT_NONE] = "none",
+    [PROFILE_LIMIT_DATA_HERE] = "data_here",
+    [PROFILE_LIMIT_DATA_WORKERS] = "data_workers",
+    [PROFILE_LIMIT_DATA] = "data",
+    [PROFILE_LIMIT_CPU] = "cpu",
+    [PROFILE_LIMIT_NETWORK] = "network",
+    [PROFILE_LIMIT_DEVICE] = "device",
+};
+/* Before and behind the share of the time. */
+static const char *const limit_words[][2] = {
+    [PROFILE_LIMIT_NONE] = {"", ""},
+    [PROFILE_LIMIT_DATA_HERE] = {"data loading limits the job: ",
                                  " of the time, in the worker's main process (num_workers=0)"},
-    [PROFILE_LIMIT_DATA_WORKERS] = {"data_workers", "data loading limits the job: ranks wait ",
-                                    " of the time for loader processes that are always busy"},
-    [PROFILE_LIMIT_DATA] = {"data", "data loading limits the job: ",
+    [PROFILE_LIMIT_DATA_WORKERS] = {"data loading limits the job: ",
+                                    " of the time; its processes are always busy"},
+    [PROFILE_LIMIT_DATA] = {"data loading limits the job: ",
                             " of the time; its processes are not always busy"},
-    [PROFILE_LIMIT_CPU] = {"cpu", "too few CPUs: main threads are ready to run, but find no CPU ",
+    [PROFILE_LIMIT_CPU] = {"too few CPUs: main threads are ready to run, but find no CPU ",
                            " of the time"},
-    [PROFILE_LIMIT_NETWORK] = {"network", "the network limits the job: all ranks wait at once ",
+    [PROFILE_LIMIT_NETWORK] = {"the network limits the job: all ranks wait at once ",
                                " of the time"},
-    [PROFILE_LIMIT_DEVICE] = {"device", "hosts wait for their GPUs ",
+    [PROFILE_LIMIT_DEVICE] = {"hosts wait for their GPUs ",
                               " of the time; which GPU is slow cannot be seen from the host"},
 };
 
@@ -121,13 +127,12 @@ static void add_limits(const struct profile_view *v, struct strbuf *ret) {
     for (uint32_t i = 0; i < v->profile->n_ranks; i++)
         children = MAX2(children, v->profile->ranks[i].n_children);
     for (uint32_t i = 0; i < v->findings->n_limits; i++) {
-        enum profile_limit what = v->findings->limits[i].what;
-        const char *place = v->findings->limits[i].place;
-        strbuf_printf(ret, "%s%s%s", limit_words[what].before,
-                      PERCENT(v->findings->limits[i].share), limit_words[what].after);
-        if (what == PROFILE_LIMIT_DATA_WORKERS)
+        const struct profile_found_limit *l = &v->findings->limits[i];
+        strbuf_printf(ret, "%s%s%s", limit_words[l->what][0], PERCENT(l->share),
+                      limit_words[l->what][1]);
+        if (l->what == PROFILE_LIMIT_DATA_WORKERS)
             strbuf_printf(ret, " (%" PRIu32 " for each rank)", children);
-        strbuf_printf(ret, "%s%s\n", place[0] != '\0' ? ", in " : "", place);
+        strbuf_printf(ret, "%s%s\n", l->place[0] != '\0' ? "\n  in " : "", l->place);
     }
 }
 
@@ -176,7 +181,7 @@ static void add_to_group(struct group *g, const struct profile_row *r) {
 }
 
 static void add_group(const struct group *g, int width, struct strbuf *ret) {
-    double works = g->works / g->n;
+    double works = round(100 * g->works / g->n) / 100; /* as it is shown: the sum is 100 % */
     bool sampled = g->first->works + g->first->waits > 0;
     strbuf_printf(ret, "%*s  %5s  %5s  ", width, g->label, sampled ? PERCENT(works) : "-",
                   sampled ? PERCENT(1 - works) : "-");
@@ -235,7 +240,7 @@ static void add_shares(const struct profile_findings *f, struct strbuf *ret) {
     for (uint32_t i = 0; i < n; i++) {
         double share = f->shares[order[i]];
         rest -= share;
-        strbuf_printf(ret, "  %-26s %5s  ", profile_class_name(order[i]), PERCENT(share));
+        strbuf_printf(ret, "  %-26s %5s  ", profile_class_names[order[i]], PERCENT(share));
         for (long k = 0; k < lround(BAR_COLUMNS * share); k++)
             strbuf_add(ret, "█");
         strbuf_add_char(ret, '\n');
@@ -260,7 +265,7 @@ void profile_text(const struct profile_view *v, struct strbuf *ret) {
                   v->n_nodes == 1 ? "node" : "nodes");
     if (f->n_ticks > 0) {
         strbuf_printf(&text, ", %g samples a second for %g s\n", round(hz * 10) / 10,
-                      profile_seconds(f, v->profile));
+                      profile_seconds(f));
         add_shares(f, &text);
         add_late_ranks(f, &text);
         add_limits(v, &text);
@@ -277,78 +282,50 @@ void profile_text(const struct profile_view *v, struct strbuf *ret) {
 
 /* ---- JSON ---- */
 
-static void write_number(struct json_writer *w, const char *key, double x) {
-    char text[32];
-    (void)snprintf(text, sizeof text, "%.4f", isfinite(x) ? x : 0.0);
-    json_write_raw(w, key, text);
-}
+static const struct json_field reason_fields[] = {
+    {JSON_NAMED(profile_reason, "class", cls, profile_class_keys)},
+    {JSON_FIELD(profile_reason, DOUBLE, "share", share)},
+    {JSON_FIELD(profile_reason, TEXT, "place", place)},
+};
+static const struct json_table reason_table = JSON_TABLE(profile_reason, reason_fields);
 
-static void write_share(struct json_writer *w, const char *key, const char *name, double share,
-                        const char *place) {
-    json_write_object_begin(w, NULL);
-    json_write_string(w, key, name);
-    write_number(w, "share", share);
-    json_write_string(w, "place", place);
-    json_write_object_end(w);
-}
+static const char *const how_keys[] = {
+    [PROFILE_IS_LATE] = "late", [PROFILE_PAUSES] = "pauses", [PROFILE_MOST_WORK] = "most_work"};
+static const struct json_field late_fields[] = {
+    {JSON_FIELD(profile_late, U32, "rank", rank)},
+    {JSON_NAMED(profile_late, "how", how, how_keys)},
+    {JSON_FIELD(profile_late, DOUBLE, "share", share)},
+    {JSON_FIELD(profile_late, DOUBLE, "works", works)},
+    {JSON_FIELD(profile_late, DOUBLE, "others_work", others_work)},
+    {JSON_FIELD(profile_late, U32, "pauses", n_pauses)},
+    {JSON_FIELD(profile_late, DOUBLE, "pause_s", pause_s)},
+    {JSON_LIST(profile_late, "reasons", reasons, n_reasons, reason_table)},
+};
+static const struct json_table late_table = JSON_TABLE(profile_late, late_fields);
 
-static void write_reasons(struct json_writer *w, const char *key, const struct profile_reason *list,
-                          uint32_t n) {
-    json_write_array_begin(w, key);
-    for (uint32_t i = 0; i < n; i++)
-        write_share(w, "class", profile_class_key(list[i].cls), list[i].share, list[i].place);
-    json_write_array_end(w);
-}
+static const struct json_field limit_fields[] = {
+    {JSON_NAMED(profile_found_limit, "what", what, limit_keys)},
+    {JSON_FIELD(profile_found_limit, DOUBLE, "share", share)},
+    {JSON_FIELD(profile_found_limit, TEXT, "place", place)},
+};
+static const struct json_table limit_table = JSON_TABLE(profile_found_limit, limit_fields);
 
-static void write_late(struct json_writer *w, const struct profile_findings *f) {
-    static const char *const how[] = {
-        [PROFILE_IS_LATE] = "late", [PROFILE_PAUSES] = "pauses", [PROFILE_MOST_WORK] = "most_work"};
-    json_write_array_begin(w, "late");
-    for (uint32_t i = 0; i < f->n_late; i++) {
-        const struct profile_late *l = &f->late[i];
-        json_write_object_begin(w, NULL);
-        json_write_u64(w, "rank", l->rank);
-        json_write_string(w, "how", how[l->how]);
-        write_number(w, "share", l->share);
-        write_number(w, "works", l->works);
-        write_number(w, "others_work", l->others_work);
-        json_write_u64(w, "pauses", l->n_pauses);
-        write_number(w, "pause_s", (double)l->pause_ns / (double)NS_PER_S);
-        write_reasons(w, "reasons", l->reasons, l->n_reasons);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-    json_write_array_begin(w, "limits");
-    for (uint32_t i = 0; i < f->n_limits; i++)
-        write_share(w, "what", limit_words[f->limits[i].what].key, f->limits[i].share,
-                    f->limits[i].place);
-    json_write_array_end(w);
-}
+static const struct json_field findings_fields[] = {
+    {JSON_FIELD(profile_findings, U32, "samples", n_ticks)},
+    {JSON_FIELD(profile_findings, DOUBLE, "load_balance", load_balance)},
+    {JSON_FIELD(profile_findings, DOUBLE, "communication", communication)},
+    {JSON_LIST(profile_findings, "late", late, n_late, late_table)},
+    {JSON_LIST(profile_findings, "limits", limits, n_limits, limit_table)},
+};
+static const struct json_table findings_table = JSON_TABLE(profile_findings, findings_fields);
 
-static void write_rows(struct json_writer *w, const struct profile_view *v) {
-    json_write_array_begin(w, "rows");
-    for (uint32_t i = 0; i < v->findings->n_rows; i++) {
-        const struct profile_row *r = &v->findings->rows[i];
-        if (!rank_set_has(v->ranks, r->rank))
-            continue;
-        json_write_object_begin(w, NULL);
-        json_write_u64(w, "rank", r->rank);
-        write_number(w, "works", r->works);
-        write_number(w, "waits", r->waits);
-        write_reasons(w, "mostly", r->mostly, r->n_mostly);
-        json_write_string(w, "missing", r->gap[0] != '\0' ? r->gap : NULL);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-    json_write_array_begin(w, "missing_nodes");
-    for (uint32_t i = 0; i < v->n_missing; i++) {
-        json_write_object_begin(w, NULL);
-        json_write_string(w, "node", v->missing[i].node);
-        json_write_string(w, "missing", v->missing[i].why);
-        json_write_object_end(w);
-    }
-    json_write_array_end(w);
-}
+static const struct json_field row_fields[] = {
+    {JSON_FIELD(profile_row, U32, "rank", rank)},
+    {JSON_FIELD(profile_row, DOUBLE, "works", works)},
+    {JSON_FIELD(profile_row, DOUBLE, "waits", waits)},
+    {JSON_LIST(profile_row, "mostly", mostly, n_mostly, reason_table)},
+};
+static const struct json_table row_table = JSON_TABLE(profile_row, row_fields);
 
 void profile_json(const struct profile_view *v, struct strbuf *ret) {
     const struct profile_findings *f = v->findings;
@@ -357,18 +334,32 @@ void profile_json(const struct profile_view *v, struct strbuf *ret) {
     json_write_string(&w, "job", v->run_id);
     json_write_u64(&w, "ranks", v->world_size);
     json_write_u64(&w, "nodes", v->n_nodes);
-    write_number(&w, "period_s", (double)v->profile->period_ns / (double)NS_PER_S);
-    json_write_u64(&w, "samples", f->n_ticks);
-    write_number(&w, "seconds", profile_seconds(f, v->profile));
+    json_write_double(&w, "period_s", (double)v->profile->period_ns / (double)NS_PER_S);
+    json_write_double(&w, "seconds", profile_seconds(f));
     json_write_object_begin(&w, "shares");
     for (unsigned c = 0; c < PROFILE_CLASS_COUNT; c++)
-        write_number(&w, profile_class_key((enum profile_class)c), f->shares[c]);
+        json_write_double(&w, profile_class_keys[c], f->shares[c]);
     json_write_object_end(&w);
-    write_number(&w, "load_balance", f->load_balance);
-    write_number(&w, "communication", f->communication);
-    write_number(&w, "parallel_efficiency", f->load_balance * f->communication);
-    write_late(&w, f);
-    write_rows(&w, v);
+    json_write_double(&w, "parallel_efficiency", f->load_balance * f->communication);
+    json_table_write(&w, &findings_table, f);
+    json_write_array_begin(&w, "rows");
+    for (uint32_t i = 0; i < f->n_rows; i++) {
+        if (!rank_set_has(v->ranks, f->rows[i].rank))
+            continue;
+        json_write_object_begin(&w, NULL);
+        json_table_write(&w, &row_table, &f->rows[i]);
+        json_write_string(&w, "missing", f->rows[i].gap[0] != '\0' ? f->rows[i].gap : NULL);
+        json_write_object_end(&w);
+    }
+    json_write_array_end(&w);
+    json_write_array_begin(&w, "missing_nodes");
+    for (uint32_t i = 0; i < v->n_missing; i++) {
+        json_write_object_begin(&w, NULL);
+        json_write_string(&w, "node", v->missing[i].node);
+        json_write_string(&w, "missing", v->missing[i].why);
+        json_write_object_end(&w);
+    }
+    json_write_array_end(&w);
     json_write_object_end(&w);
     strbuf_add_char(ret, '\n');
 }

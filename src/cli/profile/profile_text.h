@@ -8,7 +8,7 @@ struct profile_percent {
 };
 struct profile_percent profile_percent(double share); /* "26 %", "<1 %" */
 #define PERCENT(share) (profile_percent(share).text)
-double profile_seconds(const struct profile_findings *f, const struct profile *p); /* rounded */
+double profile_seconds(const struct profile_findings *f); /* rounded */
 /* "rank 2 is late: the others wait for it 26 % of the time" */
 void profile_add_late(const struct profile_findings *f, const struct profile_late *l,
                       struct strbuf *ret);

@@ -28,33 +28,30 @@ struct job_clock {
 
 static int compare(int fd, void *arg) {
     const struct hang_answers *answers = arg;
-    _cleanup_(profile_fini) struct profile job = {0};
-    _cleanup_(profile_findings_fini) struct profile_findings findings = {0};
-    struct job_window window;
+    struct profile job = {0};
+    struct profile_findings found;
     for (uint32_t i = 0; i < answers->group.n_nodes; i++) {
         const struct hang_answer *a = &answers->nodes[i];
-        _cleanup_(profile_fini) struct profile node = {0};
         struct err err = {0};
-        if (a->missing == NULL &&
-            profile_read(strbuf_text(&a->json), a->json.len, &node, &err) == 0 &&
-            profile_merge(&job, &node, &err) < 0)
+        if (a->missing == NULL && profile_read(strbuf_text(&a->json), a->json.len, &job, &err) < 0)
             log_debug("samples of node %s: %s", answers->group.nodes[i].name, err.text);
     }
-    profile_infer(&job, &findings);
-    job_window_of(&job, &findings, &window);
-    return helper_send(fd, &window, sizeof window) ? 0 : 1;
+    profile_infer(&job, &found);
+    profile_findings_fini(&found);
+    profile_fini(&job);
+    return helper_send(fd, &found, sizeof found) ? 0 : 1;
 }
 
 /* ---- windows ---- */
 
 static void on_window(void *arg, const struct helper_answer *answer) {
     struct job_clock *c = arg;
-    struct job_window window;
+    struct profile_findings found;
     c->call = NULL;
-    if (answer->code != 0 || answer->len != sizeof window)
+    if (answer->code != 0 || answer->len != sizeof found)
         return;
-    memcpy(&window, answer->data, sizeof window);
-    if (job_time_add(&c->time, &window))
+    memcpy(&found, answer->data, sizeof found);
+    if (job_time_add(&c->time, &found))
         c->ops.first_step(c->arg, &c->time.start);
 }
 
@@ -76,7 +73,7 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
                                         .run = compare,
                                         .arg = (void *)(uintptr_t)answers,
                                         .timeout_ns = COMPARE_NS,
-                                        .max_bytes = sizeof(struct job_window)};
+                                        .max_bytes = sizeof(struct profile_findings)};
     c->question = NULL;
     helper_call_free(TAKE_PTR(c->call));
     if (helper_call_new(c->loop, &config, on_window, c, &c->call) < 0)

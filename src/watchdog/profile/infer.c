@@ -29,38 +29,48 @@
 #define CHILDREN_BUSY 0.9
 #define FILL_TICKS 2 /* a sample that is missing so long is as the one before */
 
-static const struct {
-    const char *name, *key;
-} classes[PROFILE_CLASS_COUNT] = {
-    [PROFILE_GC] = {"garbage collection", "gc"},
-    [PROFILE_EVAL] = {"evaluation", "eval"},
-    [PROFILE_CHECKPOINT] = {"checkpoint", "checkpoint"},
-    [PROFILE_INIT] = {"making process groups", "init"},
-    [PROFILE_COMPILE] = {"compiling", "compile"},
-    [PROFILE_IMPORT] = {"importing modules", "import"},
-    [PROFILE_DATA] = {"data loading", "data"},
-    [PROFILE_LOGGING] = {"logging", "logging"},
-    [PROFILE_OPTIMIZER] = {"optimizer", "optimizer"},
-    [PROFILE_BACKWARD] = {"backward", "backward"},
-    [PROFILE_FORWARD] = {"forward", "forward"},
-    [PROFILE_COMM] = {"calls of torch.distributed", "comm"},
-    [PROFILE_OTHER_WORK] = {"other", "other"},
-    [PROFILE_START] = {"no Python stack", "start"},
-    [PROFILE_LATE] = {"waits for a late rank", "late"},
-    [PROFILE_NETWORK] = {"network (all ranks wait)", "network"},
-    [PROFILE_DEVICE] = {"waits for the GPU", "device"},
+const char *const profile_class_names[PROFILE_CLASS_COUNT] = {
+    [PROFILE_GC] = "garbage collection",
+    [PROFILE_EVAL] = "evaluation",
+    [PROFILE_CHECKPOINT] = "checkpoint",
+    [PROFILE_INIT] = "making process groups",
+    [PROFILE_COMPILE] = "compiling",
+    [PROFILE_IMPORT] = "importing modules",
+    [PROFILE_DATA] = "data loading",
+    [PROFILE_LOGGING] = "logging",
+    [PROFILE_OPTIMIZER] = "optimizer",
+    [PROFILE_BACKWARD] = "backward",
+    [PROFILE_FORWARD] = "forward",
+    [PROFILE_COMM] = "calls of torch.distributed",
+    [PROFILE_OTHER_WORK] = "other",
+    [PROFILE_START] = "no Python stack",
+    [PROFILE_LATE] = "waits for a late rank",
+    [PROFILE_NETWORK] = "network (all ranks wait)",
+    [PROFILE_DEVICE] = "waits for the GPU",
 };
-const char *profile_class_name(enum profile_class c) { return classes[c].name; }
-const char *profile_class_key(enum profile_class c) { return classes[c].key; }
+const char *const profile_class_keys[PROFILE_CLASS_COUNT] = {
+    "gc",    "eval",    "checkpoint", "init",     "compile", "import",
+    "data",  "logging", "optimizer",  "backward", "forward", "comm",
+    "other", "start",   "late",       "network",  "device",
+};
 
 /* ---- R2 to R4: what a rank does at one tick ---- */
 
 /* What a stack shows, which the state of the thread completes. */
 struct shown {
+    unsigned names;         /* of all frames, but for those of imports */
+    bool imports;           /* any frame does */
+    uint32_t leaf, place;   /* R2: the innermost frame that is no wrapper; the one that names it */
+    unsigned of_leaf;       /* the names of the leaf */
     enum profile_class cls; /* if it works */
-    bool comm, engine, calls_wait, device;
-    uint32_t place; /* the frame that names it */
 };
+
+/* What a rank does at one line, so many ticks. */
+struct counted {
+    enum profile_class cls;
+    uint32_t place, n;
+};
+#define PLACES_MAX 512
 
 struct work {
     const struct profile *p;
@@ -75,67 +85,63 @@ struct work {
     uint32_t per;         /* ticks of a block */
     double z;             /* from which on chance does not explain it */
     double *late, *waits; /* [n] share of ticks */
+    uint32_t *cells;      /* [n_frames * PROFILE_FIRST_WAIT] 0, but while places are counted */
+    struct counted places[PLACES_MAX]; /* of the ranks that were counted last, the most first */
+    uint32_t n_places;
 };
 
 static bool is_work(enum profile_class c) { return c < PROFILE_FIRST_WAIT; }
 
-static uint32_t place_of(const struct profile *p, const struct profile_stack *s) {
-    for (uint32_t i = 0; i < s->n; i++)
-        if ((profile_names_of(&p->frames[s->frames[i]]) & NAME_LIBRARY) == 0)
-            return s->frames[i];
-    return s->frames[s->n - 1];
+/* R4: the first class that any frame shows. */
+static enum profile_class class_of(const struct shown *s, unsigned innermost) {
+    unsigned all = s->names | innermost; /* with an import that runs nothing */
+    enum profile_class cls = PROFILE_OTHER_WORK;
+    for (unsigned c = PROFILE_COMM; c-- > 0;)
+        cls = (all & 1u << c) != 0 ? (enum profile_class)c : cls;
+    /* The body of a module; but a whole program can run below an import. */
+    if (s->imports && (cls == PROFILE_COMPILE || cls == PROFILE_OTHER_WORK))
+        return PROFILE_IMPORT;
+    bool comm = (s->of_leaf & NAME_COMM) != 0 && (s->of_leaf & NAME_OVERLAPS) == 0;
+    return comm && cls >= PROFILE_OPTIMIZER ? PROFILE_COMM : cls;
 }
 
-/* R2: the innermost frame that is not a wrapper. R4: the first class that any frame shows. */
-static struct shown show(const struct profile *p, const struct profile_stack *s,
-                         const unsigned *names) {
-    unsigned all = 0;
-    uint32_t at = 0;
-    while (at + 1 < s->n && (names[s->frames[at]] & NAME_TRANSPARENT) != 0)
-        at++;
-    unsigned leaf = names[s->frames[at]];
-    bool imports = false;
-    for (uint32_t i = 0; i < s->n; i++) {
-        unsigned of = names[s->frames[i]];
-        all |= of & ~(1u << PROFILE_IMPORT);
-        imports = imports || (of & 1u << PROFILE_IMPORT) != 0;
+static void show_all(const struct work *w) {
+    const struct profile *p = w->p;
+    _cleanup_(freep) unsigned *names = xcalloc(p->n_frames + (size_t)1, sizeof *names);
+    for (uint32_t i = 0; i < p->n_frames; i++)
+        names[i] = profile_names_of(&p->frames[i]);
+    for (uint32_t i = 0; i < p->n_stacks; i++) {
+        uint32_t frame = p->stacks[i].frame;
+        struct shown *s = &w->shown[i];
+        *s = p->stacks[i].outer >= 0 ? w->shown[p->stacks[i].outer]
+                                     : (struct shown){.leaf = frame, .place = frame};
+        s->names |= names[frame] & ~(1u << PROFILE_IMPORT);
+        s->imports |= (names[frame] & 1u << PROFILE_IMPORT) != 0;
+        s->leaf = (names[frame] & NAME_TRANSPARENT) == 0 ? frame : s->leaf;
+        s->place = (names[frame] & NAME_LIBRARY) == 0 ? frame : s->place;
+        s->of_leaf = names[s->leaf];
+        s->cls = class_of(s, names[frame]);
     }
-    struct shown ret = {.cls = PROFILE_OTHER_WORK,
-                        .comm = (leaf & NAME_COMM) != 0,
-                        .engine = (leaf & NAME_ENGINE) != 0,
-                        .calls_wait = (p->frames[s->frames[0]].calls & PROFILE_CALLS_WAIT) != 0,
-                        .device = (leaf & NAME_DEVICE) != 0 ||
-                                  (p->frames[s->frames[at]].calls & PROFILE_CALLS_DEVICE) != 0,
-                        .place = place_of(p, s)};
-    all |= names[s->frames[0]]; /* an import that runs nothing */
-    for (int c = 0; c < PROFILE_COMM; c++)
-        if ((all & 1u << c) != 0) {
-            ret.cls = (enum profile_class)c;
-            break;
-        }
-    /* The body of a module; but a whole program can run below an import. */
-    if (imports && (ret.cls == PROFILE_COMPILE || ret.cls == PROFILE_OTHER_WORK))
-        ret.cls = PROFILE_IMPORT;
-    if (ret.comm && (leaf & NAME_OVERLAPS) == 0 && ret.cls >= PROFILE_OPTIMIZER)
-        ret.cls = PROFILE_COMM;
-    return ret;
 }
 
 /* R3. PROFILE_LATE: it waits; R5 decides for what. */
-static enum profile_class classify(const struct shown *s, const struct profile_sample *sample) {
+static enum profile_class classify(const struct work *w, const struct profile_sample *sample) {
+    const struct profile_frame *frames = w->p->frames;
+    const struct shown *s = &w->shown[sample->stack];
     bool futex = sample->sleeps && sample->syscall == PROFILE_FUTEX;
-    bool waits = (sample->sleeps && s->comm && sample->syscall != PROFILE_SLEEP) ||
-                 (futex && s->engine && !sample->helped) || (futex && s->calls_wait);
-    if (waits)
+    unsigned own = frames[w->p->stacks[sample->stack].frame].calls;
+    if ((sample->sleeps && (s->of_leaf & NAME_COMM) != 0 && sample->syscall != PROFILE_SLEEP) ||
+        (futex && (s->of_leaf & NAME_ENGINE) != 0 && !sample->helped) ||
+        (futex && (own & PROFILE_CALLS_WAIT) != 0))
         return PROFILE_LATE;
-    if (s->device)
+    if ((s->of_leaf & NAME_DEVICE) != 0 || (frames[s->leaf].calls & PROFILE_CALLS_DEVICE) != 0)
         return PROFILE_DEVICE;
     /* Imports collect garbage often: this is part of their time. */
     return sample->gc && s->cls != PROFILE_IMPORT ? PROFILE_GC : s->cls;
 }
 
 static uint8_t *row_of(const struct work *w, uint32_t rank) {
-    return w->f->classes + (size_t)rank * w->f->n_all_ticks;
+    return w->f->classes + (size_t)rank * w->p->n_ticks;
 }
 
 /* Returns at how many ticks it was read. PROFILE_START: it was not, and not shortly before. */
@@ -147,7 +153,7 @@ static uint32_t classify_rank(const struct work *w, uint32_t rank) {
         struct profile_sample s = profile_at(p, &p->ranks[rank], k);
         missing = s.stack >= 0 ? 0 : missing + 1;
         if (s.stack >= 0)
-            last = (uint8_t)classify(&w->shown[s.stack], &s);
+            last = (uint8_t)classify(w, &s);
         else if (missing > FILL_TICKS)
             last = PROFILE_START;
         row[k] = last;
@@ -157,14 +163,9 @@ static uint32_t classify_rank(const struct work *w, uint32_t rank) {
 }
 
 static void classify_all(struct work *w) {
-    const struct profile *p = w->p;
-    _cleanup_(freep) unsigned *names = xcalloc(p->n_frames + (size_t)1, sizeof *names);
-    for (uint32_t i = 0; i < p->n_frames; i++)
-        names[i] = profile_names_of(&p->frames[i]);
-    for (uint32_t i = 0; i < p->n_stacks; i++)
-        w->shown[i] = show(p, &p->stacks[i], names);
-    for (uint32_t r = 0; r < p->n_ranks; r++)
-        if (classify_rank(w, r) * 2 >= p->n_ticks && p->n_ticks > 0)
+    show_all(w);
+    for (uint32_t r = 0; r < w->p->n_ranks; r++)
+        if (classify_rank(w, r) * 2 >= w->p->n_ticks && w->p->n_ticks > 0)
             w->ranks[w->n++] = r;
 }
 
@@ -279,11 +280,11 @@ static double count_pauses(const struct work *w, uint32_t i, struct profile_late
         ret->n_pauses += ns >= least;
         run = 0;
     }
-    ret->pause_ns = ret->n_pauses > 0 ? (uint64_t)(longer / ret->n_pauses) : 0;
+    ret->pause_s = ret->n_pauses > 0 ? longer / ret->n_pauses / NS_PER_S : 0;
     return all > 0 ? longer / all : 0;
 }
 
-static void explain(const struct work *w, uint32_t i, struct profile_late *ret);
+static void explain(struct work *w, uint32_t i, struct profile_late *ret);
 
 static void name(struct work *w, uint32_t i, uint32_t other, const struct profile_late *as) {
     struct profile_late *l = &w->f->late[w->f->n_late++];
@@ -338,16 +339,23 @@ static int by_share(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The share of rank i's ticks that `fits`, above the median of the others. */
-typedef bool fits_fn(const struct work *w, uint32_t i, uint32_t t, const void *what);
-static double excess(const struct work *w, uint32_t i, fits_fn *fits, const void *what) {
+static uint32_t place_at(const struct work *w, uint32_t i, uint32_t t) {
+    int32_t stack = profile_at(w->p, &w->p->ranks[w->ranks[i]], w->ticks[t]).stack;
+    return stack < 0 ? UINT32_MAX : w->shown[stack].place;
+}
+
+/* The share of rank i's ticks in this class, above the median of the others; place: only at this
+ * one, or NULL. */
+static double excess(const struct work *w, uint32_t i, enum profile_class cls,
+                     const uint32_t *place) {
     _cleanup_(freep) double *shares = xcalloc(w->n, sizeof *shares);
     double own = 0;
     uint32_t n = 0;
     for (uint32_t k = 0; k < w->n; k++) {
         double share = 0;
         for (uint32_t t = 0; t < w->n_ticks; t++)
-            share += fits(w, k, t, what) ? 1.0 / w->n_ticks : 0;
+            if (at(w, k, t) == cls && (place == NULL || place_at(w, k, t) == *place))
+                share += 1.0 / w->n_ticks;
         if (k == i)
             own = share;
         else
@@ -357,42 +365,13 @@ static double excess(const struct work *w, uint32_t i, fits_fn *fits, const void
     return own - (shares[(n - 1) / 2] + shares[n / 2]) / 2;
 }
 
-static bool is_class(const struct work *w, uint32_t i, uint32_t t, const void *cls) {
-    return at(w, i, t) == *(const enum profile_class *)cls;
-}
-
-static uint32_t place_at(const struct work *w, uint32_t i, uint32_t t) {
-    int32_t stack = profile_at(w->p, &w->p->ranks[w->ranks[i]], w->ticks[t]).stack;
-    return stack < 0 ? UINT32_MAX : w->shown[stack].place;
-}
-
-struct at_place {
-    enum profile_class cls;
-    uint32_t place;
-};
-static bool is_at_place(const struct work *w, uint32_t i, uint32_t t, const void *what) {
-    const struct at_place *a = what;
-    return at(w, i, t) == a->cls && place_at(w, i, t) == a->place;
-}
-
+/* "__getitem__ (loader.py:41)" */
 static void place_text(const struct profile *p, uint32_t frame, char ret[PROFILE_PLACE_MAX]) {
     const struct profile_frame *f = &p->frames[frame];
-    const char *slash = strrchr(f->file, '/');
     (void)snprintf(ret, PROFILE_PLACE_MAX, "%.80s (%.60s:%" PRIu32 ")", f->function,
-                   slash != NULL ? slash + 1 : f->file, f->line);
+                   path_name(f->file), f->line);
 }
 
-void profile_place(const struct profile *p, int32_t stack, char ret[PROFILE_PLACE_MAX]) {
-    ret[0] = '\0';
-    if (stack >= 0)
-        place_text(p, place_of(p, &p->stacks[stack]), ret);
-}
-
-/* The line at which a rank is most often in this class; UINT32_MAX: none. */
-struct counted {
-    enum profile_class cls;
-    uint32_t place, n;
-};
 static int by_count(const void *a, const void *b) {
     const struct counted *x = a, *y = b;
     return x->n != y->n          ? (x->n > y->n ? -1 : 1)
@@ -401,60 +380,48 @@ static int by_count(const void *a, const void *b) {
                                  : x->place > y->place;
 }
 
-/* What rank i does, the most first; work alone if `works`. `cells`: [n_frames * PROFILE_FIRST_WAIT]
- * zeros, and again so after it. */
-static uint32_t count_places(const struct work *w, uint32_t i, uint32_t *cells, struct counted *ret,
-                             uint32_t max) {
-    uint32_t n = 0;
-    for (uint32_t t = 0; t < w->n_ticks; t++) {
-        enum profile_class c = at(w, i, t);
-        uint32_t place = place_at(w, i, t);
-        if (!is_work(c) || place == UINT32_MAX)
-            continue;
-        uint32_t *cell = &cells[(size_t)place * PROFILE_FIRST_WAIT + c];
-        if (*cell == 0 && n < max) {
-            ret[n] = (struct counted){c, place, 0};
-            *cell = ++n;
+/* The work of ranks i to end - 1. */
+static void count_places(struct work *w, uint32_t i, uint32_t end) {
+    w->n_places = 0;
+    for (; i < end; i++)
+        for (uint32_t t = 0; t < w->n_ticks; t++) {
+            enum profile_class c = at(w, i, t);
+            uint32_t place = place_at(w, i, t);
+            if (!is_work(c) || place == UINT32_MAX)
+                continue;
+            uint32_t *cell = &w->cells[(size_t)place * PROFILE_FIRST_WAIT + c];
+            if (*cell == 0 && w->n_places < PLACES_MAX) {
+                w->places[w->n_places] = (struct counted){c, place, 0};
+                *cell = ++w->n_places;
+            }
+            if (*cell > 0)
+                w->places[*cell - 1].n++;
         }
-        if (*cell > 0)
-            ret[*cell - 1].n++;
-    }
-    for (uint32_t k = 0; k < n; k++)
-        cells[(size_t)ret[k].place * PROFILE_FIRST_WAIT + ret[k].cls] = 0;
-    qsort(ret, n, sizeof *ret, by_count);
-    return n;
+    for (uint32_t k = 0; k < w->n_places; k++)
+        w->cells[(size_t)w->places[k].place * PROFILE_FIRST_WAIT + w->places[k].cls] = 0;
+    qsort(w->places, w->n_places, sizeof *w->places, by_count);
 }
 
-#define PLACES_MAX 512
-
 /* The line, if one accounts for half of it or more. */
-static void find_place(const struct work *w, uint32_t i, struct profile_reason *r,
-                       const struct counted *places, uint32_t n) {
+static void find_place(const struct work *w, uint32_t i, struct profile_reason *r) {
     double best = MAX2(REASON_MIN, r->share / 2);
-    for (uint32_t k = 0, tried = 0; k < n && tried < 4; k++) {
-        if (places[k].cls != r->cls)
+    for (uint32_t k = 0, tried = 0; k < w->n_places && tried < 4; k++) {
+        if (w->places[k].cls != r->cls)
             continue;
         tried++;
-        struct at_place what = {r->cls, places[k].place};
-        double share = excess(w, i, is_at_place, &what);
+        double share = excess(w, i, r->cls, &w->places[k].place);
         if (share < best)
             continue;
         best = share;
-        place_text(w->p, places[k].place, r->place);
+        place_text(w->p, w->places[k].place, r->place);
     }
 }
 
-static uint32_t *new_cells(const struct work *w) {
-    return xcalloc(((size_t)w->p->n_frames + 1) * PROFILE_FIRST_WAIT, sizeof(uint32_t));
-}
-
-static void explain(const struct work *w, uint32_t i, struct profile_late *ret) {
-    _cleanup_(freep) uint32_t *cells = new_cells(w);
-    _cleanup_(freep) struct counted *places = xcalloc(PLACES_MAX, sizeof *places);
-    uint32_t n = count_places(w, i, cells, places, PLACES_MAX);
+static void explain(struct work *w, uint32_t i, struct profile_late *ret) {
     double shares[PROFILE_FIRST_WAIT];
-    for (int c = 0; c < PROFILE_FIRST_WAIT; c++)
-        shares[c] = excess(w, i, is_class, &(enum profile_class){(enum profile_class)c});
+    count_places(w, i, i + 1);
+    for (unsigned c = 0; c < PROFILE_FIRST_WAIT; c++)
+        shares[c] = excess(w, i, (enum profile_class)c, NULL);
     while (ret->n_reasons < PROFILE_REASONS_MAX) {
         int most = 0;
         for (int c = 1; c < PROFILE_FIRST_WAIT; c++)
@@ -464,36 +431,29 @@ static void explain(const struct work *w, uint32_t i, struct profile_late *ret) 
         struct profile_reason *r = &ret->reasons[ret->n_reasons++];
         *r = (struct profile_reason){.cls = (enum profile_class)most, .share = shares[most]};
         shares[most] = 0;
-        find_place(w, i, r, places, n);
+        find_place(w, i, r);
     }
 }
 
 /* ---- R8: limits, and the rows ---- */
 
-static bool is_idle_child(const struct profile *p, int32_t stack) {
-    for (uint32_t i = 0; stack >= 0 && i < p->stacks[stack].n; i++)
-        if ((profile_names_of(&p->frames[p->stacks[stack].frames[i]]) & NAME_QUEUE) != 0)
-            return true;
-    return stack < 0;
-}
-
-static enum profile_limit data_limit(const struct profile *p, int32_t *stack) {
+/* *place: the frame at which its processes are most often, if they are too few. */
+static enum profile_limit data_limit(const struct work *w, uint32_t *place) {
     uint64_t busy = 0, all = 0, most = 0;
-    for (uint32_t r = 0; r < p->n_ranks; r++)
-        for (uint32_t k = 0; k < p->ranks[r].n_rows; k++) {
-            const struct profile_child *c = &p->ranks[r].children[k];
-            bool works = !is_idle_child(p, c->stack);
+    for (uint32_t r = 0; r < w->p->n_ranks; r++)
+        for (uint32_t k = 0; k < w->p->ranks[r].n_rows; k++) {
+            const struct profile_child *c = &w->p->ranks[r].children[k];
+            bool works = c->stack >= 0 && (w->shown[c->stack].names & NAME_QUEUE) == 0;
             all += c->samples;
             busy += works ? c->samples : 0;
             if (works && c->samples > most) {
                 most = c->samples;
-                *stack = c->stack;
+                *place = w->shown[c->stack].place;
             }
         }
-    if (all == 0)
-        return PROFILE_LIMIT_DATA_HERE;
-    return (double)busy > CHILDREN_BUSY * (double)all ? PROFILE_LIMIT_DATA_WORKERS
-                                                      : PROFILE_LIMIT_DATA;
+    return all == 0                                     ? PROFILE_LIMIT_DATA_HERE
+           : (double)busy > CHILDREN_BUSY * (double)all ? PROFILE_LIMIT_DATA_WORKERS
+                                                        : PROFILE_LIMIT_DATA;
 }
 
 static void add_limit(struct profile_findings *f, enum profile_limit what, double share) {
@@ -503,34 +463,21 @@ static void add_limit(struct profile_findings *f, enum profile_limit what, doubl
     }
 }
 
-/* The line at which most ranks load data. */
-static void data_place(const struct work *w, char ret[PROFILE_PLACE_MAX]) {
-    _cleanup_(freep) uint32_t *counts = xcalloc(w->p->n_frames + (size_t)1, sizeof *counts);
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < w->n; i++)
-        for (uint32_t t = 0; t < w->n_ticks; t++) {
-            uint32_t place = at(w, i, t) == PROFILE_DATA ? place_at(w, i, t) : UINT32_MAX;
-            if (place != UINT32_MAX && ++counts[place] > counts[most])
-                most = place;
-        }
-    if (counts[most] > 0)
-        place_text(w->p, most, ret);
-}
-
 static void find_limits(struct work *w) {
     struct profile_findings *f = w->f;
     double delay = 0;
-    for (uint32_t i = 0; i < w->n; i++) {
-        const struct profile_rank *r = &w->p->ranks[w->ranks[i]];
-        delay += r->span_ns > 0 ? (double)r->delay_ns / (double)r->span_ns / w->n : 0;
-    }
+    for (uint32_t i = 0; i < w->n; i++)
+        delay += w->p->ranks[w->ranks[i]].delay / w->n;
     if (f->shares[PROFILE_DATA] >= DATA_MIN) {
-        int32_t stack = PROFILE_NOT_READ;
-        add_limit(f, data_limit(w->p, &stack), f->shares[PROFILE_DATA]);
+        uint32_t busy = 0, k = 0;
+        count_places(w, 0, w->n);
+        while (k < w->n_places && w->places[k].cls != PROFILE_DATA)
+            k++;
+        add_limit(f, data_limit(w, &busy), f->shares[PROFILE_DATA]);
         if (f->limits[0].what == PROFILE_LIMIT_DATA_WORKERS)
-            profile_place(w->p, stack, f->limits[0].place);
-        else
-            data_place(w, f->limits[0].place);
+            place_text(w->p, busy, f->limits[0].place);
+        else if (k < w->n_places)
+            place_text(w->p, w->places[k].place, f->limits[0].place);
     }
     if (delay >= CPU_MIN)
         add_limit(f, PROFILE_LIMIT_CPU, MIN2(delay, 1.0));
@@ -542,8 +489,6 @@ static void find_limits(struct work *w) {
 
 static void fill_rows(struct work *w) {
     struct profile_findings *f = w->f;
-    _cleanup_(freep) uint32_t *cells = new_cells(w);
-    _cleanup_(freep) struct counted *places = xcalloc(PLACES_MAX, sizeof *places);
     for (uint32_t r = 0; r < w->p->n_ranks; r++) {
         const struct profile_rank *of = &w->p->ranks[r];
         f->rows[r] = (struct profile_row){.rank = of->rank,
@@ -554,14 +499,42 @@ static void fill_rows(struct work *w) {
         row->gap = w->p->ranks[w->ranks[i]].gap;
         row->works = 1 - w->waits[i];
         row->waits = w->waits[i];
-        uint32_t n = count_places(w, i, cells, places, PLACES_MAX);
-        for (; row->n_mostly < MIN2(n, ARRAY_SIZE(row->mostly)); row->n_mostly++) {
-            struct profile_reason *m = &row->mostly[row->n_mostly];
-            m->cls = places[row->n_mostly].cls;
-            m->share = (double)places[row->n_mostly].n / w->n_ticks;
-            place_text(w->p, places[row->n_mostly].place, m->place);
+        count_places(w, i, i + 1);
+        row->n_mostly = MIN2(w->n_places, (uint32_t)ARRAY_SIZE(row->mostly));
+        for (uint32_t k = 0; k < row->n_mostly; k++) {
+            row->mostly[k].cls = w->places[k].cls;
+            row->mostly[k].share = (double)w->places[k].n / w->n_ticks;
+            place_text(w->p, w->places[k].place, row->mostly[k].place);
         }
     }
+}
+
+/* ---- what came before the first step of an attempt ---- */
+
+static bool trains(const struct work *w, uint32_t tick) {
+    for (uint32_t r = 0; r < w->p->n_ranks; r++)
+        if (row_of(w, r)[tick] == PROFILE_BACKWARD || row_of(w, r)[tick] == PROFILE_OPTIMIZER)
+            return true;
+    return false;
+}
+
+static void find_step(const struct work *w) {
+    const struct profile *p = w->p;
+    struct profile_findings *f = w->f;
+    uint64_t ns[PROFILE_CLASS_COUNT] = {0};
+    uint32_t k = 0;
+    f->begin_ns = p->first_tick * p->period_ns;
+    for (; k < p->n_ticks && !trains(w, k); k++)
+        for (uint32_t r = 0; r < p->n_ranks; r++)
+            if (profile_at(p, &p->ranks[r], k).stack >= 0)
+                ns[row_of(w, r)[k]] += p->period_ns / p->n_ranks;
+    if (k < p->n_ticks)
+        f->first_step_wall_ns = (p->first_tick + k) * p->period_ns;
+    for (uint32_t r = 0; r < p->n_ranks; r++)
+        f->step = MAX2(f->step, p->ranks[r].step);
+    f->before = (struct attempt_start){.import_ns = ns[PROFILE_IMPORT],
+                                       .init_ns = ns[PROFILE_INIT],
+                                       .load_ns = ns[PROFILE_CHECKPOINT]};
 }
 
 /* ---- all of it ---- */
@@ -575,14 +548,14 @@ static void compare(struct work *w) {
     f->n_ticks = w->n_ticks;
     if (w->n_ticks == 0)
         return;
-    f->span_ns = (w->ticks[w->n_ticks - 1] - w->ticks[0]) * p->period_ns;
-    double span = (double)f->span_ns, period = (double)p->period_ns;
+    f->span_ns = (w->ticks[w->n_ticks - 1] - w->ticks[0] + UINT64_C(1)) * p->period_ns;
+    double span = (double)(f->span_ns - p->period_ns), period = (double)p->period_ns;
     double block = MIN2((double)NS_PER_S, MAX2(0.25 * NS_PER_S, MAX2(4 * period, span / 12)));
     w->per = (uint32_t)MAX2(1L, lround(block / period));
     w->few = MAX2(1u, w->n / 4);
     w->z = w->n > 128 ? 6 : w->n > 16 ? 5 : 4;
     sum_up(w);
-    if (w->n > 1 && f->span_ns >= NAMED_NS && f->n_ticks >= NAMED_TICKS)
+    if (w->n > 1 && f->span_ns > NAMED_NS && f->n_ticks >= NAMED_TICKS)
         find_late(w);
     find_limits(w);
 }
@@ -595,23 +568,28 @@ void profile_infer(const struct profile *p, struct profile_findings *ret) {
                      .ticks = xcalloc(p->n_ticks + (size_t)1, sizeof *w.ticks),
                      .busy = xcalloc(p->n_ticks + (size_t)1, sizeof *w.busy),
                      .late = xcalloc(p->n_ranks + (size_t)1, sizeof *w.late),
+                     .cells =
+                         xcalloc((p->n_frames + (size_t)1) * PROFILE_FIRST_WAIT, sizeof *w.cells),
                      .waits = xcalloc(p->n_ranks + (size_t)1, sizeof *w.waits)};
-    *ret = (struct profile_findings){.n_rows = p->n_ranks, .n_all_ticks = p->n_ticks};
+    *ret = (struct profile_findings){.n_rows = p->n_ranks};
     ret->rows = xcalloc(p->n_ranks + (size_t)1, sizeof *ret->rows);
     ret->classes = xcalloc((size_t)p->n_ranks * p->n_ticks + 1, 1);
     classify_all(&w);
     compare(&w);
     fill_rows(&w);
+    find_step(&w);
     free(w.shown);
     free(w.ranks);
     free(w.ticks);
     free(w.busy);
     free(w.late);
     free(w.waits);
+    free(w.cells);
 }
 
 void profile_findings_fini(struct profile_findings *f) {
     free(f->rows);
     free(f->classes);
-    *f = (struct profile_findings){0};
+    f->rows = NULL;
+    f->classes = NULL;
 }

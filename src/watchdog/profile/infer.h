@@ -3,10 +3,10 @@
  * function names are in profile/names.c.
  *
  *     profile_infer(&job, &findings);      job: of all nodes (profile/samples.h)
- *     … profile/text.h and others show it …
  *     profile_findings_fini(&findings); */
 #pragma once
 
+#include "watchdog/attempt_start.h"
 #include "watchdog/profile/samples.h"
 
 /* What a rank does at one tick. First comes work, in the order in which the rules try it. */
@@ -32,8 +32,9 @@ enum profile_class {
     PROFILE_CLASS_COUNT,
 };
 #define PROFILE_FIRST_WAIT PROFILE_LATE
-const char *profile_class_name(enum profile_class c); /* "data loading", "waits for a late rank" */
-const char *profile_class_key(enum profile_class c);  /* "data", "late": in JSON */
+/* "data loading", "waits for a late rank"; in JSON "data", "late" */
+extern const char *const profile_class_names[PROFILE_CLASS_COUNT];
+extern const char *const profile_class_keys[PROFILE_CLASS_COUNT];
 
 #define PROFILE_PLACE_MAX 160
 struct profile_reason {
@@ -54,7 +55,7 @@ struct profile_late {
     double share; /* of the time in which the others wait for it; PROFILE_MOST_WORK: its gap */
     double works, others_work; /* share of time in which it, and the median other, does not wait */
     uint32_t n_pauses;
-    uint64_t pause_ns; /* mean of those that were long enough */
+    double pause_s; /* mean of those that were long enough */
     uint32_t n_reasons;
     struct profile_reason reasons[PROFILE_REASONS_MAX];
 };
@@ -68,6 +69,11 @@ enum profile_limit {
     PROFILE_LIMIT_NETWORK,
     PROFILE_LIMIT_DEVICE,
 };
+struct profile_found_limit {
+    enum profile_limit what;
+    double share;
+    char place[PROFILE_PLACE_MAX];
+};
 #define PROFILE_LIMITS_MAX 3
 struct profile_row {
     uint32_t rank;
@@ -78,7 +84,7 @@ struct profile_row {
 };
 struct profile_findings {
     uint32_t n_ranks, n_ticks;          /* ticks at which all of these ranks were sampled */
-    uint64_t span_ns;                   /* from the first of these to the last */
+    uint64_t span_ns;                   /* from the first of these through the last; 0: none */
     double shares[PROFILE_CLASS_COUNT]; /* of the average rank; they add up to 1, or all are 0 */
     /* Parallel efficiency is their product: mean(work) / max(work), and max(work); work is the
      * share of time in which a rank does not wait. */
@@ -90,19 +96,16 @@ struct profile_findings {
     uint32_t top;
     double top_z, top_share;
     uint32_t n_limits;
-    struct {
-        enum profile_limit what;
-        double share;
-        char place[PROFILE_PLACE_MAX];
-    } limits[PROFILE_LIMITS_MAX];
-    struct profile_row *rows; /* [n_rows] of all ranks, those without samples too; owned */
+    struct profile_found_limit limits[PROFILE_LIMITS_MAX];
+    uint64_t begin_ns;           /* since 1970 */
+    uint64_t step;               /* the last that a rank had announced then; 0: none */
+    uint64_t first_step_wall_ns; /* 0: no rank was in backward or in the optimizer */
+    struct attempt_start before; /* in this time; first_step_ns is not set */
+    struct profile_row *rows;    /* [n_rows] of all ranks, those without samples too; owned */
     uint32_t n_rows;
-    uint8_t *classes; /* [rank's index * n_all_ticks + tick's index] enum profile_class; owned */
-    uint32_t n_all_ticks; /* of the profile */
+    uint8_t *classes; /* [rank's index * the profile's n_ticks + tick's index] enum profile_class;
+                       * owned */
 };
 /* No rank is named before 3 s (R6). Ticks at which a rank is absent or not read count for none. */
 void profile_infer(const struct profile *p, struct profile_findings *ret);
-void profile_findings_fini(struct profile_findings *f);
-
-/* "__getitem__ (loader.py:41)": the innermost frame of the user's own, or the innermost. */
-void profile_place(const struct profile *p, int32_t stack, char ret[PROFILE_PLACE_MAX]);
+void profile_findings_fini(struct profile_findings *f); /* frees rows and classes; the rest stays */

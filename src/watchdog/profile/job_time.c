@@ -21,49 +21,6 @@
 #define SHOWN_MIN 0.01 /* smaller shares are not shown */
 #define SHOWN_MAX 3    /* besides training */
 
-/* ---- a window ---- */
-
-static enum profile_class class_at(const struct profile_findings *f, uint32_t rank, uint32_t tick) {
-    return f->classes[(size_t)rank * f->n_all_ticks + tick];
-}
-
-/* The first tick at which a rank trains; n_all_ticks: none does. */
-static uint32_t first_step(const struct profile_findings *f) {
-    for (uint32_t k = 0; k < f->n_all_ticks; k++)
-        for (uint32_t r = 0; r < f->n_rows; r++)
-            if (class_at(f, r, k) == PROFILE_BACKWARD || class_at(f, r, k) == PROFILE_OPTIMIZER)
-                return k;
-    return f->n_all_ticks;
-}
-
-void job_window_of(const struct profile *p, const struct profile_findings *f,
-                   struct job_window *ret) {
-    *ret = (struct job_window){.span_ns = f->n_ticks == 0 ? 0 : f->span_ns + p->period_ns,
-                               .n_late = f->n_late,
-                               .top = f->top,
-                               .top_z = f->top_z,
-                               .top_share = f->top_share};
-    memcpy(ret->shares, f->shares, sizeof ret->shares);
-    memcpy(ret->late, f->late, sizeof ret->late);
-    ret->begin_ns = p->first_tick * p->period_ns;
-    for (uint32_t r = 0; r < p->n_ranks; r++)
-        ret->step = MAX2(ret->step, p->ranks[r].step);
-    if (f->classes == NULL || f->n_rows == 0)
-        return;
-    uint32_t step = first_step(f);
-    uint64_t ticks[PROFILE_CLASS_COUNT] = {0};
-    for (uint32_t r = 0; r < f->n_rows; r++)
-        for (uint32_t k = 0; k < step; k++)
-            if (profile_at(p, &p->ranks[r], k).stack >= 0)
-                ticks[class_at(f, r, k)]++;
-    if (step < f->n_all_ticks)
-        ret->first_step_wall_ns = (p->first_tick + step) * p->period_ns;
-    ret->before =
-        (struct attempt_start){.import_ns = ticks[PROFILE_IMPORT] * p->period_ns / f->n_rows,
-                               .init_ns = ticks[PROFILE_INIT] * p->period_ns / f->n_rows,
-                               .load_ns = ticks[PROFILE_CHECKPOINT] * p->period_ns / f->n_rows};
-}
-
 /* ---- the job ---- */
 
 static double rate_of(const struct job_rate *r) {
@@ -92,7 +49,7 @@ void job_time_stopped(struct job_time *t, uint64_t now_ns) {
     t->started_ns = 0;
 }
 
-static void add_step(struct job_rate *r, const struct job_window *w) {
+static void add_step(struct job_rate *r, const struct profile_findings *w) {
     if (w->step == 0)
         return;
     if (r->first_ns == 0 || w->step < r->last_step)
@@ -101,7 +58,7 @@ static void add_step(struct job_rate *r, const struct job_window *w) {
     r->last_ns = w->begin_ns;
 }
 
-static bool add_start(struct job_time *t, const struct job_window *w) {
+static bool add_start(struct job_time *t, const struct profile_findings *w) {
     struct attempt_start *s = &t->start;
     if (s->first_step_ns != 0)
         return false;
@@ -114,31 +71,29 @@ static bool add_start(struct job_time *t, const struct job_window *w) {
     return true;
 }
 
-static bool is_same(const struct job_late *l, uint32_t rank, const struct profile_reason *why) {
-    return l->rank == rank && l->cls == why->cls && strcmp(l->place, why->place) == 0;
-}
-
 /* The late rank itself does not wait: more than the average rank waits would make the shares of
  * job_time_text() exceed 100 %. The row of the least time makes room for a new one. */
-static void add_late(struct job_time *t, const struct job_window *w, uint32_t rank,
-                     const struct profile_reason *why, double share) {
+static void add_late(struct job_time *t, const struct profile_findings *w, struct job_late late) {
     struct job_late *row = NULL, *least = &t->late[0];
+    double s = MIN2(late.s, w->shares[PROFILE_LATE]) * ((double)w->span_ns / NS_PER_S);
     for (uint32_t i = 0; i < t->n_late; i++) {
-        row = is_same(&t->late[i], rank, why) ? &t->late[i] : row;
-        least = t->late[i].s < least->s ? &t->late[i] : least;
+        struct job_late *l = &t->late[i];
+        bool same = l->rank == late.rank && l->why.cls == late.why.cls;
+        row = same && strcmp(l->why.place, late.why.place) == 0 ? l : row;
+        least = l->s < least->s ? l : least;
     }
     if (row == NULL) {
         row = t->n_late < JOB_TIME_LATE_MAX ? &t->late[t->n_late++] : least;
-        *row = (struct job_late){.rank = rank, .cls = why->cls};
-        (void)snprintf(row->place, sizeof row->place, "%s", why->place);
+        *row = late;
+        row->s = 0;
     }
-    row->s += MIN2(share, w->shares[PROFILE_LATE]) * ((double)w->span_ns / NS_PER_S);
+    row->s += s;
 }
 
 static const struct profile_reason unknown = {.cls = PROFILE_CLASS_COUNT};
 
 /* Evidence that is too weak in each window adds up if it is of the same rank. */
-static void add_top(struct job_time *t, const struct job_window *w) {
+static void add_top(struct job_time *t, const struct profile_findings *w) {
     if (t->n_top == 0 || w->top != t->top || w->top_z <= 0)
         t->top_z = t->top_share = t->n_top = 0;
     if (w->top_z <= 0)
@@ -149,10 +104,10 @@ static void add_top(struct job_time *t, const struct job_window *w) {
     t->top_share += w->top_share;
     double share = t->top_share / t->n_top;
     if (t->n_top >= TOP_WINDOWS && t->top_z / sqrt(t->n_top) >= TOP_Z && share >= TOP_SHARE)
-        t->now = (struct job_late){.rank = w->top, .cls = PROFILE_CLASS_COUNT, .s = share};
+        t->now = (struct job_late){.rank = w->top, .why = unknown, .s = share};
 }
 
-bool job_time_add(struct job_time *t, const struct job_window *w) {
+bool job_time_add(struct job_time *t, const struct profile_findings *w) {
     double s = (double)w->span_ns / NS_PER_S;
     bool stepped = add_start(t, w);
     add_step(&t->rate, w);
@@ -165,17 +120,14 @@ bool job_time_add(struct job_time *t, const struct job_window *w) {
     add_top(t, w);
     for (uint32_t i = 0; i < w->n_late; i++) {
         const struct profile_late *l = &w->late[i];
-        const struct profile_reason *why = l->n_reasons > 0 ? &l->reasons[0] : &unknown;
+        struct job_late late = {l->rank, l->n_reasons > 0 ? l->reasons[0] : unknown, l->share};
         if (l->how == PROFILE_MOST_WORK)
             continue; /* a stage of a pipeline: the job is built so */
-        add_late(t, w, l->rank, why, l->share);
-        if (l->share > t->now.s) {
-            t->now = (struct job_late){.rank = l->rank, .cls = why->cls, .s = l->share};
-            (void)snprintf(t->now.place, sizeof t->now.place, "%s", why->place);
-        }
+        add_late(t, w, late);
+        t->now = late.s > t->now.s ? late : t->now;
     }
     if (w->n_late == 0 && t->now.s > 0)
-        add_late(t, w, t->now.rank, &unknown, t->now.s);
+        add_late(t, w, t->now);
     return stepped;
 }
 
@@ -193,10 +145,9 @@ static const struct job_late *most_late(const struct job_time *t) {
 
 static void add_late_words(const struct job_late *l, struct strbuf *ret) {
     strbuf_printf(ret, "waiting for rank %" PRIu32, l->rank);
-    if (l->cls == PROFILE_CLASS_COUNT)
-        return;
-    strbuf_printf(ret, " (%s%s%s)", profile_class_name(l->cls), l->place[0] == '\0' ? "" : ", ",
-                  l->place);
+    if (l->why.cls != PROFILE_CLASS_COUNT)
+        strbuf_printf(ret, " (%s%s%s)", profile_class_names[l->why.cls],
+                      l->why.place[0] == '\0' ? "" : ", ", l->why.place);
 }
 
 static bool is_training(int c) {
@@ -223,7 +174,7 @@ static void add_rate(const struct job_time *t, struct strbuf *ret) {
                   t->smallest.n_ranks, t->smallest.n_ranks == 1 ? "" : "s");
     int why = largest(t->s, t->sampled_s * SHOWN_MIN);
     if (rate / alone < EFFICIENCY_LOW && why != PROFILE_CLASS_COUNT)
-        strbuf_printf(ret, " (mostly %s)", profile_class_name((enum profile_class)why));
+        strbuf_printf(ret, " (mostly %s)", profile_class_names[why]);
 }
 
 void job_time_text(const struct job_time *t, uint64_t now_ns, struct strbuf *ret) {
@@ -249,8 +200,7 @@ void job_time_text(const struct job_time *t, uint64_t now_ns, struct strbuf *ret
         int c = largest(s, SHOWN_MIN / scale);
         if (c == PROFILE_CLASS_COUNT)
             break;
-        strbuf_printf(ret, "; %d %% %s", percent(s[c] * scale),
-                      profile_class_name((enum profile_class)c));
+        strbuf_printf(ret, "; %d %% %s", percent(s[c] * scale), profile_class_names[c]);
         s[c] = 0;
     }
     add_rate(t, ret);
@@ -260,8 +210,8 @@ void job_time_late_text(const struct job_time *t, struct strbuf *ret) {
     if (t->now.s <= 0)
         return;
     strbuf_printf(ret, "rank %" PRIu32 ", %d %%", t->now.rank, percent(t->now.s));
-    if (t->now.cls != PROFILE_CLASS_COUNT)
-        strbuf_printf(ret, ", %s", profile_class_name(t->now.cls));
-    if (t->now.place[0] != '\0')
-        strbuf_printf(ret, ", %s", t->now.place);
+    if (t->now.why.cls != PROFILE_CLASS_COUNT)
+        strbuf_printf(ret, ", %s", profile_class_names[t->now.why.cls]);
+    if (t->now.why.place[0] != '\0')
+        strbuf_printf(ret, ", %s", t->now.why.place);
 }

@@ -3,38 +3,19 @@
  * except those of ticks, which are of the wall clock.
  *
  *     job_time_started(&t, now_ns, wall_ns, n_ranks);      a group runs
- *     job_window_of(&samples, &findings, &window);         in a helper
- *     job_time_add(&t, &window);
+ *     job_time_add(&t, &findings);                         of a window
  *     job_time_stopped(&t, now_ns);
  *     job_time_text(&t, now_ns, &text); */
 #pragma once
 
-#include "watchdog/attempt_start.h"
 #include "watchdog/profile/infer.h"
 
 #define JOB_TIME_LATE_MAX 16
 
-/* What one window of samples shows; a helper sends it as it is. */
-struct job_window {
-    uint64_t span_ns; /* 0: no rank could be sampled */
-    double shares[PROFILE_CLASS_COUNT];
-    uint32_t n_late;
-    struct profile_late late[PROFILE_LATE_MAX];
-    uint32_t top; /* as in struct profile_findings */
-    double top_z, top_share;
-    uint64_t first_step_wall_ns; /* 0: no rank was in backward or in the optimizer */
-    struct attempt_start before; /* in this window; first_step_ns is not set */
-    uint64_t step;               /* the last that a rank had announced at begin_ns; 0: none */
-    uint64_t begin_ns;           /* since 1970 */
-};
-void job_window_of(const struct profile *p, const struct profile_findings *f,
-                   struct job_window *ret);
-
 struct job_late {
     uint32_t rank;
-    enum profile_class cls;
-    char place[PROFILE_PLACE_MAX];
-    double s; /* for which the average rank waited for it */
+    struct profile_reason why; /* cls PROFILE_CLASS_COUNT: not known */
+    double s;                  /* for which the average rank waited for it */
 };
 /* Steps that workers announce with MUSTER_STEP, of one group. */
 struct job_rate {
@@ -57,7 +38,7 @@ struct job_time {
 void job_time_started(struct job_time *t, uint64_t now_ns, uint64_t wall_ns, uint32_t n_ranks);
 void job_time_stopped(struct job_time *t, uint64_t now_ns);
 /* True: it has the first step of the attempt, and t->start is complete. */
-bool job_time_add(struct job_time *t, const struct job_window *w);
+bool job_time_add(struct job_time *t, const struct profile_findings *w);
 
 /* The share of its time from the first start to now in which the job trained (forward, backward and
  * optimizer), and what else took most: "training 82 % of 6 h; 9 % waiting for rank 12 (data

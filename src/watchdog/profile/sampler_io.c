@@ -43,10 +43,11 @@ struct target {
     struct process main;
     char state; /* of the last tick; 0: it has ended; '?': there was none */
     bool is_read;
-    uint64_t counted_ns, ran_ns, delay_ns; /* when these of the main thread were read last */
-    pid_t busy;                            /* a thread that worked for it, the last time */
-    struct process *children;              /* [CHILDREN_MAX] */
-    uint32_t n_children, next;             /* the one whose turn it is */
+    uint64_t counted_ns, delay_ns; /* when that of the main thread was read last */
+    uint64_t span_ns, delayed_ns;  /* so long it was counted; the sum */
+    pid_t busy;                    /* a thread that worked for it, the last time */
+    struct process children[CHILDREN_MAX];
+    uint32_t n_children, next; /* the one whose turn it is */
     struct profile_rank *rank;
 };
 
@@ -55,7 +56,6 @@ struct work {
     struct profile p;
     struct target *targets; /* [ask->n] */
     uint64_t look_ns;
-    bool has_searched; /* a child for Python, which takes time, in this tick */
 };
 
 /* ---- one process ---- */
@@ -134,38 +134,27 @@ static int32_t stack_of(struct work *k, struct process *x, uint64_t now, bool *r
 
 /* ---- a worker ---- */
 
-/* CPU time of the main thread, and time in which it found no CPU. proc_pid_schedstat(5) */
+/* Time in which the main thread found no CPU. proc_pid_schedstat(5) */
 static void count_time(struct target *t, uint64_t now) {
     char name[PROC_PATH_MAX], buf[128];
-    unsigned long long ran, delay;
+    unsigned long long delay;
     (void)snprintf(name, sizeof name, "/task/%d/schedstat", (int)t->main.pid);
     ssize_t n = proc_read(t->main.pid, name, buf, sizeof buf - 1);
     buf[MAX2(n, 0)] = '\0';
-    if (sscanf(buf, "%llu %llu", &ran, &delay) != 2)
+    if (sscanf(buf, "%*u %llu", &delay) != 1)
         return;
     if (t->counted_ns != 0) {
-        t->rank->span_ns += now - t->counted_ns;
-        t->rank->ran_ns += ran - t->ran_ns;
-        t->rank->delay_ns += delay - t->delay_ns;
+        t->span_ns += now - t->counted_ns;
+        t->delayed_ns += delay - t->delay_ns;
+        t->rank->delay = (double)t->delayed_ns / (double)t->span_ns;
     }
     t->counted_ns = now;
-    t->ran_ns = ran;
     t->delay_ns = delay;
 }
 
-struct family {
-    uint32_t n;
-    pid_t pids[CHILDREN_MAX];
-};
-
-static void add_pid(void *arg, int pid) {
-    struct family *f = arg;
-    if (f->n < CHILDREN_MAX)
-        f->pids[f->n++] = pid;
-}
-
 /* A copy of the program, as a data loader is, has the same Python. */
-static void add_child(struct target *t, pid_t pid) {
+static void add_child(void *arg, int pid) {
+    struct target *t = arg;
     struct proc_stat stat, main;
     struct process x = {.pid = pid, .stat_fd = -1, .syscall_fd = -1};
     for (uint32_t i = 0; i < t->n_children; i++)
@@ -186,27 +175,20 @@ static void add_child(struct target *t, pid_t pid) {
 
 /* All that stem from it. */
 static void look_for_children(struct target *t) {
-    struct family f = {.n = 0};
     struct proc_stat stat;
-    for (uint32_t i = t->n_children; i-- > 0;) {
-        struct process *x = &t->children[i];
-        if (!stat_of(x, &stat)) {
-            process_close(x);
-            *x = t->children[--t->n_children];
+    for (uint32_t i = t->n_children; i-- > 0;)
+        if (!stat_of(&t->children[i], &stat)) {
+            process_close(&t->children[i]);
+            t->children[i] = t->children[--t->n_children];
         }
-    }
-    proc_each_child(t->main.pid, true, add_pid, &f);
-    for (uint32_t i = 0; i < f.n; i++)
-        proc_each_child(f.pids[i], true, add_pid, &f);
-    if (f.n > 0 && t->children == NULL)
-        t->children = xcalloc(CHILDREN_MAX, sizeof *t->children);
-    for (uint32_t i = 0; i < f.n; i++)
-        add_child(t, f.pids[i]);
+    proc_each_child(t->main.pid, true, add_child, t);
+    for (uint32_t i = 0; i < t->n_children; i++)
+        proc_each_child(t->children[i].pid, true, add_child, t);
     t->rank->n_children = MAX2(t->rank->n_children, t->n_children);
 }
 
-/* Which processes to sample. */
-static void look(struct target *t, uint64_t now) {
+/* Which processes to sample. False: there is none. */
+static bool look(struct target *t, uint64_t now) {
     pid_t program = disturb_program(t->worker);
     if (program != t->main.pid || t->state == 0) {
         process_close(&t->main);
@@ -215,6 +197,7 @@ static void look(struct target *t, uint64_t now) {
     }
     count_time(t, now);
     look_for_children(t);
+    return t->main.start != 0;
 }
 
 static void look_at_thread(void *arg, int tid) {
@@ -229,7 +212,7 @@ static void look_at_thread(void *arg, int tid) {
 static bool is_helped(const struct profile *p, const struct profile_sample *s, struct target *t) {
     char path[PROC_PATH_MAX];
     if (!s->sleeps || s->stack < 0 ||
-        strcmp(p->frames[p->stacks[s->stack].frames[0]].function, "_engine_run_backward") != 0)
+        strcmp(p->frames[p->stacks[s->stack].frame].function, "_engine_run_backward") != 0)
         return false;
     pid_t last = t->busy;
     t->busy = 0;
@@ -246,11 +229,8 @@ static void sample_child(struct work *k, struct target *t, uint64_t now) {
     if (t->n_children == 0)
         return;
     struct process *x = &t->children[t->next++ % t->n_children];
-    bool searches = x->watch == NULL && now >= x->find_ns;
-    if ((searches && k->has_searched) || !stat_of(x, &stat))
-        return;
-    k->has_searched |= searches;
-    profile_add_child(t->rank, stack_of(k, x, now, &gc), stat.state == 'S' || stat.state == 'I', 1);
+    if (stat_of(x, &stat))
+        profile_add_child(t->rank, stack_of(k, x, now, &gc), 1);
 }
 
 static void sample(struct work *k, struct target *t, uint64_t tick, uint64_t now) {
@@ -298,7 +278,7 @@ static void sleep_until(uint64_t ns) {
 }
 
 /* A tick that is late is taken late, unless the next one is due. The wall clock is read once: if it
- * is set meanwhile, that changes nothing. */
+ * is set meanwhile, that changes nothing. Ends early when all workers have ended. */
 static void take_samples(struct work *k) {
     const struct profile_ask *a = k->ask;
     uint64_t offset = (uint64_t)clock_wall_offset_ns(), now = clock_now_ns();
@@ -307,8 +287,11 @@ static void take_samples(struct work *k) {
     k->p.first_tick = tick;
     for (;; tick++) {
         if (now >= k->look_ns) {
+            bool any = false;
             for (size_t i = 0; i < a->n; i++)
-                look(&k->targets[i], now);
+                any |= look(&k->targets[i], now);
+            if (!any)
+                break;
             k->look_ns = now + MAX2(LOOK_NS, 4 * a->period_ns);
             now = clock_now_ns();
         }
@@ -318,7 +301,6 @@ static void take_samples(struct work *k) {
         if (at >= end)
             break;
         sleep_until(at);
-        k->has_searched = false;
         for (size_t i = 0; i < a->n; i++, now = clock_now_ns())
             sample(k, &k->targets[i], tick, now);
     }

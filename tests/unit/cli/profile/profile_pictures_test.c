@@ -58,12 +58,13 @@ Test(profile_pictures, text_is_escaped_and_cut) {
 Test(profile_pictures, a_flame_marks_the_time_of_the_late_rank) {
     draw(profile_flame);
     expect("job r&#60;&#38;&#62;1: what 4 ranks did in 10 s</text>");
-    expect("<text class=\"late\" y=\"46\">rank 2 is late: the others wait for it 40 % of the time; more data loading "
+    expect("<text class=\"late\" x=\"0.0\" y=\"46.0\">rank 2 is late: the others wait for it 40 % of the time; more "
+           "data loading "
            "(+40 %), __getitem__ "
            "(loader.py:41)</text>");
     /* 40 % of the time of one of 4 ranks; the first of its siblings, below main() */
     expect("<title>__getitem__ (/home/u/loader.py:41): 10 % of the time; rank 2 40 %, the others 0 %</title>"
-           "<rect class=\"c6 hot\" x=\"0.0\" y=\"144\" width=\"119.4\" height=\"18\"/>");
+           "<rect class=\"c6 hot\" x=\"0.0\" y=\"144.0\" width=\"119.4\" height=\"18.0\"/>");
     cr_expect_eq(count(" hot\""), 1);
     expect(">rank 2: +40 %</text>");
     cr_expect_eq(count("class=\"tag\""), 1);
@@ -86,7 +87,7 @@ Test(profile_pictures, a_flame_of_some_ranks_has_only_their_frames) {
 Test(profile_pictures, a_flame_without_a_late_rank) {
     rig.findings.n_late = 0;
     draw(profile_flame);
-    expect("<text class=\"dim\" y=\"46\">no rank is late: ");
+    expect("<text class=\"dim\" x=\"0.0\" y=\"46.0\">no rank is late: ");
     refuse(" hot\"");
 }
 
@@ -106,7 +107,8 @@ Test(profile_pictures, wrappers_are_left_out_and_samples_without_a_stack_are_sho
 Test(profile_pictures, a_strip_has_a_row_for_each_rank) {
     draw(profile_strip);
     expect(">rank 0</text>");
-    expect("<text class=\"end late\" x=\"100\" y=\"207.0\">rank 2</text><text class=\"late\" x=\"1078\" y=\"207.0\">10 "
+    expect("<text class=\"end late\" x=\"100.0\" y=\"207.0\">rank 2</text>\n<text class=\"late\" x=\"1078.0\" "
+           "y=\"207.0\">10 "
            "%</text>");
     cr_expect_eq(count("<rect class=\"none hot\""), 1);
     cr_expect_eq(count("<title>data loading: 40 %</title>"), 1);
@@ -156,7 +158,7 @@ Test(profile_pictures, speedscope_has_a_profile_for_each_rank) {
 }
 
 Test(profile_pictures, without_samples) {
-    rig.profile.n_ticks = rig.findings.n_all_ticks = rig.findings.n_ticks = 0;
+    rig.profile.n_ticks = rig.findings.n_ticks = 0;
     draw(profile_flame);
     draw(profile_strip);
     draw(profile_speedscope);

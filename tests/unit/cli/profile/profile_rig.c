@@ -1,6 +1,6 @@
 #include "profile_rig.h"
 
-#include <stdio.h>
+#include <string.h>
 
 enum { MODULE, MAIN, GETITEM, FORWARD, BACKWARD, ENGINE, N_FRAMES };
 static char texts[N_FRAMES][2][64] = {
@@ -12,9 +12,9 @@ static char texts[N_FRAMES][2][64] = {
     [ENGINE] = {"_engine_run_backward", "/x/site-packages/torch/autograd/graph.py"},
 };
 static const uint32_t lines[N_FRAMES] = {90, 70, 41, 12, 623, 979};
-static const uint32_t paths[3][4] = {
-    {GETITEM, MAIN, MODULE, 0}, {FORWARD, MAIN, MODULE, 0}, {ENGINE, BACKWARD, MAIN, MODULE}};
-static const uint32_t depths[3] = {3, 3, 4};
+/* Frames from outside; the last is what runs. The first two are of all stacks. */
+static const struct profile_stack stacks[] = {{-1, MODULE, 1}, {0, MAIN, 2},     {1, GETITEM, 3},
+                                              {1, FORWARD, 3}, {1, BACKWARD, 3}, {4, ENGINE, 4}};
 
 static void add_sample(struct rig *g, uint32_t rank, uint32_t tick) {
     uint32_t at = tick % 10;
@@ -22,7 +22,7 @@ static void add_sample(struct rig *g, uint32_t rank, uint32_t tick) {
                            : at < 6 ? PROFILE_FORWARD
                            : at < 9 ? PROFILE_BACKWARD
                                     : PROFILE_NETWORK;
-    int32_t stack = c == PROFILE_DATA ? 0 : c == PROFILE_FORWARD ? 1 : 2;
+    int32_t stack = c == PROFILE_DATA ? 2 : c == PROFILE_FORWARD ? 3 : 5;
     g->profile.ranks[rank].samples[tick] = (struct profile_sample){.stack = stack, .sleeps = c >= PROFILE_FIRST_WAIT};
     g->findings.classes[(size_t)rank * g->profile.n_ticks + tick] = (uint8_t)c;
 }
@@ -45,24 +45,18 @@ void rig_setup(struct rig *g, uint32_t n_ranks, uint32_t n_ticks) {
                                   .first_tick = 1000,
                                   .n_ticks = n_ticks,
                                   .n_frames = N_FRAMES,
-                                  .n_stacks = 3,
+                                  .n_stacks = ARRAY_SIZE(stacks),
                                   .n_ranks = n_ranks}};
     struct profile *p = &g->profile;
     struct profile_findings *f = &g->findings;
     p->frames = xcalloc(N_FRAMES, sizeof *p->frames);
     for (uint32_t i = 0; i < N_FRAMES; i++)
         p->frames[i] = (struct profile_frame){texts[i][0], texts[i][1], lines[i], 0};
-    p->stacks = xcalloc(3, sizeof *p->stacks);
-    for (uint32_t i = 0; i < 3; i++)
-        p->stacks[i] = (struct profile_stack){xcalloc(4, sizeof(uint32_t)), depths[i]};
-    for (uint32_t i = 0; i < 12; i++)
-        p->stacks[i / 4].frames[i % 4] = paths[i / 4][i % 4];
+    p->stacks = xcalloc(ARRAY_SIZE(stacks), sizeof *stacks);
+    memcpy(p->stacks, stacks, sizeof stacks);
     p->ranks = xcalloc(n_ranks, sizeof *p->ranks);
-    *f = (struct profile_findings){.n_ranks = n_ranks,
-                                   .n_ticks = n_ticks,
-                                   .span_ns = (n_ticks - 1) * p->period_ns,
-                                   .n_rows = n_ranks,
-                                   .n_all_ticks = n_ticks};
+    *f = (struct profile_findings){
+        .n_ranks = n_ranks, .n_ticks = n_ticks, .span_ns = n_ticks * p->period_ns, .n_rows = n_ranks};
     f->rows = xcalloc(n_ranks, sizeof *f->rows);
     f->classes = xcalloc((size_t)n_ranks * n_ticks, 1);
     for (uint32_t r = 0; r < n_ranks; r++) {
@@ -93,8 +87,6 @@ void rig_setup(struct rig *g, uint32_t n_ranks, uint32_t n_ticks) {
 }
 
 void rig_fini(struct rig *g) {
-    for (uint32_t i = 0; i < 3; i++)
-        free(g->profile.stacks[i].frames);
     for (uint32_t r = 0; r < g->profile.n_ranks; r++)
         free(g->profile.ranks[r].samples);
     free(g->profile.frames);

@@ -178,7 +178,7 @@ Test(infer_rules, what_waits) {
     }
     infer();
     for (uint32_t k = 0; k < ARRAY_SIZE(cases); k++)
-        cr_expect_eq(found.classes[k], cases[k].cls, "%u: %s", k, profile_class_key(found.classes[k]));
+        cr_expect_eq(found.classes[k], cases[k].cls, "%u: %s", k, profile_class_keys[found.classes[k]]);
 }
 
 /* A sample that is missing is no sign of work: neither of one rank nor at one tick. */

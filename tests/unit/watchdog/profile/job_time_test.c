@@ -18,22 +18,22 @@ static void begin(void) {
 static void start(uint32_t n_ranks) { job_time_started(&t, now, now + S(5000), n_ranks); }
 
 /* 60 s that are backward but for the shares that are given. */
-static struct job_window window(double data, double late) {
-    struct job_window w = {.span_ns = S(60)};
+static struct profile_findings window(double data, double late) {
+    struct profile_findings w = {.span_ns = S(60)};
     w.shares[PROFILE_DATA] = data;
     w.shares[PROFILE_LATE] = late;
     w.shares[PROFILE_BACKWARD] = 1 - data - late;
     return w;
 }
 
-static void late_rank(struct job_window *w, uint32_t rank, enum profile_how how, double share) {
+static void late_rank(struct profile_findings *w, uint32_t rank, enum profile_how how, double share) {
     w->late[w->n_late] = (struct profile_late){.rank = rank, .how = how, .share = share, .n_reasons = 1};
     w->late[w->n_late].reasons[0].cls = PROFILE_DATA;
     (void)snprintf(w->late[w->n_late].reasons[0].place, PROFILE_PLACE_MAX, "load (train.py:41)");
     w->n_late++;
 }
 
-static void add(const struct job_window *w) {
+static void add(const struct profile_findings *w) {
     (void)job_time_add(&t, w);
     now += S(60);
 }
@@ -62,7 +62,7 @@ Test(job_time, nothing_is_known_before_the_first_window) {
 
 Test(job_time, shares_of_the_wall_time_and_the_rank_that_the_others_wait_for) {
     start(4);
-    struct job_window w = window(0.05, 0.1);
+    struct profile_findings w = window(0.05, 0.1);
     late_rank(&w, 12, PROFILE_IS_LATE, 0.09);
     add(&w);
     add(&w);
@@ -76,7 +76,7 @@ Test(job_time, shares_of_the_wall_time_and_the_rank_that_the_others_wait_for) {
 
 Test(job_time, shares_do_not_exceed_100_percent_though_the_late_rank_itself_does_not_wait) {
     start(4);
-    struct job_window w = window(0.15, 0.45);
+    struct profile_findings w = window(0.15, 0.45);
     late_rank(&w, 1, PROFILE_IS_LATE, 0.6);
     add(&w);
     check("training 40 % of 60 s; 45 % waiting for rank 1 (data loading, load (train.py:41)); 15 % data loading");
@@ -85,7 +85,7 @@ Test(job_time, shares_do_not_exceed_100_percent_though_the_late_rank_itself_does
 
 Test(job_time, restarts_take_time_in_which_nothing_trains) {
     start(4);
-    struct job_window w = window(0, 0);
+    struct profile_findings w = window(0, 0);
     add(&w);
     job_time_stopped(&t, now);
     now += S(60);
@@ -96,7 +96,7 @@ Test(job_time, restarts_take_time_in_which_nothing_trains) {
 
 Test(job_time, the_largest_stage_of_a_pipeline_is_not_late) {
     start(4);
-    struct job_window w = window(0, 0);
+    struct profile_findings w = window(0, 0);
     late_rank(&w, 2, PROFILE_MOST_WORK, 0.3);
     add(&w);
     check("training 100 % of 60 s");
@@ -105,7 +105,7 @@ Test(job_time, the_largest_stage_of_a_pipeline_is_not_late) {
 
 Test(job_time, weak_signs_of_one_rank_add_up) {
     start(4);
-    struct job_window w = window(0, 0.1);
+    struct profile_findings w = window(0, 0.1);
     w.top = 3;
     w.top_z = 2.5;
     w.top_share = 0.08;
@@ -123,7 +123,7 @@ Test(job_time, weak_signs_of_one_rank_add_up) {
 Test(job_time, weak_signs_of_different_ranks_do_not) {
     start(4);
     for (uint32_t i = 0; i < 40; i++) {
-        struct job_window w = window(0, 0.1);
+        struct profile_findings w = window(0, 0.1);
         w.top = i % 3;
         w.top_z = 3.9;
         w.top_share = 0.08;
@@ -135,7 +135,7 @@ Test(job_time, weak_signs_of_different_ranks_do_not) {
 Test(job_time, only_so_many_late_ranks_are_kept) {
     start(1000);
     for (uint32_t i = 0; i < 20; i++) {
-        struct job_window w = window(0, 0.9);
+        struct profile_findings w = window(0, 0.9);
         late_rank(&w, i, PROFILE_IS_LATE, i == 5 ? 0.9 : 0.05);
         add(&w);
     }
@@ -147,7 +147,7 @@ Test(job_time, only_so_many_late_ranks_are_kept) {
 
 Test(job_time, the_first_step_of_an_attempt_is_reported_once) {
     start(4);
-    struct job_window w = window(0, 0);
+    struct profile_findings w = window(0, 0);
     w.before.import_ns = S(8);
     cr_assert_not(job_time_add(&t, &w));
     w.before.load_ns = S(2);
@@ -167,7 +167,7 @@ Test(job_time, the_first_step_of_an_attempt_is_reported_once) {
 static void run_steps(uint32_t n_ranks, double rate) {
     start(n_ranks);
     for (int i = 0; i < 3; i++) {
-        struct job_window w = window(0, 0);
+        struct profile_findings w = window(0, 0);
         w.shares[PROFILE_NETWORK] = 0.3;
         w.shares[PROFILE_BACKWARD] = 0.7;
         w.step = 100 + (uint64_t)(rate * i * 60);
