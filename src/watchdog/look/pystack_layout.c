@@ -11,246 +11,101 @@ bool pystack_get_u64(const struct pystack_memory *m, uint64_t address, uint64_t 
     return pystack_get(m, address, ret, sizeof *ret);
 }
 
-/* What 3.9 to 3.11 have in common. */
-#define OBJECTS_TO_3_11                                                                          \
-    .object_type = 8, .bytes_length = 16, .bytes_data = 32, .text_length = 16, .text_state = 32, \
-    .text_kind_shift = 2, .text_ascii = 48, .text_compact = 72
-#define INTERP_TO_3_10                                                                             \
-    .interpreters = 32, .interp_next = 0, .interp_threads = 8, .interp_gc = 816, .thread_next = 8, \
-    .thread_id = 176, .thread_frame = 24, .thread_size = 184, .frame_previous = 24,                \
-    .frame_code = 32, .code_file = 104, .code_name = 112, .code_first_line = 40,                   \
-    .code_lines = 120, .code_size = 128
-
-static const struct pystack_layout tables[] = {
-    {.minor = 9,
-     .place = PYSTACK_LASTI_BYTES,
-     .table = PYSTACK_LNOTAB,
-     INTERP_TO_3_10,
-     .frame_place = 104,
-     .frame_locals = 360,
-     .frame_size = 112,
-     OBJECTS_TO_3_11},
-    {.minor = 10,
-     .place = PYSTACK_LASTI_UNITS,
-     .table = PYSTACK_LINETABLE,
-     INTERP_TO_3_10,
-     .frame_place = 96,
-     .frame_locals = 352,
-     .frame_size = 104,
-     OBJECTS_TO_3_11},
-    {.minor = 11,
-     .place = PYSTACK_POINTER,
-     .table = PYSTACK_LOCATIONS,
-     .interpreters = 40,
-     .interp_next = 0,
-     .interp_threads = 16,
-     .interp_gc = 848,
-     .thread_next = 8,
-     .thread_id = 152,
-     .thread_native = 160,
-     .thread_frame = 56,
-     .cframe = true,
-     .cframe_frame = 8,
-     .thread_size = 168,
-     .frame_previous = 48,
-     .frame_code = 32,
-     .frame_place = 56,
-     .frame_owner = 69,
-     .frame_locals = 72,
-     .frame_size = 72,
-     .code_file = 112,
-     .code_name = 120,
-     .code_first_line = 72,
-     .code_lines = 136,
-     .code_begin = 184,
-     .code_traceable = 168,
-     .code_size = 184,
-     OBJECTS_TO_3_11},
-    {.minor = 12,
-     .place = PYSTACK_POINTER,
-     .table = PYSTACK_LOCATIONS,
-     .interpreters = 40,
-     .interp_next = 0,
-     .interp_threads = 72,
-     .interp_gc = 312,
-     .thread_next = 8,
-     .thread_id = 136,
-     .thread_native = 144,
-     .thread_frame = 56,
-     .cframe = true,
-     .cframe_frame = 0,
-     .thread_size = 152,
-     .frame_previous = 8,
-     .frame_code = 0,
-     .frame_place = 56,
-     .frame_owner = 70,
-     .frame_locals = 72,
-     .frame_size = 72,
-     .code_file = 112,
-     .code_name = 120,
-     .code_first_line = 68,
-     .code_lines = 136,
-     .code_begin = 192,
-     .code_traceable = 176,
-     .code_size = 192,
-     .object_type = 8,
-     .bytes_length = 16,
-     .bytes_data = 32,
-     .text_length = 16,
-     .text_state = 32,
-     .text_kind_shift = 2,
-     .text_ascii = 40,
-     .text_compact = 56},
-};
-
-/* _Py_DebugOffsets is a row of 64-bit numbers: here are the numbers of those that are needed.
+/* Where each version has a field: of 3.9 to 3.12 its offset; from 3.13 on, the number of its offset
+ * in _Py_DebugOffsets, a row of 64-bit numbers, and 0 if that has none.
  * Include/internal/pycore_runtime.h (3.13), pycore_debug_offsets.h (3.14) */
-enum { GIVEN_VERSION = 1, GIVEN_FREE = 2, GIVEN_INTERPRETERS = 5, GIVEN_MAX = 81 };
-struct given {
-    uint8_t interp_next, interp_threads, thread_next, thread_frame, thread_id, thread_native;
-    uint8_t frame_previous, frame_code, frame_place, frame_locals, frame_owner, frame_copy;
-    uint8_t code_file, code_name, code_lines, code_first_line, code_begin, code_copies;
-    uint8_t object_type, bytes_length, bytes_data, text_state, text_length, text_ascii;
-    uint8_t interp_gc, gc_collecting; /* the latter can be behind GIVEN_MAX */
-};
-static const struct given given_3_13 = {
-    .interp_next = 8,
-    .interp_threads = 9,
-    .thread_next = 21,
-    .thread_frame = 23,
-    .thread_id = 24,
-    .thread_native = 25,
-    .frame_previous = 29,
-    .frame_code = 30,
-    .frame_place = 31,
-    .frame_locals = 32,
-    .frame_owner = 33,
-    .code_file = 35,
-    .code_name = 36,
-    .code_lines = 38,
-    .code_first_line = 39,
-    .code_begin = 43,
-    .object_type = 45,
-    .bytes_length = 65,
-    .bytes_data = 66,
-    .text_state = 68,
-    .text_length = 69,
-    .text_ascii = 70,
-    .interp_gc = 10,
-    .gc_collecting = 72,
-};
-static const struct given given_3_14 = {
-    .interp_next = 8,
-    .interp_threads = 9,
-    .thread_next = 24,
-    .thread_frame = 26,
-    .thread_id = 27,
-    .thread_native = 28,
-    .frame_previous = 32,
-    .frame_code = 33,
-    .frame_place = 34,
-    .frame_locals = 35,
-    .frame_owner = 36,
-    .frame_copy = 38,
-    .code_file = 40,
-    .code_name = 41,
-    .code_lines = 43,
-    .code_first_line = 44,
-    .code_begin = 48,
-    .code_copies = 49,
-    .object_type = 51,
-    .bytes_length = 75,
-    .bytes_data = 76,
-    .text_state = 78,
-    .text_length = 79,
-    .text_ascii = 80,
-    .interp_gc = 11,
-    .gc_collecting = 82,
+#define VERSIONS 6
+#define FIELD(member, ...)                                       \
+    {                                                            \
+        offsetof(struct pystack_layout, member), { __VA_ARGS__ } \
+    }
+static const struct {
+    size_t field; /* a uint32_t of struct pystack_layout */
+    uint16_t of[VERSIONS];
+} rows[] = {
+    FIELD(interpreters, 32, 32, 40, 40, 5, 5),     FIELD(interp_next, 0, 0, 0, 0, 8, 8),
+    FIELD(interp_threads, 8, 8, 16, 72, 9, 9),     FIELD(interp_gc, 816, 816, 848, 312, 10, 11),
+    FIELD(thread_next, 8, 8, 8, 8, 21, 24),        FIELD(thread_id, 176, 176, 152, 136, 24, 27),
+    FIELD(thread_native, 0, 0, 160, 144, 25, 28),  FIELD(thread_frame, 24, 24, 56, 56, 23, 26),
+    FIELD(cframe_frame, 0, 0, 8, 0, 0, 0),         FIELD(thread_size, 184, 184, 168, 152, 0, 0),
+    FIELD(frame_previous, 24, 24, 48, 8, 29, 32),  FIELD(frame_code, 32, 32, 32, 0, 30, 33),
+    FIELD(frame_place, 104, 96, 56, 56, 31, 34),   FIELD(frame_owner, 0, 0, 69, 70, 33, 36),
+    FIELD(frame_locals, 360, 352, 72, 72, 32, 35), FIELD(frame_copy, 0, 0, 0, 0, 0, 38),
+    FIELD(frame_size, 112, 104, 72, 72, 0, 0),     FIELD(code_file, 104, 104, 112, 112, 35, 40),
+    FIELD(code_name, 112, 112, 120, 120, 36, 41),  FIELD(code_first_line, 40, 40, 72, 68, 39, 44),
+    FIELD(code_lines, 120, 120, 136, 136, 38, 43), FIELD(code_begin, 0, 0, 184, 192, 43, 48),
+    FIELD(code_traceable, 0, 0, 168, 176, 0, 0),   FIELD(code_copies, 0, 0, 0, 0, 0, 49),
+    FIELD(code_size, 128, 128, 184, 192, 0, 0),    FIELD(object_type, 8, 8, 8, 8, 45, 51),
+    FIELD(bytes_length, 16, 16, 16, 16, 65, 75),   FIELD(bytes_data, 32, 32, 32, 32, 66, 76),
+    FIELD(text_length, 16, 16, 16, 16, 69, 79),    FIELD(text_state, 32, 32, 32, 32, 68, 78),
+    FIELD(text_kind_shift, 2, 2, 2, 2, 0, 0),      FIELD(text_ascii, 48, 48, 48, 40, 70, 80),
+    FIELD(text_compact, 72, 72, 72, 56, 0, 0),
 };
 
+/* Of all versions from 3.13 on; the last is the highest number of the rows, and one. */
+enum { GIVEN_VERSION = 1, GIVEN_FREE = 2, GIVEN_MAX = 81 };
 #define GIVEN_OFFSET_MAX (1u << 20) /* of an interpreter, which is large */
 
-/* A number that the process has: of another struct than one read whole, it may be larger. */
-static uint32_t offset(const uint64_t *given, uint8_t at, uint32_t max, bool *ok) {
-    if (given[at] > max)
-        *ok = false;
-    return *ok ? (uint32_t)given[at] : 0;
-}
-
-static bool layout_from(const uint64_t *given, const struct given *at, uint32_t minor,
-                        struct pystack_layout *ret) {
-    enum { LAST = PYSTACK_STRUCT_MAX - 8 };
-    bool ok = true, free_threaded = given[GIVEN_FREE] != 0;
+/* given: what the process has of its own, or NULL. False: one is too large. */
+static bool fill(const uint64_t *given, uint32_t minor, struct pystack_layout *ret) {
+    bool free_threaded = given != NULL && given[GIVEN_FREE] != 0;
     *ret = (struct pystack_layout){
         .minor = minor,
-        .place = PYSTACK_POINTER,
-        .table = PYSTACK_LOCATIONS,
-        .interpreters = offset(given, GIVEN_INTERPRETERS, GIVEN_OFFSET_MAX, &ok),
-        .interp_next = offset(given, at->interp_next, GIVEN_OFFSET_MAX, &ok),
-        .interp_threads = offset(given, at->interp_threads, GIVEN_OFFSET_MAX, &ok),
-        .interp_gc = offset(given, at->interp_gc, GIVEN_OFFSET_MAX, &ok),
-        .thread_next = offset(given, at->thread_next, LAST, &ok),
-        .thread_frame = offset(given, at->thread_frame, LAST, &ok),
-        .thread_id = offset(given, at->thread_id, LAST, &ok),
-        .thread_native = offset(given, at->thread_native, LAST, &ok),
-        .thread_size = PYSTACK_STRUCT_MAX,
-        .frame_previous = offset(given, at->frame_previous, LAST, &ok),
-        .frame_code = offset(given, at->frame_code, LAST, &ok),
-        .frame_place = offset(given, at->frame_place, LAST, &ok),
-        .frame_owner = offset(given, at->frame_owner, LAST, &ok),
-        .frame_locals = offset(given, at->frame_locals, LAST, &ok),
-        .code_file = offset(given, at->code_file, LAST, &ok),
-        .code_name = offset(given, at->code_name, LAST, &ok),
-        .code_lines = offset(given, at->code_lines, LAST, &ok),
-        .code_first_line = offset(given, at->code_first_line, LAST, &ok),
-        .code_begin = offset(given, at->code_begin, LAST, &ok),
-        .object_type = offset(given, at->object_type, LAST, &ok),
-        .bytes_length = offset(given, at->bytes_length, LAST, &ok),
-        .bytes_data = offset(given, at->bytes_data, LAST, &ok),
-        .text_state = offset(given, at->text_state, LAST, &ok),
-        .text_length = offset(given, at->text_length, LAST, &ok),
-        .text_ascii = offset(given, at->text_ascii, LAST, &ok),
-        .text_kind_shift = free_threaded && minor >= 14 ? 8 : 2, /* `interned` is a byte there */
+        .place = minor == 9    ? PYSTACK_LASTI_BYTES
+                 : minor == 10 ? PYSTACK_LASTI_UNITS
+                               : PYSTACK_POINTER,
+        .table = minor == 9    ? PYSTACK_LNOTAB
+                 : minor == 10 ? PYSTACK_LINETABLE
+                               : PYSTACK_LOCATIONS,
+        .cframe = minor == 11 || minor == 12,
     };
-    if (free_threaded && at->frame_copy != 0) {
-        ret->frame_copy = offset(given, at->frame_copy, LAST, &ok);
-        ret->code_copies = offset(given, at->code_copies, LAST, &ok);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        size_t field = rows[i].field;
+        bool copy = field == offsetof(struct pystack_layout, frame_copy) ||
+                    field == offsetof(struct pystack_layout, code_copies);
+        bool large = field <= offsetof(struct pystack_layout, interp_gc);
+        uint64_t v = copy && !free_threaded ? 0 : rows[i].of[minor - 9];
+        v = given != NULL && v != 0 ? given[v] : v;
+        if (v > (large ? GIVEN_OFFSET_MAX : PYSTACK_STRUCT_MAX - 8))
+            return false;
+        *(uint32_t *)(void *)((char *)ret + field) = (uint32_t)v;
     }
+    return true;
+}
+
+/* What is not among the numbers of the process. False: they make no sense. */
+static bool complete(bool free_threaded, struct pystack_layout *l) {
     /* int _co_firsttraceable; void *co_extra; (free-threaded: co_tlbc;) char co_code_adaptive[] */
-    uint32_t before = ret->code_copies != 0 ? 24 : 16;
-    ok = ok && ret->code_begin >= before;
-    ret->code_traceable = ok ? ret->code_begin - before : 0;
-    ret->code_size = ret->code_begin;
-    ret->text_compact = ret->text_ascii + 16; /* utf8_length, utf8 */
-    ret->frame_size = MAX2(MAX2(ret->frame_previous, ret->frame_code),
-                           MAX2(ret->frame_place, MAX2(ret->frame_owner, ret->frame_copy))) +
-                      8;
-    ret->thread_size =
-        MAX2(MAX2(ret->thread_next, ret->thread_frame), MAX2(ret->thread_id, ret->thread_native)) +
-        8;
-    return ok && ret->code_file + 8 <= ret->code_size && ret->code_name + 8 <= ret->code_size &&
-           ret->code_lines + 8 <= ret->code_size && ret->code_first_line + 8 <= ret->code_size &&
-           ret->code_copies + 8 <= ret->code_size && ret->object_type + 8 <= ret->code_size;
+    uint32_t before = l->code_copies != 0 ? 24 : 16;
+    l->text_kind_shift = free_threaded && l->minor >= 14 ? 8 : 2; /* `interned` is a byte there */
+    l->text_compact = l->text_ascii + 16;                         /* utf8_length, utf8 */
+    l->code_traceable = l->code_begin - before;
+    l->code_size = l->code_begin;
+    l->frame_size = MAX2(MAX2(l->frame_previous, l->frame_code),
+                         MAX2(l->frame_place, MAX2(l->frame_owner, l->frame_copy))) +
+                    8;
+    l->thread_size =
+        MAX2(MAX2(l->thread_next, l->thread_frame), MAX2(l->thread_id, l->thread_native)) + 8;
+    return l->code_begin >= before && l->code_file + 8 <= l->code_size &&
+           l->code_name + 8 <= l->code_size && l->code_lines + 8 <= l->code_size &&
+           l->code_first_line + 8 <= l->code_size && l->code_copies + 8 <= l->code_size &&
+           l->object_type + 8 <= l->code_size;
 }
 
 int pystack_layout_of(const struct pystack_memory *m, uint32_t version, uint64_t runtime,
                       struct pystack_layout *ret, struct err *err) {
     uint32_t major = version >> 24, minor = version >> 16 & 0xff;
-    for (size_t i = 0; major == 3 && i < ARRAY_SIZE(tables); i++) {
-        if (tables[i].minor == minor) {
-            *ret = tables[i];
-            return 0;
-        }
-    }
-    if (major != 3 || minor < 13 || minor > 14)
+    uint64_t given[GIVEN_MAX], collecting = 0;
+    if (major != 3 || minor < 9 || minor >= 9 + VERSIONS)
         return err_set(err, -ENOTSUP, "the stacks of Python %u.%u are not known; 3.9 to 3.14 are",
                        major, minor);
-    const struct given *at = minor == 13 ? &given_3_13 : &given_3_14;
-    uint64_t given[GIVEN_MAX], collecting = 0;
-    bool has_gc = pystack_get_u64(m, runtime + at->gc_collecting * 8, &collecting);
+    if (minor < 13)
+        return fill(NULL, minor, ret) ? 0 : -EBADMSG;
+    /* gc.collecting, which can be behind GIVEN_MAX */
+    bool has_gc = pystack_get_u64(m, runtime + (minor == 13 ? 72 : 82) * 8, &collecting);
     if (!pystack_get(m, runtime, given, sizeof given) || memcmp(given, "xdebugpy", 8) != 0 ||
-        (given[GIVEN_VERSION] >> 16) != (version >> 16) || !layout_from(given, at, minor, ret) ||
-        collecting > GIVEN_OFFSET_MAX)
+        (given[GIVEN_VERSION] >> 16) != (version >> 16) || !fill(given, minor, ret) ||
+        !complete(given[GIVEN_FREE] != 0, ret) || collecting > GIVEN_OFFSET_MAX)
         return err_set(err, -EBADMSG,
                        "its _PyRuntime does not begin with the offsets of Python %u.%u", major,
                        minor);
