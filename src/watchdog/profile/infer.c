@@ -58,9 +58,9 @@ const char *const profile_class_keys[PROFILE_CLASS_COUNT] = {
 
 /* What a stack shows, which the state of the thread completes. */
 struct shown {
-    unsigned names;         /* of all frames, but for those of imports */
+    unsigned names;         /* of all frames, without those of imports */
     bool imports;           /* any frame does */
-    uint32_t leaf, place;   /* R2: the innermost frame that is no wrapper; the one that names it */
+    uint32_t leaf, place;   /* R2: the innermost frame that does not wrap another; its name */
     unsigned of_leaf;       /* the names of the leaf */
     enum profile_class cls; /* if it works */
 };
