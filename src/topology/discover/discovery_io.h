@@ -4,9 +4,8 @@
  *
  * On this machine: CPUs, NUMA nodes, caches and the PCI tree from hwloc; which CPUs are online,
  * link speeds, drivers, /sys/class/net, /sys/class/infiniband from the file system; addresses from
- * netlink (SIOCGIFCONF and /proc/net/if_inet6 if netlink is refused); GPUs' NVLinks, C2C, compute
- * capability, MIG from NVML in a child. For a recorded tree (sysroot): the same files below it,
- * hwloc with HWLOC_FSROOT, no netlink, no NVML. */
+ * netlink; GPUs' NVLinks, C2C, compute capability, MIG from NVML in a child. For a recorded tree
+ * (sysroot): the same files below it, hwloc with HWLOC_FSROOT, no netlink, no NVML. */
 #pragma once
 
 #include "topology/discover/common/discovery.h"

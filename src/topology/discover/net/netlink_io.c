@@ -8,9 +8,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "io/net/netlink.h"
 
@@ -186,104 +184,14 @@ static _must_use_ int ask_addresses(struct addresses *to) {
     return r;
 }
 
-/* ---- without netlink ---- */
-
-/* netdevice(7). libc's getifaddrs() asks netlink itself and is refused with it. */
-#define CONF_MAX 512
-
-static void copy_ifname(char out[IFNAMSIZ], const char *name) {
-    size_t len = strcspn(name, ":"); /* "eth0:1" is a label of eth0's second address */
-    len = MIN2(len, (size_t)IFNAMSIZ - 1);
-    memcpy(out, name, len);
-    out[len] = '\0';
-}
-
-static struct topo_netif *old_entry(struct topology *t, const char *name) {
-    char own[IFNAMSIZ];
-    copy_ifname(own, name);
-    return topology_need_netif(t, own);
-}
-
-static void old_flags(int fd, struct topo_netif *n) {
-    struct ifreq q = {0};
-    copy_ifname(q.ifr_name, n->name);
-    if (ioctl(fd, SIOCGIFFLAGS, &q) < 0)
-        return;
-    n->up = (q.ifr_flags & IFF_UP) != 0;
-    n->running = n->up && (q.ifr_flags & IFF_RUNNING) != 0;
-    if (q.ifr_flags & IFF_LOOPBACK)
-        n->kind = TOPO_NETIF_LOOPBACK;
-    if (ioctl(fd, SIOCGIFINDEX, &q) == 0)
-        n->ifindex = (uint32_t)q.ifr_ifindex;
-}
-
-static void old_ipv4(int fd, struct addresses *to) {
-    struct ifreq *list = xcalloc(CONF_MAX, sizeof *list);
-    struct ifconf conf = {.ifc_len = CONF_MAX * (int)sizeof *list, .ifc_req = list};
-    if (ioctl(fd, SIOCGIFCONF, &conf) < 0)
-        conf.ifc_len = 0;
-    for (size_t i = 0; i < (size_t)conf.ifc_len / sizeof *list; i++) {
-        struct sockaddr_in at, mask;
-        memcpy(&at, &list[i].ifr_addr, sizeof at);
-        struct topo_netif *n = at.sin_family == AF_INET ? old_entry(to->t, list[i].ifr_name) : NULL;
-        if (n == NULL)
-            continue;
-        uint32_t prefix = 32;
-        if (ioctl(fd, SIOCGIFNETMASK, &list[i]) == 0) {
-            memcpy(&mask, &list[i].ifr_netmask, sizeof mask);
-            prefix = (uint32_t)__builtin_popcount(mask.sin_addr.s_addr);
-        }
-        add_address(to, n, AF_INET, &at.sin_addr, prefix);
-    }
-    free(list);
-}
-
-/* "fe80000000000000000000fffe000001 04 40 20 80     eth0": address, index, prefix, scope, flags. */
-static void old_ipv6(struct addresses *to) {
-    FILE *f = fopen("/proc/net/if_inet6", "re");
-    if (f == NULL)
-        return;
-    char line[128], name[IFNAMSIZ], hex[33];
-    while (fgets(line, sizeof line, f) != NULL) {
-        unsigned prefix, flags;
-        uint8_t a[16];
-        if (sscanf(line, "%32[0-9a-f] %*x %x %*x %x %15s", hex, &prefix, &flags, name) != 4 ||
-            strlen(hex) != 32 || prefix > 128 || (flags & IFA_F_DADFAILED))
-            continue;
-        for (size_t i = 0; i < sizeof a; i++)
-            a[i] = (uint8_t)strtoul((char[3]){hex[2 * i], hex[2 * i + 1], '\0'}, NULL, 16);
-        struct topo_netif *n = old_entry(to->t, name);
-        if (n != NULL)
-            add_address(to, n, AF_INET6, a, prefix);
-    }
-    (void)fclose(f); /* it was only read */
-}
-
-static _must_use_ int ask_old_way(struct addresses *to) {
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    clear_addresses(to);
-    old_ipv4(fd, to);
-    old_ipv6(to);
-    for (uint32_t i = 0; i < to->t->n_netifs; i++)
-        old_flags(fd, &to->t->netifs[i]);
-    (void)close(fd); /* nothing was written */
-    return 0;
-}
-
 void netlink_fill_addresses(struct topology *t) {
     struct addresses to = {.t = t};
     int r = ask_links(t);
     if (r == 0)
         r = ask_addresses(&to);
-    if (r < 0) {
-        int old = ask_old_way(&to);
-        topology_warn(t, "the kernel's list of interfaces (rtnetlink) cannot be read: %s%s",
-                      strerror(-r), old == 0 ? "; asked the old way, kinds may be missing" : "");
-    }
+    if (r < 0)
+        topology_warn(t, "the kernel's list of interfaces (rtnetlink) cannot be read: %s",
+                      strerror(-r));
     if (to.left_out > 0)
         topology_warn(t, "%u addresses are left out: %s has more than %d", to.left_out, to.full,
                       TOPO_ADDRS_MAX);

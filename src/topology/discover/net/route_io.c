@@ -3,25 +3,18 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/text/parse.h"
 #include "io/net/netlink.h"
-#include "topology/discover/net/netlink_io.h"
-
-#define ANY_PORT 9 /* nothing is sent there: connecting a UDP socket only chooses a route */
 
 struct target {
     int family;
     uint8_t addr[16];
     uint32_t zone; /* ifindex; 0 none */
 };
-
-/* ---- the literal ---- */
 
 static size_t addr_size(int family) { return family == AF_INET ? 4 : 16; }
 
@@ -56,8 +49,6 @@ static _must_use_ int parse_target(const char *text, struct target *ret, struct 
     *ret = t;
     return 0;
 }
-
-/* ---- by rtnetlink ---- */
 
 struct answer {
     const struct target *target;
@@ -96,70 +87,6 @@ static _must_use_ int ask_netlink(const struct target *t, struct answer *ret) {
     return r == 0 && ret->ifindex == 0 ? -ENETUNREACH : r;
 }
 
-/* ---- by a socket ---- */
-
-static socklen_t fill_sockaddr(const struct target *t, struct sockaddr_storage *to) {
-    *to = (struct sockaddr_storage){0};
-    if (t->family == AF_INET) {
-        struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(ANY_PORT)};
-        memcpy(&in.sin_addr, t->addr, sizeof in.sin_addr);
-        memcpy(to, &in, sizeof in);
-        return sizeof in;
-    }
-    struct sockaddr_in6 in6 = {
-        .sin6_family = AF_INET6, .sin6_port = htons(ANY_PORT), .sin6_scope_id = t->zone};
-    memcpy(&in6.sin6_addr, t->addr, sizeof in6.sin6_addr);
-    memcpy(to, &in6, sizeof in6);
-    return sizeof in6;
-}
-
-/* The source address that the kernel would use, and its zone if it has one. */
-static _must_use_ int ask_socket(const struct target *t, char ret[46], uint32_t *ret_zone) {
-    struct sockaddr_storage to, from = {0};
-    socklen_t len = fill_sockaddr(t, &to), from_len = sizeof from;
-    int fd = socket(t->family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    int r = 0;
-    if (connect(fd, (struct sockaddr *)&to, len) < 0 ||
-        getsockname(fd, (struct sockaddr *)&from, &from_len) < 0)
-        r = -errno;
-    (void)close(fd); /* nothing was sent */
-    if (r < 0)
-        return r;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-    memcpy(&in, &from, sizeof in);
-    memcpy(&in6, &from, sizeof in6);
-    *ret_zone = t->family == AF_INET6 ? in6.sin6_scope_id : 0;
-    const void *bytes = t->family == AF_INET ? (void *)&in.sin_addr : (void *)&in6.sin6_addr;
-    return inet_ntop(t->family, bytes, ret, 46) == NULL ? -errno : 0;
-}
-
-/* Finds the interface with this address; a node reaches its own addresses through lo. */
-static _must_use_ int find_owner(const struct target *t, const char *source, uint32_t zone,
-                                 char ret[TOPO_NAME_MAX]) {
-    struct topology here = {0};
-    char own[46];
-    int r = -ENETUNREACH;
-    netlink_fill_addresses(&here);
-    bool local = inet_ntop(t->family, t->addr, own, sizeof own) != NULL && strcmp(own, source) == 0;
-    for (uint32_t i = 0; i < here.n_netifs && r != 0; i++)
-        for (uint32_t k = 0; k < here.netifs[i].n_addrs && r != 0; k++)
-            if (strcmp(here.netifs[i].addrs[k].addr, source) == 0 &&
-                (zone == 0 || zone == here.netifs[i].ifindex)) {
-                (void)snprintf(ret, TOPO_NAME_MAX, "%s", local ? "lo" : here.netifs[i].name);
-                r = 0;
-            }
-    topology_fini(&here);
-    return r;
-}
-
-/* ---- both ---- */
-
-/* Any other error can also mean that we are not allowed to ask; then the socket has the answer. */
-static bool is_no_route(int r) { return r == -ENETUNREACH || r == -EHOSTUNREACH; }
-
 static bool needs_zone(const struct target *t) {
     return t->family == AF_INET6 && t->zone == 0 && t->addr[0] == 0xfe &&
            (t->addr[1] & 0xc0) == 0x80;
@@ -177,26 +104,16 @@ static _must_use_ int no_route(const struct target *t, const char *addr, int r, 
 int route_find(const char *addr, struct route_found *ret, struct err *err) {
     struct target t;
     struct answer found;
-    struct route_found route = {0};
-    uint32_t zone = 0;
+    char name[IF_NAMESIZE] = "lo";
     int r = parse_target(addr, &t, err);
     if (r < 0)
         return r;
-    int asked = ask_netlink(&t, &found);
-    if (is_no_route(asked))
-        return no_route(&t, addr, asked, err);
-    if (asked == 0 && found.source[0] != '\0') {
-        memcpy(route.source, found.source, sizeof route.source);
-    } else {
-        r = ask_socket(&t, route.source, &zone);
-        if (r < 0)
-            return no_route(&t, addr, r, err);
-    }
-    char name[IF_NAMESIZE] = "lo";
-    if (asked == 0 && (found.local || if_indextoname(found.ifindex, name) != NULL))
-        (void)snprintf(route.netif, sizeof route.netif, "%s", name);
-    else if (find_owner(&t, route.source, zone, route.netif) < 0)
-        return no_route(&t, addr, -ENETUNREACH, err);
-    *ret = route;
+    r = ask_netlink(&t, &found);
+    if (r == 0 && !found.local && if_indextoname(found.ifindex, name) == NULL)
+        r = -ENETUNREACH;
+    if (r < 0)
+        return no_route(&t, addr, r, err);
+    (void)snprintf(ret->netif, sizeof ret->netif, "%s", name);
+    memcpy(ret->source, found.source, sizeof ret->source);
     return 0;
 }

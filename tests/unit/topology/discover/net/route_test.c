@@ -76,14 +76,6 @@ Test(route, tells_why_there_is_none) {
     check_nowhere();
 }
 
-Test(route, finds_the_same_by_a_socket_where_netlink_is_refused) {
-    wire();
-    netns_refuse_netlink();
-    check_routes();
-    check_own();
-    check_nowhere();
-}
-
 Test(route, asks_netlink_alone_where_the_route_has_a_source) {
     wire();
     netns_refuse(AF_INET);
