@@ -454,17 +454,6 @@ EXPORT(int, nvmlDeviceGetCudaComputeCapability, (struct device * d, int *major, 
     return 0;
 }
 
-struct memory2 {
-    unsigned version;
-    unsigned long long total, reserved, free, used;
-};
-EXPORT(int, nvmlDeviceGetMemoryInfo_v2, (struct device * d, struct memory2 *ret)) {
-    ENTER(nvmlDeviceGetMemoryInfo_v2, d->index);
-    if (ret->version != 0x02000028)
-        return OTHER_VERSION;
-    ret->total = d->memory;
-    return d->memory != 0 ? 0 : NOT_SUPPORTED;
-}
 EXPORT(int, nvmlDeviceGetMemoryInfo, (struct device * d, unsigned long long *ret)) {
     ENTER(nvmlDeviceGetMemoryInfo, d->index);
     ret[0] = d->memory;
@@ -706,19 +695,6 @@ EXPORT(int, nvmlDeviceGetComputeRunningProcesses_v3, (struct device * d, unsigne
     for (unsigned i = 0; i < (unsigned)d->n_processes && i < room; i++)
         ret[i] = (struct process){.pid = d->processes[i].pid, .used = d->processes[i].used};
     return room < (unsigned)d->n_processes ? TOO_SMALL : 0;
-}
-
-struct process1 {
-    unsigned pid;
-    unsigned long long used;
-};
-EXPORT(int, nvmlDeviceGetComputeRunningProcesses, (struct device * d, unsigned *n, struct process1 *ret)) {
-    ENTER(nvmlDeviceGetComputeRunningProcesses, d->index);
-    unsigned room = *n;
-    *n = (unsigned)d->n_processes;
-    for (unsigned i = 0; i < *n && i < room; i++)
-        ret[i] = (struct process1){.pid = d->processes[i].pid, .used = d->processes[i].used};
-    return room < *n ? TOO_SMALL : 0;
 }
 
 /* ---- events: of one set ---- */

@@ -14,14 +14,9 @@
 enum { /* nvmlReturn_t */
        NVML_R_OK = 0,
        NVML_R_INVALID_ARGUMENT = 2,
-       NVML_R_NOT_SUPPORTED = 3,
-       NVML_R_INSUFFICIENT_SIZE = 7,
-       NVML_R_DRIVER_NOT_LOADED = 9,
        NVML_R_FUNCTION_NOT_FOUND = 13,
        NVML_R_GPU_LOST = 15,
        NVML_R_RESET_REQUIRED = 16,
-       NVML_R_LIB_MISMATCH = 18,
-       NVML_R_VERSION_MISMATCH = 25,
 };
 
 enum { /* fields of nvmlDeviceGetFieldValues; C2C and NVLink state have the link as their scope */
@@ -34,7 +29,6 @@ enum { /* fields of nvmlDeviceGetFieldValues; C2C and NVLink state have the link
 
 #define NVML_CAP_P2P_SUPPORTED 0u /* nvmlNvLinkCapability_t */
 #define NVML_SCOPE_NODE 0u        /* nvmlAffinityScope_t */
-#define NVML_FABRIC_COMPLETED 3u  /* nvmlGpuFabricState_t: 0 none, 1 not started, 2 in progress */
 enum {                            /* nvmlIntNvLinkDeviceType_t */
        NVML_REMOTE_TYPE_GPU = 0,
        NVML_REMOTE_TYPE_NPU = 1, /* POWER9's end */
@@ -59,13 +53,6 @@ struct nvml_memory { /* nvmlMemory_t */
 };
 static_assert(sizeof(struct nvml_memory) == 24, "nvmlMemory_t");
 
-struct nvml_memory_v2 { /* nvmlMemory_v2_t */
-    uint32_t version;
-    uint64_t total, reserved, free, used;
-};
-static_assert(NVML_VERSION(struct nvml_memory_v2, 2) == 0x02000028, "nvmlMemory_v2_t");
-static_assert(offsetof(struct nvml_memory_v2, total) == 8, "nvmlMemory_v2_t");
-
 struct nvml_process_info { /* of the calls with _v2 and _v3 */
     uint32_t pid;
     uint64_t used_bytes; /* all ones: not known */
@@ -73,12 +60,6 @@ struct nvml_process_info { /* of the calls with _v2 and _v3 */
 };
 static_assert(sizeof(struct nvml_process_info) == 24, "nvmlProcessInfo_t");
 static_assert(offsetof(struct nvml_process_info, used_bytes) == 8, "nvmlProcessInfo_t");
-
-struct nvml_process_info_v1 { /* of the call without a suffix */
-    uint32_t pid;
-    uint64_t used_bytes;
-};
-static_assert(sizeof(struct nvml_process_info_v1) == 16, "nvmlProcessInfo_v1_t");
 
 struct nvml_field { /* nvmlFieldValue_t */
     uint32_t id, scope;
@@ -103,21 +84,16 @@ struct nvml_fabric_v1 { /* nvmlGpuFabricInfo_t */
 };
 static_assert(sizeof(struct nvml_fabric_v1) == 28, "nvmlGpuFabricInfo_t");
 
-/* nvmlGpuFabricInfo_v2_t is this without the last member, which pads the structure to a multiple of
- * four bytes. */
-struct nvml_fabric_v3 {
+struct nvml_fabric_v2 { /* nvmlGpuFabricInfo_v2_t */
     uint32_t version;
     uint8_t uuid[16];
     int32_t status;
     uint32_t clique;
     uint8_t state;
     uint32_t health_mask;
-    uint8_t health_summary;
 };
-#define NVML_FABRIC_V2 0x02000024u
-static_assert(NVML_VERSION(struct nvml_fabric_v3, 3) == 0x03000028, "nvmlGpuFabricInfo_v3_t");
-static_assert(offsetof(struct nvml_fabric_v3, health_summary) == 0x24, "nvmlGpuFabricInfo_v2_t");
-static_assert(offsetof(struct nvml_fabric_v3, state) == 28, "nvmlGpuFabricInfo_v3_t");
+static_assert(NVML_VERSION(struct nvml_fabric_v2, 2) == 0x02000024, "nvmlGpuFabricInfo_v2_t");
+static_assert(offsetof(struct nvml_fabric_v2, state) == 28, "nvmlGpuFabricInfo_v2_t");
 
 #define NVML_CLIQUE_UNICAST_POINTER 0u /* GPUs that can address each other's memory */
 struct nvml_fabric_v4 {                /* nvmlGpuFabricInfo_v4_t: a call of its own, no version */

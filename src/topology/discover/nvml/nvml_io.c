@@ -38,8 +38,6 @@
     X(int, minor, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMinorNumber")             \
     X(int, compute, (struct nvml_device * d, int *ret_major, int *ret_minor),                      \
       "nvmlDeviceGetCudaComputeCapability")                                                        \
-    X(int, memory_v2, (struct nvml_device * d, struct nvml_memory_v2 * ret),                       \
-      "nvmlDeviceGetMemoryInfo_v2")                                                                \
     X(int, memory, (struct nvml_device * d, struct nvml_memory * ret), "nvmlDeviceGetMemoryInfo")  \
     X(int, cur_gen, (struct nvml_device * d, unsigned *ret),                                       \
       "nvmlDeviceGetCurrPcieLinkGeneration")                                                       \
@@ -56,7 +54,7 @@
     X(int, numa_node, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetNumaNodeId")          \
     X(int, fabric_v4, (struct nvml_device * d, struct nvml_fabric_v4 * ret),                       \
       "nvmlDeviceGetGpuFabricInfo_v4")                                                             \
-    X(int, fabric_v, (struct nvml_device * d, struct nvml_fabric_v3 * ret),                        \
+    X(int, fabric_v, (struct nvml_device * d, struct nvml_fabric_v2 * ret),                        \
       "nvmlDeviceGetGpuFabricInfoV")                                                               \
     X(int, fabric, (struct nvml_device * d, struct nvml_fabric_v1 * ret),                          \
       "nvmlDeviceGetGpuFabricInfo")                                                                \
@@ -71,9 +69,7 @@
     X(int, link_type, (struct nvml_device * d, unsigned link, unsigned *ret),                      \
       "nvmlDeviceGetNvLinkRemoteDeviceType")                                                       \
     X(int, processes, (struct nvml_device * d, unsigned *n, struct nvml_process_info *ret),        \
-      "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")        \
-    X(int, processes_v1, (struct nvml_device * d, unsigned *n, struct nvml_process_info_v1 *ret),  \
-      "nvmlDeviceGetComputeRunningProcesses")
+      "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 
 #define MEMBER(type, member, parameters, ...) type(*member) parameters;
 struct nvml_api {
@@ -202,15 +198,6 @@ static void ask_name(struct asker *a, struct nvml_device *d, struct nvml_gpu *g)
     }
 }
 
-static void ask_memory(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
-    struct nvml_memory_v2 v2 = {.version = NVML_VERSION(struct nvml_memory_v2, 2)};
-    struct nvml_memory v1 = {0};
-    if (CALL(a, memory_v2, d, &v2) == NVML_R_OK)
-        g->memory_bytes = v2.total;
-    else if (CALL(a, memory, d, &v1) == NVML_R_OK)
-        g->memory_bytes = v1.total;
-}
-
 static void ask_numa(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
     unsigned long nodes[NUMA_WORDS] = {0};
     static_assert(sizeof(unsigned long) == 8, "a 64-bit machine");
@@ -268,14 +255,9 @@ static void ask_fabric(struct asker *a, struct nvml_device *d, struct nvml_gpu *
         set_fabric(g, v4.uuid, v4.status, i < n ? v4.cliques[i].id : 0, v4.state);
         return;
     }
-    struct nvml_fabric_v3 v = {.version = NVML_VERSION(struct nvml_fabric_v3, 3)};
-    int r = CALL(a, fabric_v, d, &v);
-    if (r == NVML_R_VERSION_MISMATCH || r == NVML_R_INVALID_ARGUMENT) {
-        v = (struct nvml_fabric_v3){.version = NVML_FABRIC_V2};
-        r = CALL(a, fabric_v, d, &v);
-    }
+    struct nvml_fabric_v2 v = {.version = NVML_VERSION(struct nvml_fabric_v2, 2)};
     struct nvml_fabric_v1 old = {0};
-    if (r == NVML_R_OK)
+    if (CALL(a, fabric_v, d, &v) == NVML_R_OK)
         set_fabric(g, v.uuid, v.status, v.clique, v.state);
     else if (CALL(a, fabric, d, &old) == NVML_R_OK)
         set_fabric(g, old.uuid, old.status, old.clique, old.state);
@@ -353,35 +335,26 @@ static void ask_c2c(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) 
     }
 }
 
-static void keep_process(struct nvml_gpu *g, uint32_t pid, uint64_t used) {
-    if (g->n_processes < NVML_PROCESSES_MAX)
-        g->processes[g->n_processes++] = (struct nvml_process){.pid = pid, .used_bytes = used};
-}
-
 static void ask_processes(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_process_info list[PROCESSES_ASKED] = {0};
     unsigned n = PROCESSES_ASKED;
-    if (a->api.processes != NULL) {
-        struct nvml_process_info list[PROCESSES_ASKED] = {0};
-        if (CALL(a, processes, d, &n, list) != NVML_R_OK)
-            return;
-        for (unsigned i = 0; i < MIN2(n, (unsigned)PROCESSES_ASKED); i++)
-            keep_process(g, list[i].pid, list[i].used_bytes);
-    } else {
-        struct nvml_process_info_v1 list[PROCESSES_ASKED] = {0};
-        if (CALL(a, processes_v1, d, &n, list) != NVML_R_OK)
-            return;
-        for (unsigned i = 0; i < MIN2(n, (unsigned)PROCESSES_ASKED); i++)
-            keep_process(g, list[i].pid, list[i].used_bytes);
-    }
+    if (CALL(a, processes, d, &n, list) != NVML_R_OK)
+        return;
+    g->n_processes = MIN2(n, (unsigned)NVML_PROCESSES_MAX);
+    for (unsigned i = 0; i < g->n_processes; i++)
+        g->processes[i] =
+            (struct nvml_process){.pid = list[i].pid, .used_bytes = list[i].used_bytes};
 }
 
 static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_memory memory = {0};
     int major = 0, minor = 0;
     (void)CALL(a, minor, d, &g->minor);
     if (CALL(a, compute, d, &major, &minor) == NVML_R_OK && major > 0 && major < 100 &&
         minor >= 0 && minor < 10)
         g->sm = (uint32_t)(major * 10 + minor);
-    ask_memory(a, d, g);
+    if (CALL(a, memory, d, &memory) == NVML_R_OK)
+        g->memory_bytes = memory.total;
     (void)CALL(a, cur_gen, d, &g->cur_gen);
     (void)CALL(a, cur_width, d, &g->cur_width);
     (void)CALL(a, max_gen, d, &g->max_gen);

@@ -206,10 +206,6 @@ Test(nvml, an_old_driver_answers_by_its_own_names) {
     cr_assert_eq(links(1, 0), 2);
     cr_assert(t.nvlinks_known);
     cr_assert_str_eq(t.cuda, "");
-    fill_report(&(struct nvml_config){.library = library()});
-    const struct nvml_process *p = NULL;
-    cr_assert_eq(nvml_report_processes(report, 1, &p), 1);
-    cr_assert(p[0].pid == 99 && p[0].used_bytes == 4096);
 }
 
 Test(nvml, mig_devices_are_told_by_name) {
