@@ -17,6 +17,7 @@
 #include "launcher/node/python_io.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "topology/discover/common/cpu_count_io.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
 #include "topology/model/gpu_count.h"
@@ -85,8 +86,6 @@ static void add(struct strbuf *out, const char *name, const char *text) {
 }
 
 static void found_built(struct strbuf *out) {
-    char hwloc[HWLOC_TEXT_MAX];
-    hwloc_built_version(hwloc);
 #ifdef __clang__
     add(out, "compiler", "clang " __clang_version__);
 #else
@@ -95,19 +94,20 @@ static void found_built(struct strbuf *out) {
     add(out, "libevent", loop_built_version());
     add(out, "OpenSSL", tls_built_version());
     add(out, "cJSON", json_built_version());
-    add(out, "hwloc", hwloc);
+    add(out, "hwloc", hwloc_built_version());
 }
 
 static void add_hwloc(struct strbuf *out) {
-    struct hwloc_summary summary;
+    _cleanup_(topology_fini) struct topology t = {0};
+    const struct discovery_config config = {.what = DISCOVER_CPUS};
+    char version[HWLOC_TEXT_MAX];
     struct err err = {0};
-    if (hwloc_discover(&summary, &err) < 0) {
+    if (hwloc_found_version(version, &err) < 0 || topology_discover(&config, &t, &err) < 0)
         strbuf_printf(out, "  %-10s not found: %s\n", "hwloc", err.text);
-        return;
-    }
-    strbuf_printf(out, "  %-10s %s; packages %u, NUMA nodes %u, cores %u, hardware threads %u\n",
-                  "hwloc", summary.version, summary.packages, summary.numa_nodes, summary.cores,
-                  summary.pus);
+    else
+        strbuf_printf(out,
+                      "  %-10s %s; packages %u, NUMA nodes %u, cores %u, hardware threads %u\n",
+                      "hwloc", version, t.packages, t.n_numa, t.n_cores, cpuset_count(&t.online));
 }
 
 static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32_t i) {

@@ -78,31 +78,18 @@ static void take_allowed(const struct hwloc_view *v) {
 
 /* ---- objects ---- */
 
-struct packages {
-    struct cpuset *cpus; /* owned */
-    int32_t *numbers;    /* owned */
-    uint32_t n;
-};
-
-static void take_packages(const struct hwloc_view *v, struct packages *ret) {
-    ret->n = v->t->packages = count_of(v, HWLOC_OBJ_PACKAGE);
-    ret->cpus = xcalloc((size_t)ret->n + 1, sizeof *ret->cpus);
-    ret->numbers = xcalloc((size_t)ret->n + 1, sizeof *ret->numbers);
-    hwloc_obj_t package = NULL;
-    for (uint32_t i = 0; (package = next_of(v, HWLOC_OBJ_PACKAGE, package)) != NULL; i++) {
-        take_set(package->cpuset, &ret->cpus[i]);
-        ret->numbers[i] = number_of(package);
-    }
-}
-
-static int32_t package_of(const struct packages *p, const struct cpuset *cpus) {
+/* -1: they belong to several, or to none. */
+static int32_t package_of(const struct hwloc_view *v, const struct cpuset *cpus) {
     int32_t found = -1;
-    for (uint32_t i = 0; i < p->n; i++)
-        if (cpuset_intersects(&p->cpus[i], cpus)) {
-            if (found >= 0)
-                return -1;
-            found = p->numbers[i];
-        }
+    for (hwloc_obj_t obj = NULL; (obj = next_of(v, HWLOC_OBJ_PACKAGE, obj)) != NULL;) {
+        struct cpuset own;
+        take_set(obj->cpuset, &own);
+        if (!cpuset_intersects(&own, cpus))
+            continue;
+        if (found >= 0)
+            return -1;
+        found = number_of(obj);
+    }
     return found;
 }
 
@@ -114,7 +101,7 @@ static bool is_gpu_memory(const struct hwloc_view *v, hwloc_obj_t obj) {
            (obj->complete_cpuset == NULL || hwloc_bitmap_first(obj->complete_cpuset) < 0);
 }
 
-static void take_numa(const struct hwloc_view *v, const struct packages *packages) {
+static void take_numa(const struct hwloc_view *v) {
     for (hwloc_obj_t obj = NULL; (obj = next_of(v, HWLOC_OBJ_NUMANODE, obj)) != NULL;) {
         struct topo_numa *n = topology_add_numa(v->t);
         if (n == NULL) {
@@ -127,7 +114,7 @@ static void take_numa(const struct hwloc_view *v, const struct packages *package
         n->gpu_memory = is_gpu_memory(v, obj);
         take_set(obj->cpuset, &n->cpus);
         cpuset_and(&n->cpus, &v->t->allowed);
-        n->package = package_of(packages, &n->cpus);
+        n->package = package_of(v, &n->cpus);
         if (n->gpu_memory) /* hwloc gives it the CPUs nearby; the kernel gives it none */
             n->cpus = (struct cpuset){0};
     }
@@ -140,7 +127,7 @@ static uint32_t first_of(hwloc_obj_t obj) {
 }
 
 /* On machines and in files without cores, each hardware thread is a core. */
-static void take_cores(const struct hwloc_view *v, const struct packages *packages) {
+static void take_cores(const struct hwloc_view *v) {
     hwloc_obj_type_t type = count_of(v, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     for (hwloc_obj_t obj = NULL; (obj = next_of(v, type, obj)) != NULL;) {
         struct cpuset cpus;
@@ -157,7 +144,7 @@ static void take_cores(const struct hwloc_view *v, const struct packages *packag
         c->cpus = cpus;
         c->first = first_of(obj);
         c->numa = hwloc_numa_of(v, obj->nodeset);
-        c->package = package_of(packages, &cpus);
+        c->package = package_of(v, &cpus);
     }
 }
 
@@ -228,18 +215,15 @@ static void take_model(const struct hwloc_view *v) {
 
 /* Packages, NUMA nodes, cores, caches, allowed CPUs and the CPU's model. */
 static void hwloc_fill_cpus(const struct hwloc_view *v) {
-    struct packages packages;
     take_allowed(v);
-    take_packages(v, &packages);
+    v->t->packages = count_of(v, HWLOC_OBJ_PACKAGE);
     take_model(v);
-    take_numa(v, &packages);
-    take_cores(v, &packages);
+    take_numa(v);
+    take_cores(v);
     take_caches(v);
     const char *host = v->xml ? info_of(v, "HostName") : NULL;
     if (host != NULL)
         (void)snprintf(v->t->host, sizeof v->t->host, "%s", host);
-    free(packages.cpus);
-    free(packages.numbers);
 }
 
 static bool is_io(hwloc_obj_t obj) {
@@ -825,29 +809,11 @@ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology
 
 /* ---- for muster version -v ---- */
 
-void hwloc_built_version(char out[HWLOC_TEXT_MAX]) {
-    (void)snprintf(out, HWLOC_TEXT_MAX, "%s", HWLOC_VERSION);
-}
+const char *hwloc_built_version(void) { return HWLOC_VERSION; }
 
-int hwloc_discover(struct hwloc_summary *ret, struct err *err) {
-    hwloc_topology_t topology;
+int hwloc_found_version(char out[HWLOC_TEXT_MAX], struct err *err) {
     int r = hwloc_library_load(err);
-    if (r < 0)
-        return r;
-    if (hwloc_topology_init(&topology) < 0)
-        return err_set(err, -EIO, "hwloc can't start");
-    r = hwloc_topology_load(topology) < 0 ? -EIO : 0;
-    if (r == 0) {
-        unsigned version = hwloc_get_api_version();
-        *ret = (struct hwloc_summary){
-            .packages = (uint32_t)hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE),
-            .numa_nodes = (uint32_t)hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE),
-            .cores = (uint32_t)hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE),
-            .pus = (uint32_t)hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU),
-        };
-        (void)snprintf(ret->version, sizeof ret->version, "API %u.%u", version >> 16,
-                       version >> 8 & 0xff);
-    }
-    hwloc_topology_destroy(topology);
-    return r < 0 ? err_set(err, r, "hwloc can't examine this machine") : 0;
+    unsigned version = r == 0 ? hwloc_get_api_version() : 0;
+    (void)snprintf(out, HWLOC_TEXT_MAX, "API %u.%u", version >> 16, version >> 8 & 0xff);
+    return r;
 }

@@ -28,15 +28,10 @@ _must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, stru
 
 #define HWLOC_TEXT_MAX 32
 
-struct hwloc_summary {
-    char version[HWLOC_TEXT_MAX]; /* "API 2.9"; the library does not report its release */
-    uint32_t packages, numa_nodes, cores, pus;
-};
-
 /* "2.9.0", of the headers. */
-void hwloc_built_version(char out[HWLOC_TEXT_MAX]);
-/* Examines the machine (tens of milliseconds). Returns 0; -EIO, -ELIBACC: that failed. */
-_must_use_ int hwloc_discover(struct hwloc_summary *ret, struct err *err);
+const char *hwloc_built_version(void);
+/* "API 2.9"; the library does not report its release. Returns 0; -ELIBACC: it is not installed. */
+_must_use_ int hwloc_found_version(char out[HWLOC_TEXT_MAX], struct err *err);
 
 /* ---- within this folder ---- */
 

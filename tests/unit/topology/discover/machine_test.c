@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "topology/discover/common/cpu_count_io.h"
+#include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
 
@@ -17,13 +18,16 @@ Test(machine, counts_the_cpus_of_the_affinity_mask) {
 }
 
 Test(machine, hwloc_sees_what_the_kernel_runs_on) {
-    struct hwloc_summary summary;
+    char version[HWLOC_TEXT_MAX];
+    struct topology t = {0};
     struct err err = {0};
-    cr_assert_eq(hwloc_discover(&summary, &err), 0, "%s", err.text);
-    cr_assert_geq(summary.pus, cpu_count_allowed());
-    cr_assert_geq(summary.pus, summary.cores);
-    cr_assert_geq(summary.numa_nodes, 1);
-    cr_assert_eq(strncmp(summary.version, "API 2.", 6), 0);
+    cr_assert_eq(hwloc_found_version(version, &err), 0, "%s", err.text);
+    cr_assert_eq(topology_discover(&(struct discovery_config){.what = DISCOVER_CPUS}, &t, &err), 0, "%s", err.text);
+    cr_assert_geq(cpuset_count(&t.allowed), cpu_count_allowed());
+    cr_assert_geq(cpuset_count(&t.online), t.n_cores);
+    cr_assert_geq(t.n_numa, 1);
+    cr_assert_eq(strncmp(version, "API 2.", 6), 0);
+    topology_fini(&t);
 }
 
 /* This is true on machines with and without GPUs. */
