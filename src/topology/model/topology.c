@@ -265,27 +265,17 @@ static uint32_t depth_of(const struct topology *t, uint32_t i) {
     return depth;
 }
 
-static bool is_above(const struct topology *t, uint32_t above, uint32_t i) {
-    for (uint32_t n = 0; t->pci[i].parent < t->n_pci && n < t->n_pci; n++) {
-        i = t->pci[i].parent;
-        if (i == above)
-            return true;
-    }
-    return false;
-}
-
 /* Sorts by address, but a parent before its children, whatever their addresses: it compares the
  * ancestors of both at the same depth. */
 static int compare_pci(const struct topology *t, uint32_t a, uint32_t b) {
-    if (is_above(t, a, b))
-        return -1;
-    if (is_above(t, b, a))
-        return 1;
     uint32_t da = depth_of(t, a), db = depth_of(t, b);
+    int deeper = (da > db) - (da < db);
     for (; da > db; da--)
         a = t->pci[a].parent;
     for (; db > da; db--)
         b = t->pci[b].parent;
+    if (a == b)
+        return deeper; /* one is above the other */
     for (; da > 0 && t->pci[a].parent != t->pci[b].parent; da--) {
         a = t->pci[a].parent;
         b = t->pci[b].parent;

@@ -18,7 +18,7 @@
 struct checking {
     const struct nccl_xml *x;
     const struct topology *machine;
-    struct nccl_xml_log log;
+    struct nccl_xml_log log, own; /* own: counts, and passes on to log */
     unsigned errors;
     uint32_t repeated, first_repeated; /* nets under several CPUs; the first one, or TOPO_NONE */
 };
@@ -32,9 +32,8 @@ static void count_and_report(void *arg, enum nccl_xml_level level, uint32_t line
         c->log.fn(c->log.arg, level, line, text);
 }
 
-#define REPORT(c, level, i, ...)                                                                  \
-    nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, level, (c)->x->elements[i].line, \
-                    __VA_ARGS__)
+#define REPORT(c, level, i, ...) \
+    nccl_xml_report(&(c)->own, level, (c)->x->elements[i].line, __VA_ARGS__)
 
 /* ---- pci ---- */
 
@@ -306,7 +305,7 @@ static void check_elements(struct checking *c) {
                "without a PCI device of its own",
                c->repeated, nccl_xml_text(c->x, c->first_repeated, "name"));
     if (c->x->n >= MANY_ELEMENTS)
-        nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_WARNING, 0,
+        nccl_xml_report(&c->own, NCCL_XML_WARNING, 0,
                         "%" PRIu32
                         " elements: with the bridges, GPUs and NETs that NCCL adds on the "
                         "machine they may pass its limit of %d (\"too many XML nodes\")",
@@ -329,7 +328,7 @@ static void check_forgotten(struct checking *c) {
                     pci_addr_parse(nccl_xml_text(c->x, k, "busid"), &of) == 0 &&
                     pci_addr_compare(of, m->pci[m->gpus[i].pci].at) == 0;
         if (!found)
-            nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_WARNING, 0,
+            nccl_xml_report(&c->own, NCCL_XML_WARNING, 0,
                             "GPU %" PRIu32 " (%s) of this machine is not in the file",
                             m->gpus[i].index, at);
     }
@@ -340,8 +339,7 @@ static void check_graph(struct checking *c, const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
     if (nccl_graph_new(t, &g, &err) < 0)
-        nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_ERROR, 0, "%s",
-                        err.text);
+        nccl_xml_report(&c->own, NCCL_XML_ERROR, 0, "%s", err.text);
     nccl_graph_free(g);
 }
 
@@ -349,11 +347,11 @@ unsigned nccl_xml_check(const char *text, size_t len, const struct topology *mac
                         nccl_xml_message_fn *log, void *arg) {
     _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(topology_fini) struct topology t = {0};
-    struct checking c = {.x = x, .machine = machine, .log = {log, arg}};
+    struct checking c = {
+        .x = x, .machine = machine, .log = {log, arg}, .own = {count_and_report, &c}};
     struct nccl_xml_log none = {NULL, NULL};
     struct err err = {0};
-    uint32_t line;
-    int r = nccl_xml_parse(text, len, x, &none, &line, &err);
+    int r = nccl_xml_parse(text, len, x, &none, &err);
     if (r == 0)
         r = nccl_xml_read(text, len, &t, count_and_report, &c, &err);
     if (r < 0) {
@@ -713,9 +711,8 @@ int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_m
     _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(freep) struct reading *rd = xcalloc(1, sizeof *rd);
     _cleanup_(topology_fini) struct topology t = {.source = TOPO_NCCL_XML};
-    uint32_t line;
     *rd = (struct reading){.x = x, .t = &t, .log = {log, arg}, .err = err};
-    int r = nccl_xml_parse(text, len, x, &rd->log, &line, err);
+    int r = nccl_xml_parse(text, len, x, &rd->log, err);
     if (r < 0)
         return r;
     nccl_xml_find_lost(x, rd->lost);

@@ -321,9 +321,8 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
 }
 
 int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                   const struct nccl_xml_log *log, uint32_t *ret_line, struct err *err) {
+                   const struct nccl_xml_log *log, struct err *err) {
     uint32_t open = TOPO_NONE, ignored = 0;
-    *ret_line = 0;
     if (len > UINT32_MAX / 2)
         return err_set(err, -E2BIG, "the file is too long");
     ret->text = xmalloc(len + 1);
@@ -331,21 +330,16 @@ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
     struct parser p = {.text = ret->text, .len = len, .line = 1, .log = log, .err = err};
     for (;;) {
         struct tag tag;
-        if (ret->n == NCCL_XML_ELEMENTS_MAX) {
-            *ret_line = p.line;
+        if (ret->n == NCCL_XML_ELEMENTS_MAX)
             return err_set(err, -E2BIG, "line %u: NCCL's table of %d elements is full",
                            (unsigned)p.line, NCCL_XML_ELEMENTS_MAX);
-        }
         int r = get_tag(&p, &tag);
         if (r == 0 && tag.kind == TAG_NONE)
             break;
         r = r < 0 ? r : take_tag(&p, ret, &open, &ignored, &tag);
-        if (r < 0) {
-            *ret_line = p.line;
+        if (r < 0)
             return r;
-        }
     }
-    *ret_line = p.line;
     if (open != TOPO_NONE || ignored > 0)
         return err_set(err, -EINVAL, "line %u: the file ends while %s is open", (unsigned)p.line,
                        ignored > 0 ? "an element" : nccl_xml_kind_name(ret->elements[open].kind));

@@ -46,9 +46,9 @@ struct nccl_xml_log {
 void nccl_xml_report(const struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
                      const char *fmt, ...) _printf_(4, 5);
 
-/* Parses by NCCL's grammar into a zeroed *ret. *ret_line: the line of an error. */
+/* Parses by NCCL's grammar into a zeroed *ret. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                              const struct nccl_xml_log *log, uint32_t *ret_line, struct err *err);
+                              const struct nccl_xml_log *log, struct err *err);
 void nccl_xml_freep(struct nccl_xml **x);
 
 /* The value of an attribute; NULL: it is missing. */

@@ -161,10 +161,7 @@ static void add_legend(const struct topology *t, struct strbuf *to) {
                    "  PHB   the CPU's PCIe host bridge\n"
                    "  NODE  several host bridges of one NUMA node\n"
                    "  SYS   from one NUMA node to another, or not known\n");
-    uint32_t nvidia = 0;
-    for (uint32_t i = 0; i < t->n_gpus; i++)
-        nvidia += t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
-    if (!t->nvlinks_known && nvidia > 1)
+    if (!t->nvlinks_known && topology_count_gpus(t, TOPO_VENDOR_NVIDIA) > 1)
         strbuf_add(to, "  NVLinks are not known here: the GPUs' paths are those over PCIe.\n");
 }
 
