@@ -77,9 +77,7 @@ static void find_too_few(const struct finding *z) {
 /* NCCL distinguishes ranks by the PCI addresses of their GPUs. NVIDIA/nccl#1716 */
 static void find_shared_by_mig(const struct finding *z) {
     const struct env_input *in = z->in;
-    const char *several = rule_value_of(in, "NCCL_MULTI_RANK_GPU_ENABLE");
-    bool allowed = several != NULL && strcmp(several, "0") != 0;
-    if (allowed || in->visible == NULL || in->topology == NULL)
+    if (rule_is_on(in, "NCCL_MULTI_RANK_GPU_ENABLE") || in->visible == NULL || in->topology == NULL)
         return;
     for (uint32_t i = 0; i < in->n_visible && i < in->nproc; i++)
         for (uint32_t k = 0; k < i; k++)
@@ -139,10 +137,9 @@ static bool is_usable(const struct topo_gid *g) {
 /* NVIDIA/nccl#426, #769, #1131 */
 static void find_gidless(const struct finding *z) {
     const struct topology *t = z->in->topology;
-    const char *disable = rule_value_of(z->in, "NCCL_IB_DISABLE");
     uint32_t n = 0;
     const char *first = NULL;
-    if (t == NULL || (disable != NULL && strcmp(disable, "0") != 0))
+    if (t == NULL || rule_is_on(z->in, "NCCL_IB_DISABLE"))
         return;
     for (uint32_t i = 0; i < t->n_nics; i++)
         for (uint32_t k = 0; k < t->nics[i].n_ports; k++) {

@@ -13,6 +13,11 @@ const char *rule_value_of(const struct env_input *in, const char *name) {
     return e != NULL ? e->value : v;
 }
 
+bool rule_is_on(const struct env_input *in, const char *name) {
+    const char *value = rule_value_of(in, name);
+    return value != NULL && strcmp(value, "0") != 0;
+}
+
 const char *rule_tuner(const struct env_input *in) {
     if (in->facts == NULL)
         return NULL;

@@ -20,12 +20,12 @@ enum rule_level {                 /* in which modes it is evaluated */
 
 struct env_rule {
     const char *name;
-    const char *other_name; /* a second name of the same setting, or NULL */
     enum rule_level level;
-    bool at_start; /* its value is known when the job starts */
-    bool narrows;  /* it refines the user's value instead of leaving it alone */
     enum rule_verdict (*when)(const struct env_input *in);
-    const char *text; /* the value, if it is always the same; else value() writes it */
+    const char *other_name; /* a second name of the same setting, or NULL */
+    bool at_start;          /* its value is known when the job starts */
+    bool narrows;           /* it refines the user's value instead of leaving it alone */
+    const char *text;       /* the value, if it is always the same; else value() writes it */
     void (*value)(const struct env_input *in, struct strbuf *to);
     const char *because; /* likewise; a sentence without its full stop */
     void (*reason)(const struct env_input *in, struct strbuf *to);
@@ -42,6 +42,8 @@ extern const struct env_rules env_rules_net, env_rules_nccl, env_rules_torch;
 /* The value that the worker would see without us: from an option, the environment, or one of NCCL's
  * files. NULL: none. */
 const char *rule_value_of(const struct env_input *in, const char *name);
+/* Whether that value is there and not "0". */
+bool rule_is_on(const struct env_input *in, const char *name);
 /* What tunes NCCL here: a cloud, or the plugin that was found; NULL: nothing. */
 const char *rule_tuner(const struct env_input *in);
 /* Google's plugins contain a script that configures NCCL, and refuse to start with other values. */

@@ -84,14 +84,10 @@ static void reason_socket_family(const struct env_input *in, struct strbuf *to) 
 
 /* ---- RDMA devices ---- */
 
-static bool is_off_by_user(const struct env_input *in) {
-    const char *disable = rule_value_of(in, "NCCL_IB_DISABLE");
-    return disable != NULL && strcmp(disable, "0") != 0;
-}
-
 /* Whether RDMA devices matter for this job, and whether enough is known to decide about them. */
 static enum rule_verdict when_rdma(const struct env_input *in) {
-    if (in->n_nodes <= 1 || in->topology == NULL || !rule_has_gpus(in) || is_off_by_user(in))
+    if (in->n_nodes <= 1 || in->topology == NULL || !rule_has_gpus(in) ||
+        rule_is_on(in, "NCCL_IB_DISABLE"))
         return RULE_NO;
     return rule_tuner(in) != NULL ? RULE_REFUSES : RULE_YES;
 }
@@ -355,53 +351,23 @@ static void reason_addr_family(const struct env_input *in, struct strbuf *to) {
 /* ---- the table ---- */
 
 static const struct env_rule rules[] = {
-    {.name = "NCCL_SOCKET_IFNAME",
-     .level = RULE_MINIMAL,
-     .when = when_netif,
-     .value = value_netif_exact,
+    {"NCCL_SOCKET_IFNAME", RULE_MINIMAL, when_netif, .value = value_netif_exact,
      .reason = reason_netif,
      .source = RULE_GUIDE "NCCL_SOCKET_IFNAME (= is an exact name); NVIDIA/nccl#286"},
-    {.name = "GLOO_SOCKET_IFNAME",
-     .level = RULE_MINIMAL,
-     .when = when_netif,
-     .value = value_netif,
-     .reason = reason_netif,
+    {"GLOO_SOCKET_IFNAME", RULE_MINIMAL, when_netif, .value = value_netif, .reason = reason_netif,
      .source = "PyTorch, torch.distributed (a plain name)"},
-    {.name = "TP_SOCKET_IFNAME",
-     .level = RULE_MINIMAL,
-     .when = when_netif,
-     .value = value_netif,
-     .reason = reason_netif,
+    {"TP_SOCKET_IFNAME", RULE_MINIMAL, when_netif, .value = value_netif, .reason = reason_netif,
      .source = "PyTorch, torch.distributed.rpc"},
-    {.name = "NCCL_SOCKET_FAMILY",
-     .level = RULE_MINIMAL,
-     .when = when_socket_family,
-     .text = "AF_INET6",
-     .reason = reason_socket_family,
-     .source = RULE_GUIDE "NCCL_SOCKET_FAMILY"},
-    {.name = "UCX_NET_DEVICES",
-     .level = RULE_FULL,
-     .when = when_mpi,
-     .value = value_netif,
-     .reason = reason_mpi,
+    {"NCCL_SOCKET_FAMILY", RULE_MINIMAL, when_socket_family, .text = "AF_INET6",
+     .reason = reason_socket_family, .source = RULE_GUIDE "NCCL_SOCKET_FAMILY"},
+    {"UCX_NET_DEVICES", RULE_FULL, when_mpi, .value = value_netif, .reason = reason_mpi,
      .source = "OpenUCX, UCX_NET_DEVICES"},
-    {.name = "NCCL_IB_HCA",
-     .level = RULE_FULL,
-     .when = when_ib_hca,
-     .value = value_ib_hca,
-     .reason = reason_ib_hca,
+    {"NCCL_IB_HCA", RULE_FULL, when_ib_hca, .value = value_ib_hca, .reason = reason_ib_hca,
      .source = RULE_GUIDE "NCCL_IB_HCA (= is an exact name)"},
-    {.name = "NCCL_IB_GID_INDEX",
-     .level = RULE_FULL,
-     .when = when_gid_index,
-     .value = value_gid_index,
+    {"NCCL_IB_GID_INDEX", RULE_FULL, when_gid_index, .value = value_gid_index,
      .reason = reason_gid_index,
      .source = RULE_GUIDE "NCCL_IB_GID_INDEX; NCCL finds it itself since 2.21"},
-    {.name = "NCCL_IB_ADDR_FAMILY",
-     .level = RULE_FULL,
-     .when = when_addr_family,
-     .text = "AF_INET6",
-     .reason = reason_addr_family,
-     .source = RULE_GUIDE "NCCL_IB_ADDR_FAMILY"},
+    {"NCCL_IB_ADDR_FAMILY", RULE_FULL, when_addr_family, .text = "AF_INET6",
+     .reason = reason_addr_family, .source = RULE_GUIDE "NCCL_IB_ADDR_FAMILY"},
 };
 const struct env_rules env_rules_net = {rules, ARRAY_SIZE(rules)};
