@@ -88,16 +88,12 @@ enum check_option {
 
 static const struct option_def defs[] = {
     [CHECK_JSON] = JSON_ROW,
-    [CHECK_LOG_DIR] = {.name = "log-dir",
-                       .arg = "DIR",
-                       .flags = OPTION_SHORT,
-                       .help = "check the disk of this folder (TMPDIR, or /tmp)"},
-    [CHECK_NNODES] = {.name = "nnodes",
-                      .arg = "N",
-                      .flags = OPTION_SHORT,
+    [CHECK_LOG_DIR] = {"log-dir", "DIR", OPTION_SHORT,
+                       "check the disk of this folder (TMPDIR, or /tmp)"},
+    [CHECK_NNODES] = {"nnodes", "N", OPTION_SHORT,
+                      "compare N nodes; start the same command on each, at the same time",
                       .brief = "compare N nodes; start the same command on each",
-                      .section = "Several nodes, as with muster run",
-                      .help = "compare N nodes; start the same command on each, at the same time"},
+                      .section = "Several nodes, as with muster run"},
     [CHECK_RDZV_BACKEND] = AS_RUN("rdzv-backend", "how they meet", .flags = OPTION_SHORT),
     [CHECK_RDZV_ENDPOINT] = AS_RUN("rdzv-endpoint", "where they meet", .flags = OPTION_SHORT),
     [CHECK_RDZV_ID] =
@@ -115,10 +111,10 @@ static const struct option_def defs[] = {
 const struct option_set check_options = {
     .command = "check",
     .operands = "",
-    .about = "Checks this node before a job: GPUs, network adapters and interfaces, limits, disk, "
-             "clock, host name. With --nnodes, several nodes meet as in a job, are compared, and "
-             "each connects to "
-             "its neighbours. No worker is started. The exit status is 1 if a check failed.",
+    .about =
+        "Checks this node before a job: GPUs, network adapters and interfaces, limits, disk, "
+        "clock, host name. With --nnodes, several nodes meet as in a job, are compared, and each "
+        "connects to its neighbours. No worker is started. The exit status is 1 if a check failed.",
     .example = "--nnodes=2 --rdzv-endpoint=node1",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

@@ -13,11 +13,9 @@
 enum { KEYGEN_FORCE };
 
 static const struct option_def defs[] = {
-    [KEYGEN_FORCE] = {.name = "force",
-                      .letter = 'f',
-                      .flags = OPTION_SHORT,
-                      .brief = "replace an existing key",
-                      .help = "replace an existing key; running jobs keep the old one"},
+    [KEYGEN_FORCE] = {"force", NULL, OPTION_SHORT,
+                      "replace an existing key; running jobs keep the old one", .letter = 'f',
+                      .brief = "replace an existing key"},
     HELP_ROW(),
     HELP_ALL_ROW,
 };
@@ -25,11 +23,10 @@ static const struct option_def defs[] = {
 const struct option_set keygen_options = {
     .command = "keygen",
     .operands = "[FILE]",
-    .about =
-        "Makes the key with which the nodes of your jobs authenticate each other and encrypt "
-        "their connections, and writes it to FILE, or to ~/.config/muster/key, where all your jobs "
-        "find it. One key is enough; copy it to nodes that do not share your home. To undo it, "
-        "remove the file.",
+    .about = "Makes the key with which the nodes of your jobs authenticate each other and encrypt "
+             "their connections, and writes it to FILE, or to ~/.config/muster/key, where all your "
+             "jobs find it. One key is enough; copy it to nodes that do not share your home. To "
+             "undo it, remove the file.",
     .example = "job7.key",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

@@ -25,54 +25,36 @@ enum {
 };
 
 static const struct option_def defs[] = {
-    [LOGS_RANK] = {.name = "rank",
-                   .arg = "LIST",
-                   .flags = OPTION_SHORT,
-                   .brief = "only these ranks, as in 0-3,7",
-                   .help = "show only these global ranks, as in 0-3,7; of one rank alone, lines "
-                           "have no prefix"},
-    [LOGS_FOLLOW] = {.name = "follow",
-                     .letter = 'f',
-                     .flags = OPTION_SHORT,
-                     .brief = "continue until the run ends",
-                     .help = "continue with what is written, also after a restart, until the run "
-                             "ends"},
-    [LOGS_TAIL] = {.name = "tail",
-                   .letter = 'n',
-                   .arg = "LINES",
-                   .flags = OPTION_SHORT,
-                   .brief = "begin with the last lines",
-                   .help = "begin with the last lines of all that would be shown"},
-    [LOGS_STDOUT] = {.name = "stdout",
-                     .flags = OPTION_SHORT,
-                     .brief = "only standard output",
-                     .help = "show standard output; with --stderr, both, as without either"},
-    [LOGS_STDERR] = {.name = "stderr",
-                     .flags = OPTION_SHORT,
-                     .brief = "only standard error",
-                     .help = "show standard error; see --stdout"},
-    [LOGS_TIMESTAMPS] = {.name = "timestamps",
-                         .flags = OPTION_SHORT,
-                         .brief = "begin lines with their time, in UTC",
-                         .help = "begin each line with the time at which it was written, in UTC; "
-                                 "\"-\" if that is not known"},
-    [LOGS_GENERATION] = {.name = "generation",
-                         .arg = "GENERATION",
-                         .fallback = "all",
-                         .help = "show only this generation, as in 2.3, or the latest; each "
-                                 "restart makes a new one"},
-    [LOGS_PREFIX] = {.name = "prefix",
-                     .arg = "WHEN",
-                     .choices = "auto always never",
-                     .fallback = "auto",
-                     .help =
-                         "when lines begin with [rankN]: and generations with -- NAME --; auto: "
-                         "unless --rank names one rank"},
-    [LOGS_LOG_DIR] = {.name = "log-dir",
-                      .arg = "DIR",
-                      .flags = OPTION_SHORT,
-                      .brief = "where the run's folder is, as in muster run",
-                      .help = "where the run's folder is: the --log-dir of muster run"},
+    [LOGS_RANK] =
+        {"rank", "LIST", OPTION_SHORT,
+         "show only these global ranks, as in 0-3,7; of one rank alone, lines have no prefix",
+         .brief = "only these ranks, as in 0-3,7"},
+    [LOGS_FOLLOW] = {"follow", NULL, OPTION_SHORT,
+                     "continue with what is written, also after a restart, until the run ends",
+                     .letter = 'f', .brief = "continue until the run ends"},
+    [LOGS_TAIL] = {"tail", "LINES", OPTION_SHORT,
+                   "begin with the last lines of all that would be shown", .letter = 'n',
+                   .brief = "begin with the last lines"},
+    [LOGS_STDOUT] = {"stdout", NULL, OPTION_SHORT,
+                     "show standard output; with --stderr, both, as without either",
+                     .brief = "only standard output"},
+    [LOGS_STDERR] = {"stderr", NULL, OPTION_SHORT, "show standard error; see --stdout",
+                     .brief = "only standard error"},
+    [LOGS_TIMESTAMPS] = {"timestamps", NULL, OPTION_SHORT,
+                         "begin each line with the time at which it was written, in UTC; \"-\" if "
+                         "that is not known",
+                         .brief = "begin lines with their time, in UTC"},
+    [LOGS_GENERATION] =
+        {"generation", "GENERATION", 0,
+         "show only this generation, as in 2.3, or the latest; each restart makes a new one",
+         .fallback = "all"},
+    [LOGS_PREFIX] = {"prefix", "WHEN", 0,
+                     "when lines begin with [rankN]: and generations with -- NAME --; auto: unless "
+                     "--rank names one rank",
+                     .choices = "auto always never", .fallback = "auto"},
+    [LOGS_LOG_DIR] = {"log-dir", "DIR", OPTION_SHORT,
+                      "where the run's folder is: the --log-dir of muster run",
+                      .brief = "where the run's folder is, as in muster run"},
     HELP_ROW(),
     HELP_ALL_ROW,
 };
@@ -80,11 +62,10 @@ static const struct option_def defs[] = {
 const struct option_set logs_options = {
     .command = "logs",
     .operands = "[JOB...]",
-    .about =
-        "Shows what the workers of a job wrote to log files, in the order of time. JOB is a run "
-        "id of this machine, or a unique prefix of one, or a folder; without JOB: the newest "
-        "run. Several folders, from nodes with local disks, are merged. "
-        "Output goes to log files with -r or -t of muster run.",
+    .about = "Shows what the workers of a job wrote to log files, in the order of time. JOB is a "
+             "run id of this machine, or a unique prefix of one, or a folder; without JOB: the "
+             "newest run. Several folders, from nodes with local disks, are merged. Output goes to "
+             "log files with -r or -t of muster run.",
     .example = "-f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,
     .defs = defs,

@@ -10,23 +10,19 @@
 
 enum { OPERATE_REASON = OPERATE_OWN };
 
-#define REASON_ROW                             \
-    [OPERATE_REASON] = {.name = "reason",      \
-                        .arg = "TEXT",         \
-                        .flags = OPTION_SHORT, \
-                        .help = "for the job's log and report"}
-
 static const struct option_def plain_defs[] = {OPERATE_ROWS};
-static const struct option_def reason_defs[] = {OPERATE_ROWS, REASON_ROW};
+static const struct option_def reason_defs[] = {
+    OPERATE_ROWS,
+    [OPERATE_REASON] = {"reason", "TEXT", OPTION_SHORT, "for the job's log and report"},
+};
 
 const struct option_set leave_options = {
     .command = "leave",
     .operands = "[JOB]",
-    .about =
-        "Takes a node out of its job: its workers get time to stop, and its agent ends; the "
-        "others continue without it. JOB is a run id as muster ps shows it, or a unique prefix "
-        "of one, for the agent on this machine; or HOST:PORT, the listener of the node's "
-        "agent. Without JOB: the only agent on this machine.",
+    .about = "Takes a node out of its job: its workers get time to stop, and its agent ends; the "
+             "others continue without it. JOB is a run id as muster ps shows it, or a unique "
+             "prefix of one, for the agent on this machine; or HOST:PORT, the listener of the "
+             "node's agent. Without JOB: the only agent on this machine.",
     .example = "--reason maintenance",
     .page = "operate",
     .offer = OFFER_RUN_IDS,

@@ -10,29 +10,19 @@ enum { STACKS_RANK = OPERATE_OWN, STACKS_NODE, STACKS_JSON };
 
 static const struct option_def defs[] = {
     OPERATE_JOB_ROWS,
-    [STACKS_RANK] = {.name = "rank",
-                     .arg = "LIST",
-                     .flags = OPTION_SHORT,
-                     .brief = "only these ranks, such as 0-3,7",
-                     .help = "show only these ranks, such as 0-3,7, and more of each group"},
-    [STACKS_NODE] = {.name = "node",
-                     .arg = "NAME",
-                     .offer = OFFER_NODES,
-                     .flags = OPTION_SHORT,
-                     .brief = "only the ranks of this node",
-                     .help = "show only the ranks of this node, named as in muster status"},
-    [STACKS_JSON] = {.name = "json",
-                     .flags = OPTION_SHORT,
-                     .brief = "print one JSON object, for programs",
-                     .help =
-                         "print one JSON object in one line with everything that the nodes report"},
-    [OPERATE_TIMEOUT] = {.name = "timeout",
-                         .arg = "SECONDS",
-                         .flags = OPTION_SHORT,
-                         .brief = "time limit for the nodes' answers (5)",
-                         .fallback = "5",
-                         .help = "how long the nodes may look, and how long to wait for each "
-                                 "address, 0.001 to 60"},
+    [STACKS_RANK] = {"rank", "LIST", OPTION_SHORT,
+                     "show only these ranks, such as 0-3,7, and more of each group",
+                     .brief = "only these ranks, such as 0-3,7"},
+    [STACKS_NODE] = {"node", "NAME", OPTION_SHORT,
+                     "show only the ranks of this node, named as in muster status",
+                     .offer = OFFER_NODES, .brief = "only the ranks of this node"},
+    [STACKS_JSON] = {"json", NULL, OPTION_SHORT,
+                     "print one JSON object in one line with everything that the nodes report",
+                     .brief = "print one JSON object, for programs"},
+    [OPERATE_TIMEOUT] =
+        {"timeout", "SECONDS", OPTION_SHORT,
+         "how long the nodes may look, and how long to wait for each address, 0.001 to 60",
+         .brief = "time limit for the nodes' answers (5)", .fallback = "5"},
 };
 
 const struct option_set stacks_options = {

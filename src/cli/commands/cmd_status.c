@@ -211,22 +211,18 @@ static const struct option_def defs[] = {
     OPERATE_ROWS,
     [STATUS_JSON] = JSON_ROW,
     [STATUS_OUTPUT] = OUTPUT_ROW,
-    [STATUS_ONCE] = {.name = "once",
-                     .help = "print one state and exit, also with --watch; the default"},
-    [STATUS_WATCH] = {.name = "watch",
-                      .letter = 'w',
-                      .flags = OPTION_SHORT,
-                      .brief = "show it every second, until the job ends",
-                      .help = "show the state every second, until the job ends: on a terminal as "
-                              "a screen, which q ends, else as one block after the other"},
+    [STATUS_ONCE] = {"once", NULL, 0, "print one state and exit, also with --watch; the default"},
+    [STATUS_WATCH] = {"watch", NULL, OPTION_SHORT,
+                      "show the state every second, until the job ends: on a terminal as a screen, "
+                      "which q ends, else as one block after the other",
+                      .letter = 'w', .brief = "show it every second, until the job ends"},
 };
 
 const struct option_set status_options = {
     .command = "status",
     .operands = "[JOB]",
-    .about =
-        "Shows a job's state and its nodes, as the leader sees them; of a job that ran on this "
-        "machine, how it ended." JOB_IS,
+    .about = "Shows a job's state and its nodes, as the leader sees them; of a job that ran on "
+             "this machine, how it ended." JOB_IS,
     .example = "--watch",
     .offer = OFFER_RUN_IDS,
     .defs = defs,

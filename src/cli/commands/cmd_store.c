@@ -11,25 +11,17 @@
 enum store_option { STORE_LISTEN, STORE_PORT_FILE, STORE_AUTH };
 
 static const struct option_def defs[] = {
-    [STORE_LISTEN] = {.name = "listen",
-                      .letter = 'l',
-                      .arg = "ADDR:PORT",
-                      .flags = OPTION_SHORT,
-                      .brief = "address and port; port 0: any free port",
-                      .help = "where to listen: an address, localhost, or no address for all; port "
-                              "0 means any free port"},
-    [STORE_PORT_FILE] = {.name = "port-file",
-                         .arg = "FILE",
-                         .flags = OPTION_SHORT,
-                         .brief = "write the port to FILE when clients can connect",
-                         .help = "write the port to FILE when clients can connect"},
-    [STORE_AUTH] = {.name = "auth",
-                    .arg = "HOW",
-                    .flags = OPTION_SHORT,
+    [STORE_LISTEN] = {"listen", "ADDR:PORT", OPTION_SHORT,
+                      "where to listen: an address, localhost, or no address for all; port 0 means "
+                      "any free port",
+                      .letter = 'l', .brief = "address and port; port 0: any free port"},
+    [STORE_PORT_FILE] = {"port-file", "FILE", OPTION_SHORT,
+                         "write the port to FILE when clients can connect"},
+    [STORE_AUTH] = {"auth", "HOW", OPTION_SHORT,
+                    "who may connect from this machine: this user's processes and root's (auto), "
+                    "or all users (none)",
                     .choices = "auto none",
-                    .brief = "which users of this machine may connect (auto)",
-                    .help = "who may connect from this machine: this user's processes and root's "
-                            "(auto), or all users (none)"},
+                    .brief = "which users of this machine may connect (auto)"},
     HELP_ROW(),
     HELP_ALL_ROW,
 };

@@ -12,27 +12,24 @@
 #include "cli/options/options.h"
 
 /* ...: further fields, as .section; or nothing. */
-#define HELP_ROW(...)                                                                              \
-    {                                                                                              \
-        .name = "help", .letter = 'h', .flags = OPTION_STOPS | OPTION_SHORT, .brief = "show this", \
-        .help = "show the options that matter most", __VA_ARGS__                                   \
+#define HELP_ROW(...)                                                                   \
+    {                                                                                   \
+        "help", NULL, OPTION_STOPS | OPTION_SHORT, "show the options that matter most", \
+            .letter = 'h', .brief = "show this", __VA_ARGS__                            \
     }
-#define HELP_ALL_ROW                                             \
-    {                                                            \
-        .name = "help-all", .flags = OPTION_STOPS | OPTION_OURS, \
-        .help = "show all options, and more about each"          \
-    }
+#define HELP_ALL_ROW \
+    { "help-all", NULL, OPTION_STOPS | OPTION_OURS, "show all options, and more about each" }
 /* Rows that several commands have. */
-#define JSON_ROW                                                                               \
-    {                                                                                          \
-        .name = "json", .flags = OPTION_SHORT, .brief = "print one JSON object, for programs", \
-        .help = "print one JSON object in one line, for programs"                              \
+#define JSON_ROW                                                                       \
+    {                                                                                  \
+        "json", NULL, OPTION_SHORT, "print one JSON object in one line, for programs", \
+            .brief = "print one JSON object, for programs"                             \
     }
-#define OUTPUT_ROW                                                                       \
-    {                                                                                    \
-        .name = "output", .letter = 'o', .arg = "FORMAT", .choices = "wide json",        \
-        .flags = OPTION_SHORT, .brief = "wide: all columns; json: as --json",            \
-        .help = "print all columns, in lines of any width (wide), or the same as --json" \
+#define OUTPUT_ROW                                                                               \
+    {                                                                                            \
+        "output", "FORMAT", OPTION_SHORT,                                                        \
+            "print all columns, in lines of any width (wide), or the same as --json",            \
+            .letter = 'o', .choices = "wide json", .brief = "wide: all columns; json: as --json" \
     }
 
 /* The most that the short help can take: a test checks that. */

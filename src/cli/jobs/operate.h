@@ -26,34 +26,28 @@ enum {
     OPERATE_OWN
 };
 /* All but OPERATE_TIMEOUT, for a command in which it means more. */
-#define OPERATE_JOB_ROWS                                                                          \
-    [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                       \
-                         .arg = "ID",                                                             \
-                         .offer = OFFER_RUN_IDS,                                                  \
-                         .flags = OPTION_SHORT,                                                   \
-                         .brief = "the job's run id",                                             \
-                         .help = "the job's run id; needed with dir: and etcd:"},                 \
-    [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                   \
-                           .arg = "CONF",                                                         \
-                           .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"},  \
-    [OPERATE_KEY_FILE] = {.name = "key-file",                                                     \
-                          .arg = "FILE",                                                          \
-                          .help = "file with the job's key, if it is in none of the usual "       \
-                                  "places; on a node of the job no key is needed"},               \
-    [OPERATE_AUTH] = {.name = "auth",                                                             \
-                      .arg = "HOW",                                                               \
-                      .choices = "auto on none",                                                  \
-                      .help = "how an agent on another machine is asked: with a key, or without " \
-                              "one if it has none either (auto); only with a key (on); without "  \
-                              "one (none)"},                                                      \
+#define OPERATE_JOB_ROWS                                                                         \
+    [OPERATE_RDZV_ID] = {"rdzv-id",                                                              \
+                         "ID",                                                                   \
+                         OPTION_SHORT,                                                           \
+                         "the job's run id; needed with dir: and etcd:",                         \
+                         .offer = OFFER_RUN_IDS,                                                 \
+                         .brief = "the job's run id"},                                           \
+    [OPERATE_RDZV_CONF] = {"rdzv-conf", "CONF", 0,                                               \
+                           "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"},         \
+    [OPERATE_KEY_FILE] = {"key-file", "FILE", 0,                                                 \
+                          "file with the job's key, if it is in none of the usual places; on a " \
+                          "node of the job no key is needed"},                                   \
+    [OPERATE_AUTH] = {"auth", "HOW", 0,                                                          \
+                      "how an agent on another machine is asked: with a key, or without one if " \
+                      "it has none either (auto); only with a key (on); without one (none)",     \
+                      .choices = "auto on none"},                                                \
     [OPERATE_HELP] = HELP_ROW(), [OPERATE_HELP_ALL] = HELP_ALL_ROW
-#define OPERATE_ROWS                                                                         \
-    OPERATE_JOB_ROWS, [OPERATE_TIMEOUT] = {.name = "timeout",                                \
-                                           .arg = "SECONDS",                                 \
-                                           .flags = OPTION_SHORT,                            \
-                                           .brief = "how long to wait for each address (5)", \
-                                           .fallback = "5",                                  \
-                                           .help = "how long to wait for each address"}
+#define OPERATE_ROWS                                                            \
+    OPERATE_JOB_ROWS, [OPERATE_TIMEOUT] = {                                     \
+                          "timeout",       "SECONDS",                           \
+                          OPTION_SHORT,    "how long to wait for each address", \
+                          .fallback = "5", .brief = "how long to wait for each address (5)"}
 
 struct operation {
     const struct option_set *set;
