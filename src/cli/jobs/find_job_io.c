@@ -429,9 +429,7 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
         return r < 0 ? -EINVAL
                      : err_set(err, -EINVAL, "\"%.200s\" is not an endpoint", place->endpoint);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec.run_id);
-    struct job_arbiter_config config = {
-        .spec = &spec, .read_only = true, .timeout_ns = place->timeout_ns};
-    r = job_arbiter_new(loop, &config, &arbiter, err);
+    r = job_arbiter_new(loop, &spec, true, place->timeout_ns, &arbiter, err);
     if (r == 0 && spec.arbiter_dir != NULL)
         ret->arbiter_dir = xstrdup(spec.arbiter_dir);
     if (r == 0)

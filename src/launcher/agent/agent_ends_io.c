@@ -1,14 +1,63 @@
-/* Ends from outside: whether workers have got a signal, too (launcher/ends), how long others wait
- * before they kill this job, and why Slurm ends it. */
+/* How this node and its workers end: signals, and which of them the workers have got, too
+ * (launcher/ends); how long others wait before they kill this job, and why Slurm ends it; the stop
+ * of the workers; and the facts and effects of the machine of agent_life.h. */
 #include <signal.h>
+#include <stdio.h>
 
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/process/child.h"
 #include "launcher/agent/agent_priv.h"
+#include "launcher/report/termination_io.h"
 #include "launcher/srun/requeue.h"
 #include "launcher/srun/slurm_ask_io.h"
 #include "launcher/srun/slurm_words.h"
+
+/* ---- signals for the workers ---- */
+
+/* A worker that was started so shortly before all processes got a signal may have been missed: the
+ * sender lists processes first. */
+#define LISTING_NS (100 * NS_PER_MS)
+
+/* Signals that say something to a program, and that schedulers send as warnings. Workers get them.
+ * Without a handler most would end muster; before there are workers they are ignored. */
+static const int passed_on[] = {SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM,
+                                SIGURG,  SIGPWR,  SIGIO,    SIGXCPU};
+
+void agent_ignore_passed_signals(const struct job_spec *spec) {
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on); i++)
+        if (!job_is_ended_by(spec, passed_on[i]))
+            (void)signal(passed_on[i], SIG_IGN);
+}
+
+static void pass_on(struct agent *a, const struct tree_news *news) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(news->signo, name);
+    if (news->answer == TREE_ALL) {
+        log_debug("%s was sent to all processes of this node, workers too", name);
+        return;
+    }
+    uint32_t n = local_workers_signal(a->local_workers, news->signo, news->at_ns);
+    if (n > 0)
+        log_debug("%s is passed on to %u worker%s", name, n, n == 1 ? "" : "s");
+    else
+        log_debug("%s is ignored, because no worker runs", name);
+}
+
+/* It is known who has got this signal: ALONE or ALL. */
+static void signal_known(struct agent *a, const struct tree_news *news) {
+    uint64_t had_ns = news->answer == TREE_ALL ? news->at_ns - MIN2(news->at_ns, LISTING_NS) : 0;
+    if (news->signo == a->life.signo) {
+        char name[WORKER_SIGNAL_TEXT_MAX];
+        worker_signal_text(news->signo, name);
+        local_workers_release(a->local_workers, had_ns);
+        log_debug("%s was sent to %s", name,
+                  had_ns > 0 ? "all processes of this node, workers too" : "muster alone");
+    } else if (!job_is_ended_by(a->config.spec, news->signo)) {
+        pass_on(a, news);
+    }
+}
 
 /* Jobs that end sooner need neither witness nor question. */
 #define WITNESS_AFTER_NS (500 * NS_PER_MS)
@@ -46,7 +95,7 @@ static void on_tree_timer(void *arg) {
     uint64_t now_ns = clock_now_ns();
     struct tree_news news;
     while ((news = tree_signals_time(&a->ends.tree, now_ns)).answer != TREE_NOTHING)
-        agent_signal_known(a, &news);
+        signal_known(a, &news);
     if (a->ends.own_by_ns != 0 && now_ns >= a->ends.own_by_ns) {
         a->ends.own_by_ns = 0;
         local_workers_release(a->local_workers, 0);
@@ -58,27 +107,25 @@ static void on_witnessed(void *arg, int signo, uint64_t at_ns) {
     struct agent *a = arg;
     struct tree_news news = tree_signals_witnessed(&a->ends.tree, signo, at_ns);
     if (news.answer != TREE_NOTHING)
-        agent_signal_known(a, &news);
+        signal_known(a, &news);
     arm(a);
 }
 
-struct tree_news agent_ends_came(struct agent *a, int signo) {
-    enum guardian_came came = guardian_how_came(a->config.link, signo);
-    enum tree_copy how = came == GUARDIAN_TYPED       ? TREE_COPY_ALONE
-                         : came == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED
-                                                      : TREE_COPY_DIRECT;
+/* A copy of a signal has come; signal_known() follows if the answer is WAIT. */
+static struct tree_news came(struct agent *a, int signo) {
+    enum guardian_came by = guardian_how_came(a->config.link, signo);
+    enum tree_copy how = by == GUARDIAN_TYPED       ? TREE_COPY_ALONE
+                         : by == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED
+                                                    : TREE_COPY_DIRECT;
     bool witnessed = how == TREE_COPY_ALONE || witness_is_ready(a->ends.witness);
     struct tree_news news = tree_signals_came(&a->ends.tree, signo, how, witnessed, clock_now_ns());
     arm(a);
     return news;
 }
 
-void agent_ends_own_signal(struct agent *a) {
-    a->ends.own_by_ns = 0;
-    arm(a);
-}
-
-void agent_ends_await_own(struct agent *a, bool soon) {
+/* Workers are stopped because of another node, which Slurm may have signalled before this one: they
+ * wait for its signal for a moment, a shorter one if `soon`. */
+static void await_own(struct agent *a, bool soon) {
     if (slurm_job(a) == NULL || !witness_is_ready(a->ends.witness) ||
         !local_workers_has_workers(a->local_workers) || a->ends.own_by_ns != 0)
         return;
@@ -101,7 +148,8 @@ static void start_witness(struct agent *a) {
 
 /* ---- the time that is left ---- */
 
-uint64_t agent_ends_grace(const struct agent *a) {
+/* The workers' time after a signal to this node. */
+static uint64_t grace_of(const struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     uint64_t around_ns = a->ends.around_ns;
     if (job_is_given(spec, "shutdown-timeout") || around_ns == 0)
@@ -111,7 +159,7 @@ uint64_t agent_ends_grace(const struct agent *a) {
 
 /* The workers have got the signal before Slurm has answered. Its time goes on since then. */
 static void shorten(struct agent *a, uint64_t before_ns) {
-    uint64_t grace_ns = agent_ends_grace(a), gone_ns = clock_now_ns() - a->ends.told_ns;
+    uint64_t grace_ns = grace_of(a), gone_ns = clock_now_ns() - a->ends.told_ns;
     local_workers_shorten_grace(a->local_workers, grace_ns > gone_ns ? grace_ns - gone_ns : 0);
     if (grace_ns < before_ns && local_workers_workers_alive(a->local_workers) > 0)
         log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
@@ -122,7 +170,7 @@ static void shorten(struct agent *a, uint64_t before_ns) {
 
 static void on_config(void *arg, const struct helper_answer *answer) {
     struct agent *a = arg;
-    uint64_t wait_ns, before_ns = agent_ends_grace(a);
+    uint64_t wait_ns, before_ns = grace_of(a);
     a->ends.wait_call = NULL;
     if (answer->code != 0 || !slurm_kill_wait(answer->data, &wait_ns)) {
         log_debug("scontrol does not report how long Slurm waits before it kills (KillWait)");
@@ -183,16 +231,17 @@ static bool wants_wait(const struct agent *a) {
            a->ends.late != ENDS_ASKED;
 }
 
-void agent_ends_told(struct agent *a, int signo) {
+/* This node was ordered to end, by this signal. */
+static void ordered_to_end(struct agent *a, int signo) {
     a->ends.told_ns = clock_now_ns();
-    local_workers_set_grace(a->local_workers, agent_ends_grace(a));
+    local_workers_set_grace(a->local_workers, grace_of(a));
     if (signo == SIGTERM && slurm_job(a) != NULL && agent_leads(a))
         ask_reason(a);
     if (wants_wait(a) && a->client != NULL)
         ask_in_turn(a, 0, ASK_AT_END_NS);
 }
 
-/* ---- the whole ---- */
+/* ---- what a job that ends at once does not need ---- */
 
 static void on_late(void *arg) {
     struct agent *a = arg;
@@ -206,13 +255,6 @@ static void on_late(void *arg) {
     }
 }
 
-void agent_ends_begin(struct agent *a) {
-    if (slurm_job(a) != NULL || is_pod(a))
-        a->ends.around_ns = AROUND_DEFAULT_NS;
-    a->ends.tree_timer = loop_timer_new(a->loop, on_tree_timer, a);
-    a->ends.late_timer = loop_timer_new(a->loop, on_late, a);
-}
-
 void agent_ends_started(struct agent *a) {
     if (a->ends.late != ENDS_NOTHING || a->life.signo != 0)
         return;
@@ -220,10 +262,377 @@ void agent_ends_started(struct agent *a) {
     loop_timer_set(a->ends.late_timer, clock_now_ns() + WITNESS_AFTER_NS);
 }
 
+/* Python needs about 0.1 s for its stacks. A worker that handles SIGABRT itself, or that can't be
+ * ended now, costs this time. */
+#define ENDS_MAX_NS (5 * NS_PER_S)
+#define ENDS_LOOK_NS (10 * NS_PER_MS)
+
+/* ---- the store ---- */
+
+/* The store of a leader is at its own door, which must lead to no port of this agent. */
+void agent_open_door(struct agent *a, const struct form *form) {
+    struct addr store;
+    bool elsewhere = !agent_leads(a) || a->config.spec->workers_store;
+    bool known = form != NULL && elsewhere &&
+                 addr_from_literal(form->store_host, form->store_port, &store) == 0;
+    store_door_pass(a->door, known ? &store : NULL,
+                    agent_is_authenticated(a) && a->config.spec->store_check != STORE_CHECK_NONE);
+}
+
+/* ---- the wait ---- */
+
+/* Not if this node was told to end. (The leader may not be sure of the failure yet.) */
+static bool must_wait(const struct agent *a, const struct desired *cause) {
+    return !agent_life_ends(&a->life) && cause != NULL && cause->kind == DESIRED_STOP &&
+           local_workers_has_workers(a->local_workers) &&
+           (a->stop.end_ns != 0 || hang_watch_holds(a->hang) || hang_watch_suspects(a->hang) > 0);
+}
+
+/* Who ends meanwhile counts as stopped: it lost the rank that has failed. */
+static void begin_to_wait(struct agent *a) {
+    if (a->stop.end_ns != 0)
+        return;
+    a->stop.end_ns = TIME_NEVER;
+    local_workers_hold(a->local_workers, SIGABRT); /* also what C++ ends with */
+    local_workers_hold(a->local_workers, SIGTERM);
+    if (!hang_watch_holds(a->hang))
+        agent_stop_gathered(a);
+}
+
+bool agent_stop_wait_no_more(struct agent *a) {
+    bool waited = a->stop.end_ns != 0;
+    a->stop.end_ns = 0;
+    loop_timer_set(a->stop.timer, TIME_NEVER);
+    if (waited)
+        local_workers_release(a->local_workers, 0);
+    return waited;
+}
+
+static void stop_on(struct agent *a) {
+    int signo = a->life.signo;
+    local_workers_stop(a->local_workers, signo != 0 ? signo : SIGTERM, a->stop.grace_ns);
+}
+
+static void on_timer(void *arg) {
+    struct agent *a = arg;
+    uint64_t now = clock_now_ns();
+    hang_watch_end_suspects(a->hang);
+    if (hang_watch_suspects(a->hang) > 0 && now < a->stop.end_ns)
+        loop_timer_set(a->stop.timer, now + ENDS_LOOK_NS);
+    else if (agent_stop_wait_no_more(a))
+        stop_on(a);
+}
+
+void agent_stop_gathered(void *arg) {
+    struct agent *a = arg;
+    if (a->stop.end_ns == 0)
+        return;
+    a->stop.end_ns = clock_now_ns() + ENDS_MAX_NS;
+    on_timer(a);
+}
+
+void agent_hold(void *arg) {
+    struct agent *a = arg;
+    guardian_hold(a->config.link);
+    loop_timer_set(a->stop.hold_timer, clock_now_ns() + GUARDIAN_REPEAT_NS);
+}
+
+/* ---- requests of the rendezvous ---- */
+
+/* Then there is nothing to stop: what workers have left is ended anyway, or it is to live on. */
+static bool has_succeeded(const struct agent *a, const struct desired *cause) {
+    return cause != NULL && cause->kind == DESIRED_CLOSED && cause->outcome == OUTCOME_SUCCESS &&
+           local_workers_workers_alive(a->local_workers) == 0;
+}
+
+static void all_gone(struct agent *a) {
+    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    agent_check(a);
+}
+
+void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
+    struct agent *a = arg;
+    bool has_workers = local_workers_has_workers(a->local_workers);
+    hang_watch_stop(a->hang);
+    agent_open_door(a, NULL);
+    preflight_cancel(a->preflight);
+    agent_show_stop(a, reason, cause);
+    a->stop.grace_ns = grace_ns;
+    if (must_wait(a, cause)) {
+        begin_to_wait(a);
+        return;
+    }
+    (void)agent_stop_wait_no_more(a);
+    if (a->life.signo == 0 && cause != NULL && !cause->has_failure && !has_succeeded(a, cause))
+        await_own(a, cause->will_restart);
+    if (!has_succeeded(a, cause))
+        stop_on(a);
+    if (!has_workers)
+        all_gone(a);
+}
+
+void agent_resume(void *arg, uint64_t paused_ns) {
+    struct agent *a = arg;
+    agent_hold_no_more(a);
+    guardian_resume(a->config.link);
+    log_notice("this node was paused for %.1f s; its workers continue",
+               (double)paused_ns / (double)NS_PER_S);
+}
+
+void agent_hold_no_more(struct agent *a) { loop_timer_set(a->stop.hold_timer, TIME_NEVER); }
+
+void agent_fence(void *arg) {
+    struct agent *a = arg;
+    agent_hold_no_more(a);
+    hang_watch_stop(a->hang);
+    agent_open_door(a, NULL);
+    preflight_cancel(a->preflight);
+    log_warning("no message from the leader within the lease: the workers of this node are killed");
+    bool has_workers = local_workers_has_workers(a->local_workers);
+    (void)agent_stop_wait_no_more(a);
+    local_workers_kill(a->local_workers);
+    if (!has_workers)
+        all_gone(a);
+}
+
+/* With a shorter grace workers get their signal at once, in doubt twice. */
+#define HOLD_GRACE_NS (1 * NS_PER_S)
+
+static unsigned fact(bool holds, enum life_fact f) { return holds ? (unsigned)f : 0; }
+
+static unsigned facts_of_workers(const struct agent *a) {
+    const struct local_workers *w = a->local_workers;
+    return w == NULL ? 0
+                     : fact(local_workers_workers_alive(w) > 0, LIFE_WORKERS_RUN) |
+                           fact(local_workers_has_workers(w) || local_workers_has_left(w),
+                                LIFE_PROCESSES);
+}
+
+static unsigned facts_of_member(const struct agent *a) {
+    if (a->client == NULL)
+        return 0;
+    const struct member *m = rdzv_client_member(a->client);
+    const struct desired *cause = member_stop_cause(m);
+    bool closed = cause != NULL && cause->kind == DESIRED_CLOSED;
+    bool fails = cause != NULL && cause->has_failure && !cause->will_restart;
+    return LIFE_HAS_MEMBER | fact(member_state(m) != MEMBER_SEARCHING, LIFE_HAS_LEADER) |
+           fact(closed || fails, LIFE_JOB_CLOSES) |
+           fact(closed && cause->outcome == OUTCOME_SUCCESS, LIFE_JOB_SUCCEEDS);
+}
+
+static unsigned facts_of(const struct agent *a) {
+    unsigned leads = a->leading == NULL ? 0
+                                        : fact(agent_leads(a), LIFE_LEADS) |
+                                              fact(leading_serves(a->leading), LIFE_SERVES) |
+                                              fact(leading_is_busy(a->leading), LIFE_COMPARES);
+    return leads | facts_of_member(a) | facts_of_workers(a) |
+           fact(a->arbiter != NULL, LIFE_HAS_ARBITER) |
+           fact(agent_may_requeue(a), LIFE_MAY_REQUEUE) |
+           fact(a->ends.call != NULL || agent_is_requeueing(a), LIFE_ASKS);
+}
+
+/* ---- effects ---- */
+
+/* Workers get the signal when it is known that they have not got it. */
+static void begin_to_stop(struct agent *a, const struct tree_news *news) {
+    writer_take_rest(a->writer);
+    a->ends.own_by_ns = 0;
+    arm(a);
+    ordered_to_end(a, a->life.signo);
+    bool waited = agent_stop_wait_no_more(a);
+    if (news->answer == TREE_ALL || (news->answer == TREE_WAIT && grace_of(a) >= HOLD_GRACE_NS))
+        local_workers_hold(a->local_workers, a->life.signo);
+    if (waited)
+        stop_on(a);
+    if (news->answer != TREE_WAIT)
+        signal_known(a, news);
+}
+
+static void log_stops(const struct agent *a, const char *name) {
+    uint32_t alive = local_workers_workers_alive(a->local_workers);
+    /* over ssh, signals to the head arrive as its orders: this signal was sent to muster here */
+    const bool over_ssh = a->config.spec->place.by == PLACE_BY_OWN_SSH;
+    bool ordered = over_ssh && a->head_reason[0] != '\0';
+    enum log_level level = agent_show_is_brief(a) || ordered ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+    char what[RDZV_HOST_MAX + 64];
+    if (over_ssh)
+        (void)snprintf(what, sizeof what, "muster on host %s was stopped by %s", a->host, name);
+    else
+        (void)snprintf(what, sizeof what, "got %s", name);
+    if (alive > 0)
+        log_line(level, "%s: stopping %u worker%s (up to %.0f s)", what, alive,
+                 alive == 1 ? "" : "s", (double)grace_of(a) / (double)NS_PER_S);
+    else
+        log_line(level, "%s: leaving", what);
+}
+
+void agent_stop_text(int signo, char *ret, size_t size) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(signo, name);
+    (void)snprintf(ret, size, "the job was stopped by %s", name);
+}
+
+static void stop_job(struct agent *a, const struct life_event *e, const char *name) {
+    char reason[RDZV_REASON_MAX];
+    if (e->kind == LIFE_EVENT_ORDER)
+        agent_stop_text(e->signo, reason, sizeof reason);
+    else
+        (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
+    rdzv_server_stop_job(leading_server(a->leading), reason, false);
+}
+
+static void leave(struct agent *a, const struct life_event *e, const char *name) {
+    char why[RDZV_HOST_MAX];
+    (void)snprintf(why, sizeof why, "was stopped by %s", name);
+    agent_show_leaving(a);
+    if (a->client != NULL)
+        rdzv_client_event(a->client,
+                          &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
+                                                 .reason = e->reason != NULL ? e->reason : why,
+                                                 .grace_ns = UINT64_MAX});
+}
+
+static void carry_out(struct agent *a, enum life_effect effect, const struct life_event *e,
+                      const struct tree_news *news) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(e->signo, name);
+    switch (effect) {
+    case LIFE_EFFECT_BEGIN: begin_to_stop(a, news); break;
+    case LIFE_EFFECT_END_OUTPUT: writer_take_rest(a->writer); break;
+    case LIFE_EFFECT_STOP_JOB: stop_job(a, e, name); break;
+    case LIFE_EFFECT_LEAVE: leave(a, e, name); break;
+    case LIFE_EFFECT_KILL:
+        if (a->local_workers != NULL)
+            local_workers_kill(a->local_workers);
+        break;
+    case LIFE_EFFECT_PASS_ON: local_workers_stop(a->local_workers, e->signo, grace_of(a)); break;
+    case LIFE_EFFECT_LET_GO: leading_let_go(a->leading); break;
+    case LIFE_EFFECT_RESIGN: rdzv_server_resign(leading_server(a->leading)); break;
+    case LIFE_EFFECT_REQUEUE: agent_requeue_ask(a); break;
+    case LIFE_EFFECT_QUIT:
+        if (a->loop != NULL)
+            loop_quit(a->loop);
+        break;
+    case LIFE_EFFECT_LEAVE_OUTPUT: a->left_output = true; break;
+    case LIFE_EFFECT_LOG_STOPS: log_stops(a, name); break;
+    case LIFE_EFFECT_LOG_SUCCEEDED:
+        log_notice("got %s, but the job has succeeded: waiting until its output is read; again: "
+                   "leaving without it",
+                   name);
+        break;
+    case LIFE_EFFECT_LOG_KILLS: log_notice("got SIGINT again: killing the workers"); break;
+    case LIFE_EFFECT_LOG_KILLS_LEFT: log_notice("got SIGINT: killing what workers left"); break;
+    case LIFE_EFFECT_LOG_AWAITS_LEFT:
+        log_notice("got %s, but the job has ended: waiting for what workers left; ^C kills it",
+                   name);
+        break;
+    case LIFE_EFFECT_LOG_OUTPUT:
+        log_notice("waiting until the rest of the output is read; ^C again leaves without it");
+        break;
+    case LIFE_EFFECT_COUNT: assert_not_reached();
+    }
+}
+
+/* ---- events ---- */
+
+/* An effect can cause further events: their effects come before the rest of these. */
+static void step(struct agent *a, struct life_event e, const struct tree_news *news) {
+    struct life_update u;
+    e.facts = facts_of(a);
+    e.now_ns = clock_now_ns();
+    agent_life_step(&a->life, &e, &u);
+    for (size_t i = 0; i < u.n_effects; i++)
+        carry_out(a, u.effects[i], &e, news);
+    if (a->life_timer != NULL)
+        loop_timer_set(a->life_timer, a->life.deadline_ns);
+}
+
+void agent_check(void *arg) { step(arg, (struct life_event){.kind = LIFE_EVENT_CHECK}, NULL); }
+
+void agent_event(struct agent *a, const struct life_event *e) {
+    step(a, *e, NULL);
+    agent_check(a);
+}
+
+void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text) {
+    log_error("%s", text);
+    termination_write(a->config.envp, text);
+    agent_event(a, &(struct life_event){.kind = kind});
+}
+
+int agent_refuse_usage(struct agent *a, int r, const char *text) {
+    log_error("%s", text);
+    agent_event(a, &(struct life_event){.kind = LIFE_EVENT_USAGE});
+    return r;
+}
+
+/* ---- signals ---- */
+
+static void on_ending_signal(void *arg, int signo) {
+    struct agent *a = arg;
+    struct tree_news news = came(a, signo);
+    if (news.answer == TREE_NOTHING) /* a copy: it was sent to all processes and forwarded */
+        return;
+    step(a, (struct life_event){.kind = LIFE_EVENT_SIGNAL, .signo = signo}, &news);
+    agent_check(a);
+}
+
+static void on_passed_signal(void *arg, int signo) {
+    struct agent *a = arg;
+    struct tree_news news = came(a, signo);
+    if (news.answer == TREE_ALONE || news.answer == TREE_ALL)
+        pass_on(a, &news);
+}
+
+/* ---- suspension ---- */
+
+/* The guardian has stopped (launcher/supervise/guardian_io.c). Slurm sends SIGTSTP to each process
+ * when it suspends a job: there is no shell with an fg then. */
+static void on_suspended(void *arg, int signo) {
+    struct agent *a = arg;
+    if (guardian_how_came(a->config.link, signo) == GUARDIAN_TYPED)
+        log_notice("suspended at the terminal; the job continues: fg resumes it, kill ends it");
+}
+
+static int watch(struct agent *a, int signo, loop_signal_fn *fn) {
+    if (a->signals[signo] != NULL)
+        return 0;
+    return loop_signal_new(a->loop, signo, fn, a, &a->signals[signo]);
+}
+
+static int watch_signals(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    int r = 0;
+    for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
+        if (spec->signals[i] != SIGHUP || !child_is_ignored(SIGHUP)) /* nohup(1) */
+            r = watch(a, spec->signals[i], on_ending_signal);
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
+        r = watch(a, passed_on[i], on_passed_signal);
+    return r == 0 ? watch(a, SIGTSTP, on_suspended) : r;
+}
+
+/* ---- the whole ---- */
+
+int agent_ends_begin(struct agent *a) {
+    if (slurm_job(a) != NULL || is_pod(a))
+        a->ends.around_ns = AROUND_DEFAULT_NS;
+    a->ends.tree_timer = loop_timer_new(a->loop, on_tree_timer, a);
+    a->ends.late_timer = loop_timer_new(a->loop, on_late, a);
+    a->stop.timer = loop_timer_new(a->loop, on_timer, a);
+    a->stop.hold_timer = loop_timer_new(a->loop, agent_hold, a);
+    a->life_timer = loop_timer_new(a->loop, agent_check, a);
+    return watch_signals(a);
+}
+
 void agent_ends_free(struct agent *a) {
+    for (size_t i = 0; i < ARRAY_SIZE(a->signals); i++)
+        loop_signal_free(a->signals[i]);
     helper_call_free(TAKE_PTR(a->ends.wait_call));
     helper_call_free(TAKE_PTR(a->ends.call));
     witness_free(TAKE_PTR(a->ends.witness));
     loop_timer_free(a->ends.tree_timer);
     loop_timer_free(a->ends.late_timer);
+    loop_timer_free(a->stop.timer);
+    loop_timer_free(a->stop.hold_timer);
+    loop_timer_free(TAKE_PTR(a->life_timer));
 }

@@ -474,8 +474,7 @@ void agent_find_place(void *arg) {
         find_endpoint(a);
         return;
     }
-    struct job_arbiter_config config = {.spec = a->config.spec};
-    if (job_arbiter_new(a->loop, &config, &a->arbiter, &err) < 0) {
+    if (job_arbiter_new(a->loop, a->config.spec, false, 0, &a->arbiter, &err) < 0) {
         agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
         return;
     }

@@ -13,11 +13,15 @@
 #include "io/net/resolver.h"
 #include "io/net/tls_psk.h"
 #include "launcher/agent/agent_priv.h"
+#include "launcher/agent/start_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
+#include "launcher/place/place_io.h"
 #include "launcher/preflight/node_summary_io.h"
 #include "launcher/report/termination_io.h"
 #include "launcher/supervise/leftovers_io.h"
+#include "launcher/supervise/spare_io.h"
+#include "launcher/worker/notify.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_io.h"
@@ -29,6 +33,209 @@
 
 bool agent_leads(const struct agent *a) {
     return a->leading != NULL && leading_server(a->leading) != NULL;
+}
+
+/* ---- who of this machine may connect ---- */
+
+static _must_use_ int make_gate(struct agent *a, struct err *err) {
+    int r = peer_gate_new(a->config.node_fd, log_warning_line, a, &a->gate, err);
+    if (r == 0 && a->config.spec->store_check == STORE_CHECK_UID)
+        peer_gate_set_remedy(a->gate, "--store-check=member admits workers of other users, "
+                                      "--auth=none all users");
+    return r;
+}
+
+/* Needs the listening socket. Logs a warning if there can be no gate. */
+static void make_peer_gate(struct agent *a) {
+    struct err err = {0};
+    if (a->config.spec->auth == AUTH_NONE || make_gate(a, &err) == 0)
+        return;
+    log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+             "this machine's kernel does not report the user of a connection (%s), so all "
+             "users of this machine can reach this job; --auth=none turns this check off",
+             err.text);
+}
+
+/* Literal addresses, separated by commas. */
+static void choose_each(struct agent *a, const char *list) {
+    char text[ADDR_TEXT_MAX];
+    struct addr at;
+    for (size_t len; *list != '\0'; list += len + (list[len] == ',')) {
+        len = strcspn(list, ",");
+        (void)snprintf(text, sizeof text, "%.*s", (int)len, list);
+        if (addr_from_literal(text, a->node_port, &at) == 0)
+            rdzv_listener_choose(a->listener, &at);
+    }
+}
+
+/* This node sends JOIN from this address (len 0: not known), with these interfaces: from now on its
+ * own port is for those who come to one of them. Not with an arbiter, where others learn all
+ * addresses of this node, nor where the leader is known by a name, which can be that of any of its
+ * addresses. */
+static void choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info) {
+    struct addr at = *local, given;
+    if (a->arbiter != NULL || at.len == 0 || addr_is_loopback(&at))
+        return;
+    addr_set_port(&at, a->node_port);
+    rdzv_listener_choose(a->listener, &at);
+    if (a->config.spec->local_addr != NULL &&
+        leading_local_addr(a->config.spec->local_addr, &given)) {
+        addr_set_port(&given, a->node_port);
+        rdzv_listener_choose(a->listener, &given);
+    }
+    for (size_t i = 0; i < RDZV_NETS_MAX; i++)
+        choose_each(a, info->nets[i].addrs);
+}
+
+/* ---- who of other machines may, and to whom this agent talks ---- */
+
+/* After the gate. 0, or a negative errno: it is reported. */
+static int make_auth(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    struct err err = {0};
+    _cleanup_(freep) char *socket = slurm_munge_socket(a->config.envp);
+    struct auth_config config = {
+        .mode = spec->auth,
+        .run_id = spec->run_id,
+        .gate = a->gate,
+        .keys = a->config.keys,
+        .local = start_is_local(spec),
+        .munge = true,
+        .munge_socket = socket,
+        .line = log_warning_line,
+        .arg = a,
+    };
+    int r = auth_new(a->loop, &config, &a->auth, &err);
+    keyring_free(TAKE_PTR(a->config.keys)); /* copied */
+    if (r == 0)
+        return 0;
+    return agent_refuse_usage(a, r, err.text);
+}
+
+bool agent_is_authenticated(const struct agent *a) {
+    return auth_state(a->auth) == AUTH_STATE_KEYS;
+}
+
+/* Munge has been asked. */
+static void on_auth_ready(void *arg) {
+    struct agent *a = arg;
+    a->auth_ask = NULL;
+    auth_tell_no_key(a->auth);
+}
+
+void agent_tell_if_no_key(struct agent *a) {
+    if (a->auth_ask == NULL && auth_state(a->auth) != AUTH_STATE_NONE)
+        a->auth_ask = auth_wait(a->auth, on_auth_ready, a);
+}
+
+/* For operators on this machine, until the job ends: they need no key, also if its file has another
+ * one by then. After registry_add(), and again when munge may have carried one. */
+static void leave_key(struct agent *a) {
+    const uint8_t *secret = auth_job_secret(a->auth);
+    struct err err = {0};
+    if (secret != NULL && !a->registry.has_key && registry_add_key(&a->registry, secret, &err) < 0)
+        log_debug("%s", err.text);
+}
+
+static void free_auth(struct agent *a) {
+    auth_ask_free(TAKE_PTR(a->auth_ask));
+    auth_free(TAKE_PTR(a->auth));
+    keyring_free(TAKE_PTR(a->config.keys));
+}
+
+/* ---- the watchdog on this node ---- */
+
+static void on_signs(void *arg, const struct rdzv_signs *signs) {
+    struct agent *a = arg;
+    rdzv_client_signs(a->client, signs);
+}
+
+static uint64_t leader(void *arg) {
+    const struct agent *a = arg;
+    return rdzv_client_welcomes(a->client);
+}
+
+static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
+    struct agent *a = arg;
+    return rdzv_client_evidence(a->client, piece);
+}
+
+/* ---- what the watchdog gets from the launcher ---- */
+
+static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank,
+                                         uint64_t now_ns) {
+    const struct announced *a = local_workers_announced(w, local_rank);
+    struct worker_announced ret = {.step = a->step, .alive_ns = a->alive_ns};
+    if (!announced_limit(a, now_ns, &ret.limit_ns, &ret.since_ns))
+        ret.limit_ns = 0;
+    return ret;
+}
+
+struct hang_workers agent_hang_workers(const struct agent *a) {
+    static const struct hang_workers_ops ops = {.pid = local_workers_pid,
+                                                .any = local_workers_has_workers,
+                                                .announced = announced,
+                                                .is_held = local_workers_is_held,
+                                                .env = local_workers_env,
+                                                .log_path = local_workers_log_path,
+                                                .store_port = local_workers_store_port,
+                                                .node_dir = local_workers_node_dir,
+                                                .hang_dir = worker_logs_hang_dir,
+                                                .keep_files = worker_logs_keep,
+                                                .spare = spare_add,
+                                                .spared = spare_lives,
+                                                .is_named = sweep_is_named};
+    return (struct hang_workers){.ops = &ops,
+                                 .of = a->local_workers,
+                                 .files = local_workers_files(a->local_workers),
+                                 .spare = guardian_spared(a->config.link)};
+}
+
+/* With --hang-action=auto and no restart left to give, a hang would end the job: it is only
+ * reported then. */
+static enum hang_action action_of(const struct job_spec *spec) {
+    switch (spec->hang_action) {
+    case JOB_HANG_AUTO:
+        return spec->rdzv.max_restarts > 0 ? HANG_ACTION_RESTART : HANG_ACTION_REPORT;
+    case JOB_HANG_RESTART: return HANG_ACTION_RESTART;
+    case JOB_HANG_REPORT: return HANG_ACTION_REPORT;
+    case JOB_HANG_OFF: return HANG_ACTION_OFF;
+    }
+    assert_not_reached();
+}
+
+struct hang_settings agent_hang_settings(const struct job_spec *spec) {
+    return (struct hang_settings){.limits = {.action = action_of(spec),
+                                             .still_ns = spec->hang_still_ns,
+                                             .timeout_ns = spec->hang_timeout_ns,
+                                             .report_ns = spec->hang_report_ns},
+                                  .automatic = spec->hang_action == JOB_HANG_AUTO,
+                                  .evidence_timeout_ns = spec->evidence_timeout_ns,
+                                  .nproc = spec->nproc,
+                                  .run_id = spec->run_id,
+                                  .log_mode = spec->log_mode};
+}
+
+static const char *hides_prompt(const struct job_spec *spec, uint32_t local_rank) {
+    if (spec->console_ranks != NULL && !spec->console_ranks[local_rank])
+        return "--local-ranks-filter hides its prompt; add its local rank to the filter";
+    if ((std_map_get(&spec->redirects, local_rank) & STD_OUT) != 0 &&
+        (std_map_get(&spec->tee, local_rank) & STD_OUT) == 0)
+        return "--redirects hides its prompt; use --tee instead";
+    return NULL;
+}
+
+static void begin_hang_watch(struct agent *a) {
+    static const struct hang_watch_ops ops = {.signs = on_signs,
+                                              .leader = leader,
+                                              .evidence = on_evidence,
+                                              .gathered = agent_stop_gathered};
+    struct hang_watch_config config = {.settings = agent_hang_settings(a->config.spec),
+                                       .host = a->host,
+                                       .workers = agent_hang_workers(a),
+                                       .hides_prompt = hides_prompt,
+                                       .spec = a->config.spec};
+    a->hang = hang_watch_new(a->loop, &config, &ops, a);
 }
 
 /* ---- local workers ---- */
@@ -98,7 +305,7 @@ static bool joining(void *arg, const struct addr *leader, const struct addr *loc
     bool far = agent_leader_text(a, leader, text);
     bool known = preflight_joining(a->preflight, far ? text : NULL, info);
     if (known)
-        agent_choose_addrs(a, local, info);
+        choose_addrs(a, local, info);
     return known;
 }
 
@@ -106,7 +313,7 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
     (void)agent_stop_wait_no_more(a);
     agent_show_formed(a, g, form);
-    agent_leave_key(a);
+    leave_key(a);
     struct err err = {0};
     int r = local_workers_prepare(a->local_workers, g, form, &err);
     if (r != LOCAL_WORKERS_E_LATER)
@@ -131,11 +338,12 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     struct netif_choice netif;
     bool other = preflight_pick(a->preflight, reachability, &netif);
     a->n_started++;
-    agent_open_door(a, member_form(rdzv_client_member(a->client)));
+    const struct form *form = member_form(rdzv_client_member(a->client));
+    agent_open_door(a, form);
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (a->tidy_timer != NULL)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
-        agent_hang_start(a, g);
+        hang_watch_start(a->hang, g, form);
         agent_ends_started(a);
         agent_requeue_begin(a);
         return;
@@ -181,7 +389,7 @@ static void other_limits(void *arg, uint32_t min_nodes, uint32_t max_nodes) {
 
 static void lead_on(void *arg, const struct member_lead *lead) {
     struct agent *a = arg;
-    int r = leading_on(a->leading, lead, a->arbiter, &a->self);
+    int r = leading_on(a->leading, lead);
     if (r >= 0)
         agent_leads_now(a);
     if (r < 0) {
@@ -223,33 +431,10 @@ const struct rdzv_client_ops agent_client_ops = {
     .end = on_end,
 };
 
-/* ---- events of leading ---- */
-
-static void on_deposed(void *arg) {
-    struct agent *a = arg;
+void agent_deposed(struct agent *a) {
     agent_show_leads(a);
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
     agent_check(a);
-}
-
-static const struct leading_ops leading_ops = {.over = agent_check,
-                                               .deposed = on_deposed,
-                                               .safe_point = agent_requeue_safe,
-                                               .lost = agent_requeue_lost};
-
-static void get_ready_to_lead(struct agent *a) {
-    struct leading_config config = {.spec = a->config.spec,
-                                    .incarnation = a->incarnation,
-                                    .node_port = a->node_port,
-                                    .listener = a->listener,
-                                    .gate = a->gate,
-                                    .auth = a->auth,
-                                    .door = a->door,
-                                    .events = a->events,
-                                    .preflight = a->preflight,
-                                    .hang = agent_hang_settings(a->config.spec),
-                                    .workers = agent_hang_workers(a)};
-    a->leading = leading_new(a->loop, &config, &leading_ops, a);
 }
 
 /* ---- requests of the preflight ---- */
@@ -324,8 +509,8 @@ static int set_up_listener(struct agent *a) {
     if (r < 0)
         return r;
     a->node_port = addr_port(&a->own_listener);
-    agent_make_gate(a);
-    r = agent_make_auth(a);
+    make_peer_gate(a);
+    r = make_auth(a);
     if (r < 0)
         return r;
     struct rdzv_listener_config config = {
@@ -353,7 +538,7 @@ static int set_up_listener(struct agent *a) {
     addr_host_text(&a->own_listener, host);
     if (registry_add(spec->run_id, host, a->node_port, &a->registry, &err) < 0)
         log_debug("%s", err.text); /* then 'muster status' needs the address */
-    agent_leave_key(a);
+    leave_key(a);
     return 0;
 }
 
@@ -425,7 +610,6 @@ static int set_up(struct agent *a) {
     r = loop_new(&a->loop);
     if (r < 0)
         return r;
-    agent_life_begin(a);
     r = child_reaper_new(a->loop, &a->reaper);
     if (r < 0)
         return r;
@@ -464,14 +648,12 @@ static int set_up(struct agent *a) {
     if (r < 0)
         return r;
     a->tidy_timer = loop_timer_new(a->loop, on_tidy_timer, a);
-    agent_ends_begin(a);
-    r = agent_watch_signals(a);
+    r = agent_ends_begin(a);
     if (r < 0)
         return r;
     begin_preflight(a);
-    agent_hang_begin(a);
-    agent_stop_begin(a);
-    get_ready_to_lead(a);
+    begin_hang_watch(a);
+    a->leading = leading_new(a);
     loop_defer(a->loop, LOOP_PRIO_LEASE, agent_find_place, a);
     return 0;
 }
@@ -489,7 +671,7 @@ static bool tear_down(struct agent *a) {
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
-    agent_free_auth(a);
+    free_auth(a);
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);
@@ -498,15 +680,12 @@ static bool tear_down(struct agent *a) {
     arbiter_free(TAKE_PTR(a->arbiter));
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
-    loop_timer_free(TAKE_PTR(a->life_timer));
     helper_end(&a->leftovers);
     if (!a->end.was_closed &&
         (a->end.kind == MEMBER_END_SUCCESS || a->end.kind == MEMBER_END_FAILED))
         worker_logs_ended(local_workers_files(a->local_workers));
     hang_watch_free(a->hang);
-    agent_stop_free(a);
     local_workers_free(TAKE_PTR(a->local_workers));
-    agent_unwatch_signals(a);
     agent_ends_free(a);
     agent_requeue_free(a);
     events_free(a->events);

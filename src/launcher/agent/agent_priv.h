@@ -1,14 +1,9 @@
 /* What the files of the agent share. Private to these files.
- *   agent_io.c       events of the local workers and the member
- *   agent_life_io.c  around the machine of agent_life.h
- *   agent_stop_io.c  how the workers of this node are stopped
- *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
- *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
- *   agent_head_io.c  the muster that started this step: hears from it, and tells it the end
+ *   agent_io.c       events of the local workers and the member, who may connect, the watchdog here
+ *   agent_ends_io.c  how it ends: signals, Slurm's reason, the stop of the workers, agent_life.h
+ *   leading_io.c     what it does while it leads
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
- *   agent_hang_io.c  the watchdog on this node
- *   agent_access_io.c  who may connect, and how this agent and its peers know each other
- *   agent_exit_io.c  the exit status, and back into Slurm's queue
+ *   agent_exit_io.c  the exit status, Slurm's queue, and the muster that started this step
  *   agent_show_io.c  messages to the user */
 #pragma once
 
@@ -21,10 +16,10 @@
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/agent_life.h"
-#include "launcher/agent/leading_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
 #include "launcher/output/console_io.h"
+#include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
 #include "launcher/srun/requeue_io.h"
 #include "launcher/starter/starter_link_io.h"
@@ -33,6 +28,8 @@
 #include "rendezvous/auth/auth_io.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/operate/registry_io.h"
+#include "rendezvous/server/server_io.h"
+#include "rendezvous/store/store_door_io.h"
 #include "watchdog/act/hang_watch_io.h"
 
 struct agent_ends {
@@ -149,16 +146,27 @@ struct agent {
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
+/* Another node leads now. */
+void agent_deposed(struct agent *a);
+struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrows */
+struct hang_workers agent_hang_workers(const struct agent *a);
+/* Whether nodes and their leader know each other. Then the store takes only their workers. */
+bool agent_is_authenticated(const struct agent *a);
+/* This agent leads: one line if whoever reaches the job can take part in it, or nobody can. */
+void agent_tell_if_no_key(struct agent *a);
 
-/* ---- agent_life_io.c ---- */
+/* ---- agent_ends_io.c ---- */
 
-void agent_life_begin(struct agent *a);
+/* Watches signals, too. 0 or a negative errno. */
+_must_use_ int agent_ends_begin(struct agent *a);
+void agent_ends_free(struct agent *a);
+/* Workers run. */
+void agent_ends_started(struct agent *a);
+
 /* Fills in the facts and the time. */
 void agent_event(struct agent *a, const struct life_event *e);
 /* Something that the agent's end waits for has changed. */
 void agent_check(void *arg);
-/* LIFE_EVENT_SIGNAL. */
-void agent_end_by_signal(struct agent *a, const struct tree_news *news);
 /* The agent can't continue: logs why, and ends. kind: FAILURE or USAGE. */
 void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text);
 /* The same during set-up. Returns r. */
@@ -166,55 +174,6 @@ _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
 /* "the job was stopped by SIGTERM" */
 void agent_stop_text(int signo, char *ret, size_t size);
 
-/* ---- agent_access_io.c ---- */
-
-/* Needs the listening socket. If there can be no gate, that is said. */
-void agent_make_gate(struct agent *a);
-/* This node sends JOIN from this address (len 0: not known), with these interfaces: from now on its
- * own port is for those who come to one of them. Not with an arbiter, where others learn all
- * addresses of this node, nor where the leader is known by a name, which can be that of any of its
- * addresses. */
-void agent_choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info);
-/* Whether nodes and their leader know each other. Then the store takes only their workers. */
-bool agent_is_authenticated(const struct agent *a);
-
-/* For operators on this machine, until the job ends: they need no key, also if its file has another
- * one by then. After registry_add(), and again when munge may have carried one. */
-void agent_leave_key(struct agent *a);
-/* After the gate. 0, or a negative errno: it is reported. */
-_must_use_ int agent_make_auth(struct agent *a);
-/* This agent leads: one line if whoever reaches the job can take part in it, or nobody can. */
-void agent_tell_if_no_key(struct agent *a);
-void agent_free_auth(struct agent *a);
-
-/* ---- agent_exit_io.c ---- */
-
-/* As far as it is known. */
-int agent_exit_status(const struct agent *a);
-/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove(),
- * so that the run is always found. */
-void agent_record_end(const struct agent *a);
-/* Adds how the job ended, in one line; for a job that succeeded nothing. */
-void agent_add_reason(const struct agent *a, struct strbuf *out);
-
-/* Workers have been started: warns if Slurm could not requeue this job. */
-void agent_requeue_begin(struct agent *a);
-/* This agent leads: a worker has told a safe point; a node was lost. */
-void agent_requeue_safe(void *arg);
-void agent_requeue_lost(void *arg, const char *host);
-/* Slurm is to be asked at the end, and has not been asked yet. */
-bool agent_may_requeue(const struct agent *a);
-/* Asks Slurm, if it can be asked; agent_check() follows. */
-void agent_requeue_ask(struct agent *a);
-bool agent_is_requeueing(const struct agent *a);
-/* The exit status, if Slurm was asked, else this one. */
-int agent_requeue_status(const struct agent *a, int status);
-void agent_requeue_free(struct agent *a);
-
-/* ---- agent_stop_io.c ---- */
-
-void agent_stop_begin(struct agent *a);
-void agent_stop_free(struct agent *a);
 /* The workers of this group run, and so does their store. NULL: they run no more. */
 void agent_open_door(struct agent *a, const struct form *form);
 /* rdzv_client_ops.stop and .fence */
@@ -225,45 +184,59 @@ void agent_resume(void *arg, uint64_t paused_ns);
 void agent_hold_no_more(struct agent *a);
 /* The evidence is there for which a stop may have waited. */
 void agent_stop_gathered(void *arg);
-/* A stop does not wait for it any more. True: one did, and agent_stop_on() is still to be called.
- */
+/* A stop does not wait for it any more. True: one did. */
 bool agent_stop_wait_no_more(struct agent *a);
-void agent_stop_on(struct agent *a);
 
-/* ---- agent_hang_io.c ---- */
+/* ---- leading_io.c ---- */
 
-struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrows */
-struct hang_workers agent_hang_workers(const struct agent *a);
-void agent_hang_begin(struct agent *a);
-/* The workers of this group run. */
-void agent_hang_start(struct agent *a, struct generation g);
+_must_use_ struct leading *leading_new(struct agent *a);
+/* Call it after rdzv_listener_serve(listener, NULL), or after the listener is freed. Takes NULL. */
+void leading_free(struct leading *l);
 
-/* ---- agent_signals_io.c ---- */
+/* Leads at this endpoint. It takes ownership of the endpoint's socket, also on failure. *ret_own:
+ * how this node reaches the endpoint. Returns 0, or a negative errno and perhaps the reason. */
+_must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own,
+                          struct err *err);
+/* Nothing could be bound there, because somebody listens: sets the error to the setting, and
+ * who it is. True: it certainly isn't muster. */
+bool leading_port_taken(const char *setting, const struct addr *at, struct err *err);
+/* The member has won an epoch. 0 or a negative errno. */
+_must_use_ int leading_on(struct leading *l, const struct member_lead *lead);
+struct rdzv_server *leading_server(const struct leading *l);
+/* It leads, and has not informed all nodes of the job's end yet. */
+bool leading_serves(const struct leading *l);
+/* It leads, or has resigned because its own node left. */
+bool leading_has_led(const struct leading *l);
+/* What ranks did when one failed is still to be said: the agent should not end yet. */
+bool leading_is_busy(const struct leading *l);
+/* The job is being ended: neither this agent nor another node waits for that any more. For an agent
+ * that leads. */
+void leading_let_go(void *leading);
 
-_must_use_ int agent_watch_signals(struct agent *a);
-void agent_unwatch_signals(struct agent *a);
-/* It is known who has got this signal: ALONE or ALL. */
-void agent_signal_known(struct agent *a, const struct tree_news *news);
+/* Finds an address of this machine: `text` is a literal, or one of its names. */
+_must_use_ bool leading_local_addr(const char *text, struct addr *ret);
 
-/* ---- agent_ends_io.c ---- */
+/* ---- agent_exit_io.c ---- */
 
-void agent_ends_begin(struct agent *a);
-void agent_ends_free(struct agent *a);
-/* Workers run. */
-void agent_ends_started(struct agent *a);
-/* A copy of a signal has come; agent_signal_known() follows if the answer is WAIT. */
-struct tree_news agent_ends_came(struct agent *a, int signo);
-/* Workers are stopped because of another node, which Slurm may have signalled before this one: they
- * wait for its signal for a moment, a shorter one if `soon`. */
-void agent_ends_await_own(struct agent *a, bool soon);
-/* This node's own signal is there: no more waiting. */
-void agent_ends_own_signal(struct agent *a);
-/* This node was told to end, by this signal. */
-void agent_ends_told(struct agent *a, int signo);
-/* The workers' time after a signal to this node. */
-uint64_t agent_ends_grace(const struct agent *a);
+/* As far as it is known. */
+int agent_exit_status(const struct agent *a);
+/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove(),
+ * so that the run is always found. */
+void agent_record_end(const struct agent *a);
 
-/* ---- agent_head_io.c ---- */
+/* Workers have been started: warns if Slurm could not requeue this job. */
+void agent_requeue_begin(struct agent *a);
+/* This agent leads: a worker has told a safe point; a node was lost. */
+void agent_requeue_safe(struct agent *a);
+void agent_requeue_lost(struct agent *a, const char *host);
+/* Slurm is to be asked at the end, and has not been asked yet. */
+bool agent_may_requeue(const struct agent *a);
+/* Asks Slurm, if it can be asked; agent_check() follows. */
+void agent_requeue_ask(struct agent *a);
+bool agent_is_requeueing(const struct agent *a);
+/* The exit status, if Slurm was asked, else this one. */
+int agent_requeue_status(const struct agent *a, int status);
+void agent_requeue_free(struct agent *a);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);

@@ -3,19 +3,12 @@
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd_io.h"
 
-static int new_dir(struct loop *loop, const struct job_arbiter_config *config, struct arbiter **ret,
-                   struct err *err) {
-    const struct job_spec *spec = config->spec;
+int job_arbiter_new(struct loop *loop, const struct job_spec *spec, bool read_only,
+                    uint64_t timeout_ns, struct arbiter **ret, struct err *err) {
     struct arbiter_dir_config dir = {.path = spec->arbiter_dir,
                                      .run_id = spec->run_id,
-                                     .read_only = config->read_only,
-                                     .timeout_ns = config->timeout_ns};
-    return arbiter_dir_new(loop, &dir, ret, err);
-}
-
-static int new_etcd(struct loop *loop, const struct job_arbiter_config *config,
-                    struct arbiter **ret, struct err *err) {
-    const struct job_spec *spec = config->spec;
+                                     .read_only = read_only,
+                                     .timeout_ns = timeout_ns};
     struct arbiter_etcd_config etcd = {
         .endpoints = (const char *const *)spec->etcd_endpoints,
         .prefix = spec->etcd_prefix,
@@ -26,18 +19,14 @@ static int new_etcd(struct loop *loop, const struct job_arbiter_config *config,
         .cacert = spec->etcd_cacert,
         .cert = spec->etcd_cert,
         .key = spec->etcd_key,
-        .timeout_ns = config->timeout_ns,
+        .timeout_ns = timeout_ns,
     };
-    while (spec->etcd_endpoints[etcd.n] != NULL)
-        etcd.n++;
-    return arbiter_etcd_new(loop, &etcd, ret, err);
-}
-
-int job_arbiter_new(struct loop *loop, const struct job_arbiter_config *config,
-                    struct arbiter **ret, struct err *err) {
-    switch (config->spec->backend) {
-    case JOB_BACKEND_DIR: return new_dir(loop, config, ret, err);
-    case JOB_BACKEND_ETCD: return new_etcd(loop, config, ret, err);
+    switch (spec->backend) {
+    case JOB_BACKEND_DIR: return arbiter_dir_new(loop, &dir, ret, err);
+    case JOB_BACKEND_ETCD:
+        while (spec->etcd_endpoints[etcd.n] != NULL)
+            etcd.n++;
+        return arbiter_etcd_new(loop, &etcd, ret, err);
     case JOB_BACKEND_STATIC:
     case JOB_BACKEND_C10D:
     case JOB_BACKEND_COUNT: break;

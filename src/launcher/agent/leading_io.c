@@ -1,5 +1,5 @@
-#include "launcher/agent/leading_io.h"
-
+/* While this node leads: the group's server, the workers' stores, and at a fixed endpoint the
+ * leader file. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +10,16 @@
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "io/net/port_owner.h"
-#include "io/net/resolver.h"
+#include "launcher/agent/agent_priv.h"
 #include "launcher/job/program.h"
-#include "rendezvous/auth/auth_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
+#include "rendezvous/server/server_io.h"
+#include "rendezvous/store/store_door_io.h"
 #include "rendezvous/store/store_guard_io.h"
 #include "rendezvous/store/store_io.h"
+#include "watchdog/act/hang_evidence_io.h"
+#include "watchdog/act/hang_leader_io.h"
 #include "watchdog/act/job_time_io.h"
 
 /* A wait this long is reported. */
@@ -26,10 +29,7 @@
 #define STORE_BACKLOG 4096
 
 struct leading {
-    struct loop *loop;
-    struct leading_config config;
-    struct leading_ops ops;
-    void *arg;
+    struct agent *agent;
     struct rdzv_server *server; /* NULL: another node leads */
     struct events_starts *events;
     struct hang_evidence *evidence;
@@ -74,7 +74,7 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
  * one: workers of a group of this node alone come over loopback, others by the endpoint's address,
  * and programs with a MASTER_ADDR of their own by any name of this node. */
 static int listen_for_store(struct leading *l, struct err *err) {
-    const struct job_spec *spec = l->config.spec;
+    const struct job_spec *spec = l->agent->config.spec;
     bool alone = spec->rdzv.max_nodes == 1 ||
                  (spec->endpoint_host == NULL && !job_backend(spec)->any_node_leads);
     struct addr any;
@@ -85,13 +85,13 @@ static int listen_for_store(struct leading *l, struct err *err) {
                        : alone                  ? "127.0.0.1"
                                                 : "::",
                        spec->store_port, &any);
-    if (spec->store_port != l->config.node_port &&
+    if (spec->store_port != l->agent->node_port &&
         (l->endpoint.len == 0 || spec->store_port != addr_port(&l->endpoint))) {
         char setting[32];
         (void)snprintf(setting, sizeof setting, "--master-port=%u", spec->store_port);
         int r = listen_socket(&any, STORE_BACKLOG, &fd, err);
         if (r == 0)
-            r = rdzv_listener_add(l->config.listener, fd);
+            r = rdzv_listener_add(l->agent->listener, fd);
         if (r == -EADDRINUSE)
             (void)leading_port_taken(setting, &any, err);
         if (r < 0)
@@ -103,13 +103,13 @@ static int listen_for_store(struct leading *l, struct err *err) {
 
 /* Where nobody has a key, clients of the store need none either. What munge says may come later. */
 static void judge_clients(struct leading *l) {
-    store_guard_apply(l->guard, auth_state(l->config.auth) == AUTH_STATE_KEYS);
+    store_guard_apply(l->guard, auth_state(l->agent->auth) == AUTH_STATE_KEYS);
 }
 
 /* With a port that the user chose, the clients come through the listener of that port. */
 static int store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
     struct leading *l = arg;
-    const struct job_spec *spec = l->config.spec;
+    const struct job_spec *spec = l->agent->config.spec;
     judge_clients(l);
     bool own_port =
         spec->store_port == 0 && (l->endpoint.len == 0 || !job_backend(spec)->ranks_are_chosen);
@@ -123,12 +123,12 @@ static int store_open(void *arg, struct generation g, struct addr *at, struct er
         addr_set_port(at, spec->store_port);
         int r = find_port(at, err);
         if (r == 0)
-            preflight_forming(l->config.preflight);
+            preflight_forming(l->agent->preflight);
         return r;
     }
     int r = listen_for_store(l, err);
     if (r == 0)
-        r = store_server_new(l->loop, &config, &store, err);
+        r = store_server_new(l->agent->loop, &config, &store, err);
     if (r < 0)
         return r;
     if (spec->store_port != 0)
@@ -140,8 +140,8 @@ static int store_open(void *arg, struct generation g, struct addr *at, struct er
         return err_set(err, r, "the workers' store has no address: %s", strerror(-r));
     }
     idmap_put(&l->stores, generation_to_u64(g), store);
-    store_door_serve(l->config.door, store);
-    preflight_forming(l->config.preflight); /* the group's members are known now */
+    store_door_serve(l->agent->door, store);
+    preflight_forming(l->agent->preflight); /* the group's members are known now */
     return 0;
 }
 
@@ -152,7 +152,7 @@ static void store_close(void *arg, struct generation g) {
     if (store == NULL)
         return;
     idmap_remove(&l->stores, id);
-    store_door_unserve(l->config.door, store);
+    store_door_unserve(l->agent->door, store);
     store_server_close(store);
 }
 
@@ -170,13 +170,13 @@ static void ask_whose(void *arg, uint32_t id, const struct addr *client, const s
 }
 
 static void make_guard(struct leading *l) {
-    struct store_guard_config config = {.check = l->config.spec->store_check,
-                                        .gate = l->config.gate,
+    struct store_guard_config config = {.check = l->agent->config.spec->store_check,
+                                        .gate = l->agent->gate,
                                         .find = find_source,
                                         .ask = ask_whose,
                                         .log = log_warning_line,
                                         .arg = l};
-    l->guard = store_guard_new(l->loop, &config);
+    l->guard = store_guard_new(l->agent->loop, &config);
     judge_clients(l);
 }
 
@@ -219,7 +219,7 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
     write_event(l, entry);
     if (entry->kind == TIMELINE_NODE_LOST)
-        l->ops.lost(l->arg, entry->name);
+        agent_requeue_lost(l->agent, entry->name);
     else if (entry->kind == TIMELINE_WORKER_FAILED)
         hang_leader_failed(l->hang, entry->rank, entry->why);
 }
@@ -237,10 +237,7 @@ static void on_hang(void *arg, struct generation generation, const struct failur
         rdzv_server_hang(l->server, generation, failure);
 }
 
-static void on_idle(void *arg) {
-    struct leading *l = arg;
-    l->ops.over(l->arg);
-}
+static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }
 
 static void on_first_step(void *arg, const struct attempt_start *start) {
     struct leading *l = arg;
@@ -267,11 +264,11 @@ static const struct hang_leader_ops hang_ops = {
 static void access_of(void *arg, struct rdzv_access *ret) {
     const struct leading *l = arg;
     struct auth_greeting g;
-    auth_greet(l->config.auth, &g);
-    *ret = (struct rdzv_access){.state = auth_state(l->config.auth),
+    auth_greet(l->agent->auth, &g);
+    *ret = (struct rdzv_access){.state = auth_state(l->agent->auth),
                                 .n_keys = g.n_keys,
-                                .refused = auth_n_refused(l->config.auth) +
-                                           peer_gate_refused(l->config.gate)};
+                                .refused = auth_n_refused(l->agent->auth) +
+                                           peer_gate_refused(l->agent->gate)};
     memcpy(ret->keys, g.ids, sizeof ret->keys);
 }
 
@@ -294,7 +291,7 @@ static void stop_leading(struct leading *l) {
     job_clock_end(l->clock);
     hang_stacks_cancel(l->stacks, ASK_STACKS);
     hang_stacks_cancel(l->stacks, ASK_PROFILE);
-    rdzv_listener_serve(l->config.listener, NULL);
+    rdzv_listener_serve(l->agent->listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
 }
 
@@ -309,28 +306,25 @@ static void done(void *arg, enum outcome outcome) {
         stop_leading(l);
     else
         report_time(l);
-    l->ops.over(l->arg);
+    agent_check(l->agent);
 }
 
-static void safe_point(void *arg) {
-    struct leading *l = arg;
-    l->ops.safe_point(l->arg);
-}
+static void safe_point(void *arg) { agent_requeue_safe(((struct leading *)arg)->agent); }
 
 static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
     (void)epoch; /* the group has already reported it */
     stop_leading(l);
-    l->ops.deposed(l->arg);
+    agent_deposed(l->agent);
 }
 
 /* ---- beginning to lead ---- */
 
 static void group_config_from(const struct leading *l, struct group_config *c) {
-    const struct job_spec *spec = l->config.spec;
+    const struct job_spec *spec = l->agent->config.spec;
     group_config_default(c);
     c->rdzv = spec->rdzv;
-    c->leader_incarnation = l->config.incarnation;
+    c->leader_incarnation = l->agent->incarnation;
     (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
     program_of(spec, &c->program);
     c->static_ranks = job_backend(spec)->ranks_are_chosen;
@@ -352,14 +346,13 @@ bool leading_local_addr(const char *text, struct addr *ret) {
     return false;
 }
 
-static int new_server(struct leading *l, const struct group_config *group,
-                      struct arbiter *arbiter) {
-    const struct job_spec *spec = l->config.spec;
+static int new_server(struct leading *l, const struct group_config *group) {
+    const struct job_spec *spec = l->agent->config.spec;
     struct rdzv_server_config config = {
-        .listener_port = l->config.node_port,
+        .listener_port = l->agent->node_port,
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
-        .auth = l->config.auth,
-        .arbiter = arbiter,
+        .auth = l->agent->auth,
+        .arbiter = l->agent->arbiter,
         .leader_file = l->leader_file,
         .ops = {.store_open = store_open,
                 .store_close = store_close,
@@ -373,7 +366,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .deposed = deposed,
                 .done = done},
         .arg = l,
-        .parts = {.summaries = {preflight_received, preflight_forgotten, l->config.preflight},
+        .parts = {.summaries = {preflight_received, preflight_forgotten, l->agent->preflight},
                   .watchdog = {hang_leader_signs, hang_leader_watchdog, l->hang},
                   .time = {job_clock_state, l->clock},
                   .evidence = {hang_evidence_piece, hang_evidence_forgotten, l->evidence},
@@ -388,12 +381,12 @@ static int new_server(struct leading *l, const struct group_config *group,
             log_warning("--local-addr %s is not an address of this machine; another is chosen",
                         spec->local_addr);
     }
-    return rdzv_server_new(l->loop, group, &config, &l->server);
+    return rdzv_server_new(l->agent->loop, group, &config, &l->server);
 }
 
 /* Only a run whose name others know can have had a leader here before. */
 static void leave_leader_file(struct leading *l, struct group_config *group) {
-    const struct job_spec *spec = l->config.spec;
+    const struct job_spec *spec = l->agent->config.spec;
     struct leader_file_prev prev;
     struct err err = {0};
     if (!job_id_is_common(spec) || spec->endpoint_host == NULL || spec->endpoint_port == 0)
@@ -420,7 +413,7 @@ static void leave_leader_file(struct leading *l, struct group_config *group) {
 
 /* Of several ports: which one it is, for operators and the event log. */
 static void tell_endpoint(const struct leading *l, uint16_t port, struct group_config *group) {
-    const struct job_spec *spec = l->config.spec;
+    const struct job_spec *spec = l->agent->config.spec;
     if (spec->n_endpoint_ports < 2)
         return;
     bool v6 = strchr(spec->endpoint_host, ':') != NULL;
@@ -435,15 +428,15 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct 
     if (r == 0) {
         leave_leader_file(l, &group);
         tell_endpoint(l, addr_port(ret_own), &group);
-        r = new_server(l, &group, NULL);
+        r = new_server(l, &group);
     }
     if (r < 0) {
         (void)close(endpoint_fd);
         return r;
     }
     l->endpoint = *ret_own;
-    rdzv_listener_serve(l->config.listener, l->server);
-    r = rdzv_listener_add(l->config.listener, endpoint_fd);
+    rdzv_listener_serve(l->agent->listener, l->server);
+    r = rdzv_listener_add(l->agent->listener, endpoint_fd);
     return r < 0 ? r : listen_for_store(l, err);
 }
 
@@ -456,8 +449,7 @@ static void log_wait(const struct member_lead *lead) {
                    (double)(lead->not_before_ns - now) / (double)NS_PER_S);
 }
 
-int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter *arbiter,
-               const struct rdzv_peer *self) {
+int leading_on(struct leading *l, const struct member_lead *lead) {
     struct group_config group;
     assert(l->server == NULL);
     group_config_from(l, &group);
@@ -469,14 +461,14 @@ int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter
     group.old_leader = lead->old_leader;
     group.job_ns = lead->job_ns;
     group.handover = lead->handover;
-    group.self = *self;
+    group.self = l->agent->self;
     if (lead->handover != NULL)
         group.log_nonce = lead->handover->log_nonce;
-    int r = new_server(l, &group, arbiter);
+    int r = new_server(l, &group);
     if (r < 0)
         return r;
     log_wait(lead);
-    rdzv_listener_serve(l->config.listener, l->server);
+    rdzv_listener_serve(l->agent->listener, l->server);
     return 0;
 }
 
@@ -496,20 +488,20 @@ bool leading_has_led(const struct leading *l) {
 
 bool leading_is_busy(const struct leading *l) { return hang_leader_is_busy(l->hang); }
 
-struct leading *leading_new(struct loop *loop, const struct leading_config *config,
-                            const struct leading_ops *ops, void *arg) {
+struct leading *leading_new(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
     struct leading *l = xcalloc(1, sizeof *l);
-    *l = (struct leading){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
-    l->evidence = hang_evidence_new(loop, &evidence_ops, l);
-    struct hang_leader_config hang = {.settings = config->hang,
+    l->agent = a;
+    l->evidence = hang_evidence_new(a->loop, &evidence_ops, l);
+    struct hang_leader_config hang = {.settings = agent_hang_settings(spec),
                                       .evidence = l->evidence,
-                                      .workers = config->workers,
-                                      .incarnation = config->incarnation};
-    l->hang = hang_leader_new(loop, &hang, &hang_ops, l);
-    if (config->spec->profile == JOB_PROFILE_ON)
-        l->clock = job_clock_new(loop, l->evidence, &clock_ops, l);
-    l->stacks = hang_stacks_new(loop, l->evidence, &stacks_ops, l);
-    l->events = events_starts_new(loop, config->events, config->spec->warm != JOB_WARM_OFF);
+                                      .workers = agent_hang_workers(a),
+                                      .incarnation = a->incarnation};
+    l->hang = hang_leader_new(a->loop, &hang, &hang_ops, l);
+    if (spec->profile == JOB_PROFILE_ON)
+        l->clock = job_clock_new(a->loop, l->evidence, &clock_ops, l);
+    l->stacks = hang_stacks_new(a->loop, l->evidence, &stacks_ops, l);
+    l->events = events_starts_new(a->loop, a->events, spec->warm != JOB_WARM_OFF);
     make_guard(l);
     return l;
 }

@@ -214,8 +214,9 @@ static int find(const struct job_spec *spec, struct keyring *ring, struct err *e
     return r < 0 ? r : keyring_load_home(ring, KEYRING_HOME_NS, err);
 }
 
-int start_keys(const struct job_spec *spec, const struct keyring *given, struct keyring **ret,
-               struct err *err) {
+/* The keys that were given (NULL: none), or else those that are found, if this node needs any. */
+static int start_keys(const struct job_spec *spec, const struct keyring *given,
+                      struct keyring **ret, struct err *err) {
     struct keyring *ring;
     int r = keyring_new(&ring, err);
     if (r < 0)

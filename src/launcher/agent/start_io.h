@@ -6,15 +6,9 @@
 #include "rendezvous/auth/keyring_io.h"
 
 /* envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Only the
- * agent keeps keys. Returns
- * only in the agent. The result is the exit status for the process (128+n after a signal); failures
- * have been reported. */
+ * agent keeps keys. Returns only in the agent. The result is the exit status for the process (128+n
+ * after a signal); failures have been reported. */
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);
 
 /* Whether no other machine has to reach this node. */
 bool start_is_local(const struct job_spec *spec);
-
-/* The keys that were given (NULL: none), or else those that are found, if this node needs any.
- * Borrows nothing. 0, or a negative errno and a sentence. */
-_must_use_ int start_keys(const struct job_spec *spec, const struct keyring *given,
-                          struct keyring **ret, struct err *err);
