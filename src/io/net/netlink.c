@@ -6,6 +6,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "io/file.h"
+
 #define ANSWER_MAX 65536 /* one datagram: the kernel makes at most 32 KiB of a dump */
 
 void netlink_request_init(union netlink_request *q, uint16_t type, uint16_t flags,
@@ -79,7 +81,8 @@ static _must_use_ int receive(int fd, netlink_answer_fn *fn, void *arg) {
     return r < 0 ? r : interrupted ? -EINTR : 0;
 }
 
-int netlink_open(int protocol) {
+/* Its recv() waits for at most NETLINK_WAIT_S seconds. */
+static _must_use_ int open_socket(int protocol) {
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
     if (fd < 0)
         return -errno;
@@ -94,12 +97,19 @@ int netlink_open(int protocol) {
     return fd;
 }
 
+int netlink_ask_on(int *fd, int protocol, const union netlink_request *q, netlink_answer_fn *fn,
+                   void *arg) {
+    if (*fd < 0)
+        *fd = open_socket(protocol);
+    if (*fd < 0)
+        return *fd;
+    return send(*fd, q->bytes, q->head.nlmsg_len, 0) < 0 ? -errno : receive(*fd, fn, arg);
+}
+
 int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn, void *arg) {
-    int fd = netlink_open(protocol);
-    if (fd < 0)
-        return fd;
-    int r = send(fd, q->bytes, q->head.nlmsg_len, 0) < 0 ? -errno : receive(fd, fn, arg);
-    (void)close(fd); /* nothing more is expected */
+    int fd = -1;
+    int r = netlink_ask_on(&fd, protocol, q, fn, arg);
+    file_close(&fd);
     return r;
 }
 

@@ -33,8 +33,10 @@ typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
 #define NETLINK_WAIT_S 2
 _must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn,
                            void *arg);
-/* A socket for questions to the kernel. Its recv() waits for at most NETLINK_WAIT_S seconds. */
-_must_use_ int netlink_open(int protocol);
+/* The same with a socket that stays: *fd, which is opened if it is -1. After an error that isn't an
+ * answer of the kernel the caller should close it. */
+_must_use_ int netlink_ask_on(int *fd, int protocol, const union netlink_request *q,
+                              netlink_answer_fn *fn, void *arg);
 
 /* The content of an attribute; NULL if it is missing. */
 struct netlink_attribute {

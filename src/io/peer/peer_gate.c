@@ -12,7 +12,6 @@
 #include "io/peer/peer_word.h"
 #include "io/process/proc.h"
 
-#define ANSWER_MAX 4096
 #define OVERFLOW_UID 65534 /* /proc/sys/kernel/overflowuid, if it can't be read */
 
 struct peer_gate {
@@ -20,7 +19,6 @@ struct peer_gate {
     void *arg;
     uid_t own;
     int diag, route; /* netlink sockets; -1: to be opened */
-    uint32_t seq;
     uint64_t refused;
     const char *remedy; /* borrowed */
     uid_t reported[PEER_GATE_USERS_MAX];
@@ -30,68 +28,55 @@ struct peer_gate {
 
 /* ---- questions ---- */
 
-/* Returns the length of the next datagram. The kernel answers before send() returns. */
-static _must_use_ int next_answer(int fd, uint8_t answer[ANSWER_MAX], size_t *ret_len) {
-    ssize_t n;
-    do
-        n = recv(fd, answer, ANSWER_MAX, MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return -errno;
-    *ret_len = (size_t)n;
-    return 0;
+struct about_socket {
+    const struct addr *local, *remote;
+    struct peer_socket *ret;
+    int r;
+};
+
+static void on_socket(void *arg, const struct netlink_answer *answer) {
+    struct about_socket *s = arg;
+    s->r = peer_word_read_socket(answer, s->local, s->remote, s->ret);
 }
 
-static _must_use_ int send_question(int *fd, int protocol, const union netlink_request *q) {
-    if (*fd < 0)
-        *fd = netlink_open(protocol);
-    if (*fd < 0)
-        return *fd;
-    ssize_t n;
-    do
-        n = send(*fd, q->bytes, q->head.nlmsg_len, MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : 0;
-}
-
-static _must_use_ int ask_socket_once(struct peer_gate *g, const struct addr *local,
-                                      const struct addr *remote, struct peer_socket *ret) {
-    union netlink_request question;
-    uint8_t answer[ANSWER_MAX];
-    size_t n;
-    peer_word_ask_socket(local, remote, ++g->seq, &question);
-    int r = send_question(&g->diag, NETLINK_SOCK_DIAG, &question);
-    while (r == 0 && (r = next_answer(g->diag, answer, &n)) == 0 &&
-           (r = peer_word_read_socket(answer, n, g->seq, local, remote, ret)) == PEER_WORD_E_OTHER)
-        r = 0;
-    return r;
-}
-
-/* 0, PEER_WORD_E_NONE, or a negative errno. */
+/* 0; -ENOENT: there is no such socket, or the kernel has no such service; or another -errno. */
 static _must_use_ int ask_socket(struct peer_gate *g, const struct addr *local,
                                  const struct addr *remote, struct peer_socket *ret) {
-    int r = ask_socket_once(g, local, remote, ret);
-    if (r < 0) { /* short of memory, perhaps: once more, with a fresh socket */
+    struct about_socket s = {local, remote, ret, -EPROTO};
+    union netlink_request question;
+    peer_word_ask_socket(local, remote, &question);
+    int r = -EPROTO;
+    for (int tries = 0; tries < 2; tries++) { /* short of memory, perhaps: with a fresh socket */
+        r = netlink_ask_on(&g->diag, NETLINK_SOCK_DIAG, &question, on_socket, &s);
+        r = r < 0 ? r : s.r;
+        if (r == 0 || r == -ENOENT)
+            return r;
         file_close(&g->diag);
-        r = ask_socket_once(g, local, remote, ret);
     }
     return r;
+}
+
+struct about_route {
+    bool local;
+    int r;
+};
+
+static void on_route(void *arg, const struct netlink_answer *answer) {
+    struct about_route *route = arg;
+    route->r = peer_word_read_route(answer, &route->local);
 }
 
 /* Whether the address is one of this machine's, by the routes of this network namespace: all of
  * them, also those that no interface lists. */
 static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
+    struct about_route route = {.r = -EPROTO};
     union netlink_request question;
-    uint8_t answer[ANSWER_MAX];
-    bool local = false;
-    size_t n;
-    peer_word_ask_route(peer, ++g->seq, &question);
-    int r = send_question(&g->route, NETLINK_ROUTE, &question);
-    while (r == 0 && (r = next_answer(g->route, answer, &n)) == 0 &&
-           (r = peer_word_read_route(answer, n, g->seq, &local)) == PEER_WORD_E_OTHER)
-        r = 0;
-    if (r == 0)
-        return local;
+    peer_word_ask_route(peer, &question);
+    int r = netlink_ask_on(&g->route, NETLINK_ROUTE, &question, on_route, &route);
+    if (r == -ENETUNREACH || r == -EHOSTUNREACH || r == -EACCES)
+        return false; /* there is no route, or an "unreachable" one */
+    if (r == 0 && route.r == 0)
+        return route.local;
     file_close(&g->route);
     return addr_is_local(peer);
 }
@@ -136,7 +121,7 @@ struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struct addr *loc
     int r = ask_socket(g, local, remote, &socket);
     if (r == 0)
         return owner_of_socket(g, &socket);
-    return (struct peer_owner){.kind = r < 0 ? PEER_UNKNOWN : PEER_ELSEWHERE};
+    return (struct peer_owner){.kind = r == -ENOENT ? PEER_ELSEWHERE : PEER_UNKNOWN};
 }
 
 /* ---- what is reported ---- */
@@ -251,10 +236,10 @@ static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err 
     r = addr_from_literal(own.ss.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &any);
     assert(r == 0);
     r = ask_socket(g, &own, &any, &found);
+    if (r == -ENOENT)
+        return err_set(err, -EOPNOTSUPP, "it has no sock_diag for TCP");
     if (r < 0)
         return err_set(err, r, "sock_diag: %s", strerror(-r));
-    if (r == PEER_WORD_E_NONE)
-        return err_set(err, -EOPNOTSUPP, "it has no sock_diag for TCP");
     if (found.state != PEER_SOCKET_LISTEN || found.inode != known.st_ino || found.uid != g->own)
         return err_set(err, -EOPNOTSUPP, "its answer about this process is wrong");
     return 0;

@@ -24,7 +24,7 @@ static uint32_t scope_of(const struct addr *a) {
 
 /* ---- questions ---- */
 
-void peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
+void peer_word_ask_socket(const struct addr *local, const struct addr *remote,
                           union netlink_request *ret) {
     struct addr from = addr_unmapped(local), to = addr_unmapped(remote);
     struct inet_diag_req_v2 q = {.sdiag_family = (uint8_t)from.ss.ss_family,
@@ -37,10 +37,9 @@ void peer_word_ask_socket(const struct addr *local, const struct addr *remote, u
     q.id.idiag_if = scope_of(&from) != 0 ? scope_of(&from) : scope_of(&to);
     q.id.idiag_cookie[0] = q.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
     netlink_request_init(ret, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof q);
-    ret->head.nlmsg_seq = seq;
 }
 
-void peer_word_ask_route(const struct addr *addr, uint32_t seq, union netlink_request *ret) {
+void peer_word_ask_route(const struct addr *addr, union netlink_request *ret) {
     struct addr to = addr_unmapped(addr);
     uint8_t bytes[16];
     size_t size = addr_bytes(&to, bytes);
@@ -50,33 +49,9 @@ void peer_word_ask_route(const struct addr *addr, uint32_t seq, union netlink_re
     netlink_request_add(ret, RTA_DST, bytes, size);
     if (scope != 0)
         netlink_request_add(ret, RTA_OIF, &scope, sizeof scope);
-    ret->head.nlmsg_seq = seq;
 }
 
 /* ---- answers ---- */
-
-/* The content of an answer that is as long as expected; the kernel's error, or -EPROTO. */
-static _must_use_ int take_answer(const uint8_t *bytes, size_t len, uint16_t type, uint32_t seq,
-                                  void *ret, size_t size) {
-    struct nlmsghdr h;
-    struct nlmsgerr e;
-    if (len < sizeof h)
-        return -EPROTO;
-    memcpy(&h, bytes, sizeof h);
-    if (h.nlmsg_len < NLMSG_HDRLEN || h.nlmsg_len > len)
-        return -EPROTO;
-    if (h.nlmsg_seq != seq)
-        return PEER_WORD_E_OTHER;
-    size_t body = h.nlmsg_len - NLMSG_HDRLEN;
-    if (h.nlmsg_type == NLMSG_ERROR && body >= sizeof e) {
-        memcpy(&e, bytes + NLMSG_HDRLEN, sizeof e);
-        return e.error < 0 && e.error > -4096 ? e.error : -EPROTO;
-    }
-    if (h.nlmsg_type != type || body < size)
-        return -EPROTO;
-    memcpy(ret, bytes + NLMSG_HDRLEN, size);
-    return 0;
-}
 
 static bool is_addr(const struct addr *expected, uint8_t family, const void *host, uint16_t port) {
     struct addr a = {.len = sizeof(struct sockaddr_in6)}, e = addr_unmapped(expected);
@@ -91,30 +66,24 @@ static bool is_addr(const struct addr *expected, uint8_t family, const void *hos
     return addr_same_host(&a, &e) && addr_port(&a) == addr_port(&e);
 }
 
-int peer_word_read_socket(const uint8_t *bytes, size_t len, uint32_t seq, const struct addr *local,
+int peer_word_read_socket(const struct netlink_answer *answer, const struct addr *local,
                           const struct addr *remote, struct peer_socket *ret) {
     struct inet_diag_msg m;
-    int r = take_answer(bytes, len, SOCK_DIAG_BY_FAMILY, seq, &m, sizeof m);
-    if (r == -ENOENT)
-        return PEER_WORD_E_NONE;
-    if (r != 0)
-        return r;
+    if (answer->type != SOCK_DIAG_BY_FAMILY || answer->len < sizeof m)
+        return -EPROTO;
+    memcpy(&m, answer->bytes, sizeof m);
     if (!is_addr(local, m.idiag_family, m.id.idiag_src, m.id.idiag_sport) ||
         !is_addr(remote, m.idiag_family, m.id.idiag_dst, m.id.idiag_dport))
-        return PEER_WORD_E_NONE; /* one that listens there */
+        return -ENOENT; /* one that listens there */
     *ret = (struct peer_socket){.state = m.idiag_state, .uid = m.idiag_uid, .inode = m.idiag_inode};
     return 0;
 }
 
-int peer_word_read_route(const uint8_t *bytes, size_t len, uint32_t seq, bool *ret_local) {
+int peer_word_read_route(const struct netlink_answer *answer, bool *ret_local) {
     struct rtmsg m;
-    int r = take_answer(bytes, len, RTM_NEWROUTE, seq, &m, sizeof m);
-    if (r == -ENETUNREACH || r == -EHOSTUNREACH || r == -EACCES) { /* or an "unreachable" one */
-        *ret_local = false;
-        return 0;
-    }
-    if (r != 0)
-        return r;
+    if (answer->type != RTM_NEWROUTE || answer->len < sizeof m)
+        return -EPROTO;
+    memcpy(&m, answer->bytes, sizeof m);
     *ret_local = m.rtm_type == RTN_LOCAL;
     return 0;
 }

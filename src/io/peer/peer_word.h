@@ -1,10 +1,10 @@
 /* The kernel's answers about a peer, as bytes: two questions over netlink and their answers.
  * Nothing here asks; peer_gate.h does.
  *
- *     peer_word_ask_socket(&local, &remote, seq, &question);       whose socket is this?
- *     r = peer_word_read_socket(answer, n, seq, &local, &remote, &socket);
- *     peer_word_ask_route(&addr, seq, &question);                  is that address one of ours?
- *     r = peer_word_read_route(answer, n, seq, &is_local);
+ *     peer_word_ask_socket(&local, &remote, &question);       whose socket is this?
+ *     r = peer_word_read_socket(answer, &local, &remote, &socket);
+ *     peer_word_ask_route(&addr, &question);                  is that address one of ours?
+ *     r = peer_word_read_route(answer, &is_local);
  *
  * sock_diag(7), rtnetlink(7), linux/inet_diag.h, linux/rtnetlink.h. The kernel looks for an exact
  * pair of addresses, and if it has none, for a socket that listens at the first of them: that one
@@ -28,23 +28,15 @@ struct peer_socket {
     uint32_t inode; /* 0: no process has it */
 };
 
-enum peer_word_outcome {
-    PEER_WORD_E_NONE = 1, /* there is no such socket, or the kernel has no such service */
-    PEER_WORD_E_OTHER,    /* the answer to another question */
-};
-
 /* `local` is the end that is asked about; both have the same family, where mapped IPv4 is IPv4. */
-void peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
+void peer_word_ask_socket(const struct addr *local, const struct addr *remote,
                           union netlink_request *ret);
-void peer_word_ask_route(const struct addr *addr, uint32_t seq, union netlink_request *ret);
+void peer_word_ask_route(const struct addr *addr, union netlink_request *ret);
 
-/* Read one datagram. 0, an outcome of above, -EPROTO, or the negative errno that the kernel
- * answered. A route that does not exist is one to another machine. */
-_must_use_ int peer_word_read_socket(const uint8_t *bytes, size_t len, uint32_t seq,
-                                     const struct addr *local, const struct addr *remote,
-                                     struct peer_socket *ret);
-_must_use_ int peer_word_read_route(const uint8_t *bytes, size_t len, uint32_t seq,
-                                    bool *ret_local);
+/* 0; -EPROTO; or -ENOENT: it is about another socket, so there is no such one. */
+_must_use_ int peer_word_read_socket(const struct netlink_answer *answer, const struct addr *local,
+                                     const struct addr *remote, struct peer_socket *ret);
+_must_use_ int peer_word_read_route(const struct netlink_answer *answer, bool *ret_local);
 
 /* /proc/self/uid_map, user_namespaces(7): whether every user has a number of its own here. Those
  * without one are all shown as one and the same. */
