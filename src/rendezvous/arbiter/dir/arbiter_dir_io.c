@@ -7,41 +7,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/list.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/helper.h"
 #include "io/process/helper_call.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_child_io.h"
 
 #define CHILD_NAME "muster-arbiter"
 
-/* A request that has no answer yet. */
-struct ask {
-    struct list link;
-    uint64_t seq;
-    uint64_t deadline_ns;
-    struct arbiter_answer answer; /* the part that is known already */
-    arbiter_answer_fn *fn;
-    void *arg;
-};
-
 struct arbiter_dir {
     struct arbiter arbiter; /* first */
     struct loop *loop;
     char *path, *run_id;
-    uint64_t timeout_ns;
     bool read_only;
-    struct loop_timer *timer;
-    struct list waiting; /* in the order of the requests; the child works on at most one of them */
-    struct list ready;   /* answers to be passed on */
-    uint32_t n_waiting;
-    uint64_t last_seq;
-    bool in_callback, doomed; /* telling: inside a callback; doomed: freed by it */
 
     int fd; /* to the child; -1: no child */
     struct loop_watch *watch;
     struct helper helper;
-    uint64_t busy_seq; /* what the child works on; 0: nothing */
+    uint64_t last_seq, busy_seq; /* busy: what the child works on; 0: nothing */
+    struct arbiter_asked *busy;  /* NULL, too, if nobody waits for that any more */
     uint64_t busy_since_ns;
     struct arbiter_dir_memory memory; /* what all children have seen */
 };
@@ -52,41 +36,28 @@ static struct arbiter_dir *of(struct arbiter *a) {
 
 /* --- answers --- */
 
-static void update_timer(struct arbiter_dir *d) {
-    uint64_t at = TIME_NEVER;
-    LIST_FOR_EACH(struct ask, a, &d->waiting, link)
-        at = MIN2(at, a->deadline_ns);
-    loop_timer_set(d->timer, list_empty(&d->ready) ? at : clock_now_ns());
+static void unreachable(struct arbiter_dir *d, struct arbiter_asked *q, const char *why) {
+    char text[sizeof q->answer.text];
+    (void)snprintf(text, sizeof text, "%s: %s", d->path, why);
+    if (d->busy == q)
+        d->busy = NULL;
+    arbiter_done(&d->arbiter, q, ARBITER_UNREACHABLE, text);
 }
 
-static void drop(struct ask *a) {
-    list_remove(&a->link);
-    free(a);
+static void dir_late(struct arbiter *arbiter, struct arbiter_asked *q) {
+    struct arbiter_dir *d = of(arbiter);
+    char why[128];
+    uint64_t since = d->busy_seq != 0 ? d->busy_since_ns : q->answer.started_ns;
+    (void)snprintf(why, sizeof why, "no answer from the file system for %.1f s",
+                   (double)(clock_now_ns() - MIN2(since, q->answer.started_ns)) / 1e9);
+    unreachable(d, q, why);
 }
 
-/* The answer is known; it will be passed on in the next turn. */
-static void answer(struct arbiter_dir *d, struct ask *a, enum arbiter_result result,
-                   const char *text) {
-    a->answer.result = result;
-    (void)snprintf(a->answer.text, sizeof a->answer.text, "%s", text);
-    list_remove(&a->link);
-    list_append(&d->ready, &a->link);
-    d->n_waiting--;
-}
-
-static void no_answer(struct arbiter_dir *d, struct ask *a) {
-    char text[sizeof a->answer.text];
-    uint64_t since = d->busy_seq != 0 ? d->busy_since_ns : a->answer.started_ns;
-    (void)snprintf(text, sizeof text, "%s: no answer from the file system for %.1f s", d->path,
-                   (double)(clock_now_ns() - MIN2(since, a->answer.started_ns)) / 1e9);
-    answer(d, a, ARBITER_UNREACHABLE, text);
-}
-
-static struct ask *find_ask(const struct arbiter_dir *d, uint64_t seq) {
-    LIST_FOR_EACH(struct ask, a, &d->waiting, link)
-        if (a->seq == seq)
-            return a;
-    return NULL;
+/* The child, if it works on this, is left alone. */
+static void dir_gone(struct arbiter *arbiter, struct arbiter_asked *q) {
+    struct arbiter_dir *d = of(arbiter);
+    if (d->busy == q)
+        d->busy = NULL;
 }
 
 /* --- the child --- */
@@ -95,44 +66,20 @@ static struct ask *find_ask(const struct arbiter_dir *d, uint64_t seq) {
 static void end_child(struct arbiter_dir *d) {
     loop_watch_free(d->watch);
     d->watch = NULL;
-    if (d->fd >= 0)
-        (void)close(d->fd);
-    d->fd = -1;
+    file_close(&d->fd);
     d->busy_seq = 0;
+    d->busy = NULL;
     helper_end(&d->helper);
 }
 
-static void dispatch(struct arbiter_dir *d);
-static void dir_free(struct arbiter *arbiter);
-
-/* Passes on the known answers. Requests that are made meanwhile are answered in a later turn. */
-static void report(struct arbiter_dir *d) {
-    uint64_t last = d->last_seq;
-    d->in_callback = true;
-    for (;;) {
-        struct ask *a = LIST_FIRST(struct ask, &d->ready, link);
-        if (a == NULL || a->seq > last)
-            break;
-        list_remove(&a->link);
-        a->fn(a->arg, &a->answer);
-        free(a);
-    }
-    d->in_callback = false;
-    if (d->doomed)
-        dir_free(&d->arbiter);
-    else
-        update_timer(d);
-}
+static void dir_work(struct arbiter *arbiter);
 
 /* The child has died, or has sent an invalid message. */
 static void child_lost(struct arbiter_dir *d) {
-    char text[sizeof((struct arbiter_answer *)0)->text];
-    struct ask *a = find_ask(d, d->busy_seq);
+    if (d->busy != NULL)
+        unreachable(d, d->busy, "the process that works on it has died");
     end_child(d);
-    (void)snprintf(text, sizeof text, "%s: the process that works on it has died", d->path);
-    if (a != NULL)
-        answer(d, a, ARBITER_UNREACHABLE, text);
-    dispatch(d);
+    dir_work(&d->arbiter);
 }
 
 static void on_result(void *arg, int fd, unsigned events) {
@@ -147,19 +94,17 @@ static void on_result(void *arg, int fd, unsigned events) {
         child_lost(d);
         return;
     }
-    d->busy_seq = 0;
     d->memory = result.memory;
-    struct ask *a = find_ask(d, result.seq);
-    if (a != NULL && clock_now_ns() >= a->deadline_ns) {
-        d->busy_seq = result.seq; /* for the text */
-        no_answer(d, a);
-        d->busy_seq = 0;
-    } else if (a != NULL) {
-        a->answer.record = result.record;
-        answer(d, a, result.result, result.text);
+    struct arbiter_asked *q = d->busy;
+    if (q != NULL && clock_now_ns() >= q->deadline_ns) {
+        dir_late(&d->arbiter, q);
+    } else if (q != NULL) {
+        q->answer.record = result.record;
+        arbiter_done(&d->arbiter, q, result.result, result.text);
     }
-    dispatch(d);
-    report(d);
+    d->busy_seq = 0;
+    d->busy = NULL;
+    dir_work(&d->arbiter);
 }
 
 static int start_child(struct arbiter_dir *d) {
@@ -179,15 +124,15 @@ static int start_child(struct arbiter_dir *d) {
     return r;
 }
 
-static int send_task(struct arbiter_dir *d, const struct ask *a) {
+static int send_task(struct arbiter_dir *d, struct arbiter_asked *q) {
     int r = d->fd >= 0 ? 0 : start_child(d);
     if (r < 0)
         return r;
     struct arbiter_dir_task task = {
-        .seq = a->seq,
+        .seq = ++d->last_seq,
         .memory = d->memory,
-        .deadline_ns = a->deadline_ns,
-        .request = a->answer.request,
+        .deadline_ns = q->deadline_ns,
+        .request = q->answer.request,
     };
     /* It has answered all earlier requests, so there is room. */
     ssize_t n = send(d->fd, &task, sizeof task, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -196,94 +141,42 @@ static int send_task(struct arbiter_dir *d, const struct ask *a) {
         end_child(d);
         return r;
     }
-    d->busy_seq = a->seq;
+    d->busy_seq = task.seq;
+    d->busy = q;
     d->busy_since_ns = clock_now_ns();
     return 0;
 }
 
 /* Gives the child its next request, if it is free. */
-static void dispatch(struct arbiter_dir *d) {
-    while (d->busy_seq == 0 && !list_empty(&d->waiting)) {
-        struct ask *a = LIST_FIRST(struct ask, &d->waiting, link);
+static void dir_work(struct arbiter *arbiter) {
+    struct arbiter_dir *d = of(arbiter);
+    struct arbiter_asked *q;
+    while (d->busy_seq == 0 &&
+           (q = LIST_FIRST(struct arbiter_asked, &arbiter->waiting, link)) != NULL) {
         /* A child that died between two requests is replaced now. */
-        int r = send_task(d, a);
+        int r = send_task(d, q);
         if (r == -EPIPE || r == -ECONNRESET)
-            r = send_task(d, a);
+            r = send_task(d, q);
         if (r == 0)
             break;
-        char text[sizeof a->answer.text];
-        (void)snprintf(text, sizeof text, "%s: cannot start a process to work on it: %s", d->path,
-                       strerror(-r));
-        answer(d, a, ARBITER_UNREACHABLE, text);
+        char why[128];
+        (void)snprintf(why, sizeof why, "cannot start a process to work on it: %s", strerror(-r));
+        unreachable(d, q, why);
     }
-    update_timer(d);
 }
 
 /* --- the arbiter --- */
 
-static void dir_ask(struct arbiter *arbiter, const struct arbiter_request *request,
-                    arbiter_answer_fn *fn, void *arg) {
-    struct arbiter_dir *d = of(arbiter);
-    assert(request->kind > 0 && request->kind < ARBITER_KIND_COUNT);
-    struct ask *a = xcalloc(1, sizeof *a);
-    uint64_t now = clock_now_ns();
-    a->seq = ++d->last_seq;
-    a->answer.request = *request;
-    a->answer.started_ns = now;
-    a->deadline_ns = now + d->timeout_ns;
-    a->fn = fn;
-    a->arg = arg;
-    list_append(&d->waiting, &a->link);
-    d->n_waiting++;
-    if (d->n_waiting > ARBITER_REQUESTS_MAX) {
-        char text[sizeof a->answer.text];
-        (void)snprintf(text, sizeof text, "%s: %d requests are waiting for the file system",
-                       d->path, ARBITER_REQUESTS_MAX);
-        answer(d, a, ARBITER_UNREACHABLE, text);
-    }
-    dispatch(d);
-}
-
-static void drop_all(struct arbiter_dir *d, struct list *asks, const void *arg, bool any) {
-    LIST_FOR_EACH(struct ask, a, asks, link) {
-        if (!any && a->arg != arg)
-            continue;
-        d->n_waiting -= asks == &d->waiting;
-        drop(a);
-    }
-}
-
-static void dir_cancel(struct arbiter *arbiter, void *arg) {
-    struct arbiter_dir *d = of(arbiter);
-    drop_all(d, &d->waiting, arg, false);
-    drop_all(d, &d->ready, arg, false);
-    update_timer(d);
-}
-
 static void dir_free(struct arbiter *arbiter) {
     struct arbiter_dir *d = of(arbiter);
-    drop_all(d, &d->waiting, NULL, true);
-    drop_all(d, &d->ready, NULL, true);
-    d->doomed = true;
-    if (d->in_callback)
-        return;
     end_child(d);
-    loop_timer_free(d->timer);
     free(d->path);
     free(d->run_id);
     free(d);
 }
 
-static void on_timer(void *arg) {
-    struct arbiter_dir *d = arg;
-    uint64_t now = clock_now_ns();
-    LIST_FOR_EACH(struct ask, a, &d->waiting, link)
-        if (a->deadline_ns <= now)
-            no_answer(d, a);
-    report(d);
-}
-
-static const struct arbiter_ops dir_ops = {.ask = dir_ask, .cancel = dir_cancel, .free = dir_free};
+static const struct arbiter_ops dir_ops = {
+    .work = dir_work, .gone = dir_gone, .late = dir_late, .free = dir_free};
 
 int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                     struct arbiter **ret, struct err *err) {
@@ -297,16 +190,12 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                        RDZV_RUN_ID_MAX - 1);
     struct arbiter_dir *d = xcalloc(1, sizeof *d);
     *d = (struct arbiter_dir){
-        .arbiter.ops = &dir_ops,
         .loop = loop,
-        .timeout_ns = config->timeout_ns != 0 ? config->timeout_ns : ARBITER_TIMEOUT_NS,
         .read_only = config->read_only,
         .fd = -1,
         .helper = HELPER_INIT,
     };
-    list_init(&d->waiting);
-    list_init(&d->ready);
-    d->timer = loop_timer_new(loop, on_timer, d);
+    arbiter_init(&d->arbiter, &dir_ops, loop, config->timeout_ns);
     d->path = xstrdup(config->path);
     d->run_id = xstrdup(config->run_id);
     *ret = &d->arbiter;

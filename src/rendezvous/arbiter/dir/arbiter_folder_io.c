@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -17,15 +18,6 @@
 #define NAME_LEN 64 /* of a file in the folder */
 
 #define RUN_NAME_MAX 160 /* bytes of an escaped run id that are used unchanged in the name */
-
-/* FNV-1a: not a cryptographic hash */
-static uint64_t arbiter_hash(const void *data, size_t len) {
-    const uint8_t *p = data;
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ p[i]) * UINT64_C(1099511628211);
-    return h;
-}
 
 /* Sets err to "cannot VERB PATH/NAME/FILE: …", with the text of errno. Returns -errno. */
 static int arbiter_folder_failed(const struct arbiter_folder *f, const char *verb, const char *file,
@@ -53,7 +45,7 @@ static char *folder_name(const char *run_id) {
     if (s.len <= RUN_NAME_MAX)
         return xasprintf("muster-%s", strbuf_text(&s));
     return xasprintf("muster-%.*s~%016" PRIx64, RUN_NAME_MAX, strbuf_text(&s),
-                     arbiter_hash(run_id, strlen(run_id)));
+                     hash_text(HASH_BEGIN, run_id));
 }
 
 void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char *run_id,
@@ -437,7 +429,7 @@ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch, uin
         return 0;
     }
     if (r == 0)
-        *ret = arbiter_hash(text, len);
+        *ret = hash_bytes(HASH_BEGIN, text, len);
     return r;
 }
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/list.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/net/http.h"
@@ -17,15 +16,6 @@
 /* The limit of logins for one request: a token can expire before it is used, but not every time. */
 #define LOGINS_MAX 3
 
-/* A request, until it is answered. */
-struct etcd_request {
-    struct list link; /* of etcd.queue, then of etcd.done */
-    arbiter_answer_fn *fn;
-    void *arg;
-    uint64_t deadline_ns;
-    struct arbiter_answer answer;
-};
-
 struct endpoint {
     char *name; /* "host:port" */
     struct http_client *http;
@@ -35,16 +25,12 @@ struct endpoint {
 struct etcd {
     struct arbiter arbiter; /* first */
     struct loop *loop;
-    struct loop_timer *timer; /* fires when `done` is not empty */
     struct tls_client *tls;
     struct endpoint endpoints[ARBITER_ETCD_ENDPOINTS_MAX];
     size_t n;
     char *base, *user, *password;
-    uint64_t timeout_ns;
 
-    struct list queue, done; /* struct etcd_request */
-    unsigned n_queued;
-    struct etcd_request *running; /* the first of the queue, while it is being sent */
+    struct arbiter_asked *running; /* the first that waits, while it is being sent */
     struct arbiter_etcd_step step;
     size_t current;  /* endpoint: the one that worked, or the next to try */
     size_t tried;    /* endpoints that failed the running request */
@@ -63,44 +49,16 @@ static struct etcd *etcd_of(struct arbiter *a) { return CONTAINER_OF(a, struct e
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-static void run_next(struct etcd *e);
+static void etcd_work(struct arbiter *arbiter);
 
-static void complete(struct etcd *e, struct etcd_request *q, enum arbiter_result result) {
-    q->answer.result = result;
-    list_remove(&q->link);
-    list_append(&e->done, &q->link);
-    loop_timer_set(e->timer, 0);
-}
-
-static void complete_running(struct etcd *e, enum arbiter_result result) {
-    struct etcd_request *q = TAKE_PTR(e->running);
-    e->n_queued--;
-    complete(e, q, result);
-    run_next(e);
-}
-
-/* Passes on one answer at a time, because the callback can free the arbiter with all other
- * answers. */
-static void on_timer(void *arg) {
-    struct etcd *e = arg;
-    struct etcd_request *q = LIST_FIRST(struct etcd_request, &e->done, link);
-    if (q == NULL)
-        return;
-    list_remove(&q->link);
-    if (!list_empty(&e->done))
-        loop_timer_set(e->timer, 0);
-    q->fn(q->arg, &q->answer);
-    free(q);
-}
-
-static void set_text(struct etcd_request *q, const char *text) {
-    utf8_copy(q->answer.text, sizeof q->answer.text, text);
+static void complete_running(struct etcd *e, enum arbiter_result result, const char *text) {
+    arbiter_done(&e->arbiter, TAKE_PTR(e->running), result, text);
+    etcd_work(&e->arbiter);
 }
 
 static void fail_running(struct etcd *e, const char *text) {
-    set_text(e->running, text);
     utf8_copy(e->last_text, sizeof e->last_text, text);
-    complete_running(e, ARBITER_UNREACHABLE);
+    complete_running(e, ARBITER_UNREACHABLE, text);
 }
 
 /* Reports each endpoint's error, cut so that all fit. */
@@ -158,13 +116,14 @@ static void ask_question(struct etcd *e) {
         explicit_bzero(body.data, body.len);
 }
 
-static void run_next(struct etcd *e) {
-    while (e->running == NULL && !list_empty(&e->queue)) {
-        struct etcd_request *q = LIST_FIRST(struct etcd_request, &e->queue, link);
+static void etcd_work(struct arbiter *arbiter) {
+    struct etcd *e = etcd_of(arbiter);
+    struct arbiter_asked *q;
+    while (e->running == NULL &&
+           (q = LIST_FIRST(struct arbiter_asked, &arbiter->waiting, link)) != NULL) {
         if (clock_now_ns() >= q->deadline_ns) { /* the request before it took all the time */
-            e->n_queued--;
-            set_text(q, e->last_text[0] != '\0' ? e->last_text : "etcd did not answer in time");
-            complete(e, q, ARBITER_UNREACHABLE);
+            arbiter_done(arbiter, q, ARBITER_UNREACHABLE,
+                         e->last_text[0] != '\0' ? e->last_text : "etcd did not answer in time");
             continue;
         }
         e->running = q;
@@ -241,19 +200,17 @@ static void on_login(struct etcd *e, const struct http_answer *a) {
 
 /* The answer includes a record that others have written there since, if any. */
 static void ruined(struct etcd *e, const struct arbiter_record *found, const char *text) {
-    struct etcd_request *q = e->running;
     _cleanup_(strbuf_fini) struct strbuf whole = {0};
     strbuf_printf(&whole, "etcd at %s: %s", e->endpoints[e->current].name, text);
-    set_text(q, strbuf_text(&whole));
     if (found != NULL && found->leader.incarnation != e->seen.leader)
-        q->answer.record = *found;
-    complete_running(e, ARBITER_RUINED);
+        e->running->answer.record = *found;
+    complete_running(e, ARBITER_RUINED, strbuf_text(&whole));
 }
 
 static void on_view(struct etcd *e, const struct http_answer *a) {
     struct arbiter_etcd_view view;
     struct err err = {0};
-    struct etcd_request *q = e->running;
+    struct arbiter_asked *q = e->running;
     const struct arbiter_request *request = &q->answer.request;
     enum arbiter_result result;
     int r = arbiter_etcd_read(e->base, a->body, a->len, &view, &err);
@@ -283,7 +240,7 @@ static void on_view(struct etcd *e, const struct http_answer *a) {
         denied(e, err.text);
     } else {
         q->answer.record = view.record;
-        complete_running(e, result);
+        complete_running(e, result, "");
     }
 }
 
@@ -301,46 +258,12 @@ static void on_http(void *arg, const struct http_answer *a) {
 
 /* --- the interface ---------------------------------------------------------------------------- */
 
-static void etcd_ask(struct arbiter *a, const struct arbiter_request *request,
-                     arbiter_answer_fn *fn, void *arg) {
+static void etcd_gone(struct arbiter *a, struct arbiter_asked *q) {
     struct etcd *e = etcd_of(a);
-    struct etcd_request *q = xcalloc(1, sizeof *q);
-    q->fn = fn;
-    q->arg = arg;
-    q->answer.request = *request;
-    q->answer.started_ns = clock_now_ns();
-    q->deadline_ns = q->answer.started_ns + e->timeout_ns;
-    list_init(&q->link);
-    if (e->n_queued == ARBITER_REQUESTS_MAX) {
-        set_text(q, "too many questions to etcd are waiting for its answer");
-        complete(e, q, ARBITER_UNREACHABLE);
+    if (q != e->running)
         return;
-    }
-    list_append(&e->queue, &q->link);
-    e->n_queued++;
-    run_next(e);
-}
-
-static void etcd_cancel(struct arbiter *a, void *arg) {
-    struct etcd *e = etcd_of(a);
-    LIST_FOR_EACH(struct etcd_request, q, &e->done, link) {
-        if (q->arg == arg) {
-            list_remove(&q->link);
-            free(q);
-        }
-    }
-    LIST_FOR_EACH(struct etcd_request, q, &e->queue, link) {
-        if (q->arg != arg)
-            continue;
-        if (q == e->running) {
-            http_cancel(e->endpoints[e->current].http);
-            e->running = NULL;
-        }
-        list_remove(&q->link);
-        free(q);
-        e->n_queued--;
-    }
-    run_next(e);
+    http_cancel(e->endpoints[e->current].http);
+    e->running = NULL;
 }
 
 static void free_secret(char *secret) {
@@ -349,23 +272,13 @@ static void free_secret(char *secret) {
     free(secret);
 }
 
-static void free_list(struct list *list) {
-    LIST_FOR_EACH(struct etcd_request, q, list, link) {
-        list_remove(&q->link);
-        free(q);
-    }
-}
-
 static void etcd_free(struct arbiter *a) {
     struct etcd *e = etcd_of(a);
     for (size_t i = 0; i < e->n; i++) {
         http_client_free(e->endpoints[i].http);
         free(e->endpoints[i].name);
     }
-    free_list(&e->queue);
-    free_list(&e->done);
     tls_client_free(e->tls);
-    loop_timer_free(e->timer);
     free(e->base);
     free(e->user);
     free_secret(e->password);
@@ -374,7 +287,7 @@ static void etcd_free(struct arbiter *a) {
 }
 
 static const struct arbiter_ops etcd_ops = {
-    .ask = etcd_ask, .cancel = etcd_cancel, .free = etcd_free};
+    .work = etcd_work, .gone = etcd_gone, .free = etcd_free};
 
 /* --- the configuration ------------------------------------------------------------------------ */
 
@@ -448,11 +361,8 @@ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config
     if (r < 0)
         return r;
     struct etcd *e = xcalloc(1, sizeof *e);
-    e->arbiter.ops = &etcd_ops;
     e->loop = loop;
-    list_init(&e->queue);
-    list_init(&e->done);
-    e->timeout_ns = config->timeout_ns != 0 ? config->timeout_ns : ARBITER_TIMEOUT_NS;
+    arbiter_init(&e->arbiter, &etcd_ops, loop, config->timeout_ns);
     const char *prefix = config->prefix != NULL ? config->prefix : ARBITER_ETCD_PREFIX;
     size_t len = strlen(prefix);
     while (len > 0 && prefix[len - 1] == '/')
@@ -462,7 +372,6 @@ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config
         e->user = xstrdup(config->user);
         e->password = xstrdup(config->password);
     }
-    e->timer = loop_timer_new(loop, on_timer, e);
     if (tls) {
         struct tls_config files = {
             .cacert = config->cacert, .cert = config->cert, .key = config->key};
@@ -471,7 +380,7 @@ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config
     if (r == 0)
         r = make_clients(e, endpoints, config->n, err);
     if (r < 0) {
-        etcd_free(&e->arbiter);
+        arbiter_free(&e->arbiter);
         return r;
     }
     *ret = &e->arbiter;

@@ -20,18 +20,10 @@
 
 /* ---- the arbiter: what is asked is answered with the next turn ---- */
 
-struct asked {
-    struct list link;
-    struct arbiter_answer answer;
-    arbiter_answer_fn *fn;
-    void *arg; /* NULL: cancelled */
-};
-
 static struct {
     struct loop *loop;
     struct arbiter arbiter;
     struct arbiter_record record;
-    struct list asked;
     struct agent agents[NODES_MAX];
     unsigned n_agents, stores, reads;
     uint32_t min_nodes;
@@ -68,34 +60,16 @@ static void arbiter_decide(struct arbiter_answer *a) {
     a->record = *r;
 }
 
-static void arbiter_turn(void *arg) {
-    struct asked *q = arg;
-    list_remove(&q->link);
-    arbiter_decide(&q->answer);
-    if (q->arg != NULL)
-        q->fn(q->arg, &q->answer);
-    free(q);
+static void fake_work(struct arbiter *a) {
+    LIST_FOR_EACH(struct arbiter_asked, q, &a->waiting, link) {
+        arbiter_decide(&q->answer);
+        arbiter_done(a, q, q->answer.result, "");
+    }
 }
 
-static void fake_ask(struct arbiter *a, const struct arbiter_request *request, arbiter_answer_fn *fn, void *arg) {
-    (void)a;
-    struct asked *q = xcalloc(1, sizeof *q);
-    q->answer.request = *request;
-    q->answer.started_ns = clock_now_ns();
-    q->fn = fn;
-    q->arg = arg;
-    list_append(&w.asked, &q->link);
-    loop_defer(w.loop, LOOP_PRIO_LEASE, arbiter_turn, q);
-}
+static void fake_free(struct arbiter *a) { (void)a; }
 
-static void fake_cancel(struct arbiter *a, void *arg) {
-    (void)a;
-    LIST_FOR_EACH(struct asked, q, &w.asked, link)
-        if (q->arg == arg)
-            q->arg = NULL;
-}
-
-static const struct arbiter_ops fake_ops = {.ask = fake_ask, .cancel = fake_cancel};
+static const struct arbiter_ops fake_ops = {.work = fake_work, .free = fake_free};
 
 /* ---- the launcher ---- */
 
@@ -213,8 +187,7 @@ static void on_joiner(void *arg, uint64_t incarnation, bool came) {
 static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
-    list_init(&w.asked);
-    w.arbiter.ops = &fake_ops;
+    arbiter_init(&w.arbiter, &fake_ops, w.loop, 0);
     w.min_nodes = 1;
     w.lease_ns = 3600 * NS_PER_S; /* the machine may stand still */
     w.beat_ns = 50 * NS_PER_MS;
@@ -235,6 +208,7 @@ static void finish(void) {
     for (unsigned i = 0; i < w.n_agents; i++)
         kill_agent(&w.agents[i]);
     cr_assert_eq(w.stores, 0, "every store that was opened was closed");
+    arbiter_free(&w.arbiter);
     loop_free(w.loop);
 }
 
