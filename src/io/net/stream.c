@@ -360,13 +360,23 @@ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *ar
     return stream_make(loop, fd, false, ops, arg, ret);
 }
 
-int stream_connect(struct loop *loop, const struct addr *to, const struct stream_ops *ops,
-                   void *arg, struct stream **ret) {
+/* The kernel chooses the port when the destination is known, so many connections need few ports:
+ * ip(7). */
+static int bind_to(int fd, const struct addr *from) {
+    struct addr local = *from;
+    int on = 1;
+    addr_set_port(&local, 0);
+    (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    return bind(fd, (const struct sockaddr *)&local.ss, local.len) < 0 ? errno : 0;
+}
+
+int stream_connect_from(struct loop *loop, const struct addr *from, const struct addr *to,
+                        const struct stream_ops *ops, void *arg, struct stream **ret) {
     int fd = socket(to->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
-    int code = 0;
-    while (connect(fd, (const struct sockaddr *)&to->ss, to->len) < 0) {
+    int code = from == NULL ? 0 : bind_to(fd, from);
+    while (code == 0 && connect(fd, (const struct sockaddr *)&to->ss, to->len) < 0) {
         if (errno == EINTR)
             continue;
         code = errno == EINPROGRESS || errno == EALREADY || errno == EISCONN ? 0 : errno;
@@ -385,6 +395,11 @@ int stream_connect(struct loop *loop, const struct addr *to, const struct stream
     }
     *ret = s;
     return 0;
+}
+
+int stream_connect(struct loop *loop, const struct addr *to, const struct stream_ops *ops,
+                   void *arg, struct stream **ret) {
+    return stream_connect_from(loop, NULL, to, ops, arg, ret);
 }
 
 void stream_free(struct stream *s) {

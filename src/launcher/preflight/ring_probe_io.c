@@ -107,8 +107,10 @@ static void on_probe(void *arg, const struct probe_answer *answer) {
                       : answer->incarnation != 0 ? "another agent answers there"
                       : answer->code == -ETIMEDOUT && w->net == RING_FAST ? "no answer within 0.5 s"
                       : answer->code == -ETIMEDOUT                        ? "no answer within 2 s"
-                      : answer->code < 0                                  ? strerror(-answer->code)
-                                                                          : "the connection is cut";
+                      /* the error of a blackhole route */
+                      : answer->code == -EINVAL ? "this side's routes have no way there"
+                      : answer->code < 0        ? strerror(-answer->code)
+                                                : "the connection is cut";
     if (!w->reached)
         (void)snprintf(w->why, sizeof w->why, "%s", why);
     if (--w->ring->n_open == 0)
@@ -141,15 +143,8 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
     w->ring = p;
     w->net = net;
     addr_host_text(to, w->to);
-    int r;
-    if (own_addrs[0] == '\0') {
-        r = probe_start(p->loop, to, p->auth, p->to.incarnation, timeout_ns, on_probe, w,
-                        &w->probe);
-    } else if (same_family(own_addrs, to, &from)) {
-        addr_host_text(&from, w->from);
-        r = probe_start_from(p->loop, &from, to, p->auth, p->to.incarnation, timeout_ns, on_probe,
-                             w, &w->probe);
-    } else {
+    bool any = own_addrs[0] == '\0';
+    if (!any && !same_family(own_addrs, to, &from)) {
         struct addr own;
         if (nth_addr(own_addrs, 0, 0, &own))
             addr_host_text(&own, w->from);
@@ -157,9 +152,11 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
                        to->ss.ss_family == AF_INET6 ? 6 : 4);
         return;
     }
-    if (r == -EINVAL) /* the error of a blackhole route */
-        (void)snprintf(w->why, sizeof w->why, "this side's routes have no way there");
-    else if (r < 0)
+    if (!any)
+        addr_host_text(&from, w->from);
+    int r = probe_start(p->loop, any ? NULL : &from, to, p->auth, p->to.incarnation, timeout_ns,
+                        on_probe, w, &w->probe);
+    if (r < 0)
         (void)snprintf(w->why, sizeof w->why, "%s", strerror(-r));
     else
         p->n_open++;

@@ -123,8 +123,8 @@ static void next_addr(struct peer_probe *p) {
     const struct rdzv_client *c = p->client;
     while (p->next < p->n) {
         const struct addr *to = &p->addrs[p->next++];
-        if (probe_start(c->loop, to, c->config.auth, p->incarnation, c->config.probe_timeout_ns,
-                        on_peer_probed, p, &p->probe) == 0)
+        if (probe_start(c->loop, NULL, to, c->config.auth, p->incarnation,
+                        c->config.probe_timeout_ns, on_peer_probed, p, &p->probe) == 0)
             return;
     }
     peer_probe_done(p, PROBE_UNKNOWN);

@@ -139,8 +139,8 @@ static void probe(struct rdzv_client *c, size_t at) {
         look++;
     assert(look < c->looks + SEARCH_PROBES_MAX);
     *look = (struct client_look){.client = c, .at = at};
-    int r = probe_start(c->loop, &c->addrs[at], c->config.auth, 0, LOOK_TIMEOUT_NS, on_probed, look,
-                        &look->probe);
+    int r = probe_start(c->loop, NULL, &c->addrs[at], c->config.auth, 0, LOOK_TIMEOUT_NS, on_probed,
+                        look, &look->probe);
     if (r < 0)
         client_search(c,
                       &(struct search_event){

@@ -41,12 +41,71 @@ struct conn {
     bool closed;    /* on_closed was called */
 };
 
-static void conn_enter(struct conn *c);
-static void conn_leave(struct conn *c);
-static void conn_closed(struct conn *c, int code, const char *text);
-static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret);
-static void conn_write(struct conn *c, const struct wire_message *m);
-static bool conn_lives(const struct conn *c);
+static void destroy(struct conn *c) {
+    auth_ask_free(c->ask);
+    strbuf_fini(&c->held);
+    free(c);
+}
+
+static void release(struct conn *c) {
+    if (c->busy > 0)
+        c->dead = true;
+    else
+        destroy(c);
+}
+
+/* Around everything that calls its owner. */
+static void conn_enter(struct conn *c) { c->busy++; }
+
+static void conn_leave(struct conn *c) {
+    if (--c->busy == 0 && c->dead)
+        destroy(c);
+}
+
+/* Whether its owner may still be called. */
+static bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
+
+/* Tells the owner, once. */
+static void conn_closed(struct conn *c, int code, const char *text) {
+    if (!conn_lives(c))
+        return;
+    c->closed = true;
+    auth_ask_free(TAKE_PTR(c->ask));
+    c->ops.on_closed(c->arg, c, code, text);
+}
+
+/* Takes a whole message off the stream. False: there is none yet, or there is no valid one, and
+ * it is closed. */
+static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret) {
+    size_t bytes, max = c->phase == CONN_OPEN ? WIRE_MESSAGE_MAX : CONN_FIRST_MAX;
+    const uint8_t *head = stream_peek(c->stream, FRAME_HEADER_BYTES);
+    if (head == NULL)
+        return false;
+    int r = frame_size(head, FRAME_HEADER_BYTES, max, &bytes);
+    if (r != 0) {
+        conn_closed(c, -EPROTO, "a frame has a length that none of ours has");
+        return false;
+    }
+    const uint8_t *frame = stream_peek(c->stream, bytes);
+    if (frame == NULL)
+        return false;
+    struct err err = {0};
+    r = wire_decode((const char *)frame + FRAME_HEADER_BYTES, bytes - FRAME_HEADER_BYTES, ret,
+                    &err);
+    stream_drain(c->stream, bytes);
+    if (r < 0) {
+        conn_closed(c, -EPROTO, err.text);
+        return false;
+    }
+    return true;
+}
+
+/* Writes a frame at once, whatever the phase. */
+static void conn_write(struct conn *c, const struct wire_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(m, &frame);
+    stream_write(c->stream, strbuf_text(&frame), frame.len);
+}
 
 /* A record of TLS begins with 22, 3 and a number above 0 (RFC 8446 §5.1). A frame that begins so is
  * longer than any valid message. */
@@ -103,12 +162,6 @@ static void conn_begin_failed(struct conn *c, int code) {
 }
 
 /* ---- the connecting side ---- */
-
-/* The connecting side's first message. */
-static void conn_begin(struct conn *c) {
-    c->phase = CONN_CALLING;
-    conn_write(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
-}
 
 static void follow(struct conn *c, const struct auth_choice *choice) {
     switch (choice->way) {
@@ -290,65 +343,6 @@ static _must_use_ bool conn_begin_step(struct conn *c) {
     assert_not_reached();
 }
 
-static void destroy(struct conn *c) {
-    auth_ask_free(c->ask);
-    strbuf_fini(&c->held);
-    free(c);
-}
-
-static void release(struct conn *c) {
-    if (c->busy > 0)
-        c->dead = true;
-    else
-        destroy(c);
-}
-
-/* Around everything that calls its owner. */
-static void conn_enter(struct conn *c) { c->busy++; }
-
-static void conn_leave(struct conn *c) {
-    if (--c->busy == 0 && c->dead)
-        destroy(c);
-}
-
-/* Whether its owner may still be called. */
-static bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
-
-/* Tells the owner, once. */
-static void conn_closed(struct conn *c, int code, const char *text) {
-    if (!conn_lives(c))
-        return;
-    c->closed = true;
-    auth_ask_free(TAKE_PTR(c->ask));
-    c->ops.on_closed(c->arg, c, code, text);
-}
-
-/* Takes a whole message off the stream. False: there is none yet, or there is no valid one, and
- * it is closed. */
-static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret) {
-    size_t bytes, max = c->phase == CONN_OPEN ? WIRE_MESSAGE_MAX : CONN_FIRST_MAX;
-    const uint8_t *head = stream_peek(c->stream, FRAME_HEADER_BYTES);
-    if (head == NULL)
-        return false;
-    int r = frame_size(head, FRAME_HEADER_BYTES, max, &bytes);
-    if (r != 0) {
-        conn_closed(c, -EPROTO, "a frame has a length that none of ours has");
-        return false;
-    }
-    const uint8_t *frame = stream_peek(c->stream, bytes);
-    if (frame == NULL)
-        return false;
-    struct err err = {0};
-    r = wire_decode((const char *)frame + FRAME_HEADER_BYTES, bytes - FRAME_HEADER_BYTES, ret,
-                    &err);
-    stream_drain(c->stream, bytes);
-    if (r < 0) {
-        conn_closed(c, -EPROTO, err.text);
-        return false;
-    }
-    return true;
-}
-
 /* Takes one message off the stream. True when there may be another. */
 static bool take_message(struct conn *c) {
     struct wire_message m;
@@ -409,56 +403,46 @@ static struct conn *make(struct loop *loop, struct auth *auth, const struct conn
     return c;
 }
 
-static _must_use_ int make_by(struct loop *loop, int fd, struct auth *auth,
-                              const struct conn_ops *ops, void *arg, struct conn **ret) {
+int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops, void *arg,
+             struct conn **ret) {
     struct conn *c = make(loop, auth, ops, arg);
     c->has_peer = addr_of_peer(fd, &c->peer) == 0;
+    c->phase = CONN_CALLED;
+    c->called_us = true;
     int r = stream_new(loop, fd, &stream_callbacks, c, &c->stream);
     if (r < 0) {
         free(c);
         return r;
     }
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + CONN_FIRST_MAX);
+    stream_read_soon(c->stream); /* CALL is sent right after the connection is made */
     *ret = c;
-    return 0;
-}
-
-int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops, void *arg,
-             struct conn **ret) {
-    int r = make_by(loop, fd, auth, ops, arg, ret);
-    if (r < 0)
-        return r;
-    (*ret)->phase = CONN_CALLED;
-    (*ret)->called_us = true;
-    stream_read_soon((*ret)->stream); /* CALL is sent right after the connection is made */
     return 0;
 }
 
 void conn_is_ours(struct conn *c) { c->is_ours = true; }
 
-int conn_connect_by(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
-                    void *arg, struct conn **ret) {
-    int r = make_by(loop, fd, auth, ops, arg, ret);
-    if (r == 0)
-        conn_begin(*ret);
-    return r;
-}
-
-int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
-                 const struct conn_ops *ops, void *arg, struct conn **ret) {
+int conn_connect_from(struct loop *loop, const struct addr *from, const struct addr *to,
+                      struct auth *auth, const struct conn_ops *ops, void *arg, struct conn **ret) {
     struct conn *c = make(loop, auth, ops, arg);
     c->peer = *to;
     c->has_peer = true;
-    int r = stream_connect(loop, to, &stream_callbacks, c, &c->stream);
+    int r = stream_connect_from(loop, from, to, &stream_callbacks, c, &c->stream);
     if (r < 0) {
         free(c);
         return r;
     }
     stream_set_priority(c->stream, LOOP_PRIO_LEASE);
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + CONN_FIRST_MAX);
-    conn_begin(c);
+    c->phase = CONN_CALLING;
+    conn_write(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
     *ret = c;
     return 0;
+}
+
+int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
+                 const struct conn_ops *ops, void *arg, struct conn **ret) {
+    return conn_connect_from(loop, NULL, to, auth, ops, arg, ret);
 }
 
 void conn_free(struct conn *c) {
@@ -522,13 +506,6 @@ void conn_send_text(struct conn *c, const char *text, size_t len) {
     }
     stream_write(c->stream, head, sizeof head);
     stream_write(c->stream, text, len);
-}
-
-/* Writes a frame at once, whatever the phase. */
-static void conn_write(struct conn *c, const struct wire_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    wire_add_frame(m, &frame);
-    stream_write(c->stream, strbuf_text(&frame), frame.len);
 }
 
 void conn_send(struct conn *c, const struct wire_message *m) {

@@ -56,9 +56,10 @@ void conn_is_ours(struct conn *c);
 /* The connecting side. If the connection can't be made, on_closed is called later. */
 _must_use_ int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
                             const struct conn_ops *ops, void *arg, struct conn **ret);
-/* The same with a socket that connects or is connected. Takes ownership of it, also on failure. */
-_must_use_ int conn_connect_by(struct loop *loop, int fd, struct auth *auth,
-                               const struct conn_ops *ops, void *arg, struct conn **ret);
+/* The same from one of this machine's addresses: stream_connect_from(). */
+_must_use_ int conn_connect_from(struct loop *loop, const struct addr *from, const struct addr *to,
+                                 struct auth *auth, const struct conn_ops *ops, void *arg,
+                                 struct conn **ret);
 /* Closes the connection and drops what is unsent. NULL is fine. */
 void conn_free(struct conn *c);
 /* Sends what is queued, for at most CONN_FINISH_NS, then closes; frees at once. NULL is fine. */

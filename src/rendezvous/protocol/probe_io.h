@@ -30,16 +30,10 @@ struct probe_answer {
 /* The probe is over and frees itself after the call; its pointer is dead from then on. */
 typedef void probe_fn(void *arg, const struct probe_answer *answer);
 
-/* fn is called later, never from inside this call, and at the latest after timeout_ns. auth: as in
- * conn_connect(). 0 or a negative errno. */
-_must_use_ int probe_start(struct loop *loop, const struct addr *to, struct auth *auth,
-                           uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
-                           struct probe **ret);
-/* The same from one of this machine's addresses (its port does not count), by the route that
- * the kernel has for it. If the connection fails at once, its errno is returned. If a probe between
- * these two addresses is under way, whoever began it, this one waits for the same answer. */
-_must_use_ int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
-                                struct auth *auth, uint64_t incarnation, uint64_t timeout_ns,
-                                probe_fn *fn, void *arg, struct probe **ret);
+/* fn is called later, never from inside this call, and at the latest after timeout_ns. from, auth:
+ * as in conn_connect_from(). 0 or a negative errno. */
+_must_use_ int probe_start(struct loop *loop, const struct addr *from, const struct addr *to,
+                           struct auth *auth, uint64_t incarnation, uint64_t timeout_ns,
+                           probe_fn *fn, void *arg, struct probe **ret);
 /* Cancels the probe; its function is not called. NULL is fine. */
 void probe_free(struct probe *p);

@@ -157,7 +157,7 @@ void server_start_probes(struct rdzv_server *s) {
     while (s->n_probes < RDZV_PROBES_MAX && !list_empty(&s->probe_queue)) {
         struct server_node *n = LIST_FIRST(struct server_node, &s->probe_queue, probe_link);
         list_remove(&n->probe_link);
-        int r = probe_start(s->loop, &n->listener, s->config.auth, n->incarnation,
+        int r = probe_start(s->loop, NULL, &n->listener, s->config.auth, n->incarnation,
                             s->config.probe_timeout_ns, on_probed, n, &n->probe);
         if (r == 0) {
             s->n_probes++;

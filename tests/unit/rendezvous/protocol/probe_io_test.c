@@ -44,7 +44,7 @@ static int listen_here(struct addr *ret) {
 static void probe(const struct addr *to, uint64_t incarnation, uint64_t timeout_ns) {
     struct probe *p;
     answers = 0;
-    cr_assert_eq(probe_start(loop, to, NULL, incarnation, timeout_ns, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start(loop, NULL, to, NULL, incarnation, timeout_ns, on_answer, NULL, &p), 0);
     cr_assert_eq(answers, 0, "never from inside");
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_eq(answers, 1);
@@ -90,22 +90,24 @@ Test(probe_io, a_probe_from_an_address_comes_from_it, .init = begin, .fini = fin
     cr_assert_eq(addr_from_literal("127.0.0.77", 9, &from), 0);
     cr_assert_eq(listener_new(loop, listen_here(&at), on_accept_from, came, &l), 0);
     answers = 0;
-    cr_assert_eq(probe_start_from(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_str_eq(came, "127.0.0.77");
     cr_assert_eq(answer.result, PROBE_UNKNOWN);
     listener_free(l);
-    cr_assert_eq(probe_start_from(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     cr_assert_eq(loop_run(loop), 0);
     cr_assert(answer.result == PROBE_GONE && answer.refused);
 }
 
-Test(probe_io, a_probe_from_somebody_elses_address_fails_at_once, .init = begin, .fini = finish) {
+Test(probe_io, a_probe_from_somebody_elses_address_fails, .init = begin, .fini = finish) {
     struct addr at, from;
     struct probe *p;
     (void)close(listen_here(&at));
     cr_assert_eq(addr_from_literal("192.0.2.1", 0, &from), 0); /* TEST-NET-1, RFC 5737 */
-    cr_assert_eq(probe_start_from(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), -EADDRNOTAVAIL);
+    cr_assert_eq(probe_start(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(answer.result == PROBE_UNKNOWN && answer.code == -EADDRNOTAVAIL);
 }
 
 /* The guardian keeps the socket open: the kernel accepts, nobody speaks. */
@@ -175,119 +177,8 @@ Test(probe_io, a_probe_that_was_given_up_never_answers, .init = begin, .fini = f
     (void)close(listen_here(&at));
     struct probe *p;
     answers = 0;
-    cr_assert_eq(probe_start(loop, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start(loop, NULL, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     probe_free(p);
     rig_loop_turns(loop, 10);
     cr_assert_eq(answers, 0);
-}
-
-/* --- probes between the same addresses ------------------------------------------------------------------------------
- */
-
-static void count(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
-    int *fds = arg;
-    int i = 0;
-    while (fds[i] >= 0)
-        i++;
-    fds[i] = fd;
-}
-
-static void note(void *arg, const struct probe_answer *a) { *(enum probe_result *)arg = a->result; }
-
-struct three {
-    struct addr at, from, other;
-    struct listener *l;
-    int fds[4]; /* accepted; -1 ends them */
-    struct probe *p[3];
-    enum probe_result result[3];
-};
-
-/* The first chooses no address: the kernel takes 127.0.0.1. */
-static void begin_three(struct three *t) {
-    *t = (struct three){.fds = {-1, -1, -1, -1}};
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &t->from), 0);
-    cr_assert_eq(addr_from_literal("127.0.0.77", 0, &t->other), 0);
-    cr_assert_eq(listener_new(loop, listen_here(&t->at), count, t->fds, &t->l), 0);
-    cr_assert_eq(probe_start(loop, &t->at, NULL, 42, PATIENCE_NS, note, &t->result[0], &t->p[0]), 0);
-    cr_assert_eq(probe_start_from(loop, &t->from, &t->at, NULL, 42, PATIENCE_NS, note, &t->result[1], &t->p[1]), 0);
-    cr_assert_eq(probe_start_from(loop, &t->from, &t->at, NULL, 43, PATIENCE_NS, note, &t->result[2], &t->p[2]), 0);
-    rig_loop_until(loop, t->fds[0] >= 0);
-}
-
-static void speak(int fd) {
-    struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 42}};
-    struct wire_message greeting = {.kind = WIRE_GREETING, .greeting = {.version = WIRE_VERSION, .open = true}};
-    _cleanup_(strbuf_fini) struct strbuf frames = {0};
-    add_frame(&greeting, &frames);
-    add_frame(&m, &frames);
-    cr_assert_eq(send(fd, strbuf_text(&frames), frames.len, MSG_NOSIGNAL), (ssize_t)frames.len);
-}
-
-static void finish_three(struct three *t) {
-    for (int i = 0; t->fds[i] >= 0; i++)
-        (void)close(t->fds[i]);
-    listener_free(t->l);
-}
-
-Test(probe_io, probes_between_the_same_addresses_share_a_call, .init = begin, .fini = finish) {
-    struct three t;
-    begin_three(&t);
-    speak(t.fds[0]);
-    rig_loop_until(loop, t.result[2] != 0);
-    cr_assert_eq(t.result[0], PROBE_ALIVE);
-    cr_assert_eq(t.result[1], PROBE_ALIVE);
-    cr_assert_eq(t.result[2], PROBE_GONE, "each looks for its own");
-    cr_assert_lt(t.fds[1], 0, "one connection");
-    cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[0], &t.p[0]), 0);
-    rig_loop_until(loop, t.fds[1] >= 0);
-    probe_free(t.p[0]);
-    finish_three(&t);
-}
-
-Test(probe_io, a_call_lives_as_long_as_one_of_its_probes, .init = begin, .fini = finish) {
-    struct three t;
-    begin_three(&t);
-    probe_free(t.p[0]); /* it began the call */
-    probe_free(t.p[2]);
-    speak(t.fds[0]);
-    rig_loop_until(loop, t.result[1] != 0);
-    cr_assert_eq(t.result[1], PROBE_ALIVE);
-    cr_assert(t.result[0] == 0 && t.result[2] == 0 && t.fds[1] < 0);
-    finish_three(&t);
-}
-
-static void give_up_others(void *arg, const struct probe_answer *a) {
-    struct three *t = arg;
-    t->result[0] = a->result;
-    probe_free(t->p[1]);
-    probe_free(t->p[2]);
-}
-
-Test(probe_io, who_is_told_may_give_up_the_others, .init = begin, .fini = finish) {
-    struct three t;
-    begin_three(&t);
-    probe_free(t.p[0]);
-    cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, give_up_others, &t, &t.p[0]), 0);
-    probe_free(t.p[1]);
-    probe_free(t.p[2]);
-    cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[1], &t.p[1]), 0);
-    cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[2], &t.p[2]), 0);
-    speak(t.fds[0]);
-    rig_loop_until(loop, t.result[0] != 0);
-    cr_assert_eq(t.result[0], PROBE_ALIVE);
-    cr_assert(t.result[1] == 0 && t.result[2] == 0);
-    finish_three(&t);
-}
-
-Test(probe_io, another_address_of_this_side_has_a_call_of_its_own, .init = begin, .fini = finish) {
-    struct three t;
-    begin_three(&t);
-    struct probe *p;
-    cr_assert_eq(probe_start_from(loop, &t.other, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[0], &p), 0);
-    rig_loop_until(loop, t.fds[1] >= 0);
-    probe_free(p);
-    for (int i = 0; i < 3; i++)
-        probe_free(t.p[i]);
-    finish_three(&t);
 }

@@ -486,8 +486,9 @@ Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
     rig_loop_turns(w.loop, 50);
     uint64_t began_ns = clock_now_ns();
     struct peer *p = &w.peers[w.n_peers++];
-    int fd = call_from("127.0.0.9");
-    cr_assert_eq(conn_connect_by(w.loop, fd, auth, &peer_ops, p, &p->conn), 0);
+    struct addr from;
+    cr_assert_eq(addr_from_literal("127.0.0.9", 0, &from), 0);
+    cr_assert_eq(conn_connect_from(w.loop, &from, &w.at, auth, &peer_ops, p, &p->conn), 0);
     wait_until(w.peers[w.n_peers - 1].greeted);
     cr_assert_lt(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS / 2, "it did not wait until one was late");
     cr_assert(conn_is_secured(p->conn));
