@@ -46,7 +46,7 @@ ROOMS = [
     ("rendezvous/store", "base/ io/"),
     ("rendezvous/auth", "base/ io/"),
     ("rendezvous/protocol", "base/ io/ rendezvous/auth watchdog"),
-    ("rendezvous/arbiter", "base/ rendezvous/protocol"),
+    ("rendezvous/arbiter", "base/ io/ rendezvous/protocol"),
     ("rendezvous/arbiter/dir", "base/ io/ rendezvous/auth rendezvous/arbiter"),
     ("rendezvous/arbiter/etcd", "base/ io/ rendezvous/arbiter"),
     ("rendezvous/leader/parts", "base/ rendezvous/protocol rendezvous/arbiter"),

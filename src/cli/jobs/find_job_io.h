@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "io/loop.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 struct job_place {

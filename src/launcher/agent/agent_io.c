@@ -22,7 +22,7 @@
 #include "launcher/supervise/leftovers_io.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/worker/notify.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_io.h"
 #include "topology/discover/discovery_io.h"

@@ -3,7 +3,7 @@
 
 #include "io/loop.h"
 #include "launcher/job/job.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 
 /* spec: backend DIR or ETCD; borrowed for the call. read_only: writes nothing. timeout_ns: for one
  * request; 0: ARBITER_TIMEOUT_NS. End it with arbiter_free() before the loop's reaper is freed.

@@ -1,4 +1,4 @@
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 
 #include "base/text/utf8.h"
 #include "io/clock.h"
@@ -57,8 +57,7 @@ void arbiter_ask(struct arbiter *a, const struct arbiter_request *request, arbit
         n++;
     list_append(&a->waiting, &q->link);
     if (n == ARBITER_REQUESTS_MAX)
-        arbiter_done(a, q, ARBITER_UNREACHABLE,
-                     "too many questions to the arbiter are waiting for its answer");
+        arbiter_done(a, q, ARBITER_UNREACHABLE, "too many questions are waiting for an answer");
     a->ops->work(a);
     set_timer(a);
 }

@@ -1,5 +1,5 @@
 /* Requests to an arbiter, and its answers: plain data, which the pure machines send and receive.
- * The interface, and its guarantees, are in arbiter.h. */
+ * The interface, and its guarantees, are in arbiter_io.h. */
 #pragma once
 
 #include "base/util.h"

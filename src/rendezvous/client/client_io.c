@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "io/clock.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/client/client_priv.h"
 
 #define CONNECT_TIMEOUT_NS (10 * NS_PER_S)

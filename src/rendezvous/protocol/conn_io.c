@@ -65,7 +65,7 @@ static void conn_leave(struct conn *c) {
 /* Whether its owner may still be called. */
 static bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
 
-/* Tells the owner, once. */
+/* Reports it to the owner, once. */
 static void conn_closed(struct conn *c, int code, const char *text) {
     if (!conn_lives(c))
         return;

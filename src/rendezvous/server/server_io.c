@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "io/clock.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/server/server_priv.h"
 

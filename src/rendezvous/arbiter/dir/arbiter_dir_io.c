@@ -25,7 +25,7 @@ struct arbiter_dir {
     struct loop_watch *watch;
     struct helper helper;
     uint64_t last_seq, busy_seq; /* busy: what the child works on; 0: nothing */
-    struct arbiter_asked *busy;  /* NULL, too, if nobody waits for that any more */
+    struct arbiter_asked *busy;  /* NULL, too, if its asker is gone */
     uint64_t busy_since_ns;
     struct arbiter_dir_memory memory; /* what all children have seen */
 };

@@ -3,7 +3,7 @@
  *
  *     struct arbiter_dir_config config = {.path = "/shared/ckpt", .run_id = id};
  *     r = arbiter_dir_new(loop, &config, &arbiter, &err);
- *     … arbiter.h
+ *     … arbiter_io.h
  *
  * File systems block, network file systems for minutes. So every operation runs in a child process,
  * forked with the first request; this process exchanges messages with it and never waits. A child
@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 #include "io/loop.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/auth/auth_key.h"
 
 struct arbiter_dir_config {

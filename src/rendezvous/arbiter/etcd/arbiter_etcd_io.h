@@ -1,4 +1,4 @@
-/* The arbiter over etcd v3, by its JSON gateway (etcd 3.4 and later). The contract is arbiter.h;
+/* The arbiter over etcd v3, by its JSON gateway (etcd 3.4 and later). The contract is arbiter_io.h;
  * the layout in etcd is in arbiter_etcd.h.
  *
  * It keeps using the endpoint that answered last. If an endpoint does not answer, or reports that
@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "io/loop.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 
 #define ARBITER_ETCD_ENDPOINTS_MAX 16
 #define ARBITER_ETCD_PREFIX_MAX 512   /* bytes */

@@ -10,7 +10,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
-#include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"

@@ -52,7 +52,7 @@ struct arbiter {
 struct arbiter_ops {
     /* There may be something to do: the first of `waiting`. */
     void (*work)(struct arbiter *a);
-    /* This one of `waiting` will be freed: nobody waits for it any more. */
+    /* This one of `waiting` will be freed: its asker is gone. */
     void (*gone)(struct arbiter *a, struct arbiter_asked *q);
     /* This one has no answer in time: calls arbiter_done(). NULL: it sees to that itself. */
     void (*late)(struct arbiter *a, struct arbiter_asked *q);
