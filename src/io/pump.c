@@ -1,6 +1,7 @@
 #include "io/pump.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct pump_queued {
     struct list link;
@@ -11,6 +12,29 @@ void pump_init(struct pump *p, struct loop *loop, const struct pump_ops *ops, vo
                loop_timer_fn *on_timer) {
     *p = (struct pump){.ops = ops, .arg = arg, .timer = loop_timer_new(loop, on_timer, arg)};
     list_init(&p->queue);
+}
+
+static void *copy_event(const struct pump_ops *ops, const void *event) {
+    char *copy = memcpy(xmalloc(ops->event_size), event, ops->event_size);
+    for (const struct pump_pointer *p = ops->pointers; p->size != 0; p++) {
+        void *at;
+        memcpy(&at, copy + p->offset, sizeof at);
+        if (at == NULL)
+            continue;
+        size_t size = p->size == PUMP_TEXT ? strlen(at) + 1 : p->size;
+        at = memcpy(xmalloc(size), at, size);
+        memcpy(copy + p->offset, &at, sizeof at);
+    }
+    return copy;
+}
+
+static void drop_event(const struct pump_ops *ops, void *event) {
+    for (const struct pump_pointer *p = ops->pointers; p->size != 0; p++) {
+        void *at;
+        memcpy(&at, (char *)event + p->offset, sizeof at);
+        free(at);
+    }
+    free(event);
 }
 
 static void *take_first(struct pump *p) {
@@ -26,7 +50,7 @@ static void *take_first(struct pump *p) {
 void pump_fini(struct pump *p) {
     void *event;
     while ((event = take_first(p)) != NULL)
-        p->ops->drop(event);
+        drop_event(p->ops, event);
     loop_timer_free(p->timer);
     p->timer = NULL;
 }
@@ -34,7 +58,7 @@ void pump_fini(struct pump *p) {
 void pump_event(struct pump *p, void *event) {
     if (p->busy) {
         struct pump_queued *q = xcalloc(1, sizeof *q);
-        q->event = p->ops->copy(event);
+        q->event = copy_event(p->ops, event);
         list_append(&p->queue, &q->link);
         return;
     }
@@ -45,7 +69,7 @@ void pump_event(struct pump *p, void *event) {
     void *next;
     while (!p->dead && (next = take_first(p)) != NULL) {
         deadline_ns = p->ops->step(p->arg, next);
-        p->ops->drop(next);
+        drop_event(p->ops, next);
     }
     p->busy = false;
     if (p->dead)

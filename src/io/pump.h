@@ -3,7 +3,7 @@
  * timer. A machine is never entered recursively, and its owner may be freed inside its own
  * callbacks.
  *
- *     pump_init(&s->pump, loop, &(struct pump_ops){step, copy, drop, destroy}, s, on_timer);
+ *     pump_init(&s->pump, loop, &pump_ops, s, on_timer);
  *     pump_event(&s->pump, &event);      steps at once, or later if a step is running
  *     pump_free(&s->pump);               ops.destroy now, or when the step is over
  *
@@ -13,15 +13,22 @@
 #include "base/list.h"
 #include "io/loop.h"
 
+#define PUMP_POINTERS_MAX 4
+#define PUMP_TEXT SIZE_MAX
+
 struct pump_ops {
     /* Does one step of the machine and carries out its effects; stops once p->dead is set. Returns
      * the machine's next deadline on clock_now_ns()'s clock, or TIME_NEVER. */
     uint64_t (*step)(void *arg, void *event);
-    /* Copy an event, with everything that it points to, and free such a copy. */
-    void *(*copy)(const void *event);
-    void (*drop)(void *event);
     /* Frees the owner, and calls pump_fini(). */
     void (*destroy)(void *arg);
+    size_t event_size;
+    /* The pointers in an event. What they point to is copied with an event that is queued. Size 0
+     * ends the rows. */
+    struct pump_pointer {
+        size_t offset; /* in the event */
+        size_t size;   /* of what it points to, or PUMP_TEXT */
+    } pointers[PUMP_POINTERS_MAX + 1];
 };
 
 struct pump {

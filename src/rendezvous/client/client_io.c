@@ -13,13 +13,6 @@
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
 
-/* A queued event, with copies of what it points to. */
-struct queued {
-    struct member_event event; /* must be first: the pump knows only this */
-    struct failure failure;
-    char *reason;
-};
-
 /* ---- what the node waits for ---- */
 
 /* Whether the text is a new one. */
@@ -172,27 +165,6 @@ static uint64_t step(void *arg, void *event) {
     return c->ended ? TIME_NEVER : c->update.deadline_ns;
 }
 
-static void *copy_event(const void *event) {
-    const struct member_event *ev = event;
-    assert(ev->desired == NULL && ev->successors == NULL && ev->handover == NULL &&
-           ev->answer == NULL && ev->peer == NULL);
-    struct queued *q = xcalloc(1, sizeof *q);
-    q->event = *ev;
-    if (ev->failure != NULL) {
-        q->failure = *ev->failure;
-        q->event.failure = &q->failure;
-    }
-    if (ev->reason != NULL)
-        q->event.reason = q->reason = xstrdup(ev->reason);
-    return q;
-}
-
-static void drop_event(void *event) {
-    struct queued *q = event;
-    free(q->reason);
-    free(q);
-}
-
 static void destroy(struct rdzv_client *c) {
     if (c->config.arbiter != NULL)
         arbiter_cancel(c->config.arbiter, c);
@@ -214,9 +186,19 @@ void client_destroy_if_idle(void *client) {
         destroy(c);
 }
 
-static const struct pump_ops pump_ops = {step, copy_event, drop_event, client_destroy_if_idle};
+static const struct pump_ops pump_ops = {
+    .step = step,
+    .destroy = client_destroy_if_idle,
+    .event_size = sizeof(struct member_event),
+    .pointers = {{offsetof(struct member_event, failure), sizeof(struct failure)},
+                 {offsetof(struct member_event, reason), PUMP_TEXT}},
+};
 
-void client_event(struct rdzv_client *c, struct member_event *ev) { pump_event(&c->pump, ev); }
+void client_event(struct rdzv_client *c, struct member_event *ev) {
+    assert(!c->pump.busy || (ev->desired == NULL && ev->successors == NULL &&
+                             ev->handover == NULL && ev->answer == NULL && ev->peer == NULL));
+    pump_event(&c->pump, ev);
+}
 
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event) {
     struct member_event ev = *event;

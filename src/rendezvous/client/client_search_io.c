@@ -220,39 +220,15 @@ static uint64_t step(void *arg, void *event) {
     return c->ended ? TIME_NEVER : c->search_update.deadline_ns;
 }
 
-/* A queued event, with copies of what it points to. */
-struct queued {
-    struct search_event event; /* must be first: the pump knows only this */
-    struct rdzv_peer peer;
-    char *texts[3];
+static const struct pump_ops pump_ops = {
+    .step = step,
+    .destroy = client_destroy_if_idle,
+    .event_size = sizeof(struct search_event),
+    .pointers = {{offsetof(struct search_event, peer), sizeof(struct rdzv_peer)},
+                 {offsetof(struct search_event, run_id), PUMP_TEXT},
+                 {offsetof(struct search_event, at_text), PUMP_TEXT},
+                 {offsetof(struct search_event, why), PUMP_TEXT}},
 };
-
-static void copy_text(const char **text, char **ret) {
-    if (*text != NULL)
-        *text = *ret = xstrdup(*text);
-}
-
-static void *copy_event(const void *event) {
-    struct queued *q = xcalloc(1, sizeof *q);
-    q->event = *(const struct search_event *)event;
-    if (q->event.peer != NULL) {
-        q->peer = *q->event.peer;
-        q->event.peer = &q->peer;
-    }
-    copy_text(&q->event.run_id, &q->texts[0]);
-    copy_text(&q->event.at_text, &q->texts[1]);
-    copy_text(&q->event.why, &q->texts[2]);
-    return q;
-}
-
-static void drop_event(void *event) {
-    struct queued *q = event;
-    for (size_t i = 0; i < ARRAY_SIZE(q->texts); i++)
-        free(q->texts[i]);
-    free(q);
-}
-
-static const struct pump_ops pump_ops = {step, copy_event, drop_event, client_destroy_if_idle};
 
 void client_search(struct rdzv_client *c, const struct search_event *ev) {
     struct search_event event = *ev;

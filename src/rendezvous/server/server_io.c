@@ -187,13 +187,6 @@ static void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach
 /* STATUS is only for people: it is not sent to a node that reads slowly. */
 #define STATUS_UNSENT_MAX ((size_t)64 * 1024)
 
-/* A queued event, with copies of what it points to. */
-struct queued {
-    struct group_event event; /* must be first: the pump knows only this */
-    char *text;               /* store_host or reason */
-    struct failure failure;
-};
-
 void server_notice(struct rdzv_server *s, const char *line) {
     if (s->config.ops.notice != NULL)
         s->config.ops.notice(s->config.arg, line);
@@ -397,31 +390,6 @@ static uint64_t step(void *arg, void *event) {
     return s->deposed ? TIME_NEVER : s->update.deadline_ns;
 }
 
-/* Handles only events that callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH,
- * RESIGN, HANG. */
-static void *copy_event(const void *event) {
-    const struct group_event *ev = event;
-    assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL &&
-           ev->kind != GROUP_EVENT_MESSAGE);
-    struct queued *q = xcalloc(1, sizeof *q);
-    q->event = *ev;
-    if (ev->failure != NULL) {
-        q->failure = *ev->failure;
-        q->event.failure = &q->failure;
-    }
-    if (ev->store_host != NULL)
-        q->event.store_host = q->text = xstrdup(ev->store_host);
-    else if (ev->reason != NULL)
-        q->event.reason = q->text = xstrdup(ev->reason);
-    return q;
-}
-
-static void drop_event(void *event) {
-    struct queued *q = event;
-    free(q->text);
-    free(q);
-}
-
 static void destroy(void *arg) {
     struct rdzv_server *s = arg;
     if (s->config.arbiter != NULL)
@@ -443,9 +411,22 @@ static void destroy(void *arg) {
     free(s);
 }
 
-static const struct pump_ops pump_ops = {step, copy_event, drop_event, destroy};
+static const struct pump_ops pump_ops = {
+    .step = step,
+    .destroy = destroy,
+    .event_size = sizeof(struct group_event),
+    .pointers = {{offsetof(struct group_event, store_host), PUMP_TEXT},
+                 {offsetof(struct group_event, reason), PUMP_TEXT},
+                 {offsetof(struct group_event, failure), sizeof(struct failure)}},
+};
 
-void server_event(struct rdzv_server *s, struct group_event *ev) { pump_event(&s->pump, ev); }
+/* What callbacks and effects cause is queued: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN,
+ * HANG. */
+void server_event(struct rdzv_server *s, struct group_event *ev) {
+    assert(!s->pump.busy || (ev->info == NULL && ev->report == NULL && ev->answer == NULL &&
+                             ev->command == NULL && ev->kind != GROUP_EVENT_MESSAGE));
+    pump_event(&s->pump, ev);
+}
 
 /* Messages of the last step are sent before the next time event: the group may wait for that. */
 static void on_timer(void *arg) {
