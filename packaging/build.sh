@@ -1,5 +1,6 @@
 #!/bin/sh
-# packaging/build.sh wheel|portable|deb DIR: makes packages and puts them into DIR.
+# packaging/build.sh wheel|portable|deb DIR [x86_64|aarch64]: makes packages for this machine, or for the other kind, and
+# puts them into DIR.
 #
 #   portable  muster-VERSION-linux-ARCH: one file that needs only glibc 2.28 or later. libevent, OpenSSL, cJSON and hwloc are
 #             in it, their licences and a .sha256 beside it; NVML is loaded if found. Also c-digits, the example in C, to try it.
@@ -17,7 +18,7 @@
 set -eu
 
 usage() {
-    sed -n '2,3s/^# //p' "$0" >&2
+    sed -n '2,4s/^# //p' "$0" >&2
     exit 2
 }
 fail() {
@@ -25,8 +26,10 @@ fail() {
     exit 1
 }
 
-[ $# -eq 2 ] || usage
+[ $# -eq 2 ] || [ $# -eq 3 ] || usage
 case $1 in wheel | portable | deb) ;; *) usage ;; esac
+machine=${3:-$(uname -m)}
+case $machine in x86_64) debian=amd64 ;; aarch64) debian=arm64 ;; *) usage ;; esac
 if [ "$(id -u)" != 0 ]; then # every owner of a file in the Debian 11 is one of the user's own ids
     unshare --map-auto --map-root-user true 2>/dev/null ||
         fail "needs root, or a user namespace: install uidmap, and give $(id -un) a range in /etc/subuid and /etc/subgid"
@@ -41,13 +44,15 @@ suite=bullseye  # glibc 2.31
 sources=bookworm # of the libraries
 chroot=$cache/$suite
 version=$(sed -n "s/^ *version: '\(.*\)',$/\1/p" "$root/meson.build" | head -n 1)
-machine=$(uname -m)
+prefix=/opt/muster cross=
+[ "$machine" = "$(uname -m)" ] || { prefix=/opt/muster-$machine cross=$machine-linux-gnu-; }
+built=/root/build${cross:+-$machine}
 name=muster-$version-linux-$machine
 
 inside() {
     [ -c "$chroot/dev/null" ] || mount --rbind /dev "$chroot/dev" # a user namespace can't make device files
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C DEBIAN_FRONTEND=noninteractive \
-        SOURCE_DATE_EPOCH="$epoch" PKG_CONFIG_PATH=/opt/muster/lib/pkgconfig chroot "$chroot" "$@"
+        SOURCE_DATE_EPOCH="$epoch" PKG_CONFIG_PATH=$prefix/lib/pkgconfig chroot "$chroot" "$@"
 }
 
 # The time of the last commit: the same source gives the same files.
@@ -72,26 +77,54 @@ make_chroot() {
     } >>"$chroot/etc/apt/sources.list"
     cp /etc/resolv.conf "$chroot/etc/resolv.conf"
     inside apt-get -q update >"$cache/apt.log" 2>&1 &&
-        inside apt-get -q install -y --no-install-recommends build-essential pkg-config meson ninja-build python3 autoconf \
-            automake libtool >>"$cache/apt.log" 2>&1 || fail "installing the compiler failed: $cache/apt.log"
+        install_there build-essential pkg-config meson ninja-build python3 autoconf automake libtool
+}
+
+install_there() {
+    inside apt-get -q install -y --no-install-recommends "$@" >>"$cache/apt.log" 2>&1 || fail "installing $* failed: $cache/apt.log"
+}
+
+# libc6 of the other machine is for dpkg-shlibdeps, and for muster, which writes its completions when it is built; qemu runs
+# it then.
+cross_compiler() {
+    inside dpkg --add-architecture "$debian"
+    inside apt-get -q update >>"$cache/apt.log" 2>&1 || fail "apt-get update failed: $cache/apt.log"
+    install_there "crossbuild-essential-$debian" "libc6:$debian"
+    inside sh -c 'cd /opt && apt-get -q download qemu-user-static && dpkg -x qemu-user-static_*.deb qemu' >>"$cache/apt.log" 2>&1 ||
+        fail "no qemu-user-static: $cache/apt.log"
+    ln -sf pkg-config "$chroot/usr/bin/${cross}pkg-config"
+    cat >"$chroot/opt/cross-$machine.ini" <<END
+[binaries]
+c = '${cross}gcc'
+ar = '${cross}ar'
+strip = '${cross}strip'
+pkgconfig = '${cross}pkg-config'
+exe_wrapper = '/opt/qemu/usr/bin/qemu-$machine-static'
+[host_machine]
+system = 'linux'
+cpu_family = '$machine'
+cpu = '$machine'
+endian = 'little'
+END
 }
 
 prepare() {
     exec 9>"${cache}.lock"
     flock 9 # two builds at once would use the same folders
-    [ -e "$chroot/opt/muster/sources" ] && [ -e "$chroot/opt/muster/licences/hwloc" ] && return
+    [ -e "$chroot$prefix/sources" ] && [ -e "$chroot$prefix/licences/hwloc" ] && return
     [ -x "$chroot/usr/bin/meson" ] && [ -x "$chroot/usr/bin/libtoolize" ] || make_chroot
+    [ -z "$cross" ] || cross_compiler
     cp "$here/libraries.sh" "$chroot/root/"
-    inside /root/libraries.sh /opt/muster || fail "building the libraries failed"
+    inside /root/libraries.sh "$prefix" ${cross:+"$machine"} || fail "building the libraries failed"
 }
 
 # Those of all that is in the program.
 licences() {
     cat "$root/LICENSE"
-    sort "$chroot/opt/muster/sources" | while read -r library its_version; do
+    sort "$chroot$prefix/sources" | while read -r library its_version; do
         printf '\n==== %s\n\nThis program contains %s %s, from Debian'"'"'s source package of that name.\n\n' \
             "$library" "$library" "$its_version"
-        cat "$chroot/opt/muster/licences/$library"
+        cat "$chroot$prefix/licences/$library"
     done
 }
 
@@ -105,22 +138,22 @@ pack_source() {
 }
 
 compile() {
-    rm -rf "$chroot/root/source" "$chroot/root/build"
+    rm -rf "$chroot/root/source" "$chroot$built"
     mkdir "$chroot/root/source"
-    mv "$cache/source.tar.new" "$cache/source.tar"
-    tar -xf "$cache/source.tar" -C "$chroot/root/source"
-    inside meson setup /root/build /root/source --prefix=/usr -Dportable=true -Dtests=disabled \
-        -Dnccl-examples=disabled -Dtorchrun=false >"$cache/meson.log" 2>&1 || fail "meson failed: $cache/meson.log"
-    inside ninja -C /root/build src/cli/muster examples/c-digits >"$cache/ninja.log" 2>&1 ||
+    mv "$cache/source.tar.new" "$cache/source${cross:+-$machine}.tar"
+    tar -xf "$cache/source${cross:+-$machine}.tar" -C "$chroot/root/source"
+    inside meson setup $built /root/source --prefix=/usr -Dportable=true -Dtests=disabled -Dnccl-examples=disabled \
+        -Dtorchrun=false ${cross:+--cross-file=/opt/cross-$machine.ini} >"$cache/meson.log" 2>&1 || fail "meson failed: $cache/meson.log"
+    inside ninja -C $built src/cli/muster examples/c-digits >"$cache/ninja.log" 2>&1 ||
         { grep -E 'error|FAILED' "$cache/ninja.log" >&2; fail "$cache/ninja.log"; }
-    touch "$chroot/root/build/done"
+    touch "$chroot$built/done"
 }
 
 build_portable() {
     pack_source
-    [ -e "$chroot/root/build/done" ] && cmp -s "$cache/source.tar.new" "$cache/source.tar" || compile
-    inside strip -o /root/muster /root/build/src/cli/muster
-    inside strip -o /root/c-digits /root/build/examples/c-digits
+    [ -e "$chroot$built/done" ] && cmp -s "$cache/source.tar.new" "$cache/source${cross:+-$machine}.tar" || compile
+    inside ${cross}strip -o /root/muster $built/src/cli/muster
+    inside ${cross}strip -o /root/c-digits $built/examples/c-digits
     "$here/needs.py" "$chroot/root/muster" --at-most 2.28
     "$root/tests/lint/hardening_check.py" readelf "$chroot/root/muster" --fortified >"$cache/hardening.log" || fail "$(cat "$cache/hardening.log")"
     install -m 755 "$chroot/root/muster" "$out/$name"
@@ -132,14 +165,13 @@ build_portable() {
 
 build_deb() {
     pack_source
-    [ -x "$chroot/usr/bin/dh" ] || inside apt-get -q install -y --no-install-recommends debhelper >>"$cache/apt.log" 2>&1 ||
-        fail "installing debhelper failed: $cache/apt.log"
+    [ -x "$chroot/usr/bin/dh" ] || install_there debhelper
     rm -rf "$chroot/root/deb"
     mkdir -p "$chroot/root/deb/source"
     tar -xf "$cache/source.tar.new" -C "$chroot/root/deb/source"
     licences >"$chroot/root/deb/source/debian/licences"
-    inside env DEB_BUILD_PROFILES=pkg.muster.portable DEB_BUILD_OPTIONS=noautodbgsym \
-        sh -c 'cd /root/deb/source && dpkg-buildpackage -us -uc -b' >"$cache/deb.log" 2>&1 || fail "$cache/deb.log"
+    inside env DEB_BUILD_PROFILES=pkg.muster.portable DEB_BUILD_OPTIONS=noautodbgsym ${cross:+MESON_CROSS_FILE=/opt/cross-$machine.ini} \
+        sh -c "cd /root/deb/source && dpkg-buildpackage -us -uc -b ${cross:+-d -a$debian}" >"$cache/deb.log" 2>&1 || fail "$cache/deb.log"
     cp "$chroot/root/deb"/*.deb "$out/"
     ls "$out"/*.deb >&2
 }

@@ -1,10 +1,13 @@
 #!/bin/sh
-# packaging/libraries.sh PREFIX: builds the archives that the portable file links in, from Debian's source packages.
+# packaging/libraries.sh PREFIX [MACHINE]: builds the archives that the portable file links in, from Debian's source packages.
 # build.sh runs it inside its Debian 11, where deb-src names a later Debian: its OpenSSL 3, libevent, cJSON and hwloc, with
 # Debian's patches, built with Debian 11's compiler and glibc. PREFIX/sources lists the versions, and
-# PREFIX/licences has their copyrights.
+# PREFIX/licences has their copyrights. MACHINE: another one than this, such as aarch64.
 set -eu
 prefix=$1
+machine=${2:-}
+cross=${machine:+$machine-linux-gnu-}
+host=${machine:+--host=$machine-linux-gnu}
 jobs=$(nproc)
 work=$prefix/build
 export DEBIAN_FRONTEND=noninteractive
@@ -40,7 +43,10 @@ step() { # NAME COMMAND...: in $work/NAME, with its output in a log that is show
 # Certificates are where Debian, Ubuntu and SUSE have them; io/net/tls.c knows other places.
 build_openssl() {
     fetch openssl
-    step openssl ./config --prefix="$prefix" --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-legacy no-module \
+    configure=./config
+    [ -z "$machine" ] || configure="./Configure linux-$machine --cross-compile-prefix=$cross"
+    # shellcheck disable=SC2086
+    step openssl $configure --prefix="$prefix" --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-legacy no-module \
         no-engine no-comp no-ssl3 no-tls1 no-tls1_1 no-dtls no-srp no-cms no-ct no-ts no-cmp no-idea no-camellia \
         no-seed no-aria no-bf no-cast no-des no-rc2 no-rc4 no-md4 no-mdc2 no-rmd160 no-whirlpool no-sm2 no-sm3 no-sm4 \
         no-siphash no-gost no-uplink no-afalgeng "$flags"
@@ -52,15 +58,15 @@ build_libevent() {
     fetch libevent
     step libevent autoreconf -fi # Debian's patches change its input
     step libevent env CFLAGS="$flags -I$prefix/include" LDFLAGS="-L$prefix/lib" LIBS='-ldl -lpthread' \
-        PKG_CONFIG_PATH="$prefix/lib/pkgconfig" ./configure --prefix="$prefix" --enable-static --disable-shared \
+        PKG_CONFIG_PATH="$prefix/lib/pkgconfig" ./configure $host --prefix="$prefix" --enable-static --disable-shared \
         --disable-samples --disable-libevent-regress --disable-debug-mode
     step libevent make -j"$jobs" install
 }
 
 build_cjson() {
     fetch cjson
-    step cjson cc $flags -c cJSON.c -o cJSON.o
-    step cjson ar rcs "$prefix/lib/libcjson.a" cJSON.o
+    step cjson "${cross}gcc" $flags -c cJSON.c -o cJSON.o
+    step cjson "${cross}ar" rcs "$prefix/lib/libcjson.a" cJSON.o
     mkdir -p "$prefix/include/cjson"
     cp "$work/cjson/cJSON.h" "$prefix/include/cjson/"
     cat >"$prefix/lib/pkgconfig/libcjson.pc" <<EOT
@@ -76,7 +82,7 @@ EOT
 build_hwloc() {
     fetch hwloc
     step hwloc autoreconf -fi
-    step hwloc env CFLAGS="$flags" ./configure --prefix="$prefix" --enable-static --disable-shared --disable-pci \
+    step hwloc env CFLAGS="$flags" ./configure $host --prefix="$prefix" --enable-static --disable-shared --disable-pci \
         --disable-libudev --disable-libxml2 --disable-cairo --disable-opencl --disable-cuda --disable-nvml --disable-rsmi \
         --disable-levelzero --disable-gl --disable-plugins --disable-doxygen
     step hwloc make -C include -j"$jobs" install

@@ -10,10 +10,10 @@ GLIBC = re.compile(r"(libc|libm|libdl|libpthread|librt|libresolv|libutil)\.so\.\
 
 def needs(path):
     """(the least glibc as two numbers, the libraries that are not glibc's)"""
-    headers = subprocess.run(["objdump", "-p", path], check=True, capture_output=True, text=True).stdout
-    symbols = subprocess.run(["objdump", "-T", path], check=True, capture_output=True, text=True).stdout
-    strangers = [name for name in re.findall(r"NEEDED\s+(\S+)", headers) if not GLIBC.fullmatch(name)]
-    versions = [tuple(map(int, v)) for v in re.findall(r"GLIBC_(\d+)\.(\d+)", headers + symbols)]
+    # readelf reads the programs of all processors.
+    shown = subprocess.run(["readelf", "--wide", "--dynamic", "--version-info", path], check=True, capture_output=True, text=True).stdout
+    strangers = [name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", shown) if not GLIBC.fullmatch(name)]
+    versions = [tuple(map(int, v)) for v in re.findall(r"GLIBC_(\d+)\.(\d+)", shown)]
     return max(versions, default=(2, 5)), strangers
 
 

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import os
 import pathlib
-import platform
+import struct
 import sys
 import time
 import zipfile
@@ -50,13 +50,18 @@ def metadata(name, version, more):
             f"Requires-Python: >=3.8\n{more}")
 
 
+def machine_of(program):
+    """As platform.machine() of the machine that it is for: e_machine of elf(5)."""
+    return {62: "x86_64", 183: "aarch64"}[struct.unpack_from("<H", program.read_bytes(), 18)[0]]
+
+
 def main():
     version, program, out = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     least, strangers = needs(program)
     if strangers:
         sys.exit(f"wheel.py: {program} needs {', '.join(strangers)}; a wheel must not")
     major, minor = max(least, (2, 17))
-    tag = f"py3-none-manylinux_{major}_{minor}_{platform.machine()}"
+    tag = f"py3-none-manylinux_{major}_{minor}_{machine_of(program)}"
     files = {}
     for path in sorted((HERE / "python/muster").glob("*.py")):
         content = path.read_text()

@@ -6,7 +6,8 @@
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name contains EXPR
-#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e frameworks soak fuzz slow bench
+#   tests/run.sh --only A,B only these steps: quick clang asan asan-e2e valgrind e2e frameworks soak fuzz slow
+#                           aarch64 bench
 #
 # Builds and results stay in build-test*/ and build-results/. A test that fails while the machine stands still (its host
 # stops it, or too many programs want to run) is repeated up to twice, and the end names it.
@@ -185,7 +186,8 @@ muster=$root/build-test/src/cli/muster
 
 if wanted clang normal; then
     say "clang build, warnings are errors" # its tests would find what gcc's and the sanitized ones do
-    CC=clang build build-test-clang -Doptimization=0 -Ddebug=false || failed clang "the clang build failed"
+    # char is unsigned on aarch64
+    CC=clang build build-test-clang -Doptimization=0 -Ddebug=false -Dc_args='-funsigned-char -Wtype-limits' || failed clang "the clang build failed"
 fi
 
 if wanted e2e normal; then
@@ -285,6 +287,13 @@ fi
 if wanted slow slow; then
     say "the slow simulator"
     meson_tests slow build-test --setup slow --suite slow
+fi
+
+if wanted aarch64 slow; then
+    say "aarch64, in an emulated machine"
+    tests/aarch64.sh "$root/build-test-aarch64" || true # its results are counted below
+    for file in build-test-aarch64/results/*; do cp "$file" "$results/aarch64-$(basename "$file")"; done ||
+        failed aarch64 "tests/aarch64.sh made no results"
 fi
 
 if wanted bench slow; then
