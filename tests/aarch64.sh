@@ -8,8 +8,8 @@
 #   setup  cross compilers, emulators, Debian's packages for arm64, the kernel; needs root, or sudo, and the network
 #   gcc    builds everything in DIR/gcc; warnings are errors
 #   clang  the same in DIR/clang
-#   vm     starts the machine with what gcc has built: units, processes, simulator, quickstart.sh, and $E2E of the
-#          end-to-end tests. Ends with one line that counts them. VM_LIMIT: seconds; MEMORY: of the machine
+#   vm     starts the machine with what gcc has built: units, processes, simulator (and that its traces are those
+#          of this machine), quickstart.sh, and $E2E of the end-to-end tests. Ends with one line that counts them. VM_LIMIT: seconds; MEMORY: of the machine
 set -euo pipefail
 : "${E2E:=test_stacks.py test_run.py test_signals.py test_bind.py}" "${VM_LIMIT:=4800}" "${MEMORY:=3G}"
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -151,6 +151,7 @@ meson() { # LABEL SUITE
 meson unit unit
 meson process process
 SIM_SEEDS=2000 meson sim sim
+for seed in $(seq 100); do SEED=$seed $build/tests/test-sim-group 2>&1; done | sha256sum >/results/traces
 BUILD=$build examples/quickstart.sh </dev/null >/results/quickstart.log 2>&1 || echo "quickstart.sh ended with status $?" >/results/quickstart.failed
 report quickstart
 MUSTER=$build/src/cli/muster MUSTER_TEST_SLOWER=20 python3 -m pytest -q -p no:cacheprovider -rfE --tb=short \
@@ -165,6 +166,14 @@ END
     rm -rf "$machine"
 }
 
+# The simulator's schedules are the same on both processors, to the byte.
+compare_traces() {
+    [ -f "$dir/native/build.ninja" ] || (cd "$source" && meson setup "$dir/native" -Dnccl-examples=disabled >"$dir/native-setup.log")
+    ninja -C "$dir/native" tests/test-sim-group >"$dir/native.log"
+    for seed in $(seq 100); do SEED=$seed "$dir/native/tests/test-sim-group" 2>&1; done | sha256sum | cmp -s - "$results/traces" ||
+        echo "the traces of the simulator's seeds 1 to 100 differ on the two processors" >"$results/traces.failed"
+}
+
 step_vm() {
     initrd
     disk
@@ -176,6 +185,7 @@ step_vm() {
     mkdir "$results"
     debugfs -R "rdump /results $dir" "$image" 2>/dev/null
     grep -q '^machine: done' "$dir/console.log" || echo "the machine did not get to its end: $dir/console.log" >"$results/machine.failed"
+    compare_traces
     grep -h '%' "$results/quickstart.log" | tail -n 1
     "$source/tests/tools/summary.py" "$results"
 }

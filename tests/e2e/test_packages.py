@@ -101,6 +101,16 @@ def test_links_are_made_below_the_prefix_or_at_an_absolute_place(tmp_path):
 # --- the wheel, from any program that needs only glibc -----------------------------------------------------------------
 
 
+def test_the_tag_of_a_wheel_is_that_of_its_program(tmp_path):
+    """Not of the machine that packs it: e_machine of elf(5)."""
+    program = bytearray(pathlib.Path("/bin/true").read_bytes())
+    for machine, name in ((62, "x86_64"), (183, "aarch64")):
+        program[18:20] = machine.to_bytes(2, "little")
+        (tmp_path / "program").write_bytes(program)
+        run(ROOT / "packaging/wheel.py", "1.2.3", tmp_path / "program", tmp_path)
+        assert len(list(tmp_path.glob(f"muster-1.2.3-py3-none-manylinux_*_{name}.whl"))) == 1, list(tmp_path.iterdir())
+
+
 def test_the_wheel_installs_program_package_and_torchrun(tmp_path):
     """With a copy of /bin/true as the program: the real one is built in the slow tests."""
     program = tmp_path / "program"
