@@ -23,6 +23,7 @@
 #define LINKS_MAX 8192              /* connections to the store from this machine */
 #define STACKS_AT_ONCE 4            /* workers that are read at the same time */
 #define STACKS_CHILDREN_MAX 16      /* of a worker whose stacks are read */
+#define STACKS_MAX (PYSTACK_THREADS_MAX + STACKS_CHILDREN_MAX + 1)
 #define STACKS_ONE_MAX_NS (1 * NS_PER_S)
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
 #define CHILD_DEPTH_MAX 8
@@ -301,74 +302,49 @@ static void step_proc(struct work *k) {
 
 /* ---- Python stacks ---- */
 
-/* How many frames to report, so that the table notes that there were more. */
-static size_t n_reported(uint32_t n, bool cut) {
-    return cut && n == EVIDENCE_FRAMES_MAX ? EVIDENCE_FRAMES_MAX + 1 : n;
-}
-
-struct reading {
-    struct evidence part;
-    int32_t only; /* of a child: its main thread's tid; 0: all threads */
+/* What the helper of a worker sends: the stacks, and at last why there are no more. */
+struct sent_stack {
+    int32_t tid;
+    char why[EVIDENCE_LINE_MAX]; /* "": no reason */
+    struct pystack_thread thread;
 };
 
-/* Where the stack goes. A child has a place of its own, however many threads the worker has. */
-static struct evidence_thread *add_place(struct reading *r, const struct pystack_thread *t) {
-    struct evidence_worker *w = &r->part.workers[0];
-    struct evidence_child *child = r->only != 0 ? evidence_add_child(w) : NULL;
-    struct evidence_thread *thread = r->only == 0    ? evidence_add_thread(w)
-                                     : child != NULL ? &child->main
-                                                     : NULL;
-    if (thread != NULL)
-        thread->tid = r->only != 0 ? r->only : t->main ? w->pid : t->tid;
-    return thread;
-}
+struct reading {
+    int32_t pid;
+    bool child; /* of it, only the main thread is read */
+    int fd;
+};
 
 static void on_thread(void *arg, const struct pystack_thread *t) {
-    struct reading *r = arg;
-    uint32_t number;
-    if (r->only != 0 && !t->main && t->tid != r->only)
-        return;
-    if (t->n == 0 || evidence_add_stack(&r->part, t->frames, n_reported(t->n, t->cut), &number) < 0)
-        return;
-    struct evidence_thread *thread = add_place(r, t);
-    if (thread == NULL)
-        return;
-    thread->stack = (int32_t)number;
-    if (t->lock[0] != '\0')
-        (void)snprintf(thread->target, sizeof thread->target, EVIDENCE_LOCK "%.*s",
-                       (int)(sizeof thread->target - sizeof EVIDENCE_LOCK), t->lock);
+    const struct reading *r = arg;
+    bool main = t->main || (r->child && t->tid == r->pid);
+    struct sent_stack s = {.tid = main ? r->pid : t->tid, .thread = *t};
+    if (t->n > 0 && (main || !r->child))
+        (void)!helper_send(r->fd, &s, sizeof s); /* the last one shows it */
 }
 
-static int read_process(int32_t pid, struct reading *r, struct err *err) {
+static int read_process(const struct reading *r, struct err *err) {
     struct pystack_process p = {0};
-    int code = pystack_process_find(pid, &p, err);
+    int code = pystack_process_find(r->pid, &p, err);
     if (code == 0)
-        code = pystack_process_read(&p, on_thread, r, err);
+        code = pystack_process_read(&p, on_thread, (void *)(uintptr_t)r, err);
     return code < 0 ? code : 0;
 }
 
 static int send_stacks(int fd, void *arg) {
     const struct evidence_worker *from = arg;
-    struct reading r = {.only = 0};
     struct err err = {0};
-    struct evidence_worker *w = evidence_add_worker(&r.part);
-    if (w == NULL)
-        return 1;
-    w->pid = from->pid;
-    int code = read_process(from->pid, &r, &err);
+    struct sent_stack last = {0};
+    int code = read_process(&(struct reading){.pid = from->pid, .fd = fd}, &err);
     bool by_child = false;
     for (uint32_t i = 0; i < from->n_children && i < STACKS_CHILDREN_MAX; i++) {
         struct err ignored = {0};
-        r.only = from->children[i].pid;
-        by_child |= read_process(from->children[i].pid, &r, &ignored) == 0;
+        struct reading child = {.pid = from->children[i].pid, .child = true, .fd = fd};
+        by_child |= read_process(&child, &ignored) == 0;
     }
     if (code < 0 && !(code == -ENOENT && by_child))
-        evidence_worker_gap(w, "Python stack: %s", err.text);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    evidence_write(&r.part, &text);
-    bool sent = helper_send(fd, strbuf_text(&text), text.len);
-    evidence_fini(&r.part);
-    return sent ? 0 : 1;
+        (void)snprintf(last.why, sizeof last.why, "%.200s", err.text);
+    return helper_send(fd, &last, sizeof last) ? 0 : 1;
 }
 
 static struct evidence_thread *find_thread(struct evidence_worker *w, int32_t tid) {
@@ -391,44 +367,38 @@ static void take_stack_of_child(struct evidence_worker *w) {
         main->stack = w->children[i].main.stack;
 }
 
-static void merge_stack(struct evidence *e, struct evidence_worker *w, const struct evidence *part,
-                        const struct evidence_thread *from) {
-    struct evidence_thread *t = find_thread(w, from->tid);
-    const struct evidence_stack *s = from->stack < 0 ? NULL : &part->stacks[from->stack];
+static void take_stack(struct evidence *e, struct evidence_worker *w, const struct sent_stack *s) {
+    const struct pystack_thread *from = &s->thread;
+    struct evidence_thread *t = find_thread(w, s->tid);
     uint32_t number;
-    if (t != NULL && s != NULL &&
-        evidence_add_stack(e, s->frames, n_reported(s->n, s->cut), &number) == 0)
+    if (s->why[0] != '\0')
+        evidence_worker_gap(w, "Python stack: %s", s->why);
+    if (t == NULL || from->n == 0)
+        return;
+    /* one more than the most is noted as cut */
+    if (evidence_add_stack(e, from->frames, from->n + from->cut, &number) == 0)
         t->stack = (int32_t)number;
-    if (t != NULL && from->target[0] != '\0' && t->target[0] == '\0')
-        memcpy(t->target, from->target, sizeof t->target);
-}
-
-static void merge(struct evidence *e, struct evidence_worker *w, const struct evidence *part) {
-    for (uint32_t i = 0; i < part->n_workers; i++) {
-        const struct evidence_worker *p = &part->workers[i];
-        for (uint32_t k = 0; k < p->n_threads; k++)
-            merge_stack(e, w, part, &p->threads[k]);
-        for (uint32_t k = 0; k < p->n_children; k++)
-            merge_stack(e, w, part, &p->children[k].main);
-        for (uint32_t k = 0; k < p->n_gaps; k++)
-            evidence_worker_gap(w, "%s", p->gaps[k]);
-    }
-    take_stack_of_child(w);
+    if (from->lock[0] != '\0' && t->target[0] == '\0')
+        (void)snprintf(t->target, sizeof t->target, EVIDENCE_LOCK "%.*s",
+                       (int)(sizeof t->target - sizeof EVIDENCE_LOCK), from->lock);
 }
 
 static void take(struct evidence *e, struct evidence_worker *w, struct helper_call *call) {
     struct helper_answer answer;
-    _cleanup_(evidence_fini) struct evidence part = {0};
-    struct err err = {0};
+    struct sent_stack s;
     helper_call_wait(call, &answer);
     if (answer.code == -ETIMEDOUT)
         evidence_worker_gap(w, "Python stack: process %d could not be read in time", (int)w->pid);
     else if (answer.code < 0)
         evidence_worker_gap(w, "Python stack: %s", strerror(-answer.code));
-    else if (evidence_read(answer.data, answer.len, &part, &err) < 0)
+    else if (answer.len == 0 || answer.len % sizeof s != 0)
         evidence_worker_gap(w, "Python stack: the process that reads it has ended");
     else
-        merge(e, w, &part);
+        for (size_t at = 0; at < answer.len; at += sizeof s) {
+            memcpy(&s, answer.data + at, sizeof s);
+            take_stack(e, w, &s);
+        }
+    take_stack_of_child(w);
 }
 
 static struct helper_call *begin(struct evidence_worker *w, uint64_t deadline_ns) {
@@ -438,7 +408,7 @@ static struct helper_call *begin(struct evidence_worker *w, uint64_t deadline_ns
                                         .run = send_stacks,
                                         .arg = w,
                                         .timeout_ns = MIN2(left, STACKS_ONE_MAX_NS),
-                                        .max_bytes = EVIDENCE_JSON_MAX};
+                                        .max_bytes = STACKS_MAX * sizeof(struct sent_stack)};
     if (w->ended || w->n_threads == 0)
         return NULL;
     int r = left == 0 ? -ETIMEDOUT : helper_call_new(NULL, &config, NULL, NULL, &call);
@@ -701,17 +671,6 @@ struct gather {
     void *arg;
 };
 
-/* The last line that is whole; NULL: none. */
-static const char *last_line(const char *data, size_t len, size_t *ret_len) {
-    const char *end = memrchr(data, '\n', len);
-    if (end == NULL)
-        return NULL;
-    const char *before = memrchr(data, '\n', (size_t)(end - data));
-    const char *begin = before == NULL ? data : before + 1;
-    *ret_len = (size_t)(end - begin);
-    return begin;
-}
-
 void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret) {
     _cleanup_(evidence_fini) struct evidence e = {.took_ns = took_ns};
     (void)snprintf(e.node, sizeof e.node, "%s", node);
@@ -726,9 +685,11 @@ void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *re
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct gather *g = arg;
     _cleanup_(strbuf_fini) struct strbuf none = {0};
-    size_t len = 0;
-    const char *json = last_line(a->data, a->len, &len);
-    if (json == NULL) {
+    const char *end = memrchr(a->data, '\n', a->len), *json = a->data; /* its last line */
+    const char *before = end != NULL ? memrchr(json, '\n', (size_t)(end - json)) : NULL;
+    json = before != NULL ? before + 1 : json;
+    size_t len = end != NULL ? (size_t)(end - json) : 0;
+    if (end == NULL) {
         gather_none(g->node, a->code, g->timeout_ns, &none);
         json = strbuf_text(&none);
         len = none.len;

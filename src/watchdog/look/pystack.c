@@ -268,7 +268,6 @@ static void read_stack(const struct pystack_memory *m, const struct pystack_pyth
     struct frame f;
     uint8_t code[PYSTACK_STRUCT_MAX];
     bool in_lock = true;
-    ret->lock[0] = '\0';
     for (uint32_t i = 0; i < LINKS_MAX && address != 0; i++, address = f.previous) {
         if (!read_frame(m, &p->layout, address, &f))
             return;
@@ -386,11 +385,7 @@ int pystack_read(const struct pystack_memory *m, const struct pystack_python *p,
     struct threads threads;
     find_threads(m, p, &threads);
     for (uint32_t i = 0; i < threads.n; i++) {
-        struct pystack_thread t;
-        t.tid = threads.of[i].tid;
-        t.main = threads.of[i].main;
-        t.cut = false;
-        t.n = 0;
+        struct pystack_thread t = {.tid = threads.of[i].tid, .main = threads.of[i].main};
         read_stack(m, p, threads.of[i].frame, &t);
         fn(arg, &t);
     }
