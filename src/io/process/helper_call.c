@@ -118,6 +118,14 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
     return 0;
 }
 
+const char *helper_answer_line(const struct helper_answer *a, size_t *ret_len) {
+    const char *end = memrchr(a->data, '\n', a->len);
+    const char *before = end != NULL ? memrchr(a->data, '\n', (size_t)(end - a->data)) : NULL;
+    const char *begin = before != NULL ? before + 1 : a->data;
+    *ret_len = end != NULL ? (size_t)(end - begin) : 0;
+    return end != NULL ? begin : "";
+}
+
 pid_t helper_call_pid(const struct helper_call *c) { return helper_pid(&c->helper); }
 
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret) {

@@ -48,6 +48,9 @@ _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_confi
 /* Blocks until the answer is complete, or until the deadline; then *ret has what arrived before
  * it. */
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
+/* The last line of an answer that is whole: of a helper that sends better and better ones. "":
+ * none is. */
+const char *helper_answer_line(const struct helper_answer *a, size_t *ret_len);
 /* The helper's. */
 pid_t helper_call_pid(const struct helper_call *c);
 /* Why no helper could be started, or what became of it, for people: of a negative errno that

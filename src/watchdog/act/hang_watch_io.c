@@ -42,7 +42,7 @@ struct gathering {
 
 /* Samples that are being taken, and the answer. */
 struct sampling {
-    struct profile_sampler *sampler; /* NULL: none are */
+    struct helper_call *sampler; /* NULL: none are */
     uint32_t id;
     uint64_t give_up_ns;
     struct hang_reply *reply;
@@ -387,12 +387,14 @@ static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool 
 /* ---- samples ---- */
 
 static void stop_sampling(struct sampling *s) {
-    profile_sampler_free(TAKE_PTR(s->sampler));
+    helper_call_free(TAKE_PTR(s->sampler));
     hang_reply_stop(s->reply);
 }
 
-static void on_sampled(void *arg, const char *json, size_t len) {
+static void on_sampled(void *arg, const struct helper_answer *answer) {
     struct sampling *s = arg;
+    size_t len;
+    const char *json = helper_answer_line(answer, &len);
     s->sampler = NULL;
     hang_reply_start(s->reply, s->id, json, len, s->give_up_ns);
 }

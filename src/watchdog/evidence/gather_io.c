@@ -685,11 +685,9 @@ void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *re
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct gather *g = arg;
     _cleanup_(strbuf_fini) struct strbuf none = {0};
-    const char *end = memrchr(a->data, '\n', a->len), *json = a->data; /* its last line */
-    const char *before = end != NULL ? memrchr(json, '\n', (size_t)(end - json)) : NULL;
-    json = before != NULL ? before + 1 : json;
-    size_t len = end != NULL ? (size_t)(end - json) : 0;
-    if (end == NULL) {
+    size_t len;
+    const char *json = helper_answer_line(a, &len);
+    if (len == 0) {
         gather_none(g->node, a->code, g->timeout_ns, &none);
         json = strbuf_text(&none);
         len = none.len;

@@ -12,7 +12,6 @@
 #include "base/hash.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/look/pystack.h"
@@ -373,21 +372,6 @@ static int run(int fd, void *arg) {
 
 /* ---- this process ---- */
 
-struct profile_sampler {
-    struct helper_call *call;
-    profile_sampled_fn *fn;
-    void *arg;
-};
-
-static void on_answer(void *arg, const struct helper_answer *a) {
-    struct profile_sampler *s = arg;
-    const char *end = memrchr(a->data, '\n', a->len); /* of the last line that is whole */
-    const char *before = end != NULL ? memrchr(a->data, '\n', (size_t)(end - a->data)) : NULL;
-    const char *begin = before != NULL ? before + 1 : a->data;
-    s->fn(s->arg, end != NULL ? begin : "", end != NULL ? (size_t)(end - begin) : 0);
-    free(s);
-}
-
 /* Descriptors are for workers first: some more are open for a moment when they start. */
 static bool has_descriptors(void) {
     struct rlimit limit;
@@ -398,28 +382,13 @@ static bool has_descriptors(void) {
     return enough;
 }
 
-int profile_sampler_new(struct loop *loop, const struct profile_ask *ask, profile_sampled_fn *fn,
-                        void *arg, struct profile_sampler **ret) {
-    struct profile_sampler *s = xcalloc(1, sizeof *s);
+int profile_sampler_new(struct loop *loop, const struct profile_ask *ask, helper_call_fn *fn,
+                        void *arg, struct helper_call **ret) {
     struct profile_ask copy = *ask;
     struct helper_call_config config = {.name = "muster-profile",
                                         .run = run,
                                         .arg = &copy,
                                         .timeout_ns = ask->length_ns + LATE_NS,
                                         .max_bytes = 2 * (EVIDENCE_JSON_MAX + 1)};
-    s->fn = fn;
-    s->arg = arg;
-    int r = has_descriptors() ? helper_call_new(loop, &config, on_answer, s, &s->call) : -EMFILE;
-    if (r < 0) {
-        free(s);
-        return r;
-    }
-    *ret = s;
-    return 0;
-}
-
-void profile_sampler_free(struct profile_sampler *s) {
-    if (s != NULL)
-        helper_call_free(s->call);
-    free(s);
+    return has_descriptors() ? helper_call_new(loop, &config, fn, arg, ret) : -EMFILE;
 }

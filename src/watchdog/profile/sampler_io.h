@@ -1,7 +1,8 @@
 /* Takes the samples of one node (profile/samples.h), in a helper that ends after `length_ns`. No
  * process is stopped, and nothing attaches to one.
  *
- *     r = profile_sampler_new(loop, &ask, on_samples, me, &sampler);    … on_samples(me, json, len)
+ *     r = profile_sampler_new(loop, &ask, on_samples, me, &call);      … on_samples(me, &answer)
+ *     json = helper_answer_line(&answer, &len);                         as profile_write()
  *
  * A worker's sample is that of its program's main thread: of the Python program below it, if it is
  * a wrapper (evidence/disturb.h). Workers that are started meanwhile are not sampled. */
@@ -9,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "io/loop.h"
+#include "io/process/helper_call.h"
 
 struct profile_worker {
     uint32_t rank;
@@ -23,16 +24,10 @@ struct profile_ask { /* borrowed for the call of profile_sampler_new() */
     uint64_t seed; /* of the ticks: the same on all nodes, such as the hash of the run's id */
 };
 
-struct profile_sampler;
-/* json: as profile_write(), borrowed for the callback; "": nothing came. The sampler is freed
- * then. */
-typedef void profile_sampled_fn(void *arg, const char *json, size_t len);
-
-/* fn is called once, from the loop. Returns 0, or a negative errno: no process or descriptor could
- * be created; -EMFILE also if half of the open files that this process may have are in use. */
+/* The caller may free the call. Returns 0, or a negative errno: no process or descriptor could be
+ * created; -EMFILE also if half of the open files that this process may have are in use. */
 _must_use_ int profile_sampler_new(struct loop *loop, const struct profile_ask *ask,
-                                   profile_sampled_fn *fn, void *arg, struct profile_sampler **ret);
-void profile_sampler_free(struct profile_sampler *s); /* cancels: fn is not called; takes NULL */
+                                   helper_call_fn *fn, void *arg, struct helper_call **ret);
 
 /* When the tick of this number is: nanoseconds since 1970, at a random moment of its period, so
  * that ticks and the steps of a job do not keep in step. */

@@ -80,8 +80,10 @@ static void start_python(const char *mode) {
     start(argv);
 }
 
-static void on_samples(void *arg, const char *json, size_t len) {
+static void on_samples(void *arg, const struct helper_answer *answer) {
     struct err err = {0};
+    size_t len;
+    const char *json = helper_answer_line(answer, &len);
     (void)arg;
     calls++;
     length = len;
@@ -90,10 +92,10 @@ static void on_samples(void *arg, const char *json, size_t len) {
     loop_quit(loop);
 }
 
-static struct profile_sampler *sample(uint64_t length_ns) {
+static struct helper_call *sample(uint64_t length_ns) {
     struct profile_worker w = {.rank = RANK, .pid = worker, .step = 7};
     struct profile_ask ask = {.workers = &w, .n = 1, .period_ns = 10 * NS_PER_MS, .length_ns = length_ns, .seed = 1};
-    struct profile_sampler *s = NULL;
+    struct helper_call *s = NULL;
     profile_fini(&got);
     calls = 0;
     cr_assert_eq(profile_sampler_new(loop, &ask, on_samples, NULL, &s), 0);
@@ -275,18 +277,18 @@ Test(sampler, of_a_helper_that_is_killed_nothing_comes) {
 Test(sampler, the_helper_of_a_sampler_that_is_freed_is_killed) {
     struct proc_stat stat;
     start_python("block");
-    struct profile_sampler *s = sample(100 * NS_PER_S);
+    struct helper_call *s = sample(100 * NS_PER_S);
     pid_t pid = helper();
-    profile_sampler_free(s);
+    helper_call_free(s);
     while (proc_read_stat(pid, &stat) && stat.state != 'Z')
         ;
     cr_expect_eq(calls, 0);
-    profile_sampler_free(NULL);
+    helper_call_free(NULL);
 }
 
 Test(sampler, descriptors_are_for_workers_first) {
     struct profile_ask ask = {.period_ns = NS_PER_S, .length_ns = NS_PER_S};
-    struct profile_sampler *s = NULL;
+    struct helper_call *s = NULL;
     struct rlimit limit;
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     int next = dup(STDERR_FILENO);
@@ -296,5 +298,5 @@ Test(sampler, descriptors_are_for_workers_first) {
     limit.rlim_cur += 10;
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     cr_expect_eq(profile_sampler_new(loop, &ask, on_samples, NULL, &s), 0);
-    profile_sampler_free(s);
+    helper_call_free(s);
 }
