@@ -1,27 +1,11 @@
 #include "watchdog/look/kernel_log.h"
 
-#include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/text/utf8.h"
-
-/* The number at *p; moves behind it and the comma or semicolon. */
-static bool number(const char **p, const char *end, uint64_t *ret) {
-    uint64_t n = 0;
-    const char *s = *p;
-    for (; s < end && isdigit((unsigned char)*s); s++) {
-        if (n > (UINT64_MAX - 9) / 10)
-            return false;
-        n = n * 10 + (uint64_t)(*s - '0');
-    }
-    if (s == *p || s == end || (*s != ',' && *s != ';'))
-        return false;
-    *p = s + 1;
-    *ret = n;
-    return true;
-}
 
 #define LEVEL_NOTICE 5 /* the most harmless one that always counts; facilities are above bit 2 */
 
@@ -50,23 +34,25 @@ static int put_time(uint64_t boot_us, uint64_t us, char *out, size_t size) {
 }
 
 bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
-    const char *p = record, *end = record + len;
-    const char *semicolon = memchr(record, ';', len);
-    uint64_t level = 0, sequence = 0, us = 0;
-    if (semicolon == NULL || !number(&p, end, &level) || !number(&p, end, &sequence) ||
-        !number(&p, end, &us) || p > semicolon + 1)
+    const char *semicolon = memchr(record, ';', len), *end = record + len;
+    char head[64], behind;
+    uint64_t level, us;
+    (void)snprintf(head, sizeof head, "%.*s", (int)MIN2(len, sizeof head), record);
+    if (semicolon == NULL ||
+        sscanf(head, "%" SCNu64 ",%*u,%" SCNu64 "%c", &level, &us, &behind) != 3 ||
+        (behind != ',' && behind != ';'))
         return false;
     if (us < log->since_us)
         return true;
     const char *text = semicolon + 1, *newline = memchr(text, '\n', (size_t)(end - text));
     size_t n = (size_t)((newline != NULL ? newline : end) - text);
     char raw[KERNEL_LOG_LINE_MAX];
-    int head = put_time(log->boot_us, us, raw, sizeof raw);
-    n = MIN2(n, sizeof raw - 1 - (size_t)head);
-    memcpy(raw + head, text, n);
-    raw[(size_t)head + n] = '\0';
+    int begin = put_time(log->boot_us, us, raw, sizeof raw);
+    n = MIN2(n, sizeof raw - 1 - (size_t)begin);
+    memcpy(raw + begin, text, n);
+    raw[(size_t)begin + n] = '\0';
     struct kernel_log_ring *ring =
-        is_about_hardware(level, raw + head) ? &log->hardware : &log->rest;
+        is_about_hardware(level, raw + begin) ? &log->hardware : &log->rest;
     char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
     utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
     return true;

@@ -17,45 +17,6 @@ void ras_fini(struct ras *r) {
     *r = (struct ras){0};
 }
 
-/* Room for one more element: arrays grow by doubling, at powers of two. */
-static bool room(void **array, uint32_t n, size_t size) {
-    if (n != 0 && (n & (n - 1)) != 0)
-        return true;
-    void *more = realloc(*array, (n == 0 ? 1 : (size_t)n * 2) * size);
-    if (more == NULL)
-        return false;
-    *array = more;
-    return true;
-}
-
-/* These two return NULL if a limit is reached or memory is not enough. */
-static struct ras_comm *add_comm(struct ras *r) {
-    void *comms = r->comms;
-    if (r->n_comms == RAS_COMMS_MAX || !room(&comms, r->n_comms, sizeof *r->comms))
-        return NULL;
-    r->comms = comms;
-    struct ras_comm *c = &r->comms[r->n_comms++];
-    *c = (struct ras_comm){0};
-    return c;
-}
-
-static uint32_t all_ranks(const struct ras *r) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->n_comms; i++)
-        n += r->comms[i].n_ranks;
-    return n;
-}
-
-static struct ras_rank *add_rank(struct ras *r, struct ras_comm *c) {
-    void *ranks = c->ranks;
-    bool grows = c->n_ranks == 0 || (c->n_ranks & (c->n_ranks - 1)) == 0;
-    if ((grows && all_ranks(r) + MAX2(c->n_ranks, 1u) > RAS_RANKS_MAX) ||
-        !room(&ranks, c->n_ranks, sizeof *c->ranks))
-        return NULL;
-    c->ranks = ranks;
-    return &c->ranks[c->n_ranks++];
-}
-
 /* The number of a kind of collective, which is added if it is new; RAS_KINDS_MAX: too many. */
 static uint32_t kind_of(struct ras *r, const char *name, size_t len) {
     if (len == 0 || len >= RAS_WORD_MAX)
@@ -191,10 +152,11 @@ static int read_ranks(const struct json *v, const char *key, bool missing, struc
             return bad;
         if (raw.has_status)
             conclude_state(&raw);
-        struct ras_rank *to = add_rank(r, c);
-        if (to == NULL)
+        if (r->n_ranks == RAS_RANKS_MAX)
             return err_set(err, -E2BIG, "it has more than %u ranks", RAS_RANKS_MAX);
-        *to = raw.to;
+        r->n_ranks++;
+        c->ranks = xgrow(c->ranks, c->n_ranks, sizeof *c->ranks);
+        c->ranks[c->n_ranks++] = raw.to;
     }
     return bad;
 }
@@ -205,9 +167,9 @@ static int by_rank(const void *a, const void *b) {
 }
 
 static int read_comm(const struct json *v, struct ras *r, struct err *err) {
-    struct ras_comm *c = add_comm(r);
-    if (c == NULL)
-        return err_set(err, -E2BIG, "it has more than %u communicators", RAS_COMMS_MAX);
+    r->comms = xgrow(r->comms, r->n_comms, sizeof *r->comms);
+    struct ras_comm *c = &r->comms[r->n_comms++];
+    *c = (struct ras_comm){0};
     int bad = json_table_read(v, &comm_table, c, err);
     bad = bad == 0 ? read_ranks(v, "ranks", false, r, c, err) : bad;
     bad = bad == 0 ? read_ranks(v, "missing_ranks", true, r, c, err) : bad;
@@ -327,11 +289,11 @@ static bool choose_condition(const struct ras_rank *rank, const void *arg) {
     return condition_of(rank) == *(const enum condition *)arg;
 }
 
-static void add_head(struct strbuf *line, const struct ras_comm *c) {
+static void add_head(struct strbuf *line, const struct ras_comm *c, const char *what) {
     strbuf_printf(line, "communicator 0x%llx", (unsigned long long)c->hash);
     if (c->size > 0)
         strbuf_printf(line, " (%u ranks)", c->size);
-    strbuf_add(line, ": ");
+    strbuf_printf(line, ": %s", what);
 }
 
 static int by_count(const void *a, const void *b) {
@@ -372,10 +334,9 @@ static void add_tallies(const struct ras *r, const struct ras_comm *c, struct st
         uint32_t n = tally(c, kind, tallies);
         if (n < 2)
             continue;
-        add_head(&line, c);
-        strbuf_printf(&line, "%s: ", r->kinds[kind]);
+        add_head(&line, c, r->kinds[kind]);
         for (uint32_t i = 0; i < MIN2(n, RANGES_MAX + 1u); i++) {
-            strbuf_printf(&line, "%s%llu in ", i > 0 ? "; " : "",
+            strbuf_printf(&line, "%s%llu in ", i > 0 ? "; " : ": ",
                           (unsigned long long)tallies[i].count);
             (void)add_ranks(&line, c, i > 0, choose_tally, &tallies[i]);
         }
@@ -387,13 +348,12 @@ static void add_tallies(const struct ras *r, const struct ras_comm *c, struct st
 static void add_conditions(const struct ras_comm *c, enum condition from, enum condition to_last,
                            struct strbuf *to, size_t begin, bool *full) {
     static const char *const words[N_CONDITIONS] = {
-        [DEAD] = "considered dead",           [SILENT] = "no answer",
-        [GONE] = "has left the communicator", [INITIALIZING] = "still initializing",
-        [FINALIZING] = "finalizing",          [ABORTED] = "aborted"};
+        [DEAD] = "considered dead: ",           [SILENT] = "no answer: ",
+        [GONE] = "has left the communicator: ", [INITIALIZING] = "still initializing: ",
+        [FINALIZING] = "finalizing: ",          [ABORTED] = "aborted: "};
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     for (enum condition i = from; i <= to_last; i++) {
-        add_head(&line, c);
-        strbuf_printf(&line, "%s: ", words[i]);
+        add_head(&line, c, words[i]);
         if (add_ranks(&line, c, true, choose_condition, &i)) {
             strbuf_add(&line, "\n");
             add_line(to, begin, full, &line);
@@ -411,8 +371,8 @@ static void add_errors(const struct ras_comm *c, struct strbuf *to, size_t begin
             again = strcmp(c->ranks[k].error, error) == 0;
         if (again)
             continue;
-        add_head(&line, c);
-        strbuf_printf(&line, "%s: ", error);
+        add_head(&line, c, error);
+        strbuf_add(&line, ": ");
         (void)add_ranks(&line, c, true, choose_error, error);
         strbuf_add(&line, "\n");
         add_line(to, begin, full, &line);
@@ -437,8 +397,7 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
         add_conditions(c, INITIALIZING, ABORTED, to, begin, &full);
         add_tallies(r, c, to, begin, &full);
         if (to->len == before && !full) {
-            add_head(&line, c);
-            strbuf_add(&line, "all ranks have launched the same collectives\n");
+            add_head(&line, c, "all ranks have launched the same collectives\n");
             add_line(to, begin, &full, &line);
         }
     }

@@ -61,11 +61,12 @@ struct ras {
     char kinds[RAS_KINDS_MAX][RAS_WORD_MAX]; /* "AllReduce" */
     uint32_t n_comms;
     struct ras_comm *comms; /* owned */
+    uint32_t n_ranks;       /* of all of these */
     uint32_t timeouts;      /* of the service itself, while it collected the answer */
 };
 
 /* Reads an answer, without the lines of the protocol before it. -EINVAL: it is not one, -E2BIG:
- * over a limit, -ENOMEM; *ret is empty then. */
+ * over a limit; *ret is empty then. */
 _must_use_ int ras_read(const char *answer, size_t len, struct ras *ret, struct err *err);
 void ras_fini(struct ras *r); /* frees what it owns; *r is empty then */
 
