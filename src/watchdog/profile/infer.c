@@ -334,11 +334,6 @@ static void find_late(struct work *w) {
 
 /* ---- R7: why ---- */
 
-static int by_share(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static uint32_t place_at(const struct work *w, uint32_t i, uint32_t t) {
     int32_t stack = profile_at(w->p, &w->p->ranks[w->ranks[i]], w->ticks[t]).stack;
     return stack < 0 ? UINT32_MAX : w->shown[stack].place;
@@ -348,7 +343,7 @@ static uint32_t place_at(const struct work *w, uint32_t i, uint32_t t) {
  * one, or NULL. */
 static double excess(const struct work *w, uint32_t i, enum profile_class cls,
                      const uint32_t *place) {
-    _cleanup_(freep) double *shares = xcalloc(w->n, sizeof *shares);
+    _cleanup_(freep) struct order *shares = xcalloc(w->n, sizeof *shares);
     double own = 0;
     uint32_t n = 0;
     for (uint32_t k = 0; k < w->n; k++) {
@@ -359,10 +354,10 @@ static double excess(const struct work *w, uint32_t i, enum profile_class cls,
         if (k == i)
             own = share;
         else
-            shares[n++] = share;
+            shares[n++].value = share;
     }
-    qsort(shares, n, sizeof *shares, by_share);
-    return own - (shares[(n - 1) / 2] + shares[n / 2]) / 2;
+    qsort(shares, n, sizeof *shares, by_value);
+    return own - (shares[(n - 1) / 2].value + shares[n / 2].value) / 2;
 }
 
 /* "__getitem__ (loader.py:41)" */

@@ -24,7 +24,8 @@ static const struct row {
     {FILE_ENDS, "torch/utils/_contextlib.py", NAME_TRANSPARENT},       /* @no_grad */
     {FILE_ENDS, "torch/distributed/c10d_logger.py", NAME_TRANSPARENT}, /* times collectives */
     {FILE_ENDS, "torch/_compile.py", NAME_TRANSPARENT},
-    {FILE_ENDS, "torch/_dynamo/eval_frame.py", NAME_TRANSPARENT}, /* calls compiled code */
+    {FILE_ENDS, "torch/_dynamo/eval_frame.py", NAME_TRANSPARENT | NAME_COMPILED},
+    {FILE_ENDS, "torch/_dynamo/external_utils.py", NAME_COMPILED},
     {FILE_ENDS, "torch/nn/modules/module.py", NAME_TRANSPARENT | BIT(FORWARD)}, /* _call_impl */
     {FILE_ENDS, "torch/autograd/function.py", NAME_TRANSPARENT}, /* a user's backward() */
     {FILE_ENDS, "/threading.py", NAME_TRANSPARENT},
@@ -83,7 +84,7 @@ static const struct row {
     /* the process group, its store, and the first meeting */
     {FUNCTION_IS, "init_process_group", BIT(INIT)},
     {FILE_ENDS, "torch/distributed/rendezvous.py", BIT(INIT)},
-    /* torch.compile; eval_frame and external_utils only call what was compiled */
+    /* torch.compile */
     {FILE_HAS, "torch/_inductor/", BIT(COMPILE)},
     {FILE_HAS, "torch/_functorch/", BIT(COMPILE)},
     {FILE_HAS, "torch/fx/", BIT(COMPILE)},
@@ -138,17 +139,11 @@ static bool fits(const struct row *row, const struct profile_frame *f) {
     return false;
 }
 
-/* torch/_dynamo compiles, except in the two files that only call what was compiled. */
-static bool only_calls(const struct profile_frame *f) {
-    return ends_with(f->file, "torch/_dynamo/eval_frame.py") ||
-           ends_with(f->file, "torch/_dynamo/external_utils.py");
-}
-
 unsigned profile_names_of(const struct profile_frame *f) {
     unsigned names = 0;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         names |= fits(&rows[i], f) ? rows[i].names : 0;
-    return only_calls(f) ? names & ~BIT(COMPILE) : names;
+    return (names & NAME_COMPILED) != 0 ? names & ~BIT(COMPILE) : names;
 }
 
 /* ---- source lines ---- */

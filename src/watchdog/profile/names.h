@@ -15,6 +15,7 @@ enum {
     NAME_DEVICE = 1 << 24,      /* a call that waits for the GPU */
     NAME_QUEUE = 1 << 25,       /* a loader process that waits for work */
     NAME_LIBRARY = 1 << 26,     /* not the user's own code */
+    NAME_COMPILED = 1 << 27,    /* of the compiler, but only calls what was compiled */
 };
 unsigned profile_names_of(const struct profile_frame *f);
 

@@ -15,7 +15,7 @@ Test(names, frames_are_recognized_by_file_and_function) {
         {"validates", "/u/train.py", 0},
         {"_maybe_save_now", "/u/train.py", 1u << PROFILE_CHECKPOINT},
         {"f", "/x/site-packages/torch/_dynamo/convert_frame.py", 1u << PROFILE_COMPILE | NAME_LIBRARY},
-        {"f", "/x/site-packages/torch/_dynamo/eval_frame.py", NAME_TRANSPARENT | NAME_LIBRARY},
+        {"f", "/x/site-packages/torch/_dynamo/eval_frame.py", NAME_TRANSPARENT | NAME_COMPILED | NAME_LIBRARY},
         {"f", "/x/dist-packages/torch/distributed/fsdp/a.py", NAME_COMM | NAME_OVERLAPS | NAME_LIBRARY},
         {"f", "<frozen importlib._bootstrap>", 1u << PROFILE_IMPORT | NAME_LIBRARY},
         {"item", "/u/train.py", NAME_DEVICE},
