@@ -2,6 +2,7 @@
  *
  *     FUNCTION=hang, FUNCTION=crash, FUNCTION=fail   what this function does
  *     late                                           not all tasks come
+ *     slow-card                                      the card of task 1 is there when it is asked for again
  *     no-hosts                                       the server has forgotten the tasks' hosts, as Open MPI's can
  *
  * Task i runs on host "node" i/2, and has published "card" i; task 0 what it was given, or a card with a key. */
@@ -66,7 +67,10 @@ int PMIx_Get(const struct pmix_process *of, const char *key, const void *info, s
     const char *words = getenv("FAKE_PMIX");
     const int is_host = strcmp(key, PMIX_KEY_HOSTNAME) == 0;
     if (is_host && words != NULL && strstr(words, "no-hosts") != NULL)
-        return -46;
+        return PMIX_NONE;
+    static int asked;
+    if (!is_host && of->rank == 1 && words != NULL && strstr(words, "slow-card") != NULL && asked++ == 0)
+        return PMIX_NONE;
     char text[512];
     if (is_host)
         (void)snprintf(text, sizeof text, "node%u", of->rank / 2);

@@ -13,6 +13,7 @@ enum pmix_code {                           /* pmix_status_t; errors are below 0 
                  PMIX_OK = 0,              /* PMIX_SUCCESS */
                  PMIX_FAILED = -1,         /* PMIX_ERROR */
                  PMIX_LATE = -24,          /* PMIX_ERR_TIMEOUT */
+                 PMIX_NONE = -46,          /* PMIX_ERR_NOT_FOUND */
                  PMIX_DONE_ALREADY = -157, /* PMIX_OPERATION_SUCCEEDED: no callback follows */
 };
 enum { PMIX_TYPE_STRING = 3 }; /* pmix_data_type_t: PMIX_STRING */

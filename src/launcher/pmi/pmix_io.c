@@ -99,16 +99,31 @@ static const char *get(const struct library *l, struct pmix_process of, uint32_t
                : NULL;
 }
 
+static bool is_late(int code) { return code == PMIX_NONE || code == PMIX_LATE; }
+
+/* Also if this task comes later: Open MPI 4 can end a fence without a task whose earlier connection
+ * it counts as lost (openpmix issue 3931). */
+static const char *get_card(const struct library *l, struct pmix_process of, uint32_t rank,
+                            uint64_t end_ns, int *ret_code) {
+    const char *card;
+    while ((card = get(l, of, rank, CARD, ret_code)) == NULL && is_late(*ret_code) &&
+           clock_now_ns() < end_ns)
+        (void)poll(NULL, 0, 100);
+    return card;
+}
+
 /* Rank 0 has the key in its card. Of the others only the host is needed, which Open MPI 4 forgets
  * when a task that has finished with PMIx asks again. */
 static int send_cards(int fd, const struct library *l, const struct pmix_process *me, uint32_t n) {
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     char card[PMI_CARD_MAX];
     int code;
+    const uint64_t end_ns = clock_now_ns() + PMIX_TASKS_S * NS_PER_S;
     const bool knows_hosts = get(l, *me, 0, PMIX_KEY_HOSTNAME, &code) != NULL;
-    const char *first = get(l, *me, 0, CARD, &code);
+    const char *first = get_card(l, *me, 0, end_ns, &code);
     for (uint32_t i = 0; first != NULL && i < n; i++) {
-        const char *text = get(l, *me, i, knows_hosts ? PMIX_KEY_HOSTNAME : CARD, &code);
+        const char *text = knows_hosts ? get(l, *me, i, PMIX_KEY_HOSTNAME, &code)
+                                       : get_card(l, *me, i, end_ns, &code);
         if (text == NULL)
             return fail(fd, "PMIx_Get of task %u failed: %s", i, l->PMIx_Error_string(code));
         if (knows_hosts)

@@ -24,6 +24,7 @@ SAME(sizeof(pmix_scope_t), sizeof(uint8_t));
 SAME(PMIX_OK, PMIX_SUCCESS);
 SAME(PMIX_FAILED, PMIX_ERROR);
 SAME(PMIX_LATE, PMIX_ERR_TIMEOUT);
+SAME(PMIX_NONE, PMIX_ERR_NOT_FOUND);
 SAME(PMIX_DONE_ALREADY, PMIX_OPERATION_SUCCEEDED);
 SAME(PMIX_TYPE_STRING, PMIX_STRING);
 SAME(PMIX_TO_ALL, PMIX_GLOBAL);
@@ -82,6 +83,11 @@ Test(pmix, another_task_reads_the_same) {
 
 Test(pmix, hosts_that_the_server_has_forgotten_are_in_the_cards) {
     cr_assert_eq(ask(0, "no-hosts"), 0, "%s", err.text);
+    expect_cards("first,the-key", "card1", "card2", "card3");
+}
+
+Test(pmix, a_card_that_a_fence_did_not_wait_for_is_asked_for_again) {
+    cr_assert_eq(ask(0, "no-hosts slow-card"), 0, "%s", err.text);
     expect_cards("first,the-key", "card1", "card2", "card3");
 }
 
