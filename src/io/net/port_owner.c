@@ -67,31 +67,21 @@ static void read_table(const char *path, sa_family_t family, const struct addr *
     (void)fclose(f);
 }
 
-static void on_descriptor(void *arg, int fd) {
+static bool on_link(void *arg, const char *link) {
     struct search *s = arg;
-    char path[PROC_PATH_MAX], rest[32], to[64];
     uint64_t inode;
-    (void)snprintf(rest, sizeof rest, "/fd/%d", fd);
-    proc_path(path, s->pid, rest);
-    ssize_t n = s->found.pid != 0 ? -1 : readlink(path, to, sizeof to - 1);
-    if (n <= 0)
-        return;
-    to[n] = '\0';
-    if (sscanf(to, "socket:[%" SCNu64 "]", &inode) != 1)
-        return;
+    if (sscanf(link, "socket:[%" SCNu64 "]", &inode) != 1)
+        return true;
     for (unsigned i = 0; i < s->n_inodes; i++)
         if (s->inodes[i] == inode)
             s->found.pid = s->pid;
+    return s->found.pid == 0;
 }
 
 static void on_process(void *arg, int pid) {
     struct search *s = arg;
-    char path[PROC_PATH_MAX];
-    if (s->found.pid != 0)
-        return;
     s->pid = pid;
-    proc_path(path, pid, "/fd");
-    if (proc_each_number(path, on_descriptor, s) < 0)
+    if (s->found.pid == 0 && proc_each_link(pid, on_link, s) < 0)
         return; /* another user's, or it has just ended */
 }
 

@@ -231,6 +231,32 @@ void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg) 
     (void)!proc_each_number("/proc", search_process, &s);
 }
 
+struct links {
+    pid_t pid;
+    proc_link_fn *fn;
+    void *arg;
+    bool ended;
+};
+
+static void look_at_link(void *arg, int fd) {
+    struct links *l = arg;
+    char path[PROC_PATH_MAX], link[64];
+    proc_path(path, l->pid, "/fd/");
+    *proc_put_number(path + strlen(path), fd) = '\0';
+    ssize_t n = l->ended ? -1 : readlink(path, link, sizeof link - 1);
+    if (n <= 0)
+        return;
+    link[n] = '\0';
+    l->ended = !l->fn(l->arg, link);
+}
+
+int proc_each_link(pid_t pid, proc_link_fn *fn, void *arg) {
+    struct links l = {pid, fn, arg, false};
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, "/fd");
+    return proc_each_number(path, look_at_link, &l);
+}
+
 bool proc_is_gpu(const char *link) {
     static const char nvidia[] = "/dev/nvidia";
     if (strncmp(link, nvidia, sizeof nvidia - 1) != 0)

@@ -46,6 +46,10 @@ _must_use_ bool proc_parse_stat(const char *text, struct proc_stat *ret);
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
 /* The same of a thread: /proc/PID/task/TID/stat. */
 _must_use_ bool proc_read_thread_stat(pid_t pid, pid_t tid, struct proc_stat *ret);
+/* Calls fn for what each open descriptor above 0 of a process is, such as "socket:[123]", until it
+ * returns false; a longer name is cut. Returns 0, or a negative errno: it can't be read. */
+typedef bool proc_link_fn(void *arg, const char *link);
+_must_use_ int proc_each_link(pid_t pid, proc_link_fn *fn, void *arg);
 /* Whether this name of an open file is that of a GPU, of NVIDIA or AMD. */
 bool proc_is_gpu(const char *link);
 /* TracerPid of /proc/PID/status, in this pid namespace; 0: none, or one outside the namespace. */

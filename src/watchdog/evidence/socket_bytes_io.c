@@ -38,39 +38,27 @@ void socket_bytes_free(struct socket_bytes *s) {
     free(s);
 }
 
-struct fd_search {
+struct link_search {
     struct socket_bytes *of;
-    int dir;
     uint32_t owner;
     bool *gpu;
 };
 
-static void add_fd(void *arg, int fd) {
-    struct fd_search *f = arg;
+static bool add_link(void *arg, const char *link) {
+    struct link_search *f = arg;
     struct socket_bytes *s = f->of;
-    char name[16], link[64];
-    (void)snprintf(name, sizeof name, "%d", fd);
-    ssize_t n = readlinkat(f->dir, name, link, sizeof link - 1);
-    if (n < 0)
-        return;
-    link[n] = '\0';
     *f->gpu |= proc_is_gpu(link);
     uint64_t inode = waits_socket_inode(link);
     if (inode == 0 || s->n == SOCKETS_MAX)
-        return;
+        return true;
     s->entries = xgrow(s->entries, s->n, sizeof *s->entries);
     s->entries[s->n++] = (struct socket_entry){.inode = inode, .owner = f->owner};
+    return true;
 }
 
 void socket_bytes_add(struct socket_bytes *s, pid_t pid, uint32_t owner, bool *gpu) {
-    char path[PROC_PATH_MAX];
-    proc_path(path, pid, "/fd");
-    struct fd_search f = {.of = s, .owner = owner, .gpu = gpu};
-    f.dir = open(path, O_DIRECTORY | O_CLOEXEC);
-    if (f.dir < 0)
-        return;
-    (void)!proc_each_number(path, add_fd, &f); /* no right, or it has ended */
-    (void)close(f.dir);
+    struct link_search f = {.of = s, .owner = owner, .gpu = gpu};
+    (void)!proc_each_link(pid, add_link, &f); /* no right, or it has ended */
 }
 
 static int compare(const void *a, const void *b) {
