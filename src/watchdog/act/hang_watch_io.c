@@ -33,10 +33,10 @@ struct ending {
 /* Work on an ASK or a SUSPECTS, and the answer. */
 struct gathering {
     struct hang_watch *watch;
-    struct gather *gather; /* NULL: none is under way */
+    struct helper_call *gather; /* NULL: none is under way */
     uint32_t id;
-    bool holds;          /* a stop waits for it */
-    uint64_t give_up_ns; /* the answer is not awaited then */
+    bool holds;                    /* a stop waits for it */
+    uint64_t began_ns, give_up_ns; /* the answer is not awaited then */
     struct hang_reply *reply;
 };
 
@@ -297,18 +297,24 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
 }
 
 static void stop_gathering(struct gathering *g) {
-    gather_free(TAKE_PTR(g->gather));
+    helper_call_free(TAKE_PTR(g->gather));
     hang_reply_stop(g->reply);
     g->holds = false;
 }
 
-static void on_gathered(void *arg, const char *json, size_t len) {
+static void on_gathered(void *arg, const struct helper_answer *answer) {
     struct gathering *g = arg;
     struct hang_watch *w = g->watch;
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    size_t len;
+    const char *line = helper_answer_line(answer, &len);
+    strbuf_add_bytes(&json, line, len);
+    if (len == 0)
+        gather_none(w->config.host, answer->code, clock_now_ns() - g->began_ns, &json);
     bool held = hang_watch_holds(w);
     g->gather = NULL;
     g->holds = false;
-    hang_reply_start(g->reply, g->id, json, len, g->give_up_ns);
+    hang_reply_start(g->reply, g->id, strbuf_text(&json), json.len, g->give_up_ns);
     if (held && !hang_watch_holds(w))
         w->ops.gathered(w->arg);
 }
@@ -320,7 +326,8 @@ static void begin_gathering(struct gathering *g, uint32_t id, const struct gathe
     _cleanup_(strbuf_fini) struct strbuf none = {0};
     struct hang_watch *w = g->watch;
     g->id = id;
-    g->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
+    g->began_ns = clock_now_ns();
+    g->give_up_ns = g->began_ns + timeout_ns + NS_PER_S;
     int r = ask == NULL ? -ESRCH : gather_new(w->loop, ask, on_gathered, g, &g->gather);
     g->holds = r == 0 && holds;
     if (r == 0)

@@ -163,32 +163,21 @@ static bool read_tables(pid_t pid, uint16_t port, struct links *ret) {
 
 struct link_search {
     const struct links *links;
-    int dir;
     bool found;
 };
 
-static void look_at_fd(void *arg, int fd) {
+static bool look_at_link(void *arg, const char *link) {
     struct link_search *s = arg;
-    char name[16], link[64];
-    (void)snprintf(name, sizeof name, "%d", fd);
-    ssize_t n = s->found ? -1 : readlinkat(s->dir, name, link, sizeof link - 1);
-    if (n < 0)
-        return;
-    link[n] = '\0';
     uint64_t inode = waits_socket_inode(link);
     for (size_t i = 0; i < s->links->n && inode != 0; i++)
         s->found |= s->links->inodes[i] == inode;
+    return !s->found;
 }
 
 /* 1, 0, or a negative errno: it can't be read. */
 static int has_link(pid_t pid, const struct links *links) {
-    char path[PROC_PATH_MAX];
-    proc_path(path, pid, "/fd");
-    struct link_search s = {.links = links, .dir = open(path, O_DIRECTORY | O_CLOEXEC)};
-    if (s.dir < 0)
-        return -errno;
-    int r = proc_each_number(path, look_at_fd, &s);
-    (void)close(s.dir);
+    struct link_search s = {.links = links};
+    int r = proc_each_link(pid, look_at_link, &s);
     return s.found ? 1 : r;
 }
 
@@ -663,14 +652,6 @@ void gather_now(const struct gather_ask *ask, struct evidence *ret) {
 
 /* ---- this process ---- */
 
-struct gather {
-    struct helper_call *call;
-    char node[EVIDENCE_WORD_MAX];
-    uint64_t timeout_ns;
-    gather_fn *fn;
-    void *arg;
-};
-
 void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret) {
     _cleanup_(evidence_fini) struct evidence e = {.took_ns = took_ns};
     (void)snprintf(e.node, sizeof e.node, "%s", node);
@@ -682,43 +663,13 @@ void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *re
     evidence_write(&e, ret);
 }
 
-static void on_answer(void *arg, const struct helper_answer *a) {
-    struct gather *g = arg;
-    _cleanup_(strbuf_fini) struct strbuf none = {0};
-    size_t len;
-    const char *json = helper_answer_line(a, &len);
-    if (len == 0) {
-        gather_none(g->node, a->code, g->timeout_ns, &none);
-        json = strbuf_text(&none);
-        len = none.len;
-    }
-    g->fn(g->arg, json, len);
-    free(g);
-}
-
-int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
-               struct gather **ret) {
-    struct gather *g = xcalloc(1, sizeof *g);
-    *g = (struct gather){.timeout_ns = ask->timeout_ns, .fn = fn, .arg = arg};
-    (void)snprintf(g->node, sizeof g->node, "%s", ask->node);
+int gather_new(struct loop *loop, const struct gather_ask *ask, helper_call_fn *fn, void *arg,
+               struct helper_call **ret) {
     struct gather_ask copy = *ask;
     struct helper_call_config config = {.name = "muster-evidence",
                                         .run = run,
                                         .arg = &copy,
                                         .timeout_ns = ask->timeout_ns,
                                         .max_bytes = STEPS_MAX * (EVIDENCE_JSON_MAX + 1)};
-    int r = helper_call_new(loop, &config, on_answer, g, &g->call);
-    if (r < 0) {
-        free(g);
-        return r;
-    }
-    *ret = g;
-    return 0;
-}
-
-void gather_free(struct gather *g) {
-    if (g == NULL)
-        return;
-    helper_call_free(g->call);
-    free(g);
+    return helper_call_new(loop, &config, fn, arg, ret);
 }

@@ -2,7 +2,8 @@
  * this process. No process is stopped and nothing attaches to a worker, unless it is asked for
  * (`native`).
  *
- *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
+ *     r = gather_new(loop, &ask, on_evidence, me, &call);      … on_evidence(me, &answer)
+ *     json = helper_answer_line(&answer, &len);                the evidence, as JSON; "": none
  *
  * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
  * stacks; the last lines of the logs; what else can be asked (watchdog/look); the counters of
@@ -13,7 +14,7 @@
 #include <sys/types.h>
 
 #include "base/text/envlist.h"
-#include "io/loop.h"
+#include "io/process/helper_call.h"
 #include "watchdog/evidence/evidence.h"
 
 /* Helpers of the helper that touch the disk of the logs. */
@@ -59,14 +60,10 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     bool native;
 };
 
-struct gather;
-/* json: the evidence (evidence.h), borrowed for the callback. It is freed then. */
-typedef void gather_fn(void *arg, const char *json, size_t len);
-/* fn is called once, from the loop, at the deadline at the latest. Returns 0, or a negative errno:
- * no process or descriptor could be created. */
-_must_use_ int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
-                          struct gather **ret);
-void gather_free(struct gather *g); /* cancels: fn is not called; takes NULL */
+/* The deadline of the call is that of ask. Returns 0, or a negative errno: no process or descriptor
+ * could be created. */
+_must_use_ int gather_new(struct loop *loop, const struct gather_ask *ask, helper_call_fn *fn,
+                          void *arg, struct helper_call **ret);
 /* Adds evidence that has only the reason why there is none: a negative errno, or 0 of a helper that
  * has sent nothing. */
 void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret);

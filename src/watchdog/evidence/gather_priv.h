@@ -1,7 +1,6 @@
 /* What gather_io.c and gather_sources_io.c share: both run in the helper. */
 #pragma once
 
-#include "io/process/helper_call.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/look/nics.h"
 

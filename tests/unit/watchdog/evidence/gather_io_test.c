@@ -55,11 +55,17 @@ static void finish(void) {
 }
 TestSuite(gather, .init = begin, .fini = finish);
 
-static void on_evidence(void *arg, const char *json, size_t len) {
+static void on_evidence(void *arg, const struct helper_answer *a) {
     struct err err = {0};
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    size_t len;
+    const char *line = helper_answer_line(a, &len);
+    strbuf_add_bytes(&json, line, len);
+    if (len == 0)
+        gather_none("b", a->code, 0, &json);
     (void)arg;
     calls++;
-    cr_assert_eq(evidence_read(json, len, &got, &err), 0, "%s", err.text);
+    cr_assert_eq(evidence_read(strbuf_text(&json), json.len, &got, &err), 0, "%s", err.text);
     loop_quit(loop);
 }
 
@@ -85,7 +91,7 @@ static pid_t start(void (*fn)(int ready)) {
 static void gather(const struct gather_worker *workers, size_t n, uint64_t timeout_ns) {
     struct gather_ask ask = {
         .node = "b", .workers = workers, .n = n, .store_port = store_port, .timeout_ns = timeout_ns, .native = native};
-    struct gather *g = NULL;
+    struct helper_call *g = NULL;
     evidence_fini(&got);
     calls = 0;
     cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
@@ -623,9 +629,9 @@ Test(gather, who_is_connected_among_many_closed_connections) {
 Test(gather, can_be_cancelled_and_done_at_once) {
     struct gather_worker a = {.rank = 3, .pid = getpid()};
     struct gather_ask ask = {.node = "b", .workers = &a, .n = 1, .timeout_ns = 100 * NS_PER_S};
-    struct gather *g = NULL;
+    struct helper_call *g = NULL;
     cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
-    gather_free(g);
+    helper_call_free(g);
     cr_expect_eq(calls, 0);
     gather_now(&ask, &got);
     cr_assert_eq(got.n_workers, 1);
