@@ -134,17 +134,6 @@ static int get_words(const struct json *v, const struct json_field *f, void *of)
     return r;
 }
 
-static void put_texts_for_people(struct json_writer *w, const struct json_field *f,
-                                 const void *of) {
-    if (!is_for_agent(w))
-        put_texts(w, f, of);
-}
-
-static void put_texts_for_agent(struct json_writer *w, const struct json_field *f, const void *of) {
-    if (is_for_agent(w))
-        put_texts(w, f, of);
-}
-
 /* ---- numbers ---- */
 
 static void put_seconds(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -231,11 +220,6 @@ static const char *const backends[] = {
 };
 static const char *const entries[] = {
     [JOB_ENTRY_PYTHON] = "python", [JOB_ENTRY_MODULE] = "module", [JOB_ENTRY_PROGRAM] = "program"};
-static const char *const nprocs[] = {[JOB_NPROC_NUMBER] = "number",
-                                     [JOB_NPROC_CPU] = "cpu",
-                                     [JOB_NPROC_GPU] = "gpu",
-                                     [JOB_NPROC_AUTO] = "auto"};
-
 static void put_signals(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct job_spec *spec = of;
     json_write_array_begin(w, f->key);
@@ -260,19 +244,12 @@ static int get_signals(const struct json *v, const struct json_field *f, void *o
     return 0;
 }
 
-/* Agents over ssh requeue nothing: the process that starts them does. */
 static void put_requeue(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_array_begin(w, f->key);
     for (unsigned bit = 1; requeue_word(bit)[0] != '\0'; bit <<= 1)
-        if (!is_for_agent(w) && (((const struct job_spec *)of)->requeue & bit) != 0)
+        if ((((const struct job_spec *)of)->requeue & bit) != 0)
             json_write_string(w, NULL, requeue_word(bit));
     json_write_array_end(w);
-}
-
-static int get_requeue(const struct json *v, const struct json_field *f, void *of) {
-    (void)f;
-    (void)of;
-    return json_kind_of(v) == JSON_ARRAY && json_count(v) == 0 ? 0 : -EINVAL;
 }
 
 /* With the names of --bind's choices, or of --numa-binding's after "torch ". null: the default,
@@ -378,13 +355,9 @@ static void put_alone(struct json_writer *w, const struct json_field *f, const v
     json_write_bool(w, f->key, job_is_alone(of));
 }
 
-/* ---- hosts: for people only ---- */
-
 /* Each as -H takes it, with the GPUs as --include does. */
 static void put_hosts(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct hosts *hosts = const_at(of, f);
-    if (is_for_agent(w))
-        return;
     json_write_array_begin(w, f->key);
     for (size_t i = 0; i < hosts->n; i++) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -394,27 +367,8 @@ static void put_hosts(struct json_writer *w, const struct json_field *f, const v
     json_write_array_end(w);
 }
 
-static void put_number_for_people(struct json_writer *w, const struct json_field *f,
-                                  const void *of) {
-    if (!is_for_agent(w))
-        json_write_u64(w, f->key, *(const uint32_t *)const_at(of, f));
-}
-
-/* ---- for an agent only ---- */
-
-static void put_nproc_by(struct json_writer *w, const struct json_field *f, const void *of) {
-    if (is_for_agent(w))
-        json_write_string(w, f->key, nprocs[((const struct job_spec *)of)->nproc_by]);
-}
-
-static int get_nproc_by(const struct json *v, const struct json_field *f, void *of) {
-    (void)f;
-    for (unsigned i = 0; json_string(v) != NULL && i < ARRAY_SIZE(nprocs); i++)
-        if (strcmp(json_string(v), nprocs[i]) == 0) {
-            ((struct job_spec *)of)->nproc_by = (enum job_nproc)i;
-            return 0;
-        }
-    return -EINVAL;
+static void put_number(struct json_writer *w, const struct json_field *f, const void *of) {
+    json_write_u64(w, f->key, *(const uint32_t *)const_at(of, f));
 }
 
 /* ---- ordinary options ---- */
@@ -445,8 +399,9 @@ static int get_choice(const struct json *v, const struct json_field *f, void *of
     { OWN(name, member, text) }
 #define SECONDS(name, member) \
     { OWN(name, member, seconds) }
+/* An agent doesn't get it: there is no way to read it. */
 #define FOR_PEOPLE(name, member, what) \
-    JSON_FIELD(job_spec, OWN, name, member), .write = put_##what, .when = JSON_OPTIONAL
+    { JSON_FIELD(job_spec, OWN, name, member), .write = put_##what }
 
 /* The keys for people are in muster-files(5), and do not change. */
 static const struct json_field own_fields[] = {
@@ -454,7 +409,7 @@ static const struct json_field own_fields[] = {
     {JSON_FIELD(job_spec, U32, "max_nodes", rdzv.max_nodes), .min = 1, .max = RDZV_NODES_MAX},
     {JSON_FIELD(job_spec, U32, "nproc_per_node", nproc), .min = 1, .max = JOB_WORKERS_MAX},
     {JSON_NAMED(job_spec, "backend", backend, backends), .min = 1},
-    {JSON_FIELD(job_spec, OWN, "standalone", endpoint_host), .write = put_alone},
+    FOR_PEOPLE("standalone", endpoint_host, alone),
     TEXT("endpoint_host", endpoint_host),
     {JSON_FIELD(job_spec, U16, "endpoint_port", endpoint_port)},
     {OWN("endpoint_ports", endpoint_ports, ports)},
@@ -476,9 +431,9 @@ static const struct json_field own_fields[] = {
     {JSON_FIELD(job_spec, I32, "node_rank", node_rank), .min = -1},
     TEXT("run_id", run_id),
     {OWN("run_id_given", run_id_is, run_id_given)},
-    {FOR_PEOPLE("derived", derived, texts_for_people)},
-    {FOR_PEOPLE("start_nodes", start_nodes, number_for_people)},
-    {FOR_PEOPLE("hosts", hosts.list, hosts)},
+    FOR_PEOPLE("derived", derived, texts),
+    FOR_PEOPLE("start_nodes", start_nodes, number),
+    FOR_PEOPLE("hosts", hosts.list, hosts),
     TEXT("topology", topology),
     TEXT("topology_file", topology_file),
     SECONDS("join_timeout", rdzv.join_timeout_ns),
@@ -489,7 +444,7 @@ static const struct json_field own_fields[] = {
     SECONDS("lease", rdzv.lease_ns),
     SECONDS("arbiter_lease", rdzv.arbiter_lease_ns),
     {OWN("signals_to_handle", signals, signals)},
-    {OWN("requeue", requeue, requeue)},
+    FOR_PEOPLE("requeue", requeue, requeue),
     {JSON_NAMED(job_spec, "entry", entry, entries), .min = 1},
     TEXT("script", script),
     {JSON_FIELD(job_spec, OWN, "args", args), .write = put_texts, .read = get_words},
@@ -504,8 +459,11 @@ static const struct json_field own_fields[] = {
     TEXT("event_log", event_log),
     {OWN("log_mode", log_mode, log_mode)},
     {JSON_FIELD(job_spec, I32, "verbose", verbose)},
-    {OWN("nproc_by", nproc_by, nproc_by)},
-    {JSON_FIELD(job_spec, OWN, "given", given), .write = put_texts_for_agent, .read = get_texts},
+};
+static const struct json_field agent_fields[] = {
+    {JSON_FIELD(job_spec, NAME, "nproc_by", nproc_by), .names = job_nproc_words,
+     .n_names = JOB_NPROC_COUNT},
+    {OWN("given", given, texts)},
 };
 
 /* Rules that the command line keeps. */
@@ -550,25 +508,31 @@ static struct json_field field_of(const struct option_def *def) {
     return f;
 }
 
-static const struct json_table *table(void) {
-    static struct json_field fields[ARRAY_SIZE(own_fields) + OPTIONS_MAX];
-    static struct json_table made = {
-        .fields = fields, .size = sizeof(struct job_spec), .check = check_job};
-    if (made.n > 0)
-        return &made;
-    memcpy(fields, own_fields, sizeof own_fields);
-    made.n = ARRAY_SIZE(own_fields);
+static const struct json_table *table(bool of_agent) {
+    static struct json_field all[2]
+                                [ARRAY_SIZE(own_fields) + ARRAY_SIZE(agent_fields) + OPTIONS_MAX];
+    static struct json_table made[2];
+    struct json_field *fields = all[of_agent];
+    struct json_table *t = &made[of_agent];
+    if (t->n > 0)
+        return t;
+    *t = (struct json_table){.fields = fields, .size = sizeof(struct job_spec), .check = check_job};
+    for (size_t i = 0; i < ARRAY_SIZE(own_fields); i++)
+        if (!of_agent || own_fields[i].kind != JSON_FIELD_OWN || own_fields[i].read != NULL)
+            fields[t->n++] = own_fields[i];
+    for (size_t i = 0; of_agent && i < ARRAY_SIZE(agent_fields); i++)
+        fields[t->n++] = agent_fields[i];
     for (size_t i = 0; i < run_options.n; i++)
         if (run_options.defs[i].kind != OPTION_BY_HAND)
-            fields[made.n++] = field_of(&run_options.defs[i]);
-    return &made;
+            fields[t->n++] = field_of(&run_options.defs[i]);
+    return t;
 }
 
 static void write_job(const struct job_spec *spec, const void *context, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     w.context = context;
     json_write_object_begin(&w, NULL);
-    json_table_write(&w, table(), spec);
+    json_table_write(&w, table(context == &for_agent), spec);
     json_write_object_end(&w);
 }
 
@@ -577,7 +541,7 @@ void job_write(const struct job_spec *spec, struct strbuf *out) {
 }
 
 int job_read(const char *text, size_t len, struct job_spec *ret, struct err *err) {
-    int r = json_table_parse(text, len, &limits, table(), ret, err);
+    int r = json_table_parse(text, len, &limits, table(true), ret, err);
     ret->rdzv.margin_ns = rdzv_margin_ns(ret->rdzv.lease_ns);
     return r;
 }

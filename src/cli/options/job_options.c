@@ -57,16 +57,20 @@ static int count_gpus(struct job_reading *j, bool must, uint32_t *ret) {
     return 0;
 }
 
+const char *const job_nproc_words[JOB_NPROC_COUNT] = {[JOB_NPROC_NUMBER] = "number",
+                                                      [JOB_NPROC_CPU] = "cpu",
+                                                      [JOB_NPROC_GPU] = "gpu",
+                                                      [JOB_NPROC_AUTO] = "auto"};
+
 static int unknown_nproc(struct job_reading *j) {
     const char *text = job_text(j, RUN_NPROC_PER_NODE);
     struct suggest s = suggest_for(text);
-    static const char *const words[] = {"auto", "cpu", "gpu"};
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        suggest_offer(&s, words[i]);
-    if (s.best == NULL || strcmp(text, "xpu") == 0)
-        return job_bad_value(j, RUN_NPROC_PER_NODE, "a number, or one of: auto, cpu, gpu");
+    for (unsigned i = JOB_NPROC_CPU; i < JOB_NPROC_COUNT; i++)
+        suggest_offer(&s, job_nproc_words[i]);
+    bool guess = s.best != NULL && strcmp(text, "xpu") != 0;
     _cleanup_(freep) char *must =
-        xasprintf("a number, or one of: auto, cpu, gpu; did you mean \"%s\"?", s.best);
+        xasprintf("a number, or one of: auto, cpu, gpu%s%s%s", guess ? "; did you mean \"" : "",
+                  guess ? s.best : "", guess ? "\"?" : "");
     return job_bad_value(j, RUN_NPROC_PER_NODE, must);
 }
 
@@ -86,12 +90,10 @@ static int count_nproc(struct job_reading *j) {
 
 /* Fills in a number, or from what it is to be counted. */
 static int parse_nproc(struct job_reading *j) {
-    static const char *const words[] = {
-        [JOB_NPROC_CPU] = "cpu", [JOB_NPROC_GPU] = "gpu", [JOB_NPROC_AUTO] = "auto"};
     const char *text = job_text(j, RUN_NPROC_PER_NODE);
     int32_t number;
-    for (unsigned i = JOB_NPROC_CPU; i < ARRAY_SIZE(words); i++)
-        if (strcmp(text, words[i]) == 0) {
+    for (unsigned i = JOB_NPROC_CPU; i < JOB_NPROC_COUNT; i++)
+        if (strcmp(text, job_nproc_words[i]) == 0) {
             j->spec->nproc_by = (enum job_nproc)i;
             return 0;
         }
@@ -760,7 +762,7 @@ static int read_environment(struct job_reading *j) {
 
 static int fill_ordinary(struct job_reading *j) {
     j->spec->verbose = (int)MIN2(job_value(j, RUN_VERBOSE)->times, 9u);
-    return options_fill(&run_options, &j->parsed, j->spec, j->err);
+    return options_fill(&run_options, &j->parsed, false, j->spec, j->err);
 }
 
 static int list_given(struct job_reading *j) {
@@ -808,7 +810,7 @@ static int mark_given(struct job_reading *j) {
 }
 
 static int fill_from_environment(struct job_reading *j) {
-    return options_fill_from_env(&run_options, &j->parsed, j->spec, j->err);
+    return options_fill(&run_options, &j->parsed, true, j->spec, j->err);
 }
 
 static int resolve_nproc(struct job_reading *j) {

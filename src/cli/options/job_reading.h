@@ -103,3 +103,4 @@ _must_use_ int job_read_topology(struct job_reading *j);
 _must_use_ int job_port_range_parse(const char *text, uint16_t *ret_low, uint16_t *ret_high);
 _must_use_ int job_log_mode_parse(const char *text, uint32_t *ret);
 int job_signal_by_name(const char *name);
+extern const char *const job_nproc_words[JOB_NPROC_COUNT];

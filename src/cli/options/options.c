@@ -7,6 +7,8 @@
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
+#include "base/text/utf8.h"
+#include "cli/options/suggest.h"
 
 #define NO_ROW SIZE_MAX
 #define AMBIGUOUS (SIZE_MAX - 1)
@@ -31,6 +33,11 @@ static bool begins(const char *name, const char *word, size_t n) {
     return true;
 }
 
+/* Whether it is the name, where "_" can stand for "-". */
+static bool is_name(const char *name, const char *word, size_t n) {
+    return strlen(name) == n && begins(name, word, n);
+}
+
 static size_t find_beginning(const struct option_set *set, const char *word, size_t n, bool ours) {
     size_t found = NO_ROW;
     for (size_t i = 0; i < set->n; i++) {
@@ -47,7 +54,7 @@ static size_t find_beginning(const struct option_set *set, const char *word, siz
 /* The row of a long name of n bytes, without its dashes. */
 static size_t find_long(const struct option_set *set, const char *word, size_t n) {
     for (size_t i = 0; i < set->n; i++)
-        if (strlen(set->defs[i].name) == n && begins(set->defs[i].name, word, n))
+        if (is_name(set->defs[i].name, word, n))
             return i;
     if (n == 0)
         return NO_ROW;
@@ -358,4 +365,181 @@ int options_from_env(const struct option_set *set, char *const *envp, struct opt
             *v = (struct option_value){.text = text, .from_env = true, .from_variable = other};
     }
     return 0;
+}
+
+/* ---- ordinary options: from words to the fields of a struct, and back ---- */
+
+size_t option_row(const struct option_set *set, unsigned id) {
+    for (size_t i = 0; i < set->n; i++)
+        if (set->defs[i].id == id)
+            return i;
+    assert_not_reached();
+}
+
+const char *option_nth_choice(const struct option_def *def, unsigned n, size_t *ret_len) {
+    const char *c = def->choices;
+    for (; n > 0 && *c != '\0'; n--) {
+        c += strcspn(c, " ");
+        c += *c == ' ';
+    }
+    *ret_len = strcspn(c, " ");
+    return *c != '\0' ? c : NULL;
+}
+
+int option_choice(const struct option_def *def, const char *text) {
+    const char *c;
+    size_t n;
+    for (unsigned i = 0; (c = option_nth_choice(def, i, &n)) != NULL; i++)
+        if (strlen(text) == n && strncmp(c, text, n) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* What is needed to read one row. */
+struct option_reading {
+    const struct option_def *def;
+    const char *text;
+    const char *origin; /* "--name" or "PET_NAME" */
+    struct err *err;
+};
+
+static int bad_value(const struct option_reading *o, const char *must) {
+    return err_set(o->err, -EINVAL, "%s=%s: must be %s", o->origin, o->text, must);
+}
+
+static int read_count(const struct option_reading *o, uint32_t *ret) {
+    uint32_t n;
+    int32_t torch; /* torchrun's options can have a sign, as with Python's int() */
+    int r = parse_python_u32(o->text, &n);
+    if (r < 0 && (o->def->flags & OPTION_OURS) == 0 && parse_python_i32(o->text, &torch) == 0 &&
+        torch >= 0) {
+        n = (uint32_t)torch;
+        r = 0;
+    }
+    if (r < 0 || n < o->def->least || n > o->def->most)
+        return bad_value(o, o->def->must);
+    *ret = n;
+    return 0;
+}
+
+static int read_text(const struct option_reading *o, char **ret) {
+    const struct option_def *def = o->def;
+    int r = def->most > 0 ? utf8_check_line(o->origin, o->text, def->most, o->err) : 0;
+    if (r < 0)
+        return r;
+    free(*ret);
+    *ret = o->text[0] != '\0' || def->fallback != NULL ? xstrdup(o->text) : NULL;
+    return 0;
+}
+
+static int read_field(const struct option_reading *o, void *field) {
+    switch (o->def->kind) {
+    case OPTION_BY_HAND:
+    case OPTION_SWITCH: return 0;
+    case OPTION_COUNT: return read_count(o, field);
+    case OPTION_SECONDS:
+        return parse_python_seconds_ns(o->text, field) < 0
+                   ? bad_value(o, "a number of seconds, 0 or more")
+                   : 0;
+    case OPTION_CHOICE:
+        *(uint32_t *)field = o->def->values[option_choice(o->def, o->text)];
+        return 0;
+    case OPTION_TEXT: return read_text(o, field);
+    }
+    assert_not_reached();
+}
+
+int options_fill(const struct option_set *set, const struct options_parsed *parsed, bool from_env,
+                 void *into, struct err *err) {
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < set->n; i++) {
+        const struct option_def *def = &set->defs[i];
+        const struct option_value *v = &parsed->values[i];
+        void *field = (char *)into + def->at;
+        char origin[OPTION_TEXT_MAX];
+        if (from_env && !v->from_env)
+            continue;
+        if (def->kind == OPTION_SWITCH)
+            *(bool *)field = v->times > 0;
+        else if (v->text != NULL)
+            r = read_field(
+                &(struct option_reading){def, v->text, option_origin(set, parsed, i, origin), err},
+                field);
+    }
+    return r;
+}
+
+/* The text of the choice for a value. There must be one. */
+static void choice_text(const struct option_def *def, uint32_t value, char out[OPTION_TEXT_MAX]) {
+    const char *c;
+    size_t n;
+    for (unsigned i = 0; (c = option_nth_choice(def, i, &n)) != NULL; i++)
+        if (def->values[i] == value)
+            (void)snprintf(out, OPTION_TEXT_MAX, "%.*s", (int)n, c);
+}
+
+const char *option_field_text(const struct option_def *def, const void *of,
+                              char out[OPTION_TEXT_MAX]) {
+    const void *field = (const char *)of + def->at;
+    out[0] = '\0';
+    switch (def->kind) {
+    case OPTION_BY_HAND:
+    case OPTION_SWITCH: return NULL;
+    case OPTION_COUNT:
+        (void)snprintf(out, OPTION_TEXT_MAX, "%u", *(const uint32_t *)field);
+        return *(const uint32_t *)field == UINT32_MAX ? NULL : out;
+    case OPTION_SECONDS:
+        (void)snprintf(out, OPTION_TEXT_MAX, "%.9g", (double)*(const uint64_t *)field / 1e9);
+        return out;
+    case OPTION_CHOICE: choice_text(def, *(const uint32_t *)field, out); return out;
+    case OPTION_TEXT: return *(char *const *)field;
+    }
+    assert_not_reached();
+}
+
+/* ---- what a person may have meant by an option that does not exist ---- */
+
+/* The option that has the longest beginning in common with a word, if that is a large part of
+ * it. */
+static const char *longest_common(const struct option_set *set, const char *word) {
+    const char *best = NULL;
+    size_t best_n = 3;
+    for (size_t i = 0; i < set->n; i++) {
+        const char *name = set->defs[i].name;
+        size_t n = 0;
+        while (name[n] != '\0' && name[n] == folded(word[n]))
+            n++;
+        if (n > best_n) {
+            best_n = n;
+            best = name;
+        }
+    }
+    return best;
+}
+
+/* The first option whose name ends with the word: "endpoint" for "rdzv-endpoint". */
+static const char *ending_of(const struct option_set *set, const char *word) {
+    for (size_t i = 0; i < set->n; i++)
+        for (const char *dash = strchr(set->defs[i].name, '-'); dash != NULL;
+             dash = strchr(dash + 1, '-'))
+            if (is_name(dash + 1, word, strlen(word)))
+                return set->defs[i].name;
+    return NULL;
+}
+
+const char *option_similar(const struct option_set *set, const char *word) {
+    struct suggest s = suggest_for(word);
+    for (size_t i = 0; i < set->n; i++)
+        suggest_offer(&s, set->defs[i].name);
+    if (s.best != NULL)
+        return s.best;
+    const char *name = ending_of(set, word);
+    return name != NULL ? name : longest_common(set, word);
+}
+
+const char *option_hint(const struct option_set *set, const char *word) {
+    for (const struct option_hint *h = set->hints; h != NULL && h->word != NULL; h++)
+        if (is_name(h->word, word, strlen(word)))
+            return h->hint;
+    return NULL;
 }

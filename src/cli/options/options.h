@@ -145,14 +145,11 @@ int option_choice(const struct option_def *def, const char *text);
 /* The n-th choice, and its length; NULL: there are fewer. */
 const char *option_nth_choice(const struct option_def *def, unsigned n, size_t *ret_len);
 
-/* Fills in the fields of the ordinary options in `into`, row by row. An option that was not given
- * and has no `fallback` leaves its field unchanged. -EINVAL with a sentence. */
+/* Fills in the fields of the ordinary options in `into`, row by row; from_env: only those whose
+ * value comes from the environment. An option that was not given and has no `fallback` leaves its
+ * field unchanged. -EINVAL with a sentence. */
 _must_use_ int options_fill(const struct option_set *set, const struct options_parsed *parsed,
-                            void *into, struct err *err);
-/* Only those whose value comes from the environment. */
-_must_use_ int options_fill_from_env(const struct option_set *set,
-                                     const struct options_parsed *parsed, void *into,
-                                     struct err *err);
+                            bool from_env, void *into, struct err *err);
 /* A field's value in the form of the command line, in `out` or in the field itself. NULL: it has
  * none, or the option is a switch or not an ordinary one. */
 #define OPTION_TEXT_MAX 64

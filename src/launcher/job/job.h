@@ -141,6 +141,7 @@ enum job_nproc {
     JOB_NPROC_CPU,
     JOB_NPROC_GPU,
     JOB_NPROC_AUTO, /* GPUs where there are some, else CPUs */
+    JOB_NPROC_COUNT,
 };
 
 /* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */

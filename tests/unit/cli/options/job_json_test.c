@@ -185,7 +185,6 @@ Test(job_json, reading_is_strict) {
         {"\"lease\":5", "\"lease\":1e300"},
         {"\"bind\":null", "\"bind\":\"torch no\""},
         {"\"SIGTERM\"", "\"SIGOTHER\""},
-        {"\"requeue\":[]", "\"requeue\":[\"timeout\"]"},
         {"\"given\":[", "\"given\":[\"no-such-option\","},
         {"\"grow\":\"boundary\"", "\"grow\":\"later\""},
         {"\"spares\":null", "\"spares\":\"many\""},

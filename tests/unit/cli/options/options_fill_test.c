@@ -32,7 +32,7 @@ static struct filled fill(const struct option_def *def, const char *value, const
     if (f.r == 0)
         f.r = options_from_env(&run_options, envp, &p, &f.err);
     if (f.r == 0)
-        f.r = options_fill(&run_options, &p, &f.spec, &f.err);
+        f.r = options_fill(&run_options, &p, false, &f.spec, &f.err);
     return f;
 }
 
@@ -172,7 +172,7 @@ Test(options_fill, what_was_not_given_is_the_default_that_the_help_shows) {
         struct job_spec spec = job_spec_default;
         cr_assert_eq(options_parse(&run_options, 2, argv, &p, &err), 0);
         cr_assert_eq(options_from_env(&run_options, envp, &p, &err), 0);
-        cr_assert_eq(options_fill(&run_options, &p, &spec, &err), 0);
+        cr_assert_eq(options_fill(&run_options, &p, false, &spec, &err), 0);
         const char *text = option_field_text(def, &spec, buffer);
         (void)snprintf(shown, sizeof shown, def->variable != NULL ? "or %s)" : "(%s)", text != NULL ? text : "-");
         (void)snprintf(head, sizeof head, "  --%s%s=", def->name, def->bare != NULL ? "[" : "");
