@@ -117,15 +117,13 @@ static int make_folder(const char *path, uint32_t mode, struct err *err) {
     return err_set(err, r, "can't make the folder %s: %s", path, strerror(-r));
 }
 
-static int write_one(const char *path, uint32_t mode, const struct hang_files_text *text,
-                     struct err *err) {
-    int r = file_write_atomic_as(path, text->data, text->len, mode);
+static int write_one(const char *path, uint32_t mode, const struct strbuf *text, struct err *err) {
+    int r = file_write_atomic_as(path, strbuf_text(text), text->len, mode);
     return r == 0 ? 0 : err_set(err, r, "can't write %s: %s", path, strerror(-r));
 }
 
-int hang_files_write(const char *dir, const char *name, uint32_t mode,
-                     const struct hang_files_text *text, const struct hang_files_text *json,
-                     char **ret_path, struct err *err) {
+int hang_files_write(const char *dir, const char *name, uint32_t mode, const struct strbuf *text,
+                     const struct strbuf *json, char **ret_path, struct err *err) {
     _cleanup_(freep) char *all = xasprintf("%s/" FOLDER, dir);
     _cleanup_(freep) char *own = xasprintf("%s/%s", all, name);
     _cleanup_(freep) char *text_path = xasprintf("%s/hang.txt", own);
@@ -147,7 +145,7 @@ int hang_files_write(const char *dir, const char *name, uint32_t mode,
     return 0;
 }
 
-static int add_to(const char *path, size_t max, const char *closing, const char *more, size_t len,
+static int add_to(const char *path, size_t max, const char *closing, const struct strbuf *more,
                   struct err *err) {
     _cleanup_(freep) char *was = NULL;
     _cleanup_(strbuf_fini) struct strbuf all = {0};
@@ -158,19 +156,19 @@ static int add_to(const char *path, size_t max, const char *closing, const char 
     if (r < 0)
         return err_set(err, r, "can't read %s: %s", path, strerror(-r));
     strbuf_add_bytes(&all, was, was_len - end_len);
-    strbuf_add_bytes(&all, more, len);
+    strbuf_add_bytes(&all, strbuf_text(more), more->len);
     strbuf_add(&all, closing);
     /* the mode is that of the file that is there */
-    return write_one(path, 0600, &(struct hang_files_text){strbuf_text(&all), all.len}, err);
+    return write_one(path, 0600, &all, err);
 }
 
-int hang_files_amend(const char *path, const struct hang_files_text *text,
-                     const struct hang_files_text *json, struct err *err) {
+int hang_files_amend(const char *path, const struct strbuf *text, const struct strbuf *json,
+                     struct err *err) {
     const char *name = strrchr(path, '/');
     _cleanup_(freep) char *json_path = xasprintf(
         "%.*s/hang.json", name == NULL ? 1 : (int)(name - path), name == NULL ? "." : path);
-    int r = add_to(path, HANG_FILES_BYTES, "", text->data, text->len, err);
-    return r < 0 ? r : add_to(json_path, HANG_FILES_BYTES, "}", json->data, json->len, err);
+    int r = add_to(path, HANG_FILES_BYTES, "", text, err);
+    return r < 0 ? r : add_to(json_path, HANG_FILES_BYTES, "}", json, err);
 }
 
 /* ---- a case ---- */
@@ -361,9 +359,8 @@ static bool write_files(int fd, const struct work *k) {
     write_text(k, &text);
     write_json(k, &json);
     hang_files_name(k->answers->asked_wall_ns, k->answers->group.generation, name);
-    int r = hang_files_write(k->of->dir, name, k->of->config.settings->log_mode,
-                             &(struct hang_files_text){strbuf_text(&text), text.len},
-                             &(struct hang_files_text){strbuf_text(&json), json.len}, &path, &err);
+    int r = hang_files_write(k->of->dir, name, k->of->config.settings->log_mode, &text, &json,
+                             &path, &err);
     return send_tail(fd, r, r == 0 ? path : err.text);
 }
 

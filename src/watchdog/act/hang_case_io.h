@@ -94,17 +94,12 @@ bool hang_case_has_answers(const struct hang_case *c);
 /* The name of a folder; it sorts by time. */
 void hang_files_name(uint64_t wall_ns, struct generation generation, char ret[HANG_FILES_NAME_MAX]);
 
-struct hang_files_text {
-    const char *data;
-    size_t len;
-};
 /* *ret_path: of hang.txt, malloc'ed. Otherwise an errno, and what was tried, on what; what could be
  * written stays. */
 _must_use_ int hang_files_write(const char *dir, const char *name, uint32_t mode,
-                                const struct hang_files_text *text,
-                                const struct hang_files_text *json, char **ret_path,
-                                struct err *err);
+                                const struct strbuf *text, const struct strbuf *json,
+                                char **ret_path, struct err *err);
 /* Adds to files that are there: the text at the end of this hang.txt, and members (",\"key\":…") to
  * the object in the hang.json beside it. The same. */
-_must_use_ int hang_files_amend(const char *path, const struct hang_files_text *text,
-                                const struct hang_files_text *json, struct err *err);
+_must_use_ int hang_files_amend(const char *path, const struct strbuf *text,
+                                const struct strbuf *json, struct err *err);

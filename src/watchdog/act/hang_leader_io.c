@@ -180,9 +180,7 @@ static int write_native(int fd, void *arg) {
     suspects_native_json(list, n, &json);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         evidence_fini(&evidence[i]);
-    int r =
-        hang_files_amend(k->native->path, &(struct hang_files_text){strbuf_text(&text), text.len},
-                         &(struct hang_files_text){strbuf_text(&json), json.len}, &err);
+    int r = hang_files_amend(k->native->path, &text, &json, &err);
     const char *answer = r < 0 ? err.text : "";
     return helper_send(fd, answer, strlen(answer) + 1) ? 0 : 1;
 }

@@ -87,7 +87,7 @@ struct hang_reply {
     void *arg;
     struct strbuf text;
     size_t sent; /* of it */
-    bool begun, over;
+    bool over;
     uint32_t id;
     uint64_t give_up_ns;
 };
@@ -102,14 +102,13 @@ static size_t piece_len(const struct hang_reply *r) {
 }
 
 static bool send_piece(struct hang_reply *r) {
-    struct rdzv_evidence piece = {.id = r->id, .first = !r->begun};
+    struct rdzv_evidence piece = {.id = r->id, .first = r->sent == 0};
     size_t n = piece_len(r);
     memcpy(piece.text, strbuf_text(&r->text) + r->sent, n);
     piece.last = r->sent + n == r->text.len;
     if (!r->send(r->arg, &piece))
         return false;
     r->sent += n;
-    r->begun = true;
     r->over = piece.last;
     return true;
 }
@@ -140,7 +139,6 @@ void hang_reply_start(struct hang_reply *r, uint32_t id, const char *text, size_
 void hang_reply_stop(struct hang_reply *r) {
     strbuf_fini(&r->text);
     r->sent = 0;
-    r->begun = false;
     r->over = true;
     loop_timer_set(r->timer, TIME_NEVER);
 }

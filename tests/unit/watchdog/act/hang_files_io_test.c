@@ -16,7 +16,7 @@
 
 static char dir[] = "/tmp/muster-hang-XXXXXX";
 static char *all;
-static const struct hang_files_text text = {"words\n", 6}, json = {"{}", 2};
+static const struct strbuf text = {.data = (char[]){"words\n"}, .len = 6}, json = {.data = (char[]){"{}"}, .len = 2};
 
 static void begin(void) {
     cr_assert_not_null(mkdtemp(dir));
@@ -88,7 +88,8 @@ Test(hang_files_io, modes_are_as_asked_whatever_the_umask_is) {
     cr_expect_eq(mode_of(path), 0644);
     cr_expect_eq(mode_of(own), 0755);
     cr_expect_eq(mode_of(all), 0755);
-    cr_assert_eq(hang_files_amend(path, &text, &(struct hang_files_text){",", 1}, &err), 0, "%s", err.text);
+    cr_assert_eq(hang_files_amend(path, &text, &(struct strbuf){.data = (char[]){","}, .len = 1}, &err), 0, "%s",
+                 err.text);
     cr_expect_eq(mode_of(path), 0644, "what is added changes nothing");
 }
 
@@ -146,8 +147,9 @@ Test(hang_files_io, an_error_says_what_was_tried) {
 }
 
 Test(hang_files_io, what_comes_later_is_added) {
-    static const struct hang_files_text more = {"more\n", 5}, member = {",\"b\":[]", 7};
-    static const struct hang_files_text object = {"{\"a\":1}", 7};
+    const struct strbuf more = {.data = (char[]){"more\n"}, .len = 5},
+                        member = {.data = (char[]){",\"b\":[]"}, .len = 7};
+    const struct strbuf object = {.data = (char[]){"{\"a\":1}"}, .len = 7};
     char name[HANG_FILES_NAME_MAX];
     _cleanup_(freep) char *path = NULL, *now = NULL, *json_now = NULL;
     size_t len;
