@@ -121,7 +121,7 @@ static int print_offer(enum completion_shell shell, int n, char **words) {
     completion_offer(&(struct completion_line){shell, names, sets, words, n}, &offer);
     if (offer.question != NULL)
         (void)add_words(&offer, offer.question);
-    printf("%s\n%s", completion_kind_name(offer.kind), strbuf_text(&offer.lines));
+    printf("%s\n%s", offer.kind, strbuf_text(&offer.lines));
     completion_fini(&offer);
     return finish_stdout();
 }

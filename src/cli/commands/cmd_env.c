@@ -418,10 +418,8 @@ static int show(const struct options_parsed *parsed) {
     int status = read_arguments(&a, parsed);
     if (status >= 0)
         return status;
-    if (discover(&a, &err) < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (discover(&a, &err) < 0)
+        return print_failure(&err);
     if (a.v[ENV_JSON].times > 0)
         show_json(&a);
     else

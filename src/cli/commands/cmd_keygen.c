@@ -72,10 +72,8 @@ static int make(const char *path, bool at_home, bool force) {
     if (r == 0)
         r = keyring_write_file(path, secret, force, &err);
     explicit_bzero(secret, sizeof secret);
-    if (r < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (r < 0)
+        return print_failure(&err);
     r = keyring_derive(ring, &why);
     if (r < 0)
         log_warning("this key can't be used here: %s", why.text);

@@ -59,9 +59,7 @@ int cmd_notify(int argc, char **argv) {
         log_error("MUSTER_NOTIFY_SOCKET is not set: no muster run has started this");
         return EXIT_JOB_FAILED;
     }
-    if (notify_send(name, strbuf_text(&text), text.len, TIMEOUT_NS, &err) < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (notify_send(name, strbuf_text(&text), text.len, TIMEOUT_NS, &err) < 0)
+        return print_failure(&err);
     return 0;
 }

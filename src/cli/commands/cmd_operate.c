@@ -63,10 +63,8 @@ const struct option_set stop_options = {
 /* The job was started from here, and none of its agents is here. */
 static int stop_by_head(const struct job_head *head, const char *reason) {
     struct err err = {0};
-    if (job_stop_head(head, &err) < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (job_stop_head(head, &err) < 0)
+        return print_failure(&err);
     if (reason[0] != '\0')
         log_warning("--reason is ignored: the job is stopped with SIGTERM");
     printf("%s: the job is being stopped by process %d, which has started it\n", head->run_id,

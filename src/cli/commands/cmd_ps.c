@@ -49,10 +49,8 @@ int cmd_ps(int argc, char **argv) {
         r = local_agents_list(loop, auth, &rows, &n, &err);
     operator_auth_free(auth);
     loop_free(loop);
-    if (r < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (r < 0)
+        return print_failure(&err);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (format == OUTPUT_JSON)
         ps_json(rows, n, &text);
@@ -61,6 +59,5 @@ int cmd_ps(int argc, char **argv) {
     else
         ps_text(rows, n, format == OUTPUT_WIDE, topo_width(), &text);
     local_agents_free(rows, n);
-    (void)fputs(strbuf_text(&text), stdout);
-    return finish_stdout();
+    return print_text(&text);
 }

@@ -48,10 +48,8 @@ static int print(const struct option_value *values, const struct operator_reply 
                                .wall_ns = reply->wall_ns,
                                .json = values[STACKS_JSON].times > 0};
     int r = stacks_show(&view, &text, &err);
-    if (r < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (r < 0)
+        return print_failure(&err);
     if (err.text[0] != '\0')
         log_warning("%s", err.text);
     (void)fwrite(strbuf_text(&text), 1, text.len, stdout);

@@ -60,9 +60,7 @@ int cmd_store(int argc, char **argv) {
     int r = store_serve(&config, &err);
     if (r == -EINVAL)
         return usage_error("store", "%s", err.text);
-    if (r < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (r < 0)
+        return print_failure(&err);
     return 0;
 }

@@ -171,10 +171,8 @@ static int check(const struct option_value *v) {
     /* Without GPUs, this is not the machine for which the file was made. */
     bool compare = other || discover_has_gpus();
     if (topo_read(path, CHECK_BYTES_MAX, &text, &len, &err) < 0 ||
-        (compare && load(v, &machine, &err) < 0)) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+        (compare && load(v, &machine, &err) < 0))
+        return print_failure(&err);
     struct xml_findings found = {0};
     unsigned errors = nccl_xml_check(text, len, compare ? &machine : NULL, add_finding, &found);
     print_findings(&found, path);
@@ -215,10 +213,8 @@ static int show(const struct option_value *v) {
     _cleanup_(topology_fini) struct topology t = {0};
     _cleanup_(freeg) struct nccl_graph *g = NULL;
     struct err err = {0};
-    if (load(v, &t, &err) < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
+    if (load(v, &t, &err) < 0)
+        return print_failure(&err);
     if (nccl_graph_new(&t, &g, &err) < 0)
         log_warning("can't determine which NIC NCCL takes: %s", err.text);
     print(v, &t, g);

@@ -180,6 +180,5 @@ int cmd_version(int argc, char **argv) {
         strbuf_add(&text, "found here\n");
         found_here(&text);
     }
-    (void)fputs(strbuf_text(&text), stdout);
-    return finish_stdout();
+    return print_text(&text);
 }

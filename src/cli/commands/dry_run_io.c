@@ -236,10 +236,7 @@ int dry_run(const struct job_spec *of_head, char *const *envp) {
     add_hosts(spec, &text);
     for (uint32_t i = 0; r == 0 && i < spec->nproc; i++)
         r = add_worker(&d, i, &text, &err);
-    if (r < 0) {
-        log_error("%s", err.text);
-        return EXIT_JOB_FAILED;
-    }
-    (void)fputs(strbuf_text(&text), stdout);
-    return finish_stdout();
+    if (r < 0)
+        return print_failure(&err);
+    return print_text(&text);
 }

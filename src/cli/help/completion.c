@@ -5,23 +5,6 @@
 
 #include "base/text/parse.h"
 
-enum completion_shell completion_shell_of(const char *name) {
-    static const char *const names[] = {"", "bash", "zsh", "fish"};
-    for (size_t i = 1; i < ARRAY_SIZE(names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return (enum completion_shell)i;
-    return 0;
-}
-
-const char *completion_kind_name(enum completion_kind kind) {
-    switch (kind) {
-    case COMPLETION_WORDS: return "words";
-    case COMPLETION_FILES: return "files";
-    case COMPLETION_FOLDERS: return "folders";
-    }
-    assert_not_reached();
-}
-
 /* ---- the words of the line ---- */
 
 /* Whether bash split the line here: such a word belongs to those on both sides. */
@@ -111,7 +94,7 @@ static void add_offer(struct completion_offer *o, const char *offer) {
     }
     o->question = offer + 1;
     if (strcmp(offer, OFFER_RECENT_RUNS) == 0)
-        o->kind = COMPLETION_FOLDERS; /* a run's folder can stand for it */
+        o->kind = "folders"; /* a run's folder can stand for it */
 }
 
 static void offer_value(struct completion_offer *o, const struct option_def *def) {
@@ -122,9 +105,9 @@ static void offer_value(struct completion_offer *o, const struct option_def *def
     if (model->choices != NULL || model->offer != NULL)
         add_offer(o, model->choices != NULL ? model->choices : model->offer);
     else if (model->arg != NULL && strcmp(model->arg, "DIR") == 0)
-        o->kind = COMPLETION_FOLDERS;
+        o->kind = "folders";
     else if (model->arg != NULL && strcmp(model->arg, "FILE") == 0)
-        o->kind = COMPLETION_FILES;
+        o->kind = "files";
 }
 
 /* zsh shows which options take a value: only there the "=" is part of the word. */
@@ -167,14 +150,14 @@ static void offer_of_set(const struct completion_line *l, const struct option_se
     } else if (word[0] == '-' && !operands_only) {
         offer_options(o, set, equals);
     } else if (has_script(set)) {
-        o->kind = COMPLETION_FILES;
+        o->kind = "files";
     } else {
         add_offer(o, set->offer);
     }
 }
 
 void completion_offer(const struct completion_line *l, struct completion_offer *ret) {
-    *ret = (struct completion_offer){.kind = COMPLETION_WORDS, .help = l->shell != COMPLETION_BASH};
+    *ret = (struct completion_offer){.kind = "words", .help = l->shell != COMPLETION_BASH};
     const char *slash = l->n > 0 ? strrchr(l->words[0], '/') : NULL;
     if (l->n > 1 && strcmp(slash != NULL ? slash + 1 : l->words[0], "torchrun") == 0) {
         offer_of_set(l, l->sets[0], 1, ret);
@@ -280,11 +263,19 @@ static const char fish[] =
     "end\n"
     "complete -c muster -c torchrun -f -k -a '(__muster_offer)'\n";
 
-const char *completion_script(enum completion_shell shell) {
-    switch (shell) {
-    case COMPLETION_BASH: return bash;
-    case COMPLETION_ZSH: return zsh;
-    case COMPLETION_FISH: return fish;
-    }
-    assert_not_reached();
+static const struct {
+    const char *name, *script;
+} shells[] = {
+    [COMPLETION_BASH] = {"bash", bash},
+    [COMPLETION_ZSH] = {"zsh", zsh},
+    [COMPLETION_FISH] = {"fish", fish},
+};
+
+enum completion_shell completion_shell_of(const char *name) {
+    for (size_t i = COMPLETION_BASH; i < ARRAY_SIZE(shells); i++)
+        if (strcmp(name, shells[i].name) == 0)
+            return (enum completion_shell)i;
+    return 0;
 }
+
+const char *completion_script(enum completion_shell shell) { return shells[shell].script; }

@@ -25,15 +25,14 @@ struct completion_line {
     int n;                                /* bash: split at "=" and ":", as in COMP_WORDS */
 };
 
-enum completion_kind { COMPLETION_WORDS = 1, COMPLETION_FILES, COMPLETION_FOLDERS };
-
 struct completion_offer {
-    enum completion_kind kind; /* what the shell offers if there are no words */
-    const char *question;      /* one of OFFER_* without its "@": words that the caller must find */
-    struct strbuf lines;       /* "WORD" or "WORD\tHELP": whole words of the command line, without
+    const char *kind;     /* what the shell offers if there are no words: "words", which is
+                                * nothing, "files" or "folders" */
+    const char *question; /* one of OFFER_* without its "@": words that the caller must find */
+    struct strbuf lines;  /* "WORD" or "WORD\tHELP": whole words of the command line, without
                                 * what bash counts as words of their own */
-    struct strbuf word;        /* the word at the cursor */
-    size_t value, cut;         /* in it: where the value begins, and what bash has completed */
+    struct strbuf word;   /* the word at the cursor */
+    size_t value, cut;    /* in it: where the value begins, and what bash has completed */
     bool help;
 };
 
@@ -41,8 +40,6 @@ void completion_offer(const struct completion_line *line, struct completion_offe
 /* Adds a value, if the word at the cursor is its beginning. */
 void completion_add(struct completion_offer *o, const char *value);
 void completion_fini(struct completion_offer *o);
-/* "words", "files", "folders" */
-const char *completion_kind_name(enum completion_kind kind);
 
 /* The script that a user loads. */
 const char *completion_script(enum completion_shell shell);

@@ -158,8 +158,7 @@ int help_print(const struct option_set *set, bool all) {
         help_all(set, &text);
     else
         help_short(set, &text);
-    (void)fputs(strbuf_text(&text), stdout);
-    return finish_stdout();
+    return print_text(&text);
 }
 
 int help_answer(const struct option_set *set, const struct options_parsed *parsed) {

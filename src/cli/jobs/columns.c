@@ -3,16 +3,10 @@
 #include "base/text/utf8.h"
 
 void columns_add_clean(struct strbuf *out, const char *text) {
-    for (size_t n; *text != '\0'; text += n) {
-        n = utf8_char(text);
-        unsigned char c = (unsigned char)text[0];
-        bool control = c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0);
-        if (n == 0 || control)
-            strbuf_add_char(out, '?');
-        else
-            strbuf_add_bytes(out, text, n);
-        n = MAX2(n, (size_t)1);
-    }
+    size_t before = out->len;
+    strbuf_add(out, text);
+    if (out->len > before)
+        utf8_clean(out->data + before, false);
 }
 
 size_t columns_of(const char *text) {

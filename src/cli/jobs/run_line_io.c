@@ -269,8 +269,7 @@ static int read_words(int argc, char **argv, struct run_keys *keys, struct job_s
         return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_PRINT_CONFIG) {
         job_print_config(&spec, &text);
-        (void)fputs(strbuf_text(&text), stdout);
-        return finish_stdout();
+        return print_text(&text);
     }
     *ret = spec;
     spec = (struct job_spec){0};

@@ -34,6 +34,15 @@ static void add_label(struct strbuf *out, const char *label) {
     strbuf_printf(out, "  %-11s", label);
 }
 
+/* A line with a text that others have written; "": none. */
+static void add_line(struct strbuf *out, const char *label, const char *text) {
+    if (text[0] == '\0')
+        return;
+    add_label(out, label);
+    columns_add_clean(out, text);
+    strbuf_add_char(out, '\n');
+}
+
 static void add_state(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     strbuf_add(out, "job ");
@@ -98,9 +107,7 @@ static void add_watchdog(const struct overview *o, struct strbuf *out) {
     const struct rdzv_watchdog *w = &o->watchdog;
     const char *words = quiet_words(w);
     if (w->said[0] != '\0' && w->quiet_ns < NS_PER_S) { /* one asks for input: nothing is counted */
-        add_label(out, "watchdog");
-        columns_add_clean(out, w->said);
-        strbuf_add_char(out, '\n');
+        add_line(out, "watchdog", w->said);
         return;
     }
     if (words == NULL)
@@ -121,13 +128,8 @@ static void add_watchdog(const struct overview *o, struct strbuf *out) {
 }
 
 static void add_time(const struct rdzv_time *t, struct strbuf *out) {
-    const char *rows[][2] = {{"time", t->text}, {"late", t->late}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (rows[i][1][0] != '\0') {
-            add_label(out, rows[i][0]);
-            columns_add_clean(out, rows[i][1]);
-            strbuf_add_char(out, '\n');
-        }
+    add_line(out, "time", t->text);
+    add_line(out, "late", t->late);
     if (t->start.first_step_ns == 0)
         return;
     add_label(out, "first step");
@@ -251,11 +253,7 @@ static void add_event(const struct overview *o, struct strbuf *out) {
 }
 
 static void add_job(const struct overview *o, struct strbuf *out) {
-    if (o->command[0] != '\0') {
-        add_label(out, "command");
-        columns_add_clean(out, o->command);
-        strbuf_add_char(out, '\n');
-    }
+    add_line(out, "command", o->command);
     if (o->job_ns != 0) {
         add_label(out, o->leader != 0 ? "age" : "ran for");
         duration_text(o->job_ns, out);
@@ -283,11 +281,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
     }
     if (v->columns == 0)
         add_event(o, out);
-    if (o->reason[0] != '\0') {
-        add_label(out, "reason");
-        columns_add_clean(out, o->reason);
-        strbuf_add_char(out, '\n');
-    }
+    add_line(out, "reason", o->reason);
 }
 
 /* ---- the table ---- */

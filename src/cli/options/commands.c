@@ -28,3 +28,8 @@ int finish_stdout(void) {
                   errno == EBADF ? "it is closed" : strerror(errno));
     return 1;
 }
+
+int print_text(const struct strbuf *text) {
+    (void)fputs(strbuf_text(text), stdout);
+    return finish_stdout();
+}

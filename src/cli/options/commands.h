@@ -5,6 +5,7 @@
  * status of the process: 0, EXIT_JOB_FAILED, EXIT_USAGE, or 128+n. */
 #pragma once
 
+#include "base/text/log.h"
 #include "base/util.h"
 #include "cli/options/options.h"
 
@@ -64,3 +65,10 @@ int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
 /* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
  * one line. If its reader has gone, nothing is printed, and the status is that of SIGPIPE. */
 int finish_stdout(void);
+/* Prints a text. The same. */
+int print_text(const struct strbuf *text);
+/* Logs an error, and returns EXIT_JOB_FAILED. */
+static inline int print_failure(const struct err *err) {
+    log_error("%s", err->text);
+    return EXIT_JOB_FAILED;
+}

@@ -33,7 +33,7 @@ static const char *offered(enum completion_shell shell, const char *line) {
         completion_add(&offer, "train-a");
         completion_add(&offer, "h:29500");
     }
-    (void)snprintf(text, sizeof text, "%s%s%s\n%s", completion_kind_name(offer.kind), offer.question != NULL ? "?" : "",
+    (void)snprintf(text, sizeof text, "%s%s%s\n%s", offer.kind, offer.question != NULL ? "?" : "",
                    offer.question != NULL ? offer.question : "", strbuf_text(&offer.lines));
     completion_fini(&offer);
     return text;
