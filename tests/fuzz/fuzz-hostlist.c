@@ -34,20 +34,16 @@ static void read_list(const char *text) {
 
 static void read_tasks(const char *text) {
     struct tasks t;
-    struct err err = {0};
     uint32_t least = UINT32_MAX, most = 0;
-    int r = tasks_read(text, &t, &err);
-    check((r == 0) == (err.text[0] == '\0'));
-    if (r < 0)
+    if (tasks_read(text, 0, &t) < 0)
         return;
     check(t.nodes >= 1 && t.nodes <= TASKS_NODES_MAX && t.least <= t.most && t.most <= TASKS_COUNT_MAX);
     if (t.nodes > 64)
         return;
     for (uint32_t i = 0; i < t.nodes; i++) {
-        uint32_t n = 0;
-        check(tasks_of_node(text, i, &n, NULL) == 0);
-        least = MIN2(least, n);
-        most = MAX2(most, n);
+        check(tasks_read(text, i, &t) == 0);
+        least = MIN2(least, t.of_node);
+        most = MAX2(most, t.of_node);
     }
     check(least == t.least && most == t.most);
 }

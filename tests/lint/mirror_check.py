@@ -54,7 +54,6 @@ COVERED = [
     ("launcher/srun/*", "unit/launcher/srun e2e/test_slurm.py"),
     ("launcher/ssh*", "unit/launcher e2e/test_ssh.py e2e/test_ssh_head.py"),
     ("launcher/warm/*", "unit/launcher/warm e2e/test_warm.py"),
-    ("launcher/worker/notify_send_io", "e2e/test_notify.py"),
     ("launcher/*", "unit/launcher e2e/test_run.py"),
     ("cli/options/*", "unit/cli/options/job_options_test.c unit/cli/options/options_fill_test.c"),
     ("cli/help/help", "e2e/test_cli.py"),

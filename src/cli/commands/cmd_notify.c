@@ -1,14 +1,21 @@
 /* "muster notify": reports something about the worker that runs it to its agent. */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "cli/help/help.h"
 #include "cli/options/commands.h"
+#include "io/clock.h"
+#include "io/file.h"
 #include "launcher/worker/notify.h"
-#include "launcher/worker/notify_send_io.h"
 
 #define TIMEOUT_NS (5 * NS_PER_S)
 
@@ -41,6 +48,87 @@ static int text_of(int argc, char **argv, int first, struct strbuf *ret, struct 
     return 0;
 }
 
+/* The address of a name as in NOTIFY_SOCKET; 0: there is none. */
+static socklen_t address_of(const char *name, struct sockaddr_un *ret) {
+    size_t len = strlen(name);
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if ((name[0] != '@' && name[0] != '/') || len < 2 || len >= sizeof ret->sun_path)
+        return 0;
+    memcpy(ret->sun_path, name, len);
+    if (name[0] == '@')
+        ret->sun_path[0] = '\0';
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + (name[0] == '/'));
+}
+
+/* Sends the text with a descriptor, which the agent closes when it has read the text. */
+static int send_with(int socket_fd, const char *text, size_t len, int fd,
+                     const struct sockaddr_un *addr, socklen_t size, uint64_t deadline_ns) {
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct iovec iov = {.iov_base = (char *)(uintptr_t)text, .iov_len = len};
+    struct sockaddr_un to = *addr;
+    struct msghdr msg = {.msg_name = &to,
+                         .msg_namelen = size,
+                         .msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    *c = (struct cmsghdr){
+        .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    while (sendmsg(socket_fd, &msg, MSG_NOSIGNAL) < 0) { /* for at most SO_SNDTIMEO */
+        if (errno == EINTR && clock_now_ns() < deadline_ns)
+            continue;
+        return errno == EAGAIN ? -ETIMEDOUT : -errno;
+    }
+    return 0;
+}
+
+static int await_end(int fd, uint64_t deadline_ns) {
+    for (;;) {
+        uint64_t now = clock_now_ns();
+        if (now >= deadline_ns)
+            return -ETIMEDOUT;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int r = poll(&p, 1, (int)((deadline_ns - now) / NS_PER_MS) + 1);
+        if (r > 0)
+            return 0;
+        if (r < 0 && errno != EINTR)
+            return -errno;
+    }
+}
+
+/* `name` is the value of MUSTER_NOTIFY_SOCKET: "@..." or a path. Returns when the agent has read
+ * the message, so the sender may end then. */
+static int notify_send(const char *name, const char *text, size_t len, struct err *err) {
+    const uint64_t deadline_ns = clock_now_ns() + TIMEOUT_NS;
+    struct sockaddr_un addr;
+    socklen_t size = address_of(name, &addr);
+    if (size == 0)
+        return err_set(err, -EINVAL, "\"%s\" is not the name of a notify socket", name);
+    const struct timeval timeout = {.tv_sec = (time_t)(TIMEOUT_NS / NS_PER_S),
+                                    .tv_usec = (suseconds_t)(TIMEOUT_NS % NS_PER_S / NS_PER_US)};
+    int ends[2] = {-1, -1};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int r = fd < 0 || pipe2(ends, O_CLOEXEC) < 0 ||
+                    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) < 0
+                ? -errno
+                : send_with(fd, text, len, ends[1], &addr, size, deadline_ns);
+    file_close(&ends[1]);
+    r = r == 0 ? await_end(ends[0], deadline_ns) : r;
+    file_close(&ends[0]);
+    file_close(&fd);
+    if (r == -ECONNREFUSED || r == -ENOENT)
+        return err_set(err, r, "no process listens on %s: has the job ended?", name);
+    if (r == -ETIMEDOUT)
+        return err_set(err, r, "the agent has not read the message within %g s",
+                       (double)TIMEOUT_NS / (double)NS_PER_S);
+    return r < 0 ? err_set(err, r, "can't send to %s: %s", name, strerror(-r)) : 0;
+}
+
 int cmd_notify(int argc, char **argv) {
     struct options_parsed p;
     struct err err = {0};
@@ -59,7 +147,7 @@ int cmd_notify(int argc, char **argv) {
         log_error("MUSTER_NOTIFY_SOCKET is not set: no muster run has started this");
         return EXIT_JOB_FAILED;
     }
-    if (notify_send(name, strbuf_text(&text), text.len, TIMEOUT_NS, &err) < 0)
+    if (notify_send(name, strbuf_text(&text), text.len, &err) < 0)
         return print_failure(&err);
     return 0;
 }

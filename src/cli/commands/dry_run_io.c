@@ -13,7 +13,7 @@
 #include "launcher/node/python_io.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/worker_logs_io.h"
-#include "launcher/ssh/ssh_job.h"
+#include "launcher/ssh/ssh_boot.h"
 #include "launcher/worker/worker_env.h"
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/discovery_io.h"

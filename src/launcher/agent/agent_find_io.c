@@ -16,7 +16,7 @@
 #include "io/net/sole_name.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/agent/job_arbiter_io.h"
-#include "launcher/job/program.h"
+#include "launcher/job/job.h"
 #include "launcher/node/node_discovery_io.h"
 #include "launcher/starter/starter_link_io.h"
 #include "rendezvous/protocol/endpoint_io.h"

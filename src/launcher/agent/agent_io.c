@@ -1,6 +1,7 @@
 #include "launcher/agent/agent_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,23 +17,84 @@
 #include "launcher/agent/start_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
+#include "launcher/output/tempdir_io.h"
 #include "launcher/place/place_io.h"
 #include "launcher/preflight/node_summary_io.h"
 #include "launcher/report/termination_io.h"
-#include "launcher/supervise/leftovers_io.h"
-#include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/notify.h"
 #include "rendezvous/arbiter/arbiter_io.h"
+#include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_io.h"
 #include "topology/discover/discovery_io.h"
 
-/* A job that runs longer than this looks for leftovers of killed agents in a separate process.
- * Shorter jobs look for a moment at their end. So no job's start is delayed. */
-#define TIDY_AFTER_NS NS_PER_S
-
 bool agent_leads(const struct agent *a) {
     return a->leading != NULL && leading_server(a->leading) != NULL;
+}
+
+/* ---- what killed agents left behind ----
+ *
+ * Temporary folders, cgroups, files in the run directory of this user. Each agent checks for
+ * leftovers once. If its workers have run for a while, a separate process does it, since file
+ * systems may be slow or hang. The agent of a shorter job checks one kind, for a moment at its end;
+ * the next such job is likely to check another one.
+ *
+ * What a living agent owns is never touched, even if that agent is in another container: living
+ * agents hold locks (flock(2)) on what they own, and nothing counts as left behind whose lock can't
+ * be seen here: tempdir_io.h describes when it can. */
+
+#define TIDY_AFTER_NS NS_PER_S
+#define LEFTOVERS_NS (10 * NS_PER_S) /* then the rest is left to other agents */
+#define LEFTOVERS_SOME_NS (NS_PER_MS / 4)
+
+/* This process is in the group that its guardian made; other agents' groups are beside it. */
+static void sweep_cgroups(uint64_t until_ns) {
+    _cleanup_(freep) char *path = NULL;
+    char *own = cgroup_own_path(&path) == 0 ? strrchr(path, '/') : NULL;
+    if (own == NULL || own == path ||
+        strncmp(own + 1, GUARDIAN_CGROUP_PREFIX, strlen(GUARDIAN_CGROUP_PREFIX)) != 0)
+        return;
+    *own = '\0';
+    int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return;
+    cgroup_sweep(parent, GUARDIAN_CGROUP_PREFIX, until_ns);
+    (void)close(parent);
+}
+
+#define KINDS 4
+
+static void sweep_kind(unsigned kind, enum job_contain contain, uint64_t until_ns) {
+    if (kind == 0)
+        (void)tempdir_sweep(until_ns);
+    else if (kind == 1)
+        registry_sweep(until_ns);
+    else if (kind == 2)
+        leader_file_sweep(until_ns);
+    else if (contain == JOB_CONTAIN_CGROUP)
+        sweep_cgroups(until_ns);
+}
+
+static int sweep(int fd, void *arg) {
+    const enum job_contain *contain = arg;
+    (void)fd;
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        sweep_kind(kind, *contain, clock_now_ns() + LEFTOVERS_NS / KINDS);
+    return 0;
+}
+
+static void leftovers_sweep_some(enum job_contain contain) {
+    sweep_kind((unsigned)getpid() % KINDS, contain, clock_now_ns() + LEFTOVERS_SOME_NS);
+}
+
+static void on_tidy_timer(void *arg) {
+    struct agent *a = arg;
+    loop_timer_free(TAKE_PTR(a->tidy_timer));
+    if (helper_start(a->loop, "muster-tidy", sweep, &a->config.link->contain, -1, &a->leftovers) <
+        0)
+        log_debug("what killed agents left behind is not removed: no process could be started");
 }
 
 /* ---- who of this machine may connect ---- */
@@ -318,13 +380,6 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
     int r = local_workers_prepare(a->local_workers, g, form, &err);
     if (r != LOCAL_WORKERS_E_LATER)
         on_prepared(a, g, r < 0 ? &err : NULL);
-}
-
-static void on_tidy_timer(void *arg) {
-    struct agent *a = arg;
-    loop_timer_free(TAKE_PTR(a->tidy_timer));
-    if (leftovers_sweep(a->loop, a->config.link->contain, &a->leftovers) < 0)
-        log_debug("what killed agents left behind is not removed: no process could be started");
 }
 
 static void start(void *arg, struct generation g, uint32_t reachability) {

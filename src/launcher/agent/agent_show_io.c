@@ -15,7 +15,7 @@
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/report/termination_io.h"
-#include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/error_file.h"
 
 /* How long the console may take to write what is queued if nobody waits for its reader. */

@@ -11,7 +11,7 @@
 #include "io/net/listen.h"
 #include "io/net/port_owner.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/job/program.h"
+#include "launcher/job/job.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/server/server_io.h"

@@ -18,20 +18,28 @@
 
 #define REASON_MAX 256
 
-int unreadable(struct err *err, int code, const char *what, const char *text, size_t at,
-               const char *fmt, ...) {
+/* What is read, for errors. */
+struct source {
+    const char *list;
+    struct err *err;
+};
+
+/* Sets an error that quotes the list around this place, and returns `code`. */
+static _printf_(4, 5) int bad(const struct source *src, int code, const char *at, const char *fmt,
+                              ...) {
     char shown[SHOWN_BEFORE + SHOWN_AFTER + 1], reason[REASON_MAX];
-    size_t begin = at > SHOWN_BEFORE ? at - SHOWN_BEFORE : 0;
-    size_t n = strnlen(text + begin, sizeof shown - 1);
-    memcpy(shown, text + begin, n);
+    size_t place = (size_t)(at - src->list);
+    const char *begin = place > SHOWN_BEFORE ? at - SHOWN_BEFORE : src->list;
+    size_t n = strnlen(begin, sizeof shown - 1);
+    memcpy(shown, begin, n);
     shown[n] = '\0';
     utf8_clean(shown, false);
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(reason, sizeof reason, fmt, ap);
     va_end(ap);
-    return err_set(err, code, "cannot read the %s \"%s%s%s\": at character %zu %s", what,
-                   begin > 0 ? "..." : "", shown, text[begin + n] != '\0' ? "..." : "", at + 1,
+    return err_set(src->err, code, "cannot read the host list \"%s%s%s\": at character %zu %s",
+                   begin > src->list ? "..." : "", shown, begin[n] != '\0' ? "..." : "", place + 1,
                    reason);
 }
 
@@ -56,12 +64,6 @@ struct item {
     size_t hosts;
 };
 
-/* What is read, for errors. */
-struct source {
-    const char *list;
-    struct err *err;
-};
-
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static bool separates(char c) { return c != '\0' && strchr(", \t\r\n", c) != NULL; }
@@ -71,20 +73,16 @@ static bool is_of_name(char c) {
            c == '_' || c == '.';
 }
 
-#define BAD(src, code, at, ...)                                                          \
-    unreadable((src)->err, code, "host list", (src)->list, (size_t)((at) - (src)->list), \
-               __VA_ARGS__)
-
 /* ---- ranges ---- */
 
 static int read_number(const struct source *src, const char **at, uint64_t *ret) {
     const char *p = *at;
     if (!is_digit(*p))
-        return BAD(src, -EINVAL, p, "there should be a number, as in n[1-3,7]");
+        return bad(src, -EINVAL, p, "there should be a number, as in n[1-3,7]");
     p += strspn(p, "0");
     size_t n = strspn(p, "0123456789");
     if (n > NUMBER_DIGITS_MAX)
-        return BAD(src, -ERANGE, *at, "is a number of more than %d digits", NUMBER_DIGITS_MAX);
+        return bad(src, -ERANGE, *at, "is a number of more than %d digits", NUMBER_DIGITS_MAX);
     uint64_t v = 0;
     for (; n > 0; n--)
         v = v * 10 + (uint64_t)(*p++ - '0');
@@ -109,9 +107,9 @@ static int read_range(const struct source *src, struct bracket *b) {
             return r;
     }
     if (b->hi < b->value)
-        return BAD(src, -EINVAL, begin, "is a range that runs backwards");
+        return bad(src, -EINVAL, begin, "is a range that runs backwards");
     if (b->hi - b->value >= HOSTLIST_HOSTS_MAX)
-        return BAD(src, -ERANGE, begin, "is a range of more than %u hosts", HOSTLIST_HOSTS_MAX);
+        return bad(src, -ERANGE, begin, "is a range of more than %u hosts", HOSTLIST_HOSTS_MAX);
     b->next = p;
     return 0;
 }
@@ -128,7 +126,7 @@ static size_t digits_of(uint64_t v) {
 static int read_bracket(const struct source *src, const char **at, struct item *it, size_t *len) {
     const char *open = *at;
     if (it->n == HOSTLIST_BRACKETS_MAX)
-        return BAD(src, -ERANGE, open, "is one bracket more than the %u that a host may have",
+        return bad(src, -ERANGE, open, "is one bracket more than the %u that a host may have",
                    HOSTLIST_BRACKETS_MAX);
     struct bracket b = {.begin = open + 1, .next = open};
     size_t widest = 0;
@@ -141,15 +139,15 @@ static int read_bracket(const struct source *src, const char **at, struct item *
         count += b.hi - b.value + 1;
         widest = MAX2(widest, MAX2(b.width, digits_of(b.hi)));
         if (count > HOSTLIST_HOSTS_MAX)
-            return BAD(src, -ERANGE, open, "is a bracket of more than %u hosts",
+            return bad(src, -ERANGE, open, "is a bracket of more than %u hosts",
                        HOSTLIST_HOSTS_MAX);
     } while (*b.next == ',');
     if (*b.next == '\0')
-        return BAD(src, -EINVAL, open, "is a bracket that is not closed");
+        return bad(src, -EINVAL, open, "is a bracket that is not closed");
     if (*b.next != ']')
-        return BAD(src, -EINVAL, b.next, "there should be \",\" or \"]\", as in n[1-3,7]");
+        return bad(src, -EINVAL, b.next, "there should be \",\" or \"]\", as in n[1-3,7]");
     if (count * it->hosts > HOSTLIST_HOSTS_MAX)
-        return BAD(src, -ERANGE, it->begin, "is a product of more than %u hosts",
+        return bad(src, -ERANGE, it->begin, "is a product of more than %u hosts",
                    HOSTLIST_HOSTS_MAX);
     it->hosts *= (size_t)count;
     it->brackets[it->n++] = b;
@@ -162,12 +160,12 @@ static int read_bracket(const struct source *src, const char **at, struct item *
 
 static int refuse_char(const struct source *src, const char *at, const char *begin) {
     if (*at == ']')
-        return BAD(src, -EINVAL, at, "a bracket is closed that was not opened");
+        return bad(src, -EINVAL, at, "a bracket is closed that was not opened");
     if (*at == '{')
-        return BAD(src, -EINVAL, at, "is a function of Slurm: give the hosts that it stands for");
+        return bad(src, -EINVAL, at, "is a function of Slurm: give the hosts that it stands for");
     if (*at == '-' && at == begin)
-        return BAD(src, -EINVAL, at, "a name begins with \"-\"");
-    return BAD(src, -EINVAL, at,
+        return bad(src, -EINVAL, at, "a name begins with \"-\"");
+    return bad(src, -EINVAL, at,
                "there is what no name of a host has: it consists of letters, digits, \"-\", "
                "\"_\" and \".\"");
 }
@@ -190,7 +188,7 @@ static int read_item(const struct source *src, const char **at, struct item *ret
         len++;
     }
     if (len > HOSTLIST_NAME_MAX)
-        return BAD(src, -ERANGE, it.begin, "is a name of more than %u bytes", HOSTLIST_NAME_MAX);
+        return bad(src, -ERANGE, it.begin, "is a name of more than %u bytes", HOSTLIST_NAME_MAX);
     it.end = p;
     *at = p;
     *ret = it;
@@ -290,7 +288,7 @@ int hostlist_expand(const char *list, struct hostlist *ret, struct err *err) {
             return r;
         n += it.hosts;
         if (n > HOSTLIST_HOSTS_MAX)
-            return BAD(&src, -ERANGE, it.begin, "the list exceeds %u hosts", HOSTLIST_HOSTS_MAX);
+            return bad(&src, -ERANGE, it.begin, "the list exceeds %u hosts", HOSTLIST_HOSTS_MAX);
         add_names(&it, &text);
     }
     if (n == 0)

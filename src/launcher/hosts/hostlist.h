@@ -45,14 +45,3 @@ void hostlist_fini(struct hostlist *l);
  * host) or -ERANGE (a limit above); the error quotes the list and says where in it. *ret is written
  * only on 0. */
 _must_use_ int hostlist_expand(const char *list, struct hostlist *ret, struct err *err);
-
-/* Sets an error that quotes a text with a position in it, and returns `code`:
- *
- *     return unreadable(err, -EINVAL, "host list", "n[1,,2]", 4, "there should be a number");
- *
- * cannot read the host list "n[1,,2]": at character 5 there should be a number
- *
- * `at` counts bytes from 0, and may be the text's length. A long text is cut around `at`;
- * characters that are unsafe on a terminal become "?". err may be NULL. */
-int unreadable(struct err *err, int code, const char *what, const char *text, size_t at,
-               const char *fmt, ...) _printf_(6, 7);

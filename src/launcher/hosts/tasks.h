@@ -3,11 +3,10 @@
  * is that of the node list. (sbatch(1), Output Environment Variables.) Pure.
  *
  *     struct tasks tasks;
- *     r = tasks_read("2(x3),1", &tasks, &err);       nodes 4, least 1, most 2
- *     r = tasks_of_node("2(x3),1", 3, &n, &err);     1 */
+ *     r = tasks_read("2(x3),1", 3, &tasks);       nodes 4, least 1, most 2, of_node 1 */
 #pragma once
 
-#include "base/err.h"
+#include "base/util.h"
 
 /* Of all counts, and so of the nodes in one text. */
 #define TASKS_NODES_MAX 65536u
@@ -17,10 +16,9 @@
 struct tasks {
     uint32_t nodes;       /* at least 1 */
     uint32_t least, most; /* of one node; equal if all nodes have the same */
+    uint32_t of_node;     /* of the node that was asked for, if there are so many */
 };
 
-/* Both return 0, -EINVAL (another form) or -ERANGE (a limit above); the error quotes the text and
- * says where in it. *ret is written only on 0. A count may be 0. */
-_must_use_ int tasks_read(const char *text, struct tasks *ret, struct err *err);
-/* Of one node; the first is 0. -ERANGE also if the text has fewer nodes. */
-_must_use_ int tasks_of_node(const char *text, uint32_t node, uint32_t *ret, struct err *err);
+/* node: from 0. 0, -EINVAL (another form) or -ERANGE (a limit above); *ret is written only on 0. A
+ * count may be 0. */
+_must_use_ int tasks_read(const char *text, uint32_t node, struct tasks *ret);

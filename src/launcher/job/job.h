@@ -12,6 +12,7 @@
 #include "launcher/place/place.h"
 #include "nccl_env/rules/resolve.h"
 #include "rendezvous/auth/auth.h"
+#include "rendezvous/protocol/messages.h"
 #include "rendezvous/protocol/settings.h"
 #include "topology/model/affinity.h"
 
@@ -295,3 +296,17 @@ struct job_worker_variable {
     bool changes; /* from one start to the next */
 };
 extern const struct job_worker_variable job_worker_variables[];
+
+/* ==== the program, for other nodes ==== */
+
+/* What this node runs, in the form that it sends to the leader when it joins, so that another job
+ * under the same run id is detected.
+ *
+ *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
+ *
+ * Names are compared, folders are not: a script can be in another folder on each host.
+ * A step of Slurm that has as many agents as the group has nodes is all of the group: then its name
+ * counts, too, so that two jobs of one script, with the same run id and endpoint, don't mix.
+ * Arguments may contain secrets, so only the names of options are shown; the name of "-x5" is its
+ * first letter. */
+void program_of(const struct job_spec *spec, struct rdzv_program *ret);

@@ -12,7 +12,6 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper.h"
-#include "launcher/output/writer_process_io.h"
 
 #define PING_NS (1 * NS_PER_S) /* while a user waits */
 #define PING_IDLE_NS (5 * NS_PER_S)

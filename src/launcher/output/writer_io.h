@@ -41,6 +41,10 @@
 
 struct writer;
 
+/* The writer's own side (writer_process_io.c). Serves the socket until FINISH, or its end. console:
+ * this process's copy of the agent's. Returns the exit status. */
+int writer_process_run(int fd, struct console *console, const struct job_spec *spec);
+
 /* A receiver of the writer's messages. Owned by the caller, who must not move it. */
 struct writer_user {
     struct list link;

@@ -1,5 +1,4 @@
-#include "launcher/output/writer_process_io.h"
-
+/* What runs in the log writer's process. The agent decides what goes where (logmux_io.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,7 +17,7 @@
 #include "launcher/output/log_times_io.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/logmux_io.h"
-#include "launcher/output/writer_wire_io.h"
+#include "launcher/output/writer_io.h"
 #include "launcher/worker/error_file_io.h"
 
 #define READ_BYTES ((size_t)512 * 1024)

@@ -253,9 +253,10 @@ static int read_tasks(char *const *envp, const struct hostlist *nodes, struct pl
     const char *text = env_get(envp, name);
     struct tasks tasks;
     uint32_t index = index_of(envp, p, nodes);
-    if (text == NULL || tasks_read(text, &tasks, NULL) < 0 || tasks.nodes != p->n_nodes ||
-        tasks_of_node(text, index, &p->node_tasks, NULL) < 0 || p->node_tasks == 0)
+    if (text == NULL || tasks_read(text, index, &tasks) < 0 || tasks.nodes != p->n_nodes ||
+        tasks.of_node == 0)
         return missing(p, name, err);
+    p->node_tasks = tasks.of_node;
     p->is_first = index == 0;
     p->most_tasks = tasks.most;
     p->tasks_per_node = xstrdup(text);
@@ -308,11 +309,11 @@ static int read_step(char *const *envp, struct place *p, struct err *err) {
 /* The batch script and the interactive step are on the job's first node. */
 static void read_tasks_of_job(char *const *envp, struct place *p, const char **ret_from) {
     const char *text = text_of(envp, "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", ret_from);
+    struct tasks tasks;
     if (text == NULL)
         return;
     p->tasks_per_node = xstrdup(text);
-    if (tasks_of_node(text, 0, &p->node_tasks, NULL) < 0)
-        p->node_tasks = 0;
+    p->node_tasks = tasks_read(text, 0, &tasks) < 0 ? 0 : tasks.of_node;
 }
 
 /* Slurm sets the first for NVIDIA's, the second for AMD's (gres.conf(5), Flags), each only if GPUs

@@ -8,6 +8,7 @@
 
 #include "base/json/json_table.h"
 #include "base/text/utf8.h"
+#include "topology/discover/discovery_io.h"
 
 enum { ALONE, COMPARED, MATTERS }; /* how a difference between nodes is treated */
 
@@ -162,4 +163,256 @@ int node_summary_read(const char *text, size_t len, struct node_summary *ret, st
     memset(ret, 0, sizeof *ret);
     int r = json_table_parse(text, len, &limits, &table, ret, err);
     return r < 0 && r != -ENOMEM ? -EINVAL : r;
+}
+
+/* ==== the GPUs ==== */
+
+#define NVIDIA 0x10de
+#define CLASS_BRIDGE_OTHER 0x0680 /* NVSwitch, up to Hopper */
+#define RESET_REQUIRED 16         /* NVML_ERROR_RESET_REQUIRED; 15: lost */
+#define NAMED_MAX 8               /* processes in one sentence */
+
+/* ---- the driver ---- */
+
+/* False: there is a fault, and it was reported. */
+static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *d) {
+    const struct nvml_report *r = in->report;
+    if (r == NULL || (r->found && r->whole))
+        return true;
+    if (r->fault == NVML_FAULT_LATE)
+        node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-HUNG", "%.160s: a GPU or its driver hangs",
+                         r->why_not);
+    else if (!r->whole || r->fault == NVML_FAULT_ERROR)
+        node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-FAILED",
+                         "%.160s: CUDA will probably fail as well (nvidia-smi may show more)",
+                         r->why_not);
+    else if (in->n_nvidia > 0)
+        node_summary_add(d, NODE_SUMMARY_WARN, "NVML-MISSING",
+                         "the PCI bus has %u GPUs of NVIDIA, and there is no driver for them here: "
+                         "%.100s",
+                         in->n_nvidia, r->why_not);
+    else
+        return true;
+    return false;
+}
+
+/* ---- the GPUs ---- */
+
+static void address_text(const struct node_summary_gpus *in, uint32_t index,
+                         char out[TOPO_BUSID_MAX]) {
+    const struct topology *t = in->topology;
+    (void)snprintf(out, TOPO_BUSID_MAX, "address unknown");
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        if (t->gpus[i].index == index && t->gpus[i].pci < t->n_pci)
+            pci_addr_text(t->pci[t->gpus[i].pci].at, out);
+}
+
+static uint32_t check_lost(const struct node_summary_gpus *in, struct node_summary *d) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; in->report != NULL && i < in->report->n; i++) {
+        char at[TOPO_BUSID_MAX];
+        uint32_t lost = in->report->gpus[i].lost;
+        if (lost == 0)
+            continue;
+        n++;
+        address_text(in, i, at);
+        if (lost == RESET_REQUIRED)
+            node_summary_add(d, NODE_SUMMARY_FAIL, "GPU-RESET",
+                             "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
+        else
+            node_summary_add(
+                d, NODE_SUMMARY_FAIL, "GPU-LOST",
+                "GPU %u (%s) is lost: the driver can't reach it; the kernel's log has its "
+                "Xid, and the node needs a reboot",
+                i, at);
+    }
+    return n;
+}
+
+static uint32_t check_width(const struct topology *t, struct node_summary *d) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        const struct topo_gpu *g = &t->gpus[i];
+        if (g->lost || g->cur_width == 0 || g->max_width <= g->cur_width)
+            continue;
+        n++;
+        node_summary_add(d, NODE_SUMMARY_FAIL, "PCIE-WIDTH", "GPU %u has x%u of x%u PCIe lanes",
+                         g->index, g->cur_width, g->max_width);
+    }
+    return n;
+}
+
+/* Compares NVML's number of GPUs with the PCI bus. A GPU that is cut off, or that belongs to
+ * another container, is missing in one of the two. */
+static void check_count(const struct node_summary_gpus *in, struct node_summary *d) {
+    const struct nvml_report *r = in->report;
+    if (r != NULL && r->found && in->n_nvidia > 0 && r->n != in->n_nvidia)
+        node_summary_add(
+            d, NODE_SUMMARY_WARN, "GPU-COUNT",
+            "the driver has %u GPU%s, the PCI bus %u (another container's, or one that did "
+            "not start)",
+            r->n, r->n == 1 ? "" : "s", in->n_nvidia);
+}
+
+static uint32_t check_mig(const struct topology *t, struct node_summary *d) {
+    uint32_t n = 0, first = 0;
+    for (uint32_t i = t->n_gpus; i > 0; i--) {
+        n += t->gpus[i - 1].mig;
+        first = t->gpus[i - 1].mig ? i - 1 : first;
+    }
+    if (n > 0)
+        node_summary_add(
+            d, NODE_SUMMARY_WARN, "GPU-MIG",
+            "%u of %u GPUs are in MIG mode, the first being GPU %u with %u MIG devices, "
+            "which NCCL does not connect",
+            n, t->n_gpus, t->gpus[first].index, t->gpus[first].n_mig);
+    return n;
+}
+
+static void check_fabric(const struct nvml_report *r, struct node_summary *d) {
+    char text[TOPO_TEXT_MAX];
+    if (r != NULL && nvml_report_fabric(r, text))
+        node_summary_add(d, NODE_SUMMARY_FAIL, "FABRIC-DOWN", "%s", text);
+}
+
+/* ---- NVLinks ---- */
+
+static uint32_t links_of(const struct topology *t, uint32_t gpu) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_nvlinks; i++)
+        if (t->nvlinks[i].gpu == gpu && !t->nvlinks[i].c2c)
+            n += t->nvlinks[i].count;
+    return n;
+}
+
+static uint32_t switches_of(const struct topology *t) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_pci; i++)
+        n += t->pci[i].vendor == NVIDIA && t->pci[i].class_id >> 8 == CLASS_BRIDGE_OTHER;
+    return n;
+}
+
+/* Skips lost GPUs, because their links are not known. */
+static void check_links(const struct topology *t, struct node_summary *d) {
+    uint32_t most = 0, least = UINT32_MAX, worst = 0, n_gpus = 0;
+    for (uint32_t i = 0; i < t->n_gpus && t->nvlinks_known; i++) {
+        if (t->gpus[i].lost || t->gpus[i].vendor != TOPO_VENDOR_NVIDIA)
+            continue;
+        uint32_t n = links_of(t, i);
+        worst = n < least ? i : worst;
+        least = MIN2(least, n);
+        most = MAX2(most, n);
+        n_gpus++;
+    }
+    if (n_gpus < 2)
+        return;
+    if (least != most)
+        node_summary_add(d, NODE_SUMMARY_FAIL, "NVLINK-UNEQUAL",
+                         "GPU %u has %u NVLinks that are up, others have %u", t->gpus[worst].index,
+                         least, most);
+    else if (most == 0 && switches_of(t) > 0)
+        node_summary_add(
+            d, NODE_SUMMARY_FAIL, "NVLINK-DOWN",
+            "there are %u NVSwitches, and no NVLink is up: is nvidia-fabricmanager running?",
+            switches_of(t));
+    else if (most > 0)
+        node_summary_add(d, NODE_SUMMARY_OK, "NVLINK", "%u NVLinks up on each GPU", most);
+}
+
+/* ---- all of them ---- */
+
+static const char *name_of(const struct topo_gpu *g) {
+    return g->name[0] == '\0' ? "unnamed" : g->name;
+}
+
+/* "4 x A, 2 x B", in the order of the first of each. */
+static void write_models(const struct topology *t, uint32_t n_mig, struct strbuf *to) {
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        uint32_t n = 0, before = 0;
+        for (uint32_t k = 0; k < t->n_gpus; k++) {
+            bool same = strcmp(name_of(&t->gpus[k]), name_of(&t->gpus[i])) == 0;
+            n += same;
+            before += same && k < i;
+        }
+        if (before == 0)
+            strbuf_printf(to, "%s%u x %s", i > 0 ? ", " : "", n, name_of(&t->gpus[i]));
+    }
+    if (n_mig > 0)
+        strbuf_printf(to, " (%u in MIG mode)", n_mig);
+}
+
+void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *d) {
+    const struct topology *t = in->topology;
+    _cleanup_(strbuf_fini) struct strbuf models = {0};
+    bool fine = check_nvml(in, d);
+    fine = check_lost(in, d) == 0 && fine;
+    fine = check_width(t, d) == 0 && fine;
+    check_count(in, d);
+    write_models(t, check_mig(t, d), &models);
+    node_summary_set(d, NODE_SUMMARY_GPUS, "%s", t->n_gpus == 0 ? "none" : strbuf_text(&models));
+    node_summary_set(d, NODE_SUMMARY_DRIVER, "%s", t->driver);
+    node_summary_set(d, NODE_SUMMARY_CUDA, "%s", t->cuda);
+    if (t->n_gpus > 0 && fine)
+        node_summary_add(d, NODE_SUMMARY_OK, "GPU", "%.200s", strbuf_text(&models));
+    check_fabric(in->report, d);
+    check_links(t, d);
+}
+
+/* ---- processes on them ---- */
+
+/* Whether a process of this name holds GPUs open without using them: a service of the driver or of
+ * a display. */
+static bool is_gpu_service(const char *name) {
+    static const char *const names[] = {"nvidia-persiste",
+                                        "nvidia-cuda-mps",
+                                        "nv-hostengine",
+                                        "nv-fabricmanage",
+                                        "dcgm",
+                                        "Xorg",
+                                        "gnome-shell",
+                                        "nvsm"};
+    return text_begins_with_any(name, names, ARRAY_SIZE(names));
+}
+
+static bool was_before(const struct node_summary_process *all, uint32_t i) {
+    for (uint32_t k = 0; k < i; k++)
+        if (all[i].pid != 0 && all[k].pid == all[i].pid)
+            return true;
+    return false;
+}
+
+static void add_process(const struct node_summary_process *all, uint32_t n, uint32_t i,
+                        struct strbuf *to) {
+    strbuf_printf(to, "%s%.16s (%llu", to->len > 0 ? ", " : "", all[i].name,
+                  (unsigned long long)all[i].pid);
+    for (uint32_t k = i; k < n; k++)
+        if (all[k].pid == all[i].pid && all[k].gpu != TOPO_NONE)
+            strbuf_printf(to, ", GPU %u", all[k].gpu);
+    strbuf_add(to, ")");
+}
+
+void node_summary_busy(const struct node_summary_process *all, uint32_t n, struct node_summary *d) {
+    _cleanup_(strbuf_fini) struct strbuf names = {0};
+    uint32_t seen = 0, hidden = 0, gpu = TOPO_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        if (was_before(all, i) || (all[i].seen && is_gpu_service(all[i].name)))
+            continue;
+        if (all[i].seen && seen++ < NAMED_MAX)
+            add_process(all, n, i, &names);
+        if (!all[i].seen && hidden++ == 0)
+            gpu = all[i].gpu;
+    }
+    node_summary_set(d, NODE_SUMMARY_PROCESSES, "%u", seen + hidden);
+    if (seen > 0)
+        node_summary_add(d, NODE_SUMMARY_FAIL, "GPU-BUSY",
+                         "%u process%s hold%s GPUs already: %.180s", seen, seen == 1 ? "" : "es",
+                         seen == 1 ? "s" : "", strbuf_text(&names));
+    if (hidden > 0)
+        node_summary_add(
+            d, NODE_SUMMARY_WARN, "GPU-BUSY",
+            "NVML counts %u process%s on GPUs that can't be seen from here, the first on "
+            "GPU %u: another container's, or hidden",
+            hidden, hidden == 1 ? "" : "es", gpu);
+    if (seen + hidden == 0)
+        node_summary_add(d, NODE_SUMMARY_OK, "GPU-FREE", "no process holds a GPU");
 }

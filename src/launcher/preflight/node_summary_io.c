@@ -17,7 +17,7 @@
 #include "io/net/addr.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
-#include "launcher/preflight/node_summary_gpus.h"
+#include "launcher/preflight/node_summary.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/nccl/nccl_graph.h"
 

@@ -76,15 +76,15 @@ static const struct json_field fields[] = {
 };
 static const struct json_table table = JSON_TABLE(timeline_entry, fields);
 
-void events_line(const struct events_origin *origin, const struct timeline_entry *entry,
+void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     json_write_object_begin(&w, NULL);
     add_time(&w, wall_ns);
     json_write_id(&w, "monotonic_ns", entry->at_ns);
     json_write_string(&w, "event", timeline_kind_name(entry->kind));
-    json_write_string(&w, "run_id", origin->run_id);
-    json_write_string(&w, "host", origin->host);
+    json_write_string(&w, "run_id", run_id);
+    json_write_string(&w, "host", host);
     json_table_write(&w, &table, entry);
     if (lost > 0)
         json_write_u64(&w, "lines_lost_before", MIN2(lost, JSON_INTEGER_MAX));

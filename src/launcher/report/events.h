@@ -18,14 +18,9 @@
 
 struct console;
 
-/* The writer. Borrowed. */
-struct events_origin {
-    const char *run_id, *host;
-};
-
-/* Appends one line with its newline. wall_ns: the note's time, since 1970; `lost`: how many lines
- * could not be written just before this one. */
-void events_line(const struct events_origin *origin, const struct timeline_entry *entry,
+/* Appends one line with its newline. run_id, host: of the writer. wall_ns: the note's time, since
+ * 1970; `lost`: how many lines could not be written just before this one. */
+void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out);
 
 struct events; /* events_io.c */

@@ -95,11 +95,10 @@ void events_write(struct events *e, const struct timeline_entry *entry) {
         return;
     uint64_t now_ns = clock_now_ns();
     uint64_t ago_ns = now_ns > entry->at_ns ? now_ns - entry->at_ns : 0;
-    struct events_origin origin = {.run_id = e->run_id, .host = e->host};
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     if (e->torn)
         strbuf_add_char(&line, '\n');
-    events_line(&origin, entry, clock_wall_ns() - ago_ns, e->lost_now, &line);
+    events_line(e->run_id, e->host, entry, clock_wall_ns() - ago_ns, e->lost_now, &line);
     if (e->console != NULL)
         console_print(e->console, CONSOLE_ERR, strbuf_text(&line), line.len);
     else

@@ -64,7 +64,7 @@ int srun_choose(enum job_starter wanted, const struct place *place, const struct
 /* How many tasks each of the job's nodes has; 0: not known, or not the same everywhere. */
 static uint32_t uniform_tasks(const struct place *p) {
     struct tasks tasks;
-    return p->tasks_per_node != NULL && tasks_read(p->tasks_per_node, &tasks, NULL) == 0 &&
+    return p->tasks_per_node != NULL && tasks_read(p->tasks_per_node, 0, &tasks) == 0 &&
                    tasks.least == tasks.most
                ? tasks.most
                : 0;

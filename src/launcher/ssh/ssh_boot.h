@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
+#include "launcher/job/job.h"
 #include "launcher/starter/starter_wire.h"
 
 #define SSH_BEGIN "\nMUSTER-SSH 1\n"      /* the node's first bytes */
@@ -47,3 +48,25 @@ _must_use_ int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, stru
  * whole; -EINVAL or -EMSGSIZE and a sentence. */
 _must_use_ int ssh_boot_take(struct strbuf *parts, const struct starter_message *m,
                              struct ssh_boot *ret, struct err *err);
+
+/* ==== the job of one host ==== */
+
+/* The job as the agent on one host gets it, where the head has arranged how the nodes meet.
+ *
+ *     struct ssh_place place = {.host = 1, .first = 0, .addr = addr, .port = port};
+ *     struct job_spec job = ssh_job_of(&spec, &place);       borrows from spec and place
+ *
+ * What the user has given counts on all hosts. */
+struct ssh_place {
+    size_t host;  /* which of the job's hosts; one before `first` has come late, and goes last */
+    size_t first; /* node 0: the first host that can be reached */
+    const char *addr; /* its address, from ssh_meeting_addr() */
+    uint16_t port;    /* at which it listens */
+};
+
+/* Its texts are those of spec and place: it is not to be freed. */
+struct job_spec ssh_job_of(const struct job_spec *spec, const struct ssh_place *place);
+
+/* Of the addresses that node 0 has sent in HELLO, the one at which the others meet it: the first
+ * that is not only of that machine. Malloc'ed; never NULL. */
+_must_use_ char *ssh_meeting_addr(const char *addrs);

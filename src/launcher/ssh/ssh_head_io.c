@@ -22,7 +22,6 @@
 #include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_env.h"
 #include "launcher/ssh/ssh_host_io.h"
-#include "launcher/ssh/ssh_job.h"
 #include "launcher/ssh/ssh_output_io.h"
 #include "launcher/starter/starter_program_io.h"
 

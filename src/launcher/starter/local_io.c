@@ -8,10 +8,6 @@
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_program_io.h"
 
-struct local {
-    const struct starter_run_config *config;
-};
-
 /* The words of one agent. The endpoint comes before the user's words, which can override it. All
  * agents have one address, so is_host marks the first as the one at the endpoint. */
 static char **words_of(const struct starter_run_config *config, uint32_t i, const char *program) {
@@ -37,7 +33,7 @@ static char **words_of(const struct starter_run_config *config, uint32_t i, cons
 }
 
 static int start(void *arg, struct starter_run *r, struct err *err) {
-    const struct starter_run_config *config = ((const struct local *)arg)->config;
+    const struct starter_run_config *config = arg;
     _cleanup_(freep) char *program = NULL;
     int code = starter_real_program(config->argv0, config->envp, &program, err);
     for (uint32_t i = 0; i < config->nodes && code == 0; i++) {
@@ -51,13 +47,13 @@ static int start(void *arg, struct starter_run *r, struct err *err) {
 }
 
 static void describe(void *arg, struct starter_description *ret) {
-    const struct starter_run_config *config = ((const struct local *)arg)->config;
+    const struct starter_run_config *config = arg;
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", config->spec->run_id);
     ret->ask = starter_program_word(config->argv0, config->envp);
 }
 
 int local_run(const struct starter_run_config *config) {
     static const struct starter_ops ops = {.start = start, .describe = describe};
-    struct local l = {.config = config};
-    return starter_run(config, &ops, &l);
+    struct starter_run_config own = *config;
+    return starter_run(&own, &ops, &own);
 }

@@ -40,10 +40,6 @@ struct spawned {
     struct proc_stat before; /* in the lifeline: when it began to wait */
 };
 
-static struct spawned *spawned_of(const struct list *link) {
-    return CONTAINER_OF(link, struct spawned, link);
-}
-
 /* A connection to the listener. */
 struct peer {
     struct list link; /* in peers, in the order of arrival */
@@ -55,10 +51,6 @@ struct peer {
     bool in_tls;       /* TLS has begun */
     char host[STARTER_HOST_MAX];
 };
-
-static struct peer *peer_of(const struct list *link) {
-    return CONTAINER_OF(link, struct peer, link);
-}
 
 struct starter_run {
     const struct starter_run_config *config;
@@ -156,8 +148,7 @@ void starter_key_to_env(const struct starter_run *r, struct envlist *env) {
 static unsigned count_peers(const struct starter_run *r, bool greeted, struct peer **ret_first) {
     unsigned n = 0;
     *ret_first = NULL;
-    for (struct list *at = r->peers.next; at != &r->peers; at = at->next) {
-        struct peer *peer = peer_of(at);
+    LIST_FOR_EACH(struct peer, peer, &r->peers, link) {
         if ((peer->id != 0) != greeted)
             continue;
         *ret_first = n++ == 0 ? peer : *ret_first;
@@ -191,8 +182,7 @@ static void on_greeting_timer(void *arg) {
 static void send_message(struct starter_run *r, uint64_t link, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     starter_add(m, &frame);
-    for (struct list *at = r->peers.next; at != &r->peers; at = at->next) {
-        struct peer *peer = peer_of(at);
+    LIST_FOR_EACH(struct peer, peer, &r->peers, link) {
         if (peer->id == link && stream_unsent(peer->stream) < STARTER_FRAME_MAX)
             stream_write(peer->stream, strbuf_text(&frame), frame.len);
     }
@@ -380,15 +370,15 @@ static int wait_for_death(int fd, void *arg) {
     ssize_t n;
     (void)prctl(PR_SET_PDEATHSIG, 0); /* it outlives the starter, for a moment */
     (void)setsid();                   /* and what kills the starter's process group */
-    for (struct list *at = r->commands.next; at != &r->commands; at = at->next)
-        if (!proc_read_stat(child_watch_pid(spawned_of(at)->watch), &spawned_of(at)->before))
-            spawned_of(at)->before.start = UINT64_MAX;
+    LIST_FOR_EACH(struct spawned, c, &r->commands, link)
+        if (!proc_read_stat(child_watch_pid(c->watch), &c->before))
+            c->before.start = UINT64_MAX;
     do
         n = read(fd, &byte, 1);
     while (n < 0 && errno == EINTR);
-    for (struct list *at = r->commands.next; at != &r->commands; at = at->next) {
-        const pid_t pid = child_watch_pid(spawned_of(at)->watch);
-        if (proc_read_stat(pid, &now) && now.start == spawned_of(at)->before.start)
+    LIST_FOR_EACH(struct spawned, c, &r->commands, link) {
+        const pid_t pid = child_watch_pid(c->watch);
+        if (proc_read_stat(pid, &now) && now.start == c->before.start)
             (void)kill(pid, SIGINT);
     }
     return 0;
@@ -422,8 +412,8 @@ static void watch_alone(struct starter_run *r) {
 /* ---- effects ---- */
 
 void starter_signal(struct starter_run *r, int signo) {
-    for (struct list *at = r->commands.next; at != &r->commands; at = at->next)
-        if (child_watch_kill(spawned_of(at)->watch, signo) < 0)
+    LIST_FOR_EACH(struct spawned, c, &r->commands, link)
+        if (child_watch_kill(c->watch, signo) < 0)
             log_debug("a command has ended before SIG%s", signal_abbrev(signo));
 }
 
@@ -532,8 +522,8 @@ static int watch_signals(struct starter_run *r) {
 /* ---- commands ---- */
 
 pid_t starter_command_pid(const struct starter_run *r) {
-    const struct list *first = r->commands.next;
-    return first != &r->commands ? child_watch_pid(spawned_of(first)->watch) : 0;
+    const struct spawned *first = LIST_FIRST(struct spawned, &r->commands, link);
+    return first != NULL ? child_watch_pid(first->watch) : 0;
 }
 
 static void spawned_free(struct spawned *c) {
@@ -663,7 +653,7 @@ static int set_up(struct starter_run *r, struct err *err) {
 
 static void tear_down(struct starter_run *r) {
     while (!list_empty(&r->peers))
-        peer_free(peer_of(r->peers.next));
+        peer_free(LIST_FIRST(struct peer, &r->peers, link));
     if (r->listener != NULL)
         listener_free(r->listener);
     peer_gate_free(r->gate);
@@ -676,7 +666,7 @@ static void tear_down(struct starter_run *r) {
     registry_remove(&r->registry);
     end_lifeline(r);
     while (!list_empty(&r->commands))
-        spawned_free(spawned_of(r->commands.next));
+        spawned_free(LIST_FIRST(struct spawned, &r->commands, link));
     if (r->ops->end != NULL)
         r->ops->end(r->arg);
     loop_timer_free(r->timer);

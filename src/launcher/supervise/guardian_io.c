@@ -26,7 +26,6 @@
 #include "io/process/proc.h"
 #include "launcher/contain/contain_why.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/sweep_io.h"
 
 #define CGROUP_NAME_MAX 48

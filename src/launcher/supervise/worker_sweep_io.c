@@ -16,7 +16,7 @@
 #include "io/clock.h"
 #include "io/process/proc.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_priv.h"
 
 /* ==== detached processes: those in sessions of their own ==== */

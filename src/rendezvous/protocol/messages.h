@@ -74,7 +74,7 @@ struct rdzv_net {
 };
 
 /* What a node's workers run. The digests can be of any kind, if all agents of a job compute them in
- * the same way (launcher/job/program.h). Contains nothing secret: `shown` has no value of an
+ * the same way (launcher/job/job.h). Contains nothing secret: `shown` has no value of an
  * argument. */
 struct rdzv_program {
     /* for people: the program's name, and the names of its options; "": it is not shown, and not

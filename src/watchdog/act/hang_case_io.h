@@ -18,7 +18,7 @@
 #include "watchdog/judge/suspects.h"
 
 #define HANG_CASE_LATE_NS NS_PER_S
-/* The name of the helper, by which it is spared (launcher/supervise/spare_io.h). */
+/* The name of the helper, by which it is spared (launcher/supervise/sweep_io.h). */
 #define HANG_COMPARE_NAME "muster-compare"
 
 struct hang_case_config { /* all borrowed for the life of a case */

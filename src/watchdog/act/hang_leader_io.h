@@ -21,7 +21,7 @@
  * time, and the first to end needs a while: with PyTorch on a busy machine 10 s. */
 #define HANG_WAITED_LATELY_NS (15 * NS_PER_S)
 
-/* The name of a helper, by which it is spared (launcher/supervise/spare_io.h). */
+/* The name of a helper, by which it is spared (launcher/supervise/sweep_io.h). */
 #define HANG_ADD_NAME "muster-hang-add"
 
 struct hang_leader_ops {

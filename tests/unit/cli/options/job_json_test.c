@@ -6,7 +6,7 @@
 
 #include "cli/options/job_options.h"
 #include "job_reading.h"
-#include "launcher/ssh/ssh_job.h"
+#include "launcher/ssh/ssh_boot.h"
 
 static int secret(void *arg, const char *path, char **ret, struct err *err) {
     (void)arg;

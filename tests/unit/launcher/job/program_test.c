@@ -1,4 +1,4 @@
-#include "launcher/job/program.h"
+#include "launcher/job/job.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

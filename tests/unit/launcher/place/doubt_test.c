@@ -1,4 +1,4 @@
-#include "launcher/place/doubt.h"
+#include "launcher/place/fill.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

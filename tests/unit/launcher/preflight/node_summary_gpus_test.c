@@ -1,4 +1,4 @@
-#include "launcher/preflight/node_summary_gpus.h"
+#include "launcher/preflight/node_summary.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

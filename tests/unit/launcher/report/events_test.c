@@ -8,11 +8,9 @@
 /* 2026-11-21T16:02:45.123456789Z */
 #define WALL_NS UINT64_C(1795276965123456789)
 
-static const struct events_origin origin = {.run_id = "job7", .host = "node1"};
-
 static char *line_of(const struct timeline_entry *entry, uint64_t lost) {
     struct strbuf out = {0};
-    events_line(&origin, entry, WALL_NS, lost, &out);
+    events_line("job7", "node1", entry, WALL_NS, lost, &out);
     return strbuf_take(&out);
 }
 

@@ -15,7 +15,7 @@
 #include "../../rig/loop_rig.h"
 #include "io/clock.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/sweep_io.h"
 
 enum { N_MAX = 8 };
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "launcher/supervise/spare_io.h"
+#include "launcher/supervise/sweep_io.h"
 #include "watchdog/act/hang_case_io.h"
 #include "watchdog/act/hang_leader_io.h"
 #include "watchdog/evidence/disturb.h"
