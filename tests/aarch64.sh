@@ -3,13 +3,16 @@
 # Debian's kernel for pages of 16 KiB.
 #
 #   tests/aarch64.sh DIR              all of it, below DIR: at most 90 minutes on 2 idle cores, and 6 GB
-#   tests/aarch64.sh DIR STEP...      only these steps, in this order: setup gcc clang vm
+#   tests/aarch64.sh DIR STEP...      only these steps, in this order: setup gcc clang packages vm
 #
-#   setup  cross compilers, emulators, Debian's packages for arm64, the kernel; needs root, or sudo, and the network
-#   gcc    builds everything in DIR/gcc; warnings are errors
-#   clang  the same in DIR/clang
-#   vm     starts the machine with what gcc has built: units, processes, simulator (and that its traces are those
-#          of this machine), quickstart.sh, and $E2E of the end-to-end tests. Ends with one line that counts them. VM_LIMIT: seconds; MEMORY: of the machine
+#   setup     cross compilers, emulators, Debian's packages for arm64, the kernel; needs root, or sudo, and the network
+#   gcc       builds everything in DIR/gcc; warnings are errors
+#   clang     the same in DIR/clang
+#   packages  packaging/build.sh wheel and deb for aarch64
+#   vm        starts the machine with what was built: packages, units, processes, simulator (its traces are those of this
+#             machine), quickstart.sh, and $E2E of the end-to-end tests. Ends with one line that counts them.
+#
+# VM_LIMIT: of the machine, in seconds. MEMORY: of the machine.
 set -euo pipefail
 : "${E2E:=test_stacks.py test_run.py test_signals.py test_bind.py}" "${VM_LIMIT:=4800}" "${MEMORY:=3G}"
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,14 +20,14 @@ source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- setup gcc clang vm
+[ $# -gt 0 ] || set -- setup gcc clang packages vm
 root=$dir/sysroot machine=$dir/machine image=$dir/machine.img results=$dir/results
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 # ---- setup ----
 
 PACKAGES=ca-certificates,gcc,libc6-dev,meson,ninja-build,pkg-config,python3,python3-pytest,libevent-dev,libssl-dev,libcjson-dev
-PACKAGES+=,libhwloc-dev,libcriterion-dev,procps,iproute2,openssl,binutils,util-linux,kmod,busybox-static,mandoc,strace,psmisc
+PACKAGES+=,libhwloc-dev,libcriterion-dev,procps,iproute2,openssl,binutils,util-linux,kmod,busybox-static,mandoc,strace,psmisc,python3-venv
 
 # The packages of another architecture would take the place of this machine's own, so they are only unpacked. qemu-user is,
 # too: if it were installed, the kernel would start programs of another processor by itself, which tests expect to fail.
@@ -81,6 +84,11 @@ build() { # gcc|clang
 step_gcc() { build gcc; }
 step_clang() { build clang; }
 
+step_packages() {
+    rm -rf "$dir/built"
+    for kind in wheel deb; do "$source/packaging/build.sh" $kind "$dir/built" aarch64; done
+}
+
 # ---- the machine ----
 
 initrd() {
@@ -118,6 +126,8 @@ disk() {
     cp -a "$dir/gcc" "$machine$dir/"
     find "$machine$dir/gcc" -name '*.o' -delete
     (cd "$source" && git ls-files -z | xargs -0 cp -a --parents -t "$machine$source")
+    mkdir "$machine/packages"
+    [ ! -d "$dir/built" ] || cp "$dir"/built/* "$machine/packages/"
     # There the wrapper only has to start the program, and all is built.
     printf '#!/bin/sh\nshift 2\nexec "$@"\n' >"$machine$dir/user/usr/bin/qemu-aarch64-static"
     printf '#!/bin/sh\n' >"$machine/usr/local/bin/ninja"
@@ -139,7 +149,7 @@ ln -s /proc/self/fd /dev/fd; ln -s fd/0 /dev/stdin; ln -s fd/1 /dev/stdout; ln -
 for module in fuse inet_diag tcp_diag unix_diag netlink_diag veth bridge; do modprobe -q $module; done
 ip link set lo up; hostname arm; ldconfig
 echo "machine: $(uname -srm), pages of $(getconf PAGESIZE) bytes"
-report() { echo "machine: $1, $SECONDS s"; }
+report() { echo "machine: $1, $SECONDS s" >/dev/console; }
 END
         printf 'cd %q; build=%q e2e=%q\n' "$source" "$dir/gcc" "$E2E"
         cat <<'END'
@@ -148,6 +158,19 @@ meson() { # LABEL SUITE
     cp $build/meson-logs/testlog.json /results/$1.json; cp $build/meson-logs/testlog.junit.xml /results/$1.xml
     report $1
 }
+works() { # NAME MUSTER: a package that is installed
+    [ "$($2 run --standalone --nproc-per-node=2 --no-python sh -c 'uname -m' 2>&1 | grep -c 'aarch64$')" = 2 ] ||
+        echo "$2 of the package does not start two workers" >/results/$1.failed
+}
+packages() {
+    portable=$(ls /packages/muster-*-linux-aarch64) || return
+    python3 -m venv /opt/venv && /opt/venv/bin/pip install -q --no-index --find-links /packages 'muster[torchrun]'
+    mkdir -p /var/lib/dpkg/{info,updates} && touch /var/lib/dpkg/status
+    dpkg --force-depends -i /packages/*.deb
+    works portable "$portable"; works wheel /opt/venv/bin/muster; works deb /usr/bin/muster
+    report packages
+}
+packages >/results/packages.log 2>&1
 meson unit unit
 meson process process
 SIM_SEEDS=2000 meson sim sim
