@@ -20,40 +20,27 @@ enum { PROFILE_SECONDS = OPERATE_OWN, PROFILE_RATE, PROFILE_RANK, PROFILE_OUTPUT
 
 static const struct option_def defs[] = {
     OPERATE_ROWS,
-    [PROFILE_SECONDS] = {.name = "seconds",
-                         .arg = "N",
-                         .flags = OPTION_SHORT,
-                         .brief = "how long to take samples, 1 to 600 (10)",
-                         .fallback = "10",
-                         .help =
-                             "how long to take samples, 1 to 600 seconds; a rank is called late "
-                             "after 3 s at the earliest"},
-    [PROFILE_RATE] = {.name = "rate",
-                      .arg = "HZ",
-                      .flags = OPTION_SHORT,
-                      .brief = "samples a second of each rank, 0.1 to 100 (20)",
-                      .fallback = "20",
-                      .help =
-                          "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost less than "
-                          "2 percent of a core"},
-    [PROFILE_RANK] = {.name = "rank",
-                      .arg = "LIST",
-                      .flags = OPTION_SHORT,
-                      .brief = "only these ranks, such as 0-3,7",
-                      .help = "show only the rows and pictures of these ranks, such as 0-3,7; all "
-                              "ranks are compared"},
-    [PROFILE_OUTPUT] =
-        {.name = "output",
-         .arg = "FILE",
-         .flags = OPTION_SHORT,
-         .brief = "also write a .svg, .strip.svg, .speedscope.json",
-         .help = "also write a file, by the end of its name: .svg, a flame graph of all ranks; "
-                 ".strip.svg, each rank over time; .speedscope.json, for speedscope.app; .txt, the "
-                 "text"},
-    [PROFILE_JSON] = {.name = "json",
-                      .flags = OPTION_SHORT,
-                      .brief = "print one JSON object, for programs",
-                      .help = "print one JSON object in one line instead of the text"},
+    [PROFILE_SECONDS] = {"seconds", "N", OPTION_SHORT,
+                         "how long to take samples, 1 to 600 seconds; a rank is called late after "
+                         "3 s at the earliest",
+                         .brief = "how long to take samples, 1 to 600 (10)", .fallback = "10"},
+    [PROFILE_RATE] = {"rate", "HZ", OPTION_SHORT,
+                      "samples a second of each rank, 0.1 to 100; 20 of 8 ranks cost less than 2 "
+                      "percent of a core",
+                      .brief = "samples a second of each rank, 0.1 to 100 (20)", .fallback = "20"},
+    [PROFILE_RANK] =
+        {"rank", "LIST", OPTION_SHORT,
+         "show only the rows and pictures of these ranks, such as 0-3,7; all ranks are "
+         "compared",
+         .brief = "only these ranks, such as 0-3,7"},
+    [PROFILE_OUTPUT] = {"output", "FILE", OPTION_SHORT,
+                        "also write a file, by the end of its name: .svg, a flame graph of all "
+                        "ranks; .strip.svg, each rank over time; .speedscope.json, for "
+                        "speedscope.app; .txt, the text",
+                        .brief = "also write a .svg, .strip.svg, .speedscope.json"},
+    [PROFILE_JSON] = {"json", NULL, OPTION_SHORT,
+                      "print one JSON object in one line instead of the text",
+                      .brief = "print one JSON object, for programs"},
 };
 
 const struct option_set profile_options = {
@@ -136,14 +123,13 @@ static void merge(const struct operator_stacks *answer, struct profile *job,
     }
 }
 
-static int write_output(const struct asked *a, const struct profile_view *view) {
+static bool write_output(const struct asked *a, const struct profile_view *view) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     a->form->write(view, &text);
     int r = file_write_atomic(a->output, strbuf_text(&text), text.len);
-    if (r == 0)
-        return 0;
-    log_error("can't write %s: %s", a->output, strerror(-r));
-    return EXIT_JOB_FAILED;
+    if (r < 0)
+        log_error("can't write %s: %s", a->output, strerror(-r));
+    return r == 0;
 }
 
 static bool has_any(const struct rank_set *ranks, uint32_t world_size) {
@@ -172,9 +158,7 @@ static int show(const struct asked *a, const struct operator_reply *reply) {
         profile_text(&view, &text);
     (void)fwrite(strbuf_text(&text), 1, text.len, stdout);
     int status = finish_stdout();
-    if (a->form != NULL && write_output(a, &view) != 0)
-        status = EXIT_JOB_FAILED;
-    if (view.n_missing > 0)
+    if ((a->form != NULL && !write_output(a, &view)) || view.n_missing > 0)
         status = EXIT_JOB_FAILED;
     free(view.missing);
     return status;
