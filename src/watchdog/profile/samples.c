@@ -85,11 +85,22 @@ int32_t profile_add_stack(struct profile *p, const uint32_t *frames, uint32_t n)
 
 /* ---- ranks ---- */
 
-struct profile_rank *profile_add_rank(struct profile *p, uint32_t rank) {
+/* Behind it, or where it belongs. */
+static uint32_t behind(const struct profile *p, uint32_t rank) {
     uint32_t at = p->n_ranks;
     while (at > 0 && p->ranks[at - 1].rank > rank)
         at--;
-    if (at > 0 && p->ranks[at - 1].rank == rank)
+    return at;
+}
+
+static bool has_rank(const struct profile *p, uint32_t rank) {
+    uint32_t at = behind(p, rank);
+    return at > 0 && p->ranks[at - 1].rank == rank;
+}
+
+struct profile_rank *profile_add_rank(struct profile *p, uint32_t rank) {
+    uint32_t at = behind(p, rank);
+    if (has_rank(p, rank))
         return &p->ranks[at - 1];
     p->ranks = xgrow(p->ranks, p->n_ranks, sizeof *p->ranks);
     memmove(&p->ranks[at + 1], &p->ranks[at], (p->n_ranks++ - at) * sizeof *p->ranks);
@@ -306,15 +317,15 @@ static int32_t stack_of(const struct reading *rd, uint32_t number, uint32_t from
 }
 
 static void read_rank(struct reading *rd, const struct json *v, uint64_t tick, uint64_t end) {
-    struct profile_rank read = {0}, *r;
-    uint32_t before = rd->node.n_ranks;
+    struct profile_rank read = {0};
     if (rd->code < 0 || (rd->code = json_table_read(v, &rank_table, &read, rd->err)) < 0)
         return;
-    r = profile_add_rank(&rd->node, read.rank);
-    if (rd->node.n_ranks == before)
+    if (has_rank(&rd->node, read.rank) || has_rank(rd->job, read.rank)) {
         rd->code = err_set(rd->err, -EINVAL, "rank %" PRIu32 " is there twice", read.rank);
-    else
-        *r = read;
+        return;
+    }
+    struct profile_rank *r = profile_add_rank(&rd->node, read.rank);
+    *r = read;
     make_room(r, rd->node.n_ticks);
     (void)begin_list(rd, v, "samples");
     while (rd->at != NULL) {
@@ -386,22 +397,13 @@ static int read_ranks(struct reading *rd, const struct json *doc) {
 }
 
 /* Moves the node's ranks to the job. */
-static int merge(struct reading *rd) {
-    struct profile *job = rd->job, *node = &rd->node;
-    for (uint32_t i = 0, k = 0; i < node->n_ranks; i++) {
-        while (k < job->n_ranks && job->ranks[k].rank < node->ranks[i].rank)
-            k++;
-        if (k < job->n_ranks && job->ranks[k].rank == node->ranks[i].rank)
-            return err_set(rd->err, -EINVAL, "another node has rank %" PRIu32 ", too",
-                           node->ranks[i].rank);
-    }
+static void merge(struct profile *job, struct profile *node) {
     if (node->first_tick < job->first_tick)
         begin_earlier(job, (uint32_t)(job->first_tick - node->first_tick));
     job->n_ticks = MAX2(job->n_ticks, node->n_ticks);
     for (uint32_t i = 0; i < node->n_ranks; i++)
         *profile_add_rank(job, node->ranks[i].rank) = node->ranks[i];
     node->n_ranks = 0;
-    return 0;
 }
 
 int profile_read(const char *text, size_t len, struct profile *job, struct err *err) {
@@ -411,7 +413,7 @@ int profile_read(const char *text, size_t len, struct profile *job, struct err *
     if (r == 0)
         r = read_ranks(&rd, doc);
     if (r == 0)
-        r = merge(&rd);
+        merge(job, &rd.node);
     profile_fini(&rd.node);
     free(rd.frames);
     free(rd.stacks);
