@@ -12,10 +12,10 @@
 int main(int argc, char **argv) {
     struct gather_worker *workers = xcalloc((size_t)argc, sizeof *workers);
     for (int i = 1; i < argc; i++)
-        workers[i - 1] = (struct gather_worker){.rank = (uint32_t)i - 1,
-                                                .local_rank = (uint32_t)i - 1,
-                                                .pid = atoi(argv[i]),
-                                                .still_ns = 30 * NS_PER_S,
+        workers[i - 1] = (struct gather_worker){.of.rank = (uint32_t)i - 1,
+                                                .of.local_rank = (uint32_t)i - 1,
+                                                .of.pid = atoi(argv[i]),
+                                                .of.still_ns = 30 * NS_PER_S,
                                                 .ran_ns = 1};
     struct gather_ask ask = {.node = "here", .workers = workers, .n = (size_t)argc - 1, .timeout_ns = 30 * NS_PER_S};
     struct evidence e;

@@ -286,10 +286,10 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
         for (size_t i = 0; i < n; i++)
             if (rows[i].rank - w->first_rank < w->n) {
                 struct gather_worker *worker = &workers[rows[i].rank - w->first_rank];
-                worker->still_ns = rows[i].still_ns;
+                worker->of.still_ns = rows[i].still_ns;
                 worker->ran_ns = signs_ran_ns(w->parts[p], rows[i].rank);
-                worker->used_ns = signs_used_ns(w->parts[p], rows[i].rank);
-                worker->spins = (rows[i].flags & SIGN_SPINS) != 0;
+                worker->of.used_ns = signs_used_ns(w->parts[p], rows[i].rank);
+                worker->of.spins = (rows[i].flags & SIGN_SPINS) != 0;
             }
     }
 }
@@ -362,11 +362,11 @@ static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool 
     for (uint32_t i = 0; i < w->n; i++) {
         pid_t pid = pid_of(w, i);
         workers[i] = (struct gather_worker){
-            .rank = w->first_rank + i,
-            .local_rank = i,
-            .pid = pid > 0 ? pid : w->pids[i],
-            .step = announced(w, i).step,
-            .ended = pid <= 0,
+            .of.rank = w->first_rank + i,
+            .of.local_rank = i,
+            .of.pid = pid > 0 ? pid : w->pids[i],
+            .of.step = announced(w, i).step,
+            .of.ended = pid <= 0,
         };
         for (int k = 0; k < GATHER_LOGS_MAX; k++)
             workers[i].logs[k] = logs[i * GATHER_LOGS_MAX + (uint32_t)k] =
@@ -444,9 +444,9 @@ static void read_native(struct hang_watch *w, const struct rdzv_suspects *suspec
         uint32_t local_rank = w->ends[i].local_rank;
         pid_t pid = pid_of(w, local_rank);
         if (pid > 0)
-            workers[ask.n++] = (struct gather_worker){.rank = w->first_rank + local_rank,
-                                                      .local_rank = local_rank,
-                                                      .pid = disturb_program(pid)};
+            workers[ask.n++] = (struct gather_worker){.of.rank = w->first_rank + local_rank,
+                                                      .of.local_rank = local_rank,
+                                                      .of.pid = disturb_program(pid)};
     }
     begin_gathering(&w->native, suspects->id, ask.n == 0 ? NULL : &ask, ask.timeout_ns, true);
 }

@@ -189,13 +189,12 @@ static int worker_has_link(const struct evidence_worker *w, const struct links *
     return r;
 }
 
-static bool net_of(pid_t pid, char *ret, size_t size) {
+/* 0: not known. */
+static uint64_t net_of(pid_t pid) {
     char path[PROC_PATH_MAX];
+    struct stat net;
     proc_path(path, pid, "/ns/net");
-    ssize_t n = readlink(path, ret, size - 1);
-    if (n > 0)
-        ret[n] = '\0';
-    return n > 0;
+    return stat(path, &net) == 0 ? net.st_ino : 0;
 }
 
 /* The ports of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established", and whether it is such a text. */
@@ -239,18 +238,18 @@ static void find_waits(struct evidence *e, uint16_t port) {
  * has not got as far as joining them, or has left. Neither is set if that cannot be read. And
  * awaits_rank: whether its main thread waits on a connection to it, or to another worker. */
 static void find_store_links(struct evidence *e, uint16_t port) {
-    char net[64], own[64];
     pid_t first = 0;
     find_waits(e, port);
     for (uint32_t i = 0; i < e->n_workers && first == 0; i++)
         first = e->workers[i].n_threads > 0 ? e->workers[i].pid : 0;
-    if (port == 0 || first == 0 || !net_of(first, net, sizeof net))
+    uint64_t net = port != 0 && first != 0 ? net_of(first) : 0;
+    if (net == 0)
         return;
     struct links *links = xcalloc(1, sizeof *links);
     bool known = read_tables(first, port, links);
     for (uint32_t i = 0; i < e->n_workers && known; i++) {
         struct evidence_worker *w = &e->workers[i];
-        if (w->n_threads == 0 || !net_of(w->pid, own, sizeof own) || strcmp(own, net) != 0)
+        if (w->n_threads == 0 || net_of(w->pid) != net)
             continue;
         int r = worker_has_link(w, links);
         w->at_store = r == 1;
@@ -262,17 +261,9 @@ static void find_store_links(struct evidence *e, uint16_t port) {
 /* ---- the first step ---- */
 
 static struct evidence_worker *add_worker(struct work *k, size_t i) {
-    const struct gather_worker *a = &k->ask->workers[i];
     struct evidence_worker *w = evidence_add_worker(&k->e);
     if (w != NULL)
-        *w = (struct evidence_worker){.rank = a->rank,
-                                      .local_rank = a->local_rank,
-                                      .pid = a->pid,
-                                      .still_ns = a->still_ns,
-                                      .used_ns = a->used_ns,
-                                      .spins = a->spins,
-                                      .step = a->step,
-                                      .ended = a->ended};
+        *w = k->ask->workers[i].of;
     return w;
 }
 
@@ -566,9 +557,9 @@ static void mark_moved(struct work *k) {
     for (uint32_t i = 0; i < k->e.n_workers; i++) {
         const struct gather_worker *a = &k->ask->workers[i];
         uint64_t ran_ns;
-        if (a->ended || a->ran_ns == 0)
+        if (a->of.ended || a->ran_ns == 0)
             continue;
-        int r = thread_ran(a->pid, a->pid, &ran_ns);
+        int r = thread_ran(a->of.pid, a->of.pid, &ran_ns);
         if (r == -ESRCH || (r == 0 && ran_ns >= a->ran_ns + SIGNS_MOVED_NS))
             k->e.workers[i].still_ns = 0;
     }

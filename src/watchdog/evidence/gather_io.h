@@ -24,15 +24,10 @@
 #define GATHER_LOGS_MAX 2 /* of a worker: its output, and its errors */
 
 struct gather_worker {
-    uint32_t rank, local_rank;
-    pid_t pid;
-    uint64_t still_ns, used_ns;
+    struct evidence_worker of; /* what is known already; of one that has ended, nothing is read */
     /* CPU time of its main thread then (signs_ran_ns()). If it has used more at the end of the
      * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
     uint64_t ran_ns;
-    uint64_t step;
-    bool spins;                        /* SIGN_SPINS */
-    bool ended;                        /* it has exited with 0: nothing is read */
     const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
 };
 struct gather_ask { /* borrowed for the call of gather_new() */

@@ -101,7 +101,8 @@ static void gather(const struct gather_worker *workers, size_t n, uint64_t timeo
 
 /* Again until its main thread is seen in this system call: it may still be on its way there. */
 static const struct evidence_worker *look(pid_t pid, const char *call) {
-    struct gather_worker a = {.rank = 2, .local_rank = 1, .pid = pid, .still_ns = 31 * NS_PER_S, .step = 4};
+    struct gather_worker a = {
+        .of.rank = 2, .of.local_rank = 1, .of.pid = pid, .of.still_ns = 31 * NS_PER_S, .of.step = 4};
     do {
         gather(&a, 1, 100 * NS_PER_S);
         cr_assert_eq(got.n_workers, 1);
@@ -156,7 +157,7 @@ Test(gather, without_time_left_the_main_thread_is_looked_at_all_the_same) {
     pid_t pid = start(wait_at_a_pipe);
     (void)look(pid, "read");
     cr_assert(got.workers[0].n_threads == 2 && got.workers[0].n_children == 1);
-    struct gather_worker workers[] = {{.rank = 0, .pid = pid}, {.rank = 1, .local_rank = 1, .pid = pid}};
+    struct gather_worker workers[] = {{.of.rank = 0, .of.pid = pid}, {.of.rank = 1, .of.local_rank = 1, .of.pid = pid}};
     struct gather_ask ask = {.node = "b", .workers = workers, .n = ARRAY_SIZE(workers), .timeout_ns = 1};
     evidence_fini(&got);
     gather_now(&ask, &got);
@@ -237,7 +238,8 @@ Test(gather, names_the_path_that_a_worker_renames) {
 }
 
 Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
-    struct gather_worker a[] = {{.rank = 0, .pid = INT32_MAX}, {.rank = 1, .pid = INT32_MAX, .ended = true}};
+    struct gather_worker a[] = {{.of.rank = 0, .of.pid = INT32_MAX},
+                                {.of.rank = 1, .of.pid = INT32_MAX, .of.ended = true}};
     gather(a, 2, 100 * NS_PER_S);
     cr_assert_eq(got.n_workers, 2);
     cr_assert_eq(got.workers[0].n_gaps, 1);
@@ -248,10 +250,10 @@ Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
 Test(gather, sees_who_has_moved_meanwhile) {
     pid_t pid = start(wait_at_a_pipe);
     uint64_t ran_ns = look(pid, "read")->threads[0].ran_ns;
-    struct gather_worker a[] = {{.pid = pid, .still_ns = 9 * NS_PER_S, .ran_ns = MAX2(ran_ns, (uint64_t)1)},
-                                {.pid = getpid(), .still_ns = 9 * NS_PER_S, .ran_ns = 1},
-                                {.pid = getpid(), .still_ns = 9 * NS_PER_S},
-                                {.pid = INT32_MAX, .still_ns = 9 * NS_PER_S, .ran_ns = 1}};
+    struct gather_worker a[] = {{.of.pid = pid, .of.still_ns = 9 * NS_PER_S, .ran_ns = MAX2(ran_ns, (uint64_t)1)},
+                                {.of.pid = getpid(), .of.still_ns = 9 * NS_PER_S, .ran_ns = 1},
+                                {.of.pid = getpid(), .of.still_ns = 9 * NS_PER_S},
+                                {.of.pid = INT32_MAX, .of.still_ns = 9 * NS_PER_S, .ran_ns = 1}};
     gather(a, 4, 100 * NS_PER_S);
     cr_expect_eq(got.workers[0].still_ns, 9 * NS_PER_S, "it waits");
     cr_expect_eq(got.workers[1].still_ns, 0, "it has run");
@@ -278,7 +280,7 @@ static void make_log(char path[64], unsigned lines) {
 Test(gather, keeps_the_last_lines_of_a_log) {
     char path[64], fifo[80];
     make_log(path, 2000);
-    struct gather_worker a = {.pid = getpid(), .logs = {"/nonexistent", path}};
+    struct gather_worker a = {.of.pid = getpid(), .logs = {"/nonexistent", path}};
     gather(&a, 1, 100 * NS_PER_S);
     const char *tail = got.workers[0].log_tail;
     cr_assert_not_null(tail);
@@ -313,7 +315,8 @@ Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
     char path[64];
     make_log(path, 1);
     struct disk disk = {.holds = false};
-    struct gather_worker workers[] = {{.pid = getpid(), .logs = {path}}, {.rank = 1, .pid = getpid(), .logs = {path}}};
+    struct gather_worker workers[] = {{.of.pid = getpid(), .logs = {path}},
+                                      {.of.rank = 1, .of.pid = getpid(), .logs = {path}}};
     struct gather_ask ask = {.node = "b",
                              .workers = workers,
                              .n = 2,
@@ -334,7 +337,7 @@ Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
 }
 
 Test(gather, answers_also_without_time) {
-    struct gather_worker a = {.pid = getpid()};
+    struct gather_worker a = {.of.pid = getpid()};
     gather(&a, 1, 0);
     if (got.n_workers == 0) { /* else the helper was quicker than the loop */
         cr_assert_eq(got.n_gaps, 1);
@@ -465,11 +468,11 @@ Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
     (void)setenv("PATH", dir, 1);
     (void)setenv("DEBUGINFOD_URLS", "https://example.org", 1);
     pid_t pid = start(wait_at_a_pipe);
-    struct gather_worker a[6] = {{.pid = pid}};
+    struct gather_worker a[6] = {{.of.pid = pid}};
     gather(a, 1, 100 * NS_PER_S);
     cr_expect_null(got.workers[0].native_stack);
     for (uint32_t i = 0; i < 6; i++)
-        a[i] = (struct gather_worker){.rank = i, .pid = pid};
+        a[i] = (struct gather_worker){.of.rank = i, .of.pid = pid};
     gather_native(a, 6);
     (void)snprintf(expected, sizeof expected, "thread %d:\n  -m -p %d\n", (int)pid, (int)pid);
     for (uint32_t i = 0; i < 6; i++) {
@@ -490,7 +493,7 @@ Test(gather, the_native_stack_of_a_traced_process_is_not_read) {
     cr_assert_eq(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
     cr_assert_eq(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
     cr_assert_eq(waitpid(pid, &status, 0), pid);
-    gather_native(&(struct gather_worker){.pid = pid}, 1);
+    gather_native(&(struct gather_worker){.of.pid = pid}, 1);
     cr_expect_null(got.workers[0].native_stack);
     cr_expect(has_gap(&got.workers[0], "traces it"), "%s", got.workers[0].gaps[0]);
     (void)ptrace(PTRACE_DETACH, pid, NULL, NULL);
@@ -578,7 +581,7 @@ Test(gather, who_is_connected_to_the_store) {
     cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
     for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
         store_port = ntohs(at.sin_port);
-        struct gather_worker a = {.pid = start(ways[i])};
+        struct gather_worker a = {.of.pid = start(ways[i])};
         gather(&a, 1, 100 * NS_PER_S);
         cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
         store_port = 1;
@@ -617,7 +620,7 @@ Test(gather, who_is_connected_among_many_closed_connections) {
         (void)close(theirs);
     }
     store_port = ntohs(at.sin_port);
-    struct gather_worker a = {.pid = start(connect_and_wait)};
+    struct gather_worker a = {.of.pid = start(connect_and_wait)};
     gather(&a, 1, 100 * NS_PER_S);
     cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store);
     store_port = 1;
@@ -627,7 +630,7 @@ Test(gather, who_is_connected_among_many_closed_connections) {
 }
 
 Test(gather, can_be_cancelled_and_done_at_once) {
-    struct gather_worker a = {.rank = 3, .pid = getpid()};
+    struct gather_worker a = {.of.rank = 3, .of.pid = getpid()};
     struct gather_ask ask = {.node = "b", .workers = &a, .n = 1, .timeout_ns = 100 * NS_PER_S};
     struct helper_call *g = NULL;
     cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);

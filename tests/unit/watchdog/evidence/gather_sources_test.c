@@ -106,7 +106,7 @@ static void assert_kept(const struct rig *r) {
 }
 
 static void gather(struct rig *r, uint32_t rank) {
-    struct gather_worker worker = {.rank = rank, .pid = r->worker};
+    struct gather_worker worker = {.of.rank = rank, .of.pid = r->worker};
     struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .keep_dir = r->kept};
     evidence_fini(&r->e);
     gather_now(&ask, &r->e);
@@ -193,7 +193,7 @@ Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
     fake_service_start(&f);
     char *const nothing[] = {NULL};
     start_worker(&rig, nothing);
-    struct gather_worker worker = {.pid = rig.worker};
+    struct gather_worker worker = {.of.pid = rig.worker};
     struct gather_ask ask = {
         .node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .env = given, .env_arg = rig.socket};
     gather_now(&ask, &rig.e);
@@ -247,7 +247,7 @@ Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
     (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
     char *const envp[] = {fifo, NULL};
     start_worker(&rig, envp);
-    struct gather_worker worker = {.pid = rig.worker};
+    struct gather_worker worker = {.of.pid = rig.worker};
     struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .held = is_held};
     gather_now(&ask, &rig.e);
     cr_assert(has_gap(&rig.e, "flight recorder of NCCL: not read, because the disk still holds"));
