@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/profile/profile_pictures.h"
-#include "cli/profile/profile_text.h"
 #include "watchdog/profile/names.h"
 
 #define WIDTH 1200.0

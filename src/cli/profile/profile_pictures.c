@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
-#include "cli/profile/profile_text.h"
 
 const struct profile_form *profile_form_of(const char *path) {
     static const struct profile_form forms[] = {

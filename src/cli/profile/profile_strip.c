@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/profile/profile_pictures.h"
-#include "cli/profile/profile_text.h"
 
 #define LEFT 110 /* labels */
 #define WIDTH 960

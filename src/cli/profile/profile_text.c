@@ -1,4 +1,4 @@
-#include "cli/profile/profile_text.h"
+#include "cli/profile/profile_view.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The text and the JSON of findings that are made by hand. */
-#include "cli/profile/profile_text.h"
+#include "cli/profile/profile_view.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
