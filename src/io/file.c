@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
+#include "base/text/tail.h"
 #include "io/clock.h"
 
 int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len) {
@@ -99,6 +100,18 @@ static int read_pipe(int fd, size_t max, uint64_t silence_ns, char **ret_text, s
     *ret_len = text.len;
     *ret_text = strbuf_take(&text);
     return 0;
+}
+
+void file_read_end(const char *path, off_t max, struct tail *ret) {
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char data[TAIL_BYTES];
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    off_t from = MAX2(st.st_size - max, (off_t)0);
+    ret->skips = from > 0; /* the rest of a line */
+    for (ssize_t n; from < st.st_size && (n = pread(fd, data, sizeof data, from)) > 0; from += n)
+        tail_add(ret, data, (size_t)n);
 }
 
 int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns, char **ret_text,

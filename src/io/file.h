@@ -11,8 +11,13 @@
 /* Reads a regular file of at most max bytes; *ret_text is malloc'ed and NUL-terminated (the NUL is
  * not counted). -EFBIG: larger; -EINVAL: not a regular file; others from the kernel. */
 _must_use_ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len);
-/* The same; a pipe or FIFO is read to its end, too, with the path of a shell's <(...), for example.
- * -ETIMEDOUT: nothing came from it for silence_ns. A FIFO without a writer is empty. */
+struct tail;
+/* The last lines of what such a file has in its last max bytes; *ret is zeroed before, and stays
+ * empty if the file can't be read. */
+void file_read_end(const char *path, off_t max, struct tail *ret);
+/* The same as file_read_text(); a pipe or FIFO is read to its end, too, with the path of a shell's
+ * <(...), for example. -ETIMEDOUT: nothing came from it for silence_ns. A FIFO without a writer is
+ * empty. */
 _must_use_ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns,
                                       char **ret_text, size_t *ret_len);
 /* Reads the beginning of a small file, at most size - 1 bytes, and adds a NUL. The name is one in

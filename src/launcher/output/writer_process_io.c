@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/idmap.h"
@@ -418,20 +417,6 @@ static void on_grace(void *arg) {
 
 /* --- the last lines --------------------------------------------------------------------------- */
 
-static void read_file_end(const char *path, struct tail *ret) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd >= 0 && fstat(fd, &st) == 0) {
-        char data[TAIL_BYTES];
-        off_t from = MAX2(st.st_size - FILE_END_BYTES, (off_t)0);
-        ret->skips = from > 0; /* the rest of a line */
-        for (ssize_t n; (n = pread(fd, data, sizeof data, from)) > 0 && from < st.st_size;
-             from += n)
-            tail_add(ret, data, (size_t)n);
-    }
-    file_close(&fd);
-}
-
 /* The text of last_output.tail. path: the file that standard error went to, or "". w may be
  * NULL. */
 static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
@@ -440,7 +425,7 @@ static void stderr_tail(const struct worker *w, const char *path, struct strbuf 
     if (w != NULL && w->streams[ERR].route.keeps_tail)
         all = &w->streams[ERR].tail;
     else if (path[0] != '\0')
-        read_file_end(path, &file);
+        file_read_end(path, FILE_END_BYTES, &file);
     strbuf_add(ret, tail_lines(all));
     if (ret->len > 0 && ret->data[ret->len - 1] != '\n')
         strbuf_add_char(ret, '\n');

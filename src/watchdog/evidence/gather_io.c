@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/text/tail.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
@@ -27,9 +28,8 @@
 #define STACKS_ONE_MAX_NS (1 * NS_PER_S)
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
 #define CHILD_DEPTH_MAX 8
-#define ENVIRON_MAX (1u << 20) /* bytes that are searched */
-#define LOG_LINES 20
-#define LOG_BYTES ((size_t)4096)
+#define ENVIRON_MAX (1u << 20)         /* bytes that are searched */
+#define LOG_BYTES (64 << 10)           /* of a log, of which the last lines are kept */
 #define RECORDER_MAX_NS (5 * NS_PER_S) /* PyTorch looks about once a second */
 
 /* What the helper does. */
@@ -467,42 +467,17 @@ const char *gather_disk_why(int r) {
 
 /* ---- logs ---- */
 
-/* Adds at most so many lines and bytes; nothing if the file cannot be read or is not a regular
- * file. Reading can block on a dead file system. */
-static void add_tail(const char *path, struct strbuf *ret) {
-    char buf[LOG_BYTES];
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return;
-    ssize_t n = -1;
-    bool whole = true;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-        whole = st.st_size <= (off_t)sizeof buf;
-        n = pread(fd, buf, sizeof buf, whole ? 0 : st.st_size - (off_t)sizeof buf);
-    }
-    (void)close(fd);
-    if (n <= 0)
-        return;
-    /* Not the end of a line whose beginning is not there. */
-    const char *end = buf + n, *from = whole ? buf : memchr(buf, '\n', (size_t)n);
-    if (!whole)
-        from = from == NULL || from + 1 == end ? buf : from + 1;
-    const char *at = end[-1] == '\n' ? end - 1 : end;
-    for (unsigned lines = 0; at > from; at--)
-        if (at[-1] == '\n' && ++lines == LOG_LINES)
-            break;
-    strbuf_add_bytes(ret, at, (size_t)(end - at));
-    if (end[-1] != '\n')
-        strbuf_add_char(ret, '\n');
-}
-
 static int send_tails(int fd, void *arg) {
     const struct gather_worker *a = *(const struct gather_worker *const *)arg;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    for (size_t i = 0; i < GATHER_LOGS_MAX; i++)
+    for (size_t i = 0; i < GATHER_LOGS_MAX; i++) {
+        _cleanup_(tail_fini) struct tail tail = {0};
         if (a->logs[i] != NULL)
-            add_tail(a->logs[i], &text);
+            file_read_end(a->logs[i], LOG_BYTES, &tail);
+        strbuf_add(&text, tail_lines(&tail));
+        if (text.len > 0 && text.data[text.len - 1] != '\n')
+            strbuf_add_char(&text, '\n');
+    }
     return helper_send(fd, strbuf_text(&text), text.len) ? 0 : 1;
 }
 
