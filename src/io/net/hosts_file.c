@@ -2,7 +2,6 @@
 
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "io/file.h"
@@ -63,19 +62,6 @@ static bool file_is_first(const char *etc) {
     return next_word(&at) == 0 || *at != '[';
 }
 
-static bool all_lines_count(const char *etc) {
-    _cleanup_(freep) char *text = read_conf(etc, "host.conf", CONF_MAX);
-    const char *at = after_word(text, "multi");
-    size_t n = at != NULL ? next_word(&at) : 0;
-    return is_word(at, n, "on");
-}
-
-static bool has_own_order(const char *etc) {
-    _cleanup_(freep) char *text = read_conf(etc, "gai.conf", CONF_MAX);
-    return after_word(text, "precedence") != NULL || after_word(text, "label") != NULL ||
-           after_word(text, "scopev4") != NULL;
-}
-
 /* ---- the file ---- */
 
 static bool names_it(const char *at, const char *name) {
@@ -85,79 +71,25 @@ static bool names_it(const char *at, const char *name) {
     return false;
 }
 
-/* False: there are too many. */
-static bool add_line(const char *line, const char *name, uint16_t port,
-                     struct addr ret[HOSTS_FILE_ADDRS_MAX], size_t *n_ret, size_t *n_lines) {
+/* Whether this is a line of the name, with an address. */
+static bool read_line(const char *line, const char *name, uint16_t port, struct addr *ret) {
     char text[ADDR_TEXT_MAX];
-    struct addr a;
     const char *at = line;
     size_t n = next_word(&at);
     if (n == 0 || n >= sizeof text || !names_it(at + n, name))
-        return true;
+        return false;
     memcpy(text, at, n);
     text[n] = '\0';
-    if (text[0] == '[' || addr_from_literal(text, port, &a) < 0)
-        return true;
-    ++*n_lines;
-    for (size_t i = 0; i < *n_ret; i++)
-        if (addr_same_host(&ret[i], &a))
-            return true;
-    if (*n_ret == HOSTS_FILE_ADDRS_MAX)
-        return false;
-    ret[(*n_ret)++] = a;
-    return true;
+    return text[0] != '[' && addr_from_literal(text, port, ret) == 0;
 }
 
-/* ---- the order of one address of each family ---- */
-
-enum kind { KIND_ELSE, KIND_LOCAL, KIND_GLOBAL };
-
-/* Those of RFC 6724's table whose precedence is above that of IPv4: unique local addresses, and
- * global ones that are not tunnels (2002::/16, 2001::/32). */
-static enum kind kind_of(const struct in6_addr *a) {
-    const uint8_t *b = a->s6_addr;
-    bool tunnel = b[0] == 0x20 && (b[1] == 0x02 || (b[1] == 0x01 && b[2] == 0 && b[3] == 0));
-    if ((b[0] & 0xfe) == 0xfc)
-        return KIND_LOCAL;
-    return (b[0] & 0xe0) == 0x20 && !tunnel ? KIND_GLOBAL : KIND_ELSE;
-}
-
-static void swap(struct addr a[2]) {
-    struct addr first = a[0];
-    a[0] = a[1];
-    a[1] = first;
-}
-
-/* IPv6 first, if it has a route. False: it depends on more than this. */
-static bool put_in_order(struct addr a[2]) {
-    struct addr from4, from6;
-    if (a[0].ss.ss_family == a[1].ss.ss_family)
-        return false;
-    if (a[0].ss.ss_family == AF_INET)
-        swap(a);
-    enum kind kind = kind_of(&((const struct sockaddr_in6 *)&a[0].ss)->sin6_addr);
-    bool has4 = addr_has_route(&a[1], &from4), has6 = addr_has_route(&a[0], &from6);
-    if (kind == KIND_ELSE || (!has4 && !has6))
-        return false;
-    if (has4 && !has6)
-        swap(a);
-    else if (has4 && kind_of(&((const struct sockaddr_in6 *)&from6.ss)->sin6_addr) != kind)
-        return false;
-    return true;
-}
-
-bool hosts_file_find(const char *etc, const char *name, uint16_t port,
-                     struct addr ret[HOSTS_FILE_ADDRS_MAX], size_t *ret_n) {
-    size_t n = 0, n_lines = 0;
+bool hosts_file_find(const char *etc, const char *name, uint16_t port, struct addr *ret) {
+    size_t n = 0;
     if (name[0] == '\0' || name[strlen(name) - 1] == '.' || access(NSCD, F_OK) == 0 ||
         !file_is_first(etc))
         return false;
     _cleanup_(freep) char *text = read_conf(etc, "hosts", HOSTS_MAX);
     for (const char *line = text; *line != '\0'; line = next_line(line))
-        if (!add_line(line, name, port, ret, &n, &n_lines))
-            return false;
-    *ret_n = n;
-    if (n == 0 || (n_lines > 1 && !all_lines_count(etc)))
-        return false;
-    return n == 1 || (!has_own_order(etc) && put_in_order(ret));
+        n += read_line(line, name, port, ret);
+    return n == 1;
 }

@@ -399,8 +399,10 @@ static void find_endpoint(struct agent *a) {
     }
     int r = resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n);
     if (r == RESOLVE_E_LOOKUP &&
-        hosts_file_find("/etc", spec->endpoint_host, spec->endpoint_port, addrs, &n))
+        hosts_file_find("/etc", spec->endpoint_host, spec->endpoint_port, &addrs[0])) {
+        n = 1;
         r = 0;
+    }
     if (r == 0)
         keep_endpoint(a, addrs, n);
     if (r == 0)

@@ -41,8 +41,8 @@ struct preflight {
     struct node_nets nets;
     struct node_summary_gathering *gathering;
     struct node_summary node_summary;
-    uint64_t gather_begun_ns;                    /* 0: not begun */
-    struct addr own_addrs[HOSTS_FILE_ADDRS_MAX]; /* of this node's name, if /etc/hosts has it */
+    uint64_t gather_begun_ns; /* 0: not begun */
+    struct addr own_addr;     /* of this node's name, if /etc/hosts has it */
     size_t n_own_addrs;
     bool gathered;
     struct loop_timer *clock_timer; /* the next look whether the wall clock was set */
@@ -165,7 +165,7 @@ static void on_devices(void *arg) {
                                          .netif = p->nets.nets[RING_NET].netif,
                                          .fast_netif = p->nets.nets[RING_FAST].netif,
                                          .host = p->config.host,
-                                         .own_addrs = p->own_addrs,
+                                         .own_addrs = &p->own_addr,
                                          .n_own_addrs = p->n_own_addrs,
                                          .begun_ns = p->gather_begun_ns};
     int r = node_summary_start(p->loop, &config, on_node_summary, p, &p->gathering);
@@ -176,8 +176,7 @@ static void on_devices(void *arg) {
 /* Begins the summary, from the result of the discovery. */
 static void gather(struct preflight *p) {
     p->gather_begun_ns = clock_now_ns();
-    if (!hosts_file_find("/etc", p->config.host, 0, p->own_addrs, &p->n_own_addrs))
-        p->n_own_addrs = 0;
+    p->n_own_addrs = hosts_file_find("/etc", p->config.host, 0, &p->own_addr);
     if (p->discovery != NULL)
         node_discovery_wait(p->discovery, on_devices, p);
     else

@@ -57,8 +57,10 @@ static void resolve_endpoint(struct rdzv_client *c) {
     else
         r = resolve_now(config->host, config->port, addrs, &n);
     if (r == RESOLVE_E_LOOKUP && member_lease_end(c->member) == 0 &&
-        hosts_file_find("/etc", config->host, config->port, addrs, &n))
+        hosts_file_find("/etc", config->host, config->port, &addrs[0])) {
+        n = 1;
         r = 0;
+    }
     if (r == 0) {
         found_addrs(c, addrs, n);
         return;
