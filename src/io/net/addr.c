@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/text/parse.h"
+
 static struct sockaddr_in *v4(const struct addr *a) {
     return (struct sockaddr_in *)(uintptr_t)&a->ss;
 }
@@ -61,6 +63,17 @@ int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
     a.len = sizeof(struct sockaddr_in6);
     *ret = a;
     return 0;
+}
+
+size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t max) {
+    size_t n = 0, len;
+    const char *item;
+    for (size_t i = 0; n < max && (item = list_item(list, i, &len)) != NULL; i++) {
+        char text[ADDR_TEXT_MAX];
+        (void)snprintf(text, sizeof text, "%.*s", (int)MIN2(len, sizeof text), item);
+        n += addr_from_literal(text, port, &ret[n]) == 0;
+    }
+    return n;
 }
 
 void addr_host_text(const struct addr *in, char out[ADDR_TEXT_MAX]) {

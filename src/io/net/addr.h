@@ -24,6 +24,8 @@ struct addr {
 
 /* From "10.0.0.1", "::1", "[::1]" or "fe80::1%eth0", and a port. -EINVAL if it is not a literal. */
 _must_use_ int addr_from_literal(const char *host, uint16_t port, struct addr *ret);
+/* From "10.0.0.1,fe80::1%eth0": those that are literals, at most max. Returns how many. */
+size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t max);
 /* "10.0.0.1:80", "[::1]:80". Mapped IPv4 (::ffff:…) is written as IPv4. */
 void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
 /* The same without port and brackets: the form of MASTER_ADDR. */

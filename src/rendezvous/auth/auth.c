@@ -28,24 +28,41 @@ void auth_id_to_text(const struct auth_id *id, char out[AUTH_ID_TEXT_MAX]) {
 
 /* ---- what is said of keys ---- */
 
-static const char *source_text(enum auth_source source) {
-    switch (source) {
-    case AUTH_FROM_FILE: return "--key-file";
-    case AUTH_FROM_ENV: return "MUSTER_KEY";
-    case AUTH_FROM_HEAD: return "the muster run that started the job";
-    case AUTH_FROM_JOB_DIR: return "the job's folder";
-    case AUTH_FROM_HOME: return "~/.config/muster/key";
-    case AUTH_FROM_MUNGE: return "munge";
-    case AUTH_FROM_RUN_DIR: return "a job of this machine";
-    }
-    return "somewhere";
+#define KEYGEN "run \"muster keygen\" and copy ~/.config/muster/key to all nodes"
+#define TOGETHER "start all nodes by one \"muster run\" (with -H, or in Slurm)"
+#define ONE_OF_THEM \
+    "only the nodes that were started together have that key; run this command on one of them"
+
+/* there: what to write, so that an agent without any key has one, too; here: so that this side has
+ * its key. */
+static const struct {
+    const char *text, *there, *here;
+} sources[AUTH_SOURCE_MAX + 1] = {
+    [AUTH_FROM_FILE] = {"--key-file", "give the same --key-file on that node",
+                        "give --key-file here, with the file that is given there"},
+    [AUTH_FROM_ENV] = {"MUSTER_KEY", "set the same MUSTER_KEY on that node",
+                       "set MUSTER_KEY here as it is set there"},
+    [AUTH_FROM_HEAD] = {"the muster run that started the job", TOGETHER, ONE_OF_THEM},
+    [AUTH_FROM_JOB_DIR] = {"the job's folder", "give all nodes the same dir: endpoint",
+                           "use the same dir: endpoint here, or --key-file with the file \"key\" "
+                           "of the job's folder"},
+    [AUTH_FROM_HOME] = {"~/.config/muster/key",
+                        "copy ~/.config/muster/key to that node (mode 0600)",
+                        "copy ~/.config/muster/key from there to this node (mode 0600)"},
+    [AUTH_FROM_MUNGE] = {"munge", "start munged on that node; or " KEYGEN,
+                         "start munged here with the munge.key of that node; or " KEYGEN},
+    [AUTH_FROM_RUN_DIR] = {"a job of this machine", TOGETHER, ONE_OF_THEM},
+};
+
+static enum auth_source first_source(const struct auth_id *ids, uint32_t n) {
+    return n > 0 ? ids[0].source : AUTH_FROM_MUNGE;
 }
 
 void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TEXT_MAX]) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     for (uint32_t i = 0; i < n && i < AUTH_KEYS_NAMED; i++)
         strbuf_printf(&s, "%s%016" PRIx64 " from %s", i > 0 ? ", " : "", ids[i].id,
-                      source_text(ids[i].source));
+                      sources[ids[i].source].text);
     if (n > AUTH_KEYS_NAMED)
         strbuf_printf(&s, " and %" PRIu32 " more", n - AUTH_KEYS_NAMED);
     (void)snprintf(out, AUTH_KEYS_TEXT_MAX, "%s", strbuf_text(&s));
@@ -87,47 +104,17 @@ static void say_ours(const struct auth_side *me, const struct auth_greeting *g, 
         strbuf_add(s, "; munged does not run here");
 }
 
-/* What to write, so that an agent without any key has one, too. */
 static const char *remedy_there(const struct auth_side *me) {
-    enum auth_source mine = me->n_keys > 0 ? me->ids[0].source : AUTH_FROM_MUNGE;
     if (me->n_keys == 0 && me->munge != AUTH_MUNGE_ANSWERS)
-        return "run \"muster keygen\" and copy ~/.config/muster/key to all nodes";
-    switch (mine) {
-    case AUTH_FROM_FILE: return "give the same --key-file on that node";
-    case AUTH_FROM_ENV: return "set the same MUSTER_KEY on that node";
-    case AUTH_FROM_HEAD:
-    case AUTH_FROM_RUN_DIR: return "start all nodes by one \"muster run\" (with -H, or in Slurm)";
-    case AUTH_FROM_JOB_DIR: return "give all nodes the same dir: endpoint";
-    case AUTH_FROM_HOME: return "copy ~/.config/muster/key to that node (mode 0600)";
-    case AUTH_FROM_MUNGE: break;
-    }
-    return "start munged on that node; or run \"muster keygen\" and copy ~/.config/muster/key to "
-           "all "
-           "nodes";
+        return KEYGEN;
+    return sources[first_source(me->ids, me->n_keys)].there;
 }
 
-/* What to write, so that this side has its key. */
 static const char *remedy_here(const struct auth_side *me, const struct auth_greeting *g) {
-    enum auth_source theirs = g->n_keys > 0 ? g->ids[0].source : AUTH_FROM_MUNGE;
     if (me->munge_other_user)
         return "run this as the user of that job, who must have the same uid on all nodes; or with "
                "another endpoint";
-    switch (theirs) {
-    case AUTH_FROM_FILE: return "give --key-file here, with the file that is given there";
-    case AUTH_FROM_ENV: return "set MUSTER_KEY here as it is set there";
-    case AUTH_FROM_HEAD:
-    case AUTH_FROM_RUN_DIR:
-        return "only the nodes that were started together have that key; run this command on one "
-               "of "
-               "them";
-    case AUTH_FROM_JOB_DIR:
-        return "use the same dir: endpoint here, or --key-file with the file \"key\" of the job's "
-               "folder";
-    case AUTH_FROM_HOME: return "copy ~/.config/muster/key from there to this node (mode 0600)";
-    case AUTH_FROM_MUNGE: break;
-    }
-    return "start munged here with the munge.key of that node; or run \"muster keygen\" and copy "
-           "~/.config/muster/key to all nodes";
+    return sources[first_source(g->ids, g->n_keys)].here;
 }
 
 static const char *remedy(const struct auth_side *me, const struct auth_greeting *g) {
@@ -140,7 +127,7 @@ static const char *remedy(const struct auth_side *me, const struct auth_greeting
 
 /* Perhaps both are of one file, which was replaced while the job runs. */
 static bool is_of_one_file(const struct auth_side *me, const struct auth_greeting *g) {
-    enum auth_source source = g->n_keys > 0 ? g->ids[0].source : AUTH_FROM_MUNGE;
+    enum auth_source source = first_source(g->ids, g->n_keys);
     return me->n_keys > 0 && me->ids[0].source == source &&
            (source == AUTH_FROM_FILE || source == AUTH_FROM_HOME || source == AUTH_FROM_JOB_DIR);
 }

@@ -33,20 +33,6 @@ void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct a
     c->next_reached = (c->next_reached + 1) % CLIENT_REACHED_MAX;
 }
 
-/* "10.0.0.1,fd00::1": an address that can't be used on this machine (unknown zone) is left out. */
-static size_t parse_literals(const struct rdzv_peer *peer, struct addr *out, size_t max) {
-    size_t n = 0;
-    for (const char *at = peer->addr; *at != '\0' && n < max;) {
-        size_t len = strcspn(at, ",");
-        char one[RDZV_ADDRS_MAX];
-        memcpy(one, at, len);
-        one[len] = '\0';
-        n += addr_from_literal(one, peer->port, &out[n]) == 0;
-        at += len + (at[len] == ',');
-    }
-    return n;
-}
-
 size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
                          struct addr out[CLIENT_PEER_ADDRS_MAX]) {
     size_t n = 0;
@@ -60,7 +46,7 @@ size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *pe
         out[n] = c->leader_listener;
         addr_set_port(&out[n++], peer->port);
     }
-    n += parse_literals(peer, out + n, CLIENT_PEER_ADDRS_MAX - n);
+    n += addr_from_list(peer->addr, peer->port, out + n, CLIENT_PEER_ADDRS_MAX - n);
     for (size_t i = first; i < n && known != NULL; i++) {
         if (addr_same_host(&out[i], known)) {
             memmove(&out[i], &out[i + 1], (n - i - 1) * sizeof *out);

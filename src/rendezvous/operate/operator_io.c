@@ -26,6 +26,7 @@ struct operator_call {
     struct operator_reply *reply;
     int code; /* how it ended, or the last failure */
     char text[ERR_TEXT_MAX];
+    char where[ADDR_TEXT_MAX]; /* here() */
 };
 
 static void try_next(struct operator_call *a);
@@ -38,9 +39,9 @@ static void end(struct operator_call *a, int code) {
     loop_quit(a->loop);
 }
 
-static const char *here(const struct operator_call *a, char out[ADDR_TEXT_MAX]) {
-    addr_to_text(&a->addrs[a->at], out);
-    return out;
+static const char *here(struct operator_call *a) {
+    addr_to_text(&a->addrs[a->at], a->where);
+    return a->where;
 }
 
 /* The call ends with this error, unless another address gives a better result. */
@@ -85,20 +86,20 @@ static void send_command(struct operator_call *a) {
 }
 
 static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
-    char where[ADDR_TEXT_MAX];
     if (hello->version != WIRE_VERSION) {
         fail(a, -EPROTO,
              "the agent at %s speaks protocol version %u, this muster version %u; use the job's "
              "own muster",
-             here(a, where), hello->version, WIRE_VERSION);
+             here(a), hello->version, WIRE_VERSION);
         leave_address(a);
     } else if (a->q->run_id != NULL && strcmp(a->q->run_id, hello->run_id) != 0) {
-        fail(a, -ESRCH, "the agent at %s belongs to the run '%.100s', not to '%.100s'",
-             here(a, where), hello->run_id, a->q->run_id);
+        fail(a, -ESRCH, "the agent at %s belongs to the run '%.100s', not to '%.100s'", here(a),
+             hello->run_id, a->q->run_id);
         leave_address(a);
     } else {
         a->greeted = true;
         (void)strcpy(a->reply->run_id, hello->run_id);
+        char where[ADDR_TEXT_MAX];
         addr_host_text(&a->addrs[a->at], where);
         (void)snprintf(a->reply->from, sizeof a->reply->from, "%.63s", where);
         a->reply->from_port = addr_port(&a->addrs[a->at]);
@@ -106,24 +107,11 @@ static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
     }
 }
 
-/* "10.0.0.1,fe80::1%eth0" */
-static size_t addrs_of_list(const char *list, uint16_t port, struct addr *ret) {
-    _cleanup_(freep) char *copy = xstrdup(list);
-    size_t n = 0;
-    char *rest = NULL;
-    for (char *one = strtok_r(copy, ",", &rest); one != NULL && n < RESOLVE_ADDRS_MAX;
-         one = strtok_r(NULL, ",", &rest))
-        if (addr_from_literal(one, port, &ret[n]) == 0)
-            n++;
-    return n;
-}
-
 static void on_redirect(struct operator_call *a, const struct wire_redirect *r) {
-    char where[ADDR_TEXT_MAX];
     struct addr from = a->addrs[a->at];
     if (a->q->command.kind == COMMAND_LEAVE) {
         fail(a, -EPROTO, "the agent at %s redirected a command that only it can carry out",
-             here(a, where));
+             here(a));
         end(a, a->code);
         return;
     }
@@ -132,11 +120,11 @@ static void on_redirect(struct operator_call *a, const struct wire_redirect *r) 
              r->leader.incarnation == 0 ? "the agent at %s knows no leader; try again"
                                         : "redirected too often, last by %s: the leader is "
                                           "changing; try again",
-             here(a, where));
+             here(a));
         end(a, a->code);
         return;
     }
-    a->n_addrs = addrs_of_list(r->leader.addr, r->leader.port, a->addrs);
+    a->n_addrs = addr_from_list(r->leader.addr, r->leader.port, a->addrs, RESOLVE_ADDRS_MAX);
     if (a->n_addrs == 0 && r->leader.addr[0] == '\0') {
         a->addrs[0] = from;
         addr_set_port(&a->addrs[0], r->leader.port);
@@ -165,17 +153,11 @@ static void on_overview(struct operator_call *a, const struct overview *o) {
         wait_for_more(a);
 }
 
-/* Makes room for n more rows. False: there is no memory. */
-static bool make_room(struct operator_call *a, uint32_t n) {
+static void make_room(struct operator_call *a, uint32_t n) {
     if (a->reply->n_nodes + n <= a->room)
-        return true;
-    uint32_t room = MAX2(a->room * 2, (uint32_t)RDZV_OVERVIEW_CHUNK * 4);
-    struct overview_node *more = realloc(a->reply->nodes, room * sizeof *more);
-    if (more == NULL)
-        return false;
-    a->reply->nodes = more;
-    a->room = room;
-    return true;
+        return;
+    a->room = MAX2(a->room * 2, (uint32_t)RDZV_OVERVIEW_CHUNK * 4);
+    a->reply->nodes = xrealloc(a->reply->nodes, a->room * sizeof *a->reply->nodes);
 }
 
 /* The rows come in order, and no more of them than were announced. */
@@ -183,16 +165,11 @@ static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
     struct operator_reply *reply = a->reply;
     if (!reply->has_overview || nodes->first != reply->n_nodes ||
         nodes->n > reply->overview.n_nodes - reply->n_nodes) {
-        char where[ADDR_TEXT_MAX];
-        fail(a, -EPROTO, "the agent at %s gave unexpected rows", here(a, where));
+        fail(a, -EPROTO, "the agent at %s gave unexpected rows", here(a));
         end(a, a->code);
         return;
     }
-    if (!make_room(a, nodes->n)) {
-        fail(a, -ENOMEM, "no memory for the rows of %u nodes", reply->overview.n_nodes);
-        end(a, a->code);
-        return;
-    }
+    make_room(a, nodes->n);
     memcpy(reply->nodes + reply->n_nodes, nodes->list, nodes->n * sizeof *nodes->list);
     reply->n_nodes += nodes->n;
     if (reply->n_nodes == reply->overview.n_nodes)
@@ -202,12 +179,10 @@ static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
 }
 
 static void on_stacks(struct operator_call *a, const struct wire_message *m) {
-    char where[ADDR_TEXT_MAX];
     struct err err = {0};
     int r = operator_stacks_take(&a->reply->stacks, m, &err);
     if (r < 0)
-        fail(a, r, "the agent at %s gave an answer that makes no sense: %.150s", here(a, where),
-             err.text);
+        fail(a, r, "the agent at %s gave an answer that makes no sense: %.150s", here(a), err.text);
     if (r != 0)
         end(a, r < 0 ? r : 0);
     else
@@ -215,13 +190,10 @@ static void on_stacks(struct operator_call *a, const struct wire_message *m) {
 }
 
 static void on_unexpected(struct operator_call *a, const struct wire_message *m) {
-    char where[ADDR_TEXT_MAX];
     if (m->kind == WIRE_REFUSED)
-        fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a, where),
-             m->refused.reason);
+        fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a), m->refused.reason);
     else
-        fail(a, -EPROTO, "the agent at %s sent an unexpected %s", here(a, where),
-             wire_kind_name(m->kind));
+        fail(a, -EPROTO, "the agent at %s sent an unexpected %s", here(a), wire_kind_name(m->kind));
     leave_address(a);
 }
 
@@ -253,21 +225,20 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)c;
     struct operator_call *a = arg;
-    char where[ADDR_TEXT_MAX];
     if (code == -EPROTO)
-        fail(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a, where), text);
+        fail(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a), text);
     else if (code == -ECONNREFUSED)
-        fail(a, -ECONNREFUSED, "no agent listens at %s", here(a, where));
+        fail(a, -ECONNREFUSED, "no agent listens at %s", here(a));
     else if (code == -EKEYREJECTED)
-        fail(a, -EKEYREJECTED, "can't talk to the agent at %s: %s", here(a, where), text);
+        fail(a, -EKEYREJECTED, "can't talk to the agent at %s: %s", here(a), text);
     else if ((code == 0 || code == -ECONNRESET) && !a->greeted)
         fail(a, -EHOSTUNREACH,
              "what listens at %s closes the connection without an answer: it may belong to another "
              "user, or not be muster",
-             here(a, where));
+             here(a));
     else
         fail(a, -EHOSTUNREACH, "%s %s: %.150s", a->greeted ? "no answer from" : "can't reach",
-             here(a, where), text);
+             here(a), text);
     if (code != -ECONNREFUSED)
         a->all_refused = false;
     leave_address(a);
@@ -277,13 +248,12 @@ static const struct conn_ops callbacks = {.on_message = on_message, .on_closed =
 
 static void on_timeout(void *arg) {
     struct operator_call *a = arg;
-    char where[ADDR_TEXT_MAX];
     a->all_refused = false;
     struct addr peer;
     bool silent = !a->greeted && a->conn != NULL && conn_peer_addr(a->conn, &peer) == 0;
     uint64_t waited_ns =
         a->greeted && a->q->command.kind == COMMAND_STACKS ? stacks_wait_ns(a) : a->q->timeout_ns;
-    fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s%s", here(a, where),
+    fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s%s", here(a),
          (double)waited_ns / NS_PER_S, silent ? "; what listens there may not be muster" : "");
     leave_address(a);
 }
@@ -301,9 +271,8 @@ static void try_next(struct operator_call *a) {
             conn_call(a->conn);
             return;
         }
-        char where[ADDR_TEXT_MAX];
         a->all_refused = false;
-        fail(a, -EHOSTUNREACH, "can't reach %s: %s", here(a, where), strerror(-r));
+        fail(a, -EHOSTUNREACH, "can't reach %s: %s", here(a), strerror(-r));
         a->at++;
     }
     if (a->code == -ECONNREFUSED && !a->all_refused)
@@ -326,7 +295,7 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
 
 static int begin(struct operator_call *a, struct err *err) {
     const struct operator_question *q = a->q;
-    a->n_addrs = addrs_of_list(q->host, q->port, a->addrs);
+    a->n_addrs = addr_from_list(q->host, q->port, a->addrs, RESOLVE_ADDRS_MAX);
     int r = a->n_addrs > 0 ? 0 : resolve_now(q->host, q->port, a->addrs, &a->n_addrs);
     if (r == RESOLVE_E_LOOKUP) {
         r = resolve_start(a->loop, q->host, q->port, q->timeout_ns, on_resolved, a, &a->resolve);

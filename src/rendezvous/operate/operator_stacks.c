@@ -22,14 +22,7 @@ static int take_node(struct operator_stacks *s, const struct rdzv_stacks *head, 
     if (!fits(s, head))
         return err_set(err, -EPROTO, "node %u of %u does not follow what came before", head->node,
                        head->n_nodes);
-    if (s->n == s->room) {
-        uint32_t room = MAX2(s->room * 2, UINT32_C(16));
-        struct operator_stacks_node *more = realloc(s->nodes, room * sizeof *more);
-        if (more == NULL)
-            return err_set(err, -ENOMEM, "no memory for %u nodes", room);
-        s->nodes = more;
-        s->room = room;
-    }
+    s->nodes = xgrow(s->nodes, s->n, sizeof *s->nodes);
     s->nodes[s->n++] = (struct operator_stacks_node){.head = *head};
     s->open = head->missing[0] == '\0';
     return 0;
@@ -43,11 +36,8 @@ static int take_piece(struct operator_stacks *s, const struct rdzv_evidence *pie
         return err_set(err, -EPROTO, "a piece of evidence of node %u does not follow", piece->id);
     if (len > RDZV_EVIDENCE_MAX - node->len || len > OPERATOR_STACKS_MAX - s->bytes)
         return err_set(err, -E2BIG, "the evidence of node %s is too long", node->head.name);
-    char *more = realloc(node->evidence, node->len + len + 1);
-    if (more == NULL)
-        return err_set(err, -ENOMEM, "no memory for the evidence of node %s", node->head.name);
-    memcpy(more + node->len, piece->text, len + 1);
-    node->evidence = more;
+    node->evidence = xrealloc(node->evidence, node->len + len + 1);
+    memcpy(node->evidence + node->len, piece->text, len + 1);
     node->len += len;
     s->bytes += len;
     s->open = !piece->last;

@@ -16,7 +16,6 @@ struct operator_stacks_node {
 struct operator_stacks {
     struct operator_stacks_node *nodes; /* owned; in the order of their ranks */
     uint32_t n;
-    uint32_t room;
     size_t bytes;
     bool open; /* pieces of the last node are still to come */
 };

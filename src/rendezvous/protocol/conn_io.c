@@ -514,6 +514,18 @@ void conn_send(struct conn *c, const struct wire_message *m) {
     conn_send_text(c, strbuf_text(&text), text.len);
 }
 
+void conn_answer(struct conn *c, bool ok, const char *text) {
+    struct wire_message m = {.kind = WIRE_ANSWER, .answer = {.ok = ok}};
+    (void)snprintf(m.answer.text, sizeof m.answer.text, "%s", text);
+    conn_send(c, &m);
+}
+
+void conn_refuse(struct conn *c, bool final, const char *reason) {
+    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = final}};
+    (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
+    conn_send(c, &m);
+}
+
 void conn_call(struct conn *c) {
     conn_send(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
 }

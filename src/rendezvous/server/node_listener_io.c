@@ -186,9 +186,7 @@ static void listener_serve_waiting(struct rdzv_listener *l) {
 /* ---- nodes ---- */
 
 static void refuse(struct joiner *c, bool final, const char *reason) {
-    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = final}};
-    (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
-    conn_send(c->conn, &m);
+    conn_refuse(c->conn, final, reason);
     conn_finish(listener_take(c));
 }
 
@@ -343,12 +341,6 @@ void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy 
 
 /* ---- operators ---- */
 
-static void answer(struct conn *conn, bool ok, const char *text) {
-    struct wire_message m = {.kind = WIRE_ANSWER, .answer = {.ok = ok}};
-    (void)snprintf(m.answer.text, sizeof m.answer.text, "%s", text);
-    conn_send(conn, &m);
-}
-
 static void answer_leave(struct joiner *c, const struct command *command) {
     struct wire_message m = {.kind = WIRE_ANSWER};
     const struct rdzv_listener_config *config = &c->listener->config;
@@ -368,12 +360,12 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
                        "this agent speaks protocol version %u, the command's sender version %u; "
                        "use the same muster for both",
                        WIRE_VERSION, w->version);
-        answer(c->conn, false, why);
+        conn_answer(c->conn, false, why);
     } else if (w->run_id[0] != '\0' && strcmp(w->run_id, l->config.run_id) != 0) {
         char why[RDZV_REASON_MAX / 4];
         (void)snprintf(why, sizeof why, "this agent belongs to the run '%.200s', not to '%.200s'",
                        l->config.run_id, w->run_id);
-        answer(c->conn, false, why);
+        conn_answer(c->conn, false, why);
     } else if (w->command.kind == COMMAND_LEAVE) {
         answer_leave(c, &w->command);
     } else if (l->server == NULL && l->config.find_leader != NULL &&
@@ -381,7 +373,7 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
                m.redirect.leader.incarnation != l->config.incarnation) {
         conn_send(c->conn, &m);
     } else if (l->server == NULL) {
-        answer(c->conn, false, "no leader is known here; try again, or ask another node");
+        conn_answer(c->conn, false, "no leader is known here; try again, or ask another node");
     } else if (w->command.kind == COMMAND_STATUS) {
         rdzv_server_status(l->server, &c->asking);
     } else if (w->command.kind == COMMAND_STACKS) {
@@ -423,7 +415,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
 static void on_first_command(struct joiner *c, const struct wire_message *m) {
     struct rdzv_listener *l = c->listener;
     if (l->n_operators >= RDZV_OPERATORS_MAX) {
-        answer(c->conn, false, "too many operators ask this agent at the moment; try again");
+        conn_answer(c->conn, false, "too many operators ask this agent at the moment; try again");
         conn_finish(listener_take(c));
         return;
     }

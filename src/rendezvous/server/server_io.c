@@ -79,13 +79,11 @@ static void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
 
 /* ---- operators ---- */
 
-void server_answer(struct server_asker *asker, bool ok, const char *text) {
+static void server_answer(struct server_asker *asker, bool ok, const char *text) {
     if (asker == NULL || asker->answered)
         return;
     asker->answered = true;
-    struct wire_message m = {.kind = WIRE_ANSWER, .answer = {.ok = ok}};
-    (void)snprintf(m.answer.text, sizeof m.answer.text, "%s", text);
-    conn_send(asker->conn, &m);
+    conn_answer(asker->conn, ok, text);
 }
 
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to) {

@@ -223,9 +223,7 @@ static const struct conn_ops node_callbacks = {.on_message = on_message, .on_clo
 /* ---- joining ---- */
 
 static void refuse(struct conn *conn, const char *reason, bool for_now) {
-    struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = !for_now}};
-    (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
-    conn_send(conn, &m);
+    conn_refuse(conn, !for_now, reason);
     conn_finish(conn);
 }
 

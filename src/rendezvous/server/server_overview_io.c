@@ -167,8 +167,7 @@ void server_overviews_fini(struct rdzv_server *s) {
 
 void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking) {
     if (s->deposed) {
-        server_answer(&(struct server_asker){.conn = asking->conn}, false,
-                      "this agent no longer leads; try again");
+        conn_answer(asking->conn, false, "this agent no longer leads; try again");
         return;
     }
     asking->waits = true;

@@ -174,7 +174,6 @@ void server_start_probes(struct rdzv_server *s);
 /* An operator's command, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the
  * call. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);
-void server_answer(struct server_asker *asker, bool ok, const char *text);
 
 /* ---- server_overview_io.c ---- */
 

@@ -63,7 +63,7 @@ static void leave(struct stacks_asker *a) {
 }
 
 static void refuse(struct conn *conn, const char *why) {
-    server_answer(&(struct server_asker){.conn = conn}, false, why);
+    conn_answer(conn, false, why);
     conn_finish(conn);
 }
 

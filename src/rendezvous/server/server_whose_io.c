@@ -90,20 +90,11 @@ static void drop_claims(struct server_node *n) {
 
 /* What cannot be read is left out. */
 static void add_claims(struct server_node *n, const char *addrs, const struct addr *seen) {
-    unsigned left = RDZV_OWN_ADDRS;
-    for (const char *next; *addrs != '\0' && left > 0; addrs = next, left--) {
-        char text[RDZV_ADDR_MAX];
-        struct addr a;
-        size_t len = strcspn(addrs, ",");
-        next = addrs + len + (addrs[len] == ',');
-        if (len >= sizeof text)
-            continue;
-        memcpy(text, addrs, len);
-        text[len] = '\0';
-        if (addr_from_literal(text, 0, &a) == 0 && !addr_is_loopback(&a) &&
-            !(seen != NULL && addr_same_host(&a, seen)))
-            add_claim(n, &a, false);
-    }
+    struct addr all[RDZV_OWN_ADDRS];
+    size_t n_all = addr_from_list(addrs, 0, all, ARRAY_SIZE(all));
+    for (size_t i = 0; i < n_all; i++)
+        if (!addr_is_loopback(&all[i]) && !(seen != NULL && addr_same_host(&all[i], seen)))
+            add_claim(n, &all[i], false);
 }
 
 /* The higher, the better is its word on this address. */

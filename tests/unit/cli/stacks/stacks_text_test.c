@@ -67,7 +67,7 @@ static void add_node(uint32_t number, const char *missing) {
 }
 
 static void begin_with(const char *missing) {
-    answer = (struct operator_stacks){.nodes = xcalloc(2, sizeof *answer.nodes), .room = 2};
+    answer = (struct operator_stacks){.nodes = xcalloc(2, sizeof *answer.nodes)};
     ranks = (struct rank_set){0};
     out = (struct strbuf){0};
     view = (struct stacks_view){.run_id = "digits", .answer = &answer, .ranks = &ranks, .wall_ns = 1500 * NS_PER_MS};
