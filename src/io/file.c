@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -135,6 +136,16 @@ int file_write_flushed(int fd, const char *text, size_t len) {
         len -= (size_t)n;
     }
     return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
+}
+
+int file_in_memory(const char *name, const char *text, size_t len) {
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    int r = fd < 0 ? -errno : file_write_flushed(fd, text, len);
+    if (r == 0 && lseek(fd, 0, SEEK_SET) < 0)
+        r = -errno;
+    if (r < 0)
+        file_close(&fd);
+    return r < 0 ? r : fd;
 }
 
 /* The name can't be guessed: where others may make files, no link of theirs is there. */

@@ -37,6 +37,9 @@ _must_use_ int file_write_atomic_as(const char *path, const char *text, size_t l
 void file_close(int *fd);
 /* Writes the whole text to the open file, and flushes it to the disk if the file supports that. */
 _must_use_ int file_write_flushed(int fd, const char *text, size_t len);
+/* A file without a name, in memory, with this text. A descriptor at its beginning, close-on-exec;
+ * or a negative errno. */
+_must_use_ int file_in_memory(const char *name, const char *text, size_t len);
 /* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket
  * or file would get their number, and messages would go there. They can't be written, so that the
  * console knows that what workers write there is lost. */

@@ -116,21 +116,25 @@ static int build_env(const struct dry_run *d, uint32_t i, struct envlist *ret, s
     uint32_t node = spec->node_rank > 0 && !alone ? (uint32_t)spec->node_rank : 0;
     uint32_t rank = node * spec->nproc + i;
     _cleanup_(freep) char *error_file = error_file_of(d, known, rank);
-    struct worker_env_input in;
-    worker_env_of_job(spec, i, &in);
-    in.run_id = run_id_of(spec);
-    in.generation = "GENERATION";
-    in.node_rank = node;
-    in.n_nodes = spec->rdzv.max_nodes;
+    const uint32_t world = spec->nproc * spec->rdzv.max_nodes;
+    const struct form form = {.node_rank = node,
+                              .n_nodes = spec->rdzv.max_nodes,
+                              .first_rank = rank - i,
+                              .world_size = world,
+                              .role_first_rank = rank - i,
+                              .role_world_size = world,
+                              .max_restarts = spec->rdzv.max_restarts};
+    struct worker_env_input in = {.spec = spec,
+                                  .form = &form,
+                                  .local_rank = i,
+                                  .generation = "GENERATION",
+                                  .error_file = error_file,
+                                  .omp_threads = d->setup.workers[i].omp_threads,
+                                  .notify_socket = "SOCKET",
+                                  .worker_id = "ID"};
+    worker_env_master(spec, &in.master_addr, &in.master_port);
     if (in.master_addr == NULL)
         in.master_addr = alone ? "127.0.0.1" : "LEADER";
-    in.world_size = in.role_world_size = spec->nproc * spec->rdzv.max_nodes;
-    in.rank = in.role_rank = rank;
-    in.max_restarts = spec->rdzv.max_restarts;
-    in.error_file = error_file;
-    in.omp_threads = d->setup.workers[i].omp_threads;
-    in.notify_socket = "SOCKET";
-    in.worker_id = "ID";
     int r = worker_env_build(d->envp, &in, ret, err);
     if (r == 0)
         node_setup_add_env(&d->setup, i, ret);
@@ -141,8 +145,11 @@ static int build_env(const struct dry_run *d, uint32_t i, struct envlist *ret, s
         envlist_set(ret, of_the_group[k], of_the_group[k]);
     if (r == 0 && in.master_port == 0)
         envlist_set(ret, "MASTER_PORT", "PORT");
-    if (r == 0)
-        envlist_set(ret, "MUSTER_EPOCH", "EPOCH");
+    if (r < 0)
+        return r;
+    envlist_set(ret, "MUSTER_EPOCH", "EPOCH");
+    envlist_set(ret, "MUSTER_RUN_ID", run_id_of(spec));
+    envlist_set(ret, "TORCHELASTIC_RUN_ID", run_id_of(spec));
     return r;
 }
 

@@ -696,9 +696,7 @@ static int set_up(struct agent *a) {
         .discovery = a->discovery,
         .any_gpu = any_gpu,
     };
-    r = local_workers_new(a->loop, &local_workers, &local_workers_ops, a, &a->local_workers);
-    if (r < 0)
-        return r;
+    a->local_workers = local_workers_new(a->loop, &local_workers, &local_workers_ops, a);
     r = set_up_listener(a);
     if (r < 0)
         return r;

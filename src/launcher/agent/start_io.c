@@ -151,12 +151,6 @@ static int check_python(const char *python, struct err *err) {
                : 0;
 }
 
-/* PATH as the worker will have it. */
-static const char *path_of(const struct job_spec *spec, char *const *envp) {
-    const char *own = spec->env != NULL ? env_get(spec->env, "PATH") : NULL;
-    return own != NULL ? own : env_get(envp, "PATH");
-}
-
 static int start_check(const struct job_spec *spec, const char *python, char *const *envp,
                        struct err *err) {
     int r = 0;
@@ -165,7 +159,7 @@ static int start_check(const struct job_spec *spec, const char *python, char *co
     if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PYTHON)
         r = check_script(spec->script, envp, err);
     if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PROGRAM)
-        r = check_program(spec->script, path_of(spec, envp), err);
+        r = check_program(spec->script, job_worker_value(spec, envp, "PATH"), err);
     if (r < 0 || spec->arbiter_dir == NULL)
         return r;
     r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/text/envlist.h"
 #include "base/text/port_list.h"
 #include "base/text/strbuf.h"
 #include "base/text/utf8.h"
@@ -180,6 +181,11 @@ bool job_is_ended_by(const struct job_spec *spec, int signo) {
         if (spec->signals[i] == signo)
             return true;
     return false;
+}
+
+const char *job_worker_value(const struct job_spec *spec, char *const *envp, const char *name) {
+    const char *asked = env_get(spec->env, name);
+    return asked != NULL ? asked : env_get(envp, name);
 }
 
 bool job_is_given(const struct job_spec *spec, const char *option) {

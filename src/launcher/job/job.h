@@ -281,6 +281,9 @@ void job_spec_fini(struct job_spec *spec);
 bool job_is_given(const struct job_spec *spec, const char *option);
 /* Whether --signals-to-handle has this one. */
 bool job_is_ended_by(const struct job_spec *spec, int signo);
+/* The value that workers will have of a variable: --env has precedence over what they inherit;
+ * NULL: it is not set. */
+const char *job_worker_value(const struct job_spec *spec, char *const *envp, const char *name);
 
 /* "node1:29400", "node1:29400-29403,30000": as the user could have written it; malloc'ed. */
 _must_use_ char *job_endpoint_text(const struct job_spec *spec);

@@ -80,14 +80,8 @@ struct seen {
     bool rocm;
 };
 
-/* The value that workers will have: --env has precedence. */
-static const char *worker_variable(const struct node_setup_input *in, const char *name) {
-    const char *asked = env_get(in->spec->env, name);
-    return asked != NULL ? asked : env_get(in->envp, name);
-}
-
 static const char *visible_devices(const struct node_setup_input *in) {
-    return worker_variable(in, "CUDA_VISIBLE_DEVICES");
+    return job_worker_value(in->spec, in->envp, "CUDA_VISIBLE_DEVICES");
 }
 
 static bool has_nvidia(const struct topology *t) {
@@ -111,9 +105,10 @@ static void see_gpus(const struct node_setup_input *in, struct node_setup *s, st
             t, visible_devices(in), ret->gpus, TOPO_GPUS_MAX, &ret->unknown);
         return;
     }
-    const struct rocm_visible names = {.rocr = worker_variable(in, "ROCR_VISIBLE_DEVICES"),
-                                       .hip = worker_variable(in, "HIP_VISIBLE_DEVICES"),
-                                       .cuda = visible_devices(in)};
+    const struct rocm_visible names = {
+        .rocr = job_worker_value(in->spec, in->envp, "ROCR_VISIBLE_DEVICES"),
+        .hip = job_worker_value(in->spec, in->envp, "HIP_VISIBLE_DEVICES"),
+        .cuda = visible_devices(in)};
     ret->n =
         rocm_visible_gpus(t, in->rocm, in->n_rocm, &names, ret->gpus, TOPO_GPUS_MAX, &ret->unknown);
     ret->rocm = true;

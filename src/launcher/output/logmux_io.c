@@ -388,9 +388,8 @@ void logmux_started(struct logmux *mux, uint32_t index) {
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
-               const char *prefix_template, const struct logmux_ops *ops, void *arg,
-               struct logmux **ret) {
+struct logmux *logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
+                          const char *prefix_template, const struct logmux_ops *ops, void *arg) {
     struct logmux *mux = xcalloc(1, sizeof *mux);
     mux->loop = loop;
     mux->writer = writer;
@@ -418,8 +417,7 @@ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
     mux->user.on_lost = on_lost;
     mux->user.arg = mux;
     writer_add(writer, &mux->user);
-    *ret = mux;
-    return 0;
+    return mux;
 }
 
 void logmux_free(struct logmux *mux) {

@@ -2,7 +2,7 @@
  * log writer's process reads the pipes and writes (writer_io.h). This file makes the pipes and
  * passes them to it.
  *
- *     logmux_new(loop, writer, n_workers, NULL, &ops, me, &mux);
+ *     mux = logmux_new(loop, writer, n_workers, NULL, &ops, me);
  *     for each worker:  logmux_open(mux, i, &worker, &out_fd, &err_fd, &err);
  *     … worker_group_start(specs with stdout_fd = out_fd, stderr_fd = err_fd) …
  *     for each worker:  logmux_started(mux, i);          closes our copies of the child's ends
@@ -79,9 +79,9 @@ struct logmux_ops {
 
 /* prefix_template: with ${role_name} ${local_rank} ${rank} ${hostname}; NULL:
  * "[${role_name}${local_rank}]:". Copied. */
-_must_use_ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
-                          const char *prefix_template, const struct logmux_ops *ops, void *arg,
-                          struct logmux **ret);
+_must_use_ struct logmux *logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
+                                     const char *prefix_template, const struct logmux_ops *ops,
+                                     void *arg);
 /* Nothing more is read. Takes NULL. */
 void logmux_free(struct logmux *mux);
 

@@ -23,7 +23,7 @@ struct worker_logs {
     const char *host;
     struct writer *writer;
     struct writer_user user;
-    struct worker_logs_ops ops;
+    worker_logs_fn *on_prepared;
     void *arg;
     char *temp_dir;   /* where files go without --log-dir; NULL: not made yet, or not needed */
     int temp_claim;   /* while it is open, the folder is in use; -1: none */
@@ -64,14 +64,13 @@ static void on_message(void *arg, struct writer_message *m);
 static bool on_lost(void *arg, bool hung);
 
 struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *host,
-                                    struct writer *writer, const struct worker_logs_ops *ops,
-                                    void *arg) {
+                                    struct writer *writer, worker_logs_fn *on_ready, void *arg) {
     struct worker_logs *l = xcalloc(1, sizeof *l);
     l->spec = spec;
     l->host = host;
     l->writer = writer;
     l->user = (struct writer_user){.on_message = on_message, .on_lost = on_lost, .arg = l};
-    l->ops = *ops;
+    l->on_prepared = on_ready;
     l->arg = arg;
     l->temp_claim = l->socket_claim = -1;
     l->asked_for = worker_logs_asked_for(spec);
@@ -185,7 +184,7 @@ static void ask(struct worker_logs *l, const struct form *form) {
 static void answered(struct worker_logs *l, const struct err *err) {
     await_answer(l, false);
     need_error_files(l);
-    l->ops.on_prepared(l->arg, err);
+    l->on_prepared(l->arg, err);
 }
 
 static void on_prepared(struct worker_logs *l, const struct writer_message *m) {

@@ -1,8 +1,8 @@
 /* The folders of the local workers' logs and error files, for each start. If they can't be made,
  * the job continues: this is reported once, counted, and tried again at each start.
  *
- *     logs = worker_logs_new(&spec, host, writer, &ops, me);
- *     r = worker_logs_prepare(logs, "2.3", &form);               … ops.on_prepared
+ *     logs = worker_logs_new(&spec, host, writer, on_prepared, me);
+ *     r = worker_logs_prepare(logs, "2.3", &form);               … on_prepared
  *     worker_logs_dir(logs, i);  worker_logs_error_file(logs, i);  …
  *     worker_logs_free(logs);                reports how many starts had none
  *
@@ -25,15 +25,12 @@ struct worker_logs;
 
 enum { WORKER_LOGS_E_LATER = 1 }; /* the writer makes them; on_prepared will be called */
 
-struct worker_logs_ops {
-    /* A worker_logs_prepare() that returned WORKER_LOGS_E_LATER has ended. Called from the loop. */
-    void (*on_prepared)(void *arg, const struct err *err);
-};
+/* A worker_logs_prepare() that returned WORKER_LOGS_E_LATER has ended. Called from the loop. */
+typedef void worker_logs_fn(void *arg, const struct err *err);
 
 /* All are borrowed. */
 struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *host,
-                                    struct writer *writer, const struct worker_logs_ops *ops,
-                                    void *arg);
+                                    struct writer *writer, worker_logs_fn *on_prepared, void *arg);
 /* Removes the temporary folder, unless it is kept. Takes NULL. */
 void worker_logs_free(struct worker_logs *l);
 

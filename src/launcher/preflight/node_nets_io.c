@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "launcher/preflight/ring_probe_io.h"
 
@@ -29,15 +28,9 @@ static void take(struct rdzv_net *to, const struct topo_netif *n, const char *ch
     add_addr(to, n, chosen, !v6_first);
 }
 
-/* --env takes precedence over the inherited environment. */
-static const char *workers_value(const struct job_spec *spec, char *const *envp, const char *name) {
-    const char *asked = env_get(spec->env, name);
-    return asked != NULL ? asked : env_get(envp, name);
-}
-
 /* The user's own setting has precedence. If it names one interface, workers will use that. */
 static const char *users_netif(const struct job_spec *spec, char *const *envp) {
-    const char *name = workers_value(spec, envp, "NCCL_SOCKET_IFNAME");
+    const char *name = job_worker_value(spec, envp, "NCCL_SOCKET_IFNAME");
     return name == NULL ? NULL : name + (name[0] == '=');
 }
 
@@ -72,7 +65,7 @@ void node_nets_choose(const struct job_spec *spec, char *const *envp, const char
         log_info("preflight: which interface leads to %s is not known: %s", leader, why);
         return;
     }
-    const char *family = workers_value(spec, envp, "NCCL_SOCKET_FAMILY");
+    const char *family = job_worker_value(spec, envp, "NCCL_SOCKET_FAMILY");
     const char *user = users_netif(spec, envp);
     bool v6_first = family != NULL && strcmp(family, "AF_INET6") == 0;
     const struct topo_netif *n = choose(t, spec->rdzv.max_nodes, user, leader, route, &choice);

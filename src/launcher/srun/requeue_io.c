@@ -118,7 +118,7 @@ static void on_half(void *arg, const struct helper_answer *answer) {
     _cleanup_(freep) char *job = xasprintf("JobId=%s", r->config.id);
     _cleanup_(freep) char *list = xasprintf("ExcNodeList=%s", r->avoided);
     const char *const words[] = {"update", job, list, NULL};
-    if (slurm_tell(r->config.loop, words, REQUEUE_TELL_NS, on_avoided, r, &r->call) < 0)
+    if (slurm_tell(r->config.loop, words, on_avoided, r, &r->call) < 0)
         requeued(r, false);
 }
 
@@ -146,9 +146,9 @@ static void requeue(struct requeue *r, const char *why) {
         _cleanup_(freep) char *lines =
             xasprintf("requeue %s\nupdate JobId=%s ExcNodeList=%s\nquit\n", r->config.id,
                       r->config.id, r->avoided);
-        code = slurm_tell_lines(loop, lines, REQUEUE_TELL_NS, on_both, r, &r->call);
+        code = slurm_tell_lines(loop, lines, on_both, r, &r->call);
     } else {
-        code = slurm_tell(loop, words, REQUEUE_TELL_NS, on_requeued, r, &r->call);
+        code = slurm_tell(loop, words, on_requeued, r, &r->call);
     }
     if (code < 0)
         failed(r, "no process can be started");

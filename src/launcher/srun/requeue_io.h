@@ -16,8 +16,7 @@
 #include "io/loop.h"
 #include "launcher/srun/requeue.h"
 
-#define REQUEUE_ASK_NS (3 * NS_PER_S)   /* for what Slurm says about the job */
-#define REQUEUE_TELL_NS (10 * NS_PER_S) /* for each request */
+#define REQUEUE_ASK_NS (3 * NS_PER_S) /* for what Slurm says about the job */
 
 struct requeue_config {
     struct loop *loop;

@@ -5,12 +5,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/text/parse.h"
+#include "io/file.h"
 
 /* Of a large cluster: the configuration has a line for each setting, a job one word for each. */
 #define ANSWER_MAX (1 << 20)
@@ -40,11 +40,9 @@ static int become_scontrol(int fd, void *arg) {
 /* The lines become standard input. What is not an error is not read: prompts, and the lines again.
  * A pipe could be too short for them. */
 static bool give_lines(const char *lines) {
-    int in = memfd_create("muster-scontrol", MFD_CLOEXEC),
+    int in = file_in_memory("muster-scontrol", lines, strlen(lines)),
         out = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    return in >= 0 && out >= 0 && helper_send(in, lines, strlen(lines)) &&
-           lseek(in, 0, SEEK_SET) == 0 && dup2(in, STDIN_FILENO) >= 0 &&
-           dup2(out, STDOUT_FILENO) >= 0;
+    return in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0;
 }
 
 /* The last line of an answer to a request: scontrol's exit status, or 128 and a signal. */
@@ -91,14 +89,16 @@ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
     return call(loop, become_scontrol, (struct request){.words = words}, timeout_ns, fn, arg, ret);
 }
 
-int slurm_tell(struct loop *loop, const char *const words[], uint64_t timeout_ns,
-               helper_call_fn *fn, void *arg, struct helper_call **ret) {
-    return call(loop, watch_scontrol, (struct request){.words = words}, timeout_ns, fn, arg, ret);
+int slurm_tell(struct loop *loop, const char *const words[], helper_call_fn *fn, void *arg,
+               struct helper_call **ret) {
+    return call(loop, watch_scontrol, (struct request){.words = words}, SLURM_TELL_NS, fn, arg,
+                ret);
 }
 
-int slurm_tell_lines(struct loop *loop, const char *lines, uint64_t timeout_ns, helper_call_fn *fn,
-                     void *arg, struct helper_call **ret) {
-    return call(loop, watch_scontrol, (struct request){.lines = lines}, timeout_ns, fn, arg, ret);
+int slurm_tell_lines(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
+                     struct helper_call **ret) {
+    return call(loop, watch_scontrol, (struct request){.lines = lines}, SLURM_TELL_NS, fn, arg,
+                ret);
 }
 
 /* Where the status line begins: at the start, or behind a line that may have no end. */

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -530,21 +529,6 @@ static int watch_output(struct relay *r, size_t i, enum starter_kind kind, int *
                : loop_watch_new(r->loop, o->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, o, &o->watch);
 }
 
-/* The job in a file without a name, for the agent. *ret_fd: unchanged if there is none. */
-static int store_job(const char *job, int *ret_fd) {
-    if (job == NULL)
-        return 0;
-    int fd = memfd_create("muster-job", MFD_CLOEXEC);
-    int code = fd < 0 ? -errno : file_write_flushed(fd, job, strlen(job));
-    if (code == 0 && lseek(fd, 0, SEEK_SET) < 0)
-        code = -errno;
-    if (code < 0)
-        file_close(&fd);
-    else
-        *ret_fd = fd;
-    return code;
-}
-
 static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) {
     _cleanup_(envlist_fini) struct envlist env = {0};
     _cleanup_(freep) char **argv = NULL;
@@ -559,8 +543,10 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
         memcpy(argv + 2, boot->args, boot->n_args * sizeof *argv);
     int code = open_link(r, &spec.keep_fds[0]);
     spec.keep_fds[1] = MAX2(r->listen_fd, 0);
-    if (code == 0)
-        code = store_job(boot->job, &spec.keep_fds[2]);
+    if (code == 0 && boot->job != NULL) {
+        spec.keep_fds[2] = file_in_memory("muster-job", boot->job, strlen(boot->job));
+        code = MIN2(spec.keep_fds[2], 0);
+    }
     make_env(r, boot, &spec, &env);
     spec.argv = argv;
     spec.envp = envlist_items(&env);

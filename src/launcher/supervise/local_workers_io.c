@@ -93,9 +93,10 @@ static int check_own_store(const struct local_workers *c, struct err *err) {
 }
 
 uint16_t local_workers_store_port(const struct local_workers *c) {
-    struct worker_env_input in;
-    worker_env_of_job(c->config.spec, 0, &in);
-    return in.master_port != 0 ? in.master_port : c->form.store_port;
+    const char *addr;
+    uint16_t port;
+    worker_env_master(c->config.spec, &addr, &port);
+    return port != 0 ? port : c->form.store_port;
 }
 
 static struct node_setup_place place_of(const struct local_workers *c,
@@ -139,29 +140,26 @@ static const char *master_host(const struct job_spec *spec, const struct form *f
 static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
                      struct err *err) {
     const struct job_spec *spec = c->config.spec;
-    const struct form *f = &c->form;
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
     /* Other programs can start several that would all listen there. */
     _cleanup_(freep) char *server_socket =
         spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
-    struct worker_env_input in;
-    worker_env_of_job(spec, i, &in);
-    in.generation = c->generation_text;
-    in.epoch = c->generation.epoch;
-    in.node_rank = f->node_rank;
-    in.n_nodes = f->n_nodes;
-    in.master_addr = in.master_addr != NULL ? in.master_addr : master_host(spec, f);
-    in.master_port = local_workers_store_port(c);
-    in.world_size = f->world_size;
-    in.rank = f->first_rank + i;
-    in.role_rank = f->role_first_rank + i;
-    in.role_world_size = f->role_world_size;
-    in.restart_count = f->restarts_used;
-    in.max_restarts = f->max_restarts;
-    in.error_file = error_file;
-    in.server_socket = server_socket;
-    in.notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL;
-    in.omp_threads = c->setup.workers[i].omp_threads;
+    struct worker_env_input in = {
+        .spec = spec,
+        .form = &c->form,
+        .local_rank = i,
+        .generation = c->generation_text,
+        .epoch = c->generation.epoch,
+        .error_file = error_file,
+        .server_socket = server_socket,
+        .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
+        .omp_threads = c->setup.workers[i].omp_threads,
+    };
+    worker_env_master(spec, &in.master_addr, &in.master_port);
+    if (in.master_addr == NULL)
+        in.master_addr = master_host(spec, &c->form);
+    if (in.master_port == 0)
+        in.master_port = c->form.store_port;
     int r = worker_env_build(c->config.envp, &in, ret, err);
     if (r == 0)
         node_setup_add_env(&c->setup, i, ret);
@@ -647,12 +645,11 @@ static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
 static void on_lent(void *arg) { came(arg, AWAITS_LENT, NULL); }
 static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
 
-static const struct worker_logs_ops files_ops = {on_files};
-
 /* ---- the calls ---- */
 
-int local_workers_new(struct loop *loop, const struct local_workers_config *config,
-                      const struct local_workers_ops *ops, void *arg, struct local_workers **ret) {
+struct local_workers *local_workers_new(struct loop *loop,
+                                        const struct local_workers_config *config,
+                                        const struct local_workers_ops *ops, void *arg) {
     struct local_workers *c = xcalloc(1, sizeof *c);
     c->loop = loop;
     c->config = *config;
@@ -660,7 +657,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->arg = arg;
     c->grace_ns = config->spec->shutdown_timeout_ns;
     c->oom_file = cgroup_oom_file();
-    c->files = worker_logs_new(config->spec, config->host, config->writer, &files_ops, c);
+    c->files = worker_logs_new(config->spec, config->host, config->writer, on_files, c);
     c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     c->announced = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->announced);
@@ -672,8 +669,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
         log_warning("workers cannot be warm: files cannot be kept in memory");
     if (config->discovery != NULL)
         node_discovery_wait(config->discovery, on_discovered, c);
-    *ret = c;
-    return 0;
+    return c;
 }
 
 static void drop_generation(struct local_workers *c) {
@@ -759,10 +755,8 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    r = logmux_new(c->loop, c->config.writer, spec->nproc, prefix_template(spec), &logmux_ops, c,
-                   &c->logs);
-    if (r < 0)
-        return r;
+    c->logs =
+        logmux_new(c->loop, c->config.writer, spec->nproc, prefix_template(spec), &logmux_ops, c);
     if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))
         c->awaits |= AWAITS_DISCOVERY;
     look_for_way(c);

@@ -2,7 +2,7 @@
  * a group (struct form) into log files, environments and processes. It turns their exits and
  * messages into events of the member machine.
  *
- *     local_workers_new(loop, &config, &ops, me, &l);
+ *     l = local_workers_new(loop, &config, &ops, me);
  *     r = local_workers_prepare(l, generation, form, &err);  files, folders, CPUs, variables
  *     r = local_workers_start(l, NULL, &err);                processes
  *     local_workers_stop(l, grace_ns);     … ops.on_all_gone …, then the next prepare
@@ -65,79 +65,76 @@ struct local_workers_ops {
     void (*on_over)(void *arg);
 };
 
-_must_use_ int local_workers_new(struct loop *loop, const struct local_workers_config *config,
-                                 const struct local_workers_ops *ops, void *arg,
-                                 struct local_workers **ret);
+_must_use_ struct local_workers *local_workers_new(struct loop *loop,
+                                                   const struct local_workers_config *config,
+                                                   const struct local_workers_ops *ops, void *arg);
 /* Kills workers that still run. Takes NULL. */
-void local_workers_free(struct local_workers *local_workers);
+void local_workers_free(struct local_workers *l);
 
 /* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER: the
  * discovery of this node or of the route to the leader has not ended, log files are being made, or
  * processes that were kept are ending;
  * on_prepared will be called. Another local_workers_prepare() is allowed before that. */
 enum { LOCAL_WORKERS_E_LATER = 1 };
-_must_use_ int local_workers_prepare(struct local_workers *local_workers, struct generation g,
+_must_use_ int local_workers_prepare(struct local_workers *l, struct generation g,
                                      const struct form *form, struct err *err);
 /* netif: the interfaces that workers use to reach other nodes, now that all nodes are known; NULL:
  * as prepared. Copied. */
-_must_use_ int local_workers_start(struct local_workers *local_workers,
-                                   const struct netif_choice *netif, struct err *err);
+_must_use_ int local_workers_start(struct local_workers *l, const struct netif_choice *netif,
+                                   struct err *err);
 /* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout, or
  * what local_workers_set_grace() has set. If no workers run, only kept processes are ended. */
-void local_workers_stop(struct local_workers *local_workers, int signo, uint64_t grace_ns);
-void local_workers_set_grace(struct local_workers *local_workers, uint64_t grace_ns);
+void local_workers_stop(struct local_workers *l, int signo, uint64_t grace_ns);
+void local_workers_set_grace(struct local_workers *l, uint64_t grace_ns);
 /* The same, and a stop that has begun ends so long from now at the latest. */
-void local_workers_shorten_grace(struct local_workers *local_workers, uint64_t grace_ns);
+void local_workers_shorten_grace(struct local_workers *l, uint64_t grace_ns);
 /* From now on the failure of a worker that died of a signal that ends the job is reported so much
  * later, because local_workers_hold() may follow: then it is none. */
-void local_workers_doubt(struct local_workers *local_workers, uint64_t wait_ns);
+void local_workers_doubt(struct local_workers *l, uint64_t wait_ns);
 /* As worker_group_hold() and worker_group_release() (worker_io.h), for the workers that run now.
  * One that dies of this signal has not failed. */
-void local_workers_hold(struct local_workers *local_workers, int signo);
-void local_workers_release(struct local_workers *local_workers, uint64_t had_ns);
+void local_workers_hold(struct local_workers *l, int signo);
+void local_workers_release(struct local_workers *l, uint64_t had_ns);
 /* Sends a signal to each worker's own process, and not to processes that it has started: those
  * seldom expect it, and not to workers that were started later than before_ns. The workers
  * continue; one that dies of it has failed. Returns how many got it. */
-uint32_t local_workers_signal(struct local_workers *local_workers, int signo, uint64_t before_ns);
-void local_workers_kill(struct local_workers *local_workers);
+uint32_t local_workers_signal(struct local_workers *l, int signo, uint64_t before_ns);
+void local_workers_kill(struct local_workers *l);
 /* No worker runs, but processes that workers left still have time to end, or their output is being
  * read. */
-bool local_workers_has_left(const struct local_workers *local_workers);
+bool local_workers_has_left(const struct local_workers *l);
 /* The job has succeeded: those that are kept continue, which is logged. False: there are
  * none. */
-bool local_workers_leave_kept(struct local_workers *local_workers);
+bool local_workers_leave_kept(struct local_workers *l);
 /* Reports a failure of the node, not of a worker: it could not prepare or start. */
-void local_workers_node_failure(const struct local_workers *local_workers, const char *text,
+void local_workers_node_failure(const struct local_workers *l, const char *text,
                                 struct failure *ret);
 
 /* The process of a worker; 0: it was not started yet, or has ended. */
-pid_t local_workers_pid(const struct local_workers *local_workers, uint32_t local_rank);
-bool local_workers_has_workers(
-    const struct local_workers *local_workers); /* started, not all gone */
-uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
+pid_t local_workers_pid(const struct local_workers *l, uint32_t local_rank);
+bool local_workers_has_workers(const struct local_workers *l); /* started, not all gone */
+uint32_t local_workers_workers_alive(const struct local_workers *l);
 /* How many workers of the current generation have exited with 0 by themselves, not because they
  * were stopped, and the global rank of the first. */
-uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
+uint32_t local_workers_ended_well(const struct local_workers *l, uint32_t *ret_rank);
 /* MASTER_PORT of the current generation. */
-uint16_t local_workers_store_port(const struct local_workers *local_workers);
+uint16_t local_workers_store_port(const struct local_workers *l);
 /* What a worker of the current generation has announced over its notify socket. Borrowed. */
-const struct announced *local_workers_announced(const struct local_workers *local_workers,
-                                                uint32_t local_rank);
+const struct announced *local_workers_announced(const struct local_workers *l, uint32_t local_rank);
 /* What this worker writes is not read, because no one reads the launcher's own output. */
-bool local_workers_is_held(const struct local_workers *local_workers, uint32_t local_rank);
+bool local_workers_is_held(const struct local_workers *l, uint32_t local_rank);
 /* The folders of its logs. Borrowed. */
-struct worker_logs *local_workers_files(const struct local_workers *local_workers);
+struct worker_logs *local_workers_files(const struct local_workers *l);
 /* The folder of this node and generation in --log-dir; NULL: there is none. Borrowed. */
-const char *local_workers_node_dir(const struct local_workers *local_workers);
+const char *local_workers_node_dir(const struct local_workers *l);
 /* The environment of a worker of the current generation, as it was started. *ret is empty; the
  * caller owns it. False: there is none. */
-bool local_workers_env(const struct local_workers *local_workers, uint32_t local_rank,
-                       struct envlist *ret);
+bool local_workers_env(const struct local_workers *l, uint32_t local_rank, struct envlist *ret);
 /* The log file of a worker's stream (0 output, 1 error) in the current generation, which may not
  * be there; malloc'ed; NULL: there is no folder for it. */
-_must_use_ char *local_workers_log_path(const struct local_workers *local_workers,
-                                        uint32_t local_rank, int stream);
+_must_use_ char *local_workers_log_path(const struct local_workers *l, uint32_t local_rank,
+                                        int stream);
 /* The last lines that a failed worker of the current generation wrote to stderr. They are stored
  * only for the first workers that fail. */
-void local_workers_stderr_tail(const struct local_workers *local_workers, uint32_t local_rank,
+void local_workers_stderr_tail(const struct local_workers *l, uint32_t local_rank,
                                struct strbuf *ret);

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -87,18 +86,6 @@ static void is_ready(struct warm_one *one, const struct warm_message *message);
 static void has_failed(struct warm_one *one, const char *why, bool counts);
 
 /* ---- processes ---- */
-
-static int make_memfd(const char *name, const struct strbuf *text) {
-    int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = text != NULL ? write(fd, text->data, text->len) : 0;
-    if (n >= 0 && (text == NULL || (size_t)n == text->len))
-        return fd;
-    int r = n < 0 ? -errno : -EIO;
-    (void)close(fd);
-    return r;
-}
 
 static void drop(struct warm_one *one) {
     if (one->watch != NULL && child_watch_alive(one->watch)) {
@@ -269,8 +256,8 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
 static int start(struct warm_one *one, enum warm_state state, const struct child_spec *spec,
                  struct err *err) {
     int control = -1;
-    int output[2] = {make_memfd("muster-warm-stdout", NULL),
-                     make_memfd("muster-warm-stderr", NULL)};
+    int output[2] = {file_in_memory("muster-warm-stdout", "", 0),
+                     file_in_memory("muster-warm-stderr", "", 0)};
     int r = MIN2(output[0], output[1]);
     if (r >= 0)
         r = connect_to(one, state, &control);
@@ -282,12 +269,6 @@ static int start(struct warm_one *one, enum warm_state state, const struct child
         if (output[i] >= 0)
             (void)close(output[i]);
     return r;
-}
-
-/* A Python that passes by the gate would run the script. What the interpreter is can differ from
- * rank to rank, and from one start to the next: a wrapper, or another one under its name. */
-static int start_reaching(struct warm_one *one, const struct child_spec *spec, struct err *err) {
-    return start(one, WARM_STATE_REACHING, spec, err);
 }
 
 /* The gate is reached with this spec: now one that has a script is started. */
@@ -466,6 +447,9 @@ static int check_descriptors(const struct warm_pool *p, struct err *err) {
                             "the limit with ulimit -n");
 }
 
+/* A Python that passes by the gate would run the script: so one without a script is tried first.
+ * What the interpreter is can differ from rank to rank, and from one start to the next: a wrapper,
+ * or another one under its name. */
 static void begin(struct warm_pool *p, const struct warm_next *next) {
     struct warm_one *one = next->step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[next->rank];
     struct err err = {0};
@@ -482,9 +466,9 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
             p->check_ns = clock_now_ns();
             break;
         }
-        r = start_reaching(one, p->specs[0], &err);
+        r = start(one, WARM_STATE_REACHING, p->specs[0], &err);
         break;
-    case WARM_STEP_PROCESS: r = start_reaching(one, p->specs[next->rank], &err); break;
+    case WARM_STEP_PROCESS: r = start(one, WARM_STATE_REACHING, p->specs[next->rank], &err); break;
     case WARM_STEP_FORK: r = fork_one(one, p->specs[next->rank], &err); break;
     }
     if (r < 0)
@@ -805,8 +789,8 @@ static void on_report_timer(void *arg) {
 static int open_files(struct warm_pool *p) {
     _cleanup_(strbuf_fini) struct strbuf zip = {0};
     warm_zip(&zip);
-    p->zip_fd = make_memfd("muster-gate", &zip);
-    p->record_fd = p->zip_fd < 0 ? -1 : make_memfd("muster-record", NULL);
+    p->zip_fd = file_in_memory("muster-gate", zip.data, zip.len);
+    p->record_fd = p->zip_fd < 0 ? -1 : file_in_memory("muster-record", "", 0);
     return p->zip_fd < 0 ? p->zip_fd : MIN2(p->record_fd, 0);
 }
 

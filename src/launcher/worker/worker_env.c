@@ -14,23 +14,23 @@ static void set_u32(struct envlist *e, const char *name, uint32_t value) {
 }
 
 static void set_ranks(struct envlist *e, const struct worker_env_input *in) {
-    set_u32(e, "RANK", in->rank);
-    set_u32(e, "LOCAL_RANK", in->virtual_local_rank ? 0 : in->local_rank);
-    set_u32(e, "WORLD_SIZE", in->world_size);
-    set_u32(e, "LOCAL_WORLD_SIZE", in->local_world_size);
-    set_u32(e, "GROUP_RANK", in->node_rank);
-    set_u32(e, "GROUP_WORLD_SIZE", in->n_nodes);
-    envlist_set(e, "ROLE_NAME", in->role);
-    set_u32(e, "ROLE_RANK", in->role_rank);
-    set_u32(e, "ROLE_WORLD_SIZE", in->role_world_size);
+    set_u32(e, "RANK", in->form->first_rank + in->local_rank);
+    set_u32(e, "LOCAL_RANK", in->spec->virtual_local_rank ? 0 : in->local_rank);
+    set_u32(e, "WORLD_SIZE", in->form->world_size);
+    set_u32(e, "LOCAL_WORLD_SIZE", in->spec->nproc);
+    set_u32(e, "GROUP_RANK", in->form->node_rank);
+    set_u32(e, "GROUP_WORLD_SIZE", in->form->n_nodes);
+    envlist_set(e, "ROLE_NAME", in->spec->role);
+    set_u32(e, "ROLE_RANK", in->form->role_first_rank + in->local_rank);
+    set_u32(e, "ROLE_WORLD_SIZE", in->form->role_world_size);
     envlist_set(e, "MASTER_ADDR", in->master_addr);
     set_u32(e, "MASTER_PORT", in->master_port);
 }
 
 static void set_signals(struct envlist *e, const struct worker_env_input *in) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
-    for (uint32_t i = 0; i < in->n_signals; i++) {
-        const char *name = signal_abbrev(in->signals[i]);
+    for (uint32_t i = 0; i < in->spec->n_signals; i++) {
+        const char *name = signal_abbrev(in->spec->signals[i]);
         if (name != NULL)
             strbuf_printf(&names, "%sSIG%s", names.len > 0 ? "," : "", name);
     }
@@ -38,10 +38,10 @@ static void set_signals(struct envlist *e, const struct worker_env_input *in) {
 }
 
 static void set_elastic(struct envlist *e, const struct worker_env_input *in) {
-    set_u32(e, "TORCHELASTIC_RESTART_COUNT", in->restart_count);
-    set_u32(e, "TORCHELASTIC_MAX_RESTARTS", in->max_restarts);
-    envlist_set(e, "TORCHELASTIC_RUN_ID", in->run_id);
-    envlist_set(e, "TORCHELASTIC_USE_AGENT_STORE", in->workers_store ? "False" : "True");
+    set_u32(e, "TORCHELASTIC_RESTART_COUNT", in->form->restarts_used);
+    set_u32(e, "TORCHELASTIC_MAX_RESTARTS", in->form->max_restarts);
+    envlist_set(e, "TORCHELASTIC_RUN_ID", in->spec->run_id);
+    envlist_set(e, "TORCHELASTIC_USE_AGENT_STORE", in->spec->workers_store ? "False" : "True");
     envlist_set(e, "TORCHELASTIC_ERROR_FILE", in->error_file != NULL ? in->error_file : "");
     set_signals(e, in);
     if (envlist_get(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
@@ -55,8 +55,8 @@ static void set_elastic(struct envlist *e, const struct worker_env_input *in) {
 static void set_ours(struct envlist *e, const struct worker_env_input *in) {
     envlist_set(e, "MUSTER_GENERATION", in->generation);
     envlist_setf(e, "MUSTER_EPOCH", "%llu", (unsigned long long)in->epoch);
-    set_u32(e, "MUSTER_NODE_RANK", in->node_rank);
-    envlist_set(e, "MUSTER_RUN_ID", in->run_id);
+    set_u32(e, "MUSTER_NODE_RANK", in->form->node_rank);
+    envlist_set(e, "MUSTER_RUN_ID", in->spec->run_id);
     if (in->notify_socket != NULL) {
         envlist_set(e, "MUSTER_NOTIFY_SOCKET", in->notify_socket);
         if (envlist_get(e, "NOTIFY_SOCKET") == NULL) /* sd_notify(3) */
@@ -107,24 +107,12 @@ bool worker_env_sets_omp(char *const *base, uint32_t local_world_size) {
     return local_world_size > 1 && env_get(base, "OMP_NUM_THREADS") == NULL;
 }
 
-void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
-                       struct worker_env_input *ret) {
+void worker_env_master(const struct job_spec *spec, const char **ret_addr, uint16_t *ret_port) {
     /* as the user wrote it: scripts compare it with their own */
     bool chosen = job_backend(spec)->ranks_are_chosen && spec->endpoint_host != NULL &&
                   spec->endpoint_port != 0 && !spec->workers_store;
-    *ret = (struct worker_env_input){
-        .run_id = spec->run_id,
-        .master_addr = chosen ? spec->endpoint_host : spec->store_host,
-        .master_port = chosen ? spec->endpoint_port : spec->store_port,
-        .workers_store = spec->workers_store,
-        .local_world_size = spec->nproc,
-        .local_rank = local_rank,
-        .role = spec->role,
-        .signals = spec->signals,
-        .n_signals = spec->n_signals,
-        .virtual_local_rank = spec->virtual_local_rank,
-        .gpus_per_worker = spec->gpus_per_worker,
-    };
+    *ret_addr = chosen ? spec->endpoint_host : spec->store_host;
+    *ret_port = chosen ? spec->endpoint_port : spec->store_port;
 }
 
 /* Variables of a process manager (srun --mpi, mpirun) are of its one task, which this muster is. An
@@ -170,14 +158,14 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
     set_ranks(&e, in);
     set_elastic(&e, in);
     set_ours(&e, in);
-    if (in->omp_threads == 0 && worker_env_sets_omp(base, in->local_world_size))
+    if (in->omp_threads == 0 && worker_env_sets_omp(base, in->spec->nproc))
         envlist_set(&e, "OMP_NUM_THREADS", "1");
     else if (in->omp_threads > 0 && env_get(base, "OMP_NUM_THREADS") == NULL)
         envlist_setf(&e, "OMP_NUM_THREADS", "%u", in->omp_threads);
     int r = 0;
-    if (in->gpus_per_worker > 0)
-        r = set_devices(&e, in->local_rank, in->gpus_per_worker, "--gpus-per-worker", err);
-    else if (in->virtual_local_rank)
+    if (in->spec->gpus_per_worker > 0)
+        r = set_devices(&e, in->local_rank, in->spec->gpus_per_worker, "--gpus-per-worker", err);
+    else if (in->spec->virtual_local_rank)
         r = set_devices(&e, in->local_rank, 1, "--virtual-local-rank", err);
     if (r < 0)
         return r;

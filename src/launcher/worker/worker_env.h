@@ -11,38 +11,24 @@
 #include "base/text/envlist.h"
 #include "launcher/job/job.h"
 
-struct worker_env_input {
-    /* the group, as rendezvous formed it */
-    const char *run_id;
+struct worker_env_input { /* borrowed */
+    const struct job_spec *spec;
+    const struct form *form; /* the group, as rendezvous formed it */
+    uint32_t local_rank;
     const char *generation; /* "1.1" */
     uint64_t epoch;
-    uint32_t node_rank, n_nodes;
     const char *master_addr; /* a literal address, no brackets */
     uint16_t master_port;
-    bool workers_store; /* rank 0 opens the store there */
-    uint32_t world_size;
-    /* this node and this worker */
-    uint32_t local_world_size;
-    uint32_t rank, local_rank;
-    const char *role;
-    uint32_t role_rank, role_world_size;
-    uint32_t restart_count, max_restarts;
     const char *error_file; /* "" or NULL: none (--log-dir /dev/null) */
-    const int *signals;     /* --signals-to-handle */
-    uint32_t n_signals;
-    bool virtual_local_rank;
-    uint32_t gpus_per_worker; /* how many devices each worker sees; 0: not requested */
-    uint32_t omp_threads;     /* OMP_NUM_THREADS if the user did not set it; 0: torchrun's */
-    const char
-        *server_socket; /* TORCH_WORKER_SERVER_SOCKET if the user did not set it; NULL: none */
+    uint32_t omp_threads;   /* OMP_NUM_THREADS if the user did not set it; 0: torchrun's */
+    /* TORCH_WORKER_SERVER_SOCKET if the user did not set it; NULL: none */
+    const char *server_socket;
     const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
 };
 
-/* Fills in what the job's options define for each worker of this node, and where the store is: NULL
- * and 0 if only the group knows. Texts are borrowed from the spec. The caller fills in the rest. */
-void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
-                       struct worker_env_input *ret);
+/* Where the store is, as far as the job's options define it: NULL and 0 if only the group knows. */
+void worker_env_master(const struct job_spec *spec, const char **ret_addr, uint16_t *ret_port);
 
 /* Makes the environment: `base` without what an outer launcher left in it, and with all variables
  * for this worker. The user's settings are kept. *ret must be empty; the caller owns it.

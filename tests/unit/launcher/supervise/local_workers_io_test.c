@@ -118,7 +118,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
                                           .reaper = f->reaper,
                                           .writer = f->writer,
                                           .discovery = f->discovery};
-    cr_assert(local_workers_new(f->loop, &config, &ops, f, &f->local_workers) == 0);
+    f->local_workers = local_workers_new(f->loop, &config, &ops, f);
 }
 
 static void start(struct fixture *f) {

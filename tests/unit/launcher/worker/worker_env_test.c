@@ -9,27 +9,29 @@
 
 static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
 
+static struct job_spec spec;
+static struct form form;
+
 static struct worker_env_input input(void) {
+    spec = (struct job_spec){.run_id = TEXT("job7"), .nproc = 4, .role = TEXT("trainer"), .n_signals = 3};
+    memcpy(spec.signals, signals, sizeof signals);
+    form = (struct form){.node_rank = 1,
+                         .n_nodes = 2,
+                         .first_rank = 4,
+                         .world_size = 8,
+                         .role_first_rank = 3,
+                         .role_world_size = 7,
+                         .restarts_used = 1,
+                         .max_restarts = 3};
     return (struct worker_env_input){
-        .run_id = "job7",
+        .spec = &spec,
+        .form = &form,
+        .local_rank = 2,
         .generation = "2.5",
         .epoch = 2,
-        .node_rank = 1,
-        .n_nodes = 2,
         .master_addr = "10.0.0.1",
         .master_port = 4567,
-        .world_size = 8,
-        .local_world_size = 4,
-        .rank = 6,
-        .local_rank = 2,
-        .role = "trainer",
-        .role_rank = 5,
-        .role_world_size = 7,
-        .restart_count = 1,
-        .max_restarts = 3,
         .error_file = "/l/error.json",
-        .signals = signals,
-        .n_signals = 3,
     };
 }
 
@@ -149,7 +151,7 @@ Test(worker_env, sets_omp_threads_only_for_several_workers_of_a_silent_user) {
     cr_assert_not(worker_env_sets_omp(empty, 1));
     cr_assert_not(worker_env_sets_omp(set, 2));
     struct worker_env_input in = input();
-    in.local_world_size = 1;
+    spec.nproc = 1;
     cr_assert_null(value(empty, &in, "OMP_NUM_THREADS"));
 }
 
@@ -175,7 +177,7 @@ Test(worker_env, each_worker_sees_as_many_devices_as_was_asked) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char *const base[] = {TEXT(cases[i].visible), NULL};
         struct worker_env_input in = input();
-        in.gpus_per_worker = cases[i].n;
+        spec.gpus_per_worker = cases[i].n;
         if (cases[i].expected != NULL) {
             cr_expect_str_eq(value(base, &in, "CUDA_VISIBLE_DEVICES"), cases[i].expected);
             continue;
@@ -194,7 +196,7 @@ Test(worker_env, the_users_hip_list_is_narrowed_too) {
     char *const few[] = {TEXT("HIP_VISIBLE_DEVICES=0,1"), NULL};
     struct worker_env_input in = input();
     cr_expect_str_eq(value(both, &in, "HIP_VISIBLE_DEVICES"), "7,6,5");
-    in.virtual_local_rank = true; /* of local rank 2 */
+    spec.virtual_local_rank = true; /* of local rank 2 */
     cr_expect_str_eq(value(both, &in, "HIP_VISIBLE_DEVICES"), "5");
     cr_expect_str_eq(value(both, &in, "CUDA_VISIBLE_DEVICES"), "2");
     cr_expect_str_eq(value(empty, &in, "HIP_VISIBLE_DEVICES"), "");
@@ -211,7 +213,7 @@ Test(worker_env, threads_as_many_as_cores_unless_the_user_says_how_many) {
     in.omp_threads = 16;
     cr_expect_str_eq(value(none, &in, "OMP_NUM_THREADS"), "16");
     cr_expect_str_eq(value(own, &in, "OMP_NUM_THREADS"), "3");
-    in.local_world_size = 1;
+    spec.nproc = 1;
     cr_expect_str_eq(value(none, &in, "OMP_NUM_THREADS"), "16");
 }
 
@@ -232,7 +234,7 @@ Test(worker_env, virtual_local_rank_maps_through_the_visible_devices) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char *const base[] = {TEXT(cases[i].base), NULL};
         struct worker_env_input in = input();
-        in.virtual_local_rank = true;
+        spec.virtual_local_rank = true;
         in.local_rank = cases[i].local_rank;
         if (cases[i].device != NULL) {
             cr_assert_str_eq(value(base, &in, "CUDA_VISIBLE_DEVICES"), cases[i].device);
@@ -249,8 +251,8 @@ Test(worker_env, virtual_local_rank_maps_through_the_visible_devices) {
 
 static void check_argv(enum job_entry entry, const char *const *expected) {
     char *args[] = {TEXT("--out=${local_rank}"), TEXT("--nnodes"), TEXT("$$x"), NULL};
-    struct job_spec spec = {.entry = entry, .script = TEXT("s$local_rank.py"), .args = args};
-    char **argv = worker_argv_build(&spec, "/bin/python3", 2);
+    struct job_spec job = {.entry = entry, .script = TEXT("s$local_rank.py"), .args = args};
+    char **argv = worker_argv_build(&job, "/bin/python3", 2);
     size_t n = 0;
     for (; expected[n] != NULL; n++)
         cr_assert_str_eq(argv[n], expected[n]);
