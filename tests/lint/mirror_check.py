@@ -17,7 +17,6 @@ COVERED = [
     ("io/clock", "unit/io/loop_test.c"),
     ("io/sweep", "unit/launcher/output/tempdir_io_test.c"),
     ("io/net/netlink", "unit/topology/discover/net/netlink_test.c unit/io/peer/peer_word_test.c"),
-    ("io/net/http_text", "unit/io/net/http_test.c fuzz/fuzz-http.c"),
     ("io/net/tls*", "unit/io/net/tls_psk_test.c unit/io/net/stream_tls_test.c e2e/test_etcd.py"),
     ("io/process/reaper", "unit/io/process/child_test.c"),
     ("client/socket", "unit/client/store_client_test.c"),

@@ -1,21 +1,170 @@
 #include "io/net/http.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/text/strbuf.h"
 #include "io/clock.h"
-#include "io/net/http_text.h"
 #include "io/net/resolver.h"
-#include "io/net/stream.h"
 #include "io/net/tls.h"
+
+#define HTTP_LIBRARY_CALLS(X)                 \
+    X(evhttp_connection_base_bufferevent_new) \
+    X(evhttp_connection_free)                 \
+    X(evhttp_connection_set_closecb)          \
+    X(evhttp_connection_set_family)           \
+    X(evhttp_connection_set_max_body_size)    \
+    X(evhttp_connection_set_max_headers_size) \
+    X(evhttp_request_new)                     \
+    X(evhttp_request_free)                    \
+    X(evhttp_request_set_error_cb)            \
+    X(evhttp_request_get_output_headers)      \
+    X(evhttp_request_get_output_buffer)       \
+    X(evhttp_request_get_input_buffer)        \
+    X(evhttp_request_get_response_code)       \
+    X(evhttp_add_header)                      \
+    X(evhttp_make_request)
+#define HTTP_LIBRARY_TLS_CALLS(X)     \
+    X(bufferevent_openssl_socket_new) \
+    X(bufferevent_get_openssl_error)
+
+struct http_library {
+#define HTTP_LIBRARY_FIELD(name) __typeof__(name) *name;
+    HTTP_LIBRARY_CALLS(HTTP_LIBRARY_FIELD)
+    HTTP_LIBRARY_TLS_CALLS(HTTP_LIBRARY_FIELD) /* NULL until loaded with tls */
+#undef HTTP_LIBRARY_FIELD
+};
+
+static struct http_library library;
+
+/* libevent's messages are dropped: its return values report the errors, and so do ours. */
+static void drop_log(int severity, const char *text) {
+    (void)severity;
+    (void)text;
+}
+
+#ifdef MUSTER_LINKED /* meson's option `portable`: both are in this program */
+
+/* A library is never unloaded. -ELIBACC: err names the file and the reason. */
+static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
+    (void)tls;
+    (void)err;
+#define SET(name) library.name = name;
+    HTTP_LIBRARY_CALLS(SET)
+    HTTP_LIBRARY_TLS_CALLS(SET)
+#undef SET
+    event_set_log_callback(drop_log);
+    *ret = &library;
+    return 0;
+}
+
+#else
+
+/* libevent names its libraries by its minor version; the number is libtool's "current - age". */
+#define LIBRARY_EXTRA "libevent_extra-2.1.so.7"
+#define LIBRARY_OPENSSL "libevent_openssl-2.1.so.7"
+
+static bool have_http, have_tls;
+
+static int find(void *handle, const char *name, void *ret, const char *file, struct err *err) {
+    void *symbol = dlsym(handle, name);
+    if (symbol == NULL)
+        return err_set(err, -ELIBACC, "%s has no %s", file, name);
+    memcpy(ret, &symbol, sizeof symbol);
+    return 0;
+}
+
+/* The library passes our loop to its own libevent_core, so that must be the one that our loop
+ * uses. */
+static int open_library(const char *file, const char *package, void **ret, struct err *err) {
+    void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL)
+        return err_set(err, -ELIBACC, "cannot load %s (Debian's package %s): %s", file, package,
+                       dlerror());
+    const char *(*version)(void) = NULL;
+    int r = find(handle, "event_get_version", &version, file, err);
+    if (r == 0 && version() != event_get_version())
+        r = err_set(err, -ELIBACC, "%s uses another libevent than this program does", file);
+    if (r < 0) {
+        (void)dlclose(handle);
+        return r;
+    }
+    *ret = handle;
+    return 0;
+}
+
+static int load_http(struct err *err) {
+    void *handle;
+    int r = open_library(LIBRARY_EXTRA, "libevent-extra-2.1-7", &handle, err);
+#define FIND(name) \
+    if (r == 0)    \
+        r = find(handle, #name, &library.name, LIBRARY_EXTRA, err);
+    HTTP_LIBRARY_CALLS(FIND)
+#undef FIND
+    if (r == 0)
+        event_set_log_callback(drop_log);
+    have_http = r == 0;
+    return r;
+}
+
+static int load_tls(struct err *err) {
+    void *handle;
+    int r = open_library(LIBRARY_OPENSSL, "libevent-openssl-2.1-7", &handle, err);
+#define FIND(name) \
+    if (r == 0)    \
+        r = find(handle, #name, &library.name, LIBRARY_OPENSSL, err);
+    HTTP_LIBRARY_TLS_CALLS(FIND)
+#undef FIND
+    have_tls = r == 0;
+    return r;
+}
+
+static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
+    int r = have_http ? 0 : load_http(err);
+    if (r == 0 && tls && !have_tls)
+        r = load_tls(err);
+    if (r == 0)
+        *ret = &library;
+    return r;
+}
+
+#endif
+
+#define MAX_HEADERS 65536 /* in bytes, of one answer */
+
+/* One connection. It lives until the end of the turn in which it was dropped, because evhttp's own
+ * functions may be on the stack. */
+struct http_conn {
+    struct http_client *client; /* NULL: the connection was dropped */
+    const struct http_library *lib;
+    struct loop *loop;
+    struct evhttp_connection *evcon;
+    struct bufferevent *bev;
+    struct ssl_st *session; /* the bufferevent's, or NULL */
+    bool used;              /* an answer has come on it */
+    bool closed;            /* evhttp has closed it */
+    bool cut;               /* it was closed when an answer was expected */
+    bool failed;            /* `code` and `text` hold the first reason */
+    int code;
+    char text[TLS_WHY_MAX];
+    bufferevent_event_cb on_connect; /* evhttp's callback, which ours calls */
+    void *on_connect_arg;
+};
 
 enum http_state { HTTP_IDLE = 1, HTTP_LOOKING_UP, HTTP_ASKING, HTTP_DONE };
 
 struct http_client {
     struct loop *loop;
+    const struct http_library *lib;
     struct tls_client *tls;
     char *host, *origin; /* origin: value of the Host header */
     uint16_t port;
@@ -24,39 +173,150 @@ struct http_client {
     enum http_state state;
     struct loop_timer *timer; /* DONE: fires at once; else the end of the attempt */
     struct resolve *resolve;  /* LOOKING_UP */
-    struct stream *stream;    /* ASKING, or idle and open */
-    bool used;                /* an answer has come on it */
+    struct http_conn *conn;   /* ASKING, or idle and open */
 
     /* the request */
     http_answer_fn *fn;
     void *arg;
-    struct strbuf request;
+    char *path, *authorization, *body;
+    size_t len;
     uint64_t timeout_ns, deadline_ns;
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n_addrs, next_addr;
     struct err failure; /* why the addresses tried so far failed */
 
     /* its answer */
-    struct strbuf in; /* as it comes */
     int status;
-    struct strbuf body;
+    char *answer;
+    size_t answer_len;
 };
+
+/* --- connections ------------------------------------------------------------------------------ */
+
+static void conn_free(void *arg) {
+    struct http_conn *conn = arg;
+    conn->lib->evhttp_connection_free(conn->evcon); /* also frees the bufferevent and the session */
+    free(conn);
+}
+
+static void drop_conn(struct http_client *c) {
+    struct http_conn *conn = TAKE_PTR(c->conn);
+    if (conn == NULL)
+        return;
+    conn->client = NULL;
+    conn->lib->evhttp_connection_set_closecb(conn->evcon, NULL, NULL);
+    loop_defer(c->loop, LOOP_PRIO_LEASE, conn_free, conn);
+}
+
+/* Keeps the first reason: later errors are its consequences. */
+static void conn_set_error(struct http_conn *conn, int code, const char *text) {
+    if (conn->failed)
+        return;
+    conn->failed = true;
+    conn->code = code;
+    (void)snprintf(conn->text, sizeof conn->text, "%s", text);
+}
+
+/* For an error of the connection, by its errno. */
+static void conn_set_errno(struct http_conn *conn, int error) {
+    if (conn->failed)
+        return;
+    if (conn->session == NULL) {
+        conn_set_error(conn, error != 0 ? -error : -ECONNRESET,
+                       error != 0 ? strerror(error) : "the connection ended");
+        return;
+    }
+    char why[TLS_WHY_MAX];
+    unsigned long code = conn->lib->bufferevent_get_openssl_error(conn->bev);
+    tls_session_why(conn->session, code, error, why);
+    conn_set_error(conn, error != 0 ? -error : -EPROTO, why);
+}
+
+/* Notes a TLS error, if there is one: a server can reject the client after the handshake. */
+static void conn_set_alert(struct http_conn *conn) {
+    char why[TLS_WHY_MAX];
+    unsigned long code =
+        conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
+    if (code == 0)
+        return;
+    tls_session_why(conn->session, code, 0, why);
+    conn_set_error(conn, -EPROTO, why);
+}
+
+static void on_connect(struct bufferevent *bev, short what, void *arg) {
+    int error = errno, one = 1;
+    struct http_conn *conn = arg;
+    if (!(what & BEV_EVENT_CONNECTED))
+        conn_set_errno(conn, error);
+    else /* with TLS a request is several writes, and the second would be delayed by 40 ms */
+        (void)setsockopt(bufferevent_getfd(bev), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    conn->on_connect(bev, what, conn->on_connect_arg);
+}
+
+static void on_close(struct evhttp_connection *evcon, void *arg) {
+    (void)evcon;
+    struct http_conn *conn = arg;
+    conn->closed = true;
+    /* while a request is running, its own callback follows */
+    if (conn->client != NULL && conn->client->state != HTTP_ASKING)
+        drop_conn(conn->client);
+}
+
+static int make_bufferevent(struct http_client *c, struct http_conn *conn, struct err *err) {
+    struct event_base *base = loop_event_base(c->loop);
+    if (c->tls == NULL) {
+        conn->bev = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+    } else {
+        int r = tls_session_new(c->tls, c->host, &conn->session, err);
+        if (r < 0)
+            return r;
+        conn->bev = c->lib->bufferevent_openssl_socket_new(
+            base, -1, conn->session, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
+        if (conn->bev == NULL)
+            tls_session_free(conn->session);
+    }
+    return conn->bev != NULL ? 0 : err_set(err, -ENOMEM, "no memory for a connection");
+}
+
+static int make_conn(struct http_client *c, const struct addr *to, struct err *err) {
+    struct http_conn *conn = xcalloc(1, sizeof *conn);
+    *conn = (struct http_conn){.client = c, .lib = c->lib, .loop = c->loop};
+    int r = make_bufferevent(c, conn, err);
+    if (r < 0) {
+        free(conn);
+        return r;
+    }
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(to, host);
+    conn->evcon = c->lib->evhttp_connection_base_bufferevent_new(loop_event_base(c->loop), NULL,
+                                                                 conn->bev, host, addr_port(to));
+    if (conn->evcon == NULL) {
+        bufferevent_free(conn->bev);
+        free(conn);
+        return err_set(err, -ENOMEM, "no memory for a connection");
+    }
+    c->lib->evhttp_connection_set_family(conn->evcon, to->ss.ss_family);
+    c->lib->evhttp_connection_set_max_body_size(conn->evcon, (ev_ssize_t)c->max_body);
+    c->lib->evhttp_connection_set_max_headers_size(conn->evcon, MAX_HEADERS);
+    c->lib->evhttp_connection_set_closecb(conn->evcon, on_close, conn);
+    c->conn = conn;
+    return 0;
+}
 
 /* --- a request -------------------------------------------------------------------------------- */
 
-static void drop_stream(struct http_client *c) {
-    stream_free(TAKE_PTR(c->stream));
-    strbuf_clear(&c->in);
-}
-
 static void forget_request(struct http_client *c) {
     resolve_free(TAKE_PTR(c->resolve));
-    strbuf_clear(&c->request);
+    free(TAKE_PTR(c->path));
+    free(TAKE_PTR(c->authorization));
+    free(TAKE_PTR(c->body));
+    free(TAKE_PTR(c->answer));
     loop_timer_set(c->timer, TIME_NEVER);
     c->state = HTTP_IDLE;
 }
 
-/* The timer reports the answer from the loop, so no function of this file is on the stack. */
+/* The timer reports the answer from the loop, so no function of this file or of evhttp is on the
+ * stack. */
 static void done(struct http_client *c) {
     c->state = HTTP_DONE;
     loop_timer_set(c->timer, 0);
@@ -73,12 +333,11 @@ static void report(struct http_client *c) {
     http_answer_fn *fn = c->fn;
     void *arg = c->arg;
     struct err failure = c->failure;
-    size_t len = c->body.len;
-    _cleanup_(freep) char *body = strbuf_take(&c->body);
+    _cleanup_(freep) char *body = TAKE_PTR(c->answer);
     struct http_answer a = {.status = c->status};
     if (a.status != 0) {
         a.body = body;
-        a.len = len;
+        a.len = c->answer_len;
     } else {
         a.code = failure.code;
         a.text = failure.text;
@@ -99,95 +358,122 @@ static void attempt_failed(struct http_client *c, int code, const char *why) {
     else
         (void)err_set(&c->failure, code, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to,
                       why);
-    drop_stream(c);
+    drop_conn(c);
     try_next_address(c);
 }
 
 static void look_up(struct http_client *c);
 
-static void look_up(struct http_client *c);
-
-static void take_answer(struct http_client *c, bool ended) {
-    struct http_text answer;
-    struct err err = {0};
-    int r =
-        http_text_read(strbuf_text(&c->in), c->in.len, ended, c->max_body, &answer, &c->body, &err);
-    if (r < 0)
-        attempt_failed(c, r, err.text);
-    if (r != 0)
+static void on_failure(struct http_client *c, struct http_conn *conn) {
+    int code = conn->failed ? conn->code : -ECONNRESET;
+    char why[TLS_WHY_MAX];
+    (void)snprintf(why, sizeof why, "%s", conn->failed ? conn->text : "the connection ended");
+    if (conn->used && conn->cut) { /* the server had closed it: try again on a new one */
+        drop_conn(c);
+        look_up(c);
         return;
-    c->status = answer.status;
-    c->used = true;
-    strbuf_clear(&c->in);
-    if (!answer.stays_open)
-        drop_stream(c);
+    }
+    attempt_failed(c, code, why);
+}
+
+/* Called before on_done(), with the errno of the connection. */
+static void on_error(enum evhttp_request_error error, void *arg) {
+    int code = errno;
+    struct http_conn *conn = arg;
+    if (conn->client == NULL)
+        return;
+    switch (error) {
+    case EVREQ_HTTP_TIMEOUT: conn_set_error(conn, -ETIMEDOUT, "no answer in time"); break;
+    case EVREQ_HTTP_INVALID_HEADER:
+        conn_set_error(conn, -EPROTO, "what it sent is not HTTP");
+        break;
+    case EVREQ_HTTP_DATA_TOO_LONG: conn_set_error(conn, -EMSGSIZE, "its answer is too long"); break;
+    case EVREQ_HTTP_BUFFER_ERROR:
+        conn->cut = true;
+        conn_set_errno(conn, code);
+        break;
+    case EVREQ_HTTP_EOF: /* or any other error; errno is not reliable */
+        conn->cut = true;
+        conn_set_alert(conn);
+        conn_set_error(
+            conn, -ECONNRESET,
+            conn->session == NULL
+                ? "the connection ended without an answer (as of a server that wants TLS)"
+                : "the connection ended without an answer (as of a server that wants a "
+                  "client certificate)");
+        break;
+    case EVREQ_HTTP_REQUEST_CANCEL: break;
+    }
+}
+
+static void on_done(struct evhttp_request *request, void *arg) {
+    int error = errno;
+    struct http_conn *conn = arg;
+    struct http_client *c = conn->client;
+    if (c == NULL || c->state != HTTP_ASKING)
+        return;
+    int status = request != NULL ? c->lib->evhttp_request_get_response_code(request) : 0;
+    if (status == 0) {
+        if (request != NULL) /* it could not connect */
+            conn_set_errno(conn, error);
+        on_failure(c, conn);
+        return;
+    }
+    struct evbuffer *in = c->lib->evhttp_request_get_input_buffer(request);
+    size_t len = evbuffer_get_length(in);
+    char *body = len <= c->max_body ? malloc(len + 1) : NULL;
+    if (body == NULL) {
+        attempt_failed(c, -ENOMEM, "no memory for its answer");
+        return;
+    }
+    (void)evbuffer_remove(in, body, len);
+    body[len] = '\0';
+    c->status = status;
+    c->answer = body;
+    c->answer_len = len;
+    conn->used = true;
+    if (conn->closed)
+        drop_conn(c);
     done(c);
 }
 
-static void on_readable(void *arg, struct stream *s) {
-    struct http_client *c = arg;
-    size_t n = stream_available(s);
-    strbuf_add_bytes(&c->in, stream_peek(s, n), n);
-    stream_drain(s, n);
-    if (c->state == HTTP_ASKING)
-        take_answer(c, false);
-    else
-        drop_stream(c); /* it answers what was not asked */
+static bool add_header(struct http_client *c, struct evhttp_request *request, const char *key,
+                       const char *value) {
+    struct evkeyvalq *headers = c->lib->evhttp_request_get_output_headers(request);
+    return value == NULL || c->lib->evhttp_add_header(headers, key, value) == 0;
 }
 
-/* Why a connection failed, as a sentence. */
-static const char *why_closed(const struct http_client *c, int code) {
-    const char *why = stream_tls_why(c->stream);
-    if (code == -EKEYREJECTED || code == -EPROTO)
-        return why != NULL ? why : "the connection ended inside a TLS record";
-    if (code != 0 && code != -ECONNRESET)
-        return strerror(-code);
-    if (why != NULL)
-        return "the connection ended in the TLS handshake (does the server speak TLS?)";
-    return c->tls == NULL
-               ? "the connection ended without an answer (as of a server that wants TLS)"
-               : "the connection ended without an answer (as of a server that wants a client "
-                 "certificate)";
-}
-
-static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
-    struct http_client *c = arg;
-    if (c->state != HTTP_ASKING) {
-        drop_stream(c);
-    } else if (c->used) { /* the server had closed it: try again on a new one */
-        drop_stream(c);
-        look_up(c);
-    } else if (code == 0 && c->in.len > 0) {
-        take_answer(c, true);
-    } else {
-        char why[ERR_TEXT_MAX];
-        (void)snprintf(why, sizeof why, "%s", why_closed(c, code));
-        attempt_failed(c, code == 0 ? -ECONNRESET : code == -EKEYREJECTED ? -EPROTO : code, why);
+static void ask_on_conn(struct http_client *c) {
+    struct http_conn *conn = c->conn;
+    struct evhttp_request *request = c->lib->evhttp_request_new(on_done, conn);
+    bool fine = request != NULL && add_header(c, request, "Host", c->origin) &&
+                add_header(c, request, "Authorization", c->authorization);
+    if (fine && c->body != NULL)
+        fine =
+            add_header(c, request, "Content-Type", "application/json") &&
+            evbuffer_add(c->lib->evhttp_request_get_output_buffer(request), c->body, c->len) == 0;
+    if (!fine) {
+        if (request != NULL)
+            c->lib->evhttp_request_free(request);
+        attempt_failed(c, -EINVAL, "the request can't be put together");
+        return;
     }
-}
-
-static int connect_to(struct http_client *c, const struct addr *to, struct err *err) {
-    static const struct stream_ops ops = {.on_readable = on_readable, .on_closed = on_closed};
-    struct ssl_st *session = NULL;
-    int r = c->tls == NULL ? 0 : tls_session_new(c->tls, c->host, &session, err);
-    if (r < 0)
-        return r;
-    r = stream_connect(c->loop, to, &ops, c, &c->stream);
-    if (r < 0) {
-        tls_session_free(session);
-        return err_set(err, r, "%s", strerror(-r));
-    }
-    stream_set_priority(c->stream, LOOP_PRIO_LEASE);
-    if (session != NULL)
-        stream_start_tls(c->stream, session);
-    c->used = false;
-    return 0;
-}
-
-static void ask_on_stream(struct http_client *c) {
+    c->lib->evhttp_request_set_error_cb(request, on_error);
     c->state = HTTP_ASKING;
-    stream_write(c->stream, strbuf_text(&c->request), c->request.len);
+    bool fresh = !conn->used;
+    /* takes the request; can call on_done() */
+    if (c->lib->evhttp_make_request(conn->evcon, request,
+                                    c->body != NULL ? EVHTTP_REQ_POST : EVHTTP_REQ_GET,
+                                    c->path) < 0 &&
+        c->conn == conn && c->state == HTTP_ASKING) {
+        attempt_failed(c, -EIO, "the request can't be sent");
+        return;
+    }
+    if (fresh && c->conn == conn && c->state == HTTP_ASKING) {
+        /* while it connects, evhttp does not report the reason of a failure */
+        bufferevent_getcb(conn->bev, NULL, NULL, &conn->on_connect, &conn->on_connect_arg);
+        bufferevent_setcb(conn->bev, NULL, NULL, on_connect, conn);
+    }
 }
 
 static void try_next_address(struct http_client *c) {
@@ -198,10 +484,11 @@ static void try_next_address(struct http_client *c) {
     }
     uint64_t share = (c->deadline_ns - now) / (c->n_addrs - c->next_addr);
     loop_timer_set(c->timer, now + share);
-    if (connect_to(c, &c->addrs[c->next_addr++], &c->failure) < 0)
+    int r = make_conn(c, &c->addrs[c->next_addr++], &c->failure);
+    if (r < 0)
         done_failed(c);
     else
-        ask_on_stream(c);
+        ask_on_conn(c);
 }
 
 static void on_looked_up(void *arg, int code, const char *text, const struct addr *addrs,
@@ -260,13 +547,18 @@ static void on_timer(void *arg) {
 
 int http_client_new(struct loop *loop, const struct http_config *config, struct http_client **ret,
                     struct err *err) {
+    const struct http_library *lib;
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n;
     if (resolve_now(config->host, config->port, addrs, &n) < 0)
         return err_set(err, -EINVAL, "'%.128s' is neither a host name nor an address",
                        config->host);
+    int r = http_library_load(config->tls != NULL, &lib, err);
+    if (r < 0)
+        return r;
     struct http_client *c = xcalloc(1, sizeof *c);
     *c = (struct http_client){.loop = loop,
+                              .lib = lib,
                               .tls = config->tls,
                               .port = config->port,
                               .is_literal = addr_from_literal(config->host, 0, &addrs[0]) == 0,
@@ -286,27 +578,11 @@ void http_client_free(struct http_client *c) {
         return;
     if (c->state != HTTP_IDLE)
         forget_request(c);
-    drop_stream(c);
+    drop_conn(c);
     loop_timer_free(c->timer);
-    strbuf_fini(&c->request);
-    strbuf_fini(&c->in);
-    strbuf_fini(&c->body);
     free(c->host);
     free(c->origin);
     free(c);
-}
-
-static void put_request(struct http_client *c, const struct http_request *q) {
-    struct strbuf *to = &c->request;
-    strbuf_printf(to, "%s %s HTTP/1.1\r\nHost: %s\r\n", q->body != NULL ? "POST" : "GET", q->path,
-                  c->origin);
-    if (q->authorization != NULL)
-        strbuf_printf(to, "Authorization: %s\r\n", q->authorization);
-    if (q->body != NULL)
-        strbuf_printf(to, "Content-Type: application/json\r\nContent-Length: %zu\r\n", q->len);
-    strbuf_add(to, "\r\n");
-    if (q->body != NULL)
-        strbuf_add_bytes(to, q->body, q->len);
 }
 
 void http_ask(struct http_client *c, const struct http_request *request, http_answer_fn *fn,
@@ -314,23 +590,28 @@ void http_ask(struct http_client *c, const struct http_request *request, http_an
     assert(c->state == HTTP_IDLE);
     c->fn = fn;
     c->arg = arg;
-    put_request(c, request);
+    c->path = xstrdup(request->path);
+    c->authorization = request->authorization != NULL ? xstrdup(request->authorization) : NULL;
+    c->body = request->body != NULL ? xmalloc(request->len + 1) : NULL;
+    if (c->body != NULL)
+        memcpy(c->body, request->body, request->len);
+    c->len = request->len;
     c->timeout_ns = request->timeout_ns;
     c->deadline_ns = clock_now_ns() + request->timeout_ns;
     c->failure = (struct err){0};
     c->status = 0;
-    if (c->stream == NULL) {
+    if (c->conn == NULL) {
         look_up(c);
         return;
     }
     loop_timer_set(c->timer, c->deadline_ns);
-    ask_on_stream(c);
+    ask_on_conn(c);
 }
 
 void http_cancel(struct http_client *c) {
     if (c->state == HTTP_IDLE)
         return;
     if (c->state == HTTP_ASKING)
-        drop_stream(c);
+        drop_conn(c);
     forget_request(c);
 }

@@ -1,5 +1,5 @@
 /* A small HTTP/1.1 client on the loop: one origin, and one request at a time, on a connection that
- * stays open between requests. It can use TLS (tls.h).
+ * stays open between requests. It can use TLS (tls.h). It is built on libevent's evhttp.
  *
  *     struct http_config config = {.host = "etcd1", .port = 2379, .max_body = 1 << 20};
  *     r = http_client_new(loop, &config, &client, &err);
@@ -7,9 +7,10 @@
  *                                             .timeout_ns = 2 * NS_PER_S}, on_answer, me);
  *
  * Host names are looked up in a child process (resolver.h) for every new connection, and their
- * addresses are tried in turn. Redirects are answers like any other. Nothing blocks. A request
- * can reach the server twice: the server can close an idle connection at any moment, and then the
- * request is sent again on a new one. So use only requests for which this does no harm. */
+ * addresses are tried in turn. Redirects are answers like any other. Nothing blocks. The process
+ * must ignore SIGPIPE. A request can reach the server twice: the server can close an idle
+ * connection at any moment, and then the request is sent again on a new one. So use only requests
+ * for which this does no harm. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,7 +29,6 @@ struct http_config {
 };
 
 struct http_request {
-    /* They must be printable. */
     const char *path;          /* "/v3/kv/txn" */
     const char *authorization; /* value of the Authorization header, or NULL */
     const char *body;          /* JSON, sent with POST; NULL: GET */
@@ -49,7 +49,7 @@ struct http_answer {
 /* Called from the loop, never from inside http_ask(). It can ask again, or free the client. */
 typedef void http_answer_fn(void *arg, const struct http_answer *answer);
 
-/* Does not connect yet. -EINVAL: the host is not valid. */
+/* Does not connect yet. -ELIBACC: a library is missing; -EINVAL: the host is not valid. */
 _must_use_ int http_client_new(struct loop *loop, const struct http_config *config,
                                struct http_client **ret, struct err *err);
 /* If a request is running, its callback is not called. Takes NULL. */

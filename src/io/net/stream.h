@@ -92,12 +92,11 @@ void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
 
 /* From now on the connection is TLS. Takes the session, of tls_psk_accept() or tls_psk_connect()
- * (tls_psk.h), or of tls_session_new() (tls.h). The stream must not have TLS yet. Allowed in
- * on_readable: unread bytes are the session's first input, so read exactly what was sent in clear.
- * What was written before is sent in clear; what is written afterwards waits for the handshake. The
- * handshake continues while the stream is paused. There is no time limit: the caller has one. While
- * it lasts, an end of the connection is reported as always (0, -ECONNRESET, ...), which proves
- * nothing about the key.
+ * (tls_psk.h). The stream must not have TLS yet. Allowed in on_readable: unread bytes are the
+ * session's first input, so read exactly what was sent in clear. What was written before is sent
+ * in clear; what is written afterwards waits for the handshake. The handshake continues while the
+ * stream is paused. There is no time limit: the caller has one. While it lasts, an end of the
+ * connection is reported as always (0, -ECONNRESET, ...), which proves nothing about the key.
  *
  * All calls above are of plain bytes then, and keep their promises. What was written in a turn is
  * encrypted at its end: one record for many writes, of at most 16 KiB each (RFC 8446 §5.1). About

@@ -16,9 +16,6 @@ struct tls_client {
     SSL_CTX *ctx;
 };
 
-/* The address marks the contexts of this file. */
-static char mark;
-
 static int no_password(char *buf, int size, int writing, void *arg) {
     (void)buf;
     (void)size;
@@ -112,16 +109,10 @@ int tls_client_new(const struct tls_config *config, struct tls_client **ret, str
     SSL_CTX *ctx = tls_library.SSL_CTX_new(tls_library.TLS_client_method());
     if (ctx == NULL)
         return err_set(err, -ENOMEM, "TLS cannot be set up: %s", tls_library_reason());
-    if (tls_library.SSL_CTX_set_ex_data(ctx, 0, &mark) != 1) {
-        tls_library.SSL_CTX_free(ctx);
-        return err_set(err, -ENOMEM, "TLS cannot be set up: %s", tls_library_reason());
-    }
     struct tls_client *t = xcalloc(1, sizeof *t);
     t->ctx = ctx;
     /* SSL_CTX_set_min_proto_version() */
     (void)tls_library.SSL_CTX_ctrl(ctx, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_2_VERSION, NULL);
-    (void)tls_library.SSL_CTX_ctrl(
-        ctx, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, NULL);
     tls_library.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     r = use_ca(t, config->cacert, err);
     if (r == 0)
@@ -166,13 +157,8 @@ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
         tls_library.SSL_free(s);
         return err_set(err, -EINVAL, "'%.128s' is not a valid host name for a certificate", host);
     }
-    tls_library.SSL_set_connect_state(s);
     *ret = s;
     return 0;
-}
-
-bool tls_session_has_certificate(const struct ssl_st *session) {
-    return tls_library.SSL_CTX_get_ex_data(tls_library.SSL_get_SSL_CTX(session), 0) == &mark;
 }
 
 void tls_session_free(struct ssl_st *session) { tls_library.SSL_free(session); }
@@ -191,17 +177,31 @@ static bool refuses_certificate(unsigned long code) {
     }
 }
 
-void tls_session_why(const struct ssl_st *session, unsigned long code, char out[TLS_WHY_MAX]) {
+void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
+                     char out[TLS_WHY_MAX]) {
+    /* libevent uses this code if only errno has the reason */
+    code = code == SSL_ERROR_SYSCALL ? 0 : code;
     long verdict = tls_library.SSL_get_verify_result(session);
+    const char *text = code != 0 ? tls_library.ERR_reason_error_string(code) : NULL;
+    bool shaken = tls_library.SSL_is_init_finished(session) != 0;
+    bool ended = code != 0 && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+    tls_library.ERR_clear_error();
     if (verdict != X509_V_OK)
         (void)snprintf(out, TLS_WHY_MAX, "certificate verify failed: %s",
                        tls_library.X509_verify_cert_error_string(verdict));
     else if (code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
         (void)snprintf(out, TLS_WHY_MAX, "the server does not speak TLS");
-    else
+    else if ((ended || (code == 0 && (error == 0 || error == ECONNRESET))) && !shaken)
+        (void)snprintf(out, TLS_WHY_MAX,
+                       "the connection ended in the TLS handshake (does the server speak TLS?)");
+    else if (ended || (code == 0 && error == 0))
+        (void)snprintf(out, TLS_WHY_MAX, "the connection ended");
+    else if (text != NULL)
         (void)snprintf(out, TLS_WHY_MAX, "%s: %s",
                        refuses_certificate(code)
                            ? "the server wants a client certificate that it knows"
                            : "TLS",
-                       code != 0 ? tls_library_text(code) : "the session ended");
+                       text);
+    else
+        (void)snprintf(out, TLS_WHY_MAX, "%s", strerror(error));
 }

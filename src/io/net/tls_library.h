@@ -64,6 +64,7 @@
     X(SSL_get_ex_data)                       \
     X(SSL_get_session)                       \
     X(SSL_get_verify_result)                 \
+    X(SSL_is_init_finished)                  \
     X(SSL_is_server)                         \
     X(SSL_new)                               \
     X(SSL_pending)                           \
@@ -82,6 +83,10 @@
     X(TLS_method)                            \
     X(X509_VERIFY_PARAM_set1_ip_asc)         \
     X(X509_verify_cert_error_string)
+
+#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 1.1.1, where this is not an error */
+#define SSL_R_UNEXPECTED_EOF_WHILE_READING 294
+#endif
 
 struct tls_library {
 #define FIELD(name) __typeof__(name) *name;

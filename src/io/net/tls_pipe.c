@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "io/net/tls.h"
 #include "io/net/tls_library.h"
 #include "io/net/tls_psk.h"
 
@@ -189,12 +188,6 @@ static const char *sentence(int reason, bool accepting) {
 static int fail_for(struct tls_pipe *p) {
     unsigned long code = tls_library.ERR_get_error();
     bool accepting = tls_library.SSL_is_server(p->ssl) != 0;
-    if (tls_session_has_certificate(p->ssl)) {
-        char other[TLS_WHY_MAX];
-        tls_session_why(p->ssl, code, other);
-        tls_library.ERR_clear_error();
-        return fail(p, other);
-    }
     const char *why = p->open || code == 0 ? NULL : sentence(ERR_GET_REASON(code), accepting);
     const char *text = code != 0 ? tls_library_text(code) : NULL;
     tls_library.ERR_clear_error();
@@ -226,11 +219,9 @@ static int shake(struct tls_pipe *p) {
     int n = tls_library.SSL_do_handshake(p->ssl);
     if (n != 1)
         return not_yet(p, n);
-    if (!tls_session_has_certificate(p->ssl)) {
-        if (tls_library.SSL_session_reused(p->ssl) != 1) /* so OpenSSL calls a pre-shared key */
-            return fail(p, "the other side does not use the key");
-        tls_psk_forget(p->ssl);
-    }
+    if (tls_library.SSL_session_reused(p->ssl) != 1) /* so OpenSSL calls a pre-shared key */
+        return fail(p, "the other side does not use the key");
+    tls_psk_forget(p->ssl);
     p->open = true;
     p->barren = 0;
     return 0;
