@@ -85,10 +85,6 @@ static int sweep(int fd, void *arg) {
     return 0;
 }
 
-static void leftovers_sweep_some(enum job_contain contain) {
-    sweep_kind((unsigned)getpid() % KINDS, contain, clock_now_ns() + LEFTOVERS_SOME_NS);
-}
-
 static void on_tidy_timer(void *arg) {
     struct agent *a = arg;
     loop_timer_free(TAKE_PTR(a->tidy_timer));
@@ -729,7 +725,8 @@ static bool tear_down(struct agent *a) {
     file_close(&a->lead_name);
     store_door_free(a->door);
     if (a->tidy_timer != NULL)
-        leftovers_sweep_some(a->config.link->contain);
+        sweep_kind((unsigned)getpid() % KINDS, a->config.link->contain,
+                   clock_now_ns() + LEFTOVERS_SOME_NS);
     arbiter_free(TAKE_PTR(a->arbiter));
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);

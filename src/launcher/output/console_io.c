@@ -92,10 +92,6 @@ static uint64_t pending(const struct output *o) { return in_memory(o) + spool_pe
 static void on_written(struct output *o);
 static void on_error(struct output *o, int error);
 
-static bool queue_is_pipe(const struct output *o) {
-    return o->kind != OUTPUT_NONE && o->kind != OUTPUT_DIRECT && !o->tty;
-}
-
 /* Whether its reader can make it wait: a terminal, pipe or socket. */
 static bool queue_has_reader(const struct output *o) {
     return o->kind != OUTPUT_NONE && o->kind != OUTPUT_DIRECT;
@@ -709,7 +705,7 @@ int console_reopen(struct console *c, struct loop *loop) {
         o->open = old.open;
         o->lost = old.lost;
         o->status_shown = old.status_shown;
-        if (queue_is_pipe(o)) /* useful, but not required */
+        if (queue_has_reader(o) && !o->tty) /* useful, but not required */
             (void)fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES);
         int r = queue_start(o, loop);
         if (r < 0)

@@ -422,12 +422,6 @@ static void report_end(struct writer *w, bool died) {
                 died ? "died" : "does not answer and is given up");
 }
 
-/* There is no writer: the last one has died, and the next one could not be started yet. */
-static void finish_without(struct writer *w) {
-    if (!w->gave_up || !console_may_hang(w->console))
-        print_queue(w);
-}
-
 static void post_finish(struct writer *w, uint32_t ms, bool while_taken) {
     post(w, &(struct writer_message){.kind = WRITER_FINISH,
                                      .finish = {.ms = ms, .while_taken = while_taken}});
@@ -453,8 +447,9 @@ static bool await_message(struct writer *w, const struct writer_patience *patien
 }
 
 bool writer_finish(struct writer *w, const struct writer_patience *patience) {
-    if (w->fd < 0) {
-        finish_without(w);
+    if (w->fd < 0) { /* the last one has died, and the next one could not be started yet */
+        if (!w->gave_up || !console_may_hang(w->console))
+            print_queue(w);
         return w->failed;
     }
     if (w->lost > 0)

@@ -516,13 +516,6 @@ static void end_without_first(struct ssh_head *h, const char *why) {
                                "host)");
 }
 
-/* A host is gone, perhaps the one at which the others meet. */
-static void on_host_lost(struct ssh_head *h, uint32_t i, const char *why) {
-    if (i == h->first && job_meets_at_host(h->config->spec) &&
-        (why != NULL || h->losses.code_of_first != 0))
-        end_without_first(h, why);
-}
-
 /* The exit status of a job that ended without a verdict, as agents and hosts ended; 0: all well.
  * An agent that was killed is lost: the program is not to blame. */
 static int losses_code(const struct ssh_head *h) {
@@ -762,7 +755,9 @@ static void on_gone(void *arg, uint32_t i, const char *why) {
     starter_event(h->run, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE,
                                                   .link = (uint64_t)i + 1});
     send_expected(h);
-    on_host_lost(h, i, why);
+    if (i == h->first && job_meets_at_host(h->config->spec) &&
+        (why != NULL || h->losses.code_of_first != 0))
+        end_without_first(h, why);
     advance(h);
 }
 

@@ -378,10 +378,8 @@ void ssh_host_free(struct ssh_host *h) {
     ssh_host_kill(h);
     child_watch_free(h->ssh);
     stream_free(h->stream);
-    if (h->err_watch != NULL)
-        loop_watch_free(h->err_watch);
+    loop_watch_free(h->err_watch);
     file_close(&h->err_fd);
-    if (h->timer != NULL)
-        loop_timer_free(h->timer);
+    loop_timer_free(h->timer);
     free(h);
 }

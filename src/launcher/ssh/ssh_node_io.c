@@ -784,8 +784,7 @@ static void tear_down(struct relay *r) {
     loop_timer_free(r->end_timer);
     loop_timer_free(r->sweep);
     child_reaper_free(r->reaper);
-    if (r->loop != NULL)
-        loop_free(r->loop);
+    loop_free(r->loop);
     strbuf_forget(&r->boot);
     file_close(&r->listen_fd);
 }

@@ -654,8 +654,7 @@ static int set_up(struct starter_run *r, struct err *err) {
 static void tear_down(struct starter_run *r) {
     while (!list_empty(&r->peers))
         peer_free(LIST_FIRST(struct peer, &r->peers, link));
-    if (r->listener != NULL)
-        listener_free(r->listener);
+    listener_free(r->listener);
     peer_gate_free(r->gate);
     tls_psk_free(r->psk);
     keyring_free(r->key);
@@ -672,8 +671,7 @@ static void tear_down(struct starter_run *r) {
     loop_timer_free(r->timer);
     loop_timer_free(r->greeting);
     child_reaper_free(r->reaper);
-    if (r->loop != NULL)
-        loop_free(r->loop);
+    loop_free(r->loop);
 }
 
 int starter_run(const struct starter_run_config *config, const struct starter_ops *ops, void *arg) {

@@ -414,7 +414,6 @@ void starter_link_free(struct starter_link *l) {
     stream_free(l->stream);
     file_close(&l->relay_fd);
     tls_psk_free(l->psk);
-    if (l->timer != NULL)
-        loop_timer_free(l->timer);
+    loop_timer_free(l->timer);
     free(l);
 }

@@ -371,14 +371,6 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     has_ended(w, &how);
 }
 
-static int watch_child(struct worker *w, const struct child *child) {
-    return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w, &w->watch);
-}
-
-static void hand_over(struct worker *w) {
-    child_watch_hand_over(w->watch, on_worker_zombie, on_worker_exit, w);
-}
-
 /* ---- workers that were taken from the pool ----
  *
  * Until they have answered the go, they can still be started cold, because no line of the script
@@ -513,7 +505,7 @@ static bool warm_start(struct worker *w, const struct child_spec *spec) {
     w->was_warm = true;
     w->watch = taken.watch;
     w->session = taken.pid;
-    hand_over(w);
+    child_watch_hand_over(w->watch, on_worker_zombie, on_worker_exit, w);
     int r = keep_fds(warm->cold);
     if (r == 0)
         r = loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm,
@@ -584,7 +576,7 @@ static void spawn(struct worker *w, const struct child_spec *spec) {
     if (r < 0)
         return;
     w->session = child.pid;
-    r = watch_child(w, &child);
+    r = child_watch_new(w->group->reaper, &child, on_worker_zombie, on_worker_exit, w, &w->watch);
     if (r < 0) {
         (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));
         (void)!child_kill(&child, SIGKILL);
