@@ -83,10 +83,9 @@ static bool same_list(char *const *a, char *const *b) {
 bool child_spec_alike(const struct child_spec *a, const struct child_spec *b) {
     return same_list(a->argv, b->argv) && same_text(a->cwd, b->cwd) && a->setsid == b->setsid &&
            a->own_group == b->own_group && a->death_signal == b->death_signal &&
-           a->no_new_privs == b->no_new_privs && a->keep_nohup == b->keep_nohup &&
+           a->keep_nohup == b->keep_nohup &&
            same_bytes(a->ignored, sizeof a->ignored, b->ignored, sizeof b->ignored) &&
-           a->readable == b->readable && a->no_core == b->no_core &&
-           a->nofile_soft == b->nofile_soft &&
+           a->readable == b->readable && a->nofile_soft == b->nofile_soft &&
            same_bytes(a->cpuset, a->cpuset_bytes, b->cpuset, b->cpuset_bytes) &&
            a->memory == b->memory &&
            same_bytes(a->memory_nodes, a->memory_nodes_bytes, b->memory_nodes,
@@ -102,7 +101,6 @@ enum step {
     STEP_BIND,
     STEP_MEMORY,
     STEP_LIMIT,
-    STEP_PRIVS,
     STEP_CLOSE,
     STEP_EXEC,
     STEP_COUNT,
@@ -115,8 +113,7 @@ static const char *const step_texts[STEP_COUNT] = {
     [STEP_STDIO] = "set up its standard streams",
     [STEP_BIND] = "bind it to its processors",
     [STEP_MEMORY] = "bind it to its NUMA nodes' memory",
-    [STEP_LIMIT] = "set its core limit",
-    [STEP_PRIVS] = "set its privileges",
+    [STEP_LIMIT] = "set its limit of open files",
     [STEP_CLOSE] = "close inherited descriptors",
     [STEP_EXEC] = "run",
 };
@@ -204,11 +201,6 @@ static int keep_descriptors(const int *fds) {
     return 0;
 }
 
-static int limit_core(void) {
-    struct rlimit none = {0, 0};
-    return setrlimit(RLIMIT_CORE, &none) < 0 ? -errno : 0;
-}
-
 static int limit_descriptors(uint64_t soft) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -271,13 +263,8 @@ static int prepare(const struct plan *p, enum step *ret_step) {
     if (spec->memory != CHILD_MEMORY_DEFAULT && (r = bind_memory(spec)) < 0)
         return r;
     *ret_step = STEP_LIMIT;
-    if (spec->no_core && (r = limit_core()) < 0)
-        return r;
     if (spec->nofile_soft != 0 && (r = limit_descriptors(spec->nofile_soft)) < 0)
         return r;
-    *ret_step = STEP_PRIVS;
-    if (spec->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return -errno;
     *ret_step = STEP_CLOSE;
     if ((r = close_on_exec_above_stdio(spec->without)) < 0 ||
         (r = keep_descriptors(spec->keep_fds)) < 0)

@@ -48,14 +48,11 @@ struct child_spec {
      * (POSIX, _exit(): only if its new parent is in another session) */
     bool own_group;
     int death_signal; /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
-    /* PR_SET_NO_NEW_PRIVS: setuid programs keep our uid, so they can be killed */
-    bool no_new_privs;
-    bool keep_nohup;                /* SIGHUP stays ignored if this process ignores it: nohup(1) */
+    bool keep_nohup;  /* SIGHUP stays ignored if this process ignores it: nohup(1) */
     int ignored[CHILD_IGNORED_MAX]; /* further signals that it ignores; 0: none */
     /* PR_SET_PTRACER: this process and its other children may read its memory, where Yama allows
      * that only to ancestors (ptrace_scope=1). Not inherited by its own children. prctl(2) */
     bool readable;
-    bool no_core;         /* RLIMIT_CORE = 0 */
     uint64_t nofile_soft; /* soft RLIMIT_NOFILE; 0: this process's own */
     const void *cpuset;   /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */
     size_t cpuset_bytes;

@@ -589,8 +589,6 @@ static struct child_spec spec_of_group(const struct worker_group *g) {
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.setsid = spec.keep_nohup = spec.readable = true;
     spec.death_signal = SIGKILL;
-    spec.no_new_privs = g->config.no_new_privs;
-    spec.no_core = g->config.no_core;
     spec.nofile_soft = g->config.nofile_soft;
     spec.report_fd = g->report_write_fd;
     spec.without = g->config.without;

@@ -56,10 +56,9 @@ struct worker_group_config {
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
     struct spare *spare;  /* helpers that no sweep kills (spare_io.h); NULL: none. Borrowed */
     bool leave_detached;
-    uint64_t grace_ns;   /* of what is left by workers that were not stopped */
-    uint32_t first_rank; /* for messages */
-    uint16_t store_port; /* that workers may listen on; 0: none */
-    bool no_core, no_new_privs;
+    uint64_t grace_ns;      /* of what is left by workers that were not stopped */
+    uint32_t first_rank;    /* for messages */
+    uint16_t store_port;    /* that workers may listen on; 0: none */
     uint64_t nofile_soft;   /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
     struct warm_pool *warm; /* borrowed; NULL: all workers start cold */
     unsigned without;       /* CHILD_WITHOUT_*; tests */
