@@ -32,9 +32,3 @@ _must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, stru
 const char *hwloc_built_version(void);
 /* "API 2.9"; the library does not report its release. Returns 0; -ELIBACC: it is not installed. */
 _must_use_ int hwloc_found_version(char out[HWLOC_TEXT_MAX], struct err *err);
-
-/* ---- within this folder ---- */
-
-/* Finds the functions of hwloc.h, which may not be called before. -ELIBACC: hwloc is not installed,
- * or lacks one; with a sentence. */
-_must_use_ int hwloc_library_load(struct err *err);
