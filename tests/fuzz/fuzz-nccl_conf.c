@@ -2,7 +2,7 @@
  * sets a variable is an entry. */
 #include <string.h>
 
-#include "nccl_env/facts/conf.h"
+#include "nccl_env/facts/facts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

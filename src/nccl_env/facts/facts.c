@@ -4,8 +4,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "nccl_env/facts/conf.h"
-
 void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg) {
     struct nccl_conf *const confs[] = {&f->user_conf, &f->system_conf};
     for (size_t i = 0; i < ARRAY_SIZE(confs); i++) {

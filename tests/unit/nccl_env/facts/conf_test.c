@@ -1,4 +1,4 @@
-#include "nccl_env/facts/conf.h"
+#include "nccl_env/facts/facts.h"
 
 #include "base/text/strbuf.h"
 #include <criterion/criterion.h>
