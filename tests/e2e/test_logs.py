@@ -124,8 +124,8 @@ def test_folders_of_nodes_with_disks_of_their_own(job, tmp_path):
 
 def completed(job):
     """The runs that a shell offers behind "muster logs"."""
-    return subprocess.run([MUSTER, "completion", "words", "recent-runs"], env=job.env("x"), capture_output=True, text=True,
-                          check=True).stdout.split()
+    return subprocess.run([MUSTER, "completion", "offer", "bash", "muster", "logs", ""], env=job.env("x"),
+                          capture_output=True, text=True, check=True).stdout.split()[1:]
 
 
 def test_a_run_without_logs_says_what_to_do(job):

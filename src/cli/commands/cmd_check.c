@@ -116,8 +116,7 @@ const struct option_set check_options = {
         "clock, host name. With --nnodes, several nodes meet as in a job, are compared, and each "
         "connects to its neighbours. No worker is started. The exit status is 1 if a check failed.",
     .example = "--nnodes=2 --rdzv-endpoint=node1",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 static const char *disk_of(const struct option_value *v) {

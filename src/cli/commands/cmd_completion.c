@@ -11,13 +11,9 @@
 
 #define NAMES_MAX 32
 
-/* Where the words that a question stands for go; NULL: to standard output. */
 static void add(struct completion_offer *o, char *word) {
     utf8_clean(word, false);
-    if (o != NULL)
-        completion_add(o, word);
-    else
-        (void)puts(word);
+    completion_add(o, word);
 }
 
 static void add_nodes(struct completion_offer *o, const struct ps_row *row) {
@@ -45,12 +41,11 @@ static void add_nodes(struct completion_offer *o, const struct ps_row *row) {
 
 /* Each run id once: of runs with logs, if there are any. Otherwise of all runs: then "muster logs"
  * reports what to do. */
-static int add_recent_runs(struct completion_offer *o) {
+static void add_recent_runs(struct completion_offer *o) {
     _cleanup_(freep) struct recent_run *runs = NULL;
     size_t n = 0;
-    int r = recent_runs_list(&runs, &n, NULL);
-    if (r < 0)
-        return r;
+    if (recent_runs_list(&runs, &n, NULL) < 0)
+        return;
     bool logs = false;
     for (size_t i = 0; i < n; i++)
         logs = logs || runs[i].log_dir[0] != '\0';
@@ -62,22 +57,18 @@ static int add_recent_runs(struct completion_offer *o) {
         if (!again && !(logs && runs[i].log_dir[0] == '\0'))
             add(o, runs[i].run_id);
     }
-    return 0;
 }
 
-/* 0; a negative errno; 1: there is no such question. */
-static int add_words(struct completion_offer *o, const char *question) {
+static void add_words(struct completion_offer *o, const char *question) {
     struct ps_row *rows = NULL;
     size_t n = 0;
     bool ids = strcmp(question, &OFFER_RUN_IDS[1]) == 0;
-    bool nodes = strcmp(question, &OFFER_NODES[1]) == 0;
-    if (strcmp(question, &OFFER_RECENT_RUNS[1]) == 0)
-        return add_recent_runs(o);
-    if (!ids && !nodes)
-        return 1;
-    int r = local_agents_list(NULL, NULL, &rows, &n, NULL);
-    if (r < 0)
-        return r;
+    if (strcmp(question, &OFFER_RECENT_RUNS[1]) == 0) {
+        add_recent_runs(o);
+        return;
+    }
+    if (local_agents_list(NULL, NULL, &rows, &n, NULL) < 0)
+        return;
     for (size_t i = 0; i < n; i++) {
         bool again = false; /* several agents of one job */
         if (rows[i].head_nodes > 0)
@@ -88,19 +79,10 @@ static int add_words(struct completion_offer *o, const char *question) {
         utf8_clean(rows[i].run_id, false);
         if (ids && !again)
             add(o, rows[i].run_id);
-        else if (nodes && !again)
+        else if (!again)
             add_nodes(o, &rows[i]);
     }
     local_agents_free(rows, n);
-    return 0;
-}
-
-static int print_words(const char *question) {
-    int r = add_words(NULL, question);
-    if (r > 0)
-        return usage_error("completion", "no words for \"%s\": run-ids, recent-runs or nodes",
-                           question);
-    return r < 0 ? EXIT_JOB_FAILED : finish_stdout();
 }
 
 /* What the scripts run: the kind, and then a word on each line. Errors are not reported, because a
@@ -120,15 +102,13 @@ static int print_offer(enum completion_shell shell, int n, char **words) {
     struct completion_offer offer;
     completion_offer(&(struct completion_line){shell, names, sets, words, n}, &offer);
     if (offer.question != NULL)
-        (void)add_words(&offer, offer.question);
+        add_words(&offer, offer.question);
     printf("%s\n%s", offer.kind, strbuf_text(&offer.lines));
     completion_fini(&offer);
     return finish_stdout();
 }
 
 int cmd_completion(int argc, char **argv) {
-    if (argc == 3 && strcmp(argv[1], "words") == 0)
-        return print_words(argv[2]);
     if (argc >= 3 && strcmp(argv[1], "offer") == 0 && completion_shell_of(argv[2]) != 0)
         return print_offer(completion_shell_of(argv[2]), argc - 3, argv + 3);
     if (argc != 2)

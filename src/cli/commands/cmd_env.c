@@ -119,8 +119,7 @@ const struct option_set env_options = {
              "apart from their ranks. muster sets nothing that is already set by the environment, "
              "NCCL's configuration files or a cloud's plug-in.",
     .example = "--nnodes=2 --explain",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 /* Everything that the rules need. */

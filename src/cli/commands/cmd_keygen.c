@@ -28,8 +28,7 @@ const struct option_set keygen_options = {
              "jobs find it. One key is enough; copy it to nodes that do not share your home. To "
              "undo it, remove the file.",
     .example = "job7.key",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 /* What has changed, and how to undo it. has_id: false where OpenSSL is missing. */

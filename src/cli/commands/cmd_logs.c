@@ -68,8 +68,7 @@ const struct option_set logs_options = {
              "log files with -r or -t of muster run.",
     .example = "-f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 static int read_view(const struct option_value *values, struct logs_view *ret) {

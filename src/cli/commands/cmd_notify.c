@@ -29,8 +29,7 @@ const struct option_set notify_options = {
              "in microseconds), or a safe point for a restart (MUSTER_SAFE_POINT=1). For shell "
              "scripts; other programs can write to the socket in MUSTER_NOTIFY_SOCKET.",
     .example = "MUSTER_STEP=1234 MUSTER_SAFE_POINT=1",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 /* One line for each argument. */

@@ -26,8 +26,7 @@ const struct option_set leave_options = {
     .example = "--reason maintenance",
     .page = "operate",
     .offer = OFFER_RUN_IDS,
-    .defs = reason_defs,
-    .n = ARRAY_SIZE(reason_defs),
+    OPTION_DEFS(reason_defs),
 };
 const struct option_set exclude_options = {
     .command = "exclude",
@@ -37,8 +36,7 @@ const struct option_set exclude_options = {
     .example = "--reason \"ECC errors\" node7",
     .page = "operate",
     .offer = OFFER_NODES,
-    .defs = reason_defs,
-    .n = ARRAY_SIZE(reason_defs),
+    OPTION_DEFS(reason_defs),
 };
 const struct option_set grow_options = {
     .command = "grow",
@@ -46,8 +44,7 @@ const struct option_set grow_options = {
     .about = "Forms a new group at once, with the waiting nodes." JOB_IS,
     .page = "operate",
     .offer = OFFER_RUN_IDS,
-    .defs = plain_defs,
-    .n = ARRAY_SIZE(plain_defs),
+    OPTION_DEFS(plain_defs),
 };
 const struct option_set stop_options = {
     .command = "stop",
@@ -56,8 +53,7 @@ const struct option_set stop_options = {
     .example = "job7",
     .page = "operate",
     .offer = OFFER_RUN_IDS,
-    .defs = reason_defs,
-    .n = ARRAY_SIZE(reason_defs),
+    OPTION_DEFS(reason_defs),
 };
 
 /* The job was started from here, and none of its agents is here. */

@@ -50,8 +50,7 @@ const struct option_set profile_options = {
              "of all its ranks. No worker is stopped, and the script needs no change." JOB_IS,
     .example = "--seconds 20 --output job.svg",
     .offer = OFFER_RUN_IDS,
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 /* A command line that was read. */

@@ -25,8 +25,7 @@ const struct option_set ps_options = {
     .about = "Lists the jobs that run on this machine: those of this user, or as root those of all "
              "users. For all nodes of a job: muster status.",
     .example = "-o wide",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 int cmd_ps(int argc, char **argv) {

@@ -33,8 +33,7 @@ const struct option_set stacks_options = {
              "stopped for it." JOB_IS,
     .example = "--rank 3",
     .offer = OFFER_RUN_IDS,
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 static int print(const struct option_value *values, const struct operator_reply *reply,

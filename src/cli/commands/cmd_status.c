@@ -225,8 +225,7 @@ const struct option_set status_options = {
              "this machine, how it ended." JOB_IS,
     .example = "--watch",
     .offer = OFFER_RUN_IDS,
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 int cmd_status(int argc, char **argv) {

@@ -32,8 +32,7 @@ const struct option_set store_options = {
     .about = "Serves PyTorch's TCPStore protocol until SIGTERM or SIGINT. Prints \"listening on "
              "ADDR:PORT\" when clients can connect.",
     .example = "--listen localhost:0",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 static int on_ready(void *arg, const char *where) {

@@ -53,8 +53,7 @@ const struct option_set topo_options = {
     .about = "Shows the GPUs and NICs of this node, how far apart they are, and which NIC NCCL "
              "takes for each GPU. Without options it prints a matrix, as nvidia-smi topo -m does.",
     .example = "--tree",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
 };
 
 /* ---- the command line ---- */

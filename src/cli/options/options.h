@@ -80,7 +80,7 @@ struct option_hint {
     const char *hint;
 };
 
-/* What "muster completion words" prints, without the "@": what is running on this machine. */
+/* Words that only a look at this machine shows. */
 #define OFFER_RUN_IDS "@run-ids"
 #define OFFER_RECENT_RUNS "@recent-runs" /* also those that have ended */
 #define OFFER_NODES "@nodes"
@@ -99,6 +99,8 @@ struct option_set {
     const struct option_hint *hints; /* ends with a row of NULLs; NULL: none */
     const void *defaults; /* a struct with the fields of ordinary options; NULL: there are none */
 };
+
+#define OPTION_DEFS(rows) .defs = (rows), .n = ARRAY_SIZE(rows)
 
 struct option_value {
     const char *text; /* from argv, the environment, or the default; NULL: a switch, or no value */

@@ -364,6 +364,52 @@ static const struct option_def defs[] = {
     {"help-all", NULL, OURS | OPTION_STOPS, "Print this and exit", .id = RUN_HELP_ALL},
 };
 
+/* ---- options of other launchers, and what muster has in their place ---- */
+
+#define WORKERS "workers of each node: --nproc-per-node"
+#define NODES "nodes of the job: --nnodes"
+#define HOSTFILE "did you mean --hostfile?"
+
+/* Names of accelerate, deepspeed, mpirun, srun, ft_launcher, torchx and torch.distributed.launch,
+ * from their own documentation. */
+static const struct option_hint run_hints[] = {
+    {"n", WORKERS},
+    {"np", WORKERS},
+    {"N", NODES},
+    {"num-processes", WORKERS},
+    {"num-procs", WORKERS},
+    {"nprocs-per-node", WORKERS},
+    {"num-gpus", WORKERS},
+    {"ngpus", WORKERS},
+    {"ngpus-per-node", WORKERS},
+    {"gpus-per-node", WORKERS},
+    {"ntasks", WORKERS},
+    {"ntasks-per-node", WORKERS},
+    {"world-size", WORKERS " and --nnodes"},
+    {"num-machines", NODES},
+    {"num-nodes", NODES},
+    {"machine-rank", "did you mean --node-rank?"},
+    {"main-process-ip", "did you mean --master-addr?"},
+    {"main-process-port", "did you mean --master-port?"},
+    {"hosts", "did you mean --host (-H)?"},
+    {"machinefile", HOSTFILE},
+    {"f", HOSTFILE},
+    {"gpu-ids", "set CUDA_VISIBLE_DEVICES"},
+    {"multi-gpu", "leave it out: " WORKERS},
+    {"dist-url", "did you mean --rdzv-endpoint=HOST:PORT?"},
+    {"dist-backend", "leave it out: the script chooses it"},
+    {"timeout", "did you mean --rdzv-conf=join_timeout=SECONDS?"},
+    {"rdzv-port", "the port is a part of --rdzv-endpoint=HOST:PORT"},
+    {"rdzv-timeout", "did you mean --rdzv-conf=join_timeout=SECONDS?"},
+    {"join-timeout", "did you mean --rdzv-conf=join_timeout=SECONDS?"},
+    {"retries", "did you mean --max-restarts?"},
+    {"use-env", "leave it out: workers get LOCAL_RANK in the environment"},
+    {"use-libuv", "leave it out: the store is muster's own"},
+    {"exit-barrier-timeout", "leave it out: nodes that are ready don't wait for each other"},
+    {"print-completion", "see \"muster completion\""},
+    {NULL, NULL},
+};
+
 const struct option_set run_options = {
     .command = "run",
     .operands = "SCRIPT [ARGS...]",
@@ -372,8 +418,7 @@ const struct option_set run_options = {
     .example = "--nproc-per-node=gpu train.py --epochs 10",
     .more_of = "On two nodes, the same on each (or once, with -H node1,node2):",
     .more = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=node1 train.py",
-    .defs = defs,
-    .n = ARRAY_SIZE(defs),
+    OPTION_DEFS(defs),
     .hints = run_hints,
     .defaults = &job_spec_default,
 };

@@ -59,7 +59,6 @@ enum run_option {
 };
 
 extern const struct option_set run_options;
-extern const struct option_hint run_hints[];
 
 /* An option of another command that is passed on to a job's reader: only its help differs. */
 #define AS_RUN(its_name, ...) \

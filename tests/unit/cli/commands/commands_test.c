@@ -81,7 +81,6 @@ static const struct {
     {"muster completion fish", 0, "muster completion offer fish", NULL},
     {"muster completion offer bash muster comp", 0, "words\ncompletion\n", NULL},
     {"muster completion offer tcsh muster", 2, NULL, "which shell?"},
-    {"muster completion words nothing", 2, NULL, "no words for \"nothing\""},
     /* env, of a machine in a file */
     {"muster env --from=%m --json", 0, "{\"ranks\":[{\"rank\":0,\"local_rank\":0,\"variables\":[", NULL},
     {"muster env --json --explain", 2, NULL, "leave out --explain"},
