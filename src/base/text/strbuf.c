@@ -72,6 +72,32 @@ void strbuf_printf(struct strbuf *s, const char *fmt, ...) {
     s->len += (size_t)n;
 }
 
+size_t strbuf_add_wrapped(struct strbuf *s, const char *text, size_t column, size_t indent,
+                          size_t width) {
+    bool begins = column <= indent;
+    for (const char *word = text; *word != '\0'; begins = false) {
+        size_t n = strcspn(word, " ");
+        if (!begins && column + 1 + n > width) {
+            strbuf_printf(s, "\n%*s", (int)indent, "");
+            column = indent;
+            begins = true;
+        }
+        if (!begins)
+            strbuf_add_char(s, ' ');
+        strbuf_add_bytes(s, word, n);
+        column += n + !begins;
+        word += n;
+        word += strspn(word, " ");
+    }
+    return column;
+}
+
+void strbuf_end_line(struct strbuf *s) {
+    while (s->len > 0 && s->data[s->len - 1] == ' ')
+        s->data[--s->len] = '\0';
+    strbuf_add_char(s, '\n');
+}
+
 const char *strbuf_text(const struct strbuf *s) { return s->data == NULL ? "" : s->data; }
 
 char *strbuf_take(struct strbuf *s) {

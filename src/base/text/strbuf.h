@@ -29,6 +29,13 @@ void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len);
 char *strbuf_room(struct strbuf *s, size_t more);
 void strbuf_add_char(struct strbuf *s, char c);
 void strbuf_printf(struct strbuf *s, const char *fmt, ...) _printf_(2, 3);
+/* Adds the words of a text, in lines of at most `width` columns if no word is longer. The first
+ * line continues at `column`, after a blank if text is there (column > indent); the others are
+ * indented. Returns the column at the end. */
+size_t strbuf_add_wrapped(struct strbuf *s, const char *text, size_t column, size_t indent,
+                          size_t width);
+/* Ends the line, without blanks at its end. */
+void strbuf_end_line(struct strbuf *s);
 /* Never NULL. Borrowed: valid until the next change. */
 const char *strbuf_text(const struct strbuf *s);
 /* Hands the text over (malloc'ed, never NULL) and empties the buffer. */

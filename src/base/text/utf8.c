@@ -26,6 +26,13 @@ size_t utf8_char(const char *s) {
     return 0;
 }
 
+size_t utf8_columns(const char *text) {
+    size_t n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
 void utf8_copy(char *out, size_t size, const char *in) {
     size_t at = 0;
     while (*in != '\0') {

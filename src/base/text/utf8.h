@@ -9,6 +9,8 @@
  * overlong forms, no surrogates, nothing above U+10FFFF). 0 at the end of the text, and if no such
  * character begins there. */
 size_t utf8_char(const char *s);
+/* The number of characters; each counts as one column. */
+size_t utf8_columns(const char *text);
 
 /* Copies a text into size bytes, NUL included. Each byte that is not UTF-8 becomes one U+FFFD. A
  * text that is too long is cut between two characters. size >= 1. */

@@ -57,9 +57,6 @@ static int env_leader_address(const char *endpoint, char ret[46], struct err *er
     return r != 0 ? err_set(err, -EINVAL, "--rdzv-endpoint=%s: %s", endpoint, gai_strerror(r)) : 0;
 }
 
-/* This process's environment. */
-static char *const *env_own(void) { return environ; }
-
 /* "muster env": which variables the workers of this node would get, and why. */
 
 #define WIDTH 100 /* columns if standard output is not a terminal */
@@ -215,7 +212,7 @@ static int read_arguments(struct env_request *a, const struct options_parsed *pa
     l.words[l.n++] = xstrdup("--rdzv-endpoint=127.0.0.1:1");
     l.words[l.n++] = xstrdup("--no-python");
     l.words[l.n++] = xstrdup("true");
-    int r = job_options_read(l.n, l.words, env_own(), &probes, &warnings, &a->spec, &err);
+    int r = job_options_read(l.n, l.words, environ, &probes, &warnings, &a->spec, &err);
     return r < 0 ? usage_error("env", "%s", err.text) : -1;
 }
 
@@ -232,10 +229,10 @@ static int look_at_machine(struct env_request *a, struct err *err) {
 static void look_at_files(struct env_request *a) {
     _cleanup_(freep) char *python = NULL;
     struct nccl_facts_config config = {
-        .sysroot = a->v[ENV_SYSROOT].text, .envp = env_own(), .set = a->spec.env};
+        .sysroot = a->v[ENV_SYSROOT].text, .envp = environ, .set = a->spec.env};
     if (!is_live(a) && config.sysroot == NULL)
         return;
-    if (is_live(a) && python_find(program_invocation_name, env_own(), &python, NULL) == 0)
+    if (is_live(a) && python_find(program_invocation_name, environ, &python, NULL) == 0)
         config.python = python;
     if (is_live(a) && a->topology.n_gpus > 0)
         node_raise_limits(); /* as a job does, before they are examined */
@@ -314,7 +311,7 @@ static int discover(struct env_request *a, struct err *err) {
     look_at_files(a);
     *in = (struct node_setup_input){
         .spec = &a->spec,
-        .envp = env_own(),
+        .envp = environ,
         .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && discover_has_gpus()),
         .topology = &a->topology,
         .facts = in->facts,
@@ -430,7 +427,7 @@ int cmd_env(int argc, char **argv) {
     struct options_parsed parsed;
     struct err err = {0};
     if (options_parse(&env_options, argc, argv, &parsed, &err) < 0 ||
-        (!parsed.stopped && options_from_env(&env_options, env_own(), &parsed, &err) < 0))
+        (!parsed.stopped && options_from_env(&env_options, environ, &parsed, &err) < 0))
         return usage_error("env", "%s", err.text);
     int status = help_answer(&env_options, &parsed);
     if (status >= 0)

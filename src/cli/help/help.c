@@ -9,27 +9,6 @@
 #define INDENT 10
 #define BRIEF_COLUMN 28 /* where the texts of -h begin */
 
-/* Adds `text` in lines of at most WIDTH; the second and later ones are indented. Returns the
- * column. */
-static size_t add_wrapped(struct strbuf *out, const char *text, size_t column, size_t indent) {
-    for (const char *word = text; *word != '\0';) {
-        size_t n = strcspn(word, " ");
-        bool first = column == indent;
-        if (!first && column + 1 + n > WIDTH) {
-            strbuf_printf(out, "\n%*s", (int)indent, "");
-            column = indent;
-            first = true;
-        }
-        if (!first)
-            strbuf_add_char(out, ' ');
-        strbuf_add_bytes(out, word, n);
-        column += n + !first;
-        word += n;
-        word += strspn(word, " ");
-    }
-    return column;
-}
-
 /* The default in brackets; `of` has the fields of ordinary options. NULL: there is none. */
 static char *shown_default(const struct option_def *def, const void *of) {
     char text[OPTION_TEXT_MAX];
@@ -70,10 +49,10 @@ static void add_option(struct strbuf *out, const struct option_def *def, const v
     strbuf_add(out, "  ");
     add_name(out, def, true);
     strbuf_printf(out, "\n%*s", INDENT, "");
-    size_t column = add_wrapped(out, def->help, INDENT, INDENT);
+    size_t column = strbuf_add_wrapped(out, def->help, INDENT, INDENT, WIDTH);
     _cleanup_(freep) char *fallback = shown_default(def, defaults);
     if (fallback != NULL)
-        (void)add_wrapped(out, fallback, column, INDENT);
+        (void)strbuf_add_wrapped(out, fallback, column, INDENT, WIDTH);
     strbuf_add_char(out, '\n');
 }
 
@@ -88,7 +67,7 @@ static void add_usage(const struct option_set *set, struct strbuf *out) {
     char called[OPTION_TEXT_MAX];
     strbuf_printf(out, "usage: %s [OPTIONS]%s%s\n\n", command_called(set->command, called),
                   set->operands[0] != '\0' ? " " : "", set->operands);
-    (void)add_wrapped(out, set->about, 0, 0);
+    (void)strbuf_add_wrapped(out, set->about, 0, 0, WIDTH);
     strbuf_add_char(out, '\n');
 }
 
@@ -141,13 +120,14 @@ void help_all(const struct option_set *set, struct strbuf *out) {
     for (size_t i = 0; i < set->n; i++)
         add_option(out, &set->defs[i], set->defaults);
     strbuf_add_char(out, '\n');
-    size_t column = add_wrapped(out,
-                                "Option names can be written with \"_\" instead of \"-\", and "
-                                "shortened to any prefix that matches only one option.",
-                                0, 0);
+    size_t column =
+        strbuf_add_wrapped(out,
+                           "Option names can be written with \"_\" instead of \"-\", and "
+                           "shortened to any prefix that matches only one option.",
+                           0, 0, WIDTH);
     if (reads_environment(set))
-        (void)add_wrapped(out, "PET_NAME in the environment is the default of most options.",
-                          column, 0);
+        (void)strbuf_add_wrapped(out, "PET_NAME in the environment is the default of most options.",
+                                 column, 0, WIDTH);
     strbuf_add_char(out, '\n');
     add_more(set, out);
 }

@@ -9,13 +9,6 @@ void columns_add_clean(struct strbuf *out, const char *text) {
         utf8_clean(out->data + before, false);
 }
 
-size_t columns_of(const char *text) {
-    size_t n = 0;
-    for (; *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
-
 size_t columns_bytes(const char *text, size_t columns) {
     size_t n = 0;
     for (; text[n] != '\0'; n++)
@@ -25,7 +18,7 @@ size_t columns_bytes(const char *text, size_t columns) {
 }
 
 static void add_padded(struct strbuf *out, const char *text, size_t width, bool right) {
-    size_t has = columns_of(text);
+    size_t has = utf8_columns(text);
     if (has > width) {
         strbuf_add_bytes(out, text, columns_bytes(text, width > 0 ? width - 1 : 0));
         strbuf_add(out, width > 0 ? "+" : "");
@@ -38,13 +31,6 @@ static void add_padded(struct strbuf *out, const char *text, size_t width, bool 
         strbuf_printf(out, "%s%*s", text, pad, "");
 }
 
-/* No blanks follow its last text. */
-static void end_row(struct strbuf *out) {
-    while (out->len > 0 && out->data[out->len - 1] == ' ')
-        out->data[--out->len] = '\0';
-    strbuf_add_char(out, '\n');
-}
-
 static bool has(unsigned set, size_t column) { return (set & 1U << column) != 0; }
 
 size_t columns_measure(const struct columns *t, const void *const *rows, size_t n,
@@ -54,11 +40,11 @@ size_t columns_measure(const struct columns *t, const void *const *rows, size_t 
     for (size_t c = 0; c < t->n; c++) {
         if (!has(t->shown, c))
             continue;
-        widths[c] = columns_of(t->titles[c]);
+        widths[c] = utf8_columns(t->titles[c]);
         for (size_t i = 0; i < n; i++) {
             strbuf_clear(&cell);
             t->add_cell(rows[i], c, &cell);
-            widths[c] = MAX2(widths[c], columns_of(strbuf_text(&cell)));
+            widths[c] = MAX2(widths[c], utf8_columns(strbuf_text(&cell)));
         }
         sum += widths[c] + COLUMNS_GAP;
     }
@@ -80,6 +66,6 @@ void columns_write(const struct columns *t, const void *const *rows, size_t n,
             add_padded(out, strbuf_text(&cell), widths[c], has(t->right, c));
             strbuf_printf(out, "%*s", COLUMNS_GAP, "");
         }
-        end_row(out);
+        strbuf_end_line(out);
     }
 }

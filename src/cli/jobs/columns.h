@@ -7,8 +7,6 @@
 
 /* Adds a peer's text: control characters, C1's too (U+0080 to U+009F), become "?". */
 void columns_add_clean(struct strbuf *out, const char *text);
-/* The number of characters; each counts as one column. */
-size_t columns_of(const char *text);
 /* The bytes of the first `columns` characters. */
 size_t columns_bytes(const char *text, size_t columns);
 

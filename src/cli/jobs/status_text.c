@@ -369,7 +369,7 @@ void status_rows(const struct status_view *v, const void *const *nodes, size_t n
     if (has_notes) {
         sum -= widths[NOTE] + COLUMNS_GAP;
         size_t rest = less(columns, sum + COLUMNS_GAP);
-        bool empty = widths[NOTE] == columns_of(titles[NOTE]);
+        bool empty = widths[NOTE] == utf8_columns(titles[NOTE]);
         table.shown &= empty || rest < NOTE_MIN ? ~(1U << NOTE) : ~0U;
         widths[NOTE] = rest;
     }

@@ -12,32 +12,15 @@ void env_write_plain(const struct env_result *r, struct strbuf *to) {
     }
 }
 
-/* Writes one paragraph, wrapped to `width` columns (0: not wrapped). The lines after the first are
- * indented. */
-static void write_wrapped(const char *text, uint32_t first, uint32_t indent, uint32_t width,
-                          struct strbuf *to) {
-    uint32_t column = 0;
-    while (*text != '\0') {
-        size_t n = strcspn(text, " ");
-        bool fits = width == 0 || column + 1 + n <= width;
-        if (column > 0 && fits) {
-            strbuf_add_char(to, ' ');
-            column++;
-        } else {
-            uint32_t margin = column > 0 ? indent : first;
-            strbuf_printf(to, "%s%*s", column > 0 ? "\n" : "", (int)margin, "");
-            column = margin;
-        }
-        strbuf_add_bytes(to, text, n);
-        column += (uint32_t)n;
-        text += n;
-        text += strspn(text, " ");
-    }
-    strbuf_add_char(to, '\n');
-}
-
 #define NAME_INDENT 2
 #define TEXT_INDENT 6
+
+/* Writes one paragraph; the lines after the first are indented by TEXT_INDENT. */
+static void write_wrapped(const char *text, uint32_t first, uint32_t width, struct strbuf *to) {
+    strbuf_printf(to, "%*s", (int)first, "");
+    (void)strbuf_add_wrapped(to, text, first, TEXT_INDENT, width);
+    strbuf_add_char(to, '\n');
+}
 
 static bool is_alike(const struct env_choice *a, const struct env_choice *b) {
     return a->action == b->action && strcmp(a->reason, b->reason) == 0;
@@ -59,10 +42,10 @@ static uint32_t write_alike(const struct env_result *r, uint32_t first, uint32_t
             strbuf_printf(&sources, "%s%s", last != NULL ? "; " : "[", c->source);
         last = c->source;
     }
-    write_wrapped(r->choices[first].reason, TEXT_INDENT, TEXT_INDENT, width, to);
+    write_wrapped(r->choices[first].reason, TEXT_INDENT, width, to);
     if (sources.len > 0) {
         strbuf_add_char(&sources, ']');
-        write_wrapped(strbuf_text(&sources), TEXT_INDENT, TEXT_INDENT, width, to);
+        write_wrapped(strbuf_text(&sources), TEXT_INDENT, width, to);
     }
     return i;
 }
@@ -92,7 +75,7 @@ void env_write_explained(const struct env_result *r, uint32_t width, struct strb
     for (uint32_t i = 0; i < r->n_warnings; i++) {
         if (i == 0)
             strbuf_printf(to, "%sWorth a look\n", to->len > 0 ? "\n" : "");
-        write_wrapped(r->warnings[i], NAME_INDENT, TEXT_INDENT, width, to);
+        write_wrapped(r->warnings[i], NAME_INDENT, width, to);
     }
 }
 

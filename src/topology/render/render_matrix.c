@@ -11,23 +11,9 @@
 
 /* ---- columns ---- */
 
-static size_t width_of(const char *text) {
-    size_t n = 0;
-    for (size_t len; (len = utf8_char(text)) > 0; text += len)
-        n++;
-    return n;
-}
-
 static void add_cell(struct strbuf *to, const char *text, size_t width) {
-    size_t n = width_of(text);
+    size_t n = utf8_columns(text);
     strbuf_printf(to, "%s%*s", text, (int)(n < width ? width - n : 0) + GAP, "");
-}
-
-/* Ends the line, without blanks at its end. */
-static void end_line(struct strbuf *to) {
-    while (to->len > 0 && to->data[to->len - 1] == ' ')
-        to->data[--to->len] = '\0';
-    strbuf_add_char(to, '\n');
 }
 
 /* Writes rows of texts. Each column is as wide as its widest text. */
@@ -49,11 +35,11 @@ static void columns_print(struct columns *c, struct strbuf *to) {
         for (size_t i = 0; i < c->n; i++) {
             size_t width = 0;
             for (size_t r = 0; r < c->rows; r++)
-                width = MAX2(width, width_of(c->cells[r][i]));
+                width = MAX2(width, utf8_columns(c->cells[r][i]));
             if (width > 0)
                 add_cell(to, c->cells[row][i], width);
         }
-        end_line(to);
+        strbuf_end_line(to);
     }
     free(c->cells);
     *c = (struct columns){0};
@@ -65,7 +51,7 @@ static void columns_print(struct columns *c, struct strbuf *to) {
 static bool numbers_nics(const struct topology *t) {
     bool wide = false;
     for (uint32_t i = 0; i < t->n_nics; i++)
-        wide = wide || width_of(t->nics[i].name) > NAME_WIDTH;
+        wide = wide || utf8_columns(t->nics[i].name) > NAME_WIDTH;
     return wide;
 }
 
@@ -117,7 +103,7 @@ static void add_header(const struct topology *t, size_t first, const size_t *wid
     add_cell(to, "CPU Affinity", cpus);
     add_cell(to, "NUMA Affinity", 0);
     strbuf_add(to, t->n_gpus > 0 ? "GPU NUMA ID" : "");
-    end_line(to);
+    strbuf_end_line(to);
 }
 
 static void add_matrix(const struct topology *t, struct strbuf *to) {
@@ -128,8 +114,8 @@ static void add_matrix(const struct topology *t, struct strbuf *to) {
     size_t first = 0, cpus_width = strlen("CPU Affinity");
     for (uint32_t i = 0; i < n; i++) {
         endpoint_name(t, distance_endpoint(t, i), name);
-        widths[i] = MAX2(width_of(name), strlen("NODE"));
-        first = MAX2(first, width_of(name));
+        widths[i] = MAX2(utf8_columns(name), strlen("NODE"));
+        first = MAX2(first, utf8_columns(name));
         affinity(t, numa_of(t, distance_endpoint(t, i)), &cpus, node);
         cpus_width = MAX2(cpus_width, cpus.len);
     }
@@ -148,7 +134,7 @@ static void add_matrix(const struct topology *t, struct strbuf *to) {
         add_cell(to, node, strlen("NUMA Affinity"));
         gpu_numa(t, distance_endpoint(t, a), node);
         strbuf_add(to, node);
-        end_line(to);
+        strbuf_end_line(to);
     }
 }
 

@@ -102,3 +102,14 @@ Test(strbuf, take_hands_over_and_leaves_it_empty) {
     cr_assert_str_eq(strbuf_text(&s), "");
     free(text);
 }
+
+Test(strbuf, words_wrap_and_lines_end_without_blanks) {
+    struct strbuf s = {0};
+    strbuf_add(&s, "  ");
+    size_t column = strbuf_add_wrapped(&s, "a be  cee toolongaword x", 2, 4, 10);
+    cr_assert_eq(strbuf_add_wrapped(&s, "yy", column, 4, 10), 8);
+    strbuf_add(&s, "  ");
+    strbuf_end_line(&s);
+    cr_assert_str_eq(strbuf_text(&s), "  a be cee\n    toolongaword\n    x yy\n");
+    strbuf_fini(&s);
+}
