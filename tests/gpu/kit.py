@@ -293,13 +293,19 @@ def main():
     except OSError as error:
         parser.error(f"can't write to {args.out}: {error.strerror}")
     kit.facts["muster"] = version
+    ends = []  # ^C of a packed kit is followed by SIGTERM from its shell
+
+    def end(*_):
+        if not ends:
+            ends.append(True)
+            sys.exit(143)
+
     for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signo, lambda *_: sys.exit(143))
+        signal.signal(signo, end)
     try:
         checks.run(kit, only)
     finally:
-        for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(signo, signal.SIG_IGN)
+        ends.append(True)
         kit.close()
         print(kit.report()["report.txt"], end="", flush=True)
         try:
