@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/idmap.h"
 #include "base/list.h"
 #include "base/little_endian.h"
 #include "base/prng.h"
@@ -17,7 +16,7 @@ struct store_item {
 };
 
 struct store_key {
-    struct store_key *next; /* another with this hash, by chance */
+    struct store_key *next; /* the next in its bucket */
     uint64_t hash;
     struct store_value *name;
     struct store_value *value; /* NULL: no such key (but a queue or waiters) */
@@ -27,6 +26,16 @@ struct store_key {
     uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
 };
 
+/* It grows while it is used: each new key also moves a few buckets of the smaller table; those
+ * below `moved` have been moved. So no request has to wait until a million keys are moved. */
+struct store_keys {
+    struct store_key **buckets; /* 2^bits */
+    struct store_key **smaller; /* 2^(bits - 1), or NULL */
+    size_t moved, freed;        /* numbers of buckets; freed: of the first table, at the end */
+    unsigned bits;
+    uint64_t count;
+    uint64_t seed[2];
+};
 struct wait_node {
     struct list link; /* in key->waiters; unlinked once the key was set */
     struct store_key *key;
@@ -50,9 +59,7 @@ struct client {
 
 struct store {
     struct store_limits limits;
-    struct idmap keys; /* hash → struct store_key */
-    uint64_t seed[2];  /* of the hash */
-    size_t n_freed;    /* slots of `keys`, at the end */
+    struct store_keys keys;
     struct client *clients;
     size_t n_clients;
     uint64_t bytes, held, num_keys;
@@ -74,6 +81,15 @@ static inline bool store_key_is_ready(const struct store_key *k) {
     return k != NULL && (k->value != NULL || k->first != NULL);
 }
 
+static struct store_key *store_make_key(struct store *s, struct store_span name);
+static void store_drop_if_empty(struct store *s, struct store_key *k);
+static void store_wait_add(struct wait *w, size_t i, struct store_key *k);
+
+#define BITS_FIRST 6
+#define BITS_MAX 32
+/* Buckets that are moved with each new key: two would be enough before the table grows again. */
+#define MOVED_AT_ONCE 4
+
 static inline uint64_t rotate(uint64_t x, unsigned n) { return x << n | x >> (64 - n); }
 
 struct sip {
@@ -94,7 +110,7 @@ static inline void sip_round(struct sip *s) {
 }
 
 /* SipHash-1-3 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012): keyed, so that
- * peers cannot choose names that collide. Never 0. */
+ * peers cannot choose names that collide. */
 static uint64_t hash_of(const uint64_t seed[2], const uint8_t *data, size_t len) {
     struct sip s = {{UINT64_C(0x736f6d6570736575) ^ seed[0], UINT64_C(0x646f72616e646f6d) ^ seed[1],
                      UINT64_C(0x6c7967656e657261) ^ seed[0],
@@ -115,7 +131,13 @@ static uint64_t hash_of(const uint64_t seed[2], const uint8_t *data, size_t len)
     s.v[2] ^= 0xff;
     for (int i = 0; i < 3; i++)
         sip_round(&s);
-    return MAX2(s.v[0] ^ s.v[1] ^ s.v[2] ^ s.v[3], (uint64_t)1);
+    return s.v[0] ^ s.v[1] ^ s.v[2] ^ s.v[3];
+}
+
+static void store_keys_init(struct store_keys *t, uint64_t seed) {
+    struct prng p = {seed};
+    *t = (struct store_keys){.bits = BITS_FIRST, .seed = {prng_next(&p), prng_next(&p)}};
+    t->buckets = xcalloc((size_t)1 << t->bits, sizeof(struct store_key *));
 }
 
 static void key_free(struct store_key *k) {
@@ -130,37 +152,97 @@ static void key_free(struct store_key *k) {
     free(k);
 }
 
+static inline size_t size_of(unsigned bits) { return (size_t)1 << bits; }
+
+/* To visit all records: the first records of the buckets' lists, in no order. */
+static size_t store_keys_n_buckets(const struct store_keys *t) {
+    return size_of(t->bits) + (t->smaller != NULL ? size_of(t->bits - 1) : 0);
+}
+
+static struct store_key *store_keys_bucket(const struct store_keys *t, size_t i) {
+    size_t n = size_of(t->bits);
+    return i < n ? t->buckets[i] : t->smaller[i - n];
+}
+
 /* Frees up to about n keys with their values and queues. There must be no waiting clients. True:
- * all is freed. After the first call, s must not be used for anything else. */
-static bool free_some_keys(struct store *s, size_t n) {
-    for (; s->n_freed < s->keys.cap; s->n_freed++) {
-        struct idmap_slot *slot = &s->keys.slots[s->n_freed];
-        for (struct store_key *k; (k = slot->value) != NULL;) {
-            if (n-- == 0)
-                return false;
-            slot->value = k->next;
-            key_free(k);
+ * all is freed. After the first call, t must not be used for anything else. */
+static bool store_keys_fini_some(struct store_keys *t, size_t n) {
+    while (t->buckets != NULL) {
+        for (size_t size = size_of(t->bits); t->freed < size; t->freed++) {
+            while (t->buckets[t->freed] != NULL) {
+                struct store_key *k = t->buckets[t->freed];
+                if (n-- == 0)
+                    return false;
+                t->buckets[t->freed] = k->next;
+                key_free(k);
+            }
         }
+        free(t->buckets);
+        t->buckets = TAKE_PTR(t->smaller);
+        t->bits--;
+        t->freed = 0;
     }
     return true;
 }
 
-static struct store_key *find_hashed(const struct store *s, struct store_span name, uint64_t hash) {
-    struct store_key *k = idmap_get(&s->keys, hash);
-    while (k != NULL && (k->name->len != name.len ||
-                         (name.len > 0 && memcmp(k->name->data, name.data, name.len) != 0)))
-        k = k->next;
-    return k;
+static inline size_t place_in(uint64_t hash, unsigned bits) {
+    return (size_t)(hash & (((uint64_t)1 << bits) - 1));
 }
 
-static struct store_key *store_find_key(const struct store *s, struct store_span name) {
-    return find_hashed(s, name, hash_of(s->seed, name.data, name.len));
+static struct store_key **head_of(const struct store_keys *t, uint64_t hash) {
+    if (t->smaller != NULL) {
+        size_t i = place_in(hash, t->bits - 1);
+        if (i >= t->moved)
+            return &t->smaller[i];
+    }
+    return &t->buckets[place_in(hash, t->bits)];
 }
 
-/* Finds, or creates and counts, a key; NULL if there is no memory. */
-static struct store_key *store_make_key(struct store *s, struct store_span name) {
-    uint64_t hash = hash_of(s->seed, name.data, name.len);
-    struct store_key *k = find_hashed(s, name, hash);
+static struct store_key *find_hashed(const struct store_keys *t, struct store_span name,
+                                     uint64_t hash) {
+    for (struct store_key *k = *head_of(t, hash); k != NULL; k = k->next)
+        if (k->hash == hash && k->name->len == name.len &&
+            (name.len == 0 || memcmp(k->name->data, name.data, name.len) == 0))
+            return k;
+    return NULL;
+}
+
+static struct store_key *store_keys_find(const struct store_keys *t, struct store_span name) {
+    return find_hashed(t, name, hash_of(t->seed, name.data, name.len));
+}
+
+static void begin_to_grow(struct store_keys *t) {
+    struct store_key **bigger = calloc(size_of(t->bits + 1), sizeof *bigger);
+    if (bigger == NULL)
+        return; /* chains get longer, but the table is still correct */
+    t->smaller = t->buckets;
+    t->buckets = bigger;
+    t->bits++;
+    t->moved = 0;
+}
+
+static void go_on_growing(struct store_keys *t) {
+    for (int i = 0; i < MOVED_AT_ONCE && t->smaller != NULL; i++) {
+        struct store_key *k = TAKE_PTR(t->smaller[t->moved]);
+        t->moved++;
+        while (k != NULL) {
+            struct store_key *next = k->next;
+            struct store_key **to = &t->buckets[place_in(k->hash, t->bits)];
+            k->next = *to;
+            *to = k;
+            k = next;
+        }
+        if (t->moved == size_of(t->bits - 1))
+            free(TAKE_PTR(t->smaller));
+    }
+}
+
+/* Finds or creates a record; NULL if there is no memory. */
+static struct store_key *store_keys_make(struct store_keys *t, struct store_span name,
+                                         bool *ret_new) {
+    uint64_t hash = hash_of(t->seed, name.data, name.len);
+    struct store_key *k = find_hashed(t, name, hash);
+    *ret_new = k == NULL;
     if (k != NULL)
         return k;
     struct store_value *copy = store_value_copy(name.data, name.len);
@@ -173,27 +255,24 @@ static struct store_key *store_make_key(struct store *s, struct store_span name)
     k->hash = hash;
     k->name = copy;
     list_init(&k->waiters);
-    k->next = idmap_get(&s->keys, hash);
-    idmap_put(&s->keys, hash, k);
-    s->bytes += store_key_cost(name.len);
+    go_on_growing(t);
+    if (t->count >= (uint64_t)1 << t->bits && t->bits < BITS_MAX && t->smaller == NULL)
+        begin_to_grow(t);
+    struct store_key **head = head_of(t, hash);
+    k->next = *head;
+    *head = k;
+    t->count++;
     return k;
 }
 
-/* Removes the key if it has no value, queue or waiters any more. */
-static void store_drop_if_empty(struct store *s, struct store_key *k) {
-    if (k->value != NULL || k->first != NULL || !list_empty(&k->waiters) || k->handed > 0)
-        return;
-    struct store_key *before = idmap_get(&s->keys, k->hash);
-    if (before == k && k->next == NULL)
-        idmap_remove(&s->keys, k->hash);
-    else if (before == k)
-        idmap_put(&s->keys, k->hash, k->next);
-    for (; before != k; before = before->next)
-        if (before->next == k) {
-            before->next = k->next;
-            break;
-        }
-    s->bytes -= store_key_cost(k->name->len);
+/* The record must hold nothing. */
+static void store_keys_remove(struct store_keys *t, struct store_key *k) {
+    assert(k->value == NULL && k->first == NULL && list_empty(&k->waiters) && k->handed == 0);
+    struct store_key **at = head_of(t, k->hash);
+    while (*at != k)
+        at = &(*at)->next;
+    *at = k->next;
+    t->count--;
     key_free(k);
 }
 
@@ -367,7 +446,7 @@ static int store_do_wait(struct store *s, const struct store_request *req, struc
     uint64_t more = 0;
     store_wait_drop(s, &s->clients[req->client]);
     for (size_t i = 0; i < req->n_keys; i++) {
-        const struct store_key *k = store_find_key(s, req->keys[i]);
+        const struct store_key *k = store_keys_find(&s->keys, req->keys[i]);
         if (store_key_is_ready(k))
             continue;
         missing++;
@@ -412,11 +491,12 @@ static uint64_t check_key(const struct store *s, const struct store_key *k) {
 }
 
 void store_check(const struct store *s) {
-    uint64_t bytes = 0, keys = 0;
-    for (size_t i = 0; i < s->keys.cap; i++) {
-        for (const struct store_key *k = s->keys.slots[i].value; k != NULL; k = k->next) {
+    uint64_t bytes = 0, keys = 0, records = 0;
+    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++) {
+        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next) {
             bytes += check_key(s, k);
             keys += k->value != NULL;
+            records++;
         }
     }
     for (size_t i = 0; i < s->n_clients; i++) {
@@ -429,7 +509,7 @@ void store_check(const struct store *s) {
         assert(w->client == i && linked == w->missing && linked > 0);
         bytes += STORE_COST_WAIT * (uint64_t)w->n_nodes;
     }
-    assert(bytes == s->bytes && keys == s->num_keys);
+    assert(bytes == s->bytes && keys == s->num_keys && records == s->keys.count);
 }
 
 /* How many bytes of a value ADD reads as a number: enough for blanks, a sign and digits. */
@@ -477,6 +557,23 @@ void store_release(struct store *s, uint64_t bytes) {
 uint64_t store_bytes(const struct store *s) { return s->bytes; }
 uint64_t store_num_keys(const struct store *s) { return s->num_keys; }
 
+/* Finds, or creates and counts, a key; NULL if there is no memory. */
+static struct store_key *store_make_key(struct store *s, struct store_span name) {
+    bool is_new;
+    struct store_key *k = store_keys_make(&s->keys, name, &is_new);
+    if (k != NULL && is_new)
+        s->bytes += store_key_cost(name.len);
+    return k;
+}
+
+/* Removes the key if it has no value, queue or waiters any more. */
+static void store_drop_if_empty(struct store *s, struct store_key *k) {
+    if (k->value != NULL || k->first != NULL || !list_empty(&k->waiters) || k->handed > 0)
+        return;
+    s->bytes -= store_key_cost(k->name->len);
+    store_keys_remove(&s->keys, k);
+}
+
 /* Takes ownership of v. */
 static void put_value(struct store *s, struct store_key *k, struct store_value *v) {
     if (k->value != NULL)
@@ -492,7 +589,7 @@ static void put_value(struct store *s, struct store_key *k, struct store_value *
 
 static int do_set(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_span to = req->values[0];
-    struct store_key *k = store_find_key(s, req->keys[0]);
+    struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     uint64_t more = store_value_cost(to.len) + (k == NULL ? store_key_cost(req->keys[0].len) : 0);
     uint64_t less = k != NULL && k->value != NULL ? store_value_cost(k->value->len) : 0;
     if (more > less && !store_fits(s, more - less))
@@ -520,7 +617,7 @@ static int do_set(struct store *s, const struct store_request *req, struct store
 static int do_compare_set(struct store *s, const struct store_request *req,
                           struct store_update *u) {
     struct store_span expected = req->values[0];
-    struct store_key *k = store_find_key(s, req->keys[0]);
+    struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     struct store_value *now = k != NULL ? k->value : NULL;
     if (now == NULL && expected.len > 0) { /* nothing is stored, and the reply is an empty value */
         struct store_value *same = store_value_copy(expected.data, expected.len);
@@ -542,12 +639,12 @@ static int do_compare_set(struct store *s, const struct store_request *req,
     int r = do_set(s, &set, u);
     if (r != 0)
         return r;
-    store_reply_value(u, req->client, store_find_key(s, req->keys[0])->value);
+    store_reply_value(u, req->client, store_keys_find(&s->keys, req->keys[0])->value);
     return 0;
 }
 
 static struct store_value *value_of(const struct store *s, struct store_span name) {
-    const struct store_key *k = store_find_key(s, name);
+    const struct store_key *k = store_keys_find(&s->keys, name);
     return k != NULL ? k->value : NULL;
 }
 
@@ -576,7 +673,7 @@ static bool parse_number(const struct store_value *v, int64_t *ret) {
 /* Adds to the counter and stores it. `waits`: more bytes that the caller will need. */
 static int add_to(struct store *s, struct store_span name, int64_t delta, uint64_t waits,
                   struct store_update *u, struct store_key **ret_key, int64_t *ret) {
-    struct store_key *k = store_find_key(s, name);
+    struct store_key *k = store_keys_find(&s->keys, name);
     int64_t n = 0;
     if (k != NULL && k->value != NULL && !parse_number(k->value, &n))
         return store_refuse(u, "the value is not a number", k->value->len);
@@ -631,7 +728,7 @@ static int do_barrier(struct store *s, const struct store_request *req, struct s
 
 static void do_check(struct store *s, const struct store_request *req, struct store_update *u) {
     for (size_t i = 0; i < req->n_keys; i++) {
-        if (!store_key_is_ready(store_find_key(s, req->keys[i]))) {
+        if (!store_key_is_ready(store_keys_find(&s->keys, req->keys[i]))) {
             store_reply_u8(u, req->client, STORE_NOT_READY);
             return;
         }
@@ -640,7 +737,7 @@ static void do_check(struct store *s, const struct store_request *req, struct st
 }
 
 static void do_delete(struct store *s, const struct store_request *req, struct store_update *u) {
-    struct store_key *k = store_find_key(s, req->keys[0]);
+    struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     bool there = k != NULL && k->value != NULL;
     if (there) {
         s->bytes -= store_value_cost(k->value->len);
@@ -655,7 +752,7 @@ static void do_delete(struct store *s, const struct store_request *req, struct s
  * value grows again. */
 static int do_append(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_span tail = req->values[0];
-    struct store_key *k = store_find_key(s, req->keys[0]);
+    struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     if (k == NULL || k->value == NULL)
         return do_set(s, req, u);
     uint64_t sum = (uint64_t)k->value->len + tail.len;
@@ -708,7 +805,7 @@ static int do_multi_set(struct store *s, const struct store_request *req, struct
             r = -ENOMEM;
     }
     for (size_t i = 0; i < req->n_keys; i++) {
-        struct store_key *k = store_find_key(s, req->keys[i]);
+        struct store_key *k = store_keys_find(&s->keys, req->keys[i]);
         if (r == 0) {
             put_value(s, k, values[i]);
             store_wake_all(s, k, u);
@@ -723,7 +820,7 @@ static int do_multi_set(struct store *s, const struct store_request *req, struct
 
 static int do_push(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_span what = req->values[0];
-    const struct store_key *known = store_find_key(s, req->keys[0]);
+    const struct store_key *known = store_keys_find(&s->keys, req->keys[0]);
     uint64_t more =
         store_value_cost(what.len) + (known == NULL ? store_key_cost(req->keys[0].len) : 0);
     if (!store_fits(s, more))
@@ -748,7 +845,7 @@ static int do_push(struct store *s, const struct store_request *req, struct stor
 }
 
 static void do_pop(struct store *s, const struct store_request *req, struct store_update *u) {
-    struct store_key *k = store_find_key(s, req->keys[0]);
+    struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
     store_reply_i64(u, req->client, k != NULL ? (int64_t)k->queue_len : 0);
     if (k == NULL || k->first == NULL)
         return;
@@ -765,8 +862,8 @@ static void do_list(struct store *s, const struct store_request *req, struct sto
     store_reply_i64(u, req->client, (int64_t)s->num_keys);
     struct store_reply *reply = store_reply_add(u, req->client, STORE_REPLY_LIST);
     reply->list.first = u->n_values;
-    for (size_t i = 0; i < s->keys.cap; i++)
-        for (const struct store_key *k = s->keys.slots[i].value; k != NULL; k = k->next)
+    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++)
+        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next)
             if (k->value != NULL)
                 store_list_add(u, k->name);
     reply->list.count = u->n_values - reply->list.first;
@@ -808,7 +905,7 @@ int store_step(struct store *s, const struct store_request *req, struct store_up
     case STORE_OP_QUEUE_PUSH: return do_push(s, req, ret);
     case STORE_OP_QUEUE_POP: do_pop(s, req, ret); return 0;
     case STORE_OP_QUEUE_LEN: {
-        const struct store_key *k = store_find_key(s, req->keys[0]);
+        const struct store_key *k = store_keys_find(&s->keys, req->keys[0]);
         store_reply_i64(ret, req->client, k != NULL ? (int64_t)k->queue_len : 0);
         return 0;
     }
@@ -828,10 +925,8 @@ void store_forget(struct store *s, uint32_t client, struct store_update *ret) {
 
 struct store *store_new(const struct store_limits *limits, uint64_t seed) {
     struct store *s = xcalloc(1, sizeof *s);
-    struct prng p = {seed};
     s->limits = *limits;
-    s->seed[0] = prng_next(&p);
-    s->seed[1] = prng_next(&p);
+    store_keys_init(&s->keys, seed);
     return s;
 }
 
@@ -843,9 +938,8 @@ bool store_free_some(struct store *s, size_t n) {
         store_settle_handed(s, last, false, &none);
         s->n_clients--;
     }
-    if (s->n_clients > 0 || !free_some_keys(s, n))
+    if (s->n_clients > 0 || !store_keys_fini_some(&s->keys, n))
         return false;
-    idmap_fini(&s->keys);
     free(s->clients);
     free(s);
     return true;
