@@ -169,11 +169,7 @@ static void run_deferred(struct rank *rank) {
         event_active(&rank->due, EV_TIMEOUT, 0);
 }
 
-static void on_due(evutil_socket_t fd, short events, void *arg) {
-    (void)fd;
-    (void)events;
-    run_deferred(arg);
-}
+static void on_due(evutil_socket_t fd, short events, void *arg) { run_deferred(arg); }
 
 /* The priority in libevent. */
 static int rank_of(enum loop_priority prio) { return (int)MIN2(prio, LOOP_PRIO_BULK); }
@@ -213,10 +209,7 @@ static int need_descriptors(void) {
     return r;
 }
 
-static void on_libevent_log(int severity, const char *text) {
-    (void)severity;
-    log_debug("libevent: %s", text);
-}
+static void on_libevent_log(int severity, const char *text) { log_debug("libevent: %s", text); }
 
 static int rank_begin(struct rank *rank, struct loop *loop, int priority) {
     rank->fd = epoll_create1(EPOLL_CLOEXEC);
@@ -365,8 +358,6 @@ static bool next_batch(struct rank *rank) {
 /* Serves watches for one slice. The rest of a batch comes first the next time, because the kernel
  * has put them behind all others. */
 static void rank_on_ready(evutil_socket_t fd, short events, void *arg) {
-    (void)fd;
-    (void)events;
     struct rank *rank = arg;
     uint64_t end_ns = clock_now_ns() + LOOP_SLICE_NS;
     bool more = rank->at < rank->n_batch || next_batch(rank);
@@ -465,8 +456,6 @@ void loop_watch_free(struct loop_watch *w) {
 }
 
 static void timer_on_event(evutil_socket_t fd, short events, void *arg) {
-    (void)fd;
-    (void)events;
     struct loop_timer *t = arg;
     struct loop *loop = t->loop;
     callback_begins(loop, LOOP_PRIO_LEASE);
@@ -506,7 +495,6 @@ void loop_timer_free(struct loop_timer *t) {
 }
 
 static void signal_on_event(evutil_socket_t signo, short events, void *arg) {
-    (void)events;
     struct loop_signal *s = arg;
     struct loop *loop = s->loop;
     callback_begins(loop, LOOP_PRIO_LEASE);

@@ -122,7 +122,4 @@ void log_folded(enum log_level level, const char *fmt, ...) {
     log_line(level, "%s%s", strbuf_text(&folded), rest);
 }
 
-void log_warning_line(void *arg, const char *line) {
-    (void)arg;
-    log_warning("%s", line);
-}
+void log_warning_line(void *arg, const char *line) { log_warning("%s", line); }

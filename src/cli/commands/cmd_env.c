@@ -181,10 +181,7 @@ static void add_row(struct line *l, const struct options_parsed *parsed, size_t 
         l->words[l->n++] = xasprintf("--%s=%s", name, v->text);
 }
 
-static bool has_gpus(void *arg) {
-    (void)arg;
-    return true;
-}
+static bool has_gpus(void *arg) { return true; }
 
 static bool is_any_number_of_gpus(const char *nproc) {
     return strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0;

@@ -36,7 +36,6 @@ const struct option_set store_options = {
 };
 
 static int on_ready(void *arg, const char *where) {
-    (void)arg;
     printf("listening on %s\n", where);
     return finish_stdout() == 0 ? 0 : -EIO;
 }

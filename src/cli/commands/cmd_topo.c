@@ -92,7 +92,6 @@ static int load(const struct option_value *v, struct topology *ret, struct err *
 
 /* Texts from files and devices must be cleaned before they are shown on a terminal. */
 static void warn(void *arg, const char *text) {
-    (void)arg;
     _cleanup_(freep) char *clean = xstrdup(text);
     utf8_clean(clean, false);
     log_warning("%s", clean);

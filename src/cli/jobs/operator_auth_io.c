@@ -46,10 +46,7 @@ static int load(const struct operator_auth_config *config, struct keyring *keys,
     return r;
 }
 
-static void on_line(void *arg, const char *text) {
-    (void)arg;
-    log_warning("%s", text);
-}
+static void on_line(void *arg, const char *text) { log_warning("%s", text); }
 
 int operator_auth_new(struct loop *loop, const struct operator_auth_config *config,
                       struct operator_auth **ret, struct err *err) {

@@ -27,14 +27,10 @@
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/model/gpu_count.h"
 
-static uint32_t probe_cpus(void *arg) {
-    (void)arg;
-    return cpu_count_allowed();
-}
+static uint32_t probe_cpus(void *arg) { return cpu_count_allowed(); }
 
 /* Like torch.cuda.device_count(), which counts AMD's GPUs, too; NVIDIA's if there are both. */
 static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
-    (void)arg;
     const char *cuda = env_get(environ, "CUDA_VISIBLE_DEVICES");
     struct rocm_gpu gpus[GPUS_MAX];
     uint32_t n, nvidia = 0;
@@ -50,7 +46,6 @@ static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
 }
 
 static void probe_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
-    (void)arg;
     time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
     struct tm tm = {0};
     (void)localtime_r(&now, &tm);
@@ -58,10 +53,7 @@ static void probe_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
     (void)snprintf(ret + n, JOB_STAMP_MAX - n, "%06x", (unsigned)(random_u64() >> 40));
 }
 
-static char *probe_cwd(void *arg) {
-    (void)arg;
-    return getcwd(NULL, 0);
-}
+static char *probe_cwd(void *arg) { return getcwd(NULL, 0); }
 
 /* Why file_read_text() failed; `too_large` is for a file above the limit. */
 static const char *why_unread(int r, const char *too_large) {
@@ -72,7 +64,6 @@ static const char *why_unread(int r, const char *too_large) {
 
 /* Reads only the first line, so that an editor's newline does no harm. */
 static int probe_secret(void *arg, const char *path, char **ret, struct err *err) {
-    (void)arg;
     _cleanup_(freep) char *text = NULL;
     size_t len;
     int r = file_read_text(path, SECRET_FILE_MAX, &text, &len);
@@ -107,7 +98,6 @@ static void print_warnings(const struct strbuf *warnings) {
 }
 
 static int probe_env_file(void *arg, const char *path, char **ret, struct err *err) {
-    (void)arg;
     size_t len;
     int r = file_read_text(path, JOB_ENV_FILE_MAX, ret, &len);
     if (r < 0)
@@ -120,7 +110,6 @@ static int probe_env_file(void *arg, const char *path, char **ret, struct err *e
 
 static int probe_hostfile(void *arg, const char *path, char **ret, size_t *ret_len,
                           struct err *err) {
-    (void)arg;
     int r = file_read_text_or_pipe(path, HOSTFILE_BYTES_MAX, HOSTFILE_PIPE_NS, ret, ret_len);
     if (r < 0)
         return err_set(err, r, "can't read %s: %s", path,
@@ -129,19 +118,12 @@ static int probe_hostfile(void *arg, const char *path, char **ret, size_t *ret_l
     return 0;
 }
 
-static bool probe_there(void *arg, const char *path) {
-    (void)arg;
-    return access(path, F_OK) == 0;
-}
+static bool probe_there(void *arg, const char *path) { return access(path, F_OK) == 0; }
 
-static bool probe_has_gpus(void *arg) {
-    (void)arg;
-    return discover_has_gpus();
-}
+static bool probe_has_gpus(void *arg) { return discover_has_gpus(); }
 
 static void probe_slurm(void *arg, struct place_facts *ret) {
     static struct place_here here;
-    (void)arg;
     place_here_read(&here);
     *ret = here.facts;
 }
@@ -156,13 +138,9 @@ static int probe_pmi(void *arg, const struct launcher *row, char *const *envp,
     return r < 0 ? r : pmi_read(row, envp, keys->of_tasks, ret, err);
 }
 
-static const char *probe_shared(void *arg, const char *path) {
-    (void)arg;
-    return shared_folder(path);
-}
+static const char *probe_shared(void *arg, const char *path) { return shared_folder(path); }
 
 static unsigned probe_serve_node(void *arg, const struct place *place) {
-    (void)arg;
     return step_cpus_widen(place);
 }
 
@@ -213,14 +191,12 @@ static int find_place(struct job_spec *spec, struct err *err) {
 #define HOSTS_FILE "/etc/hosts"
 
 static char *probe_hosts(void *arg) {
-    (void)arg;
     char *text = NULL;
     size_t len;
     return file_read_text(HOSTS_FILE, PLACE_POD_HOSTS_MAX, &text, &len) < 0 ? NULL : text;
 }
 
 static char *probe_list(void *arg, const char *path) {
-    (void)arg;
     char *text = NULL;
     size_t len;
     return file_read_text(path, HOSTFILE_BYTES_MAX, &text, &len) < 0 ? NULL : text;

@@ -72,10 +72,7 @@ static void on_stop(int signo) {
     errno = saved;
 }
 
-static void on_change(int signo) {
-    (void)signo;
-    is_stale = 1;
-}
+static void on_change(int signo) { is_stale = 1; }
 
 bool screen_is_possible(void) {
     const char *term = getenv("TERM");

@@ -53,7 +53,6 @@ bool log_is_generation(const char *name) {
 
 static bool find_generation(void *arg, const char *path, const char *name) {
     bool *found = arg;
-    (void)path;
     *found = log_is_generation(name);
     return !*found;
 }
@@ -66,7 +65,6 @@ static bool has_generations(const char *dir) {
 
 static bool find_run(void *arg, const char *path, const char *name) {
     bool *found = arg;
-    (void)name;
     *found = has_generations(path);
     return !*found;
 }
@@ -165,7 +163,6 @@ static struct log_generation *generation_of(struct log_tree *t, const char *name
 
 static bool note_generation(void *arg, const char *path, const char *name) {
     struct scan *s = arg;
-    (void)path;
     const char *wanted = s->choice->generation;
     bool any = strcmp(wanted, "all") == 0 || strcmp(wanted, "latest") == 0;
     if (log_is_generation(name) && (any || strcmp(wanted, name) == 0))

@@ -102,7 +102,6 @@ static bool read_more(void *arg, struct log_source *s) {
 }
 
 static bool read_stamp(void *arg, struct log_source *s, struct log_stamp *ret) {
-    (void)arg;
     return log_file_read_stamp(CONTAINER_OF(s, struct log_file, source), ret);
 }
 

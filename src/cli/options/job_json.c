@@ -176,7 +176,6 @@ static int get_ports(const struct json *v, const struct json_field *f, void *of)
     int64_t ports[JOB_ENDPOINT_PORTS_MAX];
     size_t n = 0;
     int r = get_numbers(v, 1, UINT16_MAX, ARRAY_SIZE(ports), ports, &n);
-    (void)f;
     for (size_t i = 0; i < n && r == 0; i++)
         spec->endpoint_ports[i] = (uint16_t)ports[i];
     spec->n_endpoint_ports = (unsigned)n;
@@ -193,7 +192,6 @@ static void put_port_range(struct json_writer *w, const struct json_field *f, co
 static int get_port_range(const struct json *v, const struct json_field *f, void *of) {
     struct job_spec *spec = of;
     const char *text = json_string(v);
-    (void)f;
     if (json_kind_of(v) == JSON_NULL)
         return 0;
     return text != NULL ? job_port_range_parse(text, &spec->port_low, &spec->port_high) : -EINVAL;
@@ -206,7 +204,6 @@ static void put_log_mode(struct json_writer *w, const struct json_field *f, cons
 
 static int get_log_mode(const struct json *v, const struct json_field *f, void *of) {
     const char *text = json_string(v);
-    (void)f;
     return text != NULL ? job_log_mode_parse(text, &((struct job_spec *)of)->log_mode) : -EINVAL;
 }
 
@@ -232,7 +229,6 @@ static void put_signals(struct json_writer *w, const struct json_field *f, const
 
 static int get_signals(const struct json *v, const struct json_field *f, void *of) {
     struct job_spec *spec = of;
-    (void)f;
     if (json_kind_of(v) != JSON_ARRAY || json_count(v) > JOB_SIGNALS_MAX)
         return -EINVAL;
     for (const struct json *e = json_first(v); e != NULL; e = json_next(e)) {
@@ -274,7 +270,6 @@ static void put_bind(struct json_writer *w, const struct json_field *f, const vo
 
 static int get_bind(const struct json *v, const struct json_field *f, void *of) {
     const char *text = json_string(v);
-    (void)f;
     if (json_kind_of(v) == JSON_NULL)
         return 0;
     size_t i = text != NULL && strncmp(text, binds[1].before, strlen(binds[1].before)) == 0;
@@ -327,7 +322,6 @@ static int get_console(const struct json *v, const struct json_field *f, void *o
     struct job_spec *spec = of;
     int64_t ranks[JOB_WORKERS_MAX];
     size_t n = 0;
-    (void)f;
     if (json_kind_of(v) == JSON_NULL)
         return 0;
     int r = get_numbers(v, 0, JOB_WORKERS_MAX - 1, ARRAY_SIZE(ranks), ranks, &n);

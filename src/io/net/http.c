@@ -47,17 +47,12 @@ struct http_library {
 static struct http_library library;
 
 /* libevent's messages are dropped: its return values report the errors, and so do ours. */
-static void drop_log(int severity, const char *text) {
-    (void)severity;
-    (void)text;
-}
+static void drop_log(int severity, const char *text) {}
 
 #ifdef MUSTER_LINKED /* meson's option `portable`: both are in this program */
 
 /* A library is never unloaded. -ELIBACC: err names the file and the reason. */
 static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
-    (void)tls;
-    (void)err;
 #define SET(name) library.name = name;
     HTTP_LIBRARY_CALLS(SET)
     HTTP_LIBRARY_TLS_CALLS(SET)
@@ -254,7 +249,6 @@ static void on_connect(struct bufferevent *bev, short what, void *arg) {
 }
 
 static void on_close(struct evhttp_connection *evcon, void *arg) {
-    (void)evcon;
     struct http_conn *conn = arg;
     conn->closed = true;
     /* while a request is running, its own callback follows */

@@ -128,7 +128,6 @@ static void on_retry(void *arg) {
 }
 
 static void on_acceptable(void *arg, int fd, unsigned events) {
-    (void)events;
     struct listener *l = arg;
     bool freed = false;
     l->freed = &freed;

@@ -308,7 +308,6 @@ static void connect_done(struct stream *s) {
 }
 
 static void on_event(void *arg, int fd, unsigned events) {
-    (void)fd;
     struct stream *s = arg;
     s->refs++;
     if (s->connecting) {
@@ -568,8 +567,6 @@ struct release {
 };
 
 static void on_release(const void *data, size_t len, void *arg) {
-    (void)data;
-    (void)len;
     struct release *r = arg;
     if (r->fn != NULL)
         r->fn(r->arg);

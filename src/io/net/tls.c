@@ -17,10 +17,6 @@ struct tls_client {
 };
 
 static int no_password(char *buf, int size, int writing, void *arg) {
-    (void)buf;
-    (void)size;
-    (void)writing;
-    (void)arg;
     return -1; /* don't ask on the terminal */
 }
 
@@ -49,7 +45,6 @@ static void use_other_places(struct tls_client *t) {
             break;
     tls_library.ERR_clear_error();
 #else
-    (void)t;
 #endif
 }
 

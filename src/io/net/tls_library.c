@@ -61,7 +61,6 @@ static void begin_alone(void) {
 #ifdef MUSTER_LINKED
 
 static int find_calls(struct err *err) {
-    (void)err;
 #define SET(name) tls_library.name = name;
     TLS_LIBRARY_CALLS(SET)
 #undef SET

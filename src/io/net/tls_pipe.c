@@ -98,12 +98,7 @@ static int bio_write(BIO *bio, const char *data, int len) {
     return len;
 }
 
-static long bio_ctrl(BIO *bio, int what, long num, void *ptr) {
-    (void)bio;
-    (void)num;
-    (void)ptr;
-    return what == BIO_CTRL_FLUSH;
-}
+static long bio_ctrl(BIO *bio, int what, long num, void *ptr) { return what == BIO_CTRL_FLUSH; }
 
 static BIO *make_bio(struct tls_pipe *p) {
     static BIO_METHOD *method; /* of all sessions */

@@ -121,11 +121,6 @@ static void free_offer(struct offer *o) {
 
 static void on_offer_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl,
                           void *argp) {
-    (void)parent;
-    (void)ad;
-    (void)idx;
-    (void)argl;
-    (void)argp;
     free_offer(ptr);
 }
 

@@ -182,7 +182,6 @@ static int set_stdio(const struct child_spec *spec) {
 }
 
 static void mark_descriptor(void *arg, int fd) {
-    (void)arg;
     if (fd > 2)
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
@@ -300,8 +299,7 @@ _noreturn_ static void run_child(const struct plan *p) {
     int r = prepare(p, &step);
     struct child_report report = {.tag = p->spec->report_tag, .error = -r, .step = step};
     /* written as a whole, because it is smaller than PIPE_BUF */
-    ssize_t n = write(report_fd, &report, sizeof report);
-    (void)n;
+    (void)!write(report_fd, &report, sizeof report);
     _exit(127);
 }
 

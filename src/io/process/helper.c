@@ -167,10 +167,7 @@ static void end_child(struct child *c) {
 }
 
 /* Nothing to do: the helper's descriptor has reported its end. */
-static void on_exit_of(void *arg, const struct child_status *status) {
-    (void)arg;
-    (void)status;
-}
+static void on_exit_of(void *arg, const struct child_status *status) {}
 
 static int start(struct loop *loop, const struct kept *k, struct helper *ret) {
     struct child_reaper *reaper = loop != NULL ? loop_reaper(loop) : NULL;

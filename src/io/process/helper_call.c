@@ -74,8 +74,6 @@ static void finish(struct helper_call *c, int code) {
 
 static void on_readable(void *arg, int fd, unsigned events) {
     struct helper_call *c = arg;
-    (void)fd;
-    (void)events;
     int r = take(c);
     if (r != -EAGAIN)
         finish(c, r);

@@ -80,8 +80,6 @@ static bool watch_reap(struct child_watch *w) {
  * then a SIGCHLD comes (ptrace(2)). Until then its pidfd would keep the loop busy. */
 static void on_pidfd(void *arg, int fd, unsigned events) {
     struct child_watch *w = arg;
-    (void)fd;
-    (void)events;
     if (!watch_reap(w) && !w->busy)
         loop_watch_set(w->pidfd_watch, 0);
 }
@@ -121,10 +119,7 @@ static void run_some(void *arg) {
         run_soon(r);
 }
 
-static void on_sigchld(void *arg, int signo) {
-    (void)signo;
-    run_soon(arg);
-}
+static void on_sigchld(void *arg, int signo) { run_soon(arg); }
 
 int child_reaper_new(struct loop *loop, struct child_reaper **ret) {
     struct child_reaper *r = xcalloc(1, sizeof *r);

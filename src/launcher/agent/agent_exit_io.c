@@ -174,8 +174,6 @@ static void on_gone(void *arg) {
 /* Open MPI and Hydra leave their tasks behind when they are killed, or at a second ^C. */
 static void on_launcher_end(void *arg, int fd, unsigned events) {
     struct agent *a = arg;
-    (void)fd;
-    (void)events;
     loop_watch_free(TAKE_PTR(a->launcher));
     log_notice("the process of %s that started this task has ended",
                a->config.spec->place.launcher->title);

@@ -79,7 +79,6 @@ static void sweep_kind(unsigned kind, enum job_contain contain, uint64_t until_n
 
 static int sweep(int fd, void *arg) {
     const enum job_contain *contain = arg;
-    (void)fd;
     for (unsigned kind = 0; kind < KINDS; kind++)
         sweep_kind(kind, *contain, clock_now_ns() + LEFTOVERS_NS / KINDS);
     return 0;

@@ -182,10 +182,7 @@ static void make_guard(struct leading *l) {
 
 /* ---- events of the server ---- */
 
-static void on_notice(void *arg, const char *line) {
-    (void)arg;
-    log_notice("%s", line);
-}
+static void on_notice(void *arg, const char *line) { log_notice("%s", line); }
 
 static void on_started(void *arg) {
     struct leading *l = arg;
@@ -300,7 +297,6 @@ static void stop_leading(struct leading *l) {
 static void done(void *arg, enum outcome outcome) {
     struct leading *l = arg;
     bool resigned = group_state(rdzv_server_group(l->server)) != GROUP_CLOSED;
-    (void)outcome;
     l->end = resigned ? LEADING_RESIGNED : LEADING_INFORMED;
     if (resigned)
         stop_leading(l);

@@ -80,7 +80,6 @@ static void watches(struct witness *w) {
 static void on_readable(void *arg, int fd, unsigned events) {
     struct witness *w = arg;
     struct record r;
-    (void)events;
     ssize_t n = read(fd, &r, sizeof r);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;

@@ -227,11 +227,7 @@ static void queue_write(struct output *o) {
     queue_update(o);
 }
 
-static void on_writable(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
-    queue_write(arg);
-}
+static void on_writable(void *arg, int fd, unsigned events) { queue_write(arg); }
 
 static void on_soon(void *arg) { queue_write(arg); }
 

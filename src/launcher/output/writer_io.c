@@ -312,7 +312,6 @@ static void read_messages(struct writer *w, int most) {
 }
 
 static void on_ready(void *arg, int fd, unsigned events) {
-    (void)fd;
     struct writer *w = arg;
     if ((events & LOOP_WRITE) != 0)
         send_queue(w);

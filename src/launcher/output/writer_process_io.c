@@ -373,8 +373,6 @@ static void read_in_order(struct stream *s) {
 }
 
 static void on_readable(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
     struct stream *s = arg;
     read_in_order(s);
     check_ended(s->worker);
@@ -695,7 +693,6 @@ static void take_message(struct process *p, const struct writer_message *m) {
 }
 
 static void on_ready(void *arg, int fd, unsigned events) {
-    (void)events;
     struct process *p = arg;
     for (int i = 0; i < MESSAGES_PER_TURN; i++) {
         int r = writer_wire_receive(fd, &p->packet);

@@ -116,7 +116,6 @@ static void write_clock(struct json_writer *w, const struct json_field *f, const
 static int read_clock(const struct json *v, const struct json_field *f, void *of) {
     const char *text = json_string(v);
     char *end = NULL;
-    (void)f;
     errno = 0;
     if (text != NULL)
         ((struct node_summary *)of)->clock_ns = strtoll(text, &end, 10);

@@ -557,7 +557,6 @@ static void on_suspend(void *arg, int signo) {
     struct ssh_head *h = arg;
     _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);
     size_t n = ping_fds(h, fds);
-    (void)signo;
     log_notice("suspended; the job continues: fg (or SIGCONT) resumes it, kill ends it");
     ssh_output_flush(h->output);
     suspend_self(fds, n);

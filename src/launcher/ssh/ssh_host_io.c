@@ -72,11 +72,7 @@ static bool read_stderr(struct ssh_host *h) {
     return n > 0;
 }
 
-static void on_stderr(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
-    (void)read_stderr(arg);
-}
+static void on_stderr(void *arg, int fd, unsigned events) { (void)read_stderr(arg); }
 
 /* ---- why ---- */
 
@@ -238,7 +234,6 @@ static void take_noise(struct ssh_host *h, struct stream *s) {
 
 static void on_closed(void *arg, struct stream *s, int code) {
     struct ssh_host *h = arg;
-    (void)code;
     while (h->err_fd >= 0 && read_stderr(h)) {
     }
     take_noise(h, s);

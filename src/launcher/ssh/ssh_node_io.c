@@ -143,7 +143,6 @@ static void close_out(struct relay *r, int code) {
 
 static void on_writable(void *arg, int fd, unsigned events) {
     struct relay *r = arg;
-    (void)events;
     ssize_t n = write(fd, r->head.queue.data + r->head.sent, unsent(r));
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
@@ -277,11 +276,7 @@ static void on_link_readable(void *arg, struct stream *s) {
     close_link(r);
 }
 
-static void on_link_closed(void *arg, struct stream *s, int code) {
-    (void)s;
-    (void)code;
-    close_link(arg);
-}
+static void on_link_closed(void *arg, struct stream *s, int code) { close_link(arg); }
 
 static const struct stream_ops link_ops = {.on_readable = on_link_readable,
                                            .on_closed = on_link_closed};
@@ -312,7 +307,6 @@ static void on_output(void *arg, int fd, unsigned events) {
     struct output *o = arg;
     uint8_t bytes[STARTER_DATA_MAX];
     struct starter_message m = {.kind = o->kind};
-    (void)events;
     if (!has_room(o->relay)) {
         loop_watch_set(o->watch, 0);
         return;
@@ -482,10 +476,7 @@ static void on_head_closed(struct relay *r, const char *error) {
 }
 
 /* The signal that ends this login does not tell which signal the workers should get. */
-static void on_signal(void *arg, int signo) {
-    (void)signo;
-    end_job(arg, SIGTERM);
-}
+static void on_signal(void *arg, int signo) { end_job(arg, SIGTERM); }
 
 /* ---- from the head ---- */
 
@@ -703,7 +694,6 @@ static int take_messages(struct relay *r, struct err *err) {
 static void on_readable(void *arg, int fd, unsigned events) {
     struct relay *r = arg;
     struct err err = {0};
-    (void)events;
     ssize_t n =
         read(fd, r->head.in_bytes + r->head.in_len, sizeof r->head.in_bytes - r->head.in_len);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))

@@ -101,11 +101,7 @@ static void console_flush(struct console *c) {
         done_if_written(c->of);
 }
 
-static void on_writable(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
-    console_flush(arg);
-}
+static void on_writable(void *arg, int fd, unsigned events) { console_flush(arg); }
 
 static void console_add(struct console *c, const void *bytes, size_t len) {
     if (c->gone || len == 0)

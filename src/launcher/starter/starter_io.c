@@ -295,7 +295,6 @@ static void on_closed(void *arg, struct stream *s, int code) {
     const char *why = stream_tls_why(s);
     if (why != NULL)
         log_debug("a connection to the starter's port: %s", why);
-    (void)code;
     peer_gone(arg);
 }
 

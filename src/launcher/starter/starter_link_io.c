@@ -158,7 +158,6 @@ static void lost(struct starter_link *l, int code) {
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
     lost(arg, code == 0 ? -ECONNRESET : code);
 }
 
@@ -174,7 +173,6 @@ static void connected(struct starter_link *l) {
 /* In TLS nothing is said before the head has proved that it has the key. */
 static void on_secured(void *arg, struct stream *s) {
     struct starter_link *l = arg;
-    (void)s;
     connected(l);
     say_lead(l);
 }

@@ -89,7 +89,6 @@ static void guardian_close(struct guardian *g) {
 }
 
 static void report_stuck(void *arg, pid_t pid) {
-    (void)arg;
     char name[SWEEP_NAME_MAX];
     sweep_describe(pid, name);
     static const char head[] = "muster: error: cannot be killed: ";
@@ -98,8 +97,7 @@ static void report_stuck(void *arg, pid_t pid) {
     (void)strcpy(line, head);
     (void)strcat(line, name);
     (void)strcat(line, tail);
-    ssize_t n = write(STDERR_FILENO, line, strlen(line));
-    (void)n;
+    (void)!write(STDERR_FILENO, line, strlen(line));
 }
 
 /* --- the agent's side --- */
@@ -123,7 +121,6 @@ _noreturn_ static void die_with_all(void) {
 }
 
 static void on_guardian_died(int signo) {
-    (void)signo;
     int saved = errno;
     if (in_pid_namespace || getppid() != expected_parent)
         die_with_all();
@@ -238,7 +235,6 @@ static atomic_int *find_foreign(struct hold_page *page, pid_t pid) {
 static int hold_seen(void *arg, pid_t pid, bool own) {
     struct hold_walk *w = arg;
     struct proc_stat st;
-    (void)own;
     if (getsid(pid) == w->session)
         return SWEEP_SPARE;
     if (!w->stop)
@@ -460,8 +456,6 @@ _noreturn_ static void exit_as(int status) {
 }
 
 static int is_left(void *arg, pid_t pid, bool own) {
-    (void)arg;
-    (void)own;
     return sweep_is_detached(pid) ? SWEEP_SPARE : SIGKILL;
 }
 

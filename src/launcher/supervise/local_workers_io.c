@@ -387,7 +387,6 @@ static void on_waiting(void *arg, pid_t pid, uint64_t rest_ns, bool blocks) {
 
 static void on_drained(void *arg, uint32_t index) {
     struct local_workers *c = arg;
-    (void)index;
     check_all_gone(c);
     forget_those_over(c);
 }
@@ -558,7 +557,6 @@ static void on_group_gone(void *arg) {
 
 static void on_detached(void *arg, pid_t pid) {
     char name[SWEEP_NAME_MAX] = "more of the same kind";
-    (void)arg;
     if (pid != 0)
         sweep_name(pid, name);
     log_notice("%s, which a worker started in a session of its own and left running, is stopped; "
@@ -583,7 +581,6 @@ bool local_workers_leave_kept(struct local_workers *c) {
 
 static void on_unkillable(void *arg, pid_t pid, const char *text) {
     struct local_workers *c = arg;
-    (void)pid;
     log_error("%s can't be killed; this node takes no further part in the job", text);
     c->ops.on_event(c->arg,
                     &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});

@@ -448,8 +448,6 @@ static int read_answer(struct worker_warm *warm) {
 
 static void on_answer(void *arg, int fd, unsigned events) {
     struct worker_warm *warm = arg;
-    (void)fd;
-    (void)events;
     int r = read_answer(warm);
     if (r == 1)
         warm_free(warm->worker);

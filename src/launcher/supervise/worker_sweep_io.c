@@ -372,7 +372,6 @@ bool worker_group_owns(const struct worker_group *g, const char *marker) {
 }
 
 static bool is_of_group(void *arg, pid_t pid, const char *value) {
-    (void)pid;
     return worker_group_owns(arg, value);
 }
 

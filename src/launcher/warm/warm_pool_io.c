@@ -115,10 +115,7 @@ static void has_ended(struct warm_one *one) {
                is_made(one));
 }
 
-static void on_ended(void *arg, const struct child_status *status) {
-    (void)status;
-    has_ended(arg);
-}
+static void on_ended(void *arg, const struct child_status *status) { has_ended(arg); }
 
 /* A process that the template has forked twice reports its pid when it is this process's child. */
 static int adopt(struct warm_one *one, uint32_t pid) {
@@ -172,7 +169,6 @@ static void take_message(struct warm_one *one, const char *text, size_t n) {
 static void on_readable(void *arg, int fd, unsigned events) {
     struct warm_one *one = arg;
     char text[8192];
-    (void)events;
     ssize_t n = recv(fd, text, sizeof text, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;

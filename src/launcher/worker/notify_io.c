@@ -113,8 +113,6 @@ static bool take_one(struct notify *n) {
 
 static void on_readable(void *arg, int fd, unsigned events) {
     struct notify *n = arg;
-    (void)fd;
-    (void)events;
     n->busy = true;
     bool more = true;
     for (unsigned i = 0; i < NOTIFY_TURN_MAX && more; i++)

@@ -21,10 +21,7 @@ void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *ar
     }
 }
 
-static void free_text(void *arg, char **text) {
-    (void)arg;
-    free(*text);
-}
+static void free_text(void *arg, char **text) { free(*text); }
 
 void nccl_facts_fini(struct nccl_facts *f) {
     nccl_facts_each_text(f, free_text, NULL);

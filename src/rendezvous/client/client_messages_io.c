@@ -312,7 +312,6 @@ static void on_leader_message(struct rdzv_client *c, const struct wire_message *
 }
 
 static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
-    (void)conn;
     struct rdzv_client *c = arg;
     if (m->kind == WIRE_HELLO)
         on_hello(c, &m->hello);
@@ -325,7 +324,6 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
 }
 
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
-    (void)conn;
     struct rdzv_client *c = arg;
     if (client_is_welcomed(c))
         log_debug("rendezvous: the connection to the leader ended: %s", text);

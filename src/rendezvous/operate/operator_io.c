@@ -198,7 +198,6 @@ static void on_unexpected(struct operator_call *a, const struct wire_message *m)
 }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     struct operator_call *a = arg;
     bool wants_status = a->q->command.kind == COMMAND_STATUS;
     if (m->kind == WIRE_HELLO && !a->greeted) {
@@ -223,7 +222,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
     struct operator_call *a = arg;
     if (code == -EPROTO)
         fail(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a), text);

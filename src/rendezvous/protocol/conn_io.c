@@ -370,7 +370,6 @@ static void on_readable(void *arg, struct stream *s) {
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
     struct conn *c = arg;
     conn_enter(c);
     if (c->phase != CONN_OPEN)
@@ -381,7 +380,6 @@ static void on_closed(void *arg, struct stream *s, int code) {
 }
 
 static void on_secured(void *arg, struct stream *s) {
-    (void)s;
     struct conn *c = arg;
     conn_enter(c);
     if (conn_lives(c))

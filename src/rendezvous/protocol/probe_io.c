@@ -41,7 +41,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
     bool refused = code == -ECONNREFUSED;
     answer(arg, (struct probe_answer){.result = refused ? PROBE_GONE : PROBE_UNKNOWN,
                                       .refused = refused,

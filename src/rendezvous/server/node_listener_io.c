@@ -107,7 +107,6 @@ static void begin(struct joiner *c) {
 
 /* conn_ops.on_handshake */
 static bool listener_on_handshake(void *arg, struct conn *conn) {
-    (void)conn;
     struct joiner *c = arg;
     struct rdzv_listener *l = c->listener;
     if (l->n_shaking < RDZV_HANDSHAKES_MAX && l->n_waiting == 0) {
@@ -240,7 +239,6 @@ static void unpark(struct joiner *c) {
 }
 
 static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m) {
-    (void)conn;
     struct joiner *c = arg;
     log_debug("rendezvous: node %016" PRIx64 " sent %s before its WELCOME; closed", c->incarnation,
               wire_kind_name(m->kind));
@@ -248,9 +246,6 @@ static void on_parked_message(void *arg, struct conn *conn, const struct wire_me
 }
 
 static void on_parked_closed(void *arg, struct conn *conn, int code, const char *text) {
-    (void)conn;
-    (void)code;
-    (void)text;
     unpark(arg);
 }
 
@@ -387,7 +382,6 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
 static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m);
 
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
-    (void)conn;
     if (code == -EPROTO)
         log_debug("rendezvous: a connection violates the protocol: %s; closed", text);
     conn_free(listener_take(arg));
@@ -397,7 +391,6 @@ static const struct conn_ops operator_ops = {.on_message = on_operator_message,
                                              .on_closed = on_closed};
 
 static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m) {
-    (void)conn;
     struct joiner *c = arg;
     struct rdzv_listener *l = c->listener;
     if (m->kind != WIRE_COMMAND || c->asking.waits) {
@@ -426,7 +419,6 @@ static void on_first_command(struct joiner *c, const struct wire_message *m) {
 /* ---- the first message ---- */
 
 static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
-    (void)conn;
     struct joiner *c = arg;
     if (m->kind == WIRE_JOIN) {
         on_join(c, m);
@@ -659,8 +651,6 @@ static bool recognize(struct joiner *c) {
 
 /* There are as many bytes as were asked for, or there will never be. */
 static void on_first_bytes(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
     struct joiner *c = arg;
     if (!recognize(c))
         conn_free(listener_take(c));

@@ -175,7 +175,6 @@ static void on_unexpected(struct server_node *n, const struct wire_message *m) {
 }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     struct server_node *n = arg;
     n->heard_ns = clock_now_ns();
     if (!wire_is_for_leader(m->kind)) {
@@ -211,7 +210,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
     struct server_node *n = arg;
     log_debug("rendezvous: connection of node %016" PRIx64 " ended: %s%s", n->incarnation,
               code == -EPROTO ? "protocol violation: " : "", text);

@@ -70,17 +70,11 @@ static void refuse(struct conn *conn, const char *why) {
 /* ---- questions ---- */
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     (void)m; /* one question is all that is answered on this connection */
     leave(arg);
 }
 
-static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
-    (void)code;
-    (void)text;
-    leave(arg);
-}
+static void on_closed(void *arg, struct conn *c, int code, const char *text) { leave(arg); }
 
 static const struct conn_ops asker_ops = {.on_message = on_message, .on_closed = on_closed};
 

@@ -75,7 +75,6 @@ static void forward(void *arg, struct stream *s) {
 }
 
 static void on_drained(void *arg, struct stream *s) {
-    (void)s;
     struct end *e = arg;
     stream_resume(other(e)->stream);
 }
@@ -89,8 +88,6 @@ static void free_passed(struct passed *p) {
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
-    (void)code;
     struct end *e = arg;
     stream_finish(TAKE_PTR(other(e)->stream), clock_now_ns() + FINISH_NS);
     free_passed(e->pair);
@@ -157,7 +154,6 @@ static int take_waiting(struct waiting *w) {
 
 /* It has sent more than expected, or has ended. */
 static void on_change(void *arg, int fd, unsigned events) {
-    (void)events;
     struct waiting *w = arg;
     struct tcp_info info = {0};
     socklen_t len = sizeof info;

@@ -284,16 +284,9 @@ static void on_readable(void *arg, struct stream *s) {
         stream_read_later(s);
 }
 
-static void on_drained(void *arg, struct stream *s) {
-    (void)arg;
-    stream_resume(s);
-}
+static void on_drained(void *arg, struct stream *s) { stream_resume(s); }
 
-static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
-    (void)code;
-    conn_close(arg);
-}
+static void on_closed(void *arg, struct stream *s, int code) { conn_close(arg); }
 
 static void arm_timer(struct store_server *server) {
     const struct store_conn *first = LIST_FIRST(struct store_conn, &server->unvalidated, link);
@@ -629,10 +622,7 @@ static int write_port_file(const char *path, uint16_t port, struct err *err) {
     return r < 0 ? err_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 
-static void on_signal(void *arg, int signo) {
-    (void)signo;
-    loop_quit(arg);
-}
+static void on_signal(void *arg, int signo) { loop_quit(arg); }
 
 /* Reports where a person can connect: the name that was given, with the actual port. */
 static int print_ready(const struct store_serve_config *config, const struct store_server *server,

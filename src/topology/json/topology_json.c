@@ -356,7 +356,6 @@ static void write_warnings(struct json_writer *w, const struct json_field *f, co
 }
 
 static int read_warnings(const struct json *v, const struct json_field *f, void *of) {
-    (void)f;
     if (json_kind_of(v) != JSON_ARRAY)
         return -EINVAL;
     for (const struct json *e = json_first(v); e != NULL; e = json_next(e)) {

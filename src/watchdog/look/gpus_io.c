@@ -201,7 +201,6 @@ void gpu_watch_free(struct gpu_watch *w) {
 static int run(int fd, void *arg) {
     struct gpus *g = xcalloc(1, sizeof *g);
     struct err unused = {0};
-    (void)arg;
     bool sent = source_gpus(g, &unused) == 0 && helper_send(fd, g, sizeof *g);
     free(g);
     return sent ? 0 : 1;

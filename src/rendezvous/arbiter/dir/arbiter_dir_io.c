@@ -83,7 +83,6 @@ static void child_lost(struct arbiter_dir *d) {
 }
 
 static void on_result(void *arg, int fd, unsigned events) {
-    (void)events;
     struct arbiter_dir *d = arg;
     struct arbiter_dir_result result;
     ssize_t n = recv(fd, &result, sizeof result, 0);

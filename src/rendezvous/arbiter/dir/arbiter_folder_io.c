@@ -559,7 +559,6 @@ uint32_t arbiter_folder_hint(const struct arbiter_folder *f) {
 }
 
 static void keep_highest(const struct arbiter_folder *f, const char *name, void *arg) {
-    (void)f;
     uint32_t *highest = arg, epoch;
     char file[NAME_LEN];
     if (strncmp(name, "epoch-", 6) != 0 || parse_u32(name + 6, &epoch) < 0)

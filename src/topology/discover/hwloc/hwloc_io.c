@@ -24,10 +24,7 @@
 
 #ifdef MUSTER_LINKED
 
-static int load_library(struct err *err) {
-    (void)err;
-    return 0;
-}
+static int load_library(struct err *err) { return 0; }
 
 #else
 
