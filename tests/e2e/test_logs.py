@@ -73,10 +73,10 @@ def follow(job, *words, env=None):
 
 
 def test_it_follows_across_a_restart_until_the_run_ends(job):
+    os.mkfifo(job.tmp / "first")
     a = job.agent("a", "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", "-t3", "--rdzv-id=digits", "--no-python",
                   job.worker, "out=begin\\n", "start", "count=0", "gate=first", "count=0", "out=failing\\n", "count=0",
                   "exit=1", "go", "out=no newline")
-    os.mkfifo(job.tmp / "first")
     job.events.wait("start", 2)
     logs = follow(job)
     assert logs.out.until(lambda: len(logs.out.lines) >= 2, 30), logs.said()
