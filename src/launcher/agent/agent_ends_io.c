@@ -281,7 +281,7 @@ void agent_open_door(struct agent *a, const struct form *form) {
 
 /* ---- the wait ---- */
 
-/* Not if this node was told to end. (The leader may not be sure of the failure yet.) */
+/* Not if this node was ordered to end. (The leader may not be sure of the failure yet.) */
 static bool must_wait(const struct agent *a, const struct desired *cause) {
     return !agent_life_ends(&a->life) && cause != NULL && cause->kind == DESIRED_STOP &&
            local_workers_has_workers(a->local_workers) &&

@@ -152,7 +152,8 @@ struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrow
 struct hang_workers agent_hang_workers(const struct agent *a);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);
-/* This agent leads: one line if whoever reaches the job can take part in it, or nobody can. */
+/* This agent leads: logs a line if every process that reaches the job can take part in it, or none
+ * can. */
 void agent_tell_if_no_key(struct agent *a);
 
 /* ---- agent_ends_io.c ---- */
