@@ -198,10 +198,11 @@ Event = collections.namedtuple("Event", "kind time fields")
 
 
 class Events(Heard):
-    """The lines of all the workers of a job."""
+    """The lines of all the workers of a job, which these agents start."""
 
-    def __init__(self, path):
+    def __init__(self, path, agents):
         os.mkfifo(path)
+        self.agents = agents
         self._own = os.open(path, os.O_RDWR)  # so that the reader sees no end of file while workers come and go
         super().__init__(os.open(path, os.O_RDONLY))
 
@@ -231,7 +232,7 @@ class Events(Heard):
 
         found = self.until(enough, seconds)
         assert found, (f"{len(self.all(kind, **fields))} of {number} events {kind} {fields} in {seconds} s; "
-                       f"heard: {self.lines}")
+                       f"heard: {self.lines}; " + "; ".join(f"{a.tag}: {a.said()[-600:]}" for a in self.agents))
         return found
 
     def stop(self):
@@ -305,10 +306,10 @@ class Job:
         self.life = self.tmp / "life"
         self.life.mkdir()
         (self.tmp / "life.own").mkdir()
-        self.events = Events(self.tmp / "events")
+        self.agents = []
+        self.events = Events(self.tmp / "events", self.agents)
         os.mkfifo(self.tmp / "go")
         self._go = None
-        self.agents = []
 
     def __enter__(self):
         return self

@@ -125,6 +125,7 @@ static void inherit(struct group *g, const struct handover *e) {
         if (i < e->n_order)
             formation_await(&g->formation, n);
         n->report.state = NODE_RUNNING; /* assumed, because it may still run */
+        memcpy(n->report.domain, m->domain, sizeof n->report.domain);
         n->report.generation = (struct generation){0, 0};
         liveness_inherit(&g->liveness, &g->config, n, g->now_ns);
         group_recount(g, n);
@@ -220,6 +221,7 @@ static void keep_report(struct node *n, const struct report *report) {
     kept->at_safe_point = report->at_safe_point;
     kept->reachability = report->reachability;
     memcpy(kept->unusable, report->unusable, sizeof kept->unusable);
+    memcpy(kept->domain, report->domain, sizeof kept->domain);
     if (report->excluded || !kept->excluded) {
         kept->excluded = report->excluded;
         memcpy(kept->excluded_why, report->excluded_why, sizeof kept->excluded_why);

@@ -485,6 +485,7 @@ void group_handover(const struct group *g, struct handover *ret) {
             .incarnation = n->info.incarnation, .port = n->info.listener_port, .started = true};
         memcpy(m->addr, n->info.addr, sizeof m->addr);
         (void)snprintf(m->host, sizeof m->host, "%.63s", n->info.host);
+        memcpy(m->domain, n->report.domain, sizeof m->domain);
     }
     ret->n_order = ret->n_members;
 }

@@ -885,6 +885,10 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             send_report(m);
         }
         break;
+    case MEMBER_EVENT_DOMAIN:
+        utf8_copy(m->report.domain, sizeof m->report.domain, ev->reason);
+        send_report(m);
+        break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
     }
 }

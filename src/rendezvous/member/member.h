@@ -86,6 +86,7 @@ enum member_event_kind {
     MEMBER_EVENT_REDIRECT,    /* epoch, peer: a redirection to the leader */
     MEMBER_EVENT_DEPOSED, /* our own group has ended: another agent leads, or the job was closed */
     MEMBER_EVENT_SAFE_POINT, /* launcher: a worker of generation reported it */
+    MEMBER_EVENT_DOMAIN,     /* launcher: the node's domain (struct report) is known: reason */
     MEMBER_EVENT_KIND_COUNT,
 };
 

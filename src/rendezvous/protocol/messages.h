@@ -16,7 +16,8 @@
 #include "watchdog/attempt_start.h"
 #include "watchdog/worker_signs.h"
 
-#define RDZV_HOST_MAX 128 /* host names, addresses */
+#define RDZV_HOST_MAX 128  /* host names, addresses */
+#define RDZV_DOMAIN_MAX 64 /* the name of a domain of nodes */
 #define RDZV_ROLE_MAX 64
 #define RDZV_RUN_ID_MAX 256
 #define RDZV_REASON_MAX 2048
@@ -127,6 +128,9 @@ struct report {
      * what the bits mean (launcher/preflight/ring_probe_io.h) */
     uint32_t reachability;
     bool excluded; /* a leader has excluded it: excluded_why */
+    /* the nodes that share its fast links (a rack's NVLink): the same text on each of them; "":
+     * not known, or none. It can come after the node has joined */
+    char domain[RDZV_DOMAIN_MAX];
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;
@@ -227,6 +231,7 @@ struct handover_member {
     char addr[RDZV_ADDR_MAX]; /* as rdzv_peer.addr */
     uint16_t port;
     char host[RDZV_ADDR_MAX]; /* its name, for people; cut where it is longer */
+    char domain[RDZV_DOMAIN_MAX];
     /* a member of the last started group; otherwise only of the newest formed group */
     bool started;
 };
@@ -479,6 +484,7 @@ struct overview_node {
     uint64_t incarnation;
     char name[RDZV_HOST_MAX];
     char addr[RDZV_ADDR_MAX];
+    char domain[RDZV_DOMAIN_MAX]; /* struct report */
     enum overview_place place;
     enum node_state state; /* its last report */
     bool connected;

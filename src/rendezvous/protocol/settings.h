@@ -28,10 +28,16 @@ enum rdzv_rank_order { /* of newcomers without --node-rank; the leader's node go
                        RANK_ORDER_TOPOLOGY,
 };
 
+enum rdzv_unit_of {
+    UNIT_OF_DOMAIN = 0, /* nodes of one domain (struct report), where every node has one */
+    UNIT_OF_ANY,        /* any nodes */
+};
+
 struct rdzv_settings {
     uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
     uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
-    uint32_t spares;               /* nodes beyond max that may wait; others are refused
+    enum rdzv_unit_of unit_of;
+    uint32_t spares; /* nodes beyond max that may wait; others are refused
                                       (UINT32_MAX: any number) */
     enum rdzv_grow grow;
     enum rdzv_rank_order rank_order;

@@ -82,6 +82,7 @@ static const struct json_field report_fields[] = {
     {JSON_FIELD(report, LINE, "excluded_why", excluded_why)},
     {JSON_FIELD(report, LINE, "leaving_why", leaving_why)},
     {JSON_FIELD(report, LINE, "unusable", unusable)},
+    {JSON_FIELD(report, LINE, "domain", domain)},
     {JSON_FIELD(report, U32, "restarts_used", restarts_used)},
     {JSON_FIELD(report, U32, "losses", losses)},
     {JSON_STRUCT(report, "failure", failure, failure), JSON_IF_TRUE(report, has_failure)},
@@ -368,6 +369,7 @@ static const struct json_field member_fields[] = {
     {JSON_FIELD(handover_member, TEXT, "addr", addr)},
     {PORT(handover_member, "port", port)},
     {JSON_FIELD(handover_member, LINE, "host", host)},
+    {JSON_FIELD(handover_member, LINE, "domain", domain)},
     {JSON_FIELD(handover_member, BOOL, "started", started)},
 };
 static const struct json_table member = JSON_TABLE(handover_member, member_fields);
@@ -491,6 +493,7 @@ static const struct json_field row_fields[] = {
     {INCARNATION(overview_node, "incarnation", incarnation)},
     {JSON_FIELD(overview_node, LINE, "name", name)},
     {JSON_FIELD(overview_node, TEXT, "addr", addr)},
+    {JSON_FIELD(overview_node, LINE, "domain", domain)},
     {JSON_NAMED(overview_node, "place", place, overview_place_names), .min = 1},
     {JSON_NAMED(overview_node, "state", state, node_state_names), .min = 1},
     {JSON_FIELD(overview_node, BOOL, "connected", connected)},

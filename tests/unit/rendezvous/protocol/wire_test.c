@@ -141,7 +141,7 @@ static const struct wire_message whole[] = {
                               .n_members = 5},
                  .first = 3,
                  .n = 2,
-                 .list = {{1, "10.0.0.1", 11, "a", false}, {2, "", 12, "b", true}}}},
+                 .list = {{1, "10.0.0.1", 11, "a", "", false}, {2, "", 12, "b", "rack1", true}}}},
     {.kind = WIRE_REDIRECT, .redirect = {5, {0xc, "::1", 3}}},
     {.kind = WIRE_REDIRECT, .redirect = {.epoch = 0}}, /* no leader is known */
     {.kind = WIRE_ECHO, .echo = {6, 1234}},
@@ -183,6 +183,7 @@ static const struct wire_message whole[] = {
                .n = 2,
                .list = {{.incarnation = 1,
                          .name = "node2",
+                         .domain = "nvl-0badcafe.32766",
                          .addr = "10.0.0.2",
                          .place = PLACE_SPARE,
                          .state = NODE_JOINED,
