@@ -79,12 +79,27 @@ def has_ipv6():
         return False
 
 
+def own_ports(first=10000, last=32000, count=500):
+    """Yields ports in turn, of a range that no other test process of this machine has: agents of two tests that use the
+    same port would meet, since all are of one user and most use the same run id. The range is held by a unix socket's
+    name, and is one from which the kernel does not choose (ip_local_port_range)."""
+    firsts = list(range(first, last, count))
+    random.shuffle(firsts)
+    for begin in firsts:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as name, contextlib.suppress(OSError):
+            name.bind(f"\0muster-e2e-ports-{begin}")
+            while True:
+                yield from range(begin, begin + count)
+    raise AssertionError("all ranges of ports are in use")
+
+
+OWN_PORTS = own_ports()
+
+
 def free_port(host="127.0.0.1"):
-    """A port that is free now, and that the kernel does not choose for a socket without a port
-    (ip_local_port_range)."""
+    """A port that is free now, and that no other test uses."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    while True:
-        port = random.randrange(10000, 32000)
+    for port in OWN_PORTS:
         with socket.socket(family) as s, contextlib.suppress(OSError):
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             s.bind((host, port))
