@@ -8,7 +8,8 @@
  *   gpu 0-7 nvlink 0-3 remote 00000000:07:00.0 active 1 p2p 1 type switch      (gpu, cpu, switch, unknown)
  *   gpu 0 peers 1 2 3 3 4 4     (links 0, 1 … go to these GPUs)
  *   gpu 0 c2c 0-9 mbps 44712 active 1
- *   gpu 0 fabric 000102…0f clique 7 state 3 status 0
+ *   gpu 0 fabric 000102…0f clique 7 state 3 status 0 health 0xaa summary 1
+ *   gpu 0 chassis 1821125000123 slot 5 tray 3    (the rack; without it there is no such information)
  *   gpu 0 rate 1024 65536 busy 100  (its links move so many KiB by NVLink and bytes by PCIe a millisecond, and it
  *                                    works; without "rate" it has no such counters)
  *   gpu 0 process 4711 used 1048576
@@ -70,7 +71,9 @@ struct device {
     unsigned long long rates[2];
     unsigned busy;
     uint8_t fabric[16];
-    unsigned clique, state, status;
+    unsigned clique, state, status, health, summary;
+    char chassis[40];
+    unsigned slot, tray;
     struct {
         unsigned pid;
         unsigned long long used;
@@ -171,13 +174,17 @@ static int take_fabric(struct device *d, char **w, int n) {
         d->fabric[k] = (uint8_t)strtoul((char[3]){w[1][2 * k], w[1][2 * k + 1]}, NULL, 16);
     int i = 2;
     for (; i + 1 < n; i += 2) {
-        unsigned v = (unsigned)strtoul(w[i + 1], NULL, 10);
+        unsigned v = (unsigned)strtoul(w[i + 1], NULL, 0);
         if (strcmp(w[i], "clique") == 0)
             d->clique = v;
         else if (strcmp(w[i], "state") == 0)
             d->state = v;
         else if (strcmp(w[i], "status") == 0)
             d->status = v;
+        else if (strcmp(w[i], "health") == 0)
+            d->health = v;
+        else if (strcmp(w[i], "summary") == 0)
+            d->summary = v;
         else
             break;
     }
@@ -203,6 +210,12 @@ static int take_property(struct device *d, char **w, int n) {
         d->mig = atoi(value);
     else if (strcmp(key, "numa") == 0)
         d->numa = atoi(value);
+    else if (strcmp(key, "chassis") == 0)
+        copy(d->chassis, sizeof d->chassis, value);
+    else if (strcmp(key, "slot") == 0)
+        d->slot = (unsigned)atoi(value);
+    else if (strcmp(key, "tray") == 0)
+        d->tray = (unsigned)atoi(value);
     else if (strcmp(key, "memnode") == 0)
         d->memnode = atoi(value);
     else if (strcmp(key, "linkcount") == 0)
@@ -515,7 +528,9 @@ EXPORT(int, nvmlDeviceGetGpuFabricInfoV, (struct device * d, void *ret)) {
     if (fabric_of(d, &f) != 0)
         return NOT_SUPPORTED;
     memcpy((char *)ret + 4, &f, sizeof f);
-    memset((char *)ret + 32, 0, sizes[version >> 24] - 32);
+    memcpy((char *)ret + 32, &d->health, 4);
+    if (version >> 24 == 3)
+        memcpy((char *)ret + 36, &d->summary, 4);
     return 0;
 }
 EXPORT(int, nvmlDeviceGetGpuFabricInfo, (struct device * d, struct fabric *ret)) {
@@ -548,6 +563,24 @@ EXPORT(int, nvmlDeviceGetGpuFabricInfo_v4, (struct device * d, struct fabric_v4 
     ret->cliques[1] = (struct clique){.type = 2, .id = f.clique + 1000};
     ret->n_cliques = 2;
     ret->state = f.state;
+    ret->health_mask = d->health;
+    ret->health_summary = (uint8_t)d->summary;
+    return 0;
+}
+
+struct platform {
+    unsigned version;
+    uint8_t guid[16], chassis[16], slot, tray, host, peer, module;
+};
+EXPORT(int, nvmlDeviceGetPlatformInfo, (struct device * d, struct platform *ret)) {
+    ENTER(nvmlDeviceGetPlatformInfo, d->index);
+    if (ret->version != (2u << 24 | 44))
+        return OTHER_VERSION;
+    if (d->chassis[0] == '\0')
+        return NOT_SUPPORTED;
+    memcpy(ret->chassis, d->chassis, sizeof ret->chassis); /* 16 characters have no NUL */
+    ret->slot = (uint8_t)d->slot;
+    ret->tray = (uint8_t)d->tray;
     return 0;
 }
 

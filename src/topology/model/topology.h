@@ -42,6 +42,7 @@
 #define TOPO_NAME_MAX 64 /* names of devices and interfaces, with the NUL */
 #define TOPO_TEXT_MAX 128
 #define TOPO_MIG_UUID_MAX 80 /* "MIG-…", older "MIG-GPU-…/1/0" */
+#define TOPO_CHASSIS_MAX 20
 #define TOPO_BUSID_MAX 24    /* "0000:1b:00.0", "10000:e1:00.0" */
 #define TOPO_NONE UINT32_MAX /* no such index */
 
@@ -130,6 +131,17 @@ enum topo_vendor { TOPO_VENDOR_OTHER = 1, TOPO_VENDOR_NVIDIA, TOPO_VENDOR_AMD, T
  * display for their console. */
 enum topo_vendor topo_gpu_vendor(uint16_t vendor, uint16_t class_id, bool computes);
 
+/* Whether the GPU has joined its NVLink fabric: NVML's numbers, and FAILED for completed with an
+ * error. */
+enum topo_fabric {
+    TOPO_FABRIC_NONE = 0,
+    TOPO_FABRIC_NOT_STARTED,
+    TOPO_FABRIC_IN_PROGRESS,
+    TOPO_FABRIC_COMPLETED,
+    TOPO_FABRIC_FAILED,
+};
+extern const char *const topo_fabric_names[TOPO_FABRIC_FAILED + 1]; /* for people and JSON */
+
 struct topo_gpu {
     uint32_t pci;   /* index in pci[] */
     uint32_t index; /* NVML's; equal to its index here unless the source gives another */
@@ -148,8 +160,14 @@ struct topo_gpu {
     bool lost;             /* NVML: GPU is lost, or needs a reset */
     uint64_t memory_bytes; /* 0 unknown */
     int32_t memory_numa;   /* the NUMA node of its own memory (Grace); -1 none, unknown */
-    char fabric_uuid[40];  /* NVLink domain: cluster UUID in hex; "" none */
+    enum topo_fabric fabric;
+    /* Cluster UUID in hex; "" none: not completed, or the fabric ends at this machine (HGX). */
+    char fabric_uuid[40];
     uint32_t fabric_clique;
+    uint32_t fabric_health;         /* NVML's healthMask; 0 unknown */
+    uint32_t fabric_summary;        /* NVML: 1 healthy, 2 unhealthy, 3 limited; 0 unknown */
+    char chassis[TOPO_CHASSIS_MAX]; /* serial number of its rack; "" unknown: then so are: */
+    uint32_t slot, tray;            /* of the rack */
 };
 
 /* A bundle of NVLinks from one GPU to one other end. */
@@ -348,3 +366,17 @@ enum topo_netif_kind topo_netif_kind_of(const char *driver);
 /* The set of CPUs near a device: those of its NUMA node, or all allowed CPUs if the node is not
  * known. */
 void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret);
+
+/* ---- the NVLink domain: model/domain.c ---- */
+
+#define TOPO_DOMAIN_MAX 64
+/* The name of this node's NVLink domain: "nvl-UUID.CLIQUE" if all its NVIDIA GPUs (except lost
+ * ones) have joined this one; else "chassis-SERIAL" if they belong to a fabric of several machines
+ * that is not complete. False, and "": it has none, or they are in two (topology_domain_split()).
+ *
+ * A fabric that has completed without a UUID ends at the machine (HGX); it is not a domain. */
+bool topology_domain(const struct topology *t, char out[TOPO_DOMAIN_MAX]);
+/* True: GPUs of this node are in two domains, as one sentence. */
+bool topology_domain_split(const struct topology *t, char text[TOPO_TEXT_MAX]);
+/* A GPU is still joining its fabric: asked again later, the domain can be another one. */
+bool topology_fabric_pending(const struct topology *t);

@@ -110,3 +110,12 @@ struct nvml_fabric_v4 {                /* nvmlGpuFabricInfo_v4_t: a call of its 
 };
 static_assert(sizeof(struct nvml_fabric_v4) == 548, "nvmlGpuFabricInfo_v4_t");
 static_assert(offsetof(struct nvml_fabric_v4, state) == 536, "nvmlGpuFabricInfo_v4_t");
+
+struct nvml_platform_v2 { /* nvmlPlatformInfo_v2_t; Blackwell and newer */
+    uint32_t version;
+    uint8_t ib_guid[16];
+    uint8_t chassis[16]; /* serial number, without a NUL if it has 16 characters */
+    uint8_t slot, tray, host, peer_type, module;
+};
+static_assert(NVML_VERSION(struct nvml_platform_v2, 2) == 0x0200002c, "nvmlPlatformInfo_v2_t");
+static_assert(offsetof(struct nvml_platform_v2, slot) == 36, "nvmlPlatformInfo_v2_t");

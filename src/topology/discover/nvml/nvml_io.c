@@ -58,6 +58,8 @@
       "nvmlDeviceGetGpuFabricInfoV")                                                               \
     X(int, fabric, (struct nvml_device * d, struct nvml_fabric_v1 * ret),                          \
       "nvmlDeviceGetGpuFabricInfo")                                                                \
+    X(int, platform, (struct nvml_device * d, struct nvml_platform_v2 * ret),                      \
+      "nvmlDeviceGetPlatformInfo")                                                                 \
     X(int, fields, (struct nvml_device * d, int n, struct nvml_field *fields),                     \
       "nvmlDeviceGetFieldValues")                                                                  \
     X(int, link_state, (struct nvml_device * d, unsigned link, unsigned *ret),                     \
@@ -253,14 +255,28 @@ static void ask_fabric(struct asker *a, struct nvml_device *d, struct nvml_gpu *
         while (i < n && v4.cliques[i].type != NVML_CLIQUE_UNICAST_POINTER)
             i++;
         set_fabric(g, v4.uuid, v4.status, i < n ? v4.cliques[i].id : 0, v4.state);
+        g->fabric_health = v4.health_mask;
+        g->fabric_summary = v4.health_summary;
         return;
     }
     struct nvml_fabric_v2 v = {.version = NVML_VERSION(struct nvml_fabric_v2, 2)};
     struct nvml_fabric_v1 old = {0};
-    if (CALL(a, fabric_v, d, &v) == NVML_R_OK)
+    if (CALL(a, fabric_v, d, &v) == NVML_R_OK) {
         set_fabric(g, v.uuid, v.status, v.clique, v.state);
-    else if (CALL(a, fabric, d, &old) == NVML_R_OK)
+        g->fabric_health = v.health_mask;
+    } else if (CALL(a, fabric, d, &old) == NVML_R_OK) {
         set_fabric(g, old.uuid, old.status, old.clique, old.state);
+    }
+}
+
+static void ask_platform(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_platform_v2 p = {.version = NVML_VERSION(struct nvml_platform_v2, 2)};
+    if (CALL(a, platform, d, &p) != NVML_R_OK)
+        return;
+    (void)snprintf(g->chassis, sizeof g->chassis, "%.*s", (int)sizeof p.chassis,
+                   (const char *)p.chassis);
+    g->slot = p.slot;
+    g->tray = p.tray;
 }
 
 static bool field(struct asker *a, struct nvml_device *d, uint32_t id, uint32_t scope,
@@ -362,6 +378,7 @@ static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu 
     ask_numa(a, d, g);
     ask_mig(a, d, g);
     ask_fabric(a, d, g);
+    ask_platform(a, d, g);
 }
 
 /* ---- all of them ---- */

@@ -30,6 +30,7 @@ static void clean_gpu(struct nvml_gpu *g) {
     g->n_mig = MIN2(g->n_mig, (uint32_t)TOPO_MIG_MAX);
     for (uint32_t i = 0; i < TOPO_MIG_MAX; i++)
         end_text(g->mig_uuids[i], TOPO_MIG_UUID_MAX);
+    end_text(g->chassis, sizeof g->chassis);
     g->n_links = MIN2(g->n_links, (uint32_t)NVML_LINKS_MAX);
     g->n_processes = MIN2(g->n_processes, (uint32_t)NVML_PROCESSES_MAX);
     g->has_address = g->has_address && g->at.dev <= 31 && g->at.fn <= 7;
@@ -50,13 +51,18 @@ void nvml_report_clean(struct nvml_report *r) {
     }
 }
 
+static enum topo_fabric fabric_of(const struct nvml_gpu *g) {
+    return g->fabric_state > TOPO_FABRIC_COMPLETED ? TOPO_FABRIC_NONE
+           : g->fabric_state == TOPO_FABRIC_COMPLETED && g->fabric_status != 0
+               ? TOPO_FABRIC_FAILED
+               : (enum topo_fabric)g->fabric_state;
+}
+
 bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]) {
-    static const char *const states[] = {"none", "not started", "in progress", "failed"};
     uint32_t waiting = 0, first = 0;
     for (uint32_t i = r->n; i > 0; i--) {
-        const struct nvml_gpu *g = &r->gpus[i - 1];
-        if (g->fabric_state == 0 || g->fabric_state >= ARRAY_SIZE(states) ||
-            (g->fabric_state == 3 && g->fabric_status == 0))
+        enum topo_fabric state = fabric_of(&r->gpus[i - 1]);
+        if (state == TOPO_FABRIC_NONE || state == TOPO_FABRIC_COMPLETED)
             continue;
         waiting++;
         first = i - 1;
@@ -65,7 +71,7 @@ bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]) {
         (void)snprintf(text, TOPO_TEXT_MAX,
                        "%u of %u GPUs have not joined the NVLink fabric (GPU %u: %s): is "
                        "nvidia-fabricmanager running?",
-                       waiting, r->n, first, states[r->gpus[first].fabric_state]);
+                       waiting, r->n, first, topo_fabric_names[fabric_of(&r->gpus[first])]);
     return waiting > 0;
 }
 
@@ -227,8 +233,13 @@ static void set_number(uint32_t *to, uint32_t value) {
 
 static void merge_fabric(const struct nvml_gpu *from, struct topo_gpu *to) {
     static const uint8_t none[sizeof from->fabric_uuid];
-    if (from->fabric_state != 3 || from->fabric_status != 0 ||
-        memcmp(from->fabric_uuid, none, sizeof none) == 0)
+    to->fabric = fabric_of(from);
+    to->fabric_health = from->fabric_health;
+    to->fabric_summary = from->fabric_summary;
+    set_text(to->chassis, sizeof to->chassis, from->chassis);
+    to->slot = from->slot;
+    to->tray = from->tray;
+    if (to->fabric != TOPO_FABRIC_COMPLETED || memcmp(from->fabric_uuid, none, sizeof none) == 0)
         return;
     char *p = to->fabric_uuid;
     static_assert(sizeof to->fabric_uuid >= 37, "a UUID with its NUL");
@@ -380,6 +391,8 @@ static void warn_lost(const struct nvml_report *r, const struct places *p, struc
 static void warn_fabric(const struct nvml_report *r, struct topology *t) {
     char text[TOPO_TEXT_MAX];
     if (nvml_report_fabric(r, text))
+        topology_fault(t, "%s", text);
+    if (topology_domain_split(t, text))
         topology_fault(t, "%s", text);
 }
 

@@ -51,6 +51,9 @@ struct nvml_gpu {
     uint32_t fabric_status; /* 0: completed well */
     uint32_t fabric_clique;
     uint8_t fabric_uuid[16];
+    uint32_t fabric_health, fabric_summary; /* as in struct topo_gpu */
+    char chassis[TOPO_CHASSIS_MAX];
+    uint32_t slot, tray;
     uint32_t links_known; /* n_links is known; 0: no call for them */
     uint32_t n_links;
     struct nvml_link links[NVML_LINKS_MAX];

@@ -144,6 +144,20 @@ Test(nvml_report, what_nvml_does_not_know_stays_as_it_was) {
     cr_assert_eq(t.gpus[0].sm, 90);
 }
 
+Test(nvml_report, gpus_in_two_cliques_are_warned_of) {
+    for (uint32_t i = 0; i < 2; i++) {
+        struct nvml_gpu *g = nvml_gpu(i == 0 ? "0000:01:00.0" : "0000:02:00.0");
+        g->fabric_state = 3;
+        g->fabric_uuid[0] = 1;
+        g->fabric_clique = i;
+    }
+    nvml_merge(r, &t);
+    cr_assert_eq(t.n_warnings, 1);
+    cr_assert_eq(t.warning_kinds[0], TOPO_WARNING_FAULT);
+    cr_assert_str_eq(t.warnings[0],
+                     "GPU 0 and GPU 1 are in different NVLink domains (cliques): this node belongs to none");
+}
+
 Test(nvml_report, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
     for (uint32_t i = 0; i < 3; i++) {
         char at[TOPO_BUSID_MAX];
@@ -289,6 +303,7 @@ static void check_node(uint64_t seed) {
         check_text(g->name, sizeof g->name);
         check_text(g->uuid, sizeof g->uuid);
         check_text(g->fabric_uuid, sizeof g->fabric_uuid);
+        check_text(g->chassis, sizeof g->chassis);
         for (uint32_t k = 0; k < TOPO_MIG_MAX; k++)
             check_text(g->mig_uuids[k], sizeof g->mig_uuids[k]);
         for (uint32_t k = 0; k < i; k++)

@@ -246,25 +246,27 @@ Test(nvml, lost_gpus_are_named_and_the_others_are_told) {
 Test(nvml, each_version_of_the_fabric_is_read) {
     static const struct {
         const char *line;
-        bool known;
-    } libraries[] = {{"fabric-version 4\n", true},
-                     {"fabric-version 3\n", true},
-                     {"fabric-version 2\nmissing nvmlDeviceGetGpuFabricInfo_v4\n", true},
-                     {"missing nvmlDeviceGetGpuFabricInfo_v4\nmissing nvmlDeviceGetGpuFabricInfoV\n", true},
-                     {"missing nvmlDeviceGetGpuFabricInfo_v4\nmissing nvmlDeviceGetGpuFabricInfoV\n"
-                      "missing nvmlDeviceGetGpuFabricInfo\n",
-                      false}};
+        bool known, old;
+    } libraries[] = {
+        {"fabric-version 4\n", true},
+        {"fabric-version 3\n", true},
+        {"fabric-version 2\nmissing nvmlDeviceGetGpuFabricInfo_v4\n", true},
+        {"missing nvmlDeviceGetGpuFabricInfo_v4\nmissing nvmlDeviceGetGpuFabricInfoV\n", true, .old = true},
+        {"missing nvmlDeviceGetGpuFabricInfo_v4\nmissing nvmlDeviceGetGpuFabricInfoV\n"
+         "missing nvmlDeviceGetGpuFabricInfo\n",
+         false}};
     for (size_t i = 0; i < ARRAY_SIZE(libraries); i++) {
         char text[1024];
         (void)snprintf(text, sizeof text,
                        "count 1\n%sgpu 0 name \"NVIDIA GB200\" busid 00000008:01:00.0 uuid GPU-g0\n"
-                       "gpu 0 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 32766 state 3 status 0\n",
+                       "gpu 0 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 32766 state 3 status 0 health 0xaa\n",
                        libraries[i].line);
         script_text(text);
         fill();
         cr_assert_eq(t.n_warnings, 0, "%s: %s", libraries[i].line, t.warnings[0]);
         cr_assert_str_eq(t.gpus[0].fabric_uuid, libraries[i].known ? "3f8e2a10-4c5d-4b6e-9f00-112233445566" : "");
         cr_assert_eq(t.gpus[0].fabric_clique, libraries[i].known ? 32766 : 0, "%s", libraries[i].line);
+        cr_assert_eq(t.gpus[0].fabric_health, libraries[i].known && !libraries[i].old ? 0xaa : 0);
         topology_fini(&t);
         t = (struct topology){0};
     }
@@ -286,6 +288,10 @@ Test(nvml, grace_blackwell_has_c2c_and_a_fabric) {
     cr_assert_eq(t.gpus[3].numa, 1);
     cr_assert_str_eq(t.gpus[0].fabric_uuid, "3f8e2a10-4c5d-4b6e-9f00-112233445566");
     cr_assert_eq(t.gpus[0].fabric_clique, 32766);
+    cr_assert(t.gpus[3].fabric == TOPO_FABRIC_COMPLETED && t.gpus[3].fabric_health == 0xaa &&
+              t.gpus[3].fabric_summary == 1);
+    cr_assert_str_eq(t.gpus[3].chassis, "1821125000123");
+    cr_assert(t.gpus[3].slot == 5 && t.gpus[3].tray == 3);
     cr_assert(!t.numa[0].gpu_memory && !t.numa[1].gpu_memory && t.numa[2].gpu_memory && t.numa[5].gpu_memory);
     const struct topo_nvlink *c2c[4] = {NULL};
     for (uint32_t i = 0; i < t.n_nvlinks; i++)

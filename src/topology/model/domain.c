@@ -1,0 +1,79 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "topology/model/topology.h"
+
+const char *const topo_fabric_names[TOPO_FABRIC_FAILED + 1] = {
+    [TOPO_FABRIC_NONE] = "none",
+    [TOPO_FABRIC_NOT_STARTED] = "not started",
+    [TOPO_FABRIC_IN_PROGRESS] = "in progress",
+    [TOPO_FABRIC_COMPLETED] = "completed",
+    [TOPO_FABRIC_FAILED] = "failed",
+};
+
+static bool counts(const struct topo_gpu *g) { return g->vendor == TOPO_VENDOR_NVIDIA && !g->lost; }
+
+static bool same_domain(const struct topo_gpu *a, const struct topo_gpu *b) {
+    return strcmp(a->fabric_uuid, b->fabric_uuid) == 0 && a->fabric_clique == b->fabric_clique;
+}
+
+/* The first GPU with a UUID, and the first in another domain than that; NULL: there is none. */
+static const struct topo_gpu *find_domains(const struct topology *t,
+                                           const struct topo_gpu **ret_other) {
+    const struct topo_gpu *first = NULL;
+    *ret_other = NULL;
+    for (uint32_t i = 0; i < t->n_gpus && *ret_other == NULL; i++) {
+        const struct topo_gpu *g = &t->gpus[i];
+        if (!counts(g) || g->fabric_uuid[0] == '\0')
+            continue;
+        if (first == NULL)
+            first = g;
+        else if (!same_domain(first, g))
+            *ret_other = g;
+    }
+    return first;
+}
+
+bool topology_domain_split(const struct topology *t, char text[TOPO_TEXT_MAX]) {
+    const struct topo_gpu *other, *first = find_domains(t, &other);
+    if (other != NULL)
+        (void)snprintf(text, TOPO_TEXT_MAX,
+                       "GPU %" PRIu32 " and GPU %" PRIu32 " are in different NVLink domains%s: "
+                       "this node belongs to none",
+                       first->index, other->index,
+                       strcmp(first->fabric_uuid, other->fabric_uuid) == 0 ? " (cliques)" : "");
+    return other != NULL;
+}
+
+bool topology_domain(const struct topology *t, char out[TOPO_DOMAIN_MAX]) {
+    const struct topo_gpu *other, *first = find_domains(t, &other), *chassis = NULL;
+    bool joined = first != NULL, one_chassis = true;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        const struct topo_gpu *g = &t->gpus[i];
+        if (!counts(g))
+            continue;
+        bool has_uuid = g->fabric_uuid[0] != '\0';
+        chassis = chassis == NULL ? g : chassis;
+        joined = joined && has_uuid;
+        one_chassis = one_chassis && g->chassis[0] != '\0' &&
+                      strcmp(g->chassis, chassis->chassis) == 0 && g->fabric != TOPO_FABRIC_NONE &&
+                      (has_uuid || g->fabric != TOPO_FABRIC_COMPLETED);
+    }
+    if (chassis == NULL || other != NULL)
+        return false;
+    if (joined)
+        (void)snprintf(out, TOPO_DOMAIN_MAX, "nvl-%s.%" PRIu32, first->fabric_uuid,
+                       first->fabric_clique);
+    else if (one_chassis)
+        (void)snprintf(out, TOPO_DOMAIN_MAX, "chassis-%s", chassis->chassis);
+    return joined || one_chassis;
+}
+
+bool topology_fabric_pending(const struct topology *t) {
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        if (counts(&t->gpus[i]) && t->gpus[i].fabric == TOPO_FABRIC_IN_PROGRESS)
+            return true;
+    return false;
+}
