@@ -128,8 +128,8 @@ disk() {
     (cd "$source" && git ls-files -z | xargs -0 cp -a --parents -t "$machine$source")
     mkdir "$machine/packages"
     [ ! -d "$dir/built" ] || cp "$dir"/built/* "$machine/packages/"
-    # There the wrapper only has to start the program, and all is built.
-    printf '#!/bin/sh\nshift 2\nexec "$@"\n' >"$machine$dir/user/usr/bin/qemu-aarch64-static"
+    # There the wrapper only has to start the program, with Criterion's limits of 50 s as 1050 s, and all is built.
+    printf '#!/bin/bash\nshift 2\nexec "${@/#--timeout=/--timeout=10}"\n' >"$machine$dir/user/usr/bin/qemu-aarch64-static"
     printf '#!/bin/sh\n' >"$machine/usr/local/bin/ninja"
     chmod +x "$machine$dir/user/usr/bin/qemu-aarch64-static" "$machine/usr/local/bin/ninja"
     ln -sf mawk "$machine/usr/bin/awk"
@@ -147,7 +147,7 @@ mount -t tmpfs tmpfs /run; mkdir -p /dev/pts /dev/shm; mount -t devpts devpts /d
 mount -t cgroup2 cgroup2 /sys/fs/cgroup; mount -t tmpfs tmpfs /tmp
 ln -s /proc/self/fd /dev/fd; ln -s fd/0 /dev/stdin; ln -s fd/1 /dev/stdout; ln -s fd/2 /dev/stderr
 for module in fuse inet_diag tcp_diag unix_diag netlink_diag veth bridge; do modprobe -q $module; done
-ip link set lo up; hostname arm; ldconfig
+ip link set lo up; hostname arm; ldconfig; ulimit -n 20000
 echo "machine: $(uname -srm), pages of $(getconf PAGESIZE) bytes"
 report() { echo "machine: $1, $SECONDS s" >/dev/console; }
 END
