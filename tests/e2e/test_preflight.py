@@ -251,7 +251,8 @@ def test_ranks_change_the_switch_as_seldom_as_they_can(job, tmp_path):
     switches = tmp_path / "topology.conf"
     switches.write_text("SwitchName=s1 Nodes=host[1,3]\nSwitchName=s2 Nodes=host[2,4]\nSwitchName=top Switches=s[1-2]\n")
     with hosts_or_skip(4, names=True) as hosts:
-        agents = start(job, hosts, "--rank-order=topology", f"--topology-file={switches}")
+        agents = start(job, hosts, "--rank-order=topology", f"--topology-file={switches}",
+                       env={"SLURM_TOPOLOGY_ADDR": "host9"})  # what Slurm sets without a topology plugin
         starts = job.events.wait("start", 4, world=4)
         by_rank = [e.fields["tag"].split(".")[0] for e in sorted(starts, key=lambda e: int(e.fields["rank"]))]
         assert by_rank == ["h0", "h2", "h1", "h3"], by_rank

@@ -160,12 +160,12 @@ static void print_derived(const struct job_spec *spec) {
         log_info("%s", *line);
 }
 
-/* This node's place in --topology-file; a node that is not in it is ordered by its name. */
+/* This node's place and block in --topology-file, unless Slurm has set them. */
 static int find_place(struct job_spec *spec, struct err *err) {
     _cleanup_(freep) char *text = NULL;
-    char host[RDZV_HOST_MAX] = "", place[RDZV_HOST_MAX];
+    char host[RDZV_HOST_MAX] = "", place[RDZV_HOST_MAX], block[RDZV_HOST_MAX];
     size_t len;
-    if (spec->topology_file == NULL)
+    if (spec->topology_file == NULL || spec->block != NULL)
         return 0;
     int r = file_read_text(spec->topology_file, SWITCH_MAP_MAX_BYTES, &text, &len);
     if (r < 0)
@@ -173,7 +173,7 @@ static int find_place(struct job_spec *spec, struct err *err) {
                        why_unread(r, "it holds more than 4 MiB"));
     if (gethostname(host, sizeof host - 1) < 0)
         return 0;
-    r = switch_map_find(text, len, host, place, sizeof place, err);
+    r = switch_map_find(text, len, host, place, block, sizeof place, err);
     if (r < 0) {
         err_prefix(err, "--topology-file %.200s", spec->topology_file);
         return r;
@@ -183,8 +183,12 @@ static int find_place(struct job_spec *spec, struct err *err) {
                     spec->topology_file, host);
         return 0;
     }
-    free(spec->topology);
-    spec->topology = xstrdup(place);
+    if (strchr(spec->topology, '.') ==
+        NULL) { /* without a topology plugin, it is the node's name */
+        free(spec->topology);
+        spec->topology = xstrdup(place);
+    }
+    spec->block = block[0] != '\0' ? xstrdup(block) : NULL;
     return 0;
 }
 

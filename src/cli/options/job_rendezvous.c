@@ -626,8 +626,10 @@ int job_read_topology(struct job_reading *j) {
     bool fits = strlen(text) <= TOPOLOGY_MAX;
     free(spec->topology);
     spec->topology = xstrdup(fits ? text : "");
+    free(spec->block);
+    spec->block = spec->place.block != NULL ? xstrdup(spec->place.block) : NULL;
     const char *file = job_text(j, RUN_TOPOLOGY_FILE);
-    if (file != NULL && spec->topology[0] == '\0') {
+    if (file != NULL) {
         free(spec->topology_file);
         spec->topology_file = xstrdup(file);
     }

@@ -169,8 +169,8 @@ static const struct option_def defs[] = {
      .choices = "host join topology",
      CHOICE(rdzv.rank_order, RANK_ORDER_HOST, RANK_ORDER_JOIN, RANK_ORDER_TOPOLOGY)},
     {"topology-file", "FILE", ENV | OURS,
-     "Which nodes are on which switch, for --rank-order=topology if SLURM_TOPOLOGY_ADDR is not "
-     "set: Slurm's topology.conf, or lines \"SWITCH: NODE NODE\"",
+     "Which nodes are on which switch or in which block, if SLURM_TOPOLOGY_ADDR has neither: "
+     "Slurm's topology.conf or topology.yaml, or lines \"SWITCH: NODE NODE\"",
      .id = RUN_TOPOLOGY_FILE},
     {"preflight", "HOW", ENV | OURS,
      "Jobs of several nodes: check whether the nodes are healthy and alike and neighbours reach "

@@ -151,6 +151,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->etcd_cert);
     free(spec->etcd_key);
     free(spec->topology);
+    free(spec->block);
     free(spec->topology_file);
     free(spec->event_log);
     free(spec->local_addr);

@@ -179,8 +179,8 @@ struct job_spec {
     char *etcd_user, *etcd_password;          /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;                           /* this node's place in the network, "" : not known */
-    /* file with the node's place; NULL: none was given, or `topology` is known */
-    char *topology_file;
+    char *block;                              /* of Slurm, which has this node; NULL: none */
+    char *topology_file;                      /* which may have them, too; or NULL */
     enum job_preflight preflight;
     bool dry_run; /* print what workers would be started with, and start nothing */
     enum job_check check;

@@ -8,7 +8,7 @@
 void place_fini(struct place *p) {
     char *const texts[] = {p->job_id,    p->cluster,       p->job_nodelist, p->tasks_per_node,
                            p->step_id,   p->step_nodelist, p->first_host,   p->topology,
-                           p->srun_host, p->cpu_masks};
+                           p->srun_host, p->cpu_masks,     p->block};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         free(texts[i]);
     free(p->names);

@@ -223,6 +223,7 @@ struct place {
 
     /* whatever `slurm` is: NULL and 0 where it is not set */
     char *topology;        /* SLURM_TOPOLOGY_ADDR: switches and node, from the top */
+    char *block;           /* of topology/block, which has this node */
     char *srun_host;       /* SLURM_LAUNCH_NODE_IPADDR */
     bool srun_labels;      /* srun --label has prefixes of its own */
     char *cpu_masks;       /* of all tasks of this node: SLURM_CPU_BIND_LIST of "mask_cpu" */

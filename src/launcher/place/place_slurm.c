@@ -358,12 +358,15 @@ static void count_workers(char *const *envp, struct place *p) {
 static void read_any(char *const *envp, struct place *p) {
     const char *label = text_of(envp, "SLURM_LABELIO", NULL, NULL);
     const char *bind = env_get(envp, "SLURM_CPU_BIND_TYPE"),
-               *end = env_get(envp, "SLURM_JOB_END_TIME");
+               *end = env_get(envp, "SLURM_JOB_END_TIME"),
+               *pattern = env_get(envp, "SLURM_TOPOLOGY_ADDR_PATTERN");
     p->job_id = copy_of(envp, "SLURM_JOB_ID", "SLURM_JOBID");
     p->restarts = number_of(envp, "SLURM_RESTART_COUNT");
     if (end != NULL && parse_u64(end, &p->job_end_s) < 0)
         p->job_end_s = 0;
     p->topology = copy_of(envp, "SLURM_TOPOLOGY_ADDR", NULL);
+    if (p->topology != NULL && pattern != NULL && strcmp(pattern, "block.node") == 0)
+        p->block = xstrndup(p->topology, strcspn(p->topology, "."));
     p->srun_host = copy_of(envp, "SLURM_LAUNCH_NODE_IPADDR", NULL);
     p->srun_labels = label != NULL && strcmp(label, "0") != 0;
     if (bind != NULL && strncmp(bind, "mask_cpu", strlen("mask_cpu")) == 0)

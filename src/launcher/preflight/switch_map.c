@@ -85,6 +85,7 @@ static bool list_has(const char *list, const char *name) {
 
 struct switch_entry {
     const char *name, *nodes, *switches; /* point into the copy of the text; "" if missing */
+    bool is_block;
 };
 
 struct map {
@@ -113,9 +114,9 @@ static void end_word(char *s) {
 
 /* Finds all values before it cuts the line at the first one. */
 static int read_slurm(char *line, struct switch_entry *ret) {
-    char *name = take_value(line, "SwitchName");
+    char *name = take_value(line, "SwitchName"), *block = take_value(line, "BlockName");
     if (name == NULL)
-        name = take_value(line, "BlockName");
+        name = block;
     char *nodes = take_value(line, "Nodes"), *switches = take_value(line, "Switches");
     end_word(name);
     end_word(nodes);
@@ -124,7 +125,8 @@ static int read_slurm(char *line, struct switch_entry *ret) {
         return -EINVAL;
     *ret = (struct switch_entry){.name = name,
                                  .nodes = nodes == NULL ? "" : nodes,
-                                 .switches = switches == NULL ? "" : switches};
+                                 .switches = switches == NULL ? "" : switches,
+                                 .is_block = name == block};
     return 0;
 }
 
@@ -146,9 +148,11 @@ static int read_line(char *line, struct switch_entry *ret) {
     return colon == NULL ? -EINVAL : read_plain(line, colon, ret);
 }
 
-/* Whether a line is one of Slurm's block plugin that says nothing about places. */
+/* Whether a line says nothing about places; AggregatedBlock is of `scontrol show topology`. */
 static bool is_ignored(const char *line) {
-    return line[0] == '\0' || strncasecmp(line, "BlockSizes=", 11) == 0;
+    return line[0] == '\0' || strcmp(line, "---") == 0 ||
+           strncasecmp(line, "BlockSizes=", 11) == 0 ||
+           strncasecmp(line, "AggregatedBlock=", 16) == 0;
 }
 
 /* Ends the line, without its comment and blanks at both ends; *next: what follows. */
@@ -163,7 +167,45 @@ static char *cut_line(char *text, char **next) {
     return text;
 }
 
+/* ---- topology.yaml ---- */
+
+static char *unquote(char *s) {
+    size_t n = strlen(s);
+    if (n < 2 || (s[0] != '"' && s[0] != '\'') || s[n - 1] != s[0])
+        return s;
+    s[n - 1] = '\0';
+    return s + 1;
+}
+
+/* One key of a switch or block, or of something else, which is ignored. */
+static int read_yaml(char *line, struct switch_entry *e) {
+    static const char *const keys[] = {"nodes", "children", "switch", "block"};
+    const char **const to[] = {&e->nodes, &e->switches, &e->name, &e->name};
+    char *value = strchr(line, ':');
+    if (value == NULL || strpbrk(line, "{}") != NULL)
+        return strpbrk(line, "[{}],") == NULL ? 0 : -EINVAL;
+    *value = '\0';
+    value = unquote(skip_blanks(value + 1));
+    for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+        if (strcmp(line, keys[i]) != 0)
+            continue;
+        if (strcmp(line, "block") == 0 && value[0] == '\0')
+            return 0; /* the blocks follow */
+        if (value[0] == '\0' || strchr("[&*|>!", value[0]) != NULL)
+            return -EINVAL;
+        *to[i] = value;
+        e->is_block |= strcmp(line, "block") == 0;
+    }
+    return 0;
+}
+
+/* ---- the whole file ---- */
+
+/* A file that begins with an item of a list is YAML. */
 static int read_map(char *text, struct map *ret, struct err *err) {
+    static const char slurm[] = "neither \"SwitchName=… Nodes=…\" nor \"SWITCH: NODE …\"",
+                      yaml[] = "not one key of topology.yaml, as \"nodes: n[1-18]\"";
+    const char *form = slurm;
     uint32_t number = 0;
     while (*text != '\0') {
         char *line = cut_line(text, &text);
@@ -172,13 +214,16 @@ static int read_map(char *text, struct map *ret, struct err *err) {
             continue;
         if (ret->n == SWITCH_MAP_SWITCHES_MAX)
             return err_set(err, -E2BIG, "more than %d switches", SWITCH_MAP_SWITCHES_MAX);
-        ret->entries = xgrow(ret->entries, ret->n, sizeof *ret->entries);
-        if (read_line(line, &ret->entries[ret->n]) < 0)
-            return err_set(err, -EINVAL,
-                           "line %u is neither \"SwitchName=… Nodes=…\" nor \"SWITCH: NODE …\": "
-                           "%.100s",
-                           number, line);
-        ret->n++;
+        bool item = line[0] == '-' && (line[1] == ' ' || line[1] == '\0');
+        if (item && ret->n == 0)
+            form = yaml;
+        if (item || form == slurm) {
+            ret->entries = xgrow(ret->entries, ret->n, sizeof *ret->entries);
+            ret->entries[ret->n++] = (struct switch_entry){"", "", "", false};
+        }
+        struct switch_entry *e = &ret->entries[ret->n - 1];
+        if ((form == slurm ? read_line(line, e) : read_yaml(skip_blanks(line + item), e)) < 0)
+            return err_set(err, -EINVAL, "line %u is %s: %.100s", number, form, line);
     }
     return 0;
 }
@@ -214,8 +259,16 @@ static int climb(const struct map *m, const char *host, char *ret, size_t size, 
                                 host, size - 1);
 }
 
-int switch_map_find(const char *text, size_t len, const char *host, char *ret, size_t size,
-                    struct err *err) {
+static int find(const struct map *m, const char *host, char *ret, char *ret_block, size_t size,
+                struct err *err) {
+    for (uint32_t i = m->n; i > 0; i--)
+        if (m->entries[i - 1].is_block && list_has(m->entries[i - 1].nodes, host))
+            (void)snprintf(ret_block, size, "%s", m->entries[i - 1].name);
+    return climb(m, host, ret, size, err);
+}
+
+int switch_map_find(const char *text, size_t len, const char *host, char *ret, char *ret_block,
+                    size_t size, struct err *err) {
     if (len > SWITCH_MAP_MAX_BYTES)
         return err_set(err, -E2BIG, "larger than %zu bytes", SWITCH_MAP_MAX_BYTES);
     _cleanup_(freep) char *copy = xstrndup(text, len);
@@ -223,12 +276,13 @@ int switch_map_find(const char *text, size_t len, const char *host, char *ret, s
         if (p[1] == '\n')
             p[0] = p[1] = ' ';
     struct map m = {0};
+    ret_block[0] = '\0';
     _cleanup_(freep) char *brief = xstrndup(host, strcspn(host, "."));
     int r = read_map(copy, &m, err);
     if (r == 0)
-        r = climb(&m, host, ret, size, err);
+        r = find(&m, host, ret, ret_block, size, err);
     if (r == SWITCH_MAP_E_ABSENT && strcmp(brief, host) != 0)
-        r = climb(&m, brief, ret, size, err);
+        r = find(&m, brief, ret, ret_block, size, err);
     free(m.entries);
     return r;
 }

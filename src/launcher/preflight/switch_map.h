@@ -1,14 +1,19 @@
 /* Reads which nodes are on which switch from a file for --topology-file, and finds the place of one
- * node: "root.sw1.node3". Sorted in natural order, the places of one switch's nodes are adjacent.
- * Pure.
+ * node: "root.sw1.node3". Sorted in natural order, the places of one switch's nodes are adjacent. A
+ * block of Slurm is a switch, and a domain. Pure.
  *
- * There are two forms, which may be mixed. '#' begins a comment; a line that ends with a backslash
- * continues:
- *     SwitchName=s1 Nodes=n[1-4,7]            Slurm's topology.conf; or Switches=s[1-2]
+ * There are three forms; the first two may be mixed. '#' begins a comment. A line that ends with a
+ * backslash continues:
+ *     SwitchName=s1 Nodes=n[1-4,7]            Slurm's topology.conf; or Switches=s[1-2], BlockName=
  *     s1: n1 n2 n[3-4]                        a switch, and the nodes and switches below it
+ *     - topology: default                     Slurm's topology.yaml, as its manual page writes it:
+ *       block:                                one key on a line; other keys are ignored
+ *         blocks:
+ *         - block: b1
+ *           nodes: n[1-4]
  *
- * Lists are matched, not expanded, so n[1-100000] is fast. Sources: topology.conf(5) of Slurm
- * ("Switches" and "Nodes" are host list expressions). */
+ * Lists are matched, not expanded, so n[1-100000] is fast. Sources: topology.conf(5) and
+ * topology.yaml(5) of Slurm ("Switches" and "Nodes" are host list expressions). */
 #pragma once
 
 #include <stdbool.h>
@@ -24,8 +29,9 @@ enum { SWITCH_MAP_E_ABSENT = 1 }; /* this node is on no switch */
 /* Lists of names are separated by commas or blanks. Numbers in brackets are ranges, with as many
  * digits as they are written: n[08-12] has n08 and n12, but not n8.
  *
- * Writes the place of `host`, found by its whole name or up to its first dot, into size bytes. 0;
- * SWITCH_MAP_E_ABSENT; -EINVAL with the line that is not valid, or because switches form a cycle;
- * -E2BIG: too many switches, or the place is longer than `size`. */
+ * Writes the place of `host`, found by its whole name or up to its first dot, into size bytes, and
+ * the name of its block (cut; "": none) into as many. 0; SWITCH_MAP_E_ABSENT; -EINVAL with the line
+ * that is not valid, or because switches form a cycle; -E2BIG: too many switches, or the place is
+ * longer than `size`. */
 _must_use_ int switch_map_find(const char *text, size_t len, const char *host, char *ret,
-                               size_t size, struct err *err);
+                               char *ret_block, size_t size, struct err *err);

@@ -725,7 +725,14 @@ Test(job_options, reads_how_the_group_changes) {
         cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 60 * NS_PER_S);
         cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 0);
         cr_assert_str_eq(g.spec.topology, "");
+        cr_assert_null(g.spec.block);
         cr_assert_null(g.spec.event_log);
+    }
+    {
+        READ("SLURM_TOPOLOGY_ADDR=b8.n1 SLURM_TOPOLOGY_ADDR_PATTERN=block.node | --topology-file=/f x");
+        cr_assert_str_eq(g.spec.topology, "b8.n1");
+        cr_assert_str_eq(g.spec.block, "b8");
+        cr_assert_str_eq(g.spec.topology_file, "/f", "other nodes may need it");
     }
     {
         READ("SLURM_TOPOLOGY_ADDR=s1.s2.node3 PET_GROW=never PET_NODE_UNIT=2 | --nnodes=3:5 "

@@ -94,6 +94,7 @@ Test(place, settings_of_srun_are_read_everywhere) {
                     NULL};
     cr_assert_eq(place_read(envp, &probes, &p, NULL), 0);
     cr_assert_str_eq(p.topology, "s0.s1.n3");
+    cr_assert_null(p.block);
     cr_assert_str_eq(p.srun_host, "10.0.0.9");
     cr_assert(p.srun_labels);
     cr_assert_str_eq(p.cpu_masks, "0x3,0xC");
@@ -103,4 +104,15 @@ Test(place, settings_of_srun_are_read_everywhere) {
     char *none[] = {TEXT("SLURM_LABELIO=0"), TEXT("SLURM_CPU_BIND_TYPE=none"), TEXT("SLURM_CPU_BIND_LIST=0x3"), NULL};
     cr_assert_eq(place_read(none, &probes, &q, NULL), 0);
     cr_assert(!q.srun_labels && q.cpu_masks == NULL && q.topology == NULL);
+}
+
+Test(place, a_block_of_slurm_is_known_by_the_pattern) {
+    static const char *const cases[][2] = {
+        {"SLURM_TOPOLOGY_ADDR_PATTERN=block.node", "b8"}, {"SLURM_TOPOLOGY_ADDR_PATTERN=switch.node", ""}, {"X=", ""}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(place_fini) struct place p = {0};
+        char *envp[] = {TEXT("SLURM_TOPOLOGY_ADDR=b8.tux1.example"), (char *)(uintptr_t)cases[i][0], NULL};
+        cr_assert_eq(place_read(envp, &probes, &p, NULL), 0);
+        cr_assert_str_eq(p.block != NULL ? p.block : "", cases[i][1]);
+    }
 }

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static char place[128];
+static char place[128], block[128];
 static struct err err;
 
 static int find(const char *text, const char *host) {
     place[0] = '\0';
     err = (struct err){0};
-    return switch_map_find(text, strlen(text), host, place, sizeof place, &err);
+    return switch_map_find(text, strlen(text), host, place, block, sizeof place, &err);
 }
 
 Test(switch_map, host_lists_are_matched_as_slurm_writes_them) {
@@ -83,6 +83,72 @@ Test(switch_map, a_block_is_a_switch) {
     cr_assert_eq(find("BlockName=b1 Nodes=n[1-18]\nBlockName=b2 Nodes=n[19-36]\nBlockSizes=18\n", "n20"), 0, "%s",
                  err.text);
     cr_assert_str_eq(place, "b2.n20");
+    cr_assert_str_eq(block, "b2");
+    cr_assert_eq(find("BlockName=b1 BlockIndex=0 Nodes=n[1-18] BlockSize=18\nAggregatedBlock=b[1-2] BlockIndex=2 "
+                      "Nodes=n[1-36] BlockSize=36\n",
+                      "n7.cluster.example"),
+                 0, "%s", err.text);
+    cr_assert_str_eq(block, "b1");
+    cr_assert_eq(find(slurm, "node2"), 0);
+    cr_assert_str_eq(block, "", "a switch is not a block");
+}
+
+static const char yaml[] = "---\n"
+                           "# as in topology.yaml(5)\n"
+                           "- topology: topo1\n"
+                           "  cluster_default: True\n"
+                           "  tree:\n"
+                           "    switches:\n"
+                           "    - switch: root\n"
+                           "      children: leaf[1-2]\n"
+                           "    - switch: leaf1\n"
+                           "      nodes: node[01-04]\n"
+                           "    - switch: leaf2\n"
+                           "      nodes: node[05-08],other\n"
+                           "- topology: topo2\n"
+                           "  cluster_default: False\n"
+                           "  block:\n"
+                           "    block_sizes:\n"
+                           "      - 4\n"
+                           "      - 16\n"
+                           "    blocks:\n"
+                           "    - block: b1\n"
+                           "      nodes: node[01-06] # one rack\n"
+                           "    - nodes: \"node[07-08],new[1-3]\"\n"
+                           "      block: 'b2'\n"
+                           "- topology: topo3\n"
+                           "  flat: True\n";
+
+Test(switch_map, topology_yaml_has_switches_and_blocks) {
+    static const struct {
+        const char *node, *place, *block;
+    } cases[] = {{"node02", "root.leaf1.node02", "b1"},
+                 {"node06", "root.leaf2.node06", "b1"},
+                 {"node08", "root.leaf2.node08", "b2"},
+                 {"other", "root.leaf2.other", ""},
+                 {"new3", "b2.new3", "b2"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cr_assert_eq(find(yaml, cases[i].node), 0, "%s", err.text);
+        cr_assert_str_eq(place, cases[i].place);
+        cr_assert_str_eq(block, cases[i].block);
+    }
+    cr_assert_eq(find(yaml, "node09"), SWITCH_MAP_E_ABSENT);
+}
+
+Test(switch_map, other_yaml_is_refused_with_its_line) {
+    static const char *const rest[] = {"  block: {block_sizes: [4], blocks: []}",
+                                       "  - {block: b1, nodes: n1}",
+                                       "    nodes: [n1, n2]",
+                                       "    nodes:",
+                                       "    nodes: >",
+                                       "    n2]",
+                                       "    n1, n2"};
+    for (size_t i = 0; i < ARRAY_SIZE(rest); i++) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "- topology: t\n%s\n", rest[i]);
+        cr_assert_eq(find(text, "n1"), -EINVAL, "%s", rest[i]);
+        cr_assert_not_null(strstr(err.text, "line 2 is not one key of topology.yaml"), "%s", err.text);
+    }
 }
 
 Test(switch_map, a_line_that_makes_no_sense_is_named) {
