@@ -7,6 +7,7 @@
  * Parts that don't know the group, each with a header of its own:
  *   roster.c             the nodes, counts of them, and their clocks beside the leader's
  *   formation.c          the current group and the last one: members, order, ranks
+ *   units.c              which nodes are members, if all have a domain
  *   liveness.c           which nodes are heard, probed, and lost
  *   leadership.c         what a leader's authority depends on
  *   succession_plan.c    which successors are named, and their state

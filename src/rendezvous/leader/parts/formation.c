@@ -50,6 +50,8 @@ static unsigned tallies_of(const struct formation *f, const struct node *n) {
                         generation_compare(n->report.generation, f->old_generation) == 0;
     return may * BIT(TALLY_HOPEFUL) | candidate * BIT(TALLY_CANDIDATE) |
            (candidate && !n->is_member) * BIT(TALLY_WAITING) |
+           (candidate || n->is_member) * BIT(TALLY_GROWN) |
+           (may && n->report.domain[0] == '\0') * BIT(TALLY_NO_DOMAIN) |
            is_unresolved(n) * BIT(TALLY_UNRESOLVED) |
            (n->report.state == NODE_CLOSED) * BIT(TALLY_CLOSED) |
            old_finished * BIT(TALLY_OLD_FINISHED) | n->report.excluded * BIT(TALLY_EXCLUDED) |
@@ -132,39 +134,48 @@ static int compare_newcomers_r(const void *a, const void *b, void *o) {
 }
 
 /* At the first start, all nodes are ordered as new ones. Later, surviving nodes keep their places,
- * new nodes take free places, and remaining gaps are closed. Returns at most `wanted` nodes. */
-static size_t order_candidates(const struct formation *f, const struct roster *r,
-                               const struct newcomers *by, size_t wanted, struct node **out) {
-    size_t n_new = 0, n_out = 0, n_survivors = 0;
-    struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
-    struct idmap placed = {0};
-    for (size_t i = 0; i < f->n_order && n_survivors < wanted; i++) {
-        struct node *n = roster_find(r, f->order[i]);
-        if (n != NULL && node_is(n, TALLY_CANDIDATE)) {
-            idmap_put(&placed, n->info.incarnation, n);
-            n_survivors++;
-        }
-    }
-    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
-        if (node_is(n, TALLY_CANDIDATE) && !n->in_order &&
-            idmap_get(&placed, n->info.incarnation) == NULL)
-            newcomers[n_new++] = n;
-    qsort_r(newcomers, n_new, sizeof *newcomers, compare_newcomers_r, (void *)(uintptr_t)by);
-
+ * new nodes take free places, and remaining gaps are closed. */
+static void order_by_place(const struct formation *f, const struct idmap *placed,
+                           struct node *const *newcomers, size_t n_new, size_t wanted,
+                           struct node **out) {
+    size_t n_survivors = MIN2(placed->len, wanted), next_new = 0, n_out = 0;
     n_new = MIN2(n_new, wanted - n_survivors);
-    size_t next_new = 0;
     for (size_t i = 0; i < f->n_order; i++) {
-        struct node *n = f->order[i] == 0 ? NULL : idmap_get(&placed, f->order[i]);
-        if (n != NULL)
+        struct node *n =
+            f->order[i].incarnation == 0 ? NULL : idmap_get(placed, f->order[i].incarnation);
+        if (n != NULL && n_survivors > 0) {
             out[n_out++] = n;
-        else if (next_new < n_new)
+            n_survivors--;
+        } else if (n == NULL && next_new < n_new) {
             out[n_out++] = newcomers[next_new++];
+        }
     }
     while (next_new < n_new)
         out[n_out++] = newcomers[next_new++];
+    assert(n_out == wanted);
+}
+
+/* Fills in `wanted` nodes. */
+static void order_candidates(const struct formation *f, const struct roster *r,
+                             const struct newcomers *by, size_t wanted, struct node **out) {
+    size_t n_new = 0;
+    struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
+    struct idmap placed = {0};
+    for (size_t i = 0; i < f->n_order; i++) {
+        struct node *n = roster_find(r, f->order[i].incarnation);
+        if (n != NULL && node_is(n, TALLY_CANDIDATE))
+            idmap_put(&placed, n->info.incarnation, n);
+    }
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+        if (node_is(n, TALLY_CANDIDATE) && idmap_get(&placed, n->info.incarnation) == NULL)
+            newcomers[n_new++] = n;
+    qsort_r(newcomers, n_new, sizeof *newcomers, compare_newcomers_r, (void *)(uintptr_t)by);
+    if (roster_has_domains(r))
+        units_choose(r, f->order, f->n_order, newcomers, n_new, wanted, out);
+    else
+        order_by_place(f, &placed, newcomers, n_new, wanted, out);
     idmap_fini(&placed);
     free(newcomers);
-    return n_out;
 }
 
 struct role_count {
@@ -222,9 +233,8 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
                       uint32_t epoch, uint32_t restarts_used, uint32_t losses) {
     struct newcomers by = {roster_find(r, c->leader_incarnation), c->rdzv.rank_order};
     struct node **chosen = xcalloc(r->n, sizeof *chosen);
-    size_t wanted = formation_size(c, r->tally[TALLY_CANDIDATE]);
-    size_t n_chosen = order_candidates(f, r, &by, wanted, chosen);
-    assert(n_chosen == wanted);
+    size_t n_chosen = formation_size(c, roster_usable(r, TALLY_CANDIDATE));
+    order_candidates(f, r, &by, n_chosen, chosen);
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
         n->is_member = n->in_order = n->was_old_member = false;
     free(f->members);
@@ -234,7 +244,7 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
     f->n_order = n_chosen;
     for (size_t i = 0; i < n_chosen; i++) {
         chosen[i]->is_member = chosen[i]->in_order = true;
-        f->order[i] = chosen[i]->info.incarnation;
+        f->order[i] = old_place_of(chosen[i]);
     }
     assign_ranks(f, restarts_used, losses);
     f->world_size = chosen[0]->place.world_size;
@@ -254,7 +264,8 @@ void formation_inherit(struct formation *f, const struct handover *h) {
     f->n_order = h->n_order;
     f->order = xcalloc(MAX2(f->n_order, (size_t)1), sizeof *f->order);
     for (size_t i = 0; i < MIN2(h->n_order, h->n_members); i++)
-        f->order[i] = h->members[i].incarnation;
+        f->order[i] =
+            (struct old_place){h->members[i].incarnation, domain_key(h->members[i].domain)};
 }
 
 void formation_await(struct formation *f, struct node *n) {
@@ -271,6 +282,9 @@ void formation_lose(struct formation *f, struct node *n, bool silent) {
     size_t kept = 0;
     f->n_last_lost += n->in_order && !silent;
     f->n_fell_silent += silent;
+    for (size_t i = 0; n->in_order && n->domain != NULL && i < f->n_order; i++)
+        if (f->order[i].incarnation == n->info.incarnation)
+            f->order[i] = old_place_of(n); /* its domain may have been unknown before */
     if (!n->is_member)
         return;
     for (size_t i = 0; i < f->n_members; i++)

@@ -3,15 +3,15 @@
 #pragma once
 
 #include "rendezvous/leader/parts/roster.h"
+#include "rendezvous/leader/parts/units.h"
 
 struct formation {
     struct generation generation; /* the newest formed */
     struct node **members;        /* of that generation, in rank order, without the lost nodes */
     size_t n_members;
-    size_t n_lease_pending; /* members whose last RENEW got no lease */
-    uint32_t world_size;    /* of the group, when it was formed */
-    /* incarnations of the last group's nodes, in rank order, lost ones included */
-    uint64_t *order;
+    size_t n_lease_pending;  /* members whose last RENEW got no lease */
+    uint32_t world_size;     /* of the group, when it was formed */
+    struct old_place *order; /* of the last group, in rank order, lost nodes included */
     size_t n_order;
     size_t n_last_lost; /* nodes of `order` that are certainly gone, or left */
     /* nodes that were lost since it was formed, and may be alive elsewhere */
@@ -31,7 +31,8 @@ bool formation_reports(const struct formation *f, const struct node *n, enum nod
 /* Must be called after every change of a node, of the members, or of the current generation. */
 void formation_recount(const struct formation *f, struct roster *r, struct node *n);
 void formation_recount_all(const struct formation *f, struct roster *r);
-/* The size of a group that is formed from this many candidates; 0: they are too few. */
+/* The size of a group that is formed from this many candidates (roster_usable()); 0: they are too
+ * few. */
 size_t formation_size(const struct group_config *c, size_t candidates);
 /* Chooses the members of the next group and their places: at most max nodes, in the best order. */
 void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,

@@ -43,18 +43,61 @@ int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *r
 }
 
 void roster_init(struct roster *r, uint64_t seed) {
-    *r = (struct roster){.index.seed = seed};
+    *r = (struct roster){.index.seed = seed, .domains.seed = seed};
     list_init(&r->nodes);
 }
 
-static void node_free(struct node *n) {
+/* Never returns 0. */
+static uint64_t key_of(const char *text) {
+    uint64_t h = hash_text(HASH_BEGIN, text);
+    return h == 0 ? 1 : h;
+}
+
+/* ---- domains ---- */
+
+uint64_t domain_key(const char *name) { return name[0] == '\0' ? 0 : key_of(name); }
+
+/* Moves the node, which is not counted now. key 0: it has no domain any more. */
+static void enter_domain(struct roster *r, struct node *n, uint64_t key) {
+    if (n->domain != NULL && --n->domain->n == 0) {
+        idmap_remove(&r->domains, n->domain->key);
+        free(n->domain);
+    }
+    n->domain = key == 0 ? NULL : idmap_get(&r->domains, key);
+    if (key != 0 && n->domain == NULL) {
+        n->domain = xcalloc(1, sizeof *n->domain);
+        n->domain->key = key;
+        idmap_put(&r->domains, key, n->domain);
+    }
+    if (n->domain != NULL)
+        n->domain->n++;
+}
+
+static void count_in_domain(struct roster *r, struct domain *d, unsigned tally, bool more) {
+    size_t *n = &d->tally[tally], before = *n;
+    *n = more ? *n + 1 : *n - 1;
+    r->whole[tally] += *n - *n % r->unit;
+    r->whole[tally] -= before - before % r->unit;
+}
+
+bool roster_has_domains(const struct roster *r) {
+    return r->unit > 0 && r->tally[TALLY_NO_DOMAIN] == 0;
+}
+
+size_t roster_usable(const struct roster *r, enum tally tally) {
+    return roster_has_domains(r) ? r->whole[tally] : r->tally[tally];
+}
+
+static void node_free(struct roster *r, struct node *n) {
+    enter_domain(r, n, 0);
     free(n->warm);
     free(n);
 }
 
 void roster_fini(struct roster *r) {
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
-        node_free(n);
+        node_free(r, n);
+    idmap_fini(&r->domains);
     idmap_fini(&r->index);
     idmap_fini(&r->roles);
 }
@@ -110,15 +153,26 @@ void node_leaving_text(const struct node *n, char out[RDZV_REASON_MAX]) {
 
 /* ---- nodes are added and removed ---- */
 
-void roster_count(struct roster *r, struct node *n, unsigned now) {
+static void count(struct roster *r, struct node *n, unsigned now) {
     unsigned changed = n->tallied ^ now;
     n->tallied = now;
     for (unsigned t = 0; changed != 0; t++, changed >>= 1) {
-        if ((changed & 1) != 0 && (now & 1u << t) != 0)
-            r->tally[t]++;
-        else if ((changed & 1) != 0)
-            r->tally[t]--;
+        bool more = (now & 1u << t) != 0;
+        if ((changed & 1) == 0)
+            continue;
+        r->tally[t] = more ? r->tally[t] + 1 : r->tally[t] - 1;
+        if (t < TALLY_OF_DOMAINS && n->domain != NULL)
+            count_in_domain(r, n->domain, t, more);
     }
+}
+
+void roster_count(struct roster *r, struct node *n, unsigned now) {
+    uint64_t key = r->unit == 0 ? 0 : domain_key(n->report.domain);
+    if (key != (n->domain == NULL ? 0 : n->domain->key)) {
+        count(r, n, 0);
+        enter_domain(r, n, key);
+    }
+    count(r, n, now);
 }
 
 struct node *roster_add(struct roster *r, const struct node_info *info) {
@@ -141,13 +195,7 @@ void roster_remove(struct roster *r, struct node *n) {
     list_remove(&n->by_contact);
     list_remove(&n->by_all);
     r->n--;
-    node_free(n);
-}
-
-/* Never returns 0. */
-static uint64_t key_of(const char *text) {
-    uint64_t h = hash_text(HASH_BEGIN, text);
-    return h == 0 ? 1 : h;
+    node_free(r, n);
 }
 
 static const char *static_refusal(const struct roster *r, const struct group_config *c,

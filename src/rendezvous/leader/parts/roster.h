@@ -22,11 +22,15 @@ int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *r
 
 /* What is counted of the nodes, so that no report costs a walk over all. */
 enum tally {
+    /* these are also counted for each domain */
     TALLY_CANDIDATE = 0, /* may be in the next group, now */
     TALLY_HOPEFUL,       /* may be, when it has stopped or has sent a message again */
-    TALLY_UNRESOLVED,    /* of the last group, and cut off */
-    TALLY_WAITING,       /* a candidate outside the present group */
-    TALLY_PREPARED,      /* members, by their report on the present generation */
+    TALLY_GROWN,         /* a member, or WAITING: may be in the group when it grows */
+    TALLY_OF_DOMAINS,
+
+    TALLY_UNRESOLVED = TALLY_OF_DOMAINS, /* of the last group, and cut off */
+    TALLY_WAITING,                       /* a candidate outside the present group */
+    TALLY_PREPARED,                      /* members, by their report on the present generation */
     TALLY_FINISHED,
     TALLY_STOPPED,
     TALLY_AWAY,         /* members without a connection */
@@ -34,7 +38,14 @@ enum tally {
     TALLY_CLOSED,       /* nodes that know the outcome */
     TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
     TALLY_EXCLUDED,
+    TALLY_NO_DOMAIN, /* HOPEFUL, and its domain is not known */
     TALLY_COUNT,
+};
+
+/* The nodes of one domain (struct report). */
+struct domain {
+    uint64_t key;
+    size_t n, tally[TALLY_OF_DOMAINS];
 };
 
 /* What a node reported last: all of struct report except two things: its failure, which is handled
@@ -65,10 +76,11 @@ struct node {
     bool held;    /* due, while several are silent at once */
     struct node_info info;
     struct node_status report;
-    unsigned tallied;    /* bits of enum tally that it is counted under */
-    uint64_t join_order; /* 1, 2, … */
-    uint64_t joined_ns;  /* its newest JOIN; 0: an inherited one that has not come back */
-    uint64_t known_ns;   /* its first JOIN */
+    unsigned tallied;      /* bits of enum tally that it is counted under */
+    struct domain *domain; /* the same; NULL: none */
+    uint64_t join_order;   /* 1, 2, … */
+    uint64_t joined_ns;    /* its newest JOIN; 0: an inherited one that has not come back */
+    uint64_t known_ns;     /* its first JOIN */
     bool connected;
     bool reached;              /* its listener has accepted us: "refused" means gone from here on */
     bool probing;              /* a probe is under way */
@@ -96,6 +108,11 @@ struct roster {
     size_t tally[TALLY_COUNT];
     uint64_t join_counter;
     struct idmap roles; /* hash of a --role → a node had it, ever */
+    /* this many nodes of one domain are a unit; 0: domains do not count. Set before the first node
+     * is added */
+    uint32_t unit;
+    struct idmap domains;           /* key → struct domain, while it has a node */
+    size_t whole[TALLY_OF_DOMAINS]; /* as tally, of nodes in whole units */
 };
 
 void roster_init(struct roster *r, uint64_t seed);
@@ -106,6 +123,13 @@ struct node *roster_add(struct roster *r, const struct node_info *info);
 void roster_remove(struct roster *r, struct node *n);
 /* It is counted under these tallies from now on: bits of enum tally. */
 void roster_count(struct roster *r, struct node *n, unsigned tallies);
+/* Whether a group is made of units of one domain: all nodes that may take part have a domain. */
+bool roster_has_domains(const struct roster *r);
+/* The nodes that are counted under this tally (one of domains); if there are domains, only those in
+ * whole units. */
+size_t roster_usable(const struct roster *r, enum tally tally);
+/* Identifies a domain; 0: "", no domain. */
+uint64_t domain_key(const char *name);
 /* Why this node can't be admitted, or NULL. *ret_for_now: it may try again later. */
 const char *roster_refusal(struct roster *r, const struct group_config *c,
                            const struct node_info *info, bool *ret_for_now);

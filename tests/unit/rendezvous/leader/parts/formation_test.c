@@ -351,3 +351,271 @@ Test(formation, the_old_group_had_finished_where_its_members_say_so) {
     formation_recount(&job.f, &job.r, n);
     cr_assert_eq(job.r.tally[TALLY_OLD_FINISHED], 0);
 }
+
+/* ---- units of one domain ---- */
+
+/* A job in units of `unit` nodes of one domain. */
+static void begin_units(struct job *j, uint32_t min, uint32_t max, uint32_t unit) {
+    begin(j, min, max);
+    j->c.rdzv.node_unit = j->r.unit = unit;
+}
+
+/* Host "a12" is of domain "a"; the first one is the leader's. */
+static void add_host(struct job *j, const char *host) {
+    struct node *n = add(j, j->r.join_counter + 1, host);
+    n->report.domain[0] = host[0];
+    formation_recount(&j->f, &j->r, n);
+}
+
+/* Hosts written "a1 a2 b1". */
+static void add_hosts(struct job *j, const char *hosts) {
+    char host[8];
+    for (int len; sscanf(hosts, "%7s%n", host, &len) == 1; hosts += len)
+        add_host(j, host);
+}
+
+static struct node *find_host(const struct job *j, const char *host) {
+    LIST_FOR_EACH(struct node, n, &j->r.nodes, by_all)
+        if (strcmp(n->info.host, host) == 0)
+            return n;
+    cr_assert_fail("there is no host %s", host);
+    return NULL;
+}
+
+static void lose_hosts(struct job *j, const char *hosts) {
+    char host[8];
+    for (int len; sscanf(hosts, "%7s%n", host, &len) == 1; hosts += len)
+        lose(j, find_host(j, host)->info.incarnation);
+}
+
+/* Chooses the next group: its hosts in rank order; valid until the next call. */
+static const char *hosts(struct job *j) {
+    static char text[256];
+    int at = 0;
+    (void)choose(j);
+    for (size_t i = 0; i < j->f.n_members; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i == 0 ? "" : " ", j->f.members[i]->info.host);
+    return text;
+}
+
+struct story {
+    uint32_t min, max, unit;
+    const char *come, *first; /* the nodes that come, and the first group */
+    const char *lost, *come_then, *then;
+};
+
+static void check_story(const struct story *s, bool any) {
+    begin_units(&job, s->min, s->max, s->unit);
+    if (any)
+        job.r.unit = 0;
+    add_hosts(&job, s->come);
+    cr_expect_str_eq(hosts(&job), s->first, "first of %s", s->come);
+    lose_hosts(&job, s->lost);
+    add_hosts(&job, s->come_then);
+    const char *then = hosts(&job);
+    cr_expect_str_eq(then, s->then, "%s after %s was lost and %s came, not %s", then, s->lost, s->come_then, s->then);
+    end(&job);
+    job = (struct job){0};
+}
+
+Test(formation, a_unit_is_of_one_domain) {
+    static const struct story stories[] = {
+        /* whole units of two domains, not five of one and three of the other */
+        {4, 8, 4, "a1 a2 a3 a4 a5 b1 b2 b3 b4 b5", "a1 a2 a3 a4 b1 b2 b3 b4", "", "", "a1 a2 a3 a4 b1 b2 b3 b4"},
+        /* a spare of the same domain takes the place */
+        {4, 8, 4, "a1 a2 a3 a4 a5 b1 b2 b3 b4 b5", "a1 a2 a3 a4 b1 b2 b3 b4", "b2", "", "a1 a2 a3 a4 b1 b5 b3 b4"},
+        /* the group shrinks by the unit, never to a mixed one */
+        {4, 8, 4, "a1 a2 a3 a4 b1 b2 b3 b4", "a1 a2 a3 a4 b1 b2 b3 b4", "a2", "", "b1 b2 b3 b4"},
+        /* a whole other unit comes in its place */
+        {2, 4, 2, "a1 a2 b1 b2 c1 c2", "a1 a2 b1 b2", "a1", "", "c1 c2 b1 b2"},
+        {2, 4, 2, "a1 a2 b1 b2 c1", "a1 a2 b1 b2", "a1", "", "b1 b2"},
+        {2, 6, 2, "a1 a2 b1 b2", "a1 a2 b1 b2", "a1", "c1 c2 d1 d2", "c1 c2 b1 b2 d1 d2"},
+        {2, 4, 2, "a1 a2 b1 b2 c1 d1 d2", "a1 a2 b1 b2", "a1", "", "d1 d2 b1 b2"},
+        /* domains and their units stay together */
+        {2, 8, 2, "a1 a2 b1 b2", "a1 a2 b1 b2", "", "a3 a4 c1 c2", "a1 a2 a3 a4 b1 b2 c1 c2"},
+        /* a missing node of the unit that lacks least; the rest of the other unit fills it */
+        {2, 8, 2, "a1 a2 a3 a4 b1 b2", "a1 a2 a3 a4 b1 b2", "a2 a3", "", "a1 a4 b1 b2"},
+        {3, 9, 3, "a1 a2 a3 a4 a5 a6", "a1 a2 a3 a4 a5 a6", "a1 a2 a5", "", "a4 a3 a6"},
+        {3, 9, 3, "a1 a2 a3 a4 a5 a6 a7", "a1 a2 a3 a4 a5 a6", "a1 a2 a5", "", "a4 a7 a6"},
+        {2, 4, 2, "a1 a2 a3 a4 a5", "a1 a2 a3 a4", "a1 a2", "", "a3 a4"},
+        /* without a unit, a place keeps its domain while a spare of it exists */
+        {1, 4, 1, "a1 a2 a3 b1 b2 b3", "a1 a2 a3 b1", "", "", "a1 a2 a3 b1"},
+        {1, 4, 1, "b1 b2 a1 a2 a3 b3", "b1 a1 a2 a3", "a2", "", "b1 b2 a1 a3"},
+        {1, 4, 1, "a1 a2 b1 b2", "a1 a2 b1 b2", "b1", "a5 b5", "a1 a2 b5 b2"},
+        {1, 4, 1, "a1 a2 b1 b2", "a1 a2 b1 b2", "a1 a2", "c1 b5", "c1 b1 b2 b5"},
+        {1, 5, 1, "a1 a2 b1 b2", "a1 a2 b1 b2", "a2", "a5 a6", "a1 a5 a6 b1 b2"},
+        {1, 4, 1, "a1 a2 b1 b2", "a1 a2 b1 b2", "a2", "", "a1 b1 b2"},
+        /* the largest number is of whole units */
+        {2, 5, 2, "a1 a2 b1 b2 c1 c2", "a1 a2 b1 b2", "", "", "a1 a2 b1 b2"},
+        /* the leader's node leads as a spare if its domain has no whole unit */
+        {2, 4, 2, "z1 a1 a2 b1 b2", "a1 a2 b1 b2", "", "", "a1 a2 b1 b2"},
+        {2, 2, 2, "z1 z2 a1 a2", "z1 z2", "", "", "z1 z2"},
+        {4, 4, 4, "a9 a1 a2 a3 a4 a5", "a9 a1 a2 a3", "a1", "", "a9 a4 a2 a3"},
+    };
+    for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
+        check_story(&stories[i], false);
+}
+
+Test(formation, units_of_any_nodes_are_counted_alone) {
+    static const struct story stories[] = {
+        {4, 8, 4, "a1 a2 a3 a4 a5 b1 b2 b3 b4 b5", "a1 a2 a3 a4 a5 b1 b2 b3", "b2", "", "a1 a2 a3 a4 a5 b1 b4 b3"},
+        {4, 8, 4, "a1 a2 a3 a4 b1 b2 b3 b4", "a1 a2 a3 a4 b1 b2 b3 b4", "a2", "", "a1 a3 a4 b1"},
+    };
+    for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
+        check_story(&stories[i], true);
+}
+
+Test(formation, a_node_without_a_domain_makes_all_count_alone) {
+    begin_units(&job, 4, 8, 4);
+    add_hosts(&job, "a1 a2 a3 a4 a5 b1 b2 b3");
+    find_host(&job, "b3")->report.domain[0] = '\0';
+    cr_assert_str_eq(hosts(&job), "a1 a2 a3 a4 a5 b1 b2 b3");
+    cr_assert(!roster_has_domains(&job.r) && roster_usable(&job.r, TALLY_CANDIDATE) == 8);
+    /* a node that can't take part needs none */
+    find_host(&job, "b3")->report.excluded = true;
+    cr_assert_str_eq(hosts(&job), "a1 a2 a3 a4");
+    cr_assert(roster_has_domains(&job.r) && roster_usable(&job.r, TALLY_CANDIDATE) == 4);
+}
+
+Test(formation, a_late_domain_counts_from_the_next_group_on) {
+    begin_units(&job, 2, 4, 2);
+    add_hosts(&job, "a1 b1 a2 b2");
+    struct node *late = find_host(&job, "a2");
+    late->report.domain[0] = '\0';
+    cr_assert_str_eq(hosts(&job), "a1 a2 b1 b2");
+    late->report.domain[0] = 'b';
+    cr_assert_str_eq(hosts(&job), "a2 b1", "the order is that of the last group");
+    late->report.domain[0] = 'a';
+    cr_assert_str_eq(hosts(&job), "a2 a1 b1 b2");
+    /* one that is lost before the next group was formed keeps its place for its domain, too */
+    end(&job);
+    begin_units(&job, 1, 2, 1);
+    add_hosts(&job, "a1 b1");
+    late = find_host(&job, "b1");
+    late->report.domain[0] = '\0';
+    cr_assert_str_eq(hosts(&job), "a1 b1");
+    late->report.domain[0] = 'b';
+    formation_recount(&job.f, &job.r, late);
+    lose_hosts(&job, "b1");
+    add_hosts(&job, "a2 b2");
+    cr_assert_str_eq(hosts(&job), "a1 b2");
+}
+
+Test(formation, a_new_leader_knows_the_domains_of_lost_places) {
+    struct handover_member left[] = {{.incarnation = 11, .domain = "a"}, {.incarnation = 2, .domain = "b"}};
+    struct handover handover = {.formed = {1, 1}, .n_order = 2, .n_members = 2, .members = left};
+    begin_units(&job, 1, 2, 1);
+    formation_inherit(&job.f, &handover);
+    (void)add(&job, 1, "c1");
+    add_hosts(&job, "b1 b2 a9");
+    find_host(&job, "c1")->report.domain[0] = 'c';
+    formation_recount_all(&job.f, &job.r);
+    cr_assert_str_eq(hosts(&job), "a9 b1");
+}
+
+/* ---- racks ---- */
+
+#define RACK 18
+#define RACK_UNIT 16
+#define RACKS_MAX 8
+
+static char rack_of(const struct node *n) { return n->report.domain[0]; }
+
+/* The group is as large as the candidates allow, of whole units, domain by domain; no domain has fewer units than before
+ * while its nodes suffice; and if each has as many, each survivor has its old rank. */
+static void check_group(struct job *j, const uint64_t *before, const char *racks_before, size_t n_before) {
+    size_t nodes[256] = {0}, units[256] = {0}, old_units[256] = {0}, whole = 0;
+    bool same = true;
+    LIST_FOR_EACH(struct node, n, &j->r.nodes, by_all)
+        nodes[(unsigned char)rack_of(n)]++;
+    for (size_t i = 0; i < 256; i++)
+        whole += nodes[i] / RACK_UNIT * RACK_UNIT;
+    cr_assert_eq(j->f.n_members, formation_size(&j->c, whole));
+    cr_assert_eq(roster_usable(&j->r, TALLY_CANDIDATE), whole);
+    for (size_t i = 0; i < j->f.n_members; i++) {
+        unsigned char rack = (unsigned char)rack_of(j->f.members[i]);
+        bool first = i == 0 || rack_of(j->f.members[i - 1]) != rack_of(j->f.members[i]);
+        cr_assert(!first || (i % RACK_UNIT == 0 && units[rack] == 0), "rank %zu", i);
+        units[rack] += i % RACK_UNIT == 0;
+        cr_assert_eq(j->f.members[i]->place.node_rank, i);
+    }
+    for (size_t i = 0; i < n_before; i += RACK_UNIT)
+        old_units[(unsigned char)racks_before[i]]++;
+    for (size_t i = 0; i < 256; i++) {
+        cr_assert_geq(units[i], MIN2(old_units[i], nodes[i] / RACK_UNIT), "rack %c", (char)i);
+        same = same && units[i] == old_units[i];
+    }
+    for (size_t i = 0; same && i < n_before; i++)
+        if (roster_find(&j->r, before[i]) != NULL)
+            cr_assert_eq(j->f.members[i]->info.incarnation, before[i], "rank %zu", i);
+}
+
+static void choose_and_check(struct job *j, const uint64_t *lost, size_t n_lost) {
+    uint64_t before[RACKS_MAX * RACK];
+    char racks[RACKS_MAX * RACK];
+    size_t n = j->f.n_members;
+    for (size_t i = 0; i < n; i++) {
+        before[i] = j->f.members[i]->info.incarnation;
+        racks[i] = rack_of(j->f.members[i]);
+    }
+    for (size_t i = 0; i < n_lost; i++)
+        lose(j, lost[i]);
+    (void)choose(j);
+    check_group(j, before, racks, n);
+}
+
+/* A member, or behind the last of them a spare. */
+static const struct node *nth(const struct job *j, size_t i) {
+    if (i < j->f.n_members)
+        return j->f.members[i];
+    i -= j->f.n_members;
+    LIST_FOR_EACH(struct node, n, &j->r.nodes, by_all)
+        if (!n->is_member && i-- == 0)
+            return n;
+    cr_assert_fail("there are fewer nodes");
+    return NULL;
+}
+
+static void add_to_rack(struct job *j, char rack) {
+    char host[32];
+    (void)snprintf(host, sizeof host, "%c%d", rack, (int)j->r.join_counter);
+    add_host(j, host);
+}
+
+/* Nodes of these ranks are lost, at once or one after the other; then others come in their place. */
+static void lose_ranks(struct job *j, const size_t *ranks, size_t n, bool at_once) {
+    uint64_t lost[3];
+    char racks[3];
+    for (size_t i = 0; i < n; i++) {
+        lost[i] = nth(j, ranks[i])->info.incarnation;
+        racks[i] = rack_of(nth(j, ranks[i]));
+    }
+    for (size_t i = 0; i < n && !at_once; i++)
+        choose_and_check(j, &lost[i], 1);
+    if (at_once)
+        choose_and_check(j, lost, n);
+    for (size_t i = 0; i < n; i++)
+        add_to_rack(j, racks[i]);
+    choose_and_check(j, NULL, 0);
+}
+
+/* Each node is lost, each pair, and a third one of the rack with some of the pairs, which dissolves the unit. */
+static void lose_each_pair(size_t racks, uint32_t max) {
+    begin_units(&job, RACK_UNIT, max, RACK_UNIT);
+    size_t nodes = racks * RACK;
+    for (size_t i = 0; i < nodes; i++)
+        add_to_rack(&job, (char)('a' + i % racks));
+    choose_and_check(&job, NULL, 0);
+    for (size_t i = 0; i < nodes; i++)
+        lose_ranks(&job, &i, 1, true);
+    for (size_t i = 0; i < nodes; i++)
+        for (size_t k = i + 1; k < nodes; k++) {
+            size_t ranks[] = {i, k, (i + 1) % nodes};
+            lose_ranks(&job, ranks, racks > 1 && k % 8 == 0 && k > i + 1 ? 3 : 2, (i + k) % 2 == 0);
+        }
+}
+
+Test(formation, one_rack_loses_each_node_and_each_pair) { lose_each_pair(1, RACK_UNIT); }
+Test(formation, two_racks_lose_each_node_and_each_pair) { lose_each_pair(2, 2 * RACK_UNIT); }
+Test(formation, one_of_two_racks_is_spare) { lose_each_pair(2, RACK_UNIT); }
+Test(formation, eight_racks_lose_each_node_and_each_pair) { lose_each_pair(8, 8 * RACK_UNIT); }

@@ -75,6 +75,35 @@ Test(roster, a_node_is_counted_once_under_each_tally) {
         cr_assert_eq(nodes.tally[t], 0, "tally %d", t);
 }
 
+static void set_domain(struct node *n, const char *domain) {
+    (void)snprintf(n->report.domain, sizeof n->report.domain, "%s", domain);
+    roster_count(&nodes, n, 1u << TALLY_CANDIDATE | (unsigned)(domain[0] == '\0') << TALLY_NO_DOMAIN);
+}
+
+Test(roster, whole_units_of_one_domain_are_usable) {
+    roster_init(&nodes, 1);
+    nodes.unit = 2;
+    static const char *const domains[] = {"x", "y", "x", "y", "x", "z"};
+    static const size_t usable[] = {0, 0, 2, 4, 4, 4};
+    struct node *added[6];
+    for (uint64_t i = 0; i < 6; i++) {
+        set_domain(added[i] = add(&nodes, i + 1, "h"), domains[i]);
+        cr_assert_eq(roster_usable(&nodes, TALLY_CANDIDATE), usable[i], "node %d", (int)i);
+    }
+    cr_assert(roster_has_domains(&nodes) && nodes.domains.len == 3);
+    set_domain(added[5], "x");
+    cr_assert(roster_usable(&nodes, TALLY_CANDIDATE) == 6 && nodes.domains.len == 2, "it moves");
+    set_domain(added[5], "");
+    cr_assert(!roster_has_domains(&nodes) && roster_usable(&nodes, TALLY_CANDIDATE) == 6, "they count alone");
+    roster_remove(&nodes, added[5]);
+    cr_assert(roster_has_domains(&nodes) && roster_usable(&nodes, TALLY_CANDIDATE) == 4);
+    roster_count(&nodes, added[1], 0);
+    cr_assert_eq(roster_usable(&nodes, TALLY_CANDIDATE), 2);
+    for (int i = 0; i < 5; i++)
+        roster_remove(&nodes, added[i]);
+    cr_assert(nodes.whole[TALLY_CANDIDATE] == 0 && nodes.domains.len == 0);
+}
+
 Test(roster, nproc_has_bounds) {
     struct group_config c = config_of(1, 4);
     roster_init(&nodes, 1);
