@@ -24,13 +24,17 @@ static bool say(int fd, const char *text, size_t n) {
 }
 
 static void say_the_last(const struct fake_service *f, int fd, const char *text) {
+    char block[4096]; /* the text many times */
+    size_t len = 0;
     uint64_t times = 0;
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
     struct itimerspec second = {.it_interval = {.tv_sec = 1}, .it_value = {.tv_sec = 1}};
     switch (f->manner) {
     case FAKE_AT_ONCE: (void)say(fd, text, strlen(text)); break;
     case FAKE_ENDLESSLY:
-        while (say(fd, text, strlen(text)))
+        while (len + strlen(text) < sizeof block)
+            len = (size_t)(stpcpy(block + len, text) - block);
+        while (say(fd, block, len))
             ;
         break;
     case FAKE_A_BYTE_A_SECOND:
