@@ -55,6 +55,12 @@ MISTAKES = [
     # state that goes on into the next generation
     ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
     ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
+    # units of one domain
+    ("rendezvous/leader/parts/units.c", "if (x->n_missing != y->n_missing)", "if (false)"),
+    ("rendezvous/leader/parts/units.c", "i < s->n_gaps || ", ""),
+    ("rendezvous/leader/parts/units.c", "if (i >= n_old_shares || s->n_units == 0) {", "if (i >= n_old_shares) {"),
+    ("rendezvous/leader/parts/roster.c", "if (key != (n->domain == NULL ? 0 : n->domain->key)) {", "if (n->domain == NULL) {"),
+    ("rendezvous/leader/group.c", "memcpy(kept->domain, report->domain, sizeof kept->domain);", ""),
     # a crash loop
     ("rendezvous/leader/parts/policy.c", "hash == p->last_hash && !will_be_excluded", "hash == p->last_hash"),
     ("rendezvous/leader/parts/policy.c", "f->incarnation == p->fail_node;", "true;"),
@@ -71,7 +77,8 @@ MISTAKES = [
     ("watchdog/judge/hang.c", "if (!w->ended) /* it has run to its end */", "if (false)"),
     # a node that leaves between two leaders
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
-    ("rendezvous/leader/group_states.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
+    ("rendezvous/leader/group_states.c", "roster_usable(&g->roster, TALLY_HOPEFUL) < g->need && leave > 0 &&",
+     "leave > 0 &&"),
     ("rendezvous/member/election.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
     # an agent's end
     ("launcher/agent/agent_life.c", "(e->facts & l->awaits) != 0)", "has(e, LIFE_PROCESSES))"),

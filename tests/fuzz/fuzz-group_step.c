@@ -46,8 +46,11 @@ static struct group *make(struct input *in) {
     c.rdzv.grow = (more >> 4 & 3) % 3;
     c.rdzv.exclude_after = 1 + (more >> 6 & 1);
     c.rdzv.restart_backoff_ns = (more & 128) != 0 ? NS_PER_S : 0;
-    c.rdzv.rank_order = next(in) % 3;
-    struct handover_member left[3] = {{.incarnation = 1}, {.incarnation = 2}, {.incarnation = 9}};
+    uint8_t last = next(in);
+    c.rdzv.rank_order = last % 3;
+    c.rdzv.unit_of = (last & 64) != 0 ? UNIT_OF_ANY : UNIT_OF_DOMAIN;
+    struct handover_member left[3] = {
+        {.incarnation = 1, .domain = "x"}, {.incarnation = 2, .domain = "y"}, {.incarnation = 9}};
     struct handover handover = {.epoch = 1, .formed = {1, 2}, .n_order = 2, .n_members = 3, .members = left};
     if (c.leadership == LEADERSHIP_ARBITER && (bits & 128) != 0) {
         c.epoch = 2;
@@ -75,6 +78,8 @@ static void fill_report(struct input *in, const struct group *g, struct report *
     r->leaving = (b & 0x40) != 0 && (b & 0x20) != 0;
     r->generation = near(in, g);
     uint8_t more = next(in);
+    static const char domains[] = "xyx";
+    r->domain[0] = domains[b >> 6]; /* of the last: none */
     r->finished = r->state == NODE_FINISHED;
     r->at_safe_point = (more & 64) != 0;
     r->excluded = (more & 0xe0) == 0xe0;

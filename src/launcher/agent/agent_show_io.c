@@ -300,6 +300,8 @@ static void show_status(struct agent *a) {
                   wanted);
     add_names(&s, " (", st->names, st->n_names, st->present);
     strbuf_add(&s, st->n_names > 0 ? ")" : "");
+    if (st->usable < st->present)
+        strbuf_printf(&s, ", %u in whole units of one domain", st->usable);
     if (live)
         tell_assumed(a);
     else

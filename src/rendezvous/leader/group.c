@@ -150,6 +150,8 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->gathering.not_before_ns = config->not_before_ns;
     programs_init(&g->programs, config->role, &config->program, config->rdzv.max_restarts);
     roster_init(&g->roster, config->leader_incarnation);
+    if (config->rdzv.unit_of == UNIT_OF_DOMAIN && !config->static_ranks)
+        g->roster.unit = config->rdzv.node_unit;
     if (config->handover != NULL) {
         inherit(g, config->handover);
         g->status.next_ns = now_ns + STATUS_INTERVAL_NS; /* the nodes are on their way */

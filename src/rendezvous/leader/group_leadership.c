@@ -434,7 +434,7 @@ bool group_nothing_runs(const struct group *g) {
 }
 
 bool group_too_few_stay(const struct group *g) {
-    return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
+    return g->formation.started_once && roster_usable(&g->roster, TALLY_HOPEFUL) < g->need &&
            g->config.rdzv.regroup_wait_ns == 0;
 }
 

@@ -103,12 +103,14 @@ static bool is_leaving(const struct node *n) {
     return (n->is_member || n->in_order) && n->report.leaving;
 }
 
-/* Whether the nodes that stay are too few, and with those that were asked to leave enough. */
+/* Whether the nodes that stay are too few, and with those that were asked to leave enough, at least
+ * if their domains fit. */
 static bool misses_who_left(const struct group *g) {
     size_t stay = g->roster.tally[TALLY_HOPEFUL], leave = g->gathering.n_left;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         leave += is_leaving(n);
-    return stay < g->need && stay + leave >= g->need;
+    return roster_usable(&g->roster, TALLY_HOPEFUL) < g->need && leave > 0 &&
+           stay + leave >= g->need;
 }
 
 /* Why there are too few nodes. */
@@ -123,9 +125,24 @@ static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
             node_leaving_text(n, out);
 }
 
+#define UNITS_TEXT_MAX 128
+
+/* Why nodes of this tally are not enough, although there seem to be more; or "". */
+static const char *units_text(const struct group *g, enum tally tally, char out[UNITS_TEXT_MAX]) {
+    size_t usable = roster_usable(&g->roster, tally);
+    out[0] = '\0';
+    if (usable < g->roster.tally[tally])
+        (void)snprintf(out, UNITS_TEXT_MAX,
+                       " (%zu nodes, but only %zu in whole units of %u nodes of one domain)",
+                       g->roster.tally[tally], usable, g->config.rdzv.node_unit);
+    return out;
+}
+
 static void describe_too_few(const struct group *g, const char *why, char out[RDZV_REASON_MAX]) {
-    (void)snprintf(out, RDZV_REASON_MAX, "%.1900s; %zu of at least %u nodes left", why,
-                   g->roster.tally[TALLY_HOPEFUL], g->need);
+    char units[UNITS_TEXT_MAX];
+    (void)snprintf(out, RDZV_REASON_MAX, "%.1800s; %zu of at least %u nodes left%s", why,
+                   roster_usable(&g->roster, TALLY_HOPEFUL), g->need,
+                   units_text(g, TALLY_HOPEFUL, units));
 }
 
 void group_close_interrupted(struct group *g) {
@@ -174,11 +191,16 @@ static bool may_form(struct group *g) {
            group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
 }
 
+/* The size of a group of all that could be members now; 0: they are too few. */
+static size_t size_now(const struct group *g) {
+    return formation_size(&g->config, roster_usable(&g->roster, TALLY_CANDIDATE));
+}
+
 /* All are here who can be members. */
 static bool is_full(const struct group *g) {
     uint32_t most = g->gathering.expected > 0 ? g->gathering.expected : UINT32_MAX;
-    size_t full = formation_size(&g->config, most);
-    return full > 0 && formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >= full;
+    size_t full = formation_size(&g->config, most), size = size_now(g);
+    return full > 0 && size > 0 && (size >= full || g->roster.tally[TALLY_CANDIDATE] >= most);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {
@@ -226,15 +248,18 @@ static void form(struct group *g) {
     e->n_nodes = (uint32_t)g->formation.n_members;
 }
 
-static void give_up_gathering(struct group *g, size_t candidates) {
-    char text[RDZV_REASON_MAX];
+static void give_up_gathering(struct group *g) {
+    char text[RDZV_REASON_MAX], units[UNITS_TEXT_MAX];
+    size_t candidates = roster_usable(&g->roster, TALLY_CANDIDATE);
+    (void)units_text(g, TALLY_CANDIDATE, units);
     if (g->formation.started_once && misses_who_left(g)) {
         group_close_interrupted(g);
         return;
     }
     if (g->formation.started_once) {
-        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
-                       g->gathering.last_lost[0] != '\0' ? "; lost: " : "", g->gathering.last_lost);
+        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s%s", candidates,
+                       g->need, units, g->gathering.last_lost[0] != '\0' ? "; lost: " : "",
+                       g->gathering.last_lost);
     } else {
         struct rdzv_status s = {0};
         roster_status(&g->roster, &g->config, &s);
@@ -249,9 +274,9 @@ static void give_up_gathering(struct group *g, size_t candidates) {
             strbuf_add(&advice, "start the missing ones, or wait longer: "
                                 "--rdzv-conf=join_timeout=S (timeout=S with static)");
         (void)snprintf(text, sizeof text,
-                       "only %zu of at least %u nodes came within %.0f s%s%.800s%s; %.1000s",
+                       "only %zu of at least %u nodes came within %.0f s%s%s%.800s%s; %.1000s",
                        candidates, g->need,
-                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
+                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S, units,
                        names.len > 0 ? " (here: " : "", strbuf_text(&names),
                        names.len > 0 ? ")" : "", strbuf_text(&advice));
         interrupted(g); /* the job has not begun: with more nodes it still can */
@@ -268,8 +293,7 @@ static bool was_finished_before(const struct group *g) {
 static void advance_gathering(struct group *g) {
     if (group_is_leaving(g))
         return; /* the next leader forms the group */
-    size_t candidates = g->roster.tally[TALLY_CANDIDATE];
-    bool enough = formation_size(&g->config, candidates) > 0;
+    bool enough = size_now(g) > 0;
     if (was_finished_before(g)) {
         g->outcome = OUTCOME_SUCCESS;
         enter_closed(g);
@@ -294,9 +318,9 @@ static void advance_gathering(struct group *g) {
         return;
     }
     if (!enough && due &&
-        (!g->formation.started_once || g->roster.tally[TALLY_HOPEFUL] < g->need ||
+        (!g->formation.started_once || roster_usable(&g->roster, TALLY_HOPEFUL) < g->need ||
          g->config.rdzv.regroup_wait_ns > 0))
-        give_up_gathering(g, candidates);
+        give_up_gathering(g);
 }
 
 /* ---- STOPPING ---- */
@@ -577,7 +601,14 @@ static bool settle(struct group *g, bool all_stopped) {
 
 /* The job can continue without this node. */
 static bool is_dispensable(const struct group *g, const struct node *n) {
-    return n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
+    if (n == NULL)
+        return false;
+    size_t costs = 1;
+    if (roster_has_domains(&g->roster)) {
+        bool breaks = n->domain != NULL && n->domain->tally[TALLY_HOPEFUL] % g->roster.unit == 0;
+        costs = breaks ? g->roster.unit : 0;
+    }
+    return roster_usable(&g->roster, TALLY_HOPEFUL) >= g->need + costs;
 }
 
 bool group_is_crash_loop(const struct group *g) {
@@ -792,8 +823,7 @@ void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now)
 /* ---- growing ---- */
 
 size_t group_larger(const struct group *g) {
-    size_t larger =
-        formation_size(&g->config, g->formation.n_members + g->roster.tally[TALLY_WAITING]);
+    size_t larger = formation_size(&g->config, roster_usable(&g->roster, TALLY_GROWN));
     return larger > g->formation.n_members ? larger : 0;
 }
 

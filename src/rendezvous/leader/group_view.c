@@ -121,16 +121,16 @@ bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
 }
 
 void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret) {
-    size_t present = g->roster.tally[TALLY_CANDIDATE];
+    size_t usable = roster_usable(&g->roster, TALLY_CANDIDATE);
     *ret = (struct rdzv_status){
         .min_nodes = g->need,
         .max_nodes = g->config.rdzv.max_nodes,
-        .present = (uint32_t)present,
-        .spares =
-            present > g->config.rdzv.max_nodes ? (uint32_t)present - g->config.rdzv.max_nodes : 0,
+        .present = (uint32_t)g->roster.tally[TALLY_CANDIDATE],
+        .usable = (uint32_t)usable,
         .last_call = g->gathering.enough_since_ns != TIME_NEVER,
         .wait_ns = TIME_NEVER,
     };
+    ret->spares = ret->present - (uint32_t)MIN2(usable, (size_t)g->config.rdzv.max_nodes);
     uint64_t deadline = g->state == GROUP_GATHERING ? group_gather_deadline(g) : TIME_NEVER;
     if (deadline != TIME_NEVER)
         ret->wait_ns = deadline > now_ns ? deadline - now_ns : 0;
@@ -418,4 +418,5 @@ void group_check(const struct group *g) {
     assert(!g->leadership.idle || g->formation.generation.epoch < g->leadership.epoch);
     assert(g->roster.tally[TALLY_CANDIDATE] <= g->roster.tally[TALLY_HOPEFUL]);
     assert(g->roster.tally[TALLY_HOPEFUL] <= g->roster.n);
+    assert(g->roster.whole[TALLY_HOPEFUL] <= g->roster.tally[TALLY_HOPEFUL]);
 }

@@ -349,10 +349,11 @@ struct rdzv_owners {
 /* Which nodes are present: sent to all nodes while they wait. For people only. */
 struct rdzv_status {
     uint32_t present, min_nodes, max_nodes;
+    uint32_t usable;  /* of those present: in whole units of one domain, if domains count */
     uint64_t wait_ns; /* the time until the leader decides; UINT64_MAX: no limit */
     /* the minimum is present; wait_ns is what is left of the last call */
     bool last_call;
-    uint32_t spares;             /* of those present, beyond max */
+    uint32_t spares;             /* of those present, not usable or beyond max */
     uint32_t n_names, n_missing; /* how many entries of the arrays below are filled */
     char names[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX];
     char missing[RDZV_STATUS_NAMES_MAX][RDZV_HOST_MAX]; /* "node rank 2", or a lost node's name */

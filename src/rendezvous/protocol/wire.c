@@ -341,6 +341,7 @@ static const struct json_table name = {.fields = name_fields, .n = 1, .size = RD
 
 static const struct json_field status_fields[] = {
     {UP_TO(rdzv_status, "present", present, RDZV_NODES_MAX)},
+    {UP_TO(rdzv_status, "usable", usable, RDZV_NODES_MAX)},
     {FROM_1(rdzv_status, "min_nodes", min_nodes, RDZV_NODES_MAX)},
     {FROM_1(rdzv_status, "max_nodes", max_nodes, RDZV_NODES_MAX)},
     {JSON_FIELD(rdzv_status, ID, "wait_ns", wait_ns)},

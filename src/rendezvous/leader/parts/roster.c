@@ -228,7 +228,9 @@ const char *roster_refusal(struct roster *r, const struct group_config *c,
     if (c->static_ranks)
         return static_refusal(r, c, info, ret_for_now);
     if (c->rdzv.spares != UINT32_MAX &&
-        r->tally[TALLY_HOPEFUL] >= (size_t)c->rdzv.max_nodes + c->rdzv.spares) {
+        r->tally[TALLY_HOPEFUL] >= (size_t)c->rdzv.max_nodes + c->rdzv.spares &&
+        roster_usable(r, TALLY_HOPEFUL) >=
+            c->rdzv.max_nodes - c->rdzv.max_nodes % c->rdzv.node_unit) {
         *ret_for_now = true;
         return "the job has all its nodes, and as many spares as it wants (--spares)";
     }

@@ -59,7 +59,9 @@ struct node_info info_of(uint64_t node) {
 }
 
 static void join_both(struct rig *r, const struct node_info *info, const struct report *rep) {
-    step(r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = info, .report = rep});
+    struct report with_domain = *rep;
+    with_domain.domain[0] = r->domains[info->incarnation % sizeof r->domains];
+    step(r, (struct group_event){.kind = GROUP_EVENT_JOIN, .info = info, .report = &with_domain});
 }
 
 void join_info(struct rig *r, const struct node_info *info) {
@@ -75,6 +77,7 @@ void join_as(struct rig *r, uint64_t node, int32_t node_rank, const struct repor
 void join(struct rig *r, uint64_t node) { join_as(r, node, -1, &(struct report){.state = NODE_JOINED}); }
 
 void report(struct rig *r, uint64_t node, struct report rep) {
+    rep.domain[0] = r->domains[node % sizeof r->domains];
     step(r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &rep});
     if (r->u.deadline_ns == r->now_ns + 1) { /* what was told has gone out, and the group goes on */
         r->now_ns++;

@@ -12,6 +12,7 @@ struct rig {
     uint64_t now_ns;
     size_t seen[GROUP_EFFECT_KIND_COUNT]; /* effects since the beginning */
     void (*after)(struct rig *r);         /* what others do about each step; NULL: nothing */
+    char domains[64];                     /* of each node, one letter; 0: none */
 };
 
 struct group_config config_of(uint32_t min, uint32_t max); /* the leader's node is 1 */

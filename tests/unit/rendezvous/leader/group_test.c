@@ -1129,3 +1129,174 @@ Test(group, what_is_told_of_another_generation_is_not_of_this_start) {
     tells_warm(&rig, 1, (struct rdzv_warm){.generation = g, .warm = 1});
     cr_assert_null(entry(&rig, TIMELINE_WARM));
 }
+
+/* ---- units of one domain ---- */
+
+/* Nodes join whose domains are "aab": of 1, 2 and 3. */
+static void join_domains(struct rig *r, const struct group_config *c, const char *domains) {
+    begin(r, c);
+    for (uint64_t i = 0; domains[i] != '\0'; i++)
+        r->domains[i + 1] = domains[i];
+    for (uint64_t i = 0; domains[i] != '\0'; i++)
+        join(r, i + 1);
+}
+
+static struct group_config units_of(uint32_t unit, uint32_t min, uint32_t max) {
+    struct group_config c = config_of(min, max);
+    c.rdzv.node_unit = unit;
+    return c;
+}
+
+static struct rdzv_status status(void) {
+    struct rdzv_status s;
+    group_status(rig.g, rig.now_ns, &s);
+    return s;
+}
+
+Test(group, a_group_is_of_whole_units_of_one_domain) {
+    struct group_config c = units_of(4, 4, 8);
+    join_domains(&rig, &c, "aaaaabbb");
+    cr_assert(status().present == 8 && status().usable == 4 && status().spares == 4 && status().last_call);
+    assert_state(&rig, GROUP_GATHERING);
+    rig.domains[9] = rig.domains[10] = 'b';
+    join(&rig, 9);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_str_eq(members(&rig), "1 2 3 4 6 7 8 9");
+    join(&rig, 10);
+    start(&rig);
+    lose(&rig, 7);
+    stopped(&rig);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_str_eq(members(&rig), "1 2 3 4 6 10 8 9");
+}
+
+Test(group, units_of_any_nodes_and_static_ranks_need_no_domain) {
+    for (int i = 0; i < 2; i++) {
+        struct group_config c = units_of(2, 4, 4);
+        c.static_ranks = i == 0;
+        c.rdzv.unit_of = i == 0 ? UNIT_OF_DOMAIN : UNIT_OF_ANY;
+        begin(&rig, &c);
+        for (uint64_t node = 1; node <= 4; node++) {
+            rig.domains[node] = node == 1 ? 'a' : 'b';
+            join_as(&rig, node, (int32_t)node - 1, &(struct report){.state = NODE_JOINED});
+        }
+        assert_state(&rig, GROUP_FORMING);
+        end(&rig);
+    }
+    rig = (struct rig){0};
+}
+
+Test(group, a_domain_may_come_after_the_join) {
+    struct group_config c = units_of(2, 2, 4);
+    join_domains(&rig, &c, "ab");
+    cr_assert_eq(status().usable, 0);
+    join(&rig, 3);
+    cr_assert(status().usable == 3 && status().last_call, "a node has no domain, so all count alone");
+    rig.domains[3] = 'c';
+    say(&rig, 3, NODE_JOINED);
+    cr_assert(status().usable == 0 && !status().last_call);
+    rig.domains[3] = 'b';
+    say(&rig, 3, NODE_JOINED);
+    cr_assert(status().usable == 2 && status().last_call);
+}
+
+Test(group, nodes_of_the_wrong_domains_are_not_enough) {
+    struct group_config c = units_of(2, 2, 4);
+    join_domains(&rig, &c, "abc");
+    pass(&rig, 600, 14);
+    assert_state(&rig, GROUP_CLOSED);
+    const char *reason = told(&rig, 1).reason;
+    cr_assert_not_null(strstr(reason,
+                              "only 0 of at least 2 nodes came within 600 s (3 nodes, but only 0 in whole units "
+                              "of 2 nodes of one domain)"),
+                       "%s", reason);
+}
+
+Test(group, spares_of_the_wrong_domains_do_not_keep_a_job) {
+    struct group_config c = units_of(2, 2, 2);
+    join_domains(&rig, &c, "aabc");
+    start(&rig);
+    lose(&rig, 2);
+    stopped(&rig);
+    assert_state(&rig, GROUP_CLOSED);
+    const char *reason = told(&rig, 1).reason;
+    cr_assert_not_null(
+        strstr(reason, "0 of at least 2 nodes left (3 nodes, but only 0 in whole units of 2 nodes of one domain)"),
+        "%s", reason);
+}
+
+Test(group, one_of_the_right_domain_is_waited_for) {
+    struct group_config c = units_of(2, 2, 2);
+    c.rdzv.regroup_wait_ns = S(20);
+    join_domains(&rig, &c, "aabc");
+    start(&rig);
+    lose(&rig, 2);
+    stopped(&rig);
+    assert_state(&rig, GROUP_GATHERING);
+    rig.domains[5] = 'c';
+    join(&rig, 5);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_str_eq(members(&rig), "4 5", "a whole other unit; the leader's node is a spare");
+    start(&rig);
+}
+
+Test(group, a_group_grows_by_whole_units_of_one_domain) {
+    struct group_config c = units_of(2, 2, 4);
+    c.rdzv.grow = GROW_NOW;
+    c.rdzv.last_call_ns = 0;
+    join_domains(&rig, &c, "aa");
+    start(&rig);
+    rig.domains[3] = rig.domains[5] = 'b';
+    rig.domains[4] = 'c';
+    join(&rig, 3);
+    join(&rig, 4);
+    assert_state(&rig, GROUP_RUNNING);
+    join(&rig, 5);
+    assert_state(&rig, GROUP_STOPPING);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 2 3 5");
+}
+
+Test(group, spares_that_complete_a_unit_are_admitted) {
+    struct group_config c = units_of(2, 4, 4);
+    c.rdzv.spares = 0;
+    join_domains(&rig, &c, "abcda");
+    cr_assert_eq(rig.seen[GROUP_EFFECT_REFUSE], 0);
+    rig.domains[6] = 'b';
+    join(&rig, 6);
+    cr_assert_str_eq(members(&rig), "1 5 2 6");
+    join(&rig, 7);
+    cr_assert_eq(rig.seen[GROUP_EFFECT_REFUSE], 1, "all places are taken");
+}
+
+Test(group, all_that_can_come_need_not_be_whole_units) {
+    struct group_config c = units_of(2, 2, 8);
+    begin(&rig, &c);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = 5});
+    memcpy(&rig.domains[1], "aabcd", 5);
+    for (uint64_t node = 1; node <= 4; node++)
+        join(&rig, node);
+    assert_state(&rig, GROUP_GATHERING);
+    join(&rig, 5);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_str_eq(members(&rig), "1 2");
+}
+
+Test(group, a_node_whose_unit_can_not_be_replaced_is_not_excluded) {
+    static const char *const domains[] = {"aabcd", "aaabc", "aabb"};
+    for (size_t i = 0; i < sizeof domains / sizeof *domains; i++) {
+        struct group_config c = units_of(2, 2, 2);
+        c.rdzv.exclude_after = 1;
+        c.rdzv.max_restarts = 3;
+        join_domains(&rig, &c, domains[i]);
+        start(&rig);
+        pass(&rig, 60, 0x3e);
+        fails(&rig, 2, FAILURE_EXIT, (double)rig.now_ns / 1e9);
+        stopped(&rig);
+        assert_state(&rig, GROUP_FORMING);
+        static const char *const then[] = {"1 2", "1 3", "3 4"};
+        cr_assert_str_eq(members(&rig), then[i], "%s", members(&rig));
+        end(&rig);
+    }
+    rig = (struct rig){0};
+}

@@ -290,7 +290,7 @@ static int decode(const char *text) {
 
 #define PEER(i, p) "{\"incarnation\":" i ",\"addr\":\"10.0.0.1\",\"port\":" p "}"
 #define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
-#define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"started\":true}"
+#define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"domain\":\"\",\"started\":true}"
 #define MEMBERS_TO_LIST(n, order, first)                                                            \
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
@@ -308,7 +308,7 @@ static int decode(const char *text) {
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
     "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc                 \
     ",\"pid\":1,\"since_ns\":\"0\",\"stalls\":0,\"longest_stall_ns\":\"0\","
-#define ROW_REST "\"name\":\"\",\"addr\":\"\",\"why\":\"\"}]}"
+#define ROW_REST "\"name\":\"\",\"addr\":\"\",\"domain\":\"\",\"why\":\"\"}]}"
 
 #define WHOSE(port, ports) \
     "{\"kind\":\"WHOSE\",\"id\":1,\"client\":\"a\",\"store\":\"b\",\"store_port\":" port ",\"ports\":[" ports "]}"
@@ -590,13 +590,14 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
 #define JOIN_REST                                                                  \
     PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS \
-                 "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
+                 "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"restarts_used\":0}}"
 #define NODE_REST NODE_TO_PROGRAM JOIN_REST
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
-#define FAILURE                                                                                                      \
-    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":" \
-           "\"exit\",\"code\":1,"                                                                                    \
-           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                  \
+#define FAILURE                                                                                                \
+    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"restarts_used\":0," \
+           "\"failure\":{\"kind\":"                                                                            \
+           "\"exit\",\"code\":1,"                                                                              \
+           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC            \
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 #define STACKS                                                                                                \
@@ -609,18 +610,26 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":\"\",\"unusable\":\"", "\"}}",
-                     RDZV_REASON_MAX / 4);
-    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":\"\",\"excluded_why\":\"", "\"}}",
-                     RDZV_HOST_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"", "\"}}",
-                     RDZV_HOST_MAX);
+    check_text_limit(REPORT
+                     "\"domain\":\"\",\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":\"\",\"unusable\":\"",
+                     "\"}}", RDZV_REASON_MAX / 4);
+    check_text_limit(REPORT
+                     "\"domain\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":\"\",\"excluded_why\":\"",
+                     "\"}}", RDZV_HOST_MAX);
+    check_text_limit(REPORT
+                     "\"domain\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"",
+                     "\"}}", RDZV_HOST_MAX);
+    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
+                            "\"domain\":\"",
+                     "\"}}", RDZV_DOMAIN_MAX);
     check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
     check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
-    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
+    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC
+                                                    ",\"port\":1,\"domain\":\"\",\"started\":true,"
                                                     "\"host\":\"\",\"addr\":\"",
                      "\"}]}", RDZV_ADDR_MAX);
-    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
+    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC
+                                                    ",\"port\":1,\"domain\":\"\",\"started\":true,"
                                                     "\"addr\":\"\",\"host\":\"",
                      "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
@@ -635,9 +644,12 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit(STACKS "\"name\":\"\",\"missing\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
-    check_text_limit(ROW("running", "1") "\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}", RDZV_HOST_MAX);
-    check_text_limit(ROW("running", "1") "\"name\":\"\",\"why\":\"\",\"addr\":\"", "\"}]}", RDZV_ADDR_MAX);
-    check_text_limit(ROW("running", "1") "\"name\":\"\",\"addr\":\"\",\"why\":\"", "\"}]}", RDZV_HOST_MAX);
+    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}",
+                     RDZV_HOST_MAX);
+    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"name\":\"\",\"why\":\"\",\"addr\":\"", "\"}]}",
+                     RDZV_ADDR_MAX);
+    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"name\":\"\",\"addr\":\"\",\"why\":\"", "\"}]}",
+                     RDZV_HOST_MAX);
     check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"error_file\":\"\",\"text\":\"", "\"}}}", FAILURE_TEXT_MAX);
     check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"text\":\"\",\"error_file\":\"", "\"}}}", FAILURE_PATH_MAX);
     check_text_limit(FAILURE "\"error_file\":\"\",\"role\":\"\",\"text\":\"\",\"node\":\"", "\"}}}", FAILURE_NODE_MAX);
@@ -691,16 +703,18 @@ Test(wire, every_number_has_its_limit) {
 Test(wire, a_status_holds_so_many_names_and_no_more) {
     for (uint32_t n = RDZV_STATUS_NAMES_MAX; n <= RDZV_STATUS_NAMES_MAX + 1; n++) {
         _cleanup_(strbuf_fini) struct strbuf s = {0};
-        strbuf_add(&s, "{\"kind\":\"STATUS\",\"present\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
-                       "\"last_call\":false,\"spares\":0,\"names\":[],\"missing\":[");
+        strbuf_add(&s,
+                   "{\"kind\":\"STATUS\",\"present\":1,\"usable\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
+                   "\"last_call\":false,\"spares\":0,\"names\":[],\"missing\":[");
         for (uint32_t i = 0; i < n; i++)
             strbuf_printf(&s, "%s\"n%u\"", i == 0 ? "" : ",", i);
         strbuf_add(&s, "]}");
         cr_assert_eq(decode(strbuf_text(&s)), n == RDZV_STATUS_NAMES_MAX ? 0 : -EINVAL);
     }
-    cr_assert_eq(decode("{\"kind\":\"STATUS\",\"present\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
-                        "\"last_call\":false,\"spares\":0,\"names\":[1],\"missing\":[]}"),
-                 -EINVAL);
+    cr_assert_eq(
+        decode("{\"kind\":\"STATUS\",\"present\":1,\"usable\":1,\"min_nodes\":1,\"max_nodes\":1,\"wait_ns\":\"1\","
+               "\"last_call\":false,\"spares\":0,\"names\":[1],\"missing\":[]}"),
+        -EINVAL);
 }
 
 Test(wire, no_beginning_of_a_message_is_a_message) {
