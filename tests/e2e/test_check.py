@@ -263,7 +263,7 @@ def gpus(tmp_path, library):
         print(done.stdout, done.stderr)  # shown when the test fails
         told = json.loads(done.stdout)
         found = {c["code"]: (c["level"], c["text"]) for c in told["checks"]
-                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DISCOVERY", c["code"])}
+                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DOMAIN|DISCOVERY", c["code"])}
         assert len(found) == len([c for c in told["checks"] if c["code"] in found]), "a code once"
         failed = any(c["level"] == "fail" for c in told["checks"])
         assert done.returncode == failed and (told["level"] == "fail") == failed, done
@@ -291,6 +291,12 @@ def test_eight_gpus_that_are_well(gpus):
      "GPU 7 has 17 NVLinks that are up, others have 18"),
     ("gpu 0-7 fabric 00000000000000000000000000000000 clique 0 state 2 status 0", "FABRIC-DOWN", "fail",
      r"8 of 8 GPUs .* \(GPU 0: in progress\): is nvidia-fabricmanager running"),
+    ("gpu 0-7 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 1 state 3 status 0 health 0xaa\n"
+     "gpu 2-3 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 1 state 3 status 0 health 0x9a", "FABRIC-DEGRADED", "fail",
+     r"2 of 8 GPUs .* \(GPU 2: a route is unhealthy\)"),
+    ("gpu 0-3 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 1 state 3 status 0\n"
+     "gpu 4-7 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 2 state 3 status 0", "DOMAIN-SPLIT", "fail",
+     r"GPU 0 and GPU 4 are in different NVLink domains \(cliques\)"),
     ("fail nvmlInit_v2 18", "NVML-FAILED", "fail", "NVML: Driver/library version mismatch"),
     ("crash nvmlDeviceGetNvLinkCapability 2", "NVML-FAILED", "fail", "nvmlDeviceGetNvLinkCapability of GPU 2"),
     ("hang nvmlInit_v2", "NVML-HUNG", "fail", r"NVML did not answer in 2\.0 s \(nvmlInit_v2\)"),
@@ -302,7 +308,7 @@ def test_a_gpu_that_is_not_well_has_its_code(gpus, lines, code, level, text):
     facts, found = gpus(lines)
     assert found[code][0] == level and re.search(text, found[code][1]), found
     assert [c for c in found if found[c][0] != "ok"] == [code], found
-    assert ("GPU" in found) == (level == "warn" or code in ("NVLINK-UNEQUAL", "FABRIC-DOWN")), found
+    assert ("GPU" in found) == (level == "warn" or code in ("NVLINK-UNEQUAL", "FABRIC-DOWN", "FABRIC-DEGRADED", "DOMAIN-SPLIT")), found
     if code == "GPU-MIG":
         assert facts["gpus"] == "8 x NVIDIA H100 80GB HBM3 (1 in MIG mode)", "other nodes differ"
 

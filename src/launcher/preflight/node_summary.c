@@ -268,10 +268,15 @@ static uint32_t check_mig(const struct topology *t, struct node_summary *d) {
     return n;
 }
 
-static void check_fabric(const struct nvml_report *r, struct node_summary *d) {
+static void check_fabric(const struct node_summary_gpus *in, struct node_summary *d) {
     char text[TOPO_TEXT_MAX];
-    if (r != NULL && nvml_report_fabric(r, text))
+    _cleanup_(strbuf_fini) struct strbuf degraded = {0};
+    if (in->report != NULL && nvml_report_fabric(in->report, text))
         node_summary_add(d, NODE_SUMMARY_FAIL, "FABRIC-DOWN", "%s", text);
+    if (topology_domain_split(in->topology, text))
+        node_summary_add(d, NODE_SUMMARY_FAIL, "DOMAIN-SPLIT", "%s", text);
+    if (topology_fabric_degraded(in->topology, &degraded))
+        node_summary_add(d, NODE_SUMMARY_FAIL, "FABRIC-DEGRADED", "%s", strbuf_text(&degraded));
 }
 
 /* ---- NVLinks ---- */
@@ -353,7 +358,7 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
     node_summary_set(d, NODE_SUMMARY_CUDA, "%s", t->cuda);
     if (t->n_gpus > 0 && fine)
         node_summary_add(d, NODE_SUMMARY_OK, "GPU", "%.200s", strbuf_text(&models));
-    check_fabric(in->report, d);
+    check_fabric(in, d);
     check_links(t, d);
 }
 

@@ -77,3 +77,54 @@ bool topology_fabric_pending(const struct topology *t) {
             return true;
     return false;
 }
+
+/* ---- health ---- */
+
+/* Fields of the mask: two bits each, where 1 means yes, 2 no, and 0 not supported. (NVML,
+ * NVML_GPU_FABRIC_HEALTH_MASK_*) */
+static const char *const faults[] = {
+    "degraded bandwidth",
+    "a route is recovering",
+    "a route is unhealthy",
+    "recovering from an access timeout",
+};
+/* The next field has four bits; 1 is correct. */
+static const char *const misconfigured[] = {
+    [2] = "wrong system GUID", [3] = "wrong chassis serial number", [4] = "no partition",
+    [5] = "too few NVLinks",   [6] = "incompatible GPU firmware",   [7] = "invalid location",
+};
+static const char *const summaries[] = {[2] = "unhealthy", [3] = "limited capacity"};
+
+static const char *name_in(const char *const *names, size_t n, uint32_t value) {
+    return value < n ? names[value] : NULL;
+}
+
+static void add_fault(const char *text, struct strbuf *to) {
+    if (text != NULL)
+        strbuf_printf(to, "%s%s", to->len > 0 ? ", " : "", text);
+}
+
+static void write_faults(const struct topo_gpu *g, struct strbuf *to) {
+    for (uint32_t i = 0; i < ARRAY_SIZE(faults); i++)
+        add_fault((g->fabric_health >> (2 * i) & 3) == 1 ? faults[i] : NULL, to);
+    add_fault(name_in(misconfigured, ARRAY_SIZE(misconfigured), g->fabric_health >> 8 & 15), to);
+    if (to->len == 0)
+        add_fault(name_in(summaries, ARRAY_SIZE(summaries), g->fabric_summary), to);
+}
+
+bool topology_fabric_degraded(const struct topology *t, struct strbuf *to) {
+    _cleanup_(strbuf_fini) struct strbuf first = {0}, text = {0};
+    uint32_t n = 0, index = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        strbuf_clear(&text);
+        write_faults(&t->gpus[i], &text);
+        if (text.len == 0 || n++ > 0)
+            continue;
+        index = t->gpus[i].index;
+        strbuf_add(&first, strbuf_text(&text));
+    }
+    if (n > 0)
+        strbuf_printf(to, "%u of %u GPUs have a faulty NVLink fabric (GPU %u: %s)", n, t->n_gpus,
+                      index, strbuf_text(&first));
+    return n > 0;
+}

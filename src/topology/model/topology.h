@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/text/cpuset.h"
+#include "base/text/strbuf.h"
 #include "base/util.h"
 
 /* Limits. A larger file is refused with -E2BIG. On a larger machine the rest is left out, with a
@@ -380,3 +381,6 @@ bool topology_domain(const struct topology *t, char out[TOPO_DOMAIN_MAX]);
 bool topology_domain_split(const struct topology *t, char text[TOPO_TEXT_MAX]);
 /* A GPU is still joining its fabric: asked again later, the domain can be another one. */
 bool topology_fabric_pending(const struct topology *t);
+/* True: the fabric of GPUs is not healthy: "2 of 4 GPUs have a faulty NVLink fabric (GPU 1:
+ * degraded bandwidth, a route is unhealthy)". By NVML's health mask, else by its summary. */
+bool topology_fabric_degraded(const struct topology *t, struct strbuf *to);

@@ -394,6 +394,9 @@ static void warn_fabric(const struct nvml_report *r, struct topology *t) {
         topology_fault(t, "%s", text);
     if (topology_domain_split(t, text))
         topology_fault(t, "%s", text);
+    _cleanup_(strbuf_fini) struct strbuf degraded = {0};
+    if (topology_fabric_degraded(t, &degraded))
+        topology_fault(t, "%s", strbuf_text(&degraded));
 }
 
 static void warn_not_found(const struct nvml_report *r, struct topology *t) {

@@ -144,6 +144,20 @@ Test(node_summary_gpus, the_fabric_must_be_joined, .init = begin, .fini = finish
     cr_assert_not_null(strstr(d.findings[1].text, "GPU 1: failed"), "%s", d.findings[1].text);
 }
 
+Test(node_summary_gpus, a_fabric_that_is_not_well_has_a_code, .init = begin, .fini = finish) {
+    for (uint32_t i = 0; i < 4; i++) {
+        t.gpus[i].fabric = TOPO_FABRIC_COMPLETED;
+        t.gpus[i].fabric_health = 0xaa;
+        (void)strcpy(t.gpus[i].fabric_uuid, "3f8e2a10-4c5d-4b6e-9f00-112233445566");
+    }
+    cr_assert_str_eq(discovery(4), "GPU NVLINK");
+    t.gpus[2].fabric_health = 0x9a;
+    cr_assert_str_eq(discovery(4), "GPU FABRIC-DEGRADED NVLINK");
+    t.gpus[2].fabric_clique = 7;
+    t.gpus[2].fabric_health = 0xaa;
+    cr_assert_str_eq(discovery(4), "GPU DOMAIN-SPLIT NVLINK");
+}
+
 static const char *busy(const struct node_summary_process *all, uint32_t n) {
     memset(&d, 0, sizeof d);
     node_summary_busy(all, n, &d);
