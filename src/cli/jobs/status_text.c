@@ -6,6 +6,7 @@
 
 #include "base/json/json_table.h"
 #include "base/text/duration.h"
+#include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "cli/jobs/columns.h"
 #include "launcher/report/failure_text.h"
@@ -189,6 +190,53 @@ static void add_access(const struct overview *o, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
+/* ---- domains ---- */
+
+struct domain {
+    const char *name;
+    uint32_t members, spares; /* spares: nodes that can get a place */
+};
+
+static int compare_domains(const void *a, const void *b) {
+    const struct overview_node *x = *(const void *const *)a, *y = *(const void *const *)b;
+    int by_nature = natural_compare(x->domain, y->domain);
+    return by_nature != 0 ? by_nature : strcmp(x->domain, y->domain);
+}
+
+/* All nodes, those of one domain together. malloc'ed. */
+static const void **by_domain(const struct status_view *v) {
+    const void **rows = status_order(v);
+    qsort(rows, v->n_nodes, sizeof *rows, compare_domains);
+    return rows;
+}
+
+/* Counts the nodes of the next domain, which begin at *at or later. False: there is none. */
+static bool next_domain(const void *const *rows, uint32_t n, uint32_t *at, struct domain *ret) {
+    *ret = (struct domain){.name = ""};
+    for (; *at < n; (*at)++) {
+        const struct overview_node *node = rows[*at];
+        if (ret->name[0] != '\0' && strcmp(ret->name, node->domain) != 0)
+            break;
+        ret->name = node->domain;
+        ret->members += node->place == PLACE_MEMBER;
+        ret->spares += node->place == PLACE_SPARE || node->place == PLACE_WAITING;
+        if (node->domain[0] == '\0')
+            *ret = (struct domain){.name = ""};
+    }
+    return ret->name[0] != '\0';
+}
+
+static void add_domains(const struct status_view *v, struct strbuf *out) {
+    _cleanup_(freep) const void **rows = by_domain(v);
+    struct domain d;
+    for (uint32_t at = 0; next_domain(rows, v->n_nodes, &at, &d);) {
+        add_label(out, "domain");
+        columns_add_clean(out, d.name);
+        strbuf_printf(out, ": %" PRIu32 " in the group, %" PRIu32 " spare%s\n", d.members, d.spares,
+                      plural(d.spares));
+    }
+}
+
 /* Of the members, with --warm. */
 static void add_warm(const struct status_view *v, struct strbuf *out) {
     uint64_t warm = 0, cold = 0, waiting = 0;
@@ -270,6 +318,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
         add_watchdog(o, out);
         add_time(&o->time, out);
         if (v->columns == 0) {
+            add_domains(v, out);
             add_warm(v, out);
             add_leader(v, out);
             add_access(o, out);
@@ -286,9 +335,23 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
 
 /* ---- the table ---- */
 
-enum column { NAME, NODE_RANK, RANKS, PLACE, STATE, SILENT, ADDRESS, PID, ID, NOTE, COLUMN_COUNT };
-static const char *const titles[COLUMN_COUNT] = {"NODE",   "RANK",    "WORKERS", "PLACE", "STATE",
-                                                 "SILENT", "ADDRESS", "PID",     "ID",    "NOTE"};
+enum column {
+    NAME,
+    NODE_RANK,
+    RANKS,
+    PLACE,
+    STATE,
+    SILENT,
+    ADDRESS,
+    PID,
+    ID,
+    DOMAIN,
+    NOTE,
+    COLUMN_COUNT
+};
+static const char *const titles[COLUMN_COUNT] = {
+    "NODE", "RANK", "WORKERS", "PLACE", "STATE", "SILENT", "ADDRESS", "PID", "ID", "DOMAIN", "NOTE",
+};
 
 static void add_ranks(const struct overview_node *n, struct strbuf *out) {
     if (n->place != PLACE_MEMBER)
@@ -320,6 +383,7 @@ static void add_cell(const void *row, size_t c, struct strbuf *out) {
         break;
     case PID: strbuf_printf(out, "%" PRId32, n->pid); break;
     case ID: strbuf_printf(out, "%016" PRIx64, n->incarnation); break;
+    case DOMAIN: columns_add_clean(out, n->domain); break;
     case NOTE:
         if (!n->connected)
             strbuf_add(out, n->why[0] != '\0' ? "no connection; " : "no connection");
@@ -363,7 +427,11 @@ void status_rows(const struct status_view *v, const void *const *nodes, size_t n
                             .right = 1U << NODE_RANK | 1U << SILENT | 1U << PID,
                             .add_cell = add_cell};
     table.shown |= has_notes ? 1U << NOTE : 0;
-    _cleanup_(freep) const void **all = status_order(v);
+    _cleanup_(freep) const void **all = by_domain(v);
+    uint32_t at = 0;
+    struct domain any;
+    if (!next_domain(all, v->n_nodes, &at, &any))
+        table.shown &= ~(1U << DOMAIN);
     size_t widths[COLUMNS_MAX] = {0};
     size_t sum = columns_measure(&table, all, v->n_nodes, widths) - COLUMNS_GAP;
     if (has_notes) {
@@ -575,6 +643,7 @@ static const struct json_field node_fields[] = {
     {JSON_FIELD(overview_node, BOOL, "connected", connected)},
     {SECONDS(overview_node, "silent_seconds", silent_ns)},
     TEXT_OR_NULL(overview_node, "address", addr),
+    TEXT_OR_NULL(overview_node, "domain", domain),
     {JSON_FIELD(overview_node, I32, "pid", pid)},
     {SECONDS(overview_node, "joined_seconds", since_ns)},
     {JSON_FIELD(overview_node, U32, "stalls", stalls)},
@@ -587,6 +656,20 @@ static const struct json_field node_fields[] = {
 };
 static const struct json_table node = JSON_TABLE(overview_node, node_fields);
 
+static void put_domains(const struct status_view *v, struct json_writer *w) {
+    _cleanup_(freep) const void **rows = by_domain(v);
+    struct domain d;
+    json_write_array_begin(w, "domains");
+    for (uint32_t at = 0; next_domain(rows, v->n_nodes, &at, &d);) {
+        json_write_object_begin(w, NULL);
+        json_write_string(w, "domain", d.name);
+        json_write_u64(w, "members", d.members);
+        json_write_u64(w, "spares", d.spares);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
 void status_json(const struct status_view *v, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     struct overview o = *v->overview;
@@ -594,6 +677,7 @@ void status_json(const struct status_view *v, struct strbuf *out) {
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "run_id", v->run_id);
     json_table_write(&w, &overview, &o);
+    put_domains(v, &w);
     json_write_array_begin(&w, "nodes");
     _cleanup_(freep) const void **rows = status_order(v);
     for (uint32_t i = 0; i < v->n_nodes; i++) {
