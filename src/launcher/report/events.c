@@ -51,6 +51,7 @@ static const struct json_field fields[] = {
     {FIELD(U32, "epoch", generation.epoch), JSON_IF_SOME(timeline_entry, generation.epoch)},
     {FIELD(TEXT, "node", name), JSON_IF_TEXT(timeline_entry, name)},
     {FIELD(HEX, "incarnation", node), JSON_IF_SET(timeline_entry, node)},
+    {FIELD(TEXT, "domain", domain), JSON_IF_TEXT(timeline_entry, domain)},
     {FIELD(TEXT, "cause", why), JSON_IF_TEXT(timeline_entry, why)},
     {FIELD(TEXT, "endpoint", endpoint), JSON_IF_TEXT(timeline_entry, endpoint)},
     {FIELD(U32, "nodes", n_nodes), JSON_IF_SOME(timeline_entry, n_nodes)},

@@ -274,8 +274,10 @@ static void on_join(struct group *g, const struct group_event *ev) {
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
         n->report.state = NODE_JOINED; /* its own report follows */
-        (void)group_add_to_timeline(g, TIMELINE_NODE_JOINED, n,
-                                    back ? "a member of the last group" : NULL);
+        memcpy(group_add_to_timeline(g, TIMELINE_NODE_JOINED, n,
+                                     back ? "a member of the last group" : NULL)
+                   ->domain,
+               ev->report->domain, RDZV_DOMAIN_MAX);
     }
     n->connected = true;
     n->joined_ns = g->now_ns;

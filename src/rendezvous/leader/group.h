@@ -145,6 +145,7 @@ struct timeline_entry {
     struct generation generation;
     uint64_t node;                    /* 0: none */
     char name[RDZV_HOST_MAX];         /* of the node, or "" */
+    char domain[RDZV_DOMAIN_MAX];     /* NODE_JOINED: of the node, or "" */
     char why[RDZV_REASON_MAX / 4];    /* one line, or "" */
     char endpoint[RDZV_ENDPOINT_MAX]; /* LEADS: as in struct overview */
     uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
