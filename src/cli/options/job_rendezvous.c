@@ -633,13 +633,7 @@ int job_read_topology(struct job_reading *j) {
         free(spec->topology_file);
         spec->topology_file = xstrdup(file);
     }
-    if (spec->rdzv.rank_order != RANK_ORDER_TOPOLOGY || spec->topology[0] != '\0' ||
-        spec->topology_file != NULL)
-        return 0;
-    if (fits)
-        strbuf_add(j->warnings, "--rank-order=topology: SLURM_TOPOLOGY_ADDR is not set; this node "
-                                "is ordered by its host name\n");
-    else
+    if (!fits && spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY)
         strbuf_printf(j->warnings,
                       "--rank-order=topology: SLURM_TOPOLOGY_ADDR is longer than %d bytes; this "
                       "node is ordered by its host name\n",

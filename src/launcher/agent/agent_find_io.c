@@ -9,6 +9,7 @@
 #include "base/text/log.h"
 #include "base/text/port_list.h"
 #include "base/text/strbuf.h"
+#include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/hosts_file.h"
@@ -20,7 +21,7 @@
 #include "launcher/node/node_discovery_io.h"
 #include "launcher/starter/starter_link_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
-#include "topology/discover/discovery_io.h"
+#include "topology/discover/nvml/nvml_io.h"
 
 /* ---- an endpoint of several ports ---- */
 
@@ -165,6 +166,72 @@ static int try_ports(struct agent *a, const char *host, int *ret_fd) {
 #define OWN_ADDRS_MAX 32
 static_assert(JOB_ENDPOINT_PORTS_MAX == RDZV_ENDPOINT_PORTS_MAX, "all ports of the endpoint");
 
+/* ---- the domain of this node ---- */
+
+/* NVML is asked again so often, and at most so many times, while GPUs join their fabric. */
+#define FABRIC_ASK_NS (5 * NS_PER_S)
+#define FABRIC_ASKS_MAX 120
+static_assert(TOPO_DOMAIN_MAX == RDZV_DOMAIN_MAX, "each domain of NVML has a name");
+
+bool agent_may_have_domain(const struct agent *a) {
+    const struct rdzv_settings *s = &a->config.spec->rdzv;
+    return s->unit_of == UNIT_OF_DOMAIN && s->max_nodes > 1 && nvml_may_answer();
+}
+
+/* NVML's domain, else the block of Slurm. "": none, or the GPUs are in two. */
+static void find_domain(const struct agent *a, const struct topology *t,
+                        char ret[RDZV_DOMAIN_MAX]) {
+    char split[TOPO_TEXT_MAX];
+    ret[0] = '\0';
+    if (t != NULL && (topology_domain(t, ret) || topology_domain_split(t, split)))
+        return;
+    if (a->config.spec->block != NULL)
+        utf8_copy_line(ret, RDZV_DOMAIN_MAX, a->config.spec->block);
+}
+
+/* from: has ended; NULL: NVML is not asked. */
+static void report_domain(struct agent *a, const struct node_discovery *from) {
+    const struct job_spec *spec = a->config.spec;
+    const struct topology *t = from != NULL ? node_discovery_topology(from) : NULL;
+    char domain[RDZV_DOMAIN_MAX];
+    if ((t != NULL ? topology_fabric_pending(t) : a->n_fabric_asks > 0) &&
+        a->n_fabric_asks < FABRIC_ASKS_MAX) {
+        loop_timer_set(a->fabric_timer, clock_now_ns() + FABRIC_ASK_NS);
+        return;
+    }
+    find_domain(a, t, domain);
+    if (domain[0] != '\0')
+        rdzv_client_event(a->client,
+                          &(struct member_event){.kind = MEMBER_EVENT_DOMAIN, .reason = domain});
+    else if (spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && spec->topology[0] == '\0' &&
+             spec->rdzv.max_nodes > 1 && !agent_show_is_brief(a))
+        log_warning("--rank-order=topology: this node has no NVLink domain, SLURM_TOPOLOGY_ADDR or "
+                    "--topology-file; it is ordered by its host name");
+}
+
+static void on_fabric(void *arg) {
+    struct agent *a = arg;
+    struct node_discovery *from = TAKE_PTR(a->fabric);
+    if (a->life.state < LIFE_LINGERING && a->client != NULL)
+        report_domain(a, from);
+    node_discovery_free(from);
+}
+
+static void on_fabric_timer(void *arg) {
+    struct agent *a = arg;
+    struct node_discovery_config config = {.what = DISCOVER_NVML};
+    a->n_fabric_asks++;
+    if (node_discovery_new(a->loop, &config, &a->fabric, NULL) == 0)
+        node_discovery_wait(a->fabric, on_fabric, a);
+    else
+        loop_timer_set(a->fabric_timer, clock_now_ns() + FABRIC_ASK_NS);
+}
+
+void agent_domain_free(struct agent *a) {
+    loop_timer_free(a->fabric_timer);
+    node_discovery_free(a->fabric);
+}
+
 /* ---- joining ---- */
 
 static void member_config_from(const struct agent *a, struct member_config *c) {
@@ -232,7 +299,10 @@ static int join(struct agent *a, const struct addr *own) {
 
 static void begin_now(struct agent *a, const struct addr *own) {
     int r = join(a, own);
-    if (r < 0) {
+    if (r == 0) {
+        a->fabric_timer = loop_timer_new(a->loop, on_fabric_timer, a);
+        report_domain(a, agent_may_have_domain(a) ? a->discovery : NULL);
+    } else {
         char text[256];
         (void)snprintf(text, sizeof text, "can't begin to join: %s", strerror(-r));
         agent_give_up(a, LIFE_EVENT_FAILURE, text);
@@ -245,13 +315,11 @@ static void on_discovered(void *arg) {
         begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
 }
 
-/* The order by topology needs the NVLink domain, which only NVML reports. */
+/* The first group needs the NVLink domain, which only NVML reports. */
 static void begin_with(struct agent *a, const struct addr *own) {
-    bool waits = a->config.spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && a->discovery != NULL &&
-                 (node_discovery_what(a->discovery) & DISCOVER_NVML) != 0;
     if (own != NULL)
         a->own_endpoint = *own;
-    if (waits && !node_discovery_ended(a->discovery))
+    if (a->discovery != NULL && agent_may_have_domain(a))
         node_discovery_wait(a->discovery, on_discovered, a);
     else
         begin_now(a, own);

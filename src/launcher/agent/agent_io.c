@@ -598,10 +598,11 @@ static int set_up_listener(struct agent *a) {
 static bool look_at_node(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};
-    if (node_setup_needs(spec, true) == 0)
+    bool domain = agent_may_have_domain(a);
+    if (node_setup_needs(spec, true) == 0 && !domain)
         return false;
     bool any_gpu = discover_has_gpus(), preflight = preflight_is_wanted(spec);
-    unsigned what = node_setup_needs(spec, any_gpu);
+    unsigned what = node_setup_needs(spec, any_gpu) | (domain ? DISCOVER_NVML : 0);
     struct node_discovery_config config = {
         .what = what != 0 && preflight ? what | node_summary_needs(any_gpu) : what,
         .netifs_first = preflight,
@@ -727,6 +728,7 @@ static bool tear_down(struct agent *a) {
         sweep_kind((unsigned)getpid() % KINDS, a->config.link->contain,
                    clock_now_ns() + LEFTOVERS_SOME_NS);
     arbiter_free(TAKE_PTR(a->arbiter));
+    agent_domain_free(a);
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);

@@ -83,6 +83,9 @@ struct agent {
     struct writer *writer; /* of the workers' output, and of the agent's own once it runs */
     struct events *events; /* NULL: not requested */
     struct node_discovery *discovery; /* NULL: it is not needed */
+    struct node_discovery *fabric;    /* asks NVML again for the domain; NULL: it does not */
+    struct loop_timer *fabric_timer;
+    unsigned n_fabric_asks;
     struct local_workers *local_workers;
     struct hang_watch *hang;
     struct loop_timer *tidy_timer; /* armed when workers are first started; NULL: it has fired */
@@ -255,6 +258,9 @@ void agent_tell_head(struct agent *a, int status);
 
 /* ---- agent_find_io.c ---- */
 
+/* Whether NVML is to be asked for the domain of this node, and the JOIN waits for that. */
+bool agent_may_have_domain(const struct agent *a);
+void agent_domain_free(struct agent *a);
 /* Joins the job, and leads it if this agent is the one to lead. */
 void agent_find_place(void *arg);
 /* Nothing listens at this address of the endpoint: leads there if may_lead_later. */

@@ -604,7 +604,6 @@ Test(job_options, warns_where_torchrun_is_silent) {
          "the password in --rdzv-conf is visible"},
         {"MUSTER_ETCD_PASSWORD=p | --rdzv-endpoint=etcd://u@h --rdzv-id=j x", "unencrypted"},
         {"--rdzv-conf=etcd_prefix=/p x", "no effect without etcd"},
-        {"--rank-order=topology x", "SLURM_TOPOLOGY_ADDR is not set"},
         {"--nnodes=2 --rdzv-backend=c10d x", "no --rdzv-endpoint"},
         {"--nnodes=1:2 --master-addr=h x", "waits for all 2 nodes"},
         {"--signals-to-handle=SIGTERM,SIGFOO x", "unknown signal \"SIGFOO\""},
