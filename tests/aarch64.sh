@@ -119,7 +119,7 @@ disk() {
     rm -rf "$machine" "$image"
     mkdir "$machine"
     cp -al "$root/." "$machine/"
-    rm -rf "$machine"/usr/share/{doc,locale,man} "$machine"/usr/lib/gcc
+    rm -rf "$machine"/usr/share/{doc,locale,man}
     mkdir -p "$machine"{/proc,/sys,/dev,/tmp,/run,/root,/results,/usr/local/bin,"$dir/user/usr/bin","$source"}
     chmod 1777 "$machine/tmp"
     cp -a "$dir/kernel/usr/lib/modules" "$machine/lib/"
@@ -133,6 +133,7 @@ disk() {
     printf '#!/bin/sh\n' >"$machine/usr/local/bin/ninja"
     chmod +x "$machine$dir/user/usr/bin/qemu-aarch64-static" "$machine/usr/local/bin/ninja"
     ln -sf mawk "$machine/usr/bin/awk"
+    ln -sf gcc "$machine/usr/bin/cc"
     [ -e "$machine/bin/sh" ] || ln -s dash "$machine/bin/sh"
     (cd "$machine/etc" && rm -f passwd group hosts nsswitch.conf)
     printf 'root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n' >"$machine/etc/passwd"
@@ -171,15 +172,15 @@ packages() {
     report packages
 }
 packages >/results/packages.log 2>&1
-meson unit unit
-meson process process
-SIM_SEEDS=2000 meson sim sim
-for seed in $(seq 100); do SEED=$seed $build/tests/test-sim-group 2>&1; done | sha256sum >/results/traces
 BUILD=$build examples/quickstart.sh </dev/null >/results/quickstart.log 2>&1 || echo "quickstart.sh ended with status $?" >/results/quickstart.failed
 report quickstart
 MUSTER=$build/src/cli/muster MUSTER_TEST_SLOWER=20 python3 -m pytest -q -p no:cacheprovider -rfE --tb=short \
     --junitxml=/results/e2e.xml -o junit_family=xunit1 $(printf 'tests/e2e/%s ' $e2e) </dev/null >/results/e2e.log 2>&1
 report end-to-end
+meson unit unit
+meson process process
+SIM_SEEDS=2000 meson sim sim
+for seed in $(seq 100); do SEED=$seed $build/tests/test-sim-group 2>&1; done | sha256sum >/results/traces
 sync; echo "machine: done"; echo o >/proc/sysrq-trigger; sleep 30
 END
     } >"$machine/sbin/begin"
