@@ -254,6 +254,7 @@ static struct life *item_agent(const struct item *it) {
     case ITEM_TOUCHED:
     case ITEM_AGENT_QUITS:
     case ITEM_LIFE_TIMER:
+    case ITEM_DOMAIN:
     case ITEM_ANSWERED: return it->life;
     case ITEM_CONNECT_ARRIVES:
     case ITEM_PROBE:
@@ -315,6 +316,7 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_AGENT_QUITS:
     case ITEM_LIFE_TIMER:
     case ITEM_ANSWERED:
+    case ITEM_DOMAIN:
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: node_item(w, it); break;
     case ITEM_BOOT: fault_boots(w, it->local, true); break;

@@ -181,6 +181,11 @@ enum mutant {
     MUTANT_ANSWER_UNAWAITED, /* an agent ends before Slurm has answered */
     MUTANT_ANSWER_UNHEARD,   /* the answer does not let it end */
     MUTANT_ONE_SIGNAL,       /* an agent ignores all signals but the first */
+    /* of domains */
+    MUTANT_MIXED_UNIT,  /* a unit is of nodes of any domain */
+    MUTANT_ANY_SPARE,   /* a spare of any domain takes a lost node's place */
+    MUTANT_SMALL_GROUP, /* a group is as small as it may be, although whole units wait */
+    MUTANT_LATE_DOMAIN, /* a domain that a node reports after its join is not noticed */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -192,7 +197,9 @@ struct world_params {
     uint32_t rankless;                   /* of static ranks: the host whose user forgot it; WORLD_HOSTS_MAX: none */
     uint64_t offset_ns[WORLD_HOSTS_MAX]; /* of the host's clock */
     int64_t rate_ppm[WORLD_HOSTS_MAX];
-    struct group_config group; /* leader_incarnation and self are filled in by the world */
+    char domains[WORLD_HOSTS_MAX];            /* of the hosts, 'a' to 'c'; 0: none */
+    uint64_t domain_late_ns[WORLD_HOSTS_MAX]; /* its agent knows it so long after its start */
+    struct group_config group;                /* leader_incarnation and self are filled in by the world */
     struct member_config member;
     uint64_t delay_min_ns, delay_max_ns; /* of a word, one way */
     uint64_t work_ns;                    /* how long a whole group has to run to be finished */
@@ -243,6 +250,8 @@ struct world_coverage {
     uint64_t notes[TIMELINE_KIND_COUNT];
     uint64_t faults[FAULT_KIND_COUNT];
     uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
+    uint64_t domain_groups; /* of whole units of one domain */
+    uint64_t domain_spares; /* of these: a node of the last group was replaced by a spare of its domain */
     uint64_t idle_followed; /* idle epochs whose leader was lost, and another's idle one came */
 };
 

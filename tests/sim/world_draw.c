@@ -345,13 +345,40 @@ static void draw_search(struct draw *d, struct world_params *p) {
     p->lookup_fails = chance(d, 10);
 }
 
+/* Some of the hosts' domains are known late, or never. */
+static void draw_domains(struct draw *d, struct world_params *p) {
+    struct rdzv_settings *s = &p->group.rdzv;
+    bool some_late = chance(d, 25);
+    uint64_t domains = between(d, 1, 3);
+    for (uint32_t h = 0; h < p->n_hosts; h++) {
+        p->domains[h] = (char)('a' + prng_below(&d->prng, domains));
+        p->domain_late_ns[h] = some_late && chance(d, 30) ? ms(d, 1, 15000) : 0;
+    }
+    if (chance(d, 10))
+        p->domains[prng_below(&d->prng, p->n_hosts)] = '\0';
+    if (chance(d, 10))
+        s->unit_of = UNIT_OF_ANY;
+    if (p->group.static_ranks)
+        return;
+    s->node_unit = chance(d, 40) ? 1 : (uint32_t)between(d, 1, MIN2(3u, p->n_hosts));
+    s->max_nodes = (uint32_t)between(d, s->node_unit, p->n_hosts);
+    s->min_nodes = chance(d, 60) ? s->node_unit : (uint32_t)between(d, 1, s->max_nodes / s->node_unit * s->node_unit);
+}
+
 void world_params_random(struct world_params *ret, uint64_t seed) {
     struct draw d = {{seed * UINT64_C(0x9e3779b97f4a7c15) + 1}};
+    struct draw of_domains = {{seed * UINT64_C(0xd1342543de82ef95) + 1}}; /* so that the other worlds stay the same */
     (void)prng_next(&d.prng);
+    (void)prng_next(&of_domains.prng);
+    bool has_domains = chance(&of_domains, 30);
     struct world_params p = {.seed = seed, .rankless = WORLD_HOSTS_MAX};
     p.n_hosts = (uint32_t)(chance(&d, 10) ? between(&d, 6, WORLD_HOSTS_MAX) : between(&d, 1, 5));
+    if (has_domains && chance(&of_domains, 70))
+        p.n_hosts = (uint32_t)between(&of_domains, 4, WORLD_HOSTS_MAX);
     draw_config(&d, &p);
     draw_policies(&d, &p);
+    if (has_domains)
+        draw_domains(&of_domains, &p);
     if (p.group.static_ranks && p.n_hosts > 1 && chance(&d, 10))
         p.rankless = 1 + (uint32_t)prng_below(&d.prng, p.n_hosts - 1);
     p.delay_min_ns = between(&d, 20 * NS_PER_US, NS_PER_MS);

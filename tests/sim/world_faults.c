@@ -112,6 +112,10 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_ANSWER_UNAWAITED] = "an agent does not wait for Slurm's answer",
     [MUTANT_ANSWER_UNHEARD] = "an agent waits for more than the answer",
     [MUTANT_ONE_SIGNAL] = "a second ^C changes nothing",
+    [MUTANT_MIXED_UNIT] = "a unit of several domains",
+    [MUTANT_ANY_SPARE] = "a spare of another domain",
+    [MUTANT_SMALL_GROUP] = "a group that leaves whole units out",
+    [MUTANT_LATE_DOMAIN] = "a late domain does not count",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }

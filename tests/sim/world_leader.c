@@ -77,6 +77,10 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
         c->rdzv.max_nodes++;
     if (w->p.mutant == MUTANT_SPLIT_UNIT)
         c->rdzv.node_unit = 1;
+    if (w->p.mutant == (c->rdzv.node_unit > 1 ? MUTANT_MIXED_UNIT : MUTANT_ANY_SPARE))
+        c->rdzv.unit_of = UNIT_OF_ANY;
+    if (w->p.mutant == MUTANT_SMALL_GROUP)
+        c->rdzv.max_nodes = (c->rdzv.min_nodes + c->rdzv.node_unit - 1) / c->rdzv.node_unit * c->rdzv.node_unit;
     if (w->p.mutant == MUTANT_FOR_EVER)
         c->rdzv.crash_loop_ns = 0;
     if (w->p.mutant == MUTANT_NEVER_PROGRESS)
@@ -225,6 +229,7 @@ static void mutate_report(struct world *w, struct life *leader, struct life *l, 
 /* The server takes the caller on. */
 static void serve(struct world *w, struct conn *c, struct word *join) {
     struct life *l = c->leader;
+    oracle_domain_heard(l, c->node, &join->join.report);
     mutate_report(w, l, c->node, &join->join.report);
     higher_epoch(w, l, join->join.report.epoch);
     if (l->lead.group == NULL)
@@ -315,7 +320,10 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
     case WORD_REPORT:
         if (!c->joined)
             return;
+        oracle_domain_heard(l, c->node, &word->report);
         mutate_report(w, l, c->node, &word->report);
+        if (w->p.mutant == MUTANT_LATE_DOMAIN && w->p.domain_late_ns[c->node->host] > 0)
+            word->report.domain[0] = '\0';
         higher_epoch(w, l, word->report.epoch);
         if (l->lead.group != NULL)
             oracle_report_heard(w, l, c->node, &word->report);

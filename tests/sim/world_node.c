@@ -63,6 +63,11 @@ void node_event(struct world *w, struct life *l, struct member_event *e) {
     ending_check(w, l);
 }
 
+static void learn_domain(struct world *w, struct life *l) {
+    char domain[] = {w->p.domains[l->host], '\0'};
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DOMAIN, .reason = domain});
+}
+
 struct life *node_boot(struct world *w, uint32_t host) {
     if (w->n_lives == WORLD_LIVES_MAX)
         return NULL;
@@ -96,6 +101,10 @@ struct life *node_boot(struct world *w, uint32_t host) {
     if (world_is_fixed(w) && host == 0)
         leader_new(w, l, NULL);
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_TIME});
+    if (w->p.domains[host] != '\0' && w->p.domain_late_ns[host] == 0)
+        learn_domain(w, l);
+    else if (w->p.domains[host] != '\0')
+        world_plan(w, ITEM_DOMAIN, l, w->p.domain_late_ns[host]);
     search_begin(w, l);
     return l;
 }
@@ -383,6 +392,7 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_AGENT_QUITS:
     case ITEM_LIFE_TIMER:
     case ITEM_ANSWERED: ending_item(w, it); break;
+    case ITEM_DOMAIN: learn_domain(w, l); break;
     case ITEM_PREPARED:
     case ITEM_PREPARE_FAILED:
     case ITEM_SPAWN_FAILED:

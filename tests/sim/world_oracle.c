@@ -236,15 +236,19 @@ static bool could_take_part(const struct world *w, const struct life *l) {
 void oracle_recovered(struct world *w) {
     const struct group_config *c = &w->p.group;
     uint32_t nodes = 0;
+    size_t of_domain[DOMAINS_MAX] = {0};
     bool runs = w->record.closed;
     for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *l = &w->lives[i];
         nodes += could_take_part(w, l);
+        of_domain[(unsigned char)w->p.domains[l->host]] += could_take_part(w, l);
         enum node_state state = member_report(l->member)->state;
         runs = runs || (l->process && (state == NODE_RUNNING || state == NODE_FINISHED));
     }
     for (unsigned i = 0; i < w->n_groups; i++)
         runs = runs || (w->groups[i].n_started > 0 && w->groups[i].started_ns > w->p.healed_ns);
+    if (c->rdzv.unit_of == UNIT_OF_DOMAIN && of_domain[0] < nodes)
+        nodes = MIN2(nodes, (uint32_t)oracle_in_units(w, of_domain)); /* perhaps they count */
     nodes = MIN2(nodes, c->rdzv.max_nodes);
     if (nodes - nodes % c->rdzv.node_unit < c->rdzv.min_nodes || w->was_emptied)
         return;

@@ -122,6 +122,82 @@ static void check_size(struct world *w, struct group_info *g, size_t n) {
     g->n_nodes = 0;
 }
 
+/* ---- domains ---- */
+
+void oracle_domain_heard(const struct life *leader, struct life *node, const struct report *r) {
+    if (r->domain[0] != '\0')
+        node->knows_domain = leader;
+}
+
+size_t oracle_in_units(const struct world *w, const size_t nodes[DOMAINS_MAX]) {
+    size_t usable = 0, unit = w->p.group.rdzv.node_unit;
+    for (size_t d = 1; d < DOMAINS_MAX; d++)
+        usable += nodes[d] / unit * unit;
+    return usable;
+}
+
+static unsigned char domain_of(struct world *w, uint64_t incarnation) {
+    return (unsigned char)w->p.domains[node_of(w, incarnation)->host];
+}
+
+/* Counts for each domain the nodes that certainly could be members. False: domains do not count. */
+static bool count_candidates(struct world *w, struct life *l, size_t nodes[DOMAINS_MAX]) {
+    static struct overview_node rows[WORLD_LIVES_MAX];
+    const struct rdzv_settings *s = &w->p.group.rdzv;
+    if (s->unit_of == UNIT_OF_ANY || w->p.group.static_ranks || w->n_crowd > 0)
+        return false;
+    size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), 0, rows, WORLD_LIVES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const struct overview_node *row = &rows[i];
+        const struct life *o = node_of(w, row->incarnation);
+        bool may = row->place != PLACE_EXCLUDED && row->place != PLACE_LEAVING && row->state != NODE_CLOSED;
+        if (may && (o->knows_domain != l || w->p.domains[o->host] == '\0'))
+            return false;
+        bool stopped = row->state == NODE_JOINED || row->state == NODE_STOPPED;
+        nodes[(unsigned char)w->p.domains[o->host]] +=
+            row->place == PLACE_MEMBER || (may && row->connected && stopped && row->silent_ns < s->lease_ns / 100 * 48);
+    }
+    return true;
+}
+
+/* I11: members are whole units of one domain each, whose ranks are consecutive; no group is smaller than needed; and
+ * no domain has fewer units than in the last group of this leader while its nodes suffice. */
+static void check_domains(struct world *w, struct life *l, struct group_info *g, const struct group_info *last) {
+    size_t nodes[DOMAINS_MAX] = {0}, units[DOMAINS_MAX] = {0}, before[DOMAINS_MAX] = {0};
+    size_t unit = w->p.group.rdzv.node_unit, max = w->p.group.rdzv.max_nodes, kept = 0;
+    g->by_domain = count_candidates(w, l, nodes);
+    if (!g->by_domain)
+        return;
+    w->coverage->domain_groups++;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        unsigned char d = domain_of(w, g->members[i]);
+        bool same = i > 0 && domain_of(w, g->members[i - 1]) == d;
+        if (!same && (i % unit != 0 || units[d] > 0))
+            world_broken(w, "I11: the nodes of domain %c are not whole units with consecutive ranks in %u.%u", d,
+                         G(g->generation));
+        units[d] += i % unit == 0;
+    }
+    size_t most = MIN2(oracle_in_units(w, nodes), max / unit * unit);
+    if (g->n_nodes < most)
+        world_broken(w, "I11: %u.%u has %u nodes, and %zu are there in whole units", G(g->generation), g->n_nodes,
+                     most);
+    if (last == NULL || !last->by_domain)
+        return;
+    for (uint32_t i = 0; i < last->n_nodes; i++) {
+        unsigned char d = domain_of(w, last->members[i]);
+        before[d] += i % unit == 0;
+        kept += oracle_member_place(g, last->members[i]) >= 0;
+    }
+    bool same_units = true;
+    for (size_t d = 1; d < DOMAINS_MAX; d++) {
+        same_units = same_units && units[d] == before[d];
+        if (units[d] < MIN2(before[d], nodes[d] / unit))
+            world_broken(w, "I11: domain %c has %zu units in %u.%u, %zu before, and %zu nodes", (int)d, units[d],
+                         G(g->generation), before[d], nodes[d]);
+    }
+    w->coverage->domain_spares += same_units && kept < last->n_nodes;
+}
+
 /* ---- groups of which none lasts ---- */
 
 #define STALLS_MAX 8 /* then the job ends */
@@ -198,6 +274,7 @@ static void new_group(struct world *w, struct life *l) {
                              .ended_ns = TIME_NEVER};
     g->n_nodes = (uint32_t)group_members(l->lead.group, g->members, WORLD_HOSTS_MAX + 1);
     check_size(w, g, g->n_nodes);
+    check_domains(w, l, g, newest);
     check_stalls(w, l);
     world_leader_file(w, LEADER_FILE_FORMED, l->host);
 }

@@ -159,8 +159,9 @@ struct life {
     struct rdzv_peer join_policy_peer;
     uint32_t join_policy_epoch;
     struct leadership lead;
-    unsigned n_requests; /* of the arbiter, under way */
-    bool knows_arbiter;  /* has seen an epoch there */
+    unsigned n_requests;             /* of the arbiter, under way */
+    bool knows_arbiter;              /* has seen an epoch there */
+    const struct life *knows_domain; /* the last leader that received its domain */
 
     struct generation generation; /* of its workers */
     uint64_t spawned_ns;
@@ -240,6 +241,7 @@ enum item_kind {
     ITEM_RUIN_OVER,      /* by now everybody has ended who knew the arbiter's data */
     ITEM_FORGED_ACK,     /* of a mutant */
     ITEM_CROWD_PROBED,
+    ITEM_DOMAIN, /* the agent knows its domain */
 };
 
 enum prober { PROBER_GROUP = 1, PROBER_MEMBER, PROBER_PEER };
@@ -297,6 +299,7 @@ struct group_info {
     uint64_t ended_ns; /* it stopped or was closed; TIME_NEVER */
     /* as its leader has heard: all stopped there; lost without having said that */
     bool said_stopped[WORLD_HOSTS_MAX + 1], lost[WORLD_HOSTS_MAX + 1];
+    bool by_domain;     /* all nodes that could be members had a domain */
     bool cause_told;    /* with STOP */
     uint32_t told_used; /* restarts at that time */
 };
@@ -533,6 +536,7 @@ void oracle_ended_for(struct world *w, const struct life *leader, const struct g
 void oracle_agent_died(struct world *w, struct life *l);
 
 /* world_oracle_group.c: the leaders */
+#define DOMAINS_MAX 256 /* values of a char */
 #define G(g) (g).epoch, (g).counter
 struct group_info *oracle_group(struct world *w, struct generation g);     /* NULL: unknown */
 struct group_info *oracle_newest(struct world *w, const struct life *l);   /* that l has formed */
@@ -544,6 +548,9 @@ void oracle_vacated(struct world *w, const struct life *l, uint32_t epoch);
 void oracle_group_stepped(struct world *w, struct life *l, enum group_state before, uint32_t restarts_heard);
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);
 void oracle_report_heard(struct world *w, struct life *leader, const struct life *node, const struct report *r);
+void oracle_domain_heard(const struct life *leader, struct life *node, const struct report *r);
+/* How many of these nodes can be in a group of whole units of one domain. */
+size_t oracle_in_units(const struct world *w, const size_t nodes[DOMAINS_MAX]);
 void oracle_speaks(struct world *w, struct life *l, uint32_t epoch);
 void oracle_deposed(struct world *w, const struct life *l);
 void oracle_check_forms(struct world *w, struct group_info *g);
