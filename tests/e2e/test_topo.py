@@ -114,6 +114,36 @@ def test_the_node_that_is_a_gpus_memory_comes_by_nvml(tmp_path):
     assert [g["memory_numa"] for g in json.loads(good("--json", env=env))["gpus"]] == [2, 10, 18, 26]
 
 
+def test_the_nvlink_domain_comes_by_nvml(tmp_path):
+    env = harness.nvml_env(tmp_path, "gb200")
+    domain = "nvl-3f8e2a10-4c5d-4b6e-9f00-112233445566.32766"
+    line = f"NVLink domain {domain}: healthy, IMEX channel none, chassis 1821125000123, slot 5, tray 3"
+    for shown in (good(env=env), good("--tree", env=env)):
+        assert shown.splitlines()[-1] == line, shown
+    saved = tmp_path / "saved.json"
+    saved.write_text(good("--json", env=env))
+    told = json.loads(saved.read_text())
+    assert (told["domain"], told["gpus"][3]["fabric"], told["gpus"][3]["fabric_health"]) == (domain, "completed", 0xaa)
+    assert good("--from", saved).splitlines()[-1] == line
+    assert "NVLink domain" not in good(env=harness.nvml_env(tmp_path, "hgx-h100")), "its fabric ends at the machine"
+
+
+@pytest.mark.parametrize("devices, channels, imex", [
+    ("195 nvidia-frontend", None, "none"),
+    ("234 nvidia-caps-imex-channels", None, "missing"),
+    ("234 nvidia-caps-imex-channels", ["other"], "missing"),
+    ("234 nvidia-caps-imex-channels", ["channel0"], "present"),
+])
+def test_the_imex_channel_is_looked_for(tmp_path, devices, channels, imex):
+    make_tree.make("gb200", tmp_path)
+    (tmp_path / "dev").mkdir(exist_ok=True)
+    (tmp_path / "proc/devices").write_text(f"Character devices:\n  1 mem\n{devices}\n\nBlock devices:\n")
+    for name in channels or []:
+        (tmp_path / "dev/nvidia-caps-imex-channels").mkdir(exist_ok=True)
+        (tmp_path / "dev/nvidia-caps-imex-channels" / name).touch()
+    assert json.loads(good("--json", "--sysroot", tmp_path))["imex_channel"] == imex
+
+
 def test_variables_that_change_the_choice_are_named(tmp_path):
     nvml = harness.nvml_env(tmp_path, "hgx-h100")
     assert "NCCL_IB_HCA is set" in topo(env={**nvml, "NCCL_IB_HCA": "mlx5_7"}).stderr

@@ -219,6 +219,27 @@ static void take_cpuinfo(const struct sysfs *s, struct topology *t) {
     }
 }
 
+/* ---- IMEX ---- */
+
+#define IMEX_CHANNELS "nvidia-caps-imex-channels"
+
+/* A recorded tree rarely has /dev; then nothing is known. (NVIDIA, IMEX channels) */
+static void take_imex(const struct sysfs *s, struct topology *t) {
+    char devices[SYSFS_TEXT_MAX + 1], path[SYSFS_PATH_MAX];
+    if (sysfs_head(s, devices, sizeof devices, "/proc/devices") < 0 ||
+        strstr(devices, " " IMEX_CHANNELS "\n") == NULL || !sysfs_exists(s, "/dev"))
+        return;
+    _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
+    t->imex = TOPO_IMEX_MISSING;
+    if (sysfs_list(s, &names, "/dev/" IMEX_CHANNELS) < 0)
+        return;
+    for (uint32_t i = 0; i < names.n; i++) {
+        sysfs_path(path, "%s/dev/" IMEX_CHANNELS "/%s", s->root, names.names[i]);
+        if (strncmp(names.names[i], "channel", 7) == 0 && access(path, R_OK) == 0)
+            t->imex = TOPO_IMEX_PRESENT;
+    }
+}
+
 /* ---- parts ---- */
 
 static void fill_by_files(const struct discovery_config *config, struct topology *t) {
@@ -228,8 +249,10 @@ static void fill_by_files(const struct discovery_config *config, struct topology
         take_online(&s, t);
         take_cpuinfo(&s, t);
     }
-    if (config->what & DISCOVER_PCI)
+    if (config->what & DISCOVER_PCI) {
         sysfs_fill_pci(config->sysroot, t);
+        take_imex(&s, t);
+    }
     if (config->what & DISCOVER_NICS)
         sysfs_fill_rdma(config->sysroot, t);
     if (config->what & DISCOVER_NETIFS)

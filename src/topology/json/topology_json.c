@@ -95,6 +95,13 @@ static void topology_json_write_nic_rate(struct json_writer *w, const struct jso
     json_write_double(w, f->key, (double)topo_nic_rate_mbps(of) / 1000);
 }
 
+static void topology_json_write_domain(struct json_writer *w, const struct json_field *f,
+                                       const void *of) {
+    char domain[TOPO_DOMAIN_MAX];
+    (void)topology_domain(of, domain);
+    json_write_string(w, f->key, domain);
+}
+
 static const char *endpoint_name(const struct topology *t, struct topo_endpoint e, char out[16]) {
     if (!e.is_gpu)
         return t->nics[e.index].name;
@@ -611,6 +618,8 @@ static const struct json_field whole_fields[] = {
     OWN(topology, "online", online, cpus),
     FIELD(topology, "driver", TEXT, driver),
     FIELD(topology, "cuda", TEXT, cuda),
+    DERIVED("domain", domain),
+    NAMED(topology, "imex_channel", imex, topo_imex_names),
     FIELD(topology, "nvlinks_known", BOOL, nvlinks_known),
     ARRAY(topology, "numa", numa, numa),
     ARRAY(topology, "cores", cores, cores),

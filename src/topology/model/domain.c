@@ -12,6 +12,9 @@ const char *const topo_fabric_names[TOPO_FABRIC_FAILED + 1] = {
     [TOPO_FABRIC_FAILED] = "failed",
 };
 
+const char *const topo_imex_names[TOPO_IMEX_PRESENT + 1] = {
+    [TOPO_IMEX_NONE] = "none", [TOPO_IMEX_MISSING] = "missing", [TOPO_IMEX_PRESENT] = "present"};
+
 static bool counts(const struct topo_gpu *g) { return g->vendor == TOPO_VENDOR_NVIDIA && !g->lost; }
 
 static bool same_domain(const struct topo_gpu *a, const struct topo_gpu *b) {

@@ -281,6 +281,15 @@ enum topo_warning {
     TOPO_WARNING_FAULT, /* a device or its driver is faulty: workers will fail or be slow */
 };
 
+/* Whether CUDA can use memory of other machines of the NVLink domain: it opens a channel device of
+ * IMEX, which no driver makes by default. */
+enum topo_imex {
+    TOPO_IMEX_NONE = 0, /* the driver has no IMEX, or it is not known */
+    TOPO_IMEX_MISSING,  /* no channel that this user can open */
+    TOPO_IMEX_PRESENT,
+};
+extern const char *const topo_imex_names[TOPO_IMEX_PRESENT + 1]; /* for people and JSON */
+
 struct topology {
     enum topo_source source;
     char from[256];           /* "this machine", or the path it was read from */
@@ -307,8 +316,9 @@ struct topology {
     uint32_t n_nics;
     struct topo_netif *netifs;
     uint32_t n_netifs;
-    char driver[TOPO_TEXT_MAX];        /* NVIDIA's, "535.183.01"; "" unknown */
-    char cuda[TOPO_NAME_MAX];          /* what the driver supports, "12.4"; "" unknown */
+    char driver[TOPO_TEXT_MAX]; /* NVIDIA's, "535.183.01"; "" unknown */
+    char cuda[TOPO_NAME_MAX];   /* what the driver supports, "12.4"; "" unknown */
+    enum topo_imex imex;
     bool nvlinks_known;                /* false: not known, so a matrix can't show NV# */
     char *warnings[TOPO_WARNINGS_MAX]; /* owned */
     enum topo_warning warning_kinds[TOPO_WARNINGS_MAX];

@@ -249,4 +249,8 @@ void render_matrix(const struct topology *t, const struct nccl_graph *g, struct 
     add_legend(t, to);
     add_gpus(t, g, to);
     add_nics(t, to);
+    _cleanup_(strbuf_fini) struct strbuf domain = {0};
+    render_domain(t, &domain);
+    if (domain.len > 0)
+        strbuf_printf(to, "\n%s\n", strbuf_text(&domain));
 }

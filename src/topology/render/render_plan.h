@@ -88,6 +88,9 @@ void render_gpu_memory(const struct topology *t, int32_t numa, char out[RENDER_T
 /* A note on an NCCL file without GPUs and NICs, to which NCCL adds them when it starts; "" for
  * anything else. A sentence without its full stop. */
 void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]);
+/* "NVLink domain nvl-….32766: healthy, IMEX channel present, chassis 1821125000123, slot 5, tray
+ * 3"; nothing for a node without one. */
+void render_domain(const struct topology *t, struct strbuf *to);
 /* Adds "2 GPUs" to a list with commas; nothing for 0. */
 void render_count(struct strbuf *to, uint32_t n, const char *what);
 /* "93.9 GiB" */

@@ -236,4 +236,8 @@ void render_tree(const struct topology *t, const struct nccl_graph *g, uint32_t 
         add_line(strbuf_text(&line), width, utf8, to);
         i = last;
     }
+    strbuf_clear(&line);
+    render_domain(t, &line);
+    if (line.len > 0)
+        add_line(strbuf_text(&line), width, utf8, to);
 }

@@ -51,6 +51,30 @@ static void expect_text(const char *found, const char *expected) {
     cr_assert_str_eq(found, expected, "line %zu:\n%s", line, found);
 }
 
+/* ---- the NVLink domain ---- */
+
+Test(render, a_domain_has_a_line_and_no_domain_has_none) {
+    rig_dgx(&t);
+    cr_assert_null(strstr(matrix(NO_NICS), "domain"));
+    for (uint32_t i = 0; i < t.n_gpus; i++) {
+        t.gpus[i].fabric = TOPO_FABRIC_IN_PROGRESS;
+        t.gpus[i].vendor = TOPO_VENDOR_NVIDIA;
+    }
+    tree(NO_NICS, 0, false);
+    HAS("\nNVLink domain none: fabric in progress, IMEX channel none\n");
+    for (uint32_t i = 0; i < t.n_gpus; i++) {
+        t.gpus[i].fabric = TOPO_FABRIC_COMPLETED;
+        (void)strcpy(t.gpus[i].fabric_uuid, "3f8e2a10");
+    }
+    t.imex = TOPO_IMEX_MISSING;
+    matrix(NO_NICS);
+    HAS("\nNVLink domain nvl-3f8e2a10.0: health unknown, IMEX channel missing\n");
+    t.gpus[1].fabric_health = 0x9a;
+    (void)strcpy(t.gpus[0].chassis, "18\x1b");
+    matrix(NO_NICS);
+    HAS("\nNVLink domain nvl-3f8e2a10.0: not healthy, IMEX channel missing, chassis 18?, slot 0, tray 0\n");
+}
+
 /* ---- the matrix ---- */
 
 Test(render, the_matrix_has_devices_affinities_legend_and_chosen_nics) {
