@@ -244,19 +244,6 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
     c->seed = random_u64();
 }
 
-/* Nodes of one NVLink domain (one rack's NVSwitches: cluster and clique) are placed together, then
- * those of one switch. */
-static void fill_place(const struct agent *a, struct node_info *info) {
-    const struct topology *t = a->discovery != NULL ? node_discovery_topology(a->discovery) : NULL;
-    const char *place = a->config.spec->topology != NULL ? a->config.spec->topology : "";
-    const struct topo_gpu *g = t != NULL && t->n_gpus > 0 ? &t->gpus[0] : NULL;
-    if (g != NULL && g->fabric_uuid[0] != '\0')
-        (void)snprintf(info->topology, sizeof info->topology, "nvl-%.39s-%u.%.70s", g->fabric_uuid,
-                       g->fabric_clique, place[0] != '\0' ? place : a->host);
-    else
-        (void)snprintf(info->topology, sizeof info->topology, "%s", place);
-}
-
 /* own: the endpoint is this agent's, and it reaches it at this address; else NULL. */
 static int join(struct agent *a, const struct addr *own) {
     const struct job_spec *spec = a->config.spec;
@@ -288,7 +275,8 @@ static int join(struct agent *a, const struct addr *own) {
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     (void)snprintf(config.info.host, sizeof config.info.host, "%s", a->host);
     (void)snprintf(config.info.role, sizeof config.info.role, "%s", spec->role);
-    fill_place(a, &config.info);
+    if (spec->topology != NULL)
+        (void)snprintf(config.info.topology, sizeof config.info.topology, "%s", spec->topology);
     program_of(spec, &config.program);
     if (own != NULL)
         config.addr = *own;
