@@ -3,6 +3,9 @@ import json
 import pathlib
 import socket
 
+import pytest
+
+from cluster import DEFAULTS, cluster
 from harness import nvml_env
 from test_operate import status, until
 
@@ -75,3 +78,61 @@ def test_domains_that_do_not_count_are_not_waited_for(job, tmp_path):
     job.go()
     for agent in (a, b):
         assert agent.finish()[0] == 0, agent.said()
+
+
+# --- two racks: nodes of rack 0 first --------------------------------------------------------------------------------
+
+
+def racks_of(group, size):
+    """The racks of the group's nodes, by rank."""
+    return [int(tag[1:]) // size for tag in group.ranks.values()]
+
+
+def start_racks(c, size, unit, *words):
+    for n in range(2 * size):
+        c.start(n, nnodes=f"{unit}:{2 * unit}", env=rack_env(c.job.tmp, ["3f8e2a10", "4c5d4b6e"][n // size]), words=("start", "go"),
+                options=(f"--node-unit={unit}", *WORDS, *words))
+    first = c.group(nodes=2 * unit, seconds=120)
+    c.come(2 * size, seconds=120)
+    return first
+
+
+def lose_a_node(c, group, rank):
+    """The node of this rank dies. Returns the next group, and after how many seconds its workers had started."""
+    at = c.now()
+    c.hosts.crash(c.host_of[group.ranks[rank]])
+    again = c.group(nodes=len(group.ranks), after=group, seconds=120)
+    return again, again.began - at
+
+
+def racks(job, size, unit):
+    with cluster(job, "c10d", 2 * size, DEFAULTS, names=True) as c:
+        first = start_racks(c, size, unit)
+        assert racks_of(first, size) == [0] * unit + [1] * unit
+        again, took = lose_a_node(c, first, unit + 1)
+        print(f"\ntwo racks of {size}: a killed node's workers ran again on a spare of its rack after {took:.2f} s")
+        assert racks_of(again, size) == racks_of(first, size)
+        assert [r for r in first.ranks if first.ranks[r] != again.ranks[r]] == [unit + 1]
+        for rank in range(unit, size):  # so many that less than a unit is left
+            c.hosts.crash(c.host_of[again.ranks[rank]])
+        last = c.group(nodes=unit, after=again, seconds=120)
+        assert racks_of(last, size) == [0] * unit, "not a mixed unit, although there is a spare"
+        c.finish(lost=[first.ranks[unit + 1], *(again.ranks[rank] for rank in range(unit, size))])
+
+
+def test_a_lost_node_is_replaced_in_its_rack_or_its_unit_leaves(job):
+    racks(job, 3, 2)
+
+
+@pytest.mark.slow
+def test_two_racks_of_eighteen_trays(job):
+    racks(job, 18, 16)
+
+
+@pytest.mark.slow
+def test_flat_nodes_for_comparison(job):
+    with cluster(job, "c10d", 36, DEFAULTS, names=True) as c:
+        first = start_racks(c, 18, 16, "--node-unit-of=any")
+        _, took = lose_a_node(c, first, 17)
+        print(f"\n36 flat nodes: a killed node's workers ran again on a spare after {took:.2f} s")
+        c.finish(lost=[first.ranks[17]])
