@@ -250,11 +250,11 @@ def gpus(tmp_path, library):
     if has_gpus or os.geteuid() != 0 or not may_mount():
         pytest.skip("needs root, mount namespaces, and no GPU")
     tree = tmp_path / "tree"
-    make_tree.make("2s-8gpu-8nic", str(tree))
-    addresses = sorted(os.listdir(tree / "proc/driver/nvidia/gpus"))
-    script = H100 + "".join(f"gpu {i} busid 0000{at.upper()} uuid GPU-{i}\n" for i, at in enumerate(addresses))
 
-    def run(lines="", shell='exec "$MUSTER_CHECK" check --json', **more):
+    def run(lines="", shell='exec "$MUSTER_CHECK" check --json', preset="2s-8gpu-8nic", nvml=H100, **more):
+        make_tree.make(preset, str(tree))
+        addresses = sorted(os.listdir(tree / "proc/driver/nvidia/gpus"))
+        script = nvml + "".join(f"gpu {i} busid 0000{at.upper()} uuid GPU-{i}\n" for i, at in enumerate(addresses))
         env = {**os.environ, **harness.nvml_env(library, script + lines + "\n"), **more,
                "MUSTER_CHECK": harness.command()[0]}
         # In a PID namespace of its own: the holders of GPUs in other tests must not be seen.
@@ -263,7 +263,7 @@ def gpus(tmp_path, library):
         print(done.stdout, done.stderr)  # shown when the test fails
         told = json.loads(done.stdout)
         found = {c["code"]: (c["level"], c["text"]) for c in told["checks"]
-                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DOMAIN|DISCOVERY", c["code"])}
+                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DOMAIN|IMEX|STACK|DISCOVERY", c["code"])}
         assert len(found) == len([c for c in told["checks"] if c["code"] in found]), "a code once"
         failed = any(c["level"] == "fail" for c in told["checks"])
         assert done.returncode == failed and (told["level"] == "fail") == failed, done
@@ -311,6 +311,33 @@ def test_a_gpu_that_is_not_well_has_its_code(gpus, lines, code, level, text):
     assert ("GPU" in found) == (level == "warn" or code in ("NVLINK-UNEQUAL", "FABRIC-DOWN", "FABRIC-DEGRADED", "DOMAIN-SPLIT")), found
     if code == "GPU-MIG":
         assert facts["gpus"] == "8 x NVIDIA H100 80GB HBM3 (1 in MIG mode)", "other nodes differ"
+
+
+GRACE = """driver 580.95
+count {n}
+gpu 0-{last} name "NVIDIA {name}" cc {cc} pcie 5 16 5 16
+gpu 0-{last} fabric {uuid} clique 32766 state {state} status 0 health {health} summary 1
+"""
+CHANNEL = """
+mount --bind "$0/proc/devices" /proc/devices && mkdir /dev/nvidia-caps-imex-channels &&
+: > /dev/nvidia-caps-imex-channels/channel0 && exec "$MUSTER_CHECK" check --json
+"""
+
+
+@pytest.mark.parametrize("preset, nvml, domain", [
+    ("2s-8gpu-8nic", H100 + f"gpu 0-7 fabric {'0' * 32} clique 0 state 3 status 0 health 0xaa\n", None),
+    ("gb200", GRACE.format(n=4, last=3, name="GB200", cc="10.0", uuid="3f8e2a104c5d4b6e9f00112233445566", state=3, health="0xaa"),
+     "nvl-3f8e2a10-4c5d-4b6e-9f00-112233445566.32766"),
+    ("gh200", GRACE.format(n=1, last=0, name="GH200 480GB", cc="9.0", uuid="0" * 32, state=0, health=0), None),
+    ("gb10", GRACE.format(n=1, last=0, name="GB10", cc="12.1", uuid="0" * 32, state=0, health=0), None),
+])
+def test_machines_that_are_well_have_no_finding(gpus, tmp_path, preset, nvml, domain):
+    """A mask of 0xaa has no fault; a fabric without a UUID ends at the machine."""
+    facts, found = gpus("", "echo '234 nvidia-caps-imex-channels' > \"$0/proc/devices\" && " + CHANNEL.strip(), preset=preset,
+                        nvml=nvml)
+    assert [c for c in found if found[c][0] != "ok"] == [], found
+    assert facts.get("nvlink domain") == domain
+    assert facts.get("imex channel") == ("present" if domain else None), facts
 
 
 def test_a_driver_that_is_not_there_is_no_failure(gpus):

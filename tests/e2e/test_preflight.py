@@ -339,6 +339,35 @@ def start_with_gpus(job, hosts, tmp_path, lines, *words):
             for n in range(2)]
 
 
+TRAY = """
+driver 580.95
+count 1
+gpu 0 name "NVIDIA GB200" cc 10.0 busid 00000008:01:00.0 uuid GPU-g
+gpu 0 fabric 3f8e2a104c5d4b6e9f00112233445566 clique 7 state 3 status 0 health 0xaa
+"""
+
+
+@pytest.mark.parametrize("mnnvl", [None, "0"])
+def test_a_rack_without_imex_channels_starts_no_worker_unless_nccl_does_without(job, tmp_path, mnnvl):
+    devices = tmp_path / "devices"
+    devices.write_text("Character devices:\n234 nvidia-caps-imex-channels\n")
+    with hosts_or_skip(2, names=True) as hosts:
+        env = nvml_env(tmp_path, TRAY) | ({"NCCL_MNNVL_ENABLE": mnnvl} if mnnvl else {})
+        for n in range(2):
+            on(hosts, n, f"mount --bind {devices} /proc/devices")
+        agents = start(job, hosts, "--bind=none", "--preflight=strict", numbers=range(2), env=env)
+        if mnnvl:
+            job.events.wait("start", 2, world=2)
+            finish(job, agents)
+            assert "IMEX" not in "".join(a.said() for a in agents)
+            return
+        for agent in agents:
+            code, _, err = agent.finish()
+            assert code == 1 and re.search(r"IMEX-MISSING: host1, host2 has IMEX channel missing, .*NVreg_CreateImexChannel0=1"
+                                           r".*NCCL_MNNVL_ENABLE=0", err), err
+        assert job.events.all("start") == []
+
+
 def test_a_lost_gpu_ends_a_strict_job_before_workers(job, tmp_path):
     with hosts_or_skip(2, names=True) as hosts:
         agents = start_with_gpus(job, hosts, tmp_path, "fail nvmlDeviceGetNvLinkCapability 1 15\n", "--preflight=strict")

@@ -10,7 +10,8 @@
 #include "base/text/utf8.h"
 #include "topology/discover/discovery_io.h"
 
-enum { ALONE, COMPARED, MATTERS }; /* how a difference between nodes is treated */
+/* How a difference between nodes is treated; GROUPED: see compare_domains(). */
+enum { ALONE, GROUPED, COMPARED, MATTERS };
 
 /* Each fact's name in JSON and in messages, its code, and how a difference is treated. */
 #define FACTS(F)                                          \
@@ -30,7 +31,11 @@ enum { ALONE, COMPARED, MATTERS }; /* how a difference between nodes is treated 
     F(NAME, "own name", "NAME-DIFFERS", COMPARED)         \
     F(KERNEL, "kernel", "KERNEL-DIFFERS", COMPARED)       \
     F(DISK, "free disk", "", ALONE)                       \
-    F(PROCESSES, "gpu processes", "", ALONE)
+    F(PROCESSES, "gpu processes", "", ALONE)              \
+    F(DOMAIN, "nvlink domain", "", GROUPED)               \
+    F(IMEX, "imex channel", "", GROUPED)                  \
+    F(STACK, "stack limit", "", GROUPED)                  \
+    F(WORKERS, "workers", "", GROUPED)
 
 #define FACT(f, name, code, how) [NODE_SUMMARY_##f] = {code, how},
 static const struct {
@@ -47,7 +52,7 @@ const struct json_table node_summary_facts = {JSON_ROWS(node_summary, fact_field
 const char *node_summary_fact_name(enum node_summary_fact f) { return fact_fields[f].key; }
 const char *node_summary_fact_code(enum node_summary_fact f) { return facts[f].code; }
 bool node_summary_fact_matters(enum node_summary_fact f) { return facts[f].how == MATTERS; }
-bool node_summary_fact_compared(enum node_summary_fact f) { return facts[f].how != ALONE; }
+bool node_summary_fact_kept(enum node_summary_fact f) { return facts[f].how != ALONE; }
 
 static const char *const level_names[] = {
     [NODE_SUMMARY_OK] = "ok", [NODE_SUMMARY_WARN] = "warn", [NODE_SUMMARY_FAIL] = "fail"};

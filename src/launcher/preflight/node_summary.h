@@ -49,6 +49,11 @@ enum node_summary_fact {
     /* every node has its own; not compared: */
     NODE_SUMMARY_DISK,      /* free bytes of the log directory's disk, "123 GiB" */
     NODE_SUMMARY_PROCESSES, /* processes that already hold GPUs: "0" */
+    /* judged together, by the NVLink domain: */
+    NODE_SUMMARY_DOMAIN,  /* "nvl-UUID.CLIQUE" */
+    NODE_SUMMARY_IMEX,    /* IMEX channel: "present", "missing", "missing in this pod" */
+    NODE_SUMMARY_STACK,   /* limit of the stack: "8 MiB", "unlimited" */
+    NODE_SUMMARY_WORKERS, /* of this node: "4" */
     NODE_SUMMARY_FACT_COUNT,
 };
 const char *node_summary_fact_name(enum node_summary_fact f); /* "mtu": in JSON and in messages */
@@ -56,7 +61,8 @@ const char *node_summary_fact_code(enum node_summary_fact f); /* "MTU-DIFFERS" *
 /* Whether workers of one job should not differ in this: --preflight=strict then refuses a
  * difference. */
 bool node_summary_fact_matters(enum node_summary_fact f);
-bool node_summary_fact_compared(enum node_summary_fact f);
+/* Whether the leader keeps it. */
+bool node_summary_fact_kept(enum node_summary_fact f);
 
 enum node_summary_level { NODE_SUMMARY_OK = 1, NODE_SUMMARY_WARN, NODE_SUMMARY_FAIL };
 const char *node_summary_level_name(enum node_summary_level l); /* "ok", "warn", "fail" */
@@ -120,9 +126,10 @@ struct node_summary_clock {
 struct node_summary_row {
     const char *what, *code;
     bool matters;
-    uint32_t n_nodes, n_others; /* that have `value`; that have `others` */
-    char *nodes;                /* "host3, host5 and 2 more"; owned */
-    char *value, *others;       /* owned */
+    /* that have `value`; that have `others`, or 0: `others` is a sentence */
+    uint32_t n_nodes, n_others;
+    char *nodes;          /* "host3, host5 and 2 more"; owned */
+    char *value, *others; /* owned */
 };
 struct node_summary_comparison {
     uint32_t n_nodes;              /* compared */

@@ -212,6 +212,32 @@ static void look_rails(const struct topology *t, struct node_summary *d) {
         node_summary_set(d, NODE_SUMMARY_RAILS, "%s", strbuf_text(&set));
 }
 
+/* ---- the NVLink domain ---- */
+
+static bool in_pod(void) { return getenv("KUBERNETES_SERVICE_HOST") != NULL; }
+
+/* A chassis is not a domain to NCCL. With NCCL_MNNVL_ENABLE=0 NCCL needs no IMEX. */
+static void look_domain(const struct node_summary_config *c, const struct topology *t,
+                        struct node_summary *d) {
+    char domain[TOPO_DOMAIN_MAX], size[32];
+    const struct nccl_facts *facts = node_discovery_facts(c->discovery);
+    const struct nccl_conf_entry *conf =
+        facts != NULL ? nccl_facts_conf(facts, "NCCL_MNNVL_ENABLE", NULL) : NULL;
+    const char *mnnvl = c->mnnvl != NULL ? c->mnnvl : conf != NULL ? conf->value : "";
+    struct rlimit stack;
+    if (!topology_domain(t, domain) || strncmp(domain, "nvl-", 4) != 0)
+        return;
+    node_summary_set(d, NODE_SUMMARY_DOMAIN, "%s", domain);
+    node_summary_set(d, NODE_SUMMARY_WORKERS, "%u", c->n_workers > 0 ? c->n_workers : t->n_gpus);
+    if (t->imex != TOPO_IMEX_NONE && strcmp(mnnvl, "0") != 0)
+        node_summary_set(d, NODE_SUMMARY_IMEX, "%s%s", topo_imex_names[t->imex],
+                         t->imex == TOPO_IMEX_MISSING && in_pod() ? " in this pod" : "");
+    if (getrlimit(RLIMIT_STACK, &stack) < 0)
+        return;
+    size_text(stack.rlim_cur == RLIM_INFINITY ? UINT64_MAX : stack.rlim_cur, size);
+    node_summary_set(d, NODE_SUMMARY_STACK, "%s", size);
+}
+
 /* ---- processes on the GPUs ---- */
 
 enum { HOLDS_NO, HOLDS_GPU, HOLDS_UNKNOWN };
@@ -354,8 +380,8 @@ unsigned node_summary_needs(bool any_gpu) {
 
 /* node_summary_gpus() gives each fault a code of its own, so NVML's warnings in the topology are
  * left out. */
-static void look_devices(const struct topology *t, const struct discovery_nvml *nvml, bool gpus,
-                         struct node_summary *d) {
+static void look_devices(const struct node_summary_config *c, const struct topology *t,
+                         const struct discovery_nvml *nvml, bool gpus, struct node_summary *d) {
     const struct nvml_report *report = nvml != NULL && nvml->asked ? &nvml->report : NULL;
     struct node_summary_gpus in = {
         .topology = t, .report = report, .n_nvidia = nvml != NULL ? nvml->n_nvidia : 0};
@@ -364,6 +390,7 @@ static void look_devices(const struct topology *t, const struct discovery_nvml *
     node_summary_gpus(&in, d);
     look_hcas(t, d);
     look_rails(t, d);
+    look_domain(c, t, d);
     look_limits(d, t->n_nics > 0);
     if (gpus)
         look_busy(report, d);
@@ -373,7 +400,7 @@ static void look_all_devices(const struct node_summary_config *c, struct node_su
     const struct topology *t = node_discovery_topology(c->discovery);
     look_versions(node_discovery_facts(c->discovery), d);
     if (t != NULL)
-        look_devices(t, node_discovery_nvml(c->discovery), discover_has_gpus(), d);
+        look_devices(c, t, node_discovery_nvml(c->discovery), discover_has_gpus(), d);
     else
         look_limits(d, false);
 }

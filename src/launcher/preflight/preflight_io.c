@@ -160,14 +160,17 @@ static void not_gathered(struct preflight *p, const char *why) {
 static void on_devices(void *arg) {
     struct preflight *p = arg;
     const struct job_spec *spec = p->config.spec;
-    struct node_summary_config config = {.discovery = p->discovery,
-                                         .log_dir = p->check ? spec->check_disk : spec->log_dir,
-                                         .netif = p->nets.nets[RING_NET].netif,
-                                         .fast_netif = p->nets.nets[RING_FAST].netif,
-                                         .host = p->config.host,
-                                         .own_addrs = &p->own_addr,
-                                         .n_own_addrs = p->n_own_addrs,
-                                         .begun_ns = p->gather_begun_ns};
+    struct node_summary_config config = {
+        .discovery = p->discovery,
+        .log_dir = p->check ? spec->check_disk : spec->log_dir,
+        .netif = p->nets.nets[RING_NET].netif,
+        .fast_netif = p->nets.nets[RING_FAST].netif,
+        .n_workers = p->check ? 0 : spec->nproc,
+        .mnnvl = job_worker_value(spec, p->config.envp, "NCCL_MNNVL_ENABLE"),
+        .host = p->config.host,
+        .own_addrs = &p->own_addr,
+        .n_own_addrs = p->n_own_addrs,
+        .begun_ns = p->gather_begun_ns};
     int r = node_summary_start(p->loop, &config, on_node_summary, p, &p->gathering);
     if (r < 0)
         not_gathered(p, strerror(-r));
@@ -400,7 +403,7 @@ static void log_table(struct preflight *p, const struct node_summary_comparison 
         return;
     p->said_hash = h;
     enum log_level level = c->matters ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
-    log_line(level, "preflight: the %u nodes of the group are not alike:", c->n_nodes);
+    log_line(level, "preflight: findings about the %u nodes of the group:", c->n_nodes);
     log_lines(level, strbuf_text(&text));
 }
 

@@ -1,4 +1,6 @@
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -16,6 +18,7 @@ struct value {
     uint32_t count;
     struct value *next; /* the next value found, in the order of the nodes */
     uint32_t row;       /* the row that names its nodes; NODE_SUMMARY_ROWS_MAX: none */
+    uint32_t workers;   /* of all its nodes */
 };
 
 struct summary_node {
@@ -96,7 +99,7 @@ void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
     struct summary_node *n = xcalloc(1, sizeof *n);
     n->host = xstrndup(host, NODE_SUMMARY_HOST_MAX - 1);
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
-        if (d->values[f][0] != '\0' && node_summary_fact_compared((enum node_summary_fact)f))
+        if (d->values[f][0] != '\0' && node_summary_fact_kept((enum node_summary_fact)f))
             n->values[f] = value_take(b, (enum node_summary_fact)f, d->values[f]);
     n->has_clock = d->has_clock;
     n->clock_ns = d->clock_ns;
@@ -198,6 +201,136 @@ static void compare_fact(struct comparing *c, enum node_summary_fact f) {
         v->count = 0;
 }
 
+/* ---- NVLink domains ---- */
+
+#define STACK_WORKERS_MAX 36 /* of one domain (NVIDIA/nccl#2186) */
+
+static const char *value_of(const struct summary_node *n, enum node_summary_fact f) {
+    return n->values[f] != NULL ? n->values[f]->text : "";
+}
+
+static uint32_t add_sentence(struct comparing *c, const char *what, const char *code, bool matters,
+                             const char *value, const char *fmt, ...) _printf_(6, 7);
+static uint32_t add_sentence(struct comparing *c, const char *what, const char *code, bool matters,
+                             const char *value, const char *fmt, ...) {
+    uint32_t row = add_row(c, what, code, matters);
+    char text[NODE_SUMMARY_TEXT_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (row < NODE_SUMMARY_ROWS_MAX) {
+        c->ret->rows[row].value = xstrdup(value);
+        c->ret->rows[row].others = xstrdup(text);
+    }
+    return row;
+}
+
+/* "nvl-UUID" of "nvl-UUID.CLIQUE" */
+static size_t fabric_length(const struct value *v) {
+    const char *dot = strrchr(v->text, '.');
+    return dot != NULL ? (size_t)(dot - v->text) : strlen(v->text);
+}
+
+static int by_domain(const void *a, const void *b) {
+    return strcmp((*(struct value *const *)a)->text, (*(struct value *const *)b)->text);
+}
+
+/* A fabric with several cliques: those with fewer nodes than another get a row each. */
+static void find_cliques(struct comparing *c, struct value **domains, size_t n) {
+    for (size_t i = 0, end; i < n; i = end) {
+        size_t len = fabric_length(domains[i]), most = i;
+        for (end = i + 1; end < n && fabric_length(domains[end]) == len &&
+                          memcmp(domains[end]->text, domains[i]->text, len) == 0;
+             end++)
+            most = domains[end]->count > domains[most]->count ? end : most;
+        for (size_t k = i; k < end; k++)
+            if (k != most)
+                domains[k]->row =
+                    add_sentence(c, "NVLink clique", "DOMAIN-SPLIT", false,
+                                 domains[k]->text + len + (domains[k]->text[len] == '.'),
+                                 "%u nodes of the same rack are in clique %s: no NVLink between "
+                                 "them (partitions of the fabric)",
+                                 domains[most]->count,
+                                 domains[most]->text + len + (domains[most]->text[len] == '.'));
+    }
+}
+
+struct domain_rows {
+    uint32_t imex, stack, unequal; /* 0: none yet, or the row + 1 */
+    uint32_t fewest, most;         /* nodes of one domain; equal if a node has no domain */
+};
+
+static void judge_node(struct comparing *c, const struct summary_node *n, struct domain_rows *r) {
+    const struct value *domain = n->values[NODE_SUMMARY_DOMAIN];
+    const char *imex = value_of(n, NODE_SUMMARY_IMEX);
+    if (domain->row != NODE_SUMMARY_ROWS_MAX)
+        add_name(c, domain->row, n->host);
+    if (domain->count > 1 && strncmp(imex, "missing", 7) == 0) {
+        if (r->imex == 0)
+            r->imex = 1 + add_sentence(c, "IMEX channel", "IMEX-MISSING", true, imex,
+                                       "NCCL needs it for NVLink between nodes: %s; without "
+                                       "such NVLink it runs by NCCL_MNNVL_ENABLE=0",
+                                       strcmp(imex, "missing") == 0
+                                           ? "load nvidia.ko with NVreg_CreateImexChannel0=1"
+                                           : "give the pod a ComputeDomain, or load nvidia.ko "
+                                             "with NVreg_CreateImexChannel0=1");
+        add_name(c, r->imex - 1, n->host);
+    }
+    if (domain->workers > STACK_WORKERS_MAX &&
+        strcmp(value_of(n, NODE_SUMMARY_STACK), "unlimited") == 0) {
+        if (r->stack == 0)
+            r->stack = 1 + add_sentence(c, "stack limit", "STACK-UNLIMITED", true, "unlimited",
+                                        "NCCL can crash with more than %d ranks in one domain, "
+                                        "here %u (NVIDIA/nccl#2186): ulimit -s 8192",
+                                        STACK_WORKERS_MAX, domain->workers);
+        add_name(c, r->stack - 1, n->host);
+    }
+    if (domain->count < r->most && domain->count == r->fewest) {
+        char fewest[16];
+        (void)snprintf(fewest, sizeof fewest, "%u", r->fewest);
+        if (r->unequal == 0)
+            r->unequal =
+                1 + add_sentence(c, "nodes in its NVLink domain", "DOMAIN-UNEQUAL", false, fewest,
+                                 "%u in another: NCCL's groups for send and receive "
+                                 "become smaller",
+                                 r->most);
+        add_name(c, r->unequal - 1, n->host);
+    }
+}
+
+/* What matters only among nodes of one NVLink domain, or between domains. */
+static void compare_domains(struct comparing *c) {
+    struct value *head = count_values(c, NODE_SUMMARY_DOMAIN);
+    struct domain_rows rows = {.fewest = UINT32_MAX};
+    struct value **domains = xcalloc(c->n + 1, sizeof *domains);
+    size_t n = 0, n_nodes = 0;
+    for (struct value *v = head; v != NULL; v = v->next) {
+        v->row = NODE_SUMMARY_ROWS_MAX;
+        v->workers = 0;
+        n_nodes += v->count;
+        rows.fewest = MIN2(rows.fewest, v->count);
+        rows.most = MAX2(rows.most, v->count);
+        domains[n++] = v;
+    }
+    if (n_nodes < c->n)
+        rows.fewest = rows.most;
+    for (size_t i = 0; i < c->n; i++)
+        if (c->nodes[i]->values[NODE_SUMMARY_DOMAIN] != NULL)
+            c->nodes[i]->values[NODE_SUMMARY_DOMAIN]->workers +=
+                (uint32_t)MIN2(strtoul(value_of(c->nodes[i], NODE_SUMMARY_WORKERS), NULL, 10),
+                               (unsigned long)UINT16_MAX);
+    if (n > 0)
+        qsort(domains, n, sizeof *domains, by_domain);
+    find_cliques(c, domains, n);
+    free(domains);
+    for (size_t i = 0; i < c->n; i++)
+        if (c->nodes[i]->values[NODE_SUMMARY_DOMAIN] != NULL)
+            judge_node(c, c->nodes[i], &rows);
+    for (struct value *v = head; v != NULL; v = v->next)
+        v->count = 0;
+}
+
 static int by_size(const void *a, const void *b) {
     const int64_t *x = a, *y = b;
     return *x < *y ? -1 : *x > *y;
@@ -275,7 +408,9 @@ void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t 
     }
     ret->n_nodes = (uint32_t)c.n;
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
-        compare_fact(&c, (enum node_summary_fact)f);
+        if (node_summary_fact_code((enum node_summary_fact)f)[0] != '\0')
+            compare_fact(&c, (enum node_summary_fact)f);
+    compare_domains(&c);
     if (clocks != NULL)
         compare_clocks(&c, leader_clock_ns);
     end_names(&c);

@@ -258,6 +258,98 @@ Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_
     summary_index_free(b);
 }
 
+/* ---- NVLink domains ---- */
+
+struct some { /* that many nodes with these facts; "": not known */
+    uint32_t n;
+    const char *domain, *imex, *stack, *workers;
+};
+
+/* The rows of a job with these nodes: "CODE nodes", in lines; those that matter with a "*". */
+static char *codes_of(const struct some *groups, size_t n_groups, char **ret_others) {
+    struct summary_index *b = summary_index_new(7);
+    uint64_t ids[64];
+    size_t n = 0;
+    for (size_t g = 0; g < n_groups; g++) {
+        struct node_summary d = usual();
+        node_summary_set(&d, NODE_SUMMARY_DOMAIN, "%s", groups[g].domain);
+        node_summary_set(&d, NODE_SUMMARY_IMEX, "%s", groups[g].imex);
+        node_summary_set(&d, NODE_SUMMARY_STACK, "%s", groups[g].stack);
+        node_summary_set(&d, NODE_SUMMARY_WORKERS, "%s", groups[g].workers);
+        for (uint32_t i = 0; i < groups[g].n; i++) {
+            char host[16];
+            (void)snprintf(host, sizeof host, "%c%u", (char)('a' + g), i);
+            ids[n] = n + 1;
+            summary_index_put(b, ++n, host, &d);
+        }
+    }
+    struct node_summary_comparison c;
+    struct strbuf s = {0};
+    for (int again = 0; again < 2; again++) { /* a comparison leaves nothing behind */
+        summary_index_compare(b, ids, n, NULL, 0, &c);
+        strbuf_clear(&s);
+        for (uint32_t i = 0; i < c.n; i++)
+            strbuf_printf(&s, "%s%s%s %s", i > 0 ? "; " : "", c.rows[i].code, c.rows[i].matters ? "*" : "",
+                          c.rows[i].nodes);
+        if (again == 0)
+            *ret_others = c.n > 0 ? xasprintf("%s: %s", c.rows[0].value, c.rows[0].others) : xstrdup("");
+        node_summary_comparison_fini(&c);
+    }
+    summary_index_free(b);
+    return strbuf_take(&s);
+}
+
+#define A "nvl-3f8e2a10-4c5d-4b6e-9f00-112233445566.1"
+#define A2 "nvl-3f8e2a10-4c5d-4b6e-9f00-112233445566.2"
+#define B "nvl-3f8e2a11-4c5d-4b6e-9f00-112233445566.1"
+#define WELL "present", "8.0 MiB", "4"
+
+Test(node_summary, each_fault_of_nvlink_domains_is_one_row) {
+    static const struct {
+        const char *name;
+        struct some groups[3];
+        const char *codes, *others; /* others: a part of the first row's */
+    } cases[] = {
+        {"HGX H100, GH200, GB10, nodes without GPUs", {{4, "", "", "", ""}}, "", ""},
+        {"one rack", {{18, A, WELL}}, "", ""},
+        {"two racks", {{16, A, WELL}, {16, B, WELL}}, "", ""},
+        {"two racks, and one node of neither", {{16, A, WELL}, {15, B, WELL}, {1, "", "", "", ""}}, "", ""},
+        {"one node in each of two racks",
+         {{1, A, "missing", "8.0 MiB", "4"}, {1, B, "missing", "8.0 MiB", "4"}},
+         "",
+         ""},
+        {"two nodes that run without it", {{2, A, "", "8.0 MiB", "4"}}, "", ""},
+        {"9 trays of a rack", {{9, A, "present", "unlimited", "4"}}, "", ""},
+        {"no channel on one",
+         {{1, A, WELL}, {1, A, "missing", "8.0 MiB", "4"}},
+         "IMEX-MISSING* b0",
+         "missing: NCCL needs it for NVLink between nodes: load nvidia.ko with NVreg_CreateImexChannel0=1; "
+         "without such NVLink it runs by NCCL_MNNVL_ENABLE=0"},
+        {"no channel in pods",
+         {{2, A, "missing in this pod", "8.0 MiB", "4"}},
+         "IMEX-MISSING* a0, a1",
+         "missing in this pod: NCCL needs it for NVLink between nodes: give the pod a ComputeDomain"},
+        {"10 trays of a rack",
+         {{1, A, "present", "unlimited", "4"}, {9, A, WELL}},
+         "STACK-UNLIMITED* a0",
+         "unlimited: NCCL can crash with more than 36 ranks in one domain, here 40"},
+        {"unequal racks",
+         {{16, A, WELL}, {2, B, WELL}},
+         "DOMAIN-UNEQUAL b0, b1",
+         "2: 16 in another: NCCL's groups for send and receive become smaller"},
+        {"a rack of two partitions",
+         {{9, A2, WELL}, {9, A, WELL}},
+         "DOMAIN-SPLIT a0, a1, a2, a3, a4, a5, a6, a7 and 1 more",
+         "2: 9 nodes of the same rack are in clique 1: no NVLink between them"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(freep) char *others = NULL;
+        _cleanup_(freep) char *codes = codes_of(cases[i].groups, ARRAY_SIZE(cases[i].groups), &others);
+        cr_assert_str_eq(codes, cases[i].codes, "%s: %s", cases[i].name, codes);
+        cr_assert_eq(strncmp(others, cases[i].others, strlen(cases[i].others)), 0, "%s: %s", cases[i].name, others);
+    }
+}
+
 static double seconds(void) {
     struct timespec t;
     (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -294,6 +386,7 @@ static double seconds_for_unlike(size_t n) {
         for (size_t i = 0; i < n; i++) {
             ids[i] = i + 1;
             node_summary_set(&d, NODE_SUMMARY_KERNEL, "6.%zu", i);
+            node_summary_set(&d, NODE_SUMMARY_DOMAIN, "nvl-%zu.1", i);
             summary_index_put(b, i + 1, "node", &d);
         }
         struct node_summary_comparison c;
