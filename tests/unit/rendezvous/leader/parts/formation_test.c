@@ -438,6 +438,7 @@ Test(formation, a_unit_is_of_one_domain) {
         {3, 9, 3, "a1 a2 a3 a4 a5 a6", "a1 a2 a3 a4 a5 a6", "a1 a2 a5", "", "a4 a3 a6"},
         {3, 9, 3, "a1 a2 a3 a4 a5 a6 a7", "a1 a2 a3 a4 a5 a6", "a1 a2 a5", "", "a4 a7 a6"},
         {2, 4, 2, "a1 a2 a3 a4 a5", "a1 a2 a3 a4", "a1 a2", "", "a3 a4"},
+        {3, 6, 3, "a1 a2 a3 a4 a5 a6", "a1 a2 a3 a4 a5 a6", "a3 a5", "", "a1 a2 a4"},
         /* without a unit, a place keeps its domain while a spare of it exists */
         {1, 4, 1, "a1 a2 a3 b1 b2 b3", "a1 a2 a3 b1", "", "", "a1 a2 a3 b1"},
         {1, 4, 1, "b1 b2 a1 a2 a3 b3", "b1 a1 a2 a3", "a2", "", "b1 b2 a1 a3"},
@@ -454,6 +455,16 @@ Test(formation, a_unit_is_of_one_domain) {
     };
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         check_story(&stories[i], false);
+}
+
+Test(formation, the_newcomers_for_gaps_begin_no_new_unit) {
+    begin_units(&job, 2, 6, 2);
+    job.c.rdzv.rank_order = RANK_ORDER_JOIN;
+    add_hosts(&job, "a1 a2 b1 b2");
+    (void)hosts(&job);
+    lose_hosts(&job, "a1 a2");
+    add_hosts(&job, "a3 a4 c1 c2 a5 a6");
+    cr_assert_str_eq(hosts(&job), "a3 a4 b1 b2 c1 c2", "a5 came after c1");
 }
 
 Test(formation, units_of_any_nodes_are_counted_alone) {
