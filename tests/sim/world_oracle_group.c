@@ -141,7 +141,8 @@ static unsigned char domain_of(struct world *w, uint64_t incarnation) {
 }
 
 /* Counts for each domain the nodes that certainly could be members. False: domains do not count. */
-static bool count_candidates(struct world *w, struct life *l, size_t nodes[DOMAINS_MAX]) {
+static bool count_candidates(struct world *w, struct life *l, const struct group_info *last,
+                             size_t nodes[DOMAINS_MAX]) {
     static struct overview_node rows[WORLD_LIVES_MAX];
     const struct rdzv_settings *s = &w->p.group.rdzv;
     if (s->unit_of == UNIT_OF_ANY || w->p.group.static_ranks || w->n_crowd > 0)
@@ -151,8 +152,14 @@ static bool count_candidates(struct world *w, struct life *l, size_t nodes[DOMAI
         const struct overview_node *row = &rows[i];
         const struct life *o = node_of(w, row->incarnation);
         bool may = row->place != PLACE_EXCLUDED && row->place != PLACE_LEAVING && row->state != NODE_CLOSED;
-        if (may && (o->knows_domain != l || w->p.domains[o->host] == '\0'))
+        bool known = o->knows_domain == l && w->p.domains[o->host] != '\0';
+        /* a newcomer waits until it knows its domain */
+        bool waits =
+            s->node_unit > 1 && last != NULL && last->by_domain && oracle_member_place(last, o->incarnation) < 0;
+        if (may && !known && !waits)
             return false;
+        if (!known)
+            continue;
         bool stopped = row->state == NODE_JOINED || row->state == NODE_STOPPED;
         nodes[(unsigned char)w->p.domains[o->host]] +=
             row->place == PLACE_MEMBER || (may && row->connected && stopped && row->silent_ns < s->lease_ns / 100 * 48);
@@ -165,14 +172,14 @@ static bool count_candidates(struct world *w, struct life *l, size_t nodes[DOMAI
 static void check_domains(struct world *w, struct life *l, struct group_info *g, const struct group_info *last) {
     size_t nodes[DOMAINS_MAX] = {0}, units[DOMAINS_MAX] = {0}, before[DOMAINS_MAX] = {0};
     size_t unit = w->p.group.rdzv.node_unit, max = w->p.group.rdzv.max_nodes, kept = 0;
-    g->by_domain = count_candidates(w, l, nodes);
+    g->by_domain = count_candidates(w, l, last, nodes);
     if (!g->by_domain)
         return;
     w->coverage->domain_groups++;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         unsigned char d = domain_of(w, g->members[i]);
         bool same = i > 0 && domain_of(w, g->members[i - 1]) == d;
-        if (!same && (i % unit != 0 || units[d] > 0))
+        if (d == 0 || (!same && (i % unit != 0 || units[d] > 0)))
             world_broken(w, "I11: the nodes of domain %c are not whole units with consecutive ranks in %u.%u", d,
                          G(g->generation));
         units[d] += i % unit == 0;
@@ -366,7 +373,7 @@ static void check_first_cause(struct world *w, const struct life *l, const struc
     const struct true_failure *named = NULL;
     if (g == NULL)
         return;
-    for (unsigned i = 0; i < g->n_failures; i++)
+    for (unsigned i = 0; i < g->n_failures && named == NULL; i++) /* a worker that hangs may end later */
         if (g->failures[i].incarnation == cause->incarnation && g->failures[i].local == cause->local_rank)
             named = &g->failures[i];
     if (named == NULL) {

@@ -42,7 +42,15 @@ static bool is_unresolved(const struct node *n) {
     return ours && !(n->report.leaving && node_has_stopped(n));
 }
 
-static unsigned tallies_of(const struct formation *f, const struct node *n) {
+/* After a group of whole units of one domain, a newcomer without a domain has to wait until that is
+ * known: it must not make the next group a mixed one. */
+static bool lacks_domain(const struct formation *f, const struct roster *r, const struct node *n) {
+    bool waits = f->of_domains && r->unit > 1 && !n->in_order;
+    return node_may_take_part(n) && n->report.domain[0] == '\0' && !waits;
+}
+
+static unsigned tallies_of(const struct formation *f, const struct roster *r,
+                           const struct node *n) {
     bool may = node_may_take_part(n);
     bool is_there = n->connected && (!n->watched || n->in_order); /* a new node must be heard */
     bool candidate = may && is_there && node_has_stopped(n);
@@ -51,15 +59,14 @@ static unsigned tallies_of(const struct formation *f, const struct node *n) {
     return may * BIT(TALLY_HOPEFUL) | candidate * BIT(TALLY_CANDIDATE) |
            (candidate && !n->is_member) * BIT(TALLY_WAITING) |
            (candidate || n->is_member) * BIT(TALLY_GROWN) |
-           (may && n->report.domain[0] == '\0') * BIT(TALLY_NO_DOMAIN) |
-           is_unresolved(n) * BIT(TALLY_UNRESOLVED) |
+           lacks_domain(f, r, n) * BIT(TALLY_NO_DOMAIN) | is_unresolved(n) * BIT(TALLY_UNRESOLVED) |
            (n->report.state == NODE_CLOSED) * BIT(TALLY_CLOSED) |
            old_finished * BIT(TALLY_OLD_FINISHED) | n->report.excluded * BIT(TALLY_EXCLUDED) |
            of_member(f, n);
 }
 
 void formation_recount(const struct formation *f, struct roster *r, struct node *n) {
-    roster_count(r, n, tallies_of(f, n));
+    roster_count(r, n, tallies_of(f, r, n));
 }
 
 void formation_recount_all(const struct formation *f, struct roster *r) {
@@ -235,6 +242,7 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
     struct node **chosen = xcalloc(r->n, sizeof *chosen);
     size_t n_chosen = formation_size(c, roster_usable(r, TALLY_CANDIDATE));
     order_candidates(f, r, &by, n_chosen, chosen);
+    f->of_domains = roster_has_domains(r);
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
         n->is_member = n->in_order = n->was_old_member = false;
     free(f->members);
@@ -262,10 +270,13 @@ void formation_inherit(struct formation *f, const struct handover *h) {
     f->started = h->started;
     f->formed_once = f->started_once = !generation_is_none(h->formed);
     f->n_order = h->n_order;
+    f->of_domains = h->n_order > 0;
     f->order = xcalloc(MAX2(f->n_order, (size_t)1), sizeof *f->order);
-    for (size_t i = 0; i < MIN2(h->n_order, h->n_members); i++)
-        f->order[i] =
-            (struct old_place){h->members[i].incarnation, domain_key(h->members[i].domain)};
+    for (size_t i = 0; i < MIN2(h->n_order, h->n_members); i++) {
+        const struct handover_member *m = &h->members[i];
+        f->order[i] = (struct old_place){m->incarnation, domain_key(m->domain)};
+        f->of_domains = f->of_domains && f->order[i].domain != 0;
+    }
 }
 
 void formation_await(struct formation *f, struct node *n) {

@@ -13,6 +13,7 @@ struct formation {
     uint32_t world_size;     /* of the group, when it was formed */
     struct old_place *order; /* of the last group, in rank order, lost nodes included */
     size_t n_order;
+    bool of_domains;    /* the domains of all these places are known */
     size_t n_last_lost; /* nodes of `order` that are certainly gone, or left */
     /* nodes that were lost since it was formed, and may be alive elsewhere */
     size_t n_fell_silent;

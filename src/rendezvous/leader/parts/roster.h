@@ -38,7 +38,7 @@ enum tally {
     TALLY_CLOSED,       /* nodes that know the outcome */
     TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
     TALLY_EXCLUDED,
-    TALLY_NO_DOMAIN, /* HOPEFUL, and its domain is not known */
+    TALLY_NO_DOMAIN, /* HOPEFUL, its domain is not known, and it need not wait for it */
     TALLY_COUNT,
 };
 
@@ -123,7 +123,7 @@ struct node *roster_add(struct roster *r, const struct node_info *info);
 void roster_remove(struct roster *r, struct node *n);
 /* It is counted under these tallies from now on: bits of enum tally. */
 void roster_count(struct roster *r, struct node *n, unsigned tallies);
-/* Whether a group is made of units of one domain: all nodes that may take part have a domain. */
+/* Whether a group is made of units of one domain: TALLY_NO_DOMAIN is 0. */
 bool roster_has_domains(const struct roster *r);
 /* The nodes that are counted under this tally (one of domains); if there are domains, only those in
  * whole units. */

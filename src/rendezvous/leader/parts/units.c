@@ -96,6 +96,8 @@ static void keep_units(struct choice *c) {
 /* A newcomer that no gap of its domain needs is the first one of a new unit, or belongs to the last
  * new unit of its domain. */
 static void add_unit(struct choice *c, const struct node *newcomer) {
+    if (newcomer->domain == NULL)
+        return;
     struct share *s = share_of(c, newcomer->domain->key);
     size_t i = s->n_new++;
     if (i < s->n_gaps || (i - s->n_gaps) % c->r->unit != 0 || s->n_units == s->n_possible)
@@ -135,7 +137,7 @@ static void fill_kept_units(struct choice *c) {
 }
 
 static void fill_gap(const struct choice *c, struct node *n) {
-    struct share *s = idmap_get(&c->by_domain, n->domain->key);
+    struct share *s = n->domain == NULL ? NULL : idmap_get(&c->by_domain, n->domain->key);
     if (s == NULL)
         return;
     while (s->gap < s->end && c->out[s->gap] != NULL)

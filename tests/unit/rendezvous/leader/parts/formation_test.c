@@ -512,6 +512,22 @@ Test(formation, a_late_domain_counts_from_the_next_group_on) {
     cr_assert_str_eq(hosts(&job), "a1 b2");
 }
 
+Test(formation, a_newcomer_without_a_domain_waits_for_it) {
+    begin_units(&job, 2, 4, 2);
+    add_hosts(&job, "a1 a2 b1");
+    cr_assert_str_eq(hosts(&job), "a1 a2");
+    add_hosts(&job, "b2");
+    struct node *late = find_host(&job, "b2");
+    late->report.domain[0] = '\0';
+    cr_assert_str_eq(hosts(&job), "a1 a2");
+    cr_assert(job.r.tally[TALLY_CANDIDATE] == 4 && roster_usable(&job.r, TALLY_CANDIDATE) == 2);
+    late->report.domain[0] = 'b';
+    cr_assert_str_eq(hosts(&job), "a1 a2 b1 b2");
+    late->report.domain[0] = '\0';
+    cr_assert_str_eq(hosts(&job), "a1 a2 b1 b2", "a member's counts, so all count alone");
+    cr_assert_not(roster_has_domains(&job.r));
+}
+
 Test(formation, a_new_leader_knows_the_domains_of_lost_places) {
     struct handover_member left[] = {{.incarnation = 11, .domain = "a"}, {.incarnation = 2, .domain = "b"}};
     struct handover handover = {.formed = {1, 1}, .n_order = 2, .n_members = 2, .members = left};
