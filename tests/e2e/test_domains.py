@@ -31,26 +31,29 @@ def domains(job, agent):
 
 def test_the_domain_is_that_of_nvml_else_the_block_of_slurm(job, tmp_path):
     conf, log = tmp_path / "topology.conf", tmp_path / "log"
-    a, = job.pair(*WORDS, f"--event-log={log}", nnodes="4", tags="a", env=rack_env(tmp_path, "3f8e2a10"))
+    a, = job.pair(*WORDS, f"--event-log={log}", nnodes="5", tags="a", env=rack_env(tmp_path, "3f8e2a10"))
     meet = next(w for w in a.words if w.startswith("--rdzv-endpoint="))
     conf.write_text(f"BlockName=b7 Nodes=rack[1-9],{socket.gethostname()}\n")
 
     def more(tag, *words, env=None):
-        return job.agent(tag, "--nnodes=4", "--nproc-per-node=2", "--rdzv-backend=c10d", meet, "--rdzv-id=e2e", *WORDS, *words,
+        return job.agent(tag, "--nnodes=5", "--nproc-per-node=2", "--rdzv-backend=c10d", meet, "--rdzv-id=e2e", *WORDS, *words,
                          "--no-python", job.worker, "start", "go", env=env)
 
     slurm = {"SLURM_TOPOLOGY_ADDR": "b8.tux1", "SLURM_TOPOLOGY_ADDR_PATTERN": "block.node"}
     b = more("b", env={**slurm, **rack_env(tmp_path, "4c5d4b6e")})
     c = more("c", f"--topology-file={conf}", env=slurm)
     d = more("d", f"--topology-file={conf}")
-    job.events.wait("start", 8, world=8)
+    two = GPU.format("3f8e2a10", 3).replace("count 1", "count 2") + "gpu 1 busid 00000009:01:00.0 uuid GPU-h\n" \
+        f"gpu 1 fabric {'3f8e2a10' * 4} clique 8 state 3 status 0\n"
+    e = more("e", env={**slurm, **nvml_env(tmp_path, two)})  # two cliques: none
+    job.events.wait("start", 10, world=10)
     assert domains(job, a) == {a.agent_pid(): domain_of("3f8e2a10"), b.agent_pid(): domain_of("4c5d4b6e"),
-                               c.agent_pid(): "b8", d.agent_pid(): "b7"}
+                               c.agent_pid(): "b8", d.agent_pid(): "b7", e.agent_pid(): None}
     notes = [json.loads(line) for line in log.read_text().splitlines()]
-    assert sorted(n["domain"] for n in notes if n["event"] == "node_joined") == \
-        ["b7", "b8", domain_of("3f8e2a10"), domain_of("4c5d4b6e")]
+    assert sorted(n.get("domain", "") for n in notes if n["event"] == "node_joined") == \
+        ["", "b7", "b8", domain_of("3f8e2a10"), domain_of("4c5d4b6e")]
     job.go()
-    for agent in (a, b, c, d):
+    for agent in (a, b, c, d, e):
         assert agent.finish()[0] == 0, agent.said()
 
 

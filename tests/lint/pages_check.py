@@ -29,8 +29,8 @@ YOU_SEE = ("hangs", "slurm", "ssh", "warm")  # the pages on libraries have messa
 SSH_PRINTS = ("Permission denied", "Host key verification failed")
 # Of other programs. Those with an underscore are never muster's: the pages write its options with hyphens.
 OTHERS = {"--checkpoint", "--cleanenv", "--container-image", "--container-mounts", "--from-file", "--gpus-per-node",
-          "--gpus-per-task", "--init", "--ip-address", "--jobid", "--network", "--no-kill", "--nproc",
-          "--ntasks-per-node", "--nv", "--overlap", "--signal", "--user", "--userns"}
+          "--gpus-per-task", "--init", "--ip-address", "--jobid", "--network", "--no-kill", "--nodes", "--nproc",
+          "--ntasks-per-node", "--nv", "--overlap", "--segment", "--signal", "--user", "--userns"}
 
 
 def anchors(text):
