@@ -326,6 +326,46 @@ static void lint_signal(const struct linting *z) {
                     "for a checkpoint, no longer gets it");
 }
 
+/* ---- NVLink between nodes, and to the CPU ---- */
+
+static void lint_switch(const struct linting *z) {
+    if (strcmp(z->value, "0") != 0 && strcmp(z->value, "1") != 0)
+        lint_report(z, "must be 0 or 1");
+}
+
+/* Without GPUs nothing is known of the workers' node. */
+static void lint_mnnvl(const struct linting *z) {
+    char domain[TOPO_DOMAIN_MAX];
+    bool known = z->t != NULL && z->t->nvlinks_known;
+    bool has = known && topology_domain(z->t, domain);
+    if (strcmp(z->value, "0") == 0 && has)
+        lint_report(z,
+                    "this node is in NVLink domain %s: without it NCCL sends by the network what "
+                    "NVLink carries at up to 1.8 TB/s",
+                    domain);
+    else if (strcmp(z->value, "1") == 0 && known && !has)
+        lint_report(z,
+                    "NCCL fails here, because this node is in no NVLink domain of several nodes; "
+                    "2, its default, uses it where it is");
+    else if (strlen(z->value) != 1 || strchr("012", z->value[0]) == NULL)
+        lint_report(z, "must be 0 (off), 1 (required) or 2 (where it is available)");
+}
+
+static void lint_mnnvl_identity(const struct linting *z) {
+    if (!is_number(z->value))
+        lint_report(z, "must be a number");
+    else if (z->value[0] != '-')
+        lint_report(z, "takes the place of what the driver reports: nodes without a common NVLink "
+                       "that have the same value fail");
+}
+
+static void lint_c2c(const struct linting *z) {
+    lint_switch(z);
+    if (strcmp(z->value, "0") == 0 && z->t != NULL && topology_has_c2c(z->t))
+        lint_report(z, "the GPUs here have NVLink-C2C to the CPU, which NCCL then does not use; "
+                       "this costs speed");
+}
+
 /* ---- CUDA ---- */
 
 static bool stands_before(const char *list, const char *item, size_t n) {
@@ -406,6 +446,15 @@ static const struct {
     {"NCCL_DEBUG_FILE", lint_debug_file, false},
     {"NCCL_RAS_ADDR", lint_ras_addr, false},
     {"NCCL_PROXY_DUMP_SIGNAL", lint_signal, false},
+    {"NCCL_MNNVL_ENABLE", lint_mnnvl, false},
+    {"NCCL_MNNVL_UUID", lint_mnnvl_identity, false},
+    {"NCCL_MNNVL_CLIQUE_ID", lint_mnnvl_identity, false},
+    {"NCCL_MNNVL_CROSS_CLIQUE", lint_switch, false},
+    {"NCCL_MNNVL_SCATTER_NETS_ENABLE", lint_switch, false},
+    {"NCCL_MNNVL_RAIL_PER_HOST", lint_switch, false},
+    {"NCCL_NET_GDR_C2C", lint_c2c, false},
+    {"NCCL_PXN_C2C", lint_c2c, false},
+    {"NCCL_LL128_C2C", lint_c2c, false},
     {"CUDA_VISIBLE_DEVICES", lint_visible, false},
     {"CUDA_DEVICE_ORDER", lint_device_order, false},
 };

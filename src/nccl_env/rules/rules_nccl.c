@@ -131,6 +131,39 @@ static void reason_topo_file(const struct env_input *in, struct strbuf *to) {
                       in->facts->topo_files[0].path, in->facts->n_topo_files > 1 ? ", …" : "");
 }
 
+/* ---- NVLink between nodes, and to the CPU: only explained, never set ---- */
+
+static enum rule_verdict when_domain(const struct env_input *in) {
+    char domain[TOPO_DOMAIN_MAX];
+    return in->n_nodes > 1 && in->topology != NULL && topology_domain(in->topology, domain)
+               ? RULE_REFUSES
+               : RULE_NO;
+}
+
+static enum rule_verdict when_c2c(const struct env_input *in) {
+    return in->topology != NULL && topology_has_c2c(in->topology) ? RULE_REFUSES : RULE_NO;
+}
+
+static void reason_mnnvl(const struct env_input *in, struct strbuf *to) {
+    char domain[TOPO_DOMAIN_MAX];
+    (void)topology_domain(in->topology, domain);
+    strbuf_printf(to,
+                  "its default, 2, uses NVLink between the nodes of a domain by itself; this node "
+                  "is in domain %s, IMEX channel %s",
+                  domain, topo_imex_names[in->topology->imex]);
+}
+
+#define BECAUSE_IDENTITY                                                             \
+    "the driver reports both; other values are for tests, except -2 as the clique: " \
+    "the rack, by its serial number"
+#define BECAUSE_MNNVL_NICS \
+    "how NCCL matches the NICs of a domain's nodes; its defaults, 1 and 0, fit racks"
+#define BECAUSE_C2C                                                                        \
+    "1 by default: GPUs use the NICs at the CPU by NVLink-C2C (GPUDirect RDMA, PXN), and " \
+    "LL128"
+#define MNNVL_SOURCE RULE_GUIDE "NCCL_MNNVL_ENABLE"
+#define C2C_SOURCE "NCCL 2.30.7, src/graph/paths.cc and tuning.cc"
+
 /* ---- the table ---- */
 
 static const struct env_rule rules[] = {
@@ -153,5 +186,22 @@ static const struct env_rule rules[] = {
     {"CUDA_DEVICE_ORDER", RULE_MINIMAL, when_gpus, .text = "PCI_BUS_ID",
      .because = "CUDA then numbers GPUs as nvidia-smi does, even if they are of different models",
      .source = "CUDA C++ programming guide, environment variables"},
+    {"NCCL_MNNVL_ENABLE", RULE_MINIMAL, when_domain, .reason = reason_mnnvl,
+     .source = MNNVL_SOURCE},
+    {"NCCL_MNNVL_UUID", RULE_MINIMAL, when_domain, .because = BECAUSE_IDENTITY,
+     .source = MNNVL_SOURCE},
+    {"NCCL_MNNVL_CLIQUE_ID", RULE_MINIMAL, when_domain, .because = BECAUSE_IDENTITY,
+     .source = MNNVL_SOURCE},
+    {"NCCL_MNNVL_CROSS_CLIQUE", RULE_MINIMAL, when_domain,
+     .because = "0 by default: between cliques of one domain NCCL uses the network; 1 is for "
+                "domains of several racks whose switches are joined",
+     .source = "NCCL 2.30.7, src/graph/paths.cc"},
+    {"NCCL_MNNVL_SCATTER_NETS_ENABLE", RULE_MINIMAL, when_domain, .because = BECAUSE_MNNVL_NICS,
+     .source = "NCCL 2.30.7, src/graph/search.cc"},
+    {"NCCL_MNNVL_RAIL_PER_HOST", RULE_MINIMAL, when_domain, .because = BECAUSE_MNNVL_NICS,
+     .source = "NCCL 2.30.7, src/graph/search.cc"},
+    {"NCCL_NET_GDR_C2C", RULE_MINIMAL, when_c2c, .because = BECAUSE_C2C, .source = C2C_SOURCE},
+    {"NCCL_PXN_C2C", RULE_MINIMAL, when_c2c, .because = BECAUSE_C2C, .source = C2C_SOURCE},
+    {"NCCL_LL128_C2C", RULE_MINIMAL, when_c2c, .because = BECAUSE_C2C, .source = C2C_SOURCE},
 };
 const struct env_rules env_rules_nccl = {rules, ARRAY_SIZE(rules)};

@@ -81,6 +81,13 @@ bool topology_fabric_pending(const struct topology *t) {
     return false;
 }
 
+bool topology_has_c2c(const struct topology *t) {
+    for (uint32_t i = 0; i < t->n_nvlinks; i++)
+        if (t->nvlinks[i].c2c)
+            return true;
+    return false;
+}
+
 /* ---- health ---- */
 
 /* Fields of the mask: two bits each, where 1 means yes, 2 no, and 0 not supported. (NVML,

@@ -389,6 +389,8 @@ void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *r
 bool topology_domain(const struct topology *t, char out[TOPO_DOMAIN_MAX]);
 /* True: GPUs of this node are in two domains, as one sentence. */
 bool topology_domain_split(const struct topology *t, char text[TOPO_TEXT_MAX]);
+/* GPUs have NVLink-C2C to the CPU (Grace). */
+bool topology_has_c2c(const struct topology *t);
 /* A GPU is still joining its fabric: asked again later, the domain can be another one. */
 bool topology_fabric_pending(const struct topology *t);
 /* True: the fabric of GPUs is not healthy: "2 of 4 GPUs have a faulty NVLink fabric (GPU 1:

@@ -168,6 +168,44 @@ Test(lint, forms_of_values) {
     GOOD("NCCL_ALGO", "");
 }
 
+static void rack(void) {
+    rig_gpus(&r, 2, TOPO_LINK_INFINIBAND, 400);
+    r.t.nvlinks_known = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        r.t.gpus[i].fabric = TOPO_FABRIC_COMPLETED;
+        (void)strcpy(r.t.gpus[i].fabric_uuid, "3f8e2a10");
+    }
+    *topology_add_nvlink(&r.t) = (struct topo_nvlink){.end = TOPO_NVLINK_CPU, .c2c = true, .count = 1};
+}
+
+Test(lint, nvlink_between_nodes) {
+    static const char *const switches[] = {"NCCL_MNNVL_CROSS_CLIQUE", "NCCL_MNNVL_SCATTER_NETS_ENABLE",
+                                           "NCCL_MNNVL_RAIL_PER_HOST"};
+    static const char *const c2c[] = {"NCCL_NET_GDR_C2C", "NCCL_PXN_C2C", "NCCL_LL128_C2C"};
+    GOOD("NCCL_MNNVL_ENABLE", "0");
+    GOOD("NCCL_MNNVL_ENABLE", "1"); /* nothing is known of NVLink */
+    GOOD("NCCL_NET_GDR_C2C", "0");
+    r.t.nvlinks_known = true;
+    GOOD("NCCL_MNNVL_ENABLE", "0");
+    BAD("NCCL_MNNVL_ENABLE", "1", "NCCL fails here");
+    rack();
+    BAD("NCCL_MNNVL_ENABLE", "0", "in NVLink domain nvl-3f8e2a10.0: without it");
+    BAD("NCCL_MNNVL_ENABLE", "0", "1.8 TB/s");
+    GOOD("NCCL_MNNVL_ENABLE", "1");
+    GOOD("NCCL_MNNVL_ENABLE", "2");
+    BAD("NCCL_MNNVL_ENABLE", "auto", "must be 0");
+    GOOD("NCCL_MNNVL_CLIQUE_ID", "-2");
+    BAD("NCCL_MNNVL_CLIQUE_ID", "7", "what the driver reports");
+    BAD("NCCL_MNNVL_UUID", "3f8e", "number");
+    for (size_t i = 0; i < ARRAY_SIZE(switches); i++) {
+        GOOD(switches[i], "0");
+        BAD(switches[i], "2", "0 or 1");
+        BAD(c2c[i], "0", "NVLink-C2C");
+        BAD(c2c[i], "yes", "0 or 1");
+        GOOD(c2c[i], "1");
+    }
+}
+
 Test(lint, lists_of_devices) {
     BAD("CUDA_VISIBLE_DEVICES", "0,1,0", "twice");
     GOOD("CUDA_VISIBLE_DEVICES", "0,9");

@@ -33,6 +33,35 @@ static const char *why(const char *name, enum env_action action) {
 
 #define EXPECT_WHY(name, action, part) cr_assert_not_null(strstr(why(name, action), part), "%s", why(name, action))
 
+/* ---- NVLink between nodes ---- */
+
+Test(resolve, a_racks_variables_are_explained_and_never_set) {
+    static const char *const names[] = {"NCCL_MNNVL_ENABLE",
+                                        "NCCL_MNNVL_UUID",
+                                        "NCCL_MNNVL_CLIQUE_ID",
+                                        "NCCL_MNNVL_CROSS_CLIQUE",
+                                        "NCCL_MNNVL_SCATTER_NETS_ENABLE",
+                                        "NCCL_MNNVL_RAIL_PER_HOST",
+                                        "NCCL_NET_GDR_C2C",
+                                        "NCCL_PXN_C2C",
+                                        "NCCL_LL128_C2C"};
+    rig_gpus(&r, 1, TOPO_LINK_INFINIBAND, 400);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        cr_assert_null(rig_find(&r, names[i]), "%s", names[i]);
+    r.t.gpus[0].fabric = TOPO_FABRIC_COMPLETED;
+    (void)strcpy(r.t.gpus[0].fabric_uuid, "3f8e2a10");
+    r.t.imex = TOPO_IMEX_PRESENT;
+    *topology_add_nvlink(&r.t) = (struct topo_nvlink){.end = TOPO_NVLINK_CPU, .c2c = true, .count = 1};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        EXPECT_WHY(names[i], ENV_REFUSED, " ");
+    EXPECT_WHY("NCCL_MNNVL_ENABLE", ENV_REFUSED, "domain nvl-3f8e2a10.0, IMEX channel present");
+    r.in.envp = ENV(TEXT("NCCL_MNNVL_ENABLE=0"));
+    EXPECT_WHY("NCCL_MNNVL_ENABLE", ENV_KEPT, "the environment sets it");
+    cr_assert(rig_warns(&r, "NCCL_MNNVL_ENABLE=0 (environment): ") == r.t.nvlinks_known);
+    r.in.n_nodes = 1;
+    cr_assert_null(rig_find(&r, "NCCL_MNNVL_UUID"));
+}
+
 /* ---- interfaces ---- */
 
 Test(resolve, an_interface_for_jobs_of_several_nodes) {
