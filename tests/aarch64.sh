@@ -205,9 +205,9 @@ step_vm() {
         -kernel "$dir"/kernel/boot/vmlinuz-* -initrd "$dir/initrd.gz" -append "console=ttyAMA0 quiet panic=5" \
         -drive "file=$image,if=none,format=raw,id=disk,cache=unsafe" -device virtio-blk-pci,drive=disk -nic none -nographic \
         -no-reboot </dev/null | tee "$dir/console.log" | grep --line-buffered '^machine: ' || true
-    rm -rf "$results"
-    mkdir "$results"
+    rm -rf "$results" # debugfs creates it
     debugfs -R "rdump /results $dir" "$image" 2>/dev/null
+    mkdir -p "$results"
     grep -q '^machine: done' "$dir/console.log" || echo "the machine did not get to its end: $dir/console.log" >"$results/machine.failed"
     compare_traces
     grep -h '%' "$results/quickstart.log" | tail -n 1
