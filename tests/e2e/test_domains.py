@@ -1,7 +1,10 @@
 """Racks of NVLink: the domain of a node. NVML is a fake one whose script each host has for itself."""
 import json
+import os
 import pathlib
+import signal
 import socket
+import threading
 
 import pytest
 
@@ -69,6 +72,27 @@ def test_a_fabric_that_completes_after_the_join_is_the_domain(job, tmp_path):
     job.go()
     for agent in (a, b):
         assert agent.finish()[0] == 0, agent.said()
+
+
+def test_nvml_that_hangs_meanwhile_is_asked_again(job, tmp_path):
+    env = rack_env(tmp_path, "3f8e2a10")
+    script = pathlib.Path(env["FAKE_NVML_SCRIPT"])
+    script.unlink()
+    os.mkfifo(script)
+
+    def answer():  # each process that asks gets the next one
+        for text in (GPU.format("3f8e2a10", 2), "hang nvmlInit_v2\n", GPU.format("3f8e2a10", 3)):
+            with script.open("w") as f:
+                script.unlink()
+                os.mkfifo(script)
+                f.write(text)
+
+    threading.Thread(target=answer, daemon=True).start()
+    a, = job.pair(*WORDS, nnodes="2", tags="a", env=env)
+    until(job, lambda s: s["nodes"][0]["domain"] == domain_of("3f8e2a10"),
+          next(w.split("=", 1)[1] for w in a.words if w.startswith("--rdzv-endpoint=")))
+    a.signal(signal.SIGTERM)
+    assert a.finish()[0] == 143, a.said()
 
 
 def test_domains_that_do_not_count_are_not_waited_for(job, tmp_path):

@@ -194,7 +194,8 @@ static void report_domain(struct agent *a, const struct node_discovery *from) {
     const struct job_spec *spec = a->config.spec;
     const struct topology *t = from != NULL ? node_discovery_topology(from) : NULL;
     char domain[RDZV_DOMAIN_MAX];
-    if ((t != NULL ? topology_fabric_pending(t) : a->n_fabric_asks > 0) &&
+    bool answered = t != NULL && t->n_gpus > 0; /* else NVML failed or hung */
+    if ((answered ? topology_fabric_pending(t) : a->n_fabric_asks > 0) &&
         a->n_fabric_asks < FABRIC_ASKS_MAX) {
         loop_timer_set(a->fabric_timer, clock_now_ns() + FABRIC_ASK_NS);
         return;
