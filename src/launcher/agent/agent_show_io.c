@@ -514,8 +514,8 @@ static void show_never_ran(const struct agent *a) {
     const struct member_end *end = &a->end;
     bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
     if (over && end->was_spare && a->n_started == 0 && a->config.spec->check == JOB_CHECK_OFF)
-        log_notice("this node never ran '%s': the job %s without it, because it had all the nodes "
-                   "that it needed",
+        log_notice("this node never ran '%s': the job %s without it, because it got no place in "
+                   "the group",
                    a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
 }
 

@@ -37,7 +37,9 @@ void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *
         show_waiting(c, why, text);
 }
 
-static void show_no_place(struct rdzv_client *c, const char *text) {
+static void show_no_place(struct rdzv_client *c, const char *what, const char *why) {
+    char text[SEARCH_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "%s%s%s", what, why[0] != '\0' ? ": " : "", why);
     if (!is_new(c, text) || c->config.ops.waiting_for_place == NULL)
         return;
     bool held = pump_hold(&c->pump);
@@ -45,18 +47,12 @@ static void show_no_place(struct rdzv_client *c, const char *text) {
     pump_release(&c->pump, held);
 }
 
-static void show_excluded(struct rdzv_client *c, const char *why) {
-    char text[SEARCH_TEXT_MAX];
-    (void)snprintf(text, sizeof text, "this node is excluded from the job%s%s",
-                   why[0] != '\0' ? ": " : "", why);
-    show_no_place(c, text);
-}
-
 void client_show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
-        show_excluded(c, d->reason);
+        show_no_place(c, "this node is excluded from the job", d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)
-        show_no_place(c, "the job runs without this node, which waits for a place in the group");
+        show_no_place(c, "the job runs without this node, which waits for a place in the group",
+                      d->reason);
     else
         c->waiting[0] = '\0';
 }

@@ -18,6 +18,8 @@ static void desire_idle(const struct group *g, const struct node *n, struct desi
     d->spare = group_is_live(g) && !n->is_member;
     if (d->excluded)
         (void)snprintf(d->reason, sizeof d->reason, "%s", n->report.excluded_why);
+    else if (d->spare && roster_has_domains(&g->roster) && n->domain == NULL)
+        (void)snprintf(d->reason, sizeof d->reason, "its NVLink domain or block is not known");
 }
 
 static void add_neighbour(struct form *f, const struct node_info *info) {

@@ -1240,6 +1240,24 @@ Test(group, one_of_the_right_domain_is_waited_for) {
     start(&rig);
 }
 
+Test(group, a_node_without_a_domain_is_told_why_it_waits) {
+    const char *why = "its NVLink domain or block is not known";
+    struct group_config c = units_of(2, 2, 4);
+    c.rdzv.last_call_ns = 0;
+    join_domains(&rig, &c, "aab");
+    start(&rig);
+    join(&rig, 4);
+    cr_assert_str_eq(told(&rig, 3).reason, "");
+    cr_assert(told(&rig, 4).spare);
+    cr_assert_str_eq(told(&rig, 4).reason, why);
+    c.rdzv.unit_of = UNIT_OF_ANY;
+    join_domains(&rig, &c, "aa");
+    start(&rig);
+    join(&rig, 3);
+    cr_assert(told(&rig, 3).spare);
+    cr_assert_str_eq(told(&rig, 3).reason, "");
+}
+
 Test(group, a_group_grows_by_whole_units_of_one_domain) {
     struct group_config c = units_of(2, 2, 4);
     c.rdzv.grow = GROW_NOW;
