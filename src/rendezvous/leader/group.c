@@ -40,9 +40,13 @@ void group_set_reason(struct group *g, struct group_effect *e, const char *text)
 }
 
 void group_notice(struct group *g, const char *text) {
+    group_set_reason(g, group_emit(g, GROUP_EFFECT_NOTICE, 0), text);
+}
+
+void group_incident(struct group *g, const char *text) {
     g->last_event = (struct last_event){.at_ns = g->now_ns};
     (void)snprintf(g->last_event.text, sizeof g->last_event.text, "%s", text);
-    group_set_reason(g, group_emit(g, GROUP_EFFECT_NOTICE, 0), text);
+    group_notice(g, text);
 }
 
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
@@ -209,7 +213,7 @@ static void report_unusable(struct group *g, const struct node *n) {
     if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
         return;
     node_unusable_text(n, text);
-    group_notice(g, text);
+    group_incident(g, text);
 }
 
 /* A node that was excluded once stays excluded. */

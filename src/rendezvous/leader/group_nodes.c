@@ -71,7 +71,7 @@ void group_exclude(struct group *g, struct node *n, const char *why) {
     policy_exclude_host(&g->policy, n->info.host);
     group_recount(g, n);
     (void)snprintf(text, sizeof text, "node %s is excluded: %s", name, why);
-    group_notice(g, text);
+    group_incident(g, text);
     (void)group_add_to_timeline(g, TIMELINE_NODE_EXCLUDED, n, why);
     if (!n->is_member)
         group_notify(g, n);
@@ -173,13 +173,13 @@ static void group_report_waiters_gone(struct group *g) {
     (void)snprintf(text, sizeof text, "%zu more waiting nodes are gone, the last: %.300s",
                    g->waiters_gone.n, g->waiters_gone.last);
     g->waiters_gone.n = 0;
-    group_notice(g, text);
+    group_incident(g, text);
 }
 
 static void waiter_gone(struct group *g, const char *text) {
     if (g->waiters_gone.n == 0 &&
         rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns)) {
-        group_notice(g, text);
+        group_incident(g, text);
         return;
     }
     g->waiters_gone.n++;
@@ -236,7 +236,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     } else if (g->state == GROUP_CLOSED || announced) {
         return;
     } else if (had_place) {
-        group_notice(g, text);
+        group_incident(g, text);
     } else {
         waiter_gone(g, text);
     }

@@ -186,6 +186,8 @@ void group_notify_members(struct group *g);
 void group_notify_all(struct group *g);
 /* One line for people; the text is copied. */
 void group_notice(struct group *g, const char *text);
+/* The same, and it is the last event that operators see. */
+void group_incident(struct group *g, const char *text);
 /* Adds a line to the timeline, with the fields that all lines have: kind, time, generation. Valid
  * until the next call. */
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,

@@ -43,6 +43,9 @@ Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_doub
         size_t said = r.seen[GROUP_EFFECT_NOTICE];
         lapse(&r, 5.3);
         cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE] - said, pauses[i] > 0, "each pause is told");
+        struct overview o;
+        group_overview(r.g, r.now_ns, &o);
+        cr_assert_not_null(strstr(o.incident, "had to stop: "), "a pause is no incident: %s", o.incident);
         cr_assert_float_eq(pause_of(&r), pauses[i], 0.01, "pause %zu", i);
     }
     struct desired d = told(&r, 1);
