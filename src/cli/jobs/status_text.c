@@ -674,6 +674,10 @@ void status_json(const struct status_view *v, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     struct overview o = *v->overview;
     status_event(v->overview, o.incident);
+    if (o.leader == 0 && o.since_ns != 0) { /* a job that has ended left only its reason */
+        memcpy(o.incident, o.reason, sizeof o.incident);
+        o.incident_ns = o.since_ns;
+    }
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "run_id", v->run_id);
     json_table_write(&w, &overview, &o);

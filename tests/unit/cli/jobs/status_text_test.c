@@ -478,6 +478,14 @@ Test(status_text, of_several_ports_the_leaders_is_shown, .init = begin, .fini = 
     check_text(doc, "endpoint", "node1:29402");
 }
 
+Test(status_text, the_reason_of_a_job_that_has_ended_is_its_last_event, .init = begin, .fini = finish) {
+    overview = (struct overview){
+        .state = GROUP_CLOSED, .since_ns = 2 * NS_PER_S, .outcome = OUTCOME_FAILED, .reason = "rank 3 failed"};
+    _cleanup_(json_freep) struct json *doc = json_of(0);
+    check_text(doc, "incident", "rank 3 failed");
+    check_number(doc, "incident_seconds", 2);
+}
+
 Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
     _cleanup_(json_freep) struct json *doc = json_of(0);
