@@ -228,10 +228,11 @@ static bool send_watchdog(void *arg, uint64_t incarnation, const struct wire_mes
 
 static const struct hang_evidence_ops evidence_ops = {.send = send_watchdog};
 
-static void on_hang(void *arg, struct generation generation, const struct failure *failure) {
+static void on_hang(void *arg, struct generation generation, const struct failure *failure,
+                    const char *evidence, bool only_reported) {
     struct leading *l = arg;
     if (l->server != NULL)
-        rdzv_server_hang(l->server, generation, failure);
+        rdzv_server_hang(l->server, generation, failure, evidence, only_reported);
 }
 
 static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }

@@ -42,6 +42,7 @@ static void add_ns(struct json_writer *w, const struct json_field *f, const void
 #define MS(event, key, from, to) \
     { FIELD(OWN, key, from), .write = add_ms, OF(event), JSON_IF_SET(timeline_entry, to) }
 
+#define OF_FAILURE(kinds) JSON_OF_KINDS(timeline_entry, failure, kinds)
 #define OF_START(key, member) \
     { FIELD(OWN, key, start.member), .write = add_ns, OF(FIRST_STEP) }
 
@@ -53,6 +54,13 @@ static const struct json_field fields[] = {
     {FIELD(HEX, "incarnation", node), JSON_IF_SET(timeline_entry, node)},
     {FIELD(TEXT, "domain", domain), JSON_IF_TEXT(timeline_entry, domain)},
     {FIELD(TEXT, "cause", why), JSON_IF_TEXT(timeline_entry, why)},
+    {FIELD(U32, "rank", rank), JSON_IF_TRUE(timeline_entry, has_rank)},
+    {FIELD(U32, "local_rank", local_rank), JSON_IF_TRUE(timeline_entry, has_rank)},
+    {FIELD(I32, "pid", pid), JSON_IF_SOME(timeline_entry, pid)},
+    {FIELD(I32, "exitcode", code), OF_FAILURE(1u << FAILURE_EXIT)},
+    {FIELD(I32, "signal", code), OF_FAILURE(1u << FAILURE_SIGNAL | 1u << FAILURE_OOM)},
+    {FIELD(U32, "restarts_used", restarts_used), OF_FAILURE(~1u)},
+    {FIELD(TEXT, "evidence", evidence), JSON_IF_TEXT(timeline_entry, evidence)},
     {FIELD(TEXT, "endpoint", endpoint), JSON_IF_TEXT(timeline_entry, endpoint)},
     {FIELD(U32, "nodes", n_nodes), JSON_IF_SOME(timeline_entry, n_nodes)},
     {FIELD(U32, "world_size", world_size), JSON_IF_SOME(timeline_entry, world_size)},

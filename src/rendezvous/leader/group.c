@@ -415,7 +415,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_RESIGN: group_on_resign(g); break;
     case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
     case GROUP_EVENT_EXPECT: g->gathering.expected = ev->n_nodes; break;
-    case GROUP_EVENT_HANG: group_on_hang(g, ev->generation, ev->failure); break;
+    case GROUP_EVENT_HANG: group_on_hang(g, ev); break;
     case GROUP_EVENT_KIND_COUNT: assert_not_reached();
     }
 }

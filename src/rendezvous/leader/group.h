@@ -67,7 +67,9 @@ struct group_event {
     const char *store_host;
     uint16_t store_port;
     const char *reason;
-    bool halted; /* STOP: nobody should run the job again as it is */
+    const char *evidence; /* HANG: the folder, on the leader's node; NULL: none */
+    bool only_reported;   /* HANG: nothing is stopped for it */
+    bool halted;          /* STOP: nobody should run the job again as it is */
     enum wire_kind message;
     const void *body; /* its struct */
     const struct arbiter_answer *answer;
@@ -149,9 +151,14 @@ struct timeline_entry {
     char why[RDZV_REASON_MAX / 4];    /* one line, or "" */
     char endpoint[RDZV_ENDPOINT_MAX]; /* LEADS: as in struct overview */
     uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
-    enum outcome outcome;                    /* CLOSED */
-    uint32_t n_nodes, world_size;            /* FORMED, STARTED */
-    uint32_t rank;                           /* WORKER_FAILED: which one */
+    enum outcome outcome;         /* CLOSED */
+    uint32_t n_nodes, world_size; /* FORMED, STARTED */
+    enum failure_kind failure;    /* WORKER_FAILED, HANG; then the next five: */
+    int32_t code, pid;            /* as in struct failure */
+    bool has_rank;                /* it is known which worker it is: */
+    uint32_t rank, local_rank;
+    uint32_t restarts_used;                  /* before it */
+    char evidence[FAILURE_PATH_MAX];         /* HANG: the folder on this leader's node, or "" */
     struct attempt_start start;              /* FIRST_STEP */
     bool has_warm;                           /* STARTED, WARM: with --warm: */
     uint32_t n_warm;                         /* workers that had imported before, */

@@ -231,7 +231,7 @@ void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
 void group_stop_for_operator(struct group *g, const char *why, bool halted);
 void group_stop_for_failure(struct group *g);
 /* The launcher's watchdog says that this group hangs. */
-void group_on_hang(struct group *g, struct generation of, const struct failure *failure);
+void group_on_hang(struct group *g, const struct group_event *event);
 /* A failure is still to be charged, and no restart is left for it. */
 bool group_budget_spent(const struct group *g);
 /* The cause that is still to be charged ends the job as a crash loop. */

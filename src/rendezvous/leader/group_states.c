@@ -387,6 +387,20 @@ void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
     g->stopping.interrupted = wished;
 }
 
+static struct timeline_entry *add_failure_to_timeline(struct group *g, enum timeline_kind kind,
+                                                      const struct failure *f, const char *why) {
+    const struct node *n = roster_find(&g->roster, f->incarnation);
+    struct timeline_entry *entry = group_add_to_timeline(g, kind, n, why);
+    entry->failure = f->kind;
+    entry->code = f->code;
+    entry->pid = f->pid;
+    entry->has_rank = f->kind != FAILURE_NODE && f->incarnation != 0;
+    entry->rank = f->rank;
+    entry->local_rank = f->local_rank;
+    entry->restarts_used = g->policy.restarts_used;
+    return entry;
+}
+
 /* A worker failed (or a node could not carry out FORM). It is charged only when all have stopped:
  * an apparent failure may be the loss of a node or an effect of it, which costs nothing. */
 void group_stop_for_failure(struct group *g) {
@@ -394,23 +408,23 @@ void group_stop_for_failure(struct group *g) {
     /* the node's clock is known only with an error, so limit the time to now */
     g->incident.detected_ns =
         g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
-    const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
     bool hangs = g->cause.failure.kind == FAILURE_HANG;
-    struct timeline_entry *entry =
-        group_add_to_timeline(g, hangs ? TIMELINE_HANG : TIMELINE_WORKER_FAILED, failed, cause);
-    entry->detected_ns = g->incident.detected_ns;
-    entry->rank = g->cause.failure.rank;
+    if (!hangs)
+        add_failure_to_timeline(g, TIMELINE_WORKER_FAILED, &g->cause.failure, cause)->detected_ns =
+            g->incident.detected_ns;
     begin_stop(g, "", false);
     if (g->stopping.n_workers > 0 && !hangs)
         g->stopping.n_workers--; /* the worker that failed need not be stopped */
 }
 
-void group_on_hang(struct group *g, struct generation of, const struct failure *failure) {
-    struct failure f = *failure;
+void group_on_hang(struct group *g, const struct group_event *ev) {
+    struct failure f = *ev->failure;
+    char why[RDZV_REASON_MAX / 4];
     assert(f.kind == FAILURE_HANG);
-    if (g->state != GROUP_RUNNING || generation_compare(of, g->formation.generation) != 0)
+    if (g->state != GROUP_RUNNING ||
+        generation_compare(ev->generation, g->formation.generation) != 0)
         return;
     const struct node *n = f.incarnation == 0 ? NULL : roster_find(&g->roster, f.incarnation);
     f.at_ns = g->now_ns;
@@ -422,8 +436,16 @@ void group_on_hang(struct group *g, struct generation of, const struct failure *
         f.incarnation = 0;
         f.node[0] = '\0';
     }
-    if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0))
+    (void)snprintf(why, sizeof why, "%s%.400s", ev->only_reported ? "" : "the job hangs: ", f.text);
+    struct timeline_entry *entry = add_failure_to_timeline(g, TIMELINE_HANG, &f, why);
+    if (ev->evidence != NULL)
+        (void)snprintf(entry->evidence, sizeof entry->evidence, "%s", ev->evidence);
+    if (ev->only_reported) {
+        g->last_event = (struct last_event){.at_ns = g->now_ns, .has_failure = true, .failure = f};
+        (void)strcpy(g->last_event.text, why);
+    } else if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0)) {
         group_stop_for_failure(g);
+    }
 }
 
 /* The job fails for the reason that is set; all have stopped, or will. */

@@ -227,10 +227,10 @@ void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
                             const struct rdzv_stacks *node, const char *json, size_t len);
 /* All nodes of the group were added, in order; or, for one sentence, why there is no answer. */
 void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, const char *why_not);
-/* The running group hangs: GROUP_EVENT_HANG. Copies the failure. The group is stopped, or nothing
- * happens because it no longer runs. */
+/* The running group hangs: GROUP_EVENT_HANG. Copies. The group is stopped, unless that is only
+ * reported; or nothing happens because it no longer runs. */
 void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
-                      const struct failure *failure);
+                      const struct failure *failure, const char *evidence, bool only_reported);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

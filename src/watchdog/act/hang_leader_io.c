@@ -286,18 +286,26 @@ static const char *left_alone(const struct open_case *c) {
 }
 
 /* Nothing is stopped for it. */
-static void report(const struct open_case *c, const char *text) {
+static void report(struct open_case *c, const char *text, const char *evidence) {
     struct hang_leader *l = c->leader;
     const char *now = c->hung ? "hangs" : "is quiet";
     const char *before = c->hung ? "seemed to hang, and continues" : "was quiet, and continues";
     uint64_t quiet_ns = MAX2(c->quiet_ns, l->watchdog.quiet_ns);
     log_folded(LOG_LEVEL_WARNING, "the job %s: %s%s", c->recovered ? before : now, text,
                left_alone(c));
-    write_event(l, c->hung ? TIMELINE_HANG : TIMELINE_QUIET, &c->suspect, text, quiet_ns);
+    if (c->hung)
+        l->ops.hang(l->arg, c->generation, &c->suspect, evidence, true);
+    else
+        write_event(l, TIMELINE_QUIET, &c->suspect, text, quiet_ns);
     if (c->recovered)
         write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
     else
         l->reported = true;
+}
+
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? NULL : xasprintf("%.*s", (int)(slash - path), path);
 }
 
 /* seen NULL: there is no evidence. */
@@ -308,6 +316,8 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
     c->alone = seen != NULL && seen->code == 0 && !seen->reason && !c->given;
     bool ends = c->hung && c->restart && !c->alone;
     bool debugged = seen != NULL && seen->n_debugged > 0;
+    _cleanup_(freep) char *evidence =
+        seen != NULL && seen->path != NULL ? folder_of(seen->path) : NULL;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     strbuf_add(&text, c->text);
     if (seen != NULL && c->still)
@@ -324,20 +334,20 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
                       ends ? ", so nothing is stopped" : "");
     if (named && same)
         blame(l, seen->first.rank, seen->first.node, seen->first.pid, &c->suspect);
+    c->suspect.kind = FAILURE_HANG;
+    c->suspect.wall_ns = clock_wall_ns();
+    c->suspect.ran_ns = clock_now_ns() - l->began_ns;
+    (void)snprintf(c->suspect.text, sizeof c->suspect.text, "%s", strbuf_text(&text));
     if (!c->failed && !c->recovered)
         utf8_copy(l->watchdog.said, sizeof l->watchdog.said, strbuf_text(&text));
     if (c->failed) {
         if (seen != NULL)
             log_folded(LOG_LEVEL_WARNING, "%s", seen->line);
     } else if (ends && !debugged && !c->recovered) {
-        c->suspect.kind = FAILURE_HANG;
-        c->suspect.wall_ns = clock_wall_ns();
-        c->suspect.ran_ns = clock_now_ns() - l->began_ns;
-        (void)snprintf(c->suspect.text, sizeof c->suspect.text, "%s", strbuf_text(&text));
         end_suspects(l, c, seen);
-        l->ops.hang(l->arg, c->generation, &c->suspect);
+        l->ops.hang(l->arg, c->generation, &c->suspect, evidence, false);
     } else {
-        report(c, strbuf_text(&text));
+        report(c, strbuf_text(&text), evidence);
     }
     if (seen != NULL)
         report_files(l, seen);

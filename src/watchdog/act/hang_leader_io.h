@@ -25,12 +25,13 @@
 #define HANG_ADD_NAME "muster-hang-add"
 
 struct hang_leader_ops {
-    /* This group hangs and has to be stopped (GROUP_EVENT_HANG). Called from the loop; must not
-     * free the leader's watchdog. */
-    void (*hang)(void *arg, struct generation generation, const struct failure *failure);
+    /* This group hangs and has to be stopped, unless it is only reported (GROUP_EVENT_HANG).
+     * evidence: a folder, or NULL. Called from the loop; must not free the leader's watchdog. */
+    void (*hang)(void *arg, struct generation generation, const struct failure *failure,
+                 const char *evidence, bool only_reported);
     /* hang_leader_is_busy() is false again. The same. */
     void (*idle)(void *arg);
-    /* For the event log: QUIET and RESUMED; HANG if the group is not stopped for it. The same. */
+    /* For the event log: QUIET and RESUMED. The same. */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
 };
 

@@ -92,6 +92,34 @@ Test(events, a_lost_node_has_its_name_and_its_silence) {
                        "%s", line);
 }
 
+Test(events, a_failure_has_its_rank_its_end_and_the_restarts_before_it) {
+    struct timeline_entry entry = {.kind = TIMELINE_WORKER_FAILED,
+                                   .node = 1,
+                                   .name = "b",
+                                   .why = "rank 9 failed: signal 11",
+                                   .failure = FAILURE_SIGNAL,
+                                   .code = 11,
+                                   .pid = 4711,
+                                   .has_rank = true,
+                                   .rank = 9,
+                                   .local_rank = 1,
+                                   .restarts_used = 2};
+    static const char rank[] = "\"cause\":\"rank 9 failed: signal 11\",\"rank\":9,\"local_rank\":1,\"pid\":4711";
+    _cleanup_(freep) char *killed = xasprintf("%s,\"signal\":11,\"restarts_used\":2}\n", rank);
+    _cleanup_(freep) char *line = line_of(&entry, 0);
+    cr_assert_not_null(strstr(line, killed), "%s", line);
+    entry.failure = FAILURE_EXIT;
+    entry.code = 3;
+    _cleanup_(freep) char *exited = xasprintf("%s,\"exitcode\":3,\"restarts_used\":2}\n", rank);
+    _cleanup_(freep) char *second = line_of(&entry, 0);
+    cr_assert_not_null(strstr(second, exited), "%s", second);
+    entry = (struct timeline_entry){
+        .kind = TIMELINE_HANG, .failure = FAILURE_HANG, .why = "all wait", .evidence = "/logs/hangs/1"};
+    _cleanup_(freep) char *hang = line_of(&entry, 0);
+    cr_assert_not_null(strstr(hang, "\"cause\":\"all wait\",\"restarts_used\":0,\"evidence\":\"/logs/hangs/1\"}\n"),
+                       "%s", hang);
+}
+
 Test(events, each_kind_is_one_line_of_json) {
     for (int kind = TIMELINE_LEADS; kind < TIMELINE_KIND_COUNT; kind++) {
         struct timeline_entry entry = {.kind = (enum timeline_kind)kind,

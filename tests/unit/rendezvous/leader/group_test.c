@@ -968,6 +968,7 @@ Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
     cr_assert_not_null(e);
     cr_assert_eq(e->node, 2);
     cr_assert_str_eq(e->why, "the job hangs: rank 1 is stopped");
+    cr_assert(e->failure == FAILURE_HANG && e->has_rank && e->rank == 1 && e->restarts_used == 0);
     cr_assert_null(entry(&rig, TIMELINE_WORKER_FAILED));
     struct desired d = told(&rig, 1);
     cr_assert(d.has_failure && d.will_restart && d.failure.kind == FAILURE_HANG && d.failure.incarnation == 2);
@@ -984,6 +985,26 @@ Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
     hangs(&rig, group_generation(rig.g), 2);
     stopped(&rig);
     cr_assert_eq(group_outcome(rig.g), OUTCOME_FAILED, "no restart is left");
+}
+
+Test(group, a_hang_that_is_only_reported_is_an_event_and_stops_nothing) {
+    struct group_config c = config_of(2, 2);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    struct failure f = hang_of(2, "rank 1 is stopped");
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_HANG,
+                                    .generation = group_generation(rig.g),
+                                    .failure = &f,
+                                    .evidence = "logs/hangs/1",
+                                    .only_reported = true});
+    const struct timeline_entry *e = entry(&rig, TIMELINE_HANG);
+    cr_assert_not_null(e);
+    cr_assert(e->node == 2 && strcmp(e->why, "rank 1 is stopped") == 0 && strcmp(e->evidence, "logs/hangs/1") == 0);
+    assert_state(&rig, GROUP_RUNNING);
+    struct overview o;
+    group_overview(rig.g, rig.now_ns, &o);
+    cr_assert(o.has_failure && o.failure.kind == FAILURE_HANG && o.incident[0] != '\0' && o.incident_ns == 0);
+    is_killed(&rig, 2, 11);
+    cr_assert_eq(entry(&rig, TIMELINE_WORKER_FAILED)->code, 11);
 }
 
 Test(group, releases_its_workers_once_if_a_node_is_asked_to_leave_while_it_stops) {
