@@ -113,6 +113,8 @@ def test_a_stopped_rank_is_named_and_the_job_starts_again(job):
     assert ring.finish() == [0, 0], ring.said()
     [hang] = ring.timeline("hang")
     assert "rank 2" in hang["cause"], hang
+    assert (hang["rank"], hang["local_rank"], hang["restarts_used"]) == (2, 0, 0) and hang["pid"] == ring.pid(2), hang
+    assert os.path.isfile(f"{hang['evidence']}/hang.json"), hang
     assert re.search(r"the job hangs: .*rank 2 .*restart 1 of 1", ring.said()), ring.said()
     assert int(hang["monotonic_ns"]) - int(ring.timeline("started")[0]["monotonic_ns"]) >= 10e9, "it may be for 10 s"
 

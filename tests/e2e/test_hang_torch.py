@@ -50,6 +50,7 @@ def test_a_hang_is_named_and_the_job_starts_again(job, name, logs):
     else:
         [hang] = trial.timeline("hang")
         assert re.search(rf"rank 2 \(node [^)]*\):? .*{fault.line}", hang["cause"]), hang
+        assert hang["rank"] == 2 and os.path.isfile(f"{hang['evidence']}/hang.txt"), hang
 
 
 QUICK_KINDS = {"prints", "c_thread", "queue"}

@@ -353,6 +353,59 @@ def test_the_last_event_names_the_signal_and_the_node(job):
     assert other.wait() == 128 + signal.SIGHUP and "has left" not in leader.said(), leader.said()
 
 
+def test_status_names_what_happened_last_whatever_it_was(job):
+    """One fault after the other, with three agents of a shared directory; the group has two, or one."""
+    agents = [job.agent(tag, "--nnodes=1:2", "--nproc-per-node=1", f"--rdzv-endpoint=dir:{job.tmp}/rdzv", "--rdzv-id=e2e",
+                        "--max-restarts=9", "--crash-loop=0", "--rdzv-conf=last_call_timeout=60",
+                        f"--event-log={job.tmp}/log-{tag}", "--no-python", job.worker, "start", "wait") for tag in "abc"]
+    job.events.wait("start", 2)
+
+    def next_group(then):
+        """The status as soon as the next group runs, and the pids of its workers by rank."""
+        seen = until(job, lambda s: s["state"] == "running" and s["generation"] != then and len(s["nodes"]) > 0, "e2e")
+        starts = job.events.wait("start", seen["world_size"], gen=seen["generation"])
+        return seen, {int(e.fields["rank"]): int(e.fields["pid"]) for e in starts}
+
+    def after(fault, incident):
+        fault()
+        now, pids = next_group(seen["generation"])
+        assert re.fullmatch(incident, now["incident"]) and now["restart_seconds"] is not None, now
+        assert now["incident_seconds"] >= now["restart_seconds"], now
+        _, out, _ = ask(job, "status", "e2e")
+        assert re.sub(r"\s+", " ", now["incident"]) in re.sub(r"\s+", " ", out) and "restarted in" in out, out
+        return now, pids
+
+    seen, pids = next_group(None)
+    assert seen["incident"] is None and seen["incident_seconds"] is None, seen
+    until(job, lambda s: s["spares"] == 1, "e2e")
+    for signo in signal.SIGSEGV, signal.SIGKILL:
+        seen, pids = after(lambda: kill(pids[1], signo), rf"rank 1 \(\S+\) died of {signo.name}( \(core dumped\))?")
+    members = [n for n in seen["nodes"] if n["place"] == "member" and n["id"] != seen["leader"]]
+    seen, pids = after(lambda: ask(job, "exclude", members[0]["id"], "e2e"), r"node \S+ was excluded")
+    follower = [n for n in seen["nodes"] if n["place"] == "member" and n["id"] != seen["leader"]][0]
+    seen, pids = after(lambda: kill(follower["pid"]), r"node \S+ is gone: its agent ended unexpectedly")
+    failed = [json.loads(line) for a in agents for line in (job.tmp / f"log-{a.tag}").open() if '"worker_failed"' in line]
+    assert [(e["rank"], e["local_rank"], e["signal"], e["restarts_used"]) for e in failed] == [(1, 0, 11, 0), (1, 0, 9, 1)], failed
+    assert all(e["pid"] > 0 and e["node"] and "exitcode" not in e for e in failed), failed
+    assert ask(job, "stop", "--reason=enough", "e2e")[0] == 0
+    assert 1 in [a.wait() for a in agents]
+    ended = status(job, "e2e")
+    assert ended["incident"] == "an operator stopped the job: enough" and ended["incident_seconds"] == ended["state_seconds"], ended
+
+
+def test_status_names_a_leader_that_was_lost(job):
+    agents = [job.agent(tag, "--nnodes=1:2", "--nproc-per-node=1", f"--rdzv-endpoint=dir:{job.tmp}/rdzv", "--rdzv-id=e2e",
+                        "--no-python", job.worker, "start", "wait") for tag in "ab"]
+    job.events.wait("start", 2)
+    first = until(job, lambda s: s["state"] == "running", "e2e")
+    pid = [n["pid"] for n in first["nodes"] if n["id"] == first["leader"]][0]
+    other, = [a for a in agents if a.agent_pid() != pid]
+    kill(pid)
+    other.wait_said("this node leads from now on")
+    seen = until(job, lambda s: s["state"] == "running" and s["leader"] != first["leader"], "e2e")
+    assert re.fullmatch(r"node \S+ is gone: its agent ended unexpectedly", seen["incident"]) and seen["restart_seconds"] is not None, seen
+
+
 def test_how_a_run_ended_that_was_stopped_or_killed(job):
     for name, signo, want in (("interrupted", signal.SIGINT, ("failed", "stopped by SIGINT")), ("killed", signal.SIGKILL, (
             None, "muster did not record how it ended, for example because it was killed"))):

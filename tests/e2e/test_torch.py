@@ -1,4 +1,5 @@
 """Real PyTorch jobs (gloo, CPU) under muster, and what happens to them when a worker is killed."""
+import json
 import os
 import random
 
@@ -67,7 +68,7 @@ def one_kill(job, rank, where, program=None, nodes=1, seconds=120):
     """The status of a job in which this rank was killed there; None if it did not end in time."""
     env = dict(ENV, E2E_HOLD_AT=where)
     if nodes == 2:
-        agents = two_agents(job, "--max-restarts=1", env=env)
+        agents = two_agents(job, "--max-restarts=1", f"--event-log={job.tmp}/log", env=env)
     else:
         agents = [job.agent("a", "--standalone", "--nproc-per-node=4", "--max-restarts=1", HERE / "torch_steps.py",
                             STEPS, env=env, program=program)]
@@ -92,3 +93,6 @@ def test_two_nodes_survive_a_killed_worker(job, rank, where):
     code = one_kill(job, rank, where, nodes=2)
     assert code == 0, "\n".join(a.said()[-3000:] for a in job.agents)
     assert len(job.events.all("done", count=1)) == 4
+    failed, = [e for e in map(json.loads, (job.tmp / "log").open()) if e["event"] == "worker_failed"]
+    assert (failed["rank"], failed["signal"], failed["restarts_used"]) == (rank, 9, 0) and failed["node"], failed
+    assert failed["cause"] == f"rank {rank} failed: signal 9", "no line that it wrote before explains a signal"
