@@ -68,7 +68,7 @@ def test_a_fabric_that_completes_after_the_join_is_the_domain(job, tmp_path):
     pathlib.Path(env["FAKE_NVML_SCRIPT"]).write_text(GPU.format("3f8e2a10", 3))
     seen = until(job, lambda s: all(n["domain"] for n in s["nodes"]),
                  next(w.split("=", 1)[1] for w in a.words if w.startswith("--rdzv-endpoint=")))
-    assert seen["domains"] == [{"domain": domain_of("3f8e2a10"), "members": 2, "spares": 0}]
+    assert seen["domains"] == [{"domain": domain_of("3f8e2a10"), "members": 2, "available": 0}]
     job.go()
     for agent in (a, b):
         assert agent.finish()[0] == 0, agent.said()

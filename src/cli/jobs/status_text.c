@@ -194,7 +194,7 @@ static void add_access(const struct overview *o, struct strbuf *out) {
 
 struct domain {
     const char *name;
-    uint32_t members, spares; /* spares: nodes that can get a place */
+    uint32_t members, available; /* available: others that can get a place */
 };
 
 static int compare_domains(const void *a, const void *b) {
@@ -219,7 +219,7 @@ static bool next_domain(const void *const *rows, uint32_t n, uint32_t *at, struc
             break;
         ret->name = node->domain;
         ret->members += node->place == PLACE_MEMBER;
-        ret->spares += node->place == PLACE_SPARE || node->place == PLACE_WAITING;
+        ret->available += node->place == PLACE_SPARE || node->place == PLACE_WAITING;
         if (node->domain[0] == '\0')
             *ret = (struct domain){.name = ""};
     }
@@ -232,8 +232,8 @@ static void add_domains(const struct status_view *v, struct strbuf *out) {
     for (uint32_t at = 0; next_domain(rows, v->n_nodes, &at, &d);) {
         add_label(out, "domain");
         columns_add_clean(out, d.name);
-        strbuf_printf(out, ": %" PRIu32 " in the group, %" PRIu32 " spare%s\n", d.members, d.spares,
-                      plural(d.spares));
+        strbuf_printf(out, ": %" PRIu32 " in the group, %" PRIu32 " available\n", d.members,
+                      d.available);
     }
 }
 
@@ -664,7 +664,7 @@ static void put_domains(const struct status_view *v, struct json_writer *w) {
         json_write_object_begin(w, NULL);
         json_write_string(w, "domain", d.name);
         json_write_u64(w, "members", d.members);
-        json_write_u64(w, "spares", d.spares);
+        json_write_u64(w, "available", d.available);
         json_write_object_end(w);
     }
     json_write_array_end(w);

@@ -135,8 +135,8 @@ Test(status_text, nodes_and_spares_are_counted_for_each_domain, .init = begin, .
     for (size_t i = 0; i < 4; i++)
         (void)strcpy(nodes[i].domain, i == 0 || i == 2 ? "rack10" : "rack9");
     const char *text = show(4, true);
-    cr_assert_not_null(strstr(text, "  domain     rack9: 1 in the group, 0 spares\n"
-                                    "  domain     rack10: 1 in the group, 1 spare\n"),
+    cr_assert_not_null(strstr(text, "  domain     rack9: 1 in the group, 0 available\n"
+                                    "  domain     rack10: 1 in the group, 1 available\n"),
                        "%s", text);
     cr_assert_not_null(strstr(text, "ID                DOMAIN  NOTE\n"), "%s", text);
     cr_assert_not_null(strstr(text, "00000000000000a1  rack10\n"), "%s", text);
@@ -145,8 +145,8 @@ Test(status_text, nodes_and_spares_are_counted_for_each_domain, .init = begin, .
     struct status_view v = {.run_id = "d", .overview = &overview, .nodes = nodes, .n_nodes = 4};
     strbuf_clear(&out);
     status_json(&v, &out);
-    cr_assert_not_null(strstr(strbuf_text(&out), "\"domains\":[{\"domain\":\"rack9\",\"members\":1,\"spares\":0},"
-                                                 "{\"domain\":\"rack10\",\"members\":1,\"spares\":1}]"),
+    cr_assert_not_null(strstr(strbuf_text(&out), "\"domains\":[{\"domain\":\"rack9\",\"members\":1,\"available\":0},"
+                                                 "{\"domain\":\"rack10\",\"members\":1,\"available\":1}]"),
                        "%s", strbuf_text(&out));
 }
 
