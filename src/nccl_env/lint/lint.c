@@ -340,13 +340,12 @@ static void lint_mnnvl(const struct linting *z) {
     bool has = known && topology_domain(z->t, domain);
     if (strcmp(z->value, "0") == 0 && has)
         lint_report(z,
-                    "this node is in NVLink domain %s: without it NCCL sends by the network what "
-                    "NVLink carries at up to 1.8 TB/s",
+                    "this node is in NVLink domain %s: NCCL then uses the network to its other "
+                    "nodes, not NVLink, which has up to 1.8 TB/s",
                     domain);
     else if (strcmp(z->value, "1") == 0 && known && !has)
-        lint_report(z,
-                    "NCCL fails here, because this node is in no NVLink domain of several nodes; "
-                    "2, its default, uses it where it is");
+        lint_report(z, "NCCL fails here, because this node is not in an NVLink domain of several "
+                       "nodes; 2, the default, uses NVLink only where it can");
     else if (strlen(z->value) != 1 || strchr("012", z->value[0]) == NULL)
         lint_report(z, "must be 0 (off), 1 (required) or 2 (where it is available)");
 }
@@ -355,15 +354,16 @@ static void lint_mnnvl_identity(const struct linting *z) {
     if (!is_number(z->value))
         lint_report(z, "must be a number");
     else if (z->value[0] != '-')
-        lint_report(z, "takes the place of what the driver reports: nodes without a common NVLink "
-                       "that have the same value fail");
+        lint_report(z,
+                    "replaces what the driver reports: NCCL fails if nodes have the same value but "
+                    "no common NVLink");
 }
 
 static void lint_c2c(const struct linting *z) {
     lint_switch(z);
     if (strcmp(z->value, "0") == 0 && z->t != NULL && topology_has_c2c(z->t))
-        lint_report(z, "the GPUs here have NVLink-C2C to the CPU, which NCCL then does not use; "
-                       "this costs speed");
+        lint_report(z, "the GPUs here have NVLink-C2C to the CPU, which NCCL then does not use: it "
+                       "is slower");
 }
 
 /* ---- CUDA ---- */

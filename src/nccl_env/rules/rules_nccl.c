@@ -153,9 +153,9 @@ static void reason_mnnvl(const struct env_input *in, struct strbuf *to) {
                   domain, topo_imex_names[in->topology->imex]);
 }
 
-#define BECAUSE_IDENTITY                                                             \
-    "the driver reports both; other values are for tests, except -2 as the clique: " \
-    "the rack, by its serial number"
+#define BECAUSE_IDENTITY                                                              \
+    "the driver reports both; another clique divides a rack, and -2 is the rack, by " \
+    "its serial number"
 #define BECAUSE_MNNVL_NICS \
     "how NCCL matches the NICs of a domain's nodes; its defaults, 1 and 0, fit racks"
 #define BECAUSE_C2C                                                                        \

@@ -189,7 +189,7 @@ Test(lint, nvlink_between_nodes) {
     GOOD("NCCL_MNNVL_ENABLE", "0");
     BAD("NCCL_MNNVL_ENABLE", "1", "NCCL fails here");
     rack();
-    BAD("NCCL_MNNVL_ENABLE", "0", "in NVLink domain nvl-3f8e2a10.0: without it");
+    BAD("NCCL_MNNVL_ENABLE", "0", "in NVLink domain nvl-3f8e2a10.0: NCCL then uses the network");
     BAD("NCCL_MNNVL_ENABLE", "0", "1.8 TB/s");
     GOOD("NCCL_MNNVL_ENABLE", "1");
     GOOD("NCCL_MNNVL_ENABLE", "2");
