@@ -301,7 +301,8 @@ static void show_status(struct agent *a) {
     add_names(&s, " (", st->names, st->n_names, st->present);
     strbuf_add(&s, st->n_names > 0 ? ")" : "");
     if (st->usable < st->present)
-        strbuf_printf(&s, ", %u in whole units of one domain", st->usable);
+        strbuf_printf(&s, ", but only %u in whole units of %u nodes of one domain", st->usable,
+                      a->config.spec->rdzv.node_unit);
     if (live)
         tell_assumed(a);
     else

@@ -269,8 +269,8 @@ static void judge_node(struct comparing *c, const struct summary_node *n, struct
     if (domain->count > 1 && strncmp(imex, "missing", 7) == 0) {
         if (r->imex == 0)
             r->imex = 1 + add_sentence(c, "IMEX channel", "IMEX-MISSING", true, imex,
-                                       "NCCL needs it for NVLink between nodes: %s; without "
-                                       "such NVLink it runs by NCCL_MNNVL_ENABLE=0",
+                                       "NCCL needs it for NVLink between nodes: %s, or use "
+                                       "the network with NCCL_MNNVL_ENABLE=0",
                                        strcmp(imex, "missing") == 0
                                            ? "load nvidia.ko with NVreg_CreateImexChannel0=1"
                                            : "give the pod a ComputeDomain, or load nvidia.ko "

@@ -323,8 +323,8 @@ Test(node_summary, each_fault_of_nvlink_domains_is_one_row) {
         {"no channel on one",
          {{1, A, WELL}, {1, A, "missing", "8.0 MiB", "4"}},
          "IMEX-MISSING* b0",
-         "missing: NCCL needs it for NVLink between nodes: load nvidia.ko with NVreg_CreateImexChannel0=1; "
-         "without such NVLink it runs by NCCL_MNNVL_ENABLE=0"},
+         "missing: NCCL needs it for NVLink between nodes: load nvidia.ko with NVreg_CreateImexChannel0=1, "
+         "or use the network with NCCL_MNNVL_ENABLE=0"},
         {"no channel in pods",
          {{2, A, "missing in this pod", "8.0 MiB", "4"}},
          "IMEX-MISSING* a0, a1",
