@@ -115,7 +115,7 @@ const struct option_set check_options = {
         "Checks this node before a job: GPUs, network adapters and interfaces, limits, disk, "
         "clock, host name. With --nnodes, several nodes meet as in a job, are compared, and each "
         "connects to its neighbours. No worker is started. The exit status is 1 if a check failed.",
-    .example = "--nnodes=2 --rdzv-endpoint=node1",
+    .example = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=node1",
     OPTION_DEFS(defs),
 };
 

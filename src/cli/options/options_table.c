@@ -55,8 +55,9 @@ static const struct option_def defs[] = {
     {"node-unit", "N", ENV | OURS, "Run with a multiple of N nodes; further nodes are spares",
      RANGE(rdzv.node_unit, 1, UINT32_MAX, "a number of nodes, 1 or more")},
     {"node-unit-of", "WHICH", ENV | OURS,
-     "Of which nodes a unit is made, and whose place a spare may take: those of one NVLink domain "
-     "(or Slurm block) if every node has one, or any",
+     "domain: each unit has nodes of one NVLink rack or Slurm block, and a spare replaces a node "
+     "of "
+     "its own, if every node is in one; any: this does not matter",
      .choices = "domain any", CHOICE(rdzv.unit_of, UNIT_OF_DOMAIN, UNIT_OF_ANY)},
     {"spares", "N", ENV | OURS,
      "How many nodes beyond the largest number may wait to replace a lost node; by default any "
