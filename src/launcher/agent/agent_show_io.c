@@ -300,7 +300,7 @@ static void show_status(struct agent *a) {
                   wanted);
     add_names(&s, " (", st->names, st->n_names, st->present);
     strbuf_add(&s, st->n_names > 0 ? ")" : "");
-    if (st->usable < st->present)
+    if (st->usable < st->present && st->present >= st->min_nodes)
         strbuf_printf(&s, ", but only %u in whole units of %u nodes of one domain", st->usable,
                       a->config.spec->rdzv.node_unit);
     if (live)
