@@ -35,6 +35,7 @@ def domains(job, agent):
 def test_the_domain_is_that_of_nvml_else_the_block_of_slurm(job, tmp_path):
     conf, log = tmp_path / "topology.conf", tmp_path / "log"
     a, = job.pair(*WORDS, f"--event-log={log}", nnodes="5", tags="a", env=rack_env(tmp_path, "3f8e2a10"))
+    a.wait_said("1 of 5")  # it leads, so it writes the log
     meet = next(w for w in a.words if w.startswith("--rdzv-endpoint="))
     conf.write_text(f"BlockName=b7 Nodes=rack[1-9],{socket.gethostname()}\n")
 
