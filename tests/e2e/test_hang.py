@@ -169,9 +169,12 @@ def test_it_is_only_reported_where_there_is_no_restart(job):
     assert re.search(r"^e2e +hung ", ask(job, "ps")[1], re.M)
     os.kill(ring.pid(3), signal.SIGCONT)
     assert ring.says("the job continues: ", 60 * SLOWER), ring.said()
+    seen = status(job)
+    assert re.search(r"^the job hangs: .*rank 3", seen["incident"]) and seen["restart_seconds"] is None, seen
     ring.end()
     assert ring.finish() == [0, 0], ring.said()
     [hang], [resumed] = ring.timeline("hang"), ring.timeline("resumed")
+    assert hang["rank"] == 3 and os.path.isfile(f"{hang['evidence']}/hang.txt"), hang
     assert "rank 3" in hang["cause"] and resumed["quiet_ms"] >= 10e3, (hang, resumed)
     assert len(ring.timeline("started")) == 1, "nobody was stopped for it"
 
