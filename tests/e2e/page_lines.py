@@ -26,6 +26,7 @@ RUN_BY = {
     "README.md: muster status": "test_page_lines.py::test_the_status_in_readme",
     "ssh.md: muster run -H": "test_ssh.py::test_the_page",
     "ssh.md: muster run --hostfile": "test_ssh.py::test_the_page",
+    "reliability.md: examples/drill/drill.py": "test_drill.py::test_a_job_recovers_from_each_fault",
     "security.md: nft add": "test_pages.py::test_the_firewall_of_the_page_on_security",
     "profile.md: muster profile": "test_profile_pictures.py::test_the_lines_of_the_page",
     "warm.md: muster run -v --warm": "test_pages.py::test_the_line_of_the_page_on_warm_restarts",
