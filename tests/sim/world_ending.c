@@ -84,7 +84,7 @@ static void quits(struct world *w, struct life *l) {
         world_broken(w, "L1: agent %u.%u ends before its workers", l->host, l->index);
     if (serves && !alone && !is_hasty(w, l))
         world_broken(w, "L2: %u.%u leads, and ends before it has informed the other nodes", l->host, l->index);
-    if (l->ending.asks || (l->ending.compares && l->ending.n_signals == 0))
+    if (l->ending.asks || (l->ending.compares && l->ending.n_signals == 0 && !l->ending.gave_up))
         world_broken(w, "L3: %u.%u ends before an answer that it needs", l->host, l->index);
     if (world_is_fixed(w) && l->lead.group != NULL && l->ending.n_signals > 0 && a->end != MEMBER_END_SUCCESS &&
         !w->operator_stop)

@@ -217,7 +217,10 @@ static void on_end(struct agent_life *l, const struct life_event *e, struct life
     }
 }
 
+/* The agent ends when its workers are gone. If it lived on, its member would report their end as a
+ * failure, which is charged, and the next group would start workers here. */
 static void on_failure(struct agent_life *l, enum life_cause cause, struct life_update *u) {
+    l->awaits &= ~(unsigned)LIFE_COMPARES;
     if (l->cause != LIFE_CAUSE_SIGNAL && !agent_life_failed(l))
         l->cause = cause;
     emit(u, LIFE_EFFECT_KILL);

@@ -251,6 +251,16 @@ Test(agent_life, a_signal_ends_the_wait_for_a_comparison) {
     expect(LIFE_EFFECT_QUIT, 0);
 }
 
+Test(agent_life, an_agent_that_cannot_continue_awaits_only_its_processes) {
+    begin(LEADER | LIFE_COMPARES);
+    happens((struct life_event){.kind = LIFE_EVENT_FAILURE}, LEADER | LIFE_COMPARES);
+    expect(LIFE_EFFECT_KILL, 0);
+    check(LEADER | LIFE_COMPARES);
+    expect(0);
+    check(NODE | LIFE_LEADS | LIFE_SERVES | LIFE_COMPARES);
+    expect(LIFE_EFFECT_QUIT, 0);
+}
+
 Test(agent_life, an_operator_drains_it_once) {
     begin(RUNNING);
     happens((struct life_event){.kind = LIFE_EVENT_DRAIN}, RUNNING);
