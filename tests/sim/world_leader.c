@@ -238,6 +238,7 @@ static void serve(struct world *w, struct conn *c, struct word *join) {
     if (older != NULL && older != c)
         net_close_leader(w, older);
     c->joined = true;
+    oracle_contact(w, l, c->node);
     oracle_report_heard(w, l, c->node, &join->join.report);
     group_event(
         w, l, &(struct group_event){.kind = GROUP_EVENT_JOIN, .info = &join->join.info, .report = &join->join.report});
@@ -330,8 +331,10 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &word->report});
         return;
     case WORD_RENEW:
-        if (c->joined)
-            on_renew(w, l, node, &word->renew);
+        if (!c->joined)
+            return;
+        oracle_contact(w, l, c->node);
+        on_renew(w, l, node, &word->renew);
         return;
     case WORD_MESSAGE:
         if (c->joined)

@@ -129,6 +129,18 @@ void oracle_domain_heard(const struct life *leader, struct life *node, const str
         node->knows_domain = leader;
 }
 
+/* For a leader that slept, the silence of all nodes begins again. But a new node that was silent before is counted only
+ * when it is heard again. */
+void oracle_contact(const struct world *w, const struct life *leader, struct life *node) {
+    node->heard_by = leader;
+    node->heard_ns = world_clock(w, leader->host);
+}
+
+static bool was_heard(const struct world *w, const struct life *leader, const struct life *node) {
+    return node->heard_by == leader &&
+           world_clock(w, leader->host) - node->heard_ns < w->p.group.rdzv.lease_ns / 100 * 48;
+}
+
 size_t oracle_in_units(const struct world *w, const size_t nodes[DOMAINS_MAX]) {
     size_t usable = 0, unit = w->p.group.rdzv.node_unit;
     for (size_t d = 1; d < DOMAINS_MAX; d++)
@@ -162,7 +174,7 @@ static bool count_candidates(struct world *w, struct life *l, const struct group
             continue;
         bool stopped = row->state == NODE_JOINED || row->state == NODE_STOPPED;
         nodes[(unsigned char)w->p.domains[o->host]] +=
-            row->place == PLACE_MEMBER || (may && row->connected && stopped && row->silent_ns < s->lease_ns / 100 * 48);
+            row->place == PLACE_MEMBER || (may && row->connected && stopped && was_heard(w, l, o));
     }
     return true;
 }

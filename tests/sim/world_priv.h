@@ -162,6 +162,8 @@ struct life {
     unsigned n_requests;             /* of the arbiter, under way */
     bool knows_arbiter;              /* has seen an epoch there */
     const struct life *knows_domain; /* the last leader that received its domain */
+    const struct life *heard_by;     /* the last leader that received JOIN or RENEW, */
+    uint64_t heard_ns;               /* and when, by that leader's clock */
 
     struct generation generation; /* of its workers */
     uint64_t spawned_ns;
@@ -549,6 +551,7 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d);
 void oracle_report_heard(struct world *w, struct life *leader, const struct life *node, const struct report *r);
 void oracle_domain_heard(const struct life *leader, struct life *node, const struct report *r);
+void oracle_contact(const struct world *w, const struct life *leader, struct life *node);
 /* How many of these nodes can be in a group of whole units of one domain. */
 size_t oracle_in_units(const struct world *w, const size_t nodes[DOMAINS_MAX]);
 void oracle_speaks(struct world *w, struct life *l, uint32_t epoch);
