@@ -185,7 +185,10 @@ void oracle_node_ended(struct world *w, const struct life *l) {
     if (world_is_fixed(w)) {
         const struct life *leader = node_newest(w, 0);
         bool full = w->p.group.rdzv.spares < WORLD_HOSTS_MAX;
-        if (leader != NULL && undisturbed(w, leader, l, patience) && !full)
+        /* Before its first lease, a node learns only by an attempt's time limit, most of a short join timeout, that its
+         * connection drops everything. */
+        bool was_cut = l->granted_end_ns == 0 && l->disturbed;
+        if (leader != NULL && undisturbed(w, leader, l, patience) && !full && !was_cut)
             world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host, l->index);
     } else if (w->record.closed && !w->was_emptied && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
                w->now_ns > world_when(w, LEADER_FILE_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
