@@ -102,7 +102,9 @@ void oracle_ended_for(struct world *w, const struct life *leader, const struct g
             continue;
         if (!oracle_could_be_charged(w, g))
             world_broken(w, "I6: the job ends for a failure that was a loss");
-        if (named->ends_node && group_nodes(leader->lead.group, NULL, 0) > 1) {
+        /* With one node in the job, its loss would end the job, too: the cause is told at once, and stays if another
+         * node joins meanwhile. */
+        if (named->ends_node && !g->stopped_alone && group_nodes(leader->lead.group, NULL, 0) > 1) {
             w->ended_for = named->incarnation;
             w->ended_for_ns = named->at_ns;
         }

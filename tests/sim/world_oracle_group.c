@@ -503,8 +503,10 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
     g = oracle_newest(w, l);
     if (g != NULL && now != before && now == GROUP_RUNNING)
         oracle_check_forms(w, g);
-    if (g != NULL && now == GROUP_STOPPING && g->first_stop_ns == TIME_NEVER)
+    if (g != NULL && now == GROUP_STOPPING && g->first_stop_ns == TIME_NEVER) {
         g->first_stop_ns = w->now_ns;
+        g->stopped_alone = group_nodes(l->lead.group, NULL, 0) == 1;
+    }
     if (now == GROUP_STOPPING && g != NULL)
         check_cause_so_far(w, l, g);
     if (now == GROUP_CLOSED && !l->lead.closed)

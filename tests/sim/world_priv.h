@@ -298,7 +298,8 @@ struct group_info {
         uint64_t loop_key;    /* the same for failures that make a crash loop; 0: it can't be part of one */
     } failures[64];
     uint64_t first_stop_ns;
-    uint64_t ended_ns; /* it stopped or was closed; TIME_NEVER */
+    bool stopped_alone; /* the job had one node then */
+    uint64_t ended_ns;  /* it stopped or was closed; TIME_NEVER */
     /* as its leader has heard: all stopped there; lost without having said that */
     bool said_stopped[WORLD_HOSTS_MAX + 1], lost[WORLD_HOSTS_MAX + 1];
     bool by_domain;     /* all nodes that could be members had a domain */
