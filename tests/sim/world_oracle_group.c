@@ -436,10 +436,20 @@ static void closed_with(struct world *w, struct life *l, enum outcome outcome) {
     job->outcome = outcome;
 }
 
+/* All nodes are too few in whole units. A group could run only while a domain was not known. */
+static bool lacks_units(struct world *w) {
+    const struct rdzv_settings *s = &w->p.group.rdzv;
+    size_t nodes[DOMAINS_MAX] = {0};
+    for (unsigned i = 0; i < w->n_lives; i++)
+        nodes[domain_of(w, w->lives[i].incarnation)]++;
+    return s->unit_of == UNIT_OF_DOMAIN && !w->p.group.static_ranks && nodes[0] == 0 &&
+           oracle_in_units(w, nodes) < s->min_nodes;
+}
+
 static void check_given_up(struct world *w, const struct group_info *g, const struct life *l) {
     if (!oracle_only_workers(w) || w->p.group.rdzv.exclude_after != 0 || w->p.group.rdzv.crash_loop_ns != 0)
         return;
-    if (g == NULL)
+    if (g == NULL || lacks_units(w))
         return;
     if (l->lead.restarts_used != w->p.group.rdzv.max_restarts || g->n_failures == 0)
         world_broken(w, "I7: given up after %u of %u restarts", l->lead.restarts_used, w->p.group.rdzv.max_restarts);
