@@ -221,7 +221,8 @@ static void end_round(struct search *s, enum rdzv_wait wait, const char *why, bo
     else
         show(s, wait, s->at, why);
     back_off(s);
-    disconnected(s, !may_talk || search_cannot_connect(s->code) ? why : NULL);
+    bool has_reason = !may_talk || wait == RDZV_WAIT_NOT_ADMITTED || search_cannot_connect(s->code);
+    disconnected(s, has_reason ? why : NULL);
 }
 
 /* The agent of this run would give the same answer at its other addresses. */

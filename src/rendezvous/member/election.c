@@ -591,7 +591,7 @@ bool election_on_deposed(struct election *e, const struct step *s) {
 void election_on_disconnect(struct election *e, const struct step *s, bool was_connected,
                             const char *why) {
     link_cut(s->link);
-    if (why != NULL)
+    if (why != NULL && e->target.incarnation == e->record.leader.incarnation)
         (void)snprintf(e->refusal, sizeof e->refusal, "%s", why);
     switch (e->state) {
     case ELECTION_FOLLOWING:

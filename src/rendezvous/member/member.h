@@ -60,8 +60,8 @@ enum member_event_kind {
     MEMBER_EVENT_TIME = 1,
     MEMBER_EVENT_WELCOME, /* a leader admitted this node: leader (incarnation), epoch */
     MEMBER_EVENT_REFUSED, /* it refused this node: reason. Final */
-    /* the connection ended, or could not be made; reason: why the two may not talk to each other;
-     * NULL: they may */
+    /* the connection ended, or could not be made; reason: why the two may not talk to each other,
+     * or why the leader does not admit this node now; NULL: neither */
     MEMBER_EVENT_DISCONNECT,
     MEMBER_EVENT_DESIRED, /* desired */
     MEMBER_EVENT_LEASE,   /* lease */

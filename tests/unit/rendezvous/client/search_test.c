@@ -199,7 +199,8 @@ Test(search, a_refusal_is_for_now_or_for_good) {
     begin_ports(0, 2);
     (void)STEP(JOINED, 0);
     (void)hello(LEADER, "run");
-    cr_assert_str_eq(STEP(REFUSED, .why = "full"), "show:full close disconnected", "its other address is not tried");
+    cr_assert_str_eq(STEP(REFUSED, .why = "full"), "show:full close disconnected:full",
+                     "its other address is not tried");
     cr_assert_eq(u.effects[1].wait, RDZV_WAIT_NOT_ADMITTED);
     begin_ports(0, 1);
     (void)STEP(JOINED, 0);
@@ -345,7 +346,8 @@ Test(search, an_agent_of_the_run_that_does_not_lead_makes_room_for_the_next_port
     begin_ports(3, 3);
     (void)STEP(JOINED, 0);
     (void)hello(LEADER, "run");
-    cr_assert_str_eq(STEP(REFUSED, .why = "it does not lead"), "show:it does not lead close disconnected");
+    cr_assert_str_eq(STEP(REFUSED, .why = "it does not lead"),
+                     "show:it does not lead close disconnected:it does not lead");
     cr_assert_eq(s.first_port, 1);
 }
 
