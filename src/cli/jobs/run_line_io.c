@@ -179,7 +179,7 @@ static int find_place(struct job_spec *spec, struct err *err) {
         return r;
     }
     if (r == SWITCH_MAP_E_ABSENT) {
-        log_warning("--topology-file %s: no switch has node %s; it is ordered by its name",
+        log_warning("--topology-file %s: no switch or block has node %s; it is ordered by its name",
                     spec->topology_file, host);
         return 0;
     }
