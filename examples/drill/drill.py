@@ -113,14 +113,20 @@ def draw_worker(job, fault, status, nodes, rng):
         raise LeftOut("no restart remains")
     if fault == "worker-stop" and status["watchdog"] is None:
         raise LeftOut("the job is not watched for hangs")
-    stacks = ask(job.muster, "stacks", f"--rdzv-id={job.run_id}").get("nodes", [])
-    by_name = {n["node"]: n for n in nodes}
-    workers = sorted((w["rank"], w["pid"], n["node"]) for n in stacks if n["node"] in by_name and n.get("evidence")
-                     for w in n["evidence"]["workers"])
-    if not workers:
+    by_name, workers = {n["node"]: n for n in nodes}, []
+
+    def is_known(now):  # right after a start, a node may not answer yet
+        stacks = ask(job.muster, "stacks", f"--rdzv-id={job.run_id}").get("nodes", [])
+        workers.extend((w["rank"], w["pid"], n["node"]) for n in stacks if n["node"] in by_name and n.get("evidence")
+                       for w in n["evidence"]["workers"])
+        return workers or now["generation"] != status["generation"]
+
+    if not nodes or not job.until(is_known, GIVE_UP_S):
         raise LeftOut("no worker on this machine is known")
-    rank, pid, name = rng.choice(workers)
-    return f"rank {rank} of {name}, pid {pid}", by_name[name], pid
+    if not workers:  # the group is a new one
+        return draw(job, fault, rng)
+    rank, pid, name = rng.choice(sorted(workers))
+    return f"rank {rank} of {name}, pid {pid}", by_name[name], pid, status["generation"]
 
 
 def draw_node(fault, status, nodes, rng):
@@ -133,7 +139,7 @@ def draw_node(fault, status, nodes, rng):
     if not nodes:
         raise LeftOut("too few nodes would remain")
     node = rng.choice(sorted(nodes, key=lambda n: n["node_rank"]))
-    return f"node {node['node']}, pid {node['pid']}", node, node["pid"]
+    return f"node {node['node']}, pid {node['pid']}", node, node["pid"], status["generation"]
 
 
 def draw(job, fault, rng):
@@ -143,8 +149,8 @@ def draw(job, fault, rng):
         raise LeftOut("the job does not run")
     nodes = [n for n in status["nodes"] if n["place"] == "member" and (n["node"], n["pid"]) in agents]
     if fault.startswith("worker"):
-        return *draw_worker(job, fault, status, nodes, rng), status["generation"]
-    return *draw_node(fault, status, nodes, rng), status["generation"]
+        return draw_worker(job, fault, status, nodes, rng)
+    return draw_node(fault, status, nodes, rng)
 
 
 def strike(job, fault, node, pid, pidfd):
