@@ -340,6 +340,11 @@ Test(agent_life, does_not_requeue_what_needs_no_other_attempt) {
     happens((struct life_event){.kind = LIFE_EVENT_FAILURE}, facts);
     check(facts);
     expect(LIFE_EFFECT_QUIT, 0);
+    begin(facts);
+    happens((struct life_event){.kind = LIFE_EVENT_DRAIN}, facts);
+    member_ends(MEMBER_END_LEFT, facts);
+    check(facts);
+    expect(LIFE_EFFECT_QUIT, 0);
 }
 
 Test(agent_life, signals_at_the_end_are_for_the_output) {
