@@ -13,7 +13,7 @@ from harness import nvml_env
 from test_operate import status, until
 
 GPU = ('driver 570.1\ncount 1\ngpu 0 name "NVIDIA GB200" cc 10.0 busid 00000008:01:00.0 uuid GPU-g\n'
-       "gpu 0 fabric {0}{0}{0}{0} clique 7 state {1} status 0\n")
+       "gpu 0 fabric {0}{0}{0}{0} clique 7 state {1} status 0 health 0xaa summary 1\n")
 WORDS = ("--bind=none", "--preflight=off", "--nccl-env=off")
 
 
@@ -54,6 +54,10 @@ def test_the_domain_is_that_of_nvml_else_the_block_of_slurm(job, tmp_path):
     assert domains(job, a) == {a.agent_pid(): domain_of("3f8e2a10"), b.agent_pid(): domain_of("4c5d4b6e"),
                                c.agent_pid(): "b8", d.agent_pid(): "b7", e.agent_pid(): None}
     notes = [json.loads(line) for line in log.read_text().splitlines()]
+    health = "healthy, IMEX channel none"  # only where NVML gave the domain
+    assert [n.get("fabric") for n in sorted(notes, key=lambda n: n.get("domain", "")) if n["event"] == "node_joined"] == \
+        [None, None, None, health, health], notes
+    assert [n["fabric"] for n in status(job, meet.split("=", 1)[1])["nodes"]].count(health) == 2
     assert sorted(n.get("domain", "") for n in notes if n["event"] == "node_joined") == \
         ["", "b7", "b8", domain_of("3f8e2a10"), domain_of("4c5d4b6e")]
     job.go()

@@ -24,7 +24,7 @@ GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", 
               "quiet_limit_seconds", "quiet_text", "time", "late", "import_ms", "init_ms", "load_ms", "first_step_ms", "auth", "auth_keys", "refused",
               "domains", "nodes"}
 NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
-             "address", "domain", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why", "warm", "cold", "warm_waiting",
+             "address", "domain", "fabric", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why", "warm", "cold", "warm_waiting",
              "cold_because"}
 
 

@@ -65,7 +65,7 @@ void node_event(struct world *w, struct life *l, struct member_event *e) {
 
 static void learn_domain(struct world *w, struct life *l) {
     char domain[] = {w->p.domains[l->host], '\0'};
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DOMAIN, .reason = domain});
+    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DOMAIN, .domain = domain, .fabric = ""});
 }
 
 struct life *node_boot(struct world *w, uint32_t host) {

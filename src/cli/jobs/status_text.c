@@ -383,7 +383,11 @@ static void add_cell(const void *row, size_t c, struct strbuf *out) {
         break;
     case PID: strbuf_printf(out, "%" PRId32, n->pid); break;
     case ID: strbuf_printf(out, "%016" PRIx64, n->incarnation); break;
-    case DOMAIN: columns_add_clean(out, n->domain); break;
+    case DOMAIN:
+        columns_add_clean(out, n->domain);
+        strbuf_add(out, n->fabric[0] != '\0' ? ": " : "");
+        columns_add_clean(out, n->fabric);
+        break;
     case NOTE:
         if (!n->connected)
             strbuf_add(out, n->why[0] != '\0' ? "no connection; " : "no connection");
@@ -644,6 +648,7 @@ static const struct json_field node_fields[] = {
     {SECONDS(overview_node, "silent_seconds", silent_ns)},
     TEXT_OR_NULL(overview_node, "address", addr),
     TEXT_OR_NULL(overview_node, "domain", domain),
+    TEXT_OR_NULL(overview_node, "fabric", fabric),
     {JSON_FIELD(overview_node, I32, "pid", pid)},
     {SECONDS(overview_node, "joined_seconds", since_ns)},
     {JSON_FIELD(overview_node, U32, "stalls", stalls)},

@@ -178,14 +178,15 @@ bool agent_may_have_domain(const struct agent *a) {
     return s->unit_of == UNIT_OF_DOMAIN && s->max_nodes > 1 && nvml_may_answer();
 }
 
-/* NVML's domain, else the block of Slurm. "": none, or the GPUs are in two. */
-static void find_domain(const struct agent *a, const struct topology *t,
-                        char ret[RDZV_DOMAIN_MAX]) {
+/* NVML's domain, with its health in *fabric, else the block of Slurm. "": none, or the GPUs are in
+ * two. */
+static void find_domain(const struct agent *a, const struct topology *t, char ret[RDZV_DOMAIN_MAX],
+                        struct strbuf *fabric) {
     char split[TOPO_TEXT_MAX];
     ret[0] = '\0';
-    if (t != NULL && (topology_domain(t, ret) || topology_domain_split(t, split)))
-        return;
-    if (a->config.spec->block != NULL)
+    if (t != NULL && topology_domain(t, ret))
+        topology_fabric_text(t, fabric);
+    else if (a->config.spec->block != NULL && (t == NULL || !topology_domain_split(t, split)))
         utf8_copy_line(ret, RDZV_DOMAIN_MAX, a->config.spec->block);
 }
 
@@ -193,6 +194,7 @@ static void find_domain(const struct agent *a, const struct topology *t,
 static void report_domain(struct agent *a, const struct node_discovery *from) {
     const struct job_spec *spec = a->config.spec;
     const struct topology *t = from != NULL ? node_discovery_topology(from) : NULL;
+    _cleanup_(strbuf_fini) struct strbuf fabric = {0};
     char domain[RDZV_DOMAIN_MAX];
     bool answered = t != NULL && t->n_gpus > 0; /* else NVML failed or hung */
     if ((answered ? topology_fabric_pending(t) : a->n_fabric_asks > 0) &&
@@ -200,10 +202,11 @@ static void report_domain(struct agent *a, const struct node_discovery *from) {
         loop_timer_set(a->fabric_timer, clock_now_ns() + FABRIC_ASK_NS);
         return;
     }
-    find_domain(a, t, domain);
+    find_domain(a, t, domain, &fabric);
     if (domain[0] != '\0')
-        rdzv_client_event(a->client,
-                          &(struct member_event){.kind = MEMBER_EVENT_DOMAIN, .reason = domain});
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DOMAIN,
+                                                            .domain = domain,
+                                                            .fabric = strbuf_text(&fabric)});
     else if (spec->rdzv.rank_order == RANK_ORDER_TOPOLOGY && spec->topology[0] == '\0' &&
              spec->rdzv.max_nodes > 1 && !agent_show_is_brief(a))
         log_warning("--rank-order=topology: this node has no NVLink domain, SLURM_TOPOLOGY_ADDR or "

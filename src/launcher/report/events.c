@@ -53,6 +53,7 @@ static const struct json_field fields[] = {
     {FIELD(TEXT, "node", name), JSON_IF_TEXT(timeline_entry, name)},
     {FIELD(HEX, "incarnation", node), JSON_IF_SET(timeline_entry, node)},
     {FIELD(TEXT, "domain", domain), JSON_IF_TEXT(timeline_entry, domain)},
+    {FIELD(TEXT, "fabric", fabric), JSON_IF_TEXT(timeline_entry, fabric)},
     {FIELD(TEXT, "cause", why), JSON_IF_TEXT(timeline_entry, why)},
     {FIELD(U32, "rank", rank), JSON_IF_TRUE(timeline_entry, has_rank)},
     {FIELD(U32, "local_rank", local_rank), JSON_IF_TRUE(timeline_entry, has_rank)},

@@ -228,6 +228,7 @@ static void keep_report(struct node *n, const struct report *report) {
     kept->reachability = report->reachability;
     memcpy(kept->unusable, report->unusable, sizeof kept->unusable);
     memcpy(kept->domain, report->domain, sizeof kept->domain);
+    memcpy(kept->fabric, report->fabric, sizeof kept->fabric);
     if (report->excluded || !kept->excluded) {
         kept->excluded = report->excluded;
         memcpy(kept->excluded_why, report->excluded_why, sizeof kept->excluded_why);
@@ -278,10 +279,10 @@ static void on_join(struct group *g, const struct group_event *ev) {
         n->known_ns = g->now_ns;
         n->lost_at_ns = TIME_NEVER;
         n->report.state = NODE_JOINED; /* its own report follows */
-        memcpy(group_add_to_timeline(g, TIMELINE_NODE_JOINED, n,
-                                     back ? "a member of the last group" : NULL)
-                   ->domain,
-               ev->report->domain, RDZV_DOMAIN_MAX);
+        struct timeline_entry *entry = group_add_to_timeline(
+            g, TIMELINE_NODE_JOINED, n, back ? "a member of the last group" : NULL);
+        memcpy(entry->domain, ev->report->domain, sizeof entry->domain);
+        memcpy(entry->fabric, ev->report->fabric, sizeof entry->fabric);
     }
     n->connected = true;
     n->joined_ns = g->now_ns;

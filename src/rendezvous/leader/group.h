@@ -145,9 +145,10 @@ struct timeline_entry {
     enum timeline_kind kind;
     uint64_t at_ns;
     struct generation generation;
-    uint64_t node;                    /* 0: none */
-    char name[RDZV_HOST_MAX];         /* of the node, or "" */
-    char domain[RDZV_DOMAIN_MAX];     /* NODE_JOINED: of the node, or "" */
+    uint64_t node;            /* 0: none */
+    char name[RDZV_HOST_MAX]; /* of the node, or "" */
+    /* NODE_JOINED: as in struct report */
+    char domain[RDZV_DOMAIN_MAX], fabric[RDZV_DOMAIN_MAX];
     char why[RDZV_REASON_MAX / 4];    /* one line, or "" */
     char endpoint[RDZV_ENDPOINT_MAX]; /* LEADS: as in struct overview */
     uint64_t detected_ns, stopped_ns, formed_ns, started_ns;

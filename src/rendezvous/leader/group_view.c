@@ -314,6 +314,7 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
     node_name(n, out->name);
     memcpy(out->addr, n->info.addr, sizeof out->addr);
     memcpy(out->domain, n->report.domain, sizeof out->domain);
+    memcpy(out->fabric, n->report.fabric, sizeof out->fabric);
     if (n->is_member) {
         out->node_rank = n->place.node_rank;
         out->first_rank = n->place.first_rank;

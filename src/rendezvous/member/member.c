@@ -886,7 +886,8 @@ static void dispatch(struct member *m, const struct member_event *ev) {
         }
         break;
     case MEMBER_EVENT_DOMAIN:
-        utf8_copy(m->report.domain, sizeof m->report.domain, ev->reason);
+        utf8_copy(m->report.domain, sizeof m->report.domain, ev->domain);
+        utf8_copy(m->report.fabric, sizeof m->report.fabric, ev->fabric);
         send_report(m);
         break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();

@@ -86,7 +86,7 @@ enum member_event_kind {
     MEMBER_EVENT_REDIRECT,    /* epoch, peer: a redirection to the leader */
     MEMBER_EVENT_DEPOSED, /* our own group has ended: another agent leads, or the job was closed */
     MEMBER_EVENT_SAFE_POINT, /* launcher: a worker of generation reported it */
-    MEMBER_EVENT_DOMAIN,     /* launcher: the node's domain (struct report) is known: reason */
+    MEMBER_EVENT_DOMAIN,     /* launcher: domain and fabric (struct report) are known */
     MEMBER_EVENT_KIND_COUNT,
 };
 
@@ -104,6 +104,7 @@ struct member_event {
     uint32_t reachability;
     const struct failure *failure;
     const char *reason;
+    const char *domain, *fabric;
     uint64_t grace_ns;
     const struct successors *successors;
     const struct handover *handover;

@@ -131,6 +131,7 @@ struct report {
     /* the nodes that share its fast links (a rack's NVLink): the same text on each of them; "":
      * not known, or none. It can come after the node has joined */
     char domain[RDZV_DOMAIN_MAX];
+    char fabric[RDZV_DOMAIN_MAX]; /* for people: the health of these links; or "" */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;
@@ -485,7 +486,7 @@ struct overview_node {
     uint64_t incarnation;
     char name[RDZV_HOST_MAX];
     char addr[RDZV_ADDR_MAX];
-    char domain[RDZV_DOMAIN_MAX]; /* struct report */
+    char domain[RDZV_DOMAIN_MAX], fabric[RDZV_DOMAIN_MAX]; /* struct report */
     enum overview_place place;
     enum node_state state; /* its last report */
     bool connected;

@@ -249,10 +249,10 @@ static void fill_by_files(const struct discovery_config *config, struct topology
         take_online(&s, t);
         take_cpuinfo(&s, t);
     }
-    if (config->what & DISCOVER_PCI) {
+    if (config->what & DISCOVER_PCI)
         sysfs_fill_pci(config->sysroot, t);
+    if (config->what & (DISCOVER_PCI | DISCOVER_NVML))
         take_imex(&s, t);
-    }
     if (config->what & DISCOVER_NICS)
         sysfs_fill_rdma(config->sysroot, t);
     if (config->what & DISCOVER_NETIFS)

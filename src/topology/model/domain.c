@@ -138,3 +138,16 @@ bool topology_fabric_degraded(const struct topology *t, struct strbuf *to) {
                       index, strbuf_text(&first));
     return n > 0;
 }
+
+void topology_fabric_text(const struct topology *t, struct strbuf *to) {
+    _cleanup_(strbuf_fini) struct strbuf degraded = {0};
+    bool known = false;
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        known = known || t->gpus[i].fabric_health != 0 || t->gpus[i].fabric_summary != 0;
+    strbuf_printf(to, "%s, IMEX channel %s",
+                  topology_fabric_pending(t)               ? "fabric in progress"
+                  : topology_fabric_degraded(t, &degraded) ? "not healthy"
+                  : known                                  ? "healthy"
+                                                           : "health unknown",
+                  topo_imex_names[t->imex]);
+}

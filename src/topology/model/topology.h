@@ -396,3 +396,5 @@ bool topology_fabric_pending(const struct topology *t);
 /* True: the fabric of GPUs is not healthy: "2 of 4 GPUs have a faulty NVLink fabric (GPU 1:
  * degraded bandwidth, a route is unhealthy)". By NVML's health mask, else by its summary. */
 bool topology_fabric_degraded(const struct topology *t, struct strbuf *to);
+/* "healthy, IMEX channel present": what else matters of a node that has a domain. */
+void topology_fabric_text(const struct topology *t, struct strbuf *to);

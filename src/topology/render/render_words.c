@@ -175,24 +175,16 @@ void render_range(const struct topology *t, const struct render_shape *s, const 
 
 void render_domain(const struct topology *t, struct strbuf *to) {
     char name[TOPO_DOMAIN_MAX], chassis[TOPO_CHASSIS_MAX];
-    _cleanup_(strbuf_fini) struct strbuf degraded = {0};
-    bool known = topology_domain(t, name), known_health = false;
+    bool known = topology_domain(t, name);
     const struct topo_gpu *rack = NULL;
-    for (uint32_t i = 0; i < t->n_gpus; i++) {
-        known_health =
-            known_health || t->gpus[i].fabric_health != 0 || t->gpus[i].fabric_summary != 0;
-        if (t->gpus[i].chassis[0] != '\0' && rack == NULL)
+    for (uint32_t i = 0; i < t->n_gpus && rack == NULL; i++)
+        if (t->gpus[i].chassis[0] != '\0')
             rack = &t->gpus[i];
-    }
     if (!known && !topology_fabric_pending(t))
         return;
     render_clean(name, sizeof name, known ? name : "none", true);
-    strbuf_printf(to, "NVLink domain %s: %s, IMEX channel %s", name,
-                  topology_fabric_pending(t)               ? "fabric in progress"
-                  : topology_fabric_degraded(t, &degraded) ? "not healthy"
-                  : known_health                           ? "healthy"
-                                                           : "health unknown",
-                  topo_imex_names[t->imex]);
+    strbuf_printf(to, "NVLink domain %s: ", name);
+    topology_fabric_text(t, to);
     if (rack == NULL)
         return;
     render_clean(chassis, sizeof chassis, rack->chassis, true);

@@ -58,7 +58,7 @@ struct node_status {
     uint32_t reachability;
     char unusable[RDZV_REASON_MAX / 4];
     char excluded_why[RDZV_HOST_MAX], leaving_why[RDZV_HOST_MAX];
-    char domain[RDZV_DOMAIN_MAX];
+    char domain[RDZV_DOMAIN_MAX], fabric[RDZV_DOMAIN_MAX];
 };
 
 /* A member's place, of which group_desired() makes the struct form that it is sent. */

@@ -134,14 +134,17 @@ Test(status_text, nodes_and_spares_are_counted_for_each_domain, .init = begin, .
     cr_assert_null(strstr(show(4, true), "domain"));
     for (size_t i = 0; i < 4; i++)
         (void)strcpy(nodes[i].domain, i == 0 || i == 2 ? "rack10" : "rack9");
+    (void)strcpy(nodes[0].fabric, "not healthy, IMEX channel present");
     const char *text = show(4, true);
     cr_assert_not_null(strstr(text, "  domain     rack9: 1 in the group, 0 available\n"
                                     "  domain     rack10: 1 in the group, 1 available\n"),
                        "%s", text);
-    cr_assert_not_null(strstr(text, "ID                DOMAIN  NOTE\n"), "%s", text);
-    cr_assert_not_null(strstr(text, "00000000000000a1  rack10\n"), "%s", text);
+    cr_assert_not_null(strstr(text, "ID                DOMAIN                                     NOTE\n"), "%s", text);
+    cr_assert_not_null(strstr(text, "00000000000000a3  rack10: not healthy, IMEX channel present\n"), "%s", text);
     nodes[3].domain[0] = '\0'; /* its fabric is not complete */
-    cr_assert_not_null(strstr(show(4, true), "00000000000000a4  -       3 failures in a row\n"), "%s", text_of(4));
+    cr_assert_not_null(
+        strstr(show(4, true), "00000000000000a4  -                                          3 failures in a row\n"),
+        "%s", text_of(4));
     struct status_view v = {.run_id = "d", .overview = &overview, .nodes = nodes, .n_nodes = 4};
     strbuf_clear(&out);
     status_json(&v, &out);
@@ -409,21 +412,22 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
         "'first_step_ms':null,'auth':'local','auth_keys':[],'refused':0,'domains':[],'nodes':["
         "{'node':'node1','id':'00000000000000a1','place':'member','state':'running',"
         "'node_rank':0,'first_rank':0,'workers':8,'connected':true,'silent_seconds':1.000,'address':null,'domain':null,"
+        "'fabric':null,"
         "'pid':11,'joined_seconds':0.000,'stalls':0,'longest_stall_seconds':0.000,'why':null,"
         "'warm':null,'cold':null,'warm_waiting':null,'cold_because':null},"
         "{'node':'node2','id':'00000000000000a2','place':'member','state':'running',"
         "'node_rank':1,'first_rank':8,'workers':8,'connected':false,'silent_seconds':4.000,'address':'10.0.0.2','"
-        "domain':null,"
+        "domain':null,'fabric':null,"
         "'pid':22,'joined_seconds':0.000,'stalls':3,'longest_stall_seconds':0.025,'why':null,"
         "'warm':null,'cold':null,'warm_waiting':null,'cold_because':null},"
         "{'node':'node3','id':'00000000000000a3','place':'spare','state':'joined',"
         "'node_rank':null,'first_rank':null,'workers':8,'connected':true,'silent_seconds':0.300,'address':'10.0.0.3','"
-        "domain':null,"
+        "domain':null,'fabric':null,"
         "'pid':33,'joined_seconds':5.000,'stalls':0,'longest_stall_seconds':0.000,'why':null,"
         "'warm':2,'cold':6,'warm_waiting':8,'cold_because':'it is still warming'},"
         "{'node':'node4','id':'00000000000000a4','place':'excluded','state':'stopped',"
         "'node_rank':null,'first_rank':null,'workers':8,'connected':true,'silent_seconds':0.000,'address':'10.0.0.4','"
-        "domain':null,"
+        "domain':null,'fabric':null,"
         "'pid':44,'joined_seconds':0.000,'stalls':0,'longest_stall_seconds':0.000,'why':'3 failures in a row',"
         "'warm':null,'cold':null,'warm_waiting':null,'cold_because':null}]}\n");
 }

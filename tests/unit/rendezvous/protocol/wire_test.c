@@ -184,6 +184,7 @@ static const struct wire_message whole[] = {
                .list = {{.incarnation = 1,
                          .name = "node2",
                          .domain = "nvl-0badcafe.32766",
+                         .fabric = "healthy",
                          .addr = "10.0.0.2",
                          .place = PLACE_SPARE,
                          .state = NODE_JOINED,
@@ -308,7 +309,7 @@ static int decode(const char *text) {
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
     "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc                 \
     ",\"pid\":1,\"since_ns\":\"0\",\"stalls\":0,\"longest_stall_ns\":\"0\","
-#define ROW_REST "\"name\":\"\",\"addr\":\"\",\"domain\":\"\",\"why\":\"\"}]}"
+#define ROW_REST "\"name\":\"\",\"addr\":\"\",\"domain\":\"\",\"fabric\":\"\",\"why\":\"\"}]}"
 
 #define WHOSE(port, ports) \
     "{\"kind\":\"WHOSE\",\"id\":1,\"client\":\"a\",\"store\":\"b\",\"store_port\":" port ",\"ports\":[" ports "]}"
@@ -588,16 +589,18 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\"," \
     "\"net_addrs\":\"\","                                                                                           \
     "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
-#define JOIN_REST                                                                  \
-    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS \
-                 "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"restarts_used\":0}}"
+#define JOIN_REST                                                                                                \
+    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
+                 "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\"," \
+                 "\"restarts_used\":0}}"
 #define NODE_REST NODE_TO_PROGRAM JOIN_REST
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
-#define FAILURE                                                                                                \
-    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"restarts_used\":0," \
-           "\"failure\":{\"kind\":"                                                                            \
-           "\"exit\",\"code\":1,"                                                                              \
-           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC            \
+#define FAILURE                                                                                                       \
+    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\",\"restarts_" \
+           "used\":0,"                                                                                                \
+           "\"failure\":{\"kind\":"                                                                                   \
+           "\"exit\",\"code\":1,"                                                                                     \
+           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                   \
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 #define STACKS                                                                                                \
@@ -610,17 +613,20 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
-    check_text_limit(REPORT
-                     "\"domain\":\"\",\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":\"\",\"unusable\":\"",
+    check_text_limit(REPORT "\"domain\":\"\",\"fabric\":\"\",\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":"
+                            "\"\",\"unusable\":\"",
                      "\"}}", RDZV_REASON_MAX / 4);
-    check_text_limit(REPORT
-                     "\"domain\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":\"\",\"excluded_why\":\"",
+    check_text_limit(REPORT "\"domain\":\"\",\"fabric\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":"
+                            "\"\",\"excluded_why\":\"",
                      "\"}}", RDZV_HOST_MAX);
-    check_text_limit(REPORT
-                     "\"domain\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"",
+    check_text_limit(REPORT "\"domain\":\"\",\"fabric\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":"
+                            "\"\",\"leaving_why\":\"",
                      "\"}}", RDZV_HOST_MAX);
     check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
-                            "\"domain\":\"",
+                            "\"fabric\":\"\",\"domain\":\"",
+                     "\"}}", RDZV_DOMAIN_MAX);
+    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
+                            "\"domain\":\"\",\"fabric\":\"",
                      "\"}}", RDZV_DOMAIN_MAX);
     check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
     check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
@@ -644,12 +650,12 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit(STACKS "\"name\":\"\",\"missing\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
-    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}",
-                     RDZV_HOST_MAX);
-    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"name\":\"\",\"why\":\"\",\"addr\":\"", "\"}]}",
-                     RDZV_ADDR_MAX);
-    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"name\":\"\",\"addr\":\"\",\"why\":\"", "\"}]}",
-                     RDZV_HOST_MAX);
+    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"fabric\":\"\",\"addr\":\"\",\"why\":\"\",\"name\":\"",
+                     "\"}]}", RDZV_HOST_MAX);
+    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"fabric\":\"\",\"name\":\"\",\"why\":\"\",\"addr\":\"",
+                     "\"}]}", RDZV_ADDR_MAX);
+    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"fabric\":\"\",\"name\":\"\",\"addr\":\"\",\"why\":\"",
+                     "\"}]}", RDZV_HOST_MAX);
     check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"error_file\":\"\",\"text\":\"", "\"}}}", FAILURE_TEXT_MAX);
     check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"text\":\"\",\"error_file\":\"", "\"}}}", FAILURE_PATH_MAX);
     check_text_limit(FAILURE "\"error_file\":\"\",\"role\":\"\",\"text\":\"\",\"node\":\"", "\"}}}", FAILURE_NODE_MAX);
