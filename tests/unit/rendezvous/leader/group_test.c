@@ -1271,6 +1271,7 @@ Test(group, a_node_without_a_domain_is_told_why_it_waits) {
     cr_assert_str_eq(told(&rig, 3).reason, "");
     cr_assert(told(&rig, 4).spare);
     cr_assert_str_eq(told(&rig, 4).reason, why);
+    end(&rig);
     c.rdzv.unit_of = UNIT_OF_ANY;
     join_domains(&rig, &c, "aa");
     start(&rig);

@@ -47,7 +47,7 @@ static void lose(struct job *j, uint64_t incarnation) {
 
 /* The incarnations in rank order, written "1 3 2"; valid until the next call. */
 static const char *members(const struct job *j) {
-    static char text[256];
+    static char text[1024];
     int at = 0;
     text[0] = '\0';
     for (size_t i = 0; i < j->f.n_members; i++)
