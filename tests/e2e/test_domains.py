@@ -94,6 +94,7 @@ def test_nvml_that_hangs_meanwhile_is_asked_again(job, tmp_path):
 
     threading.Thread(target=answer, daemon=True).start()
     a, = job.pair(*WORDS, nnodes="2", tags="a", env=env)
+    a.wait_said("1 of 2")  # it listens
     until(job, lambda s: [n["domain"] for n in s["nodes"]] == [domain_of("3f8e2a10")],
           next(w.split("=", 1)[1] for w in a.words if w.startswith("--rdzv-endpoint=")))
     a.signal(signal.SIGTERM)
