@@ -187,6 +187,8 @@ static void finish(struct member *m) {
         set_report(m, NODE_CLOSED);
     else if (m->leaving && m->link.connected)
         (void)step_emit(&m->step, MEMBER_EFFECT_SEND_LEAVE);
+    if (m->state == MEMBER_HELD) /* its workers can't be killed */
+        move(m, MEMBER_STOPPING);
     move(m, MEMBER_ENDED);
     (void)step_emit(&m->step, MEMBER_EFFECT_END);
 }

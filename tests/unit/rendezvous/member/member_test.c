@@ -335,6 +335,10 @@ Test(member, after_a_sleep_a_stop_waits_for_the_lease) {
         else
             assert_state(&r, MEMBER_ENDED);
         end(&r);
+        stop_held(&r, how); /* they can't be killed */
+        tell(&r, MEMBER_EVENT_UNKILLABLE, g1);
+        assert_state(&r, how == 0 ? MEMBER_HELD : MEMBER_ENDED);
+        end(&r);
     }
 }
 
