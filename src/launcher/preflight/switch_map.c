@@ -148,7 +148,7 @@ static int read_line(char *line, struct switch_entry *ret) {
     return colon == NULL ? -EINVAL : read_plain(line, colon, ret);
 }
 
-/* Whether a line says nothing about places; AggregatedBlock is of `scontrol show topology`. */
+/* Whether a line has no place; AggregatedBlock is of `scontrol show topology`. */
 static bool is_ignored(const char *line) {
     return line[0] == '\0' || strcmp(line, "---") == 0 ||
            strncasecmp(line, "BlockSizes=", 11) == 0 ||

@@ -69,7 +69,7 @@ struct group_event {
     const char *reason;
     const char *evidence; /* HANG: the folder, on the leader's node; NULL: none */
     bool only_reported;   /* HANG: nothing is stopped for it */
-    bool halted;          /* STOP: nobody should run the job again as it is */
+    bool halted;          /* STOP: the job should not be run again as it is */
     enum wire_kind message;
     const void *body; /* its struct */
     const struct arbiter_answer *answer;
