@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+import test_operate
 from harness import MUSTER, VALGRIND, command, free_port
 
 SH = ("--no-python", "/bin/sh", "-c")
@@ -47,6 +48,17 @@ def test_a_python_script_runs_once_per_rank(job, touch):
     assert code == 0, err
     assert names(touch[1]) == ["0", "1", "2", "3"]
     assert (touch[1] / "2").read_text() == "here"
+
+
+@pytest.mark.skipif(not VALGRIND, reason="for valgrind: children that only a job of some seconds has")
+def test_workers_that_run_until_their_first_samples_are_compared(job):
+    os.mkfifo(job.tmp / "end")
+    agent = job.agent("a", "--nnodes=1", "--nproc-per-node=1", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-backend=c10d",
+                      "--rdzv-id=long", script(job.tmp, "import sys\nopen(sys.argv[1]).read()\n"), job.tmp / "end")
+    with open(job.tmp / "end", "w"):  # the worker ends when this is closed
+        test_operate.until(job, lambda s: s["time"], "long")
+    code, _, err = agent.finish(60)
+    assert code == 0, err
 
 
 def test_static_options_of_one_node(job, touch):

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -342,6 +343,12 @@ static void find_calls(struct profile *p) {
 
 /* ---- the helper ---- */
 
+static void target_close(struct target *t) {
+    process_close(&t->main);
+    for (uint32_t i = 0; i < t->n_children; i++)
+        process_close(&t->children[i]);
+}
+
 static void send_samples(const struct work *k, int fd) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     profile_write(&k->p, EVIDENCE_JSON_MAX, &text);
@@ -367,6 +374,10 @@ static int run(int fd, void *arg) {
     send_samples(&k, fd);
     find_calls(&k.p); /* of a dead disk, it does not return */
     send_samples(&k, fd);
+    for (size_t i = 0; i < k.ask->n; i++)
+        target_close(&k.targets[i]);
+    free(k.targets);
+    profile_fini(&k.p);
     return 0;
 }
 
