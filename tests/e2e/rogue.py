@@ -70,7 +70,7 @@ def node(run_id, incarnation):
                        "node_rank": -1, "pid": 5, "topology": "", "netif": "", "net_addrs": "", "fast_netif": "", "fast_addrs": ""},
                  program={"shown": "", "name": "0" * 16, "args": "0" * 16, "max_restarts": 3},
                  report={"state": "joined", "generation": "0.0", "epoch": 0, "leaving": False, "finished": False,
-                         "at_safe_point": False, "ways": 0, "excluded": False, "excluded_why": "", "leaving_why": "", "unusable": "", "domain": "", "fabric": "",
+                         "at_safe_point": False, "ways": 0, "excluded": False, "excluded_why": "", "leaving_why": "", "unusable": "", "domain": "", "fabric": "", "sick": "", "xid": 0, "gpu": -1,
                          "restarts_used": 0, "losses": 0})
 
 

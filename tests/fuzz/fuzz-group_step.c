@@ -93,6 +93,8 @@ static void fill_report(struct input *in, const struct group *g, struct report *
     }
     if ((more & 12) == 12)
         memcpy(r->unusable, "pid 7", 6);
+    if ((more & 24) == 24)
+        memcpy(r->sick, "GPU 4 is lost", 14);
 }
 
 /* Any message that a node can send; its epoch and its times are near those of the group. */

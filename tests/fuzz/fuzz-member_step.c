@@ -121,7 +121,7 @@ static void fill_event(struct input *in, const struct member *m, struct member_e
     *e = (struct member_event){.kind = 1 + (b & 31) % (MEMBER_EVENT_KIND_COUNT - 1)};
     *now_ns += steps[b >> 5];
     e->now_ns = *now_ns;
-    e->reason = "a reason";
+    e->reason = e->domain = e->fabric = e->sick = "a reason";
     e->failure = &failure;
     failure = (struct failure){.kind = FAILURE_EXIT, .code = b, .at_ns = *now_ns};
     e->desired = d;

@@ -114,8 +114,8 @@ _must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *me
 void rdzv_client_free(struct rdzv_client *c);
 
 /* Events of the launcher: PREPARED, FENCED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE,
- * DEPOSED, SAFE_POINT, DOMAIN. Fills in now_ns and copies what the event points at. Steps at once,
- * unless called from a callback. */
+ * DEPOSED, SAFE_POINT, DOMAIN, HEALTH. Fills in now_ns and copies what the event points at. Steps
+ * at once, unless called from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 
 /* The information that ops.joining waited for is available. */

@@ -229,6 +229,9 @@ static void keep_report(struct node *n, const struct report *report) {
     memcpy(kept->unusable, report->unusable, sizeof kept->unusable);
     memcpy(kept->domain, report->domain, sizeof kept->domain);
     memcpy(kept->fabric, report->fabric, sizeof kept->fabric);
+    memcpy(kept->sick, report->sick, sizeof kept->sick);
+    kept->xid = report->xid;
+    kept->gpu = report->gpu;
     if (report->excluded || !kept->excluded) {
         kept->excluded = report->excluded;
         memcpy(kept->excluded_why, report->excluded_why, sizeof kept->excluded_why);

@@ -100,6 +100,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->link.renew_ns = m->link.probe_ns = TIME_NEVER;
     m->link.probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
+    m->report.gpu = -1;
     election_init(&m->election, config, now_ns);
     *ret = m;
     return 0;
@@ -890,6 +891,12 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_DOMAIN:
         utf8_copy(m->report.domain, sizeof m->report.domain, ev->domain);
         utf8_copy(m->report.fabric, sizeof m->report.fabric, ev->fabric);
+        send_report(m);
+        break;
+    case MEMBER_EVENT_HEALTH:
+        utf8_copy_line(m->report.sick, sizeof m->report.sick, ev->sick);
+        m->report.xid = ev->xid;
+        m->report.gpu = ev->gpu;
         send_report(m);
         break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();

@@ -87,6 +87,8 @@ enum member_event_kind {
     MEMBER_EVENT_DEPOSED, /* our own group has ended: another agent leads, or the job was closed */
     MEMBER_EVENT_SAFE_POINT, /* launcher: a worker of generation reported it */
     MEMBER_EVENT_DOMAIN,     /* launcher: domain and fabric (struct report) are known */
+    /* launcher: sick, xid and gpu (struct report), until the next one; sick "": the node is fit */
+    MEMBER_EVENT_HEALTH,
     MEMBER_EVENT_KIND_COUNT,
 };
 
@@ -105,6 +107,9 @@ struct member_event {
     const struct failure *failure;
     const char *reason;
     const char *domain, *fabric;
+    const char *sick;
+    uint32_t xid;
+    int32_t gpu;
     uint64_t grace_ns;
     const struct successors *successors;
     const struct handover *handover;

@@ -18,6 +18,7 @@
 
 #define RDZV_HOST_MAX 128  /* host names, addresses */
 #define RDZV_DOMAIN_MAX 64 /* the name of a domain of nodes */
+#define RDZV_SICK_MAX 256
 #define RDZV_ROLE_MAX 64
 #define RDZV_RUN_ID_MAX 256
 #define RDZV_REASON_MAX 2048
@@ -132,6 +133,12 @@ struct report {
      * not known, or none. It can come after the node has joined */
     char domain[RDZV_DOMAIN_MAX];
     char fabric[RDZV_DOMAIN_MAX]; /* for people: the health of these links; or "" */
+    /* Why it should not be in the next group, or "": it is fit, or that is not known. After an Xid
+     * of NVIDIA's driver it follows the words about the failure: "80 ms after Xid 79 on GPU 4
+     * (0000:9d:00.0)"; else it follows a colon. The leader decides: man/muster-rendezvous.7 */
+    char sick[RDZV_SICK_MAX];
+    uint32_t xid; /* 0: it is not sick because of one */
+    int32_t gpu;  /* the index of the GPU that makes it sick; -1: none */
     /* its first failure in this generation (FAILED, and STOPPED after it) */
     bool has_failure;
     struct failure failure;

@@ -181,6 +181,7 @@ struct node *roster_add(struct roster *r, const struct node_info *info) {
     n->join_order = ++r->join_counter;
     n->probe_ns = n->lost_at_ns = TIME_NEVER;
     n->report.state = NODE_JOINED;
+    n->report.gpu = -1;
     list_init(&n->by_all);
     list_init(&n->by_contact);
     list_append(&r->nodes, &n->by_all);

@@ -59,6 +59,9 @@ struct node_status {
     char unusable[RDZV_REASON_MAX / 4];
     char excluded_why[RDZV_HOST_MAX], leaving_why[RDZV_HOST_MAX];
     char domain[RDZV_DOMAIN_MAX], fabric[RDZV_DOMAIN_MAX];
+    char sick[RDZV_SICK_MAX];
+    uint32_t xid;
+    int32_t gpu;
 };
 
 /* A member's place, of which group_desired() makes the struct form that it is sent. */

@@ -146,6 +146,21 @@ Test(member, form_is_prepared_once_and_acknowledged) {
     cr_assert_not_null(effect(&rig, MEMBER_EFFECT_RENEW), "the lease that START needs is asked for");
 }
 
+/* The verdict stays in each report until another one replaces it. */
+Test(member, a_sick_node_reports_it_until_it_is_fit) {
+    bring_to(&rig, MEMBER_STOPPING);
+    cr_assert_eq(member_report(rig.m)->gpu, -1);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_HEALTH, .sick = "lost\nGPU", .xid = 79, .gpu = 4});
+    (void)must(&rig, MEMBER_EFFECT_REPORT);
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    want(&rig, DESIRED_FORM, g2);
+    cr_assert_str_eq(member_report(rig.m)->sick, "lost?GPU");
+    cr_assert(member_report(rig.m)->xid == 79 && member_report(rig.m)->gpu == 4);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_HEALTH, .sick = "", .gpu = -1});
+    (void)must(&rig, MEMBER_EFFECT_REPORT);
+    cr_assert(member_report(rig.m)->sick[0] == '\0' && member_report(rig.m)->xid == 0);
+}
+
 Test(member, the_reachability_go_with_prepared_and_come_with_start) {
     bring_to(&rig, MEMBER_PREPARING);
     step(&rig, (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .reachability = 7});

@@ -127,8 +127,14 @@ static const struct wire_message whole[] = {
                 .restarts_used = 4,
                 .losses = 5}},
     {.kind = WIRE_REPORT,
-     .report =
-         {.state = NODE_STOPPED, .generation = {2, 3}, .finished = true, .excluded = true, .unusable = "no disk"}},
+     .report = {.state = NODE_STOPPED,
+                .generation = {2, 3},
+                .finished = true,
+                .excluded = true,
+                .unusable = "no disk",
+                .sick = "80 ms after Xid 79 on GPU 4",
+                .xid = 79,
+                .gpu = 4}},
     {.kind = WIRE_NAMED, .named = {.epoch = 4, .n = 2, .list = {{0xa, "", 7}, {0xb, "10.0.0.2,fe80::1%eth0", 8}}}},
     {.kind = WIRE_MEMBERS,
      .members = {.handover = {.epoch = 9,
@@ -583,24 +589,26 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS                                                                                                 \
     "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false," \
-    "\"losses\":0,"
+    "\"losses\":0,\"xid\":0,\"gpu\":-1,"
 #define PROGRAM_REST "\",\"name\":\"00000000000000b1\",\"args\":\"0000000000000000\",\"max_restarts\":3}"
 #define NODE_TO_PROGRAM                                                                                             \
     "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\"," \
     "\"net_addrs\":\"\","                                                                                           \
     "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
-#define JOIN_REST                                                                                                \
-    PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                               \
-                 "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\"," \
-                 "\"restarts_used\":0}}"
+#define JOIN_REST                                                                                                 \
+    PROGRAM_REST                                                                                                  \
+    ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                                             \
+    "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\"," \
+    "\"restarts_used\":0}}"
 #define NODE_REST NODE_TO_PROGRAM JOIN_REST
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
-#define FAILURE                                                                                                       \
-    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\",\"restarts_" \
-           "used\":0,"                                                                                                \
-           "\"failure\":{\"kind\":"                                                                                   \
-           "\"exit\",\"code\":1,"                                                                                     \
-           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                   \
+#define FAILURE                                                                                                     \
+    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\",\"sick\":" \
+           "\"\",\"restarts_"                                                                                       \
+           "used\":0,"                                                                                              \
+           "\"failure\":{\"kind\":"                                                                                 \
+           "\"exit\",\"code\":1,"                                                                                   \
+           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                 \
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 #define STACKS                                                                                                \
@@ -613,21 +621,28 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
-    check_text_limit(REPORT "\"domain\":\"\",\"fabric\":\"\",\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":"
-                            "\"\",\"unusable\":\"",
-                     "\"}}", RDZV_REASON_MAX / 4);
-    check_text_limit(REPORT "\"domain\":\"\",\"fabric\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":"
-                            "\"\",\"excluded_why\":\"",
-                     "\"}}", RDZV_HOST_MAX);
-    check_text_limit(REPORT "\"domain\":\"\",\"fabric\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":"
-                            "\"\",\"leaving_why\":\"",
-                     "\"}}", RDZV_HOST_MAX);
+    check_text_limit(
+        REPORT
+        "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\",\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":"
+        "\"\",\"unusable\":\"",
+        "\"}}", RDZV_REASON_MAX / 4);
+    check_text_limit(
+        REPORT "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":"
+               "\"\",\"excluded_why\":\"",
+        "\"}}", RDZV_HOST_MAX);
+    check_text_limit(
+        REPORT "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":"
+               "\"\",\"leaving_why\":\"",
+        "\"}}", RDZV_HOST_MAX);
     check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
-                            "\"fabric\":\"\",\"domain\":\"",
+                            "\"sick\":\"\",\"fabric\":\"\",\"domain\":\"",
                      "\"}}", RDZV_DOMAIN_MAX);
     check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
-                            "\"domain\":\"\",\"fabric\":\"",
+                            "\"sick\":\"\",\"domain\":\"\",\"fabric\":\"",
                      "\"}}", RDZV_DOMAIN_MAX);
+    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
+                            "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"",
+                     "\"}}", RDZV_SICK_MAX);
     check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
     check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
     check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC
