@@ -124,6 +124,7 @@ static void on_desired(struct world *w, struct life *l, const struct desired *d)
         return;
     if (d->kind == DESIRED_START)
         l->start_epoch = d->epoch;
+    l->knows_outcome = l->knows_outcome || d->kind == DESIRED_CLOSED;
     if (d->kind == DESIRED_START && w->p.mutant == MUTANT_START_NO_LEASE)
         forge_lease(w, l, d,
                     (struct lease){.echo_ns = world_clock(w, l->host),
@@ -139,7 +140,8 @@ static void on_desired(struct world *w, struct life *l, const struct desired *d)
 static void on_welcome(struct world *w, struct life *l, struct conn *c, const struct word *word) {
     search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_WELCOME});
     l->leader = c->leader;
-    l->job = c->leader->lead.job;
+    if (!l->knows_outcome)
+        l->job = c->leader->lead.job;
     node_event(w, l,
                &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
                                       .leader = word->welcome.leader,

@@ -188,7 +188,8 @@ void oracle_node_ended(struct world *w, const struct life *l) {
         /* Before its first lease, a node learns only by an attempt's time limit, most of a short join timeout, that its
          * connection drops everything. */
         bool was_cut = l->granted_end_ns == 0 && l->disturbed;
-        if (leader != NULL && undisturbed(w, leader, l, patience) && !full && !was_cut)
+        if (leader != NULL && w->now_ns > leader->booted_ns + patience && undisturbed(w, leader, l, patience) &&
+            !full && !was_cut)
             world_broken(w, "I7: %u.%u gave up a leader that was there all the time", l->host, l->index);
     } else if (w->record.closed && !w->was_emptied && w->now_ns > w->troubled_until_ns + patience + 20 * NS_PER_S &&
                w->now_ns > world_when(w, LEADER_FILE_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {

@@ -69,12 +69,16 @@ static const struct group_info *charged_before(const struct world *w, const stru
     return last;
 }
 
-/* Every failure of the group has this key: then its first failure has it. */
+/* Every failure of the group has this key, and one was reported in time: then the group was charged for this key. If
+ * none was reported, it was charged for a FORM that was not answered. */
 static bool all_have(const struct group_info *g, uint64_t key) {
-    for (unsigned i = 0; i < g->n_failures; i++)
+    bool heard = false;
+    for (unsigned i = 0; i < g->n_failures; i++) {
         if (g->failures[i].loop_key != key)
             return false;
-    return g->n_failures > 0 && key != 0;
+        heard = heard || g->failures[i].heard;
+    }
+    return heard && key != 0;
 }
 
 void oracle_charged(struct world *w, const struct life *leader, const struct group_info *g) {

@@ -152,7 +152,8 @@ struct life {
     uint64_t unwelcomed_ns; /* since when it has no leader */
     uint64_t booted_ns;
     struct life *leader; /* that welcomed it last */
-    unsigned job;        /* of that leader */
+    unsigned job;        /* of that leader, until it knows the outcome: */
+    bool knows_outcome;
 
     /* Its listener. */
     enum member_join_policy join_policy;
