@@ -20,8 +20,8 @@ from test_faults import by_node
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
               "leader_host", "endpoint", "successors", "min_nodes", "max_nodes", "node_unit", "members", "world_size", "spares",
               "excluded", "restarts_used", "max_restarts", "losses", "job_seconds", "command", "incident", "incident_seconds",
-              "restart_seconds", "watchdog", "quiet_seconds",
-              "quiet_limit_seconds", "quiet_text", "time", "late", "import_ms", "init_ms", "load_ms", "first_step_ms", "auth", "auth_keys", "refused",
+              "restart_seconds", "phase_seconds", "incidents", "watchdog", "quiet_seconds",
+              "quiet_limit_seconds", "quiet_text", "time", "late", "import_ms", "init_ms", "load_ms", "first_step_ms", "step", "auth", "auth_keys", "refused",
               "domains", "nodes"}
 NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
              "address", "domain", "fabric", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why", "warm", "cold", "warm_waiting",

@@ -543,7 +543,7 @@ static void put_ms(struct json_writer *w, const struct json_field *f, const void
 static void put_quiet(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct rdzv_watchdog *dog =
         (const struct rdzv_watchdog *)(const void *)((const char *)of + f->offset);
-    bool quiet = dog->state == WATCHDOG_QUIET || dog->state == WATCHDOG_HUNG;
+    bool quiet = rdzv_watchdog_is_quiet(dog);
     if (quiet)
         put_ns(w, "quiet_seconds", dog->quiet_ns);
     else
@@ -585,6 +585,24 @@ static const struct json_field key_fields[] = {
 };
 static const struct json_table key = JSON_TABLE(auth_id, key_fields);
 
+#define OF_PHASE(key, phase) \
+    { SECONDS(job_history, key, phase_ns[JOB_PHASE_##phase]) }
+static const struct json_field phase_fields[] = {
+    OF_PHASE("gathering", GATHERING), OF_PHASE("forming", FORMING),   OF_PHASE("running", RUNNING),
+    OF_PHASE("quiet", QUIET),         OF_PHASE("stopping", STOPPING),
+};
+static const struct json_table phases = JSON_TABLE(job_history, phase_fields);
+
+#define OF_CLASS(key, class) \
+    { JSON_FIELD(job_history, U32, key, incidents[INCIDENT_##class]) }
+static const struct json_field class_fields[] = {
+    OF_CLASS("worker", WORKER),       OF_CLASS("hang", HANG),
+    OF_CLASS("node_lost", NODE_LOST), OF_CLASS("node_left", NODE_LEFT),
+    OF_CLASS("excluded", EXCLUDED),   OF_CLASS("health", HEALTH),
+    OF_CLASS("operator", OPERATOR),
+};
+static const struct json_table classes = JSON_TABLE(job_history, class_fields);
+
 static const struct json_field overview_fields[] = {
     {JSON_NAMED(overview, "state", state, group_state_names)},
     {SECONDS(overview, "state_seconds", since_ns)},
@@ -618,6 +636,10 @@ static const struct json_field overview_fields[] = {
      .or_null = true},
     {SECONDS(overview, "restart_seconds", restart_ns), JSON_IF_SET(overview, restart_ns),
      .or_null = true},
+    {JSON_STRUCT(overview, "phase_seconds", history, phases), JSON_IF_SET(overview, leader),
+     .or_null = true},
+    {JSON_STRUCT(overview, "incidents", history, classes), JSON_IF_SET(overview, leader),
+     .or_null = true},
     {JSON_NAMED(overview, "watchdog", watchdog.state, watchdog_state_names),
      JSON_IF_SOME(overview, watchdog.state), .or_null = true},
     {JSON_FIELD(overview, OWN, "quiet_seconds", watchdog), .write = put_quiet},
@@ -628,6 +650,8 @@ static const struct json_field overview_fields[] = {
     OF_START("init_ms", init_ns),
     OF_START("load_ms", load_ns),
     OF_START("first_step_ms", first_step_ns),
+    {JSON_FIELD(overview, U64, "step", time.step), JSON_IF_SET(overview, time.step),
+     .or_null = true},
     {JSON_NAMED(overview, "auth", access.state, auth_state_words),
      JSON_IF_SOME(overview, access.state), .or_null = true},
     {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key)},

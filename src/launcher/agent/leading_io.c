@@ -235,6 +235,12 @@ static void on_hang(void *arg, struct generation generation, const struct failur
         rdzv_server_hang(l->server, generation, failure, evidence, only_reported);
 }
 
+static void on_quiet(void *arg, uint64_t quiet_ns) {
+    struct leading *l = arg;
+    if (l->server != NULL)
+        rdzv_server_quiet(l->server, quiet_ns);
+}
+
 static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }
 
 static void on_first_step(void *arg, const struct attempt_start *start) {
@@ -257,7 +263,7 @@ static void report_time(const struct leading *l) {
 }
 
 static const struct hang_leader_ops hang_ops = {
-    .hang = on_hang, .idle = on_idle, .timeline = write_event};
+    .hang = on_hang, .idle = on_idle, .quiet = on_quiet, .timeline = write_event};
 
 static void access_of(void *arg, struct rdzv_access *ret) {
     const struct leading *l = arg;

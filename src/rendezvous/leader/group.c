@@ -110,6 +110,13 @@ static void inherit(struct group *g, const struct handover *e) {
         g->config.log_nonce = e->log_nonce;
     g->gathering.lost_somebody = g->formation.formed_once;
     g->incident.detected_ns = g->now_ns;
+    g->history = e->history;
+    /* the rest of the job's time: the last leader's group ran */
+    uint64_t counted_ns = 0;
+    for (int phase = 0; phase < JOB_PHASE_COUNT; phase++)
+        counted_ns += e->history.phase_ns[phase];
+    if (g->config.job_ns > counted_ns)
+        g->history.phase_ns[JOB_PHASE_RUNNING] += g->config.job_ns - counted_ns;
     for (uint32_t i = 0; i < e->n_members; i++) {
         const struct handover_member *m = &e->members[i];
         if (m->incarnation == 0 || roster_find(&g->roster, m->incarnation) != NULL)
@@ -420,6 +427,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
     case GROUP_EVENT_EXPECT: g->gathering.expected = ev->n_nodes; break;
     case GROUP_EVENT_HANG: group_on_hang(g, ev); break;
+    case GROUP_EVENT_QUIET: g->quiet_ns += ev->quiet_ns; break;
     case GROUP_EVENT_KIND_COUNT: assert_not_reached();
     }
 }

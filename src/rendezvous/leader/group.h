@@ -51,6 +51,7 @@ enum group_event_kind {
     /* generation, failure (kind HANG): the running group hangs, and is stopped as for a failure of
        that rank's node. It is charged to its node, if it names one (incarnation not 0) */
     GROUP_EVENT_HANG,
+    GROUP_EVENT_QUIET, /* quiet_ns: most workers waited for so long, and no longer do */
     GROUP_EVENT_KIND_COUNT,
 };
 
@@ -74,6 +75,7 @@ struct group_event {
     const void *body; /* its struct */
     const struct arbiter_answer *answer;
     uint64_t touched_ns;
+    uint64_t quiet_ns;
     uint32_t epoch;
     uint32_t n_nodes;
     const struct command *command;
@@ -212,6 +214,9 @@ void group_handover(const struct group *g, struct handover *ret);
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);
 size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
                             struct overview_node *out, size_t max);
+
+/* Until now. */
+void group_history(const struct group *g, uint64_t now_ns, struct job_history *ret);
 
 enum group_state group_state(const struct group *g);
 struct generation group_generation(const struct group *g); /* the newest formed, or none */

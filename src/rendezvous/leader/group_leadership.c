@@ -477,6 +477,7 @@ void group_handover(const struct group *g, struct handover *ret) {
         .losses = g->policy.losses,
         .log_nonce = g->config.log_nonce,
     };
+    group_history(g, g->now_ns, &ret->history);
     ret->members = xcalloc(MAX2(g->formation.n_members, (size_t)1), sizeof *ret->members);
     for (size_t i = 0; i < g->formation.n_members; i++) {
         const struct node *n = g->formation.members[i];

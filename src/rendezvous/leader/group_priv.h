@@ -150,6 +150,8 @@ struct group {
 
     struct incident incident;
     struct last_event last_event;
+    struct job_history history; /* until the present state, */
+    uint64_t quiet_ns;          /* and what was quiet since */
     struct waiters_gone waiters_gone;
     struct {
         bool dirty;

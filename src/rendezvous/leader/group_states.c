@@ -26,6 +26,8 @@ bool group_may_move(enum group_state from, enum group_state to) {
 
 static void move(struct group *g, enum group_state to) {
     assert(group_may_move(g->state, to));
+    group_history(g, g->now_ns, &g->history);
+    g->quiet_ns = 0;
     g->state = to;
     g->since_ns = g->now_ns;
     g->status.dirty = true;

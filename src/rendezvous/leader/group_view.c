@@ -252,6 +252,16 @@ static enum overview_place place_of(const struct group *g, const struct node *n)
     return g->formation.n_members >= g->config.rdzv.max_nodes ? PLACE_SPARE : PLACE_WAITING;
 }
 
+/* Indexes phase_ns by the state. */
+static_assert((int)JOB_PHASE_STOPPING == (int)GROUP_STOPPING - GROUP_GATHERING, "in this order");
+
+void group_history(const struct group *g, uint64_t now_ns, struct job_history *ret) {
+    *ret = g->history;
+    if (g->state != GROUP_CLOSED)
+        ret->phase_ns[g->state - GROUP_GATHERING] += now_ns - g->since_ns;
+    job_history_add_quiet(ret, g->quiet_ns);
+}
+
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret) {
     struct last_event event = g->last_event;
     if (g->state == GROUP_STOPPING)
@@ -291,6 +301,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
     for (uint32_t i = 0; i < g->plan.named.n; i++)
         ret->successors[i] = g->plan.named.list[i].incarnation;
     memcpy(ret->incident, event.text, sizeof ret->incident);
+    group_history(g, now_ns, &ret->history);
     memcpy(ret->command, g->programs.own.shown, sizeof ret->command);
     memcpy(ret->endpoint, g->config.endpoint, sizeof ret->endpoint);
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)

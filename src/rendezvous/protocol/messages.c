@@ -18,6 +18,12 @@ const char *const group_state_names[GROUP_STATE_COUNT] = {
     [GROUP_GATHERING] = "gathering", [GROUP_FORMING] = "forming", [GROUP_RUNNING] = "running",
     [GROUP_STOPPING] = "stopping",   [GROUP_CLOSED] = "closed",
 };
+const char *const incident_class_names[INCIDENT_CLASS_COUNT] = {
+    [INCIDENT_NONE] = "none",           [INCIDENT_WORKER] = "worker",
+    [INCIDENT_HANG] = "hang",           [INCIDENT_NODE_LOST] = "node_lost",
+    [INCIDENT_NODE_LEFT] = "node_left", [INCIDENT_EXCLUDED] = "excluded",
+    [INCIDENT_HEALTH] = "health",       [INCIDENT_OPERATOR] = "operator",
+};
 const char *const overview_place_names[PLACE_COUNT] = {
     [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
     [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
@@ -75,6 +81,12 @@ int failure_noise(const struct failure *f) {
 bool failure_may_end_node(const struct failure *f) {
     return f->kind == FAILURE_OOM ||
            (f->kind == FAILURE_SIGNAL && (f->code == SIGKILL || f->code == SIGTERM));
+}
+
+void job_history_add_quiet(struct job_history *h, uint64_t quiet_ns) {
+    quiet_ns = MIN2(quiet_ns, h->phase_ns[JOB_PHASE_RUNNING]);
+    h->phase_ns[JOB_PHASE_RUNNING] -= quiet_ns;
+    h->phase_ns[JOB_PHASE_QUIET] += quiet_ns;
 }
 
 int successors_index(const struct successors *s, uint64_t incarnation) {

@@ -233,6 +233,38 @@ struct successors {
 /* The position of a node among them; -1: it is none of them. */
 int successors_index(const struct successors *s, uint64_t incarnation);
 
+/* What took the job's time, as the leader counts it: the states of its group, of which QUIET is the
+ * part of RUNNING in which most workers waited. */
+enum job_phase {
+    JOB_PHASE_GATHERING = 0,
+    JOB_PHASE_FORMING,
+    JOB_PHASE_RUNNING,
+    JOB_PHASE_STOPPING,
+    JOB_PHASE_QUIET,
+    JOB_PHASE_COUNT,
+};
+/* What stopped a group. */
+enum incident_class {
+    INCIDENT_NONE = 0,
+    INCIDENT_WORKER,    /* a worker failed */
+    INCIDENT_HANG,      /* the job hung */
+    INCIDENT_NODE_LOST, /* a node was lost, perhaps that of the leader */
+    INCIDENT_NODE_LEFT, /* a node was asked to leave */
+    INCIDENT_EXCLUDED,  /* an operator excluded a node */
+    INCIDENT_HEALTH,    /* a node is not fit */
+    INCIDENT_OPERATOR,  /* an operator or a signal stopped the job */
+    INCIDENT_CLASS_COUNT,
+};
+/* Since the job began; of all its leaders. */
+struct job_history {
+    uint64_t phase_ns[JOB_PHASE_COUNT];
+    uint32_t incidents[INCIDENT_CLASS_COUNT];
+    uint64_t down_ns;    /* from first symptoms to the starts that followed */
+    uint64_t steps_lost; /* MUSTER_STEPs that were repeated after starts, as far as is known */
+};
+/* So much of the time in RUNNING was QUIET. */
+void job_history_add_quiet(struct job_history *h, uint64_t quiet_ns);
+
 /* What a successor needs to continue the job. Sent only to successors, after they are named. */
 struct handover_member {
     uint64_t incarnation;
@@ -249,6 +281,7 @@ struct handover {
     struct generation formed, started;
     uint32_t restarts_used, losses;
     uint64_t log_nonce;
+    struct job_history history; /* when it was sent */
     /* members of the newest formed group: the first n_order of `members` */
     uint32_t n_order;
     /* members of the formed group in rank order, then those of the started group only */
@@ -436,12 +469,16 @@ struct rdzv_watchdog {
     uint64_t limit_ns;              /* of quiet_ns, that counts now; UINT64_MAX: none */
     char said[RDZV_REASON_MAX / 4]; /* the last report of this quiet, or the verdict; or "" */
 };
+static inline bool rdzv_watchdog_is_quiet(const struct rdzv_watchdog *w) {
+    return w->state == WATCHDOG_QUIET || w->state == WATCHDOG_HUNG;
+}
 
 /* Where the job's time goes (watchdog/profile/job_time.h); all of it empty with --profile=off. */
 struct rdzv_time {
     char text[RDZV_REASON_MAX / 4]; /* job_time_text(); or "" */
     char late[RDZV_REASON_MAX / 4]; /* job_time_late_text(); or "" */
     struct attempt_start start;
+    uint64_t step; /* the last MUSTER_STEP of a worker, up to a minute old; 0: not known */
 };
 
 /* Who may talk to the leader. */
@@ -477,6 +514,7 @@ struct overview {
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
     struct rdzv_watchdog watchdog;
     struct rdzv_time time;
+    struct job_history history;
     struct rdzv_access access;
 };
 
@@ -514,6 +552,7 @@ struct overview_node {
 extern const char *const node_state_names[NODE_STATE_COUNT];
 extern const char *const outcome_names[OUTCOME_COUNT];
 extern const char *const group_state_names[GROUP_STATE_COUNT];
+extern const char *const incident_class_names[INCIDENT_CLASS_COUNT];
 extern const char *const overview_place_names[PLACE_COUNT];
 extern const char *const watchdog_state_names[WATCHDOG_STATE_COUNT];
 extern const char *const rdzv_owner_names[RDZV_OWNER_NAMES];

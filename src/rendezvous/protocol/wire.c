@@ -379,6 +379,28 @@ static const struct json_field member_fields[] = {
 };
 static const struct json_table member = JSON_TABLE(handover_member, member_fields);
 
+#define OF_PHASE(key, phase) \
+    { JSON_FIELD(job_history, ID, key, phase_ns[JOB_PHASE_##phase]) }
+#define OF_CLASS(key, class) \
+    { JSON_FIELD(job_history, U32, key, incidents[INCIDENT_##class]) }
+static const struct json_field history_fields[] = {
+    OF_PHASE("gathering_ns", GATHERING),
+    OF_PHASE("forming_ns", FORMING),
+    OF_PHASE("running_ns", RUNNING),
+    OF_PHASE("stopping_ns", STOPPING),
+    OF_PHASE("quiet_ns", QUIET),
+    OF_CLASS("worker", WORKER),
+    OF_CLASS("hang", HANG),
+    OF_CLASS("node_lost", NODE_LOST),
+    OF_CLASS("node_left", NODE_LEFT),
+    OF_CLASS("excluded", EXCLUDED),
+    OF_CLASS("health", HEALTH),
+    OF_CLASS("operator", OPERATOR),
+    {JSON_FIELD(job_history, ID, "down_ns", down_ns)},
+    {JSON_FIELD(job_history, ID, "steps_lost", steps_lost)},
+};
+static const struct json_table history = JSON_TABLE(job_history, history_fields);
+
 static const struct json_field members_fields[] = {
     {FROM_1(wire_members, "epoch", handover.epoch, UINT32_MAX)},
     {JSON_FIELD(wire_members, PAIR, "formed", handover.formed)},
@@ -386,6 +408,7 @@ static const struct json_field members_fields[] = {
     {JSON_FIELD(wire_members, U32, "restarts_used", handover.restarts_used)},
     {JSON_FIELD(wire_members, U32, "losses", handover.losses)},
     {JSON_FIELD(wire_members, ID, "log_nonce", handover.log_nonce)},
+    {JSON_STRUCT(wire_members, "history", handover.history, history)},
     {UP_TO(wire_members, "n_order", handover.n_order, RDZV_NODES_MAX),
      AT_MOST(wire_members, handover.n_members)},
     {UP_TO(wire_members, "n_members", handover.n_members, HANDOVER_MAX)},
@@ -489,6 +512,8 @@ static const struct json_field overview_fields[] = {
     OF_START("init_ns", init_ns),
     OF_START("load_ns", load_ns),
     OF_START("first_step_ns", first_step_ns),
+    {JSON_FIELD(overview, ID, "step", time.step), JSON_IF_SET(overview, time.step)},
+    {JSON_STRUCT(overview, "history", history, history)},
     {JSON_NAMED(overview, "auth", access.state, auth_state_words), .min = 1},
     {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key_id)},
     {JSON_FIELD(overview, ID, "refused", access.refused)},

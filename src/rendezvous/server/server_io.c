@@ -493,6 +493,10 @@ void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
                                           .only_reported = only_reported});
 }
 
+void rdzv_server_quiet(struct rdzv_server *s, uint64_t quiet_ns) {
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = quiet_ns});
+}
+
 void rdzv_server_resign(struct rdzv_server *s) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
 }

@@ -231,6 +231,8 @@ void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, cons
  * reported; or nothing happens because it no longer runs. */
 void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
                       const struct failure *failure, const char *evidence, bool only_reported);
+/* Most workers waited for so long, and no longer do: GROUP_EVENT_QUIET. */
+void rdzv_server_quiet(struct rdzv_server *s, uint64_t quiet_ns);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

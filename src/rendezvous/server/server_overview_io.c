@@ -59,6 +59,8 @@ static void begin(struct rdzv_server *s) {
     group_overview(s->group, now, &m.overview);
     if (s->config.parts.watchdog.state != NULL)
         s->config.parts.watchdog.state(s->config.parts.watchdog.arg, &m.overview.watchdog);
+    if (rdzv_watchdog_is_quiet(&m.overview.watchdog))
+        job_history_add_quiet(&m.overview.history, m.overview.watchdog.quiet_ns);
     if (s->config.parts.time.state != NULL)
         s->config.parts.time.state(s->config.parts.time.arg, &m.overview.time);
     m.overview.access.state = AUTH_STATE_NONE;

@@ -465,9 +465,12 @@ static void resumed(struct hang_leader *l, uint64_t quiet_ns) {
 
 static void note_state(struct hang_leader *l, const struct hang_update *u) {
     uint64_t quiet_ns = l->watchdog.quiet_ns;
+    bool was_quiet = rdzv_watchdog_is_quiet(&l->watchdog);
     l->watchdog.state = state_of(u->state);
     l->watchdog.quiet_ns = u->quiet_ns;
     l->watchdog.limit_ns = u->limit_ns;
+    if (was_quiet && !rdzv_watchdog_is_quiet(&l->watchdog))
+        l->ops.quiet(l->arg, quiet_ns);
     if (u->state != HANG_OK && u->state != HANG_IDLE)
         return;
     if (u->state == HANG_OK)

@@ -31,6 +31,8 @@ struct hang_leader_ops {
                  const char *evidence, bool only_reported);
     /* hang_leader_is_busy() is false again. The same. */
     void (*idle)(void *arg);
+    /* Most workers have waited for so long, and no longer do, or are being stopped. The same. */
+    void (*quiet)(void *arg, uint64_t quiet_ns);
     /* For the event log: QUIET and RESUMED. The same. */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
 };

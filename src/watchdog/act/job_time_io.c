@@ -122,6 +122,7 @@ void job_clock_state(void *job_clock, struct rdzv_time *ret) {
     utf8_copy(ret->text, sizeof ret->text, strbuf_text(&text));
     utf8_copy(ret->late, sizeof ret->late, strbuf_text(&late));
     ret->start = c->time.start;
+    ret->step = c->time.rate.last_step;
 }
 
 void job_clock_report(const struct job_clock *c, struct strbuf *ret) {

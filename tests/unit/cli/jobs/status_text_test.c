@@ -32,6 +32,10 @@ static void begin(void) {
                                  .successors = {0xa2, 0xbb, 0},
                                  .incident = "node7 was lost: silent for 6 s",
                                  .incident_ns = 730 * NS_PER_S,
+                                 .history = {.phase_ns = {[JOB_PHASE_GATHERING] = 1500 * NS_PER_MS,
+                                                          [JOB_PHASE_RUNNING] = 720 * NS_PER_S,
+                                                          [JOB_PHASE_QUIET] = 4 * NS_PER_S},
+                                             .incidents = {[INCIDENT_WORKER] = 2, [INCIDENT_NODE_LOST] = 1}},
                                  .access = {.state = AUTH_STATE_LOCAL}};
     nodes[0] = (struct overview_node){.incarnation = 0xa3,
                                       .name = "node3",
@@ -376,7 +380,8 @@ Test(status_text, programs_are_told_what_the_watchdog_says, .init = begin, .fini
 Test(status_text, where_the_time_goes, .init = begin, .fini = finish) {
     overview.time = (struct rdzv_time){.text = "training 82 % of 6 h 00 min",
                                        .late = "rank 12, 9 %",
-                                       .start = {1500 * NS_PER_MS, 40 * NS_PER_MS, 0, 15 * NS_PER_S}};
+                                       .start = {1500 * NS_PER_MS, 40 * NS_PER_MS, 0, 15 * NS_PER_S},
+                                       .step = 1234};
     {
         _cleanup_(json_freep) struct json *doc = json_of(4);
         check_text(doc, "time", "training 82 % of 6 h 00 min");
@@ -384,6 +389,7 @@ Test(status_text, where_the_time_goes, .init = begin, .fini = finish) {
         check_number(doc, "import_ms", 1500);
         check_number(doc, "load_ms", 0);
         check_number(doc, "first_step_ms", 15000);
+        check_number(doc, "step", 1234);
     }
     strbuf_clear(&out);
     status_text(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = 4}, &out);
@@ -406,10 +412,12 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
         "'endpoint':null,'successors':['00000000000000a2','00000000000000bb'],'min_nodes':2,'max_nodes':4,"
         "'node_unit':1,'members':2,'world_size':16,'spares':1,'excluded':1,'restarts_used':1,'max_restarts':3,"
         "'losses':2,'job_seconds':null,'command':null,'incident':'node7 was lost: silent for 6 s',"
-        "'incident_seconds':730.000,'restart_seconds':null,'watchdog':null,'quiet_seconds':null,"
+        "'incident_seconds':730.000,'restart_seconds':null,'phase_seconds':{'gathering':1.500,'forming':0.000,"
+        "'running':720.000,'quiet':4.000,'stopping':0.000},'incidents':{'worker':2,'hang':0,'node_lost':1,"
+        "'node_left':0,'excluded':0,'health':0,'operator':0},'watchdog':null,'quiet_seconds':null,"
         "'quiet_limit_seconds':null,'quiet_text':null,'time':null,'late':null,'import_ms':null,'init_ms':null,'load_ms'"
         ":null,"
-        "'first_step_ms':null,'auth':'local','auth_keys':[],'refused':0,'domains':[],'nodes':["
+        "'first_step_ms':null,'step':null,'auth':'local','auth_keys':[],'refused':0,'domains':[],'nodes':["
         "{'node':'node1','id':'00000000000000a1','place':'member','state':'running',"
         "'node_rank':0,'first_rank':0,'workers':8,'connected':true,'silent_seconds':1.000,'address':null,'domain':null,"
         "'fabric':null,"

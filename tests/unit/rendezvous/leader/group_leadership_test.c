@@ -1273,6 +1273,7 @@ static void succeed(struct leader *l, struct group_config c, double absent) {
                          .restarts_used = 2,
                          .losses = 1,
                          .log_nonce = 77,
+                         .history = {.phase_ns = {S(2), S(1), S(30)}, .incidents = {[INCIDENT_WORKER] = 4}},
                          .n_order = 4,
                          .n_members = 4,
                          .members = handover_of};
@@ -1401,6 +1402,17 @@ Test(group_leadership, a_group_whose_members_all_had_finished_is_closed_and_not_
     }
 }
 
+Test(group_leadership, a_new_leader_goes_on_counting_seconds_and_incidents) {
+    struct group_config c = arbiter_config(2, 4);
+    c.job_ns = S(100);
+    succeed(&led, c, 6);
+    struct job_history h;
+    group_history(led.r.g, led.r.now_ns, &h);
+    cr_assert(h.phase_ns[JOB_PHASE_GATHERING] == S(2) && h.phase_ns[JOB_PHASE_FORMING] == S(1));
+    cr_assert_eq(h.phase_ns[JOB_PHASE_RUNNING], S(97), "the group ran on, without a leader");
+    cr_assert_eq(h.incidents[INCIDENT_WORKER], 4);
+}
+
 Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     struct group_config c = arbiter_config(3, 3);
     c.rdzv.max_restarts = 3;
@@ -1410,6 +1422,7 @@ Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     join_on(&led, 2, "b");
     join_on(&led, 3, "a");
     start(&led.r);
+    pass(&led.r, 1, 7 << 1);
     fails(&led.r, 2, FAILURE_OOM, 1);
     stopped(&led.r);
     struct handover e;
@@ -1425,5 +1438,8 @@ Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
         cr_assert_eq(m->addr[7] - '0', (int)order[i]);
     }
     cr_assert_str_eq(e.members[1].host, "a");
+    struct job_history h;
+    group_history(led.r.g, led.r.now_ns, &h);
+    cr_assert(h.phase_ns[JOB_PHASE_RUNNING] > 0 && memcmp(&h, &e.history, sizeof h) == 0);
     handover_fini(&e);
 }

@@ -1069,6 +1069,34 @@ Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
 
 /* ---- what operators see ---- */
 
+static double phase(enum job_phase phase) {
+    struct job_history h;
+    group_history(rig.g, rig.now_ns, &h);
+    return (double)h.phase_ns[phase] / NS_PER_S;
+}
+
+Test(group, the_seconds_of_a_job_are_counted_by_phase) {
+    begin(&rig, config_at(config_of(2, 2)));
+    join(&rig, 1);
+    pass(&rig, 2, 1 << 1);
+    join(&rig, 2);
+    pass(&rig, 0.5, 3 << 1);
+    start(&rig);
+    assert_state(&rig, GROUP_RUNNING);
+    pass(&rig, 5, 3 << 1);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = S(1)});
+    cr_assert_float_eq(phase(JOB_PHASE_RUNNING), 4, 1e-6);
+    pass(&rig, 3, 3 << 1);
+    fails(&rig, 2, FAILURE_EXIT, 10);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = S(2)}); /* until it stopped */
+    pass(&rig, 0.25, 3 << 1);
+    cr_assert_float_eq(phase(JOB_PHASE_GATHERING), 2, 1e-6);
+    cr_assert_float_eq(phase(JOB_PHASE_FORMING), 0.5, 1e-6);
+    cr_assert_float_eq(phase(JOB_PHASE_RUNNING), 5, 1e-6);
+    cr_assert_float_eq(phase(JOB_PHASE_QUIET), 3, 1e-6);
+    cr_assert_float_eq(phase(JOB_PHASE_STOPPING), 0.25, 1e-6);
+}
+
 static struct overview seen(const struct rig *r) {
     struct overview o;
     group_overview(r->g, r->now_ns, &o);

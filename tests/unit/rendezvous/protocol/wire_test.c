@@ -296,11 +296,18 @@ static int decode(const char *text) {
 #define INC "\"00000000000000a1\""
 
 #define PEER(i, p) "{\"incarnation\":" i ",\"addr\":\"10.0.0.1\",\"port\":" p "}"
+#define HISTORY                                                                                                       \
+    "\"history\":{\"gathering_ns\":\"1\",\"forming_ns\":\"1\",\"running_ns\":\"1\",\"stopping_ns\":\"1\",\"quiet_"    \
+    "ns\":\"1\","                                                                                                     \
+    "\"worker\":1,\"hang\":1,\"node_lost\":1,\"node_left\":1,\"excluded\":1,\"health\":1,\"operator\":1,\"down_ns\":" \
+    "\"1\","                                                                                                          \
+    "\"steps_lost\":\"1\"},"
 #define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
 #define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"domain\":\"\",\"started\":true}"
-#define MEMBERS_TO_LIST(n, order, first)                                                            \
-    "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
-    "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
+#define MEMBERS_TO_LIST(n, order, first)                                                                     \
+    "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0,"          \
+    "\"losses\":0,\"log_nonce\":\"1\"," HISTORY "\"n_members\":" n ",\"n_order\":" order ",\"first\":" first \
+    ",\"members\":"
 #define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":10,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                                    \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\","            \
@@ -309,7 +316,7 @@ static int decode(const char *text) {
     "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                             \
     "\"job_ns\":\"0\",\"command\":\"\",\"incident\":\"\",\"incident_ns\":\"0\",\"restart_ns\":\"0\","                  \
     "\"outcome\":\"none\",\"reason\":\"\","                                                                            \
-    "\"watchdog\":\"none\",\"quiet_ns\":\"0\",\"quiet_limit_ns\":\"0\",\"quiet_text\":\"\","                           \
+    "\"watchdog\":\"none\",\"quiet_ns\":\"0\",\"quiet_limit_ns\":\"0\",\"quiet_text\":\"\"," HISTORY                   \
     "\"auth\":\"open\",\"auth_keys\":[],\"refused\":\"0\"}"
 #define ROW(state, nproc)                                                                                         \
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
