@@ -85,6 +85,8 @@ static int show(struct watch *w, struct status_view *view) {
         strbuf_add_char(&text, '\n');
     if (w->format == OUTPUT_JSON)
         status_json(view, &text);
+    else if (w->format == OUTPUT_PROMETHEUS)
+        status_prometheus(view, &text);
     else
         status_text(view, &text);
     (void)fputs(strbuf_text(&text), stdout);
@@ -210,7 +212,11 @@ enum { STATUS_JSON = OPERATE_OWN, STATUS_OUTPUT, STATUS_ONCE, STATUS_WATCH };
 static const struct option_def defs[] = {
     OPERATE_ROWS,
     [STATUS_JSON] = JSON_ROW,
-    [STATUS_OUTPUT] = OUTPUT_ROW,
+    [STATUS_OUTPUT] = {"output", "FORMAT", OPTION_SHORT,
+                       "print all columns, in lines of any width (wide), the same as --json, or "
+                       "metrics for Prometheus",
+                       .letter = 'o', .choices = "wide json prometheus",
+                       .brief = "wide (all columns), json, prometheus (metrics)"},
     [STATUS_ONCE] = {"once", NULL, 0, "print one state and exit, also with --watch; the default"},
     [STATUS_WATCH] = {"watch", NULL, OPTION_SHORT,
                       "show the state every second, until the job ends: on a terminal as a screen, "
@@ -235,15 +241,17 @@ int cmd_status(int argc, char **argv) {
         return status;
     op.place.endpoint = op.operands[0];
     const struct option_value *values = op.parsed.values;
-    status = operation_begin(&op);
-    if (status >= 0)
-        return status;
     struct watch w = {.op = &op,
                       .format = output_format(&values[STATUS_JSON], &values[STATUS_OUTPUT]),
                       .kind = values[STATUS_WATCH].times == 0 || values[STATUS_ONCE].times > 0
                                   ? WATCH_ONCE
                                   : WATCH_BLOCKS,
                       .terminal = isatty(STDOUT_FILENO) == 1};
+    if (w.kind != WATCH_ONCE && w.format == OUTPUT_PROMETHEUS)
+        return usage_error("status", "--output=prometheus and --watch cannot be combined");
+    status = operation_begin(&op);
+    if (status >= 0)
+        return status;
     if (w.kind == WATCH_BLOCKS && w.format != OUTPUT_JSON && screen_is_possible())
         w.kind = WATCH_SCREEN;
     status = watch_until_closed(&w);

@@ -162,5 +162,7 @@ enum output_format output_format(const struct option_value *json,
                                  const struct option_value *output) {
     if (json->times > 0 || (output->text != NULL && strcmp(output->text, "json") == 0))
         return OUTPUT_JSON;
+    if (output->text != NULL && strcmp(output->text, "prometheus") == 0)
+        return OUTPUT_PROMETHEUS;
     return output->text != NULL ? OUTPUT_WIDE : OUTPUT_TEXT;
 }

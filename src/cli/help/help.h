@@ -48,6 +48,6 @@ _must_use_ int help_answer(const struct option_set *set, const struct options_pa
 _must_use_ int help_or_parse(const struct option_set *set, int argc, char **argv,
                              const char **ret_operands, int max, struct options_parsed *ret);
 /* What --json and --output of JSON_ROW and OUTPUT_ROW select. */
-enum output_format { OUTPUT_TEXT = 1, OUTPUT_WIDE, OUTPUT_JSON };
+enum output_format { OUTPUT_TEXT = 1, OUTPUT_WIDE, OUTPUT_JSON, OUTPUT_PROMETHEUS };
 enum output_format output_format(const struct option_value *json,
                                  const struct option_value *output);

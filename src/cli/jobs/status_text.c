@@ -44,15 +44,22 @@ static void add_line(struct strbuf *out, const char *label, const char *text) {
     strbuf_add_char(out, '\n');
 }
 
+static bool is_over(const struct overview *o) {
+    return o->state == GROUP_CLOSED && o->outcome != OUTCOME_NONE;
+}
+
+const char *status_state(const struct overview *o) {
+    return !is_over(o)                     ? group_state_names[o->state]
+           : o->outcome == OUTCOME_SUCCESS ? "succeeded"
+                                           : "failed";
+}
+
 static void add_state(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
+    bool over = is_over(o);
     strbuf_add(out, "job ");
     columns_add_clean(out, v->run_id);
-    bool over = o->state == GROUP_CLOSED && o->outcome != OUTCOME_NONE;
-    strbuf_printf(out, ": %s",
-                  !over                           ? group_state_names[o->state]
-                  : o->outcome == OUTCOME_SUCCESS ? "succeeded"
-                                                  : "failed");
+    strbuf_printf(out, ": %s", status_state(o));
     if (o->leader != 0 || o->since_ns != 0) {
         strbuf_add(out, over ? " " : " for ");
         duration_text(o->since_ns, out);

@@ -23,6 +23,9 @@ struct status_view {
 void status_text(const struct status_view *v, struct strbuf *out);
 /* Writes one object in one line. */
 void status_json(const struct status_view *v, struct strbuf *out);
+/* Writes the same in Prometheus's text format (muster-status(1), PROMETHEUS): a number of series
+ * that does not depend on the number of nodes. What is not known is left out. */
+void status_prometheus(const struct status_view *v, struct strbuf *out);
 
 /* ---- parts of a screen ---- */
 
@@ -35,6 +38,8 @@ const void **status_order(const struct status_view *v);
  * widths of the columns fit all nodes. */
 void status_rows(const struct status_view *v, const void *const *nodes, size_t n,
                  struct strbuf *out);
+/* The state in a word; of a job that is over, "succeeded" or "failed". */
+const char *status_state(const struct overview *o);
 /* The number of the group's attempt, from 1. */
 static inline uint32_t overview_attempt(const struct overview *o) {
     return 1 + o->restarts_used + o->losses;
