@@ -263,7 +263,8 @@ def gpus(tmp_path, library):
         print(done.stdout, done.stderr)  # shown when the test fails
         told = json.loads(done.stdout)
         found = {c["code"]: (c["level"], c["text"]) for c in told["checks"]
-                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DOMAIN|IMEX|STACK|DISCOVERY", c["code"])}
+                 if re.match("GPU|NVML|NVLINK|PCIE|FABRIC|DOMAIN|IMEX|STACK|DISCOVERY", c["code"]) or
+                 c["code"] == "XID" and (c["level"] == "fail" or "kmsg" in shell)}
         assert len(found) == len([c for c in told["checks"] if c["code"] in found]), "a code once"
         failed = any(c["level"] == "fail" for c in told["checks"])
         assert done.returncode == failed and (told["level"] == "fail") == failed, done
@@ -286,6 +287,13 @@ def test_eight_gpus_that_are_well(gpus):
     ("fail nvmlDeviceGetNvLinkCapability 3 15", "GPU-LOST", "fail", r"GPU 3 \(0000:15:00\.0\) is lost: .* reboot"),
     ("fail nvmlDeviceGetHandleByIndex_v2 3 15", "GPU-LOST", "fail", r"GPU 3 \(0000:15:00\.0\) is lost"),
     ("fail nvmlDeviceGetName 3 16", "GPU-RESET", "fail", r"GPU 3 \(0000:15:00\.0\) needs a reset"),
+    ("gpu 3 recovery 1\ngpu 4 recovery 0", "GPU-RECOVERY", "fail", r"GPU 3 \(0000:15:00\.0\) needs a reset"),
+    ("gpu 3-5 recovery 2", "GPU-RECOVERY", "fail", r"GPU 3 \(0000:15:00\.0\) needs a reboot of the node \(2 more GPUs as well\)"),
+    ("gpu 3 remap 0 1", "GPU-REMAP", "fail", "GPU 3 .* could not be replaced"),
+    ("gpu 3 remap 1 0", "GPU-REMAP", "fail", "GPU 3 .* which a reset will replace"),
+    ("gpu 3 pages 1", "GPU-REMAP", "fail", "GPU 3 .* which a reset will replace"),
+    ("gpu 3 ecc 2", "GPU-ECC", "fail", "GPU 3 .* uncorrected ECC errors"),
+    ("gpu 3 slowed 0x40", "GPU-SLOW", "warn", "GPU 3 .* lower clocks"),
     ("gpu 4 pcie 5 8 5 16", "PCIE-WIDTH", "fail", "GPU 4 has x8 of x16 PCIe lanes"),
     ("gpu 7 nvlink 17 remote 00000000:C4:00.0 type switch active 0", "NVLINK-UNEQUAL", "fail",
      "GPU 7 has 17 NVLinks that are up, others have 18"),
@@ -311,6 +319,29 @@ def test_a_gpu_that_is_not_well_has_its_code(gpus, lines, code, level, text):
     assert ("GPU" in found) == (level == "warn" or code in ("NVLINK-UNEQUAL", "FABRIC-DOWN", "FABRIC-DEGRADED", "DOMAIN-SPLIT")), found
     if code == "GPU-MIG":
         assert facts["gpus"] == "8 x NVIDIA H100 80GB HBM3 (1 in MIG mode)", "other nodes differ"
+
+
+LOGGED = """4,1,100,-;NVRM: Xid (PCI:0000:15:00): 119, pid='<unknown>', name=<unknown>, Timeout after 6s
+4,2,200,-;NVRM: Xid (PCI:0000:15:00): 31, pid=4711, name=python3, MMU Fault
+12,3,300,-;NVRM: Xid (PCI:0000:15:00): 79, a program's line
+4,4,400,-;NVRM: Xid (PCI:0099:15:00): 79, another container's GPU
+4,5,500,-;NVRM: Xid (PCI:0000:15:00): 4"""
+
+
+@pytest.mark.parametrize("lines, fails", [("", True), ("gpu 3 recovery 1", True), ("gpu 3 recovery 0", False)])
+def test_a_fatal_xid_of_the_kernels_log_has_its_code(gpus, lines, fails):
+    _, found = gpus(lines, f"cat > /dev/kmsg <<'END'\n{LOGGED}\nEND\n" + 'exec "$MUSTER_CHECK" check --json')
+    assert ("XID" in found) == fails and ("GPU-RECOVERY" in found) == ("recovery 1" in lines), found
+    if fails:
+        assert found["XID"][0] == "fail" and re.match(r"GPU 3 \(0000:15:00\.0\) had Xid 119 [0-9.]+ hours ago", found["XID"][1])
+
+
+@pytest.mark.parametrize("shell, why", [
+    ("touch /dev/kmsg; chmod 0 /dev/kmsg; exec setpriv --bounding-set=-dac_override,-dac_read_search", "permission denied"),
+    ("rm -f /dev/kmsg; exec", "No such file")])
+def test_a_kernels_log_that_can_not_be_read_fails_nothing(gpus, shell, why):
+    _, found = gpus("", shell + ' "$MUSTER_CHECK" check --json')
+    assert found["XID"][0] == "ok" and why in found["XID"][1] and {level for level, _ in found.values()} == {"ok"}, found
 
 
 GRACE = """driver 580.95

@@ -55,7 +55,7 @@ ROOMS = [
     ("rendezvous/operate", "base/ io/ rendezvous/auth rendezvous/protocol"),
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/member"),
-    ("watchdog/look", "base/ io/ topology/discover/nvml watchdog"),
+    ("watchdog/look", "base/ io/ topology/model topology/discover/nvml watchdog"),
     ("watchdog/evidence", "base/ io/ watchdog watchdog/look"),
     ("watchdog/profile", "base/ io/ watchdog watchdog/look watchdog/evidence"),
     ("watchdog/judge", "base/ watchdog watchdog/look watchdog/evidence"),
@@ -79,7 +79,7 @@ ROOMS = [
                            " launcher/worker launcher/output launcher/report launcher/node"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"
                      " launcher/starter launcher/srun launcher/supervise"),
-    ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
+    ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader watchdog/look launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),
     ("cli/options", "base/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/place launcher/job launcher/starter launcher/srun launcher/ssh"),

@@ -15,6 +15,7 @@
  *   gpu 0 process 4711 used 1048576
  *   gpu 0 linkcount 4000000000  mig-count N  processes-said N  node-words W W    (answers as they stand)
  *   gpu 0 recovery 1            (the recovery action that it needs: field 230; unknown without it)
+ *   gpu 0 remap PENDING FAILED  pages 1  ecc 2  slowed 0x40    (fields 144, 145, 31, 4; reasons for lower clocks)
  *   gpu 0 xid 31                (once registered for, this is the first event; the next ones never come)
  *   fabric-version 2            (a newer structure is refused; 4: the call _v4 exists)
  *   hang CALL [GPU]             the call never returns
@@ -80,6 +81,7 @@ struct device {
     } processes[8];
     int n_processes;
     int recovery, xid; /* -1: unknown; 0: none */
+    unsigned remap[2], pages, ecc, slowed;
     struct device *parts;
     int n_parts;
 };
@@ -191,6 +193,38 @@ static int take_fabric(struct device *d, char **w, int n) {
     return i;
 }
 
+/* Properties that are one number. */
+static const struct {
+    const char *key;
+    size_t at;
+} numbers[] = {
+    {"minor", offsetof(struct device, minor_number)},
+    {"mig", offsetof(struct device, mig)},
+    {"numa", offsetof(struct device, numa)},
+    {"memnode", offsetof(struct device, memnode)},
+    {"slot", offsetof(struct device, slot)},
+    {"tray", offsetof(struct device, tray)},
+    {"busy", offsetof(struct device, busy)},
+    {"recovery", offsetof(struct device, recovery)},
+    {"xid", offsetof(struct device, xid)},
+    {"pages", offsetof(struct device, pages)},
+    {"ecc", offsetof(struct device, ecc)},
+    {"slowed", offsetof(struct device, slowed)},
+    {"linkcount", offsetof(struct device, linkcount)},
+    {"mig-count", offsetof(struct device, mig_count)},
+    {"processes-said", offsetof(struct device, processes_said)},
+};
+
+static bool take_number(struct device *d, const char *key, const char *value) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(key, numbers[i].key) == 0) {
+            unsigned n = (unsigned)strtoul(value, NULL, 0);
+            memcpy((char *)d + numbers[i].at, &n, sizeof n);
+            return true;
+        }
+    return false;
+}
+
 /* Reads one property of a GPU. Returns the number of words that it used. */
 static int take_property(struct device *d, char **w, int n) {
     const char *key = w[0], *value = n > 1 ? w[1] : "";
@@ -202,32 +236,10 @@ static int take_property(struct device *d, char **w, int n) {
         copy(d->name, sizeof d->name, value);
     else if (strcmp(key, "cc") == 0)
         sscanf(value, "%d.%d", &d->major, &d->minor);
-    else if (strcmp(key, "minor") == 0)
-        d->minor_number = atoi(value);
     else if (strcmp(key, "memory") == 0)
         d->memory = strtoull(value, NULL, 10);
-    else if (strcmp(key, "mig") == 0)
-        d->mig = atoi(value);
-    else if (strcmp(key, "numa") == 0)
-        d->numa = atoi(value);
     else if (strcmp(key, "chassis") == 0)
         copy(d->chassis, sizeof d->chassis, value);
-    else if (strcmp(key, "slot") == 0)
-        d->slot = (unsigned)atoi(value);
-    else if (strcmp(key, "tray") == 0)
-        d->tray = (unsigned)atoi(value);
-    else if (strcmp(key, "memnode") == 0)
-        d->memnode = atoi(value);
-    else if (strcmp(key, "linkcount") == 0)
-        d->linkcount = (unsigned)strtoul(value, NULL, 10);
-    else if (strcmp(key, "mig-count") == 0)
-        d->mig_count = (unsigned)strtoul(value, NULL, 10);
-    else if (strcmp(key, "recovery") == 0)
-        d->recovery = atoi(value);
-    else if (strcmp(key, "xid") == 0)
-        d->xid = atoi(value);
-    else if (strcmp(key, "processes-said") == 0)
-        d->processes_said = (unsigned)strtoul(value, NULL, 10);
     else if (strcmp(key, "mig-uuid") == 0 && d->n_parts < 16) {
         struct device *part = &d->parts[d->n_parts++];
         part->whole = d;
@@ -258,14 +270,16 @@ static int take_property(struct device *d, char **w, int n) {
         d->processes[d->n_processes].pid = (unsigned)atoi(value);
         d->processes[d->n_processes++].used = strtoull(w[3], NULL, 10);
         return 4;
+    } else if (strcmp(key, "remap") == 0 && n >= 3) {
+        d->remap[0] = (unsigned)atoi(value);
+        d->remap[1] = (unsigned)atoi(w[2]);
+        return 3;
     } else if (strcmp(key, "rate") == 0 && n >= 3) {
         d->has_rate = 1;
         d->rates[0] = strtoull(value, NULL, 10);
         d->rates[1] = strtoull(w[2], NULL, 10);
         return 3;
-    } else if (strcmp(key, "busy") == 0)
-        d->busy = (unsigned)atoi(value);
-    else
+    } else if (!take_number(d, key, value))
         refuse("not a property of a GPU", key);
     return 2;
 }
@@ -601,6 +615,10 @@ static unsigned long long millis(void) {
 }
 static int answer_field(const struct device *d, struct field *f) {
     switch (f->id) {
+    case 4: f->value = d->ecc; return 0;
+    case 31: f->value = d->pages; return 0;
+    case 144:
+    case 145: f->value = d->remap[f->id - 144]; return 0;
     case 91: f->value = d->linkcount != 0 ? d->linkcount : (unsigned)d->n_links; return 0;
     case 165:
         if (f->scope >= (unsigned)d->n_links)
@@ -661,8 +679,8 @@ EXPORT(int, nvmlDeviceGetMaxClockInfo, (struct device * d, unsigned type, unsign
 }
 EXPORT(int, nvmlDeviceGetCurrentClocksThrottleReasons, (struct device * d, unsigned long long *ret)) {
     ENTER(nvmlDeviceGetCurrentClocksThrottleReasons, d->index);
-    *ret = 0x20;
-    return d->has_rate ? 0 : NOT_SUPPORTED;
+    *ret = 0x20 | d->slowed;
+    return d->has_rate || d->slowed != 0 ? 0 : NOT_SUPPORTED;
 }
 EXPORT(int, nvmlDeviceGetTotalEccErrors,
        (struct device * d, unsigned type, unsigned counter, unsigned long long *ret)) {

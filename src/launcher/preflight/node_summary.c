@@ -233,6 +233,66 @@ static uint32_t check_lost(const struct node_summary_gpus *in, struct node_summa
     return n;
 }
 
+/* NVML's reasons for lower clocks: the hardware, its temperature, the power brake. */
+#define SLOWED_BY_HARDWARE 0xc8u
+
+static const char *needs_recovery(const struct nvml_gpu *g) {
+    return nvml_recovery_text(g->recovery);
+}
+static const char *waits_for_remap(const struct nvml_gpu *g) {
+    return g->remap_failed != 0
+               ? "has rows of memory with errors that could not be replaced: exchange the GPU"
+           : g->remap_pending != 0 || g->pages_pending != 0
+               ? "has memory with errors, which a reset will replace (nvidia-smi --gpu-reset)"
+               : NULL;
+}
+static const char *has_ecc_errors(const struct nvml_gpu *g) {
+    return g->ecc_uncorrected == 0 ? NULL
+                                   : "has had uncorrected ECC errors since the driver was loaded";
+}
+static const char *is_slowed(const struct nvml_gpu *g) {
+    return (g->slowed & SLOWED_BY_HARDWARE) == 0
+               ? NULL
+               : "has lower clocks because of its temperature or power supply";
+}
+
+/* What is wrong with a GPU that answers; NULL: nothing. One finding for all GPUs. */
+static const struct {
+    const char *code;
+    enum node_summary_level level;
+    const char *(*what)(const struct nvml_gpu *g);
+} gpu_checks[] = {
+    {"GPU-RECOVERY", NODE_SUMMARY_FAIL, needs_recovery},
+    {"GPU-REMAP", NODE_SUMMARY_FAIL, waits_for_remap},
+    {"GPU-ECC", NODE_SUMMARY_FAIL, has_ecc_errors},
+    {"GPU-SLOW", NODE_SUMMARY_WARN, is_slowed},
+};
+
+/* Returns how many checks have failed. */
+static uint32_t check_health(const struct node_summary_gpus *in, struct node_summary *d) {
+    uint32_t n_failed = 0;
+    for (size_t k = 0; k < ARRAY_SIZE(gpu_checks); k++) {
+        char at[TOPO_BUSID_MAX], more[48] = "";
+        uint32_t n = 0, first = 0;
+        for (uint32_t i = in->report != NULL ? in->report->n : 0; i > 0; i--) {
+            const struct nvml_gpu *g = &in->report->gpus[i - 1];
+            if (g->lost != 0 || gpu_checks[k].what(g) == NULL)
+                continue;
+            n++;
+            first = i - 1;
+        }
+        if (n == 0)
+            continue;
+        address_text(in, first, at);
+        if (n > 1)
+            (void)snprintf(more, sizeof more, " (%u more GPU%s as well)", n - 1, n == 2 ? "" : "s");
+        node_summary_add(d, gpu_checks[k].level, gpu_checks[k].code, "GPU %u (%s) %s%s", first, at,
+                         gpu_checks[k].what(&in->report->gpus[first]), more);
+        n_failed += gpu_checks[k].level == NODE_SUMMARY_FAIL;
+    }
+    return n_failed;
+}
+
 static uint32_t check_width(const struct topology *t, struct node_summary *d) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
@@ -355,6 +415,7 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
     _cleanup_(strbuf_fini) struct strbuf models = {0};
     bool fine = check_nvml(in, d);
     fine = check_lost(in, d) == 0 && fine;
+    fine = check_health(in, d) == 0 && fine;
     fine = check_width(t, d) == 0 && fine;
     check_count(in, d);
     write_models(t, check_mig(t, d), &models);
@@ -365,6 +426,36 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
         node_summary_add(d, NODE_SUMMARY_OK, "GPU", "%.200s", strbuf_text(&models));
     check_fabric(in, d);
     check_links(t, d);
+}
+
+/* ---- what the kernel's log has of them ---- */
+
+/* A GPU of the kernel's log that NVML does not have is another container's. */
+static const struct nvml_gpu *find_logged(const struct nvml_report *r, struct pci_addr at) {
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct pci_addr own = r->gpus[i].at;
+        own.fn = 0;
+        if (r->gpus[i].has_address && pci_addr_compare(own, at) == 0)
+            return &r->gpus[i];
+    }
+    return NULL;
+}
+
+void node_summary_xids(const struct node_summary_gpus *in, const struct xid_log *log,
+                       uint64_t now_ns, struct node_summary *d) {
+    for (uint32_t i = 0; in->report != NULL && i < log->n; i++) {
+        const struct xid_logged *x = &log->gpus[i];
+        const struct nvml_gpu *g = find_logged(in->report, x->at);
+        char at[TOPO_BUSID_MAX];
+        if (g == NULL || !xid_is_fatal(x->xid, g->asked ? g->recovery : NVML_UNKNOWN))
+            continue;
+        pci_addr_text(g->at, at);
+        node_summary_add(d, NODE_SUMMARY_FAIL, "XID",
+                         "GPU %u (%s) had Xid %u %.1f hours ago: it needs a reset, or the node a "
+                         "reboot",
+                         (unsigned)(g - in->report->gpus), at, x->xid,
+                         now_ns > x->at_ns ? (double)(now_ns - x->at_ns) / 3.6e12 : 0.0);
+    }
 }
 
 /* ---- processes on them ---- */

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 #include "topology/discover/nvml/nvml_report.h"
+#include "watchdog/look/xid.h"
 
 #define NODE_SUMMARY_VALUE_MAX 512
 #define NODE_SUMMARY_HOST_MAX 128
@@ -169,6 +170,10 @@ struct node_summary_gpus {           /* borrowed */
     uint32_t n_nvidia; /* how many NVIDIA GPUs the PCI bus has, without NVML */
 };
 void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *d);
+/* The fatal Xids of these GPUs in the kernel's log; not of a GPU of which NVML now reports that it
+ * needs no recovery. now_ns: CLOCK_MONOTONIC. */
+void node_summary_xids(const struct node_summary_gpus *in, const struct xid_log *log,
+                       uint64_t now_ns, struct node_summary *d);
 
 /* A process that holds a GPU, or that NVML reports. */
 struct node_summary_process {

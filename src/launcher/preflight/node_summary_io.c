@@ -20,6 +20,7 @@
 #include "launcher/preflight/node_summary.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/nccl/nccl_graph.h"
+#include "watchdog/look/kernel_log.h"
 
 #define MEMLOCK_ENOUGH_BYTES (UINT64_C(64) << 20) /* with RDMA adapters; unlimited is usual */
 #define SHM_ENOUGH_BYTES (UINT64_C(128) << 20)    /* a container's default is 64 MiB */
@@ -307,6 +308,20 @@ static void look_busy(const struct nvml_report *r, struct node_summary *d) {
     node_summary_busy(b.all, b.n, d);
 }
 
+/* ---- Xids of the kernel's log ---- */
+
+static void add_record(void *arg, const char *record, size_t len) { xid_log_add(arg, record, len); }
+
+static void look_xids(const struct node_summary_gpus *in, struct node_summary *d) {
+    static struct xid_log log;
+    struct err err = {0};
+    uint64_t now_ns = clock_now_ns();
+    log.n = 0;
+    if (kernel_log_read(NULL, now_ns + NS_PER_S, add_record, &log, &err) < 0)
+        node_summary_add(d, NODE_SUMMARY_OK, "XID", "earlier Xids are not known: %s", err.text);
+    node_summary_xids(in, &log, now_ns, d);
+}
+
 /* ---- names and versions ---- */
 
 static void add_unresolved(const char *host, const char *why, struct node_summary *d) {
@@ -388,6 +403,8 @@ static void look_devices(const struct node_summary_config *c, const struct topol
     for (uint32_t i = 0; nvml != NULL && i < nvml->n_warnings && gpus; i++)
         node_summary_add(d, NODE_SUMMARY_WARN, "DISCOVERY", "%.200s", t->warnings[i]);
     node_summary_gpus(&in, d);
+    if (report != NULL)
+        look_xids(&in, d);
     look_hcas(t, d);
     look_rails(t, d);
     look_domain(c, t, d);

@@ -137,9 +137,10 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
                          "this node could not be examined within %.0f s",
                          (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
     for (uint32_t i = 0; i < d->n_findings && !p->check; i++)
-        if (d->findings[i].level != NODE_SUMMARY_OK)
-            log_line(d->findings[i].level == NODE_SUMMARY_FAIL ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
-                     "preflight: %s: %s", d->findings[i].code, d->findings[i].text);
+        log_line(d->findings[i].level == NODE_SUMMARY_FAIL   ? LOG_LEVEL_WARNING
+                 : d->findings[i].level == NODE_SUMMARY_WARN ? LOG_LEVEL_INFO
+                                                             : LOG_LEVEL_DEBUG,
+                 "preflight: %s: %s", d->findings[i].code, d->findings[i].text);
     if (!p->check)
         send_node_summary(p, 0);
     if (!p->check && p->node_summary.has_clock)

@@ -33,26 +33,33 @@ static int put_time(uint64_t boot_us, uint64_t us, char *out, size_t size) {
                     (unsigned long long)(us % 1000000));
 }
 
-bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
+bool kernel_log_record(const char *record, size_t len, struct kernel_log_record *ret) {
     const char *semicolon = memchr(record, ';', len), *end = record + len;
     char head[64], behind;
-    uint64_t level, us;
     (void)snprintf(head, sizeof head, "%.*s", (int)MIN2(len, sizeof head), record);
     if (semicolon == NULL ||
-        sscanf(head, "%" SCNu64 ",%*u,%" SCNu64 "%c", &level, &us, &behind) != 3 ||
+        sscanf(head, "%" SCNu64 ",%*u,%" SCNu64 "%c", &ret->level, &ret->us, &behind) != 3 ||
         (behind != ',' && behind != ';'))
         return false;
-    if (us < log->since_us)
+    ret->text = semicolon + 1;
+    const char *newline = memchr(ret->text, '\n', (size_t)(end - ret->text));
+    ret->len = (size_t)((newline != NULL ? newline : end) - ret->text);
+    return true;
+}
+
+bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
+    struct kernel_log_record r;
+    if (!kernel_log_record(record, len, &r))
+        return false;
+    if (r.us < log->since_us)
         return true;
-    const char *text = semicolon + 1, *newline = memchr(text, '\n', (size_t)(end - text));
-    size_t n = (size_t)((newline != NULL ? newline : end) - text);
     char raw[KERNEL_LOG_LINE_MAX];
-    int begin = put_time(log->boot_us, us, raw, sizeof raw);
-    n = MIN2(n, sizeof raw - 1 - (size_t)begin);
-    memcpy(raw + begin, text, n);
+    int begin = put_time(log->boot_us, r.us, raw, sizeof raw);
+    size_t n = MIN2(r.len, sizeof raw - 1 - (size_t)begin);
+    memcpy(raw + begin, r.text, n);
     raw[(size_t)begin + n] = '\0';
     struct kernel_log_ring *ring =
-        is_about_hardware(level, raw + begin) ? &log->hardware : &log->rest;
+        is_about_hardware(r.level, raw + begin) ? &log->hardware : &log->rest;
     char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
     utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
     return true;

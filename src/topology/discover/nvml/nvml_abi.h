@@ -20,11 +20,16 @@ enum { /* nvmlReturn_t */
 };
 
 enum { /* fields of nvmlDeviceGetFieldValues; C2C and NVLink state have the link as their scope */
+       NVML_FIELD_ECC_UNCORRECTED = 4, /* since the driver was loaded */
+       NVML_FIELD_PAGES_PENDING = 31,
        NVML_FIELD_NVLINK_COUNT = 91,
+       NVML_FIELD_REMAP_PENDING = 144,
+       NVML_FIELD_REMAP_FAILED = 145,
        NVML_FIELD_NVLINK_STATE = 165,
        NVML_FIELD_C2C_COUNT = 170,
        NVML_FIELD_C2C_STATUS = 171, /* 1: active */
        NVML_FIELD_C2C_MAX_BW = 172, /* MB/s */
+       NVML_FIELD_RECOVERY = 230,   /* nvmlDeviceGpuRecoveryAction_t; driver r570 and newer */
 };
 
 #define NVML_CAP_P2P_SUPPORTED 0u /* nvmlNvLinkCapability_t */

@@ -60,6 +60,8 @@
       "nvmlDeviceGetGpuFabricInfo")                                                                \
     X(int, platform, (struct nvml_device * d, struct nvml_platform_v2 * ret),                      \
       "nvmlDeviceGetPlatformInfo")                                                                 \
+    X(int, slowed, (struct nvml_device * d, unsigned long long *ret),                              \
+      "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")       \
     X(int, fields, (struct nvml_device * d, int n, struct nvml_field *fields),                     \
       "nvmlDeviceGetFieldValues")                                                                  \
     X(int, link_state, (struct nvml_device * d, unsigned link, unsigned *ret),                     \
@@ -282,10 +284,21 @@ static void ask_platform(struct asker *a, struct nvml_device *d, struct nvml_gpu
 static bool field(struct asker *a, struct nvml_device *d, uint32_t id, uint32_t scope,
                   uint32_t *ret) {
     struct nvml_field f = {.id = id, .scope = scope};
-    if (CALL(a, fields, d, 1, &f) != NVML_R_OK || f.result != NVML_R_OK)
+    if (CALL(a, fields, d, 1, &f) != NVML_R_OK || note_lost(a, f.result) != NVML_R_OK)
         return false;
     *ret = f.value.u32;
     return true;
+}
+
+static void ask_health(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    unsigned long long slowed = 0;
+    (void)field(a, d, NVML_FIELD_RECOVERY, 0, &g->recovery);
+    (void)field(a, d, NVML_FIELD_REMAP_PENDING, 0, &g->remap_pending);
+    (void)field(a, d, NVML_FIELD_REMAP_FAILED, 0, &g->remap_failed);
+    (void)field(a, d, NVML_FIELD_PAGES_PENDING, 0, &g->pages_pending);
+    (void)field(a, d, NVML_FIELD_ECC_UNCORRECTED, 0, &g->ecc_uncorrected);
+    if (CALL(a, slowed, d, &slowed) == NVML_R_OK)
+        g->slowed = slowed;
 }
 
 /* NVLinks of a compute capability (NCCL, src/graph/xml.cc). */
@@ -389,7 +402,8 @@ static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
     struct nvml_device *devices[GPUS_MAX];
     for (uint32_t i = 0; i < n; i++) {
         a->gpu = &gpus[i];
-        *a->gpu = (struct nvml_gpu){.minor = TOPO_NONE, .numa = -1, .memory_node = -1};
+        *a->gpu = (struct nvml_gpu){
+            .minor = TOPO_NONE, .numa = -1, .memory_node = -1, .recovery = NVML_UNKNOWN};
         if (CALL(a, by_index, i, &devices[i]) == NVML_R_OK)
             ask_name(a, devices[i], a->gpu);
         else
@@ -398,8 +412,10 @@ static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
     }
     for (uint32_t i = 0; i < n && !names_only; i++) {
         a->gpu = &gpus[i];
-        if (devices[i] != NULL)
+        if (devices[i] != NULL) {
+            ask_health(a, devices[i], a->gpu);
             ask_details(a, devices[i], a->gpu);
+        }
         a->gpu->asked = devices[i] != NULL;
     }
     for (uint32_t i = 0; i < n && !names_only; i++) {

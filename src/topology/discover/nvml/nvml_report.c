@@ -36,6 +36,22 @@ static void clean_gpu(struct nvml_gpu *g) {
     g->has_address = g->has_address && g->at.dev <= 31 && g->at.fn <= 7;
 }
 
+/* nvmlDeviceGpuRecoveryAction_t of NVML 13. */
+const char *nvml_recovery_text(uint32_t action) {
+    static const char *const texts[] = {
+        NULL,
+        "needs a reset (nvidia-smi --gpu-reset)",
+        "needs a reboot of the node",
+        "can't exchange data with other GPUs until they are drained",
+        "must be drained, and then needs a reset",
+        "needs IMEX to be restarted",
+        "needs a reset of its bus",
+        "needs a reboot of the system"};
+    return action < ARRAY_SIZE(texts) ? texts[action]
+           : action == NVML_UNKNOWN   ? NULL
+                                    : "needs a recovery that this version of muster does not know";
+}
+
 void nvml_report_clean(struct nvml_report *r) {
     r->n = MIN2(r->n, (uint32_t)GPUS_MAX);
     bound(&r->fault, NVML_FAULT_ENDED);

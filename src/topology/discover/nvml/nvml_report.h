@@ -11,6 +11,7 @@
 #define NVML_TEXT_MAX 96
 #define NVML_LINKS_MAX 36     /* NVML_NVLINK_MAX_LINKS of NVML 13; 18 before */
 #define NVML_PROCESSES_MAX 32 /* of one GPU that are kept */
+#define NVML_UNKNOWN UINT32_MAX
 
 /* All members that a child writes are whole words or texts: any bytes are a valid value of them. */
 
@@ -57,9 +58,15 @@ struct nvml_gpu {
     uint32_t links_known; /* n_links is known; 0: no call for them */
     uint32_t n_links;
     struct nvml_link links[NVML_LINKS_MAX];
-    uint32_t n_c2c;       /* C2C links that are up */
-    uint32_t c2c_mbps;    /* MB/s of all of them, one way */
-    uint32_t n_processes; /* compute processes that use it now */
+    uint32_t recovery;        /* NVML's recovery action: nvml_recovery_text(); NVML_UNKNOWN */
+    uint32_t remap_pending;   /* a reset will replace rows of its memory */
+    uint32_t remap_failed;    /* no spare row was left for that */
+    uint32_t pages_pending;   /* GPUs before A100: a reset will retire pages of its memory */
+    uint32_t ecc_uncorrected; /* errors since the driver was loaded */
+    uint64_t slowed;          /* NVML's reasons for lower clocks, a bit for each */
+    uint32_t n_c2c;           /* C2C links that are up */
+    uint32_t c2c_mbps;        /* MB/s of all of them, one way */
+    uint32_t n_processes;     /* compute processes that use it now */
     struct nvml_process processes[NVML_PROCESSES_MAX];
 };
 
@@ -86,6 +93,9 @@ struct nvml_report {
     char names[GPUS_MAX][NVML_TEXT_MAX];
     struct nvml_gpu gpus[GPUS_MAX];
 };
+
+/* What a GPU needs, which is not well: "needs a reset". NULL: nothing (0), or not known. */
+const char *nvml_recovery_text(uint32_t action);
 
 /* Makes any bytes a valid report: texts end and are printable, counts are within their bounds, and
  * invalid values are 0. */

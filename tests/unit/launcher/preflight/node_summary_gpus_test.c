@@ -158,6 +158,58 @@ Test(node_summary_gpus, a_fabric_that_is_not_well_has_a_code, .init = begin, .fi
     cr_assert_str_eq(discovery(4), "GPU DOMAIN-SPLIT NVLINK");
 }
 
+Test(node_summary_gpus, faults_that_nvml_reports_have_codes, .init = begin, .fini = finish) {
+    for (uint32_t i = 0; i < 4; i++)
+        report->gpus[i].recovery = NVML_UNKNOWN;
+    cr_assert_str_eq(discovery(4), "GPU NVLINK");
+    report->gpus[1].recovery = 77;
+    cr_assert_str_eq(discovery(4), "GPU-RECOVERY NVLINK");
+    report->gpus[1].recovery = 2;
+    report->gpus[3].recovery = 1;
+    cr_assert_str_eq(discovery(4), "GPU-RECOVERY NVLINK");
+    cr_assert_str_eq(d.findings[0].text, "GPU 1 (0000:11:00.0) needs a reboot of the node (1 more GPU as well)");
+    report->gpus[1].lost = report->gpus[3].lost = 16;
+    cr_assert_str_eq(discovery(4), "GPU-RESET GPU-RESET NVLINK", "once is enough");
+    report->gpus[0].remap_pending = 1;
+    report->gpus[0].ecc_uncorrected = 3;
+    report->gpus[2].slowed = 0x24; /* the power limit, and heat below the hardware's limit: as usual */
+    cr_assert_str_eq(discovery(4), "GPU-RESET GPU-RESET GPU-REMAP GPU-ECC NVLINK");
+    report->gpus[1].lost = report->gpus[3].lost = report->gpus[0].remap_pending = report->gpus[0].ecc_uncorrected = 0;
+    report->gpus[1].recovery = report->gpus[3].recovery = 0;
+    report->gpus[2].slowed = 0x80;
+    cr_assert_str_eq(discovery(4), "GPU-SLOW GPU NVLINK");
+    cr_assert_eq(node_summary_worst(&d), NODE_SUMMARY_WARN);
+}
+
+static const char *xids(const struct xid_log *log) {
+    memset(&d, 0, sizeof d);
+    node_summary_xids(&(struct node_summary_gpus){.topology = &t, .report = report}, log, 3 * UINT64_C(3600) * NS_PER_S,
+                      &d);
+    return d.n_findings == 0 ? "" : d.findings[d.n_findings - 1].text;
+}
+
+Test(node_summary_gpus, fatal_xids_of_the_kernels_log_have_a_code, .init = begin, .fini = finish) {
+    struct xid_log *log = xcalloc(1, sizeof *log);
+    log->n = 1;
+    log->gpus[0] = (struct xid_logged){.at = {.bus = 0x12}, .xid = 119, .at_ns = 3600 * NS_PER_S};
+    cr_assert_str_eq(xids(log), "", "no address is known");
+    for (uint32_t i = 0; i < 4; i++) {
+        report->gpus[i].has_address = report->gpus[i].asked = 1;
+        report->gpus[i].at = (struct pci_addr){.bus = (uint8_t)(16 + i)};
+        report->gpus[i].recovery = NVML_UNKNOWN;
+    }
+    cr_assert_str_eq(xids(log),
+                     "GPU 2 (0000:12:00.0) had Xid 119 2.0 hours ago: it needs a reset, or the node a reboot");
+    cr_assert(d.findings[0].level == NODE_SUMMARY_FAIL && strcmp(d.findings[0].code, "XID") == 0);
+    report->gpus[2].recovery = 0;
+    cr_assert_str_eq(xids(log), "", "it was reset meanwhile");
+    log->gpus[0].xid = 79;
+    cr_assert_str_neq(xids(log), "");
+    log->gpus[0].at.bus = 0x99;
+    cr_assert_str_eq(xids(log), "", "another container's");
+    free(log);
+}
+
 static const char *busy(const struct node_summary_process *all, uint32_t n) {
     memset(&d, 0, sizeof d);
     node_summary_busy(all, n, &d);
