@@ -179,6 +179,13 @@ static const struct option_def defs[] = {
      "check (off)",
      .choices = "off warn strict",
      CHOICE(preflight, JOB_PREFLIGHT_OFF, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT)},
+    {"health-check", "COMMAND", ENV | OURS,
+     "A line for /bin/sh that checks this node before it joins, and again after one of its workers "
+     "failed or hung: status 0: fit, 1: not fit, others: not known",
+     TEXT(health_check)},
+    {"health-timeout", "SECONDS", ENV | OURS,
+     "How long --health-check may take before it is killed and the result is not known",
+     SECONDS(health_timeout_ns)},
     {"master-addr", "ADDR", ENV | SHORT,
      "Host of node 0 with static rendezvous; otherwise, with --master-port, MASTER_ADDR of the "
      "workers",

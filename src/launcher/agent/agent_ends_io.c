@@ -346,13 +346,16 @@ static bool has_succeeded(const struct agent *a, const struct desired *cause) {
 }
 
 static void all_gone(struct agent *a) {
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    if (!agent_health_holds_gone(a))
+        rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
     agent_check(a);
 }
 
 void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
     struct agent *a = arg;
     bool has_workers = local_workers_has_workers(a->local_workers);
+    if (cause != NULL && cause->has_failure && cause->failure.incarnation == a->incarnation)
+        agent_health_blame(a);
     hang_watch_stop(a->hang);
     agent_open_door(a, NULL);
     preflight_cancel(a->preflight);

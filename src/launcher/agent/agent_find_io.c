@@ -294,6 +294,7 @@ static void begin_now(struct agent *a, const struct addr *own) {
     if (r == 0) {
         a->fabric_timer = loop_timer_new(a->loop, on_fabric_timer, a);
         report_domain(a, agent_may_have_domain(a) ? a->discovery : NULL);
+        agent_health_report(a);
     } else {
         char text[256];
         (void)snprintf(text, sizeof text, "can't begin to join: %s", strerror(-r));

@@ -299,7 +299,10 @@ static void begin_hang_watch(struct agent *a) {
 
 static void on_local_event(void *arg, const struct member_event *event) {
     struct agent *a = arg;
-    rdzv_client_event(a->client, event);
+    if (event->kind == MEMBER_EVENT_FAILURE)
+        agent_health_blame(a);
+    if (event->kind != MEMBER_EVENT_ALL_GONE || !agent_health_holds_gone(a))
+        rdzv_client_event(a->client, event);
     agent_check(a);
 }
 
@@ -363,7 +366,7 @@ static bool joining(void *arg, const struct addr *leader, const struct addr *loc
     bool known = preflight_joining(a->preflight, far ? text : NULL, info);
     if (known)
         choose_addrs(a, local, info);
-    return known;
+    return known && agent_health_may_join(a);
 }
 
 static void prepare(void *arg, struct generation g, const struct form *form) {
@@ -703,6 +706,7 @@ static int set_up(struct agent *a) {
     begin_preflight(a);
     begin_hang_watch(a);
     a->leading = leading_new(a);
+    agent_health_begin(a);
     loop_defer(a->loop, LOOP_PRIO_LEASE, agent_find_place, a);
     return 0;
 }
@@ -729,6 +733,7 @@ static bool tear_down(struct agent *a) {
                    clock_now_ns() + LEFTOVERS_SOME_NS);
     arbiter_free(TAKE_PTR(a->arbiter));
     agent_domain_free(a);
+    agent_health_free(a);
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);

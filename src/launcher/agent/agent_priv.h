@@ -4,6 +4,7 @@
  *   leading_io.c     what it does while it leads
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_exit_io.c  the exit status, Slurm's queue, and the muster that started this step
+ *   agent_health_io.c  whether this node is fit: when it is checked, and what is reported
  *   agent_show_io.c  messages to the user */
 #pragma once
 
@@ -18,6 +19,7 @@
 #include "launcher/agent/agent_life.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
+#include "launcher/node/health_check_io.h"
 #include "launcher/output/console_io.h"
 #include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
@@ -62,10 +64,35 @@ struct agent_stop {
     struct loop_timer *hold_timer; /* stops what still runs, while the workers are held */
 };
 
+/* Who finds that this node is sick. The first one that does is reported. */
+enum health_source {
+    HEALTH_OF_GPUS = 0, /* Xids, NVML */
+    HEALTH_OF_CHECK,    /* --health-check */
+    HEALTH_SOURCES,
+};
+struct health_verdict { /* as in struct report */
+    char sick[RDZV_SICK_MAX];
+    uint32_t xid;
+    int32_t gpu;
+};
+enum agent_health_state {
+    AGENT_HEALTH_RESTS = 0,
+    AGENT_HEALTH_JOINS,  /* the JOIN waits for the checks */
+    AGENT_HEALTH_BLAMED, /* a worker failed, or is blamed for a hang; not all workers are gone */
+    AGENT_HEALTH_GONE,   /* they are; the report of that waits for the checks */
+};
+struct agent_health {
+    enum agent_health_state state;
+    unsigned awaited;           /* bits of enum health_source: these are checking */
+    struct health_check *check; /* NULL: it does not run */
+    struct health_verdict verdicts[HEALTH_SOURCES]; /* the last ones */
+};
+
 /* What is logged once. */
 enum agent_logged {
     AGENT_LOGGED_ASSUMED = 1 << 0,  /* where it looks for the others by default */
     AGENT_LOGGED_STRANGER = 1 << 1, /* another user holds the name of this run's leader */
+    AGENT_LOGGED_HEALTH = 1 << 2,   /* --health-check gave no verdict */
 };
 
 struct agent {
@@ -119,6 +146,7 @@ struct agent {
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
+    struct agent_health health;
     struct agent_ends ends;
     struct agent_stop stop;
     struct agent_life life;
@@ -269,6 +297,25 @@ void agent_try_endpoint(void *arg, const struct addr *at);
  * nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
                                   char ret[ADDR_TEXT_MAX]);
+
+/* ---- agent_health_io.c ---- */
+
+/* Checks before the JOIN. After the reaper exists. */
+void agent_health_begin(struct agent *a);
+void agent_health_free(struct agent *a);
+/* False: the checks are not over; rdzv_client_join() follows. */
+bool agent_health_may_join(const struct agent *a);
+/* The client is new: it knows no verdict yet. */
+void agent_health_report(struct agent *a);
+/* A worker of this node failed, or the leader blames one for a hang. */
+void agent_health_blame(struct agent *a);
+/* All workers are gone. True: their report waits for the checks, and is sent then. */
+_must_use_ bool agent_health_holds_gone(struct agent *a);
+/* A source begins to check: then it must report what it found. */
+void agent_health_await(struct agent *a, enum health_source source);
+/* NULL: it found nothing out, and its last verdict remains. It may also come unasked. */
+void agent_health_found(struct agent *a, enum health_source source,
+                        const struct health_verdict *verdict);
 
 /* ---- agent_show_io.c ---- */
 

@@ -40,6 +40,7 @@ const struct job_spec job_spec_default = {
     .hang_timeout_ns = 1800 * NS_PER_S,
     .hang_still_ns = 180 * NS_PER_S,
     .hang_report_ns = 30 * NS_PER_S,
+    .health_timeout_ns = 30 * NS_PER_S,
     .evidence_timeout_ns = 5 * NS_PER_S,
     .max_requeues = 10,
     .log_mode = 0600,
@@ -155,6 +156,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->topology_file);
     free(spec->event_log);
     free(spec->local_addr);
+    free(spec->health_check);
     free(spec->key_file);
     free(spec->run_id);
     words_free(spec->derived);

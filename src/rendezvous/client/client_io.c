@@ -187,7 +187,8 @@ static const struct pump_ops pump_ops = {
     .destroy = client_destroy_if_idle,
     .event_size = sizeof(struct member_event),
     .pointers = {{offsetof(struct member_event, failure), sizeof(struct failure)},
-                 {offsetof(struct member_event, reason), PUMP_TEXT}},
+                 {offsetof(struct member_event, reason), PUMP_TEXT},
+                 {offsetof(struct member_event, sick), PUMP_TEXT}},
 };
 
 void client_event(struct rdzv_client *c, struct member_event *ev) {
