@@ -56,7 +56,7 @@ packages() {
     [ "$scale" = quick ] ||
         all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
             etcd-server etcd-client openssl nftables python3-yaml zsh slurmctld slurmd slurm-client munge
-            openssh-server openssh-client elfutils runc openmpi-bin mpich)
+            openssh-server openssh-client elfutils runc openmpi-bin mpich prometheus prometheus-node-exporter)
     [ "$scale" != slow ] || all+=(lmod mmdebstrap uidmap fish chromium)
     local missing=() p
     for p in "${all[@]}"; do
