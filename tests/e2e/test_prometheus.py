@@ -93,6 +93,28 @@ def test_the_rules_their_tests_and_the_dashboard(tmp_path):
     assert f"{len(texts)} rules found" in promtool("check", "rules", rules)
 
 
+def test_the_loop_waits_for_the_job_and_not_for_an_earlier_one_of_its_id(job):
+    assert job.run("--rdzv-id=twice", "--no-python", "true")[0] == 0
+    file = job.tmp / "muster.prom"
+    loop = start(job, [EXAMPLE / "textfile.sh", "twice", file, "0.05"], job.tmp / "loop.log")
+
+    def wait(path, text):
+        end = deadline(30)
+        while not path.exists() or text not in path.read_text():
+            assert deadline(0) < end, (job.tmp / "loop.log").read_text()
+            select.select([], [], [], 0.05)
+
+    wait(file.with_name("muster.prom.new"), 'state="succeeded"')
+    assert not file.exists()
+    agent = job.agent("b", "--rdzv-id=twice", "--no-python", job.worker, "start", "go")
+    wait(file, 'state="running"')
+    job.go()
+    assert agent.wait() == 0
+    wait(file, 'state="succeeded"')
+    os.killpg(loop.pid, signal.SIGKILL)
+    loop.wait()
+
+
 def test_only_metrics_that_exist_are_used_and_the_manual_has_each():
     manual = set(re.findall(r"^\.It Li (muster_\w+) Ta", (HERE.parents[1] / "man/muster-status.1").read_text(), re.M))
     source = set(re.findall(r'"(muster_\w+)", "(?:gauge|counter)"', (HERE.parents[1] / "src/cli/jobs/status_prometheus.c").read_text()))
