@@ -3,21 +3,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/text/parse.h"
 #include "base/text/tail.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/disturb.h"
-#include "watchdog/evidence/gather_priv.h"
 #include "watchdog/evidence/waits.h"
+#include "watchdog/look/gpus.h"
+#include "watchdog/look/kernel_log.h"
+#include "watchdog/look/nics.h"
 #include "watchdog/look/pystack.h"
+#include "watchdog/look/ras.h"
+#include "watchdog/look/recorder.h"
 #include "watchdog/look/signs.h"
 
 #define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
@@ -31,6 +37,9 @@
 #define ENVIRON_MAX (1u << 20)         /* bytes that are searched */
 #define LOG_BYTES (64 << 10)           /* of a log, of which the last lines are kept */
 #define RECORDER_MAX_NS (5 * NS_PER_S) /* PyTorch looks about once a second */
+#define NICS_APART_NS (250 * NS_PER_MS)
+#define COPY_NS NS_PER_S /* at most, for copies, when nothing more is waited for */
+#define NCCL_RECORDER "flight recorder of NCCL: "
 
 /* What the helper does. */
 struct work {
@@ -414,17 +423,24 @@ static void read_python_stacks(struct evidence *e, uint64_t deadline_ns) {
     }
 }
 
-/* ---- for the other steps ---- */
+/* ---- what others report ---- */
 
-void gather_env_fini(struct gather_env *e) {
+/* The environment with which a worker was started: it has the addresses of services to ask. */
+struct env {
+    char *text; /* NAME=VALUE, each with its NUL; owned; NULL: it cannot be read */
+    size_t len;
+    struct envlist given; /* by muster: for what /proc does not have */
+};
+
+static void env_fini(struct env *e) {
     free(e->text);
     envlist_fini(&e->given);
 }
 
-void gather_env_read(const struct gather_ask *ask, const struct evidence_worker *w,
-                     struct gather_env *ret) {
+static void env_read(const struct gather_ask *ask, const struct evidence_worker *w,
+                     struct env *ret) {
     char path[PROC_PATH_MAX];
-    *ret = (struct gather_env){.text = NULL};
+    *ret = (struct env){.text = NULL};
     if (ask->env != NULL)
         (void)ask->env(ask->env_arg, w->local_rank, &ret->given);
     proc_path(path, w->pid, "/environ");
@@ -440,7 +456,8 @@ void gather_env_read(const struct gather_ask *ask, const struct evidence_worker 
     file_close(&fd);
 }
 
-const char *gather_env_get(const struct gather_env *e, const char *name) {
+/* Borrowed; NULL: it is not set, or empty. */
+static const char *env_value(const struct env *e, const char *name) {
     size_t n = strlen(name);
     for (const char *p = e->text; p != NULL && p < e->text + e->len; p += strlen(p) + 1)
         if (strncmp(p, name, n) == 0 && p[n] == '=')
@@ -449,7 +466,9 @@ const char *gather_env_get(const struct gather_env *e, const char *name) {
     return given != NULL && given[0] != '\0' ? given : NULL;
 }
 
-int gather_disk_call(const struct gather_ask *ask, const struct helper_call_config *config,
+/* helper_call_new() without a loop, for a helper that touches the disk of the logs, which may hold
+ * it for ever. -EBUSY: an earlier one of this name is still held. */
+static int disk_call(const struct gather_ask *ask, const struct helper_call_config *config,
                      struct helper_call **ret) {
     if (ask->held != NULL && ask->held(ask->env_arg, config->name))
         return -EBUSY;
@@ -459,10 +478,315 @@ int gather_disk_call(const struct gather_ask *ask, const struct helper_call_conf
     return r;
 }
 
-const char *gather_disk_why(int r) {
+/* Why there is no answer: the errno of disk_call(), or of its answer. */
+static const char *disk_why(int r) {
     if (r == -EBUSY)
         return "not read, because the disk still holds the process that read it last";
     return r == -ETIMEDOUT ? "it could not be read in time" : strerror(-r);
+}
+
+/* An empty text leaves the field as it is. */
+static void take_text(char **to, struct strbuf *text) {
+    if (text->len > 0) {
+        free(*to);
+        *to = strbuf_take(text);
+    }
+    strbuf_fini(text);
+}
+
+static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
+                         uint32_t *without) {
+    struct recorder rec;
+    struct err err = {0};
+    int r = source_recorder(socket, deadline_ns, &rec, &err);
+    if (r == -ENOENT || r == -ECONNREFUSED) {
+        ++*without;
+        return;
+    }
+    if (r < 0) {
+        evidence_worker_gap(w, "flight recorder: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    recorder_summary(&rec, (double)clock_wall_ns() / 1e9, &text);
+    take_text(&w->recorder, &text);
+    w->collectives = recorder_collectives(&rec);
+    recorder_fini(&rec);
+}
+
+static void ask_recorders(struct evidence *e, const struct gather_ask *ask, uint64_t end_ns) {
+    uint32_t without = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        _cleanup_(env_fini) struct env env = {0};
+        uint64_t now = clock_now_ns();
+        if (w->ended)
+            continue;
+        if (now >= end_ns) {
+            evidence_worker_gap(w, "flight recorder: there was no time left");
+            continue;
+        }
+        env_read(ask, w, &env);
+        const char *socket = env_value(&env, "TORCH_WORKER_SERVER_SOCKET");
+        /* One that does not answer costs the others less than all of the time. */
+        if (socket != NULL)
+            ask_recorder(w, socket, now + (end_ns - now) / 2, &without);
+    }
+    if (without > 0)
+        evidence_gap(e,
+                     "flight recorder: %u worker%s no server for it: the program does not use "
+                     "worker_main() of torch.distributed.elastic.control_plane",
+                     without, without == 1 ? " has" : "s have");
+}
+
+static const struct evidence_worker *first_rank(const struct evidence *e) {
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        if (e->workers[i].rank == 0 && !e->workers[i].ended)
+            return &e->workers[i];
+    return NULL;
+}
+
+/* The processes of the workers, and their children: of a wrapper, one of these is the rank. */
+static struct ras_own *own_of(const struct evidence *e, size_t *ret_n) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        n += 1 + e->workers[i].n_children;
+    struct ras_own *own = xcalloc(n + 1, sizeof *own);
+    *ret_n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        const struct evidence_worker *w = &e->workers[i];
+        own[(*ret_n)++] = (struct ras_own){w->rank, w->pid};
+        for (uint32_t k = 0; k < w->n_children; k++)
+            own[(*ret_n)++] = (struct ras_own){w->rank, w->children[k].pid};
+    }
+    return own;
+}
+
+/* Of the ranks of all nodes: theirs may have no evidence. */
+static void take_counts(struct evidence *e, const struct ras *ras, uint32_t world) {
+    size_t n_own;
+    _cleanup_(freep) struct ras_own *own = own_of(e, &n_own);
+    _cleanup_(freep) uint64_t *counts = xcalloc(world + (size_t)1, sizeof *counts);
+    (void)ras_counts(ras, world, own, n_own, counts);
+    if (evidence_add_counts(e, counts, world) < 0)
+        evidence_gap(e, "NCCL RAS: too many ranks differ: not all are compared");
+}
+
+static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_t end_ns) {
+    const struct evidence_worker *first = first_rank(e);
+    _cleanup_(env_fini) struct env env = {0};
+    struct ras ras;
+    struct err err = {0};
+    uint32_t world = 0;
+    if (first == NULL)
+        return;
+    env_read(gather, first, &env);
+    const char *size = env_value(&env, "WORLD_SIZE");
+    const char *address = env_value(&env, "NCCL_RAS_ADDR");
+    if (address == NULL) /* muster sets it where there are GPUs; another job may have the default */
+        return;
+    if (source_ras(address, end_ns, &ras, &err) < 0) {
+        evidence_gap(e, "NCCL RAS: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    ras_summary(&ras, &text);
+    take_text(&e->ras, &text);
+    if (size != NULL && parse_u32(size, &world) == 0 && world <= RAS_RANKS_MAX)
+        take_counts(e, &ras, world);
+    ras_fini(&ras);
+}
+
+/* Two readings at once would show nothing that moves. Returns at end_ns at the latest. */
+static void wait_until(uint64_t when_ns, uint64_t end_ns) {
+    for (uint64_t now; (now = clock_now_ns()) < MIN2(when_ns, end_ns);)
+        (void)poll(NULL, 0, (int)((MIN2(when_ns, end_ns) - now) / NS_PER_MS) + 1);
+}
+
+static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t end_ns) {
+    struct nics *after = xcalloc(1, sizeof *after);
+    struct err err = {0};
+    struct strbuf text = {0};
+    uint64_t now = clock_now_ns();
+    wait_until(before->when_ns + NICS_APART_NS, now + (end_ns > now ? end_ns - now : 0) / 2);
+    if (source_nics(NULL, end_ns, after, &err) < 0)
+        evidence_gap(e, "NICs: %s", err.text);
+    nics_summary(before, after, &text);
+    take_text(&e->nics, &text);
+    free(after);
+}
+
+static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_ns) {
+    struct err err = {0};
+    struct strbuf text = {0};
+    if (source_kernel_log(NULL, since_ns, end_ns, &text, &err) < 0)
+        evidence_gap(e, "kernel log: %s", err.text);
+    take_text(&e->kernel_log, &text);
+}
+
+/* The counters of the GPUs, read twice. A faulty GPU can block it for ever, whatever end_ns is.
+ * False: there are none, or no time is left; nothing was added. */
+static bool read_gpus(struct evidence *e, uint64_t end_ns) {
+    struct err err = {0};
+    if (!source_gpus_may_answer() || clock_now_ns() >= end_ns)
+        return false;
+    struct gpus *before = xcalloc(2, sizeof *before), *after = before + 1;
+    int r = source_gpus(before, &err);
+    if (r == 0) {
+        wait_until(before->when_ns + NICS_APART_NS, end_ns);
+        r = source_gpus(after, &err);
+    }
+    if (r < 0)
+        evidence_gap(e, "GPUs: %s", err.text);
+    struct strbuf text = {0};
+    gpus_summary(before, after, &text);
+    take_text(&e->gpus, &text);
+    free(before);
+    return true;
+}
+
+/* PyTorch's flight recorder of each worker, NCCL's RAS (only where global rank 0 runs: one answer
+ * describes the whole job), the log of the kernel and the NICs: fills in what can be read until
+ * end_ns (CLOCK_MONOTONIC); the rest becomes gaps. */
+static void ask_sources(struct evidence *e, const struct gather_ask *ask, const struct nics *before,
+                        uint64_t end_ns) {
+    uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
+    ask_recorders(e, ask, now + left / 2);
+    ask_ras(e, ask, now + left * 3 / 4);
+    read_kernel_log(e, ask->since_ns, end_ns);
+    look_at_nics(e, before, end_ns);
+}
+
+/* ---- the file of NCCL's recorder ---- */
+
+struct dumps {
+    struct helper_call *call;
+    size_t n;
+    struct source_recorder_dump *dumps; /* [n] */
+    uint32_t *workers;                  /* [n] of each, its number in the evidence */
+    uint64_t end_ns, copied_ns;
+};
+
+/* What the helper sends, one for each. */
+struct dump_result {
+    int32_t code;
+    uint64_t bytes;
+    char why[256];
+};
+
+static void recorder_free(struct dumps *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        free((void *)(uintptr_t)r->dumps[i].fifo);
+        free((void *)(uintptr_t)r->dumps[i].dump);
+        free((void *)(uintptr_t)r->dumps[i].keep);
+    }
+    helper_call_free(r->call);
+    free(r->dumps);
+    free(r->workers);
+    free(r);
+}
+
+static int send_dumps(int fd, void *arg) {
+    const struct dumps *r = *(const struct dumps *const *)arg;
+    _cleanup_(freep) struct dump_result *results = xcalloc(r->n, sizeof *results);
+    source_recorder_dumps(r->dumps, r->n, r->end_ns, r->copied_ns);
+    for (size_t i = 0; i < r->n; i++) {
+        results[i].code = r->dumps[i].code;
+        results[i].bytes = r->dumps[i].bytes;
+        (void)snprintf(results[i].why, sizeof results[i].why, "%.255s", r->dumps[i].err.text);
+    }
+    return helper_send(fd, results, r->n * sizeof *results) ? 0 : 1;
+}
+
+static bool is_below(const char *path, const char *dir) {
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+static void add_dump(struct dumps *r, const struct gather_ask *ask, const struct evidence *e,
+                     uint32_t i) {
+    const struct evidence_worker *w = &e->workers[i];
+    struct source_recorder_dump *d = &r->dumps[r->n];
+    _cleanup_(env_fini) struct env env = {0};
+    env_read(ask, w, &env);
+    const char *fifo = env_value(&env, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
+    const char *dump = env_value(&env, "TORCH_FR_DUMP_TEMP_FILE");
+    if (dump == NULL)
+        dump = env_value(&env, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+    if (fifo == NULL)
+        return;
+    *d = (struct source_recorder_dump){.fifo = xasprintf("%s%u.pipe", fifo, w->rank)};
+    if (dump != NULL)
+        d->dump = xasprintf("%s%u", dump, w->rank);
+    if (dump != NULL && ask->keep_dir != NULL && !is_below(dump, ask->keep_dir))
+        d->keep = xasprintf("%s/nccl_trace_rank_%u", ask->keep_dir, w->rank);
+    r->workers[r->n++] = i;
+}
+
+/* Has NCCL's flight recorder of each worker whose environment has its FIFO write its file
+ * (look/recorder.h), while the rest is gathered: in a helper of its own, because the files are on a
+ * disk of the user's. A file that is not below ask->keep_dir is copied there. NULL: there is none,
+ * or a gap has the reason. end_dumps() waits for it, adds the result, and frees it. */
+static struct dumps *begin_dumps(struct evidence *e, const struct gather_ask *ask,
+                                 uint64_t deadline_ns) {
+    struct dumps *r = xcalloc(1, sizeof *r);
+    r->dumps = xcalloc(e->n_workers + (size_t)1, sizeof *r->dumps);
+    r->workers = xcalloc(e->n_workers + (size_t)1, sizeof *r->workers);
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        if (!e->workers[i].ended)
+            add_dump(r, ask, e, i);
+    uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    uint64_t more = MIN2(left / 4, COPY_NS);
+    r->end_ns = deadline_ns;
+    r->copied_ns = deadline_ns + more / 2; /* the rest is for the answer */
+    struct helper_call_config config = {.name = GATHER_RECORDER_NAME,
+                                        .run = send_dumps,
+                                        .arg = &r,
+                                        .timeout_ns = left + more,
+                                        .max_bytes = r->n * sizeof(struct dump_result)};
+    int code = r->n > 0 ? disk_call(ask, &config, &r->call) : 0;
+    if (code < 0)
+        evidence_gap(e, NCCL_RECORDER "%s", disk_why(code));
+    if (r->n > 0 && code == 0)
+        return r;
+    recorder_free(r);
+    return NULL;
+}
+
+static void add_result(const struct source_recorder_dump *d, const struct dump_result *result,
+                       struct evidence_worker *w) {
+    struct strbuf text = {0};
+    strbuf_add(&text, w->recorder != NULL ? w->recorder : "");
+    if (d->dump == NULL)
+        strbuf_add(&text, "NCCL's recorder was asked to write its file\n");
+    else
+        strbuf_printf(&text, "NCCL's recorder has written %.1024s, %llu bytes\n", d->dump,
+                      (unsigned long long)result->bytes);
+    if (result->code == 0 && d->keep != NULL)
+        strbuf_printf(&text, "copied to %.1024s\n", d->keep);
+    take_text(&w->recorder, &text);
+}
+
+static void end_dumps(struct dumps *r, struct evidence *e) {
+    struct helper_answer answer;
+    helper_call_wait(r->call, &answer);
+    bool whole = answer.len == r->n * sizeof(struct dump_result);
+    if (!whole)
+        evidence_gap(e, NCCL_RECORDER "%s",
+                     answer.code == -ETIMEDOUT ? "the disk of its files does not answer"
+                     : answer.code < 0         ? strerror(-answer.code)
+                                               : "the process that asks it has ended");
+    for (size_t i = 0; i < r->n && whole; i++) {
+        struct evidence_worker *w = &e->workers[r->workers[i]];
+        struct dump_result result;
+        memcpy(&result, answer.data + i * sizeof result, sizeof result);
+        result.why[sizeof result.why - 1] = '\0';
+        if (result.code == 0 || result.bytes > 0)
+            add_result(&r->dumps[i], &result, w);
+        if (result.code < 0 && result.code != -ENOENT)
+            evidence_worker_gap(w, NCCL_RECORDER "%s", result.why);
+    }
+    recorder_free(r);
 }
 
 /* ---- logs ---- */
@@ -502,7 +826,7 @@ static void step_logs(struct work *k) {
                                             .max_bytes = EVIDENCE_TEXT_MAX};
         struct helper_call *call = NULL;
         struct helper_answer answer = {0};
-        int r = gather_disk_call(k->ask, &config, &call);
+        int r = disk_call(k->ask, &config, &call);
         if (r == 0) {
             helper_call_wait(call, &answer);
             r = answer.code;
@@ -510,19 +834,17 @@ static void step_logs(struct work *k) {
         if (r == 0 && answer.len > 0)
             w->log_tail = xstrndup(answer.data, answer.len);
         else if (r < 0)
-            evidence_worker_gap(w, "log: %s", gather_disk_why(r));
+            evidence_worker_gap(w, "log: %s", disk_why(r));
         late = r == -ETIMEDOUT || r == -EBUSY;
         helper_call_free(call);
     }
 }
 
-/* ---- what others report ---- */
-
 /* Last, because the counters of a stuck device block the helper; before its end, so that there is
  * time to send it. */
 static void step_sources(struct work *k, const struct nics *nics) {
     uint64_t now = clock_now_ns(), left = k->end_ns > now ? k->end_ns - now : 0;
-    gather_sources(&k->e, k->ask, nics, now + left * 4 / 5);
+    ask_sources(&k->e, k->ask, nics, now + left * 4 / 5);
 }
 
 /* ---- the helper ---- */
@@ -584,9 +906,10 @@ static void work(struct work *k) {
     struct nics *nics = xcalloc(1, sizeof *nics);
     step_proc(k);
     send_so_far(k);
-    struct gather_recorder *recorder =
-        gather_recorder_begin(&k->e, k->ask, k->begin_ns + MIN2(timeout_ns / 2, RECORDER_MAX_NS));
-    gather_sources_begin(nics, k->end_ns);
+    struct dumps *recorder =
+        begin_dumps(&k->e, k->ask, k->begin_ns + MIN2(timeout_ns / 2, RECORDER_MAX_NS));
+    struct err unused = {0};
+    (void)!source_nics(NULL, k->end_ns, nics, &unused); /* the second reading has the reason */
     read_python_stacks(&k->e, k->begin_ns + timeout_ns / 2);
     send_so_far(k);
     step_logs(k);
@@ -595,10 +918,10 @@ static void work(struct work *k) {
     free(nics);
     send_so_far(k);
     if (recorder != NULL) {
-        gather_recorder_end(recorder, &k->e);
+        end_dumps(recorder, &k->e);
         send_so_far(k);
     }
-    if (gather_gpus(&k->e, k->end_ns))
+    if (read_gpus(&k->e, k->end_ns))
         send_so_far(k);
 }
 
