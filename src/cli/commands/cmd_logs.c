@@ -8,8 +8,7 @@
 #include "base/text/utf8.h"
 #include "cli/help/help.h"
 #include "cli/jobs/shell_words.h"
-#include "cli/logs/find_logs_io.h"
-#include "cli/logs/show_logs_io.h"
+#include "cli/logs/logs_io.h"
 #include "cli/options/commands.h"
 
 enum {

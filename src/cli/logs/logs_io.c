@@ -1,0 +1,817 @@
+#include "cli/logs/logs_io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/idmap.h"
+#include "base/text/log.h"
+#include "base/text/parse.h"
+#include "cli/logs/log_merge.h"
+#include "cli/options/commands.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "launcher/output/log_times_io.h"
+#include "launcher/output/logdir_io.h"
+#include "rendezvous/operate/recent_runs_io.h"
+#include "rendezvous/operate/registry_io.h"
+
+#define LOG_TREE_FILES_MAX 65536 /* of one generation; further ones are not shown */
+
+struct log_file {
+    struct log_source source; /* the first member: merging passes this */
+    char *path, *times_path;
+    uint32_t rank;
+    int stream;                   /* 0 standard output, 1 standard error */
+    uint64_t read_ns;             /* when bytes were read last (CLOCK_MONOTONIC) */
+    uint64_t offset;              /* of the bytes that are read next */
+    uint64_t times_at;            /* the same, in the file of times */
+    struct log_stamp stamps[32];  /* that were read from there, */
+    size_t n_stamps, used_stamps; /* and those of them that were asked for */
+};
+
+struct log_generation {
+    char *name;              /* "2.3", "attempt_0" */
+    struct log_file **files; /* owned; by rank and stream */
+    size_t n;
+    struct idmap known; /* the hash of a path → its file */
+};
+
+struct log_tree {
+    const char *const *dirs; /* of the run: one, or each node's own; borrowed */
+    size_t n_dirs;
+    struct log_generation *list; /* owned; the oldest first */
+    size_t n;
+    bool too_many; /* files */
+    bool others;   /* the choice left files out */
+};
+
+#define TORCHRUN_PREFIX "attempt_"
+
+/* How much all files together read ahead, and the bounds for one. */
+#define AHEAD_BYTES ((size_t)64 * 1024 * 1024)
+#define READ_MIN ((size_t)4 * 1024)
+#define READ_MAX ((size_t)256 * 1024)
+#define BACK_BYTES ((size_t)64 * 1024)
+
+/* ---- folders ---- */
+
+/* Calls fn for each folder in dir, links excepted, in any order. False from fn ends it. Returns 0
+ * or a negative errno. */
+typedef bool log_folder_fn(void *arg, const char *path, const char *name);
+static int each_folder(const char *dir, log_folder_fn *fn, void *arg) {
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return -errno;
+    bool more = true;
+    for (struct dirent *e; more && (e = readdir(d)) != NULL;) {
+        struct stat st;
+        if (e->d_name[0] == '.' || (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN))
+            continue;
+        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, e->d_name);
+        if (e->d_type == DT_DIR || (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+            more = fn(arg, path, e->d_name);
+    }
+    (void)closedir(d);
+    return 0;
+}
+
+bool log_is_generation(const char *name) {
+    size_t n = strspn(name, "0123456789");
+    if (strncmp(name, TORCHRUN_PREFIX, strlen(TORCHRUN_PREFIX)) == 0) {
+        name += strlen(TORCHRUN_PREFIX);
+        return name[0] != '\0' && name[strspn(name, "0123456789")] == '\0';
+    }
+    return n > 0 && name[n] == '.' && name[n + 1] != '\0' &&
+           name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
+}
+
+static bool find_generation(void *arg, const char *path, const char *name) {
+    bool *found = arg;
+    *found = log_is_generation(name);
+    return !*found;
+}
+
+static bool has_generations(const char *dir) {
+    bool found = false;
+    (void)!each_folder(dir, find_generation, &found);
+    return found;
+}
+
+static bool find_run(void *arg, const char *path, const char *name) {
+    bool *found = arg;
+    *found = has_generations(path);
+    return !*found;
+}
+
+enum log_folder { LOG_FOLDER_NONE, LOG_FOLDER_RUN, LOG_FOLDER_GENERATION, LOG_FOLDER_BASE };
+/* What a folder is: of a run, of one of its generations, or one that has runs; by what is in it. */
+static enum log_folder folder_kind(const char *dir) {
+    bool found = false;
+    if (has_generations(dir))
+        return LOG_FOLDER_RUN;
+    if (log_is_generation(path_name(dir)))
+        return LOG_FOLDER_GENERATION;
+    (void)!each_folder(dir, find_run, &found);
+    return found ? LOG_FOLDER_BASE : LOG_FOLDER_NONE;
+}
+
+/* ---- files ---- */
+
+struct scan {
+    struct log_tree *tree;
+    const struct log_choice *choice;
+    struct log_generation *generation;
+    size_t from;
+    bool added;
+};
+
+static int by_rank(const void *a, const void *b) {
+    const struct log_file *x = *(struct log_file *const *)a, *y = *(struct log_file *const *)b;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->stream != y->stream ? x->stream - y->stream : strcmp(x->path, y->path);
+}
+
+static void add_file(struct scan *s, const char *dir, uint32_t rank, int stream) {
+    struct log_generation *g = s->generation;
+    _cleanup_(freep) char *path = logdir_log_path(dir, stream);
+    uint64_t key = hash_text(HASH_BEGIN, path) | 1;
+    struct stat st;
+    if (idmap_get(&g->known, key) != NULL || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    if (!s->choice->streams[stream]) {
+        s->tree->others = true;
+        return;
+    }
+    if (g->n == LOG_TREE_FILES_MAX) {
+        s->tree->too_many = true;
+        return;
+    }
+    struct log_file *f = xcalloc(1, sizeof *f);
+    f->times_path = log_times_path(path);
+    f->path = TAKE_PTR(path);
+    f->rank = rank;
+    f->stream = stream;
+    g->files = xrealloc(g->files, (g->n + 1) * sizeof *g->files);
+    g->files[g->n++] = f;
+    idmap_put(&g->known, key, f);
+    s->added = true;
+}
+
+static bool scan_rank(void *arg, const char *path, const char *name) {
+    struct scan *s = arg;
+    uint32_t rank;
+    if (parse_u32(name, &rank) != 0)
+        return true;
+    if (!rank_set_has(&s->choice->ranks, rank)) {
+        s->tree->others = true;
+        return true;
+    }
+    add_file(s, path, rank, 0);
+    add_file(s, path, rank, 1);
+    return true;
+}
+
+/* A rank's folder, as torchrun has it; or a node's, whose name can be a number, too. */
+static bool scan_node(void *arg, const char *path, const char *name) {
+    size_t before = ((struct scan *)arg)->generation->n;
+    uint32_t rank;
+    if (parse_u32(name, &rank) == 0)
+        (void)scan_rank(arg, path, name);
+    if (((struct scan *)arg)->generation->n == before)
+        (void)!each_folder(path, scan_rank, arg);
+    return true;
+}
+
+static struct log_generation *generation_of(struct log_tree *t, const char *name) {
+    size_t at = t->n;
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(t->list[i].name, name) == 0)
+            return &t->list[i];
+    while (at > 0 && natural_compare(t->list[at - 1].name, name) > 0)
+        at--;
+    t->list = xrealloc(t->list, (t->n + 1) * sizeof *t->list);
+    memmove(&t->list[at + 1], &t->list[at], (t->n - at) * sizeof *t->list);
+    t->list[at] = (struct log_generation){.name = xstrdup(name)};
+    t->n++;
+    return &t->list[at];
+}
+
+static bool note_generation(void *arg, const char *path, const char *name) {
+    struct scan *s = arg;
+    const char *wanted = s->choice->generation;
+    bool any = strcmp(wanted, "all") == 0 || strcmp(wanted, "latest") == 0;
+    if (log_is_generation(name) && (any || strcmp(wanted, name) == 0))
+        (void)generation_of(s->tree, name);
+    return true;
+}
+
+/* Adds what is not in the tree yet. from: older generations are not looked at again. */
+static void tree_scan(struct log_tree *t, const struct log_choice *choice, size_t from) {
+    struct scan s = {.tree = t, .choice = choice};
+    for (size_t i = 0; i < t->n_dirs; i++)
+        (void)!each_folder(t->dirs[i], note_generation, &s);
+    if (strcmp(choice->generation, "latest") == 0 && from == 0 && t->n > 1)
+        from = t->n - 1;
+    for (size_t i = from; i < t->n; i++) {
+        s.generation = &t->list[i];
+        s.added = false;
+        for (size_t k = 0; k < t->n_dirs; k++) {
+            _cleanup_(freep) char *dir = xasprintf("%s/%s", t->dirs[k], t->list[i].name);
+            (void)!each_folder(dir, scan_node, &s);
+        }
+        if (s.added)
+            qsort(t->list[i].files, t->list[i].n, sizeof(struct log_file *), by_rank);
+    }
+}
+
+static void tree_fini(struct log_tree *t) {
+    for (size_t i = 0; i < t->n; i++) {
+        struct log_generation *g = &t->list[i];
+        for (size_t k = 0; k < g->n; k++) {
+            log_source_fini(&g->files[k]->source);
+            free(g->files[k]->path);
+            free(g->files[k]->times_path);
+            free(g->files[k]);
+        }
+        idmap_fini(&g->known);
+        free(g->files);
+        free(g->name);
+    }
+    free(t->list);
+    *t = (struct log_tree){.dirs = t->dirs, .n_dirs = t->n_dirs};
+}
+
+/* ---- what is in a file ---- */
+
+/* Anything can be in a folder. A device could be read for ever. */
+static int open_file(const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+        file_close(&fd);
+    return fd;
+}
+
+/* For log_merge_ops, as file_read_stamp(). Both read a few KiB: with many files less. */
+static bool file_read(struct log_file *f, size_t n_files) {
+    size_t size = AHEAD_BYTES / MAX2(n_files, (size_t)1);
+    size = MIN2(MAX2(size, READ_MIN), READ_MAX);
+    int fd = open_file(f->path);
+    struct stat st;
+    if (fd < 0)
+        return false;
+    if (fstat(fd, &st) == 0 && (uint64_t)st.st_size < f->offset) { /* it was emptied or replaced */
+        log_source_fini(&f->source);
+        f->offset = f->times_at = 0;
+        f->n_stamps = f->used_stamps = 0;
+    }
+    struct strbuf *text = &f->source.text;
+    ssize_t n = pread(fd, strbuf_room(text, size), size, (off_t)f->offset);
+    file_close(&fd);
+    if (n <= 0)
+        return false;
+    text->len += (size_t)n;
+    text->data[text->len] = '\0';
+    f->offset += (uint64_t)n;
+    f->read_ns = clock_now_ns();
+    return true;
+}
+
+static bool file_read_stamp(struct log_file *f, struct log_stamp *ret) {
+    if (f->used_stamps == f->n_stamps) {
+        uint8_t bytes[ARRAY_SIZE(f->stamps) * LOG_STAMP_BYTES];
+        int fd = open_file(f->times_path);
+        ssize_t n = fd < 0 ? 0 : pread(fd, bytes, sizeof bytes, (off_t)f->times_at);
+        file_close(&fd);
+        f->n_stamps = n > 0 ? (size_t)n / LOG_STAMP_BYTES : 0;
+        f->used_stamps = 0;
+        f->times_at += f->n_stamps * LOG_STAMP_BYTES;
+        for (size_t i = 0; i < f->n_stamps; i++)
+            f->stamps[i] = log_stamp_decode(bytes + i * LOG_STAMP_BYTES);
+    }
+    if (f->used_stamps == f->n_stamps)
+        return false;
+    *ret = f->stamps[f->used_stamps++];
+    return true;
+}
+
+/* Where the last `lines` lines begin. */
+static uint64_t find_lines(int fd, uint64_t size, uint64_t lines, uint64_t *ret_n) {
+    _cleanup_(freep) char *block = xmalloc(BACK_BYTES);
+    uint64_t end = size, found = 0; /* newlines, without the one at the end */
+    *ret_n = 0;
+    while (end > 0) {
+        uint64_t from = end > BACK_BYTES ? end - BACK_BYTES : 0;
+        ssize_t got = pread(fd, block, (size_t)(end - from), (off_t)from);
+        if (got <= 0)
+            break;
+        for (size_t left = (size_t)got; left > 0;) {
+            const char *nl = memrchr(block, '\n', left);
+            if (nl == NULL)
+                break;
+            left = (size_t)(nl - block);
+            if (from + left + 1 == size)
+                continue;
+            if (++found == lines) {
+                *ret_n = lines;
+                return from + left + 1;
+            }
+        }
+        end = from;
+    }
+    *ret_n = size > 0 ? found + 1 : 0;
+    return 0;
+}
+
+static bool read_stamp_at(int fd, uint64_t at, struct log_stamp *ret) {
+    uint8_t bytes[LOG_STAMP_BYTES];
+    if (pread(fd, bytes, sizeof bytes, (off_t)at) != (ssize_t)sizeof bytes)
+        return false;
+    *ret = log_stamp_decode(bytes);
+    return true;
+}
+
+/* The last stamp for a byte up to the offset: stamps are sorted by their offsets. */
+static uint64_t find_stamp(const char *path, uint64_t offset) {
+    int fd = open_file(path);
+    struct stat st;
+    uint64_t low = 0, high = 0;
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        high = (uint64_t)st.st_size / LOG_STAMP_BYTES;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        struct log_stamp stamp;
+        if (read_stamp_at(fd, middle * LOG_STAMP_BYTES, &stamp) && stamp.at <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    file_close(&fd);
+    return low * LOG_STAMP_BYTES;
+}
+
+/* Moves on to the last `lines` lines. Returns how many there are, at most `lines`. */
+static uint64_t file_seek_end(struct log_file *f, uint64_t lines) {
+    uint64_t n = 0;
+    int fd = open_file(f->path);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0) {
+        f->offset =
+            lines == 0 ? (uint64_t)st.st_size : find_lines(fd, (uint64_t)st.st_size, lines, &n);
+        f->source.at = f->offset;
+        f->times_at = find_stamp(f->times_path, f->offset);
+    }
+    file_close(&fd);
+    return n;
+}
+
+/* ---- finding a run ---- */
+
+void logs_found_fini(struct logs_found *f) {
+    for (size_t i = 0; i < f->n_others; i++)
+        free(f->others[i]);
+    free(f->others);
+    free(f->dir);
+    free(f->generation);
+    free(f->run_id);
+    *f = (struct logs_found){0};
+}
+
+/* Whether an agent of the run lives on this machine. run_id: NULL: false. */
+static bool run_lives(const char *run_id) {
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    size_t n = 0;
+    struct err err = {0};
+    if (run_id == NULL || registry_list(&entries, &n, &err) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!entries[i].foreign && strcmp(entries[i].run_id, run_id) == 0)
+            return true;
+    return false;
+}
+
+static void add_other(struct logs_found *f, const char *name) {
+    for (size_t i = 0; i < f->n_others; i++)
+        if (strcmp(f->others[i], name) == 0)
+            return;
+    f->others = xrealloc(f->others, (f->n_others + 1) * sizeof *f->others);
+    f->others[f->n_others++] = xstrdup(name);
+}
+
+/* ---- folders ---- */
+
+struct newest {
+    const char *name; /* which runs count: those whose name begins so; NULL: all */
+    struct logs_found *found;
+    struct timespec at;
+    bool closed; /* there is a folder of that name that this user can't read */
+};
+
+static bool look_at_run(void *arg, const char *path, const char *name) {
+    struct newest *s = arg;
+    struct stat st;
+    if (s->name != NULL && strncmp(name, s->name, strlen(s->name)) != 0)
+        return true;
+    s->closed = s->closed || (access(path, R_OK | X_OK) < 0 && errno == EACCES);
+    if (folder_kind(path) != LOG_FOLDER_RUN || stat(path, &st) < 0)
+        return true;
+    add_other(s->found, name);
+    bool newer = st.st_mtim.tv_sec != s->at.tv_sec ? st.st_mtim.tv_sec > s->at.tv_sec
+                                                   : st.st_mtim.tv_nsec > s->at.tv_nsec;
+    if (s->found->dir != NULL && !newer)
+        return true;
+    free(s->found->dir);
+    s->found->dir = xstrdup(path);
+    s->at = st.st_mtim;
+    return true;
+}
+
+static const char *closed_text(const struct newest *s) {
+    return s->closed ? " that you may read; muster run --log-mode=0644 lets other users read them"
+                     : "";
+}
+
+/* The newest run in a folder with several. */
+static int find_newest_in(const char *dir, struct logs_found *ret, struct err *err) {
+    struct newest s = {.found = ret};
+    int r = each_folder(dir, look_at_run, &s);
+    if (r < 0)
+        return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
+    if (ret->dir == NULL)
+        return err_set(err, -ENOENT, "%.2000s holds no logs of a run%s", dir, closed_text(&s));
+    return 0;
+}
+
+/* A run in a folder with several, by its name or the beginning of it. */
+static int find_in(const char *dir, const char *run, struct logs_found *ret, struct err *err) {
+    char name[LOGDIR_NAME_MAX + 1];
+    logdir_sanitise(run, name);
+    _cleanup_(freep) char *path = xasprintf("%s/%s", dir, name);
+    if (folder_kind(path) == LOG_FOLDER_RUN) {
+        ret->dir = TAKE_PTR(path);
+        return 0;
+    }
+    struct newest s = {.name = name, .found = ret};
+    int r = each_folder(dir, look_at_run, &s);
+    if (r < 0)
+        return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
+    if (ret->n_others > 1)
+        return err_set(err, -EEXIST,
+                       "several jobs in %.2000s begin with '%.200s'; choose one:", dir, run);
+    return ret->dir != NULL ? 0
+                            : err_set(err, -ENOENT, "%.2000s holds no logs of a run \"%.200s\"%s",
+                                      dir, run, closed_text(&s));
+}
+
+static int find_folder(const char *path, struct logs_found *ret, struct err *err) {
+    _cleanup_(freep) char *dir = realpath(path, NULL); /* "latest" is a link to a generation */
+    struct stat st;
+    int r = dir == NULL || stat(dir, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+    if (r < 0)
+        return err_set(err, r, "can't read the folder %.2000s: %s", path, strerror(-r));
+    switch (folder_kind(dir)) {
+    case LOG_FOLDER_RUN: ret->dir = TAKE_PTR(dir); return 0;
+    case LOG_FOLDER_GENERATION:
+        ret->generation = xstrdup(path_name(dir));
+        dir[path_name(dir) - dir - 1] = '\0';
+        ret->dir = TAKE_PTR(dir);
+        return 0;
+    case LOG_FOLDER_BASE: return find_newest_in(dir, ret, err);
+    case LOG_FOLDER_NONE: break;
+    }
+    return err_set(err, -ENOENT, "%.2000s holds no logs of a run", path);
+}
+
+/* ---- what was recorded ---- */
+
+/* The job's number in "cluster.JOB.STEP" or "JOB.STEP", the name of a run of Slurm (place.h). 0:
+ * the name is another. */
+static int slurm_number(const char *run_id, const char **ret) {
+    const char *dot = strchr(run_id, '.');
+    *ret = dot != NULL && run_id[strspn(run_id, "0123456789")] != '.' ? dot + 1 : run_id;
+    size_t n = strspn(*ret, "0123456789");
+    return dot != NULL && ((*ret)[n] == '.' || (*ret)[n] == '\0') ? (int)n : 0;
+}
+
+static bool ran_here(const struct recent_run *run) {
+    return run->ended_wall_ns != run->since_wall_ns;
+}
+
+static int take(const struct recent_run *run, struct logs_found *ret, struct err *err) {
+    struct stat st;
+    const char *job;
+    int digits = slurm_number(run->run_id, &job);
+    ret->run_id = xstrdup(run->run_id);
+    if (!ran_here(run))
+        return err_set(err, -ENODATA, "no worker of the run '%.100s' ran on this machine",
+                       run->run_id);
+    if (run->log_dir[0] == '\0' && digits > 0)
+        return err_set(err, -ENODATA,
+                       "the run '%.100s' keeps no logs of its own; if it is a batch job of Slurm, "
+                       "its output is in slurm-%.*s.out, or where sbatch --output put it",
+                       run->run_id, digits, job);
+    if (run->log_dir[0] == '\0')
+        return err_set(err, -ENODATA,
+                       "the run '%.100s' keeps no logs: start it with --log-dir=DIR and -r 3 "
+                       "(output to files) or -t 3 (to files and the terminal)",
+                       run->run_id);
+    if (stat(run->log_dir, &st) < 0)
+        return err_set(err, -ENOENT, "the logs of the run '%.100s' can't be read: %.2000s: %s",
+                       run->run_id, run->log_dir, strerror(errno));
+    ret->dir = xstrdup(run->log_dir);
+    return 0;
+}
+
+static int find_recorded(const char *name, struct logs_found *ret, struct err *err) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n;
+    int r = recent_runs_list(&runs, &n, err);
+    if (r < 0)
+        return r;
+    size_t newest = 0;
+    while (newest < n && !ran_here(&runs[newest]))
+        newest++;
+    if (name == NULL)
+        return newest < n ? take(&runs[newest], ret, err)
+                          : err_set(err, -ENOENT,
+                                    "no job of yours is known on this machine; name the folder of "
+                                    "its logs: muster logs DIR");
+    ssize_t found = recent_runs_find(runs, n, name);
+    if (found >= 0)
+        return take(&runs[found], ret, err);
+    if (found == -ENOENT)
+        return err_set(err, -ENOENT,
+                       "no job '%.100s' is known on this machine; give the --log-dir of "
+                       "the job, or its folder: muster logs DIR/%.100s",
+                       name, name);
+    for (size_t i = 0; i < n; i++)
+        if (run_id_begins(runs[i].run_id, name))
+            add_other(ret, runs[i].run_id);
+    return err_set(err, -EEXIST,
+                   "several jobs have an id that begins with '%.100s'; choose one:", name);
+}
+
+/* The id of the run whose folder was named, if it was started on this machine. */
+static void recall_run_id(struct logs_found *f) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    _cleanup_(freep) char *real = f->dir != NULL ? realpath(f->dir, NULL) : NULL;
+    size_t n = 0;
+    if (real == NULL || recent_runs_list(&runs, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n && f->run_id == NULL; i++) {
+        _cleanup_(freep) char *its = realpath(runs[i].log_dir, NULL);
+        if (its != NULL && strcmp(its, real) == 0)
+            f->run_id = xstrdup(runs[i].run_id);
+    }
+}
+
+static int find(const struct logs_place *place, struct logs_found *ret, struct err *err) {
+    const char *run = place->run;
+    if (place->log_dir != NULL)
+        return run == NULL ? find_folder(place->log_dir, ret, err)
+                           : find_in(place->log_dir, run, ret, err);
+    if (run != NULL &&
+        (strchr(run, '/') != NULL || strcmp(run, ".") == 0 || strcmp(run, "..") == 0))
+        return find_folder(run, ret, err);
+    int r = find_recorded(run, ret, err);
+    struct stat st;
+    if (r == -ENOENT && run != NULL && ret->run_id == NULL && stat(run, &st) == 0 &&
+        S_ISDIR(st.st_mode)) {
+        logs_found_fini(ret);
+        return find_folder(run, ret, err);
+    }
+    return r;
+}
+
+int logs_find(const struct logs_place *place, struct logs_found *ret, struct err *err) {
+    *ret = (struct logs_found){0};
+    int r = find(place, ret, err);
+    if (r == 0 && ret->run_id == NULL)
+        recall_run_id(ret);
+    return r;
+}
+
+/* ---- showing it ---- */
+
+#define OUTPUT_BYTES ((size_t)256 * 1024)
+/* While it follows: how often it looks for more; at least as long as LOOK_TIMES looks take. */
+#define LOOK_MS 200
+#define LOOK_TIMES 5
+#define QUIET_NS (1 * NS_PER_S) /* then what is there of a line is shown */
+
+struct show {
+    const struct logs_view *view;
+    struct log_tree tree;
+    bool prefixed;
+    const struct log_source *open;           /* its line has no newline yet; NULL: none */
+    const struct log_generation *generation; /* whose lines are merged now */
+    bool last;                               /* and nothing more will come */
+    const char *shown;                       /* of which a line was shown last; NULL: none */
+    uint64_t skip;                           /* lines that are not shown */
+    bool skipping;                           /* this line */
+    bool left;                               /* the reader has gone, or output failed */
+};
+
+/* ---- lines ---- */
+
+static void print_time(uint64_t ns) {
+    struct tm tm;
+    char text[32] = "-";
+    time_t s = (time_t)(ns / NS_PER_S);
+    if (ns > 0 && gmtime_r(&s, &tm) != NULL)
+        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (ns > 0)
+        printf("%s.%06uZ ", text, (unsigned)(ns % NS_PER_S / NS_PER_US));
+    else
+        printf("%-27s ", text);
+}
+
+/* That of muster run, unless the line has it: from PyTorch. */
+static void print_prefix(uint32_t rank, const struct log_piece *piece) {
+    char prefix[32];
+    int n = snprintf(prefix, sizeof prefix, "[rank%u]: ", rank);
+    if (piece->len < (size_t)n - 1 || memcmp(piece->data, prefix, (size_t)n - 1) != 0)
+        (void)fputs(prefix, stdout);
+}
+
+static void end_line(struct show *show) {
+    if (show->open != NULL && show->prefixed)
+        (void)putchar('\n');
+    show->open = NULL;
+}
+
+/* Its first line comes after a line that names it, except the very first. */
+static void begin_generation(struct show *show) {
+    const char *name = show->generation->name;
+    if (show->shown != NULL && show->shown != name && show->prefixed) {
+        end_line(show);
+        printf("-- %s --\n", name);
+    }
+    show->shown = name;
+}
+
+static bool show_piece(void *arg, struct log_source *s, const struct log_piece *piece) {
+    struct show *show = arg;
+    const struct log_file *f = CONTAINER_OF(s, struct log_file, source);
+    if (!piece->continues) {
+        show->skipping = show->skip > 0;
+        show->skip -= show->skipping;
+    }
+    if (show->skipping)
+        return true;
+    begin_generation(show);
+    if (show->open != NULL && (show->open != s || !piece->continues)) {
+        (void)putchar('\n');
+        show->open = NULL;
+    }
+    if (show->open == NULL && show->view->timestamps)
+        print_time(s->ns);
+    if (show->open == NULL && show->prefixed)
+        print_prefix(f->rank, piece);
+    (void)fwrite(piece->data, 1, piece->len, stdout);
+    if (piece->ended)
+        (void)putchar('\n');
+    show->open = piece->ended ? NULL : s;
+    return ferror(stdout) == 0;
+}
+
+static bool read_more(void *arg, struct log_source *s) {
+    struct show *show = arg;
+    return file_read(CONTAINER_OF(s, struct log_file, source), show->generation->n);
+}
+
+static bool read_stamp(void *arg, struct log_source *s, struct log_stamp *ret) {
+    return file_read_stamp(CONTAINER_OF(s, struct log_file, source), ret);
+}
+
+/* A prompt or a progress bar has no newline. */
+static bool show_rest(void *arg, const struct log_source *s) {
+    const struct show *show = arg;
+    const struct log_file *f = CONTAINER_OF(s, struct log_file, source);
+    return show->last || clock_now_ns() - f->read_ns >= QUIET_NS;
+}
+
+static const struct log_merge_ops ops = {read_more, show_rest, read_stamp, show_piece};
+
+/* ---- generations ---- */
+
+static bool show_generation(struct show *show, const struct log_generation *g, bool last) {
+    show->generation = g;
+    show->last = last;
+    return log_merge((struct log_source *const *)(void *)g->files, g->n, &ops, show);
+}
+
+/* Leaves out all but the last lines. Returns the first generation that has some. */
+static size_t skip_lines(struct show *show) {
+    uint64_t wanted = show->view->lines, n = 0;
+    size_t first = show->tree.n;
+    while (wanted != UINT64_MAX && first > 0 && (n < wanted || first == show->tree.n)) {
+        const struct log_generation *g = &show->tree.list[--first];
+        for (size_t i = 0; i < g->n; i++)
+            n += file_seek_end(g->files[i], wanted);
+    }
+    show->skip = wanted != UINT64_MAX && n > wanted ? n - wanted : 0;
+    return wanted == UINT64_MAX ? 0 : first;
+}
+
+/* ---- following ---- */
+
+/* Waits, and notices a reader that leaves. */
+static void wait_for_more(struct show *show, uint64_t began_ns) {
+    uint64_t took_ms = (clock_now_ns() - began_ns) / NS_PER_MS;
+    struct pollfd reader = {.fd = STDOUT_FILENO};
+    if (poll(&reader, 1, (int)MAX2(LOOK_TIMES * took_ms, (uint64_t)LOOK_MS)) > 0)
+        show->left = true;
+}
+
+/* Shows what there is. */
+static bool show_all(struct show *show, size_t first, bool last) {
+    bool goes_on = true;
+    for (size_t i = first; goes_on && i < show->tree.n; i++)
+        goes_on = show_generation(show, &show->tree.list[i], last || i + 1 < show->tree.n);
+    return goes_on && fflush(stdout) == 0;
+}
+
+static bool has_files(const struct log_tree *t) {
+    for (size_t i = 0; i < t->n; i++)
+        if (t->list[i].n > 0)
+            return true;
+    return false;
+}
+
+static int no_files(const struct show *show) {
+    if (show->tree.others)
+        log_error("no log in %s is of the ranks and streams that were asked for",
+                  show->view->dirs[0]);
+    else
+        log_error("%s holds no output of workers; it is written there with -r 3 (only to files) or "
+                  "-t 3 (also to the terminal)",
+                  show->view->dirs[0]);
+    return EXIT_JOB_FAILED;
+}
+
+static int end(struct show *show, bool failed) {
+    int r = errno;
+    if (!failed && !show->left)
+        end_line(show);
+    if (!failed && !show->left && fflush(stdout) != 0) {
+        failed = true;
+        r = errno;
+    }
+    if (show->tree.too_many)
+        log_warning("more than %d log files: not all are shown", LOG_TREE_FILES_MAX);
+    if (!failed || show->left || r == EPIPE)
+        return 0;
+    log_error("can't write to standard output: %s", strerror(r));
+    return EXIT_JOB_FAILED;
+}
+
+/* Nothing more is to be awaited. */
+static bool is_over(const struct logs_view *view) {
+    bool ended = true;
+    for (size_t i = 0; i < view->n_dirs; i++)
+        ended = ended && logdir_has_ended(view->dirs[i]);
+    return !view->follow || ended || (view->run_id != NULL && !run_lives(view->run_id));
+}
+
+int show_logs(const struct logs_view *view) {
+    struct show show = {.view = view, .tree = {.dirs = view->dirs, .n_dirs = view->n_dirs}};
+    bool goes_on = true;
+    (void)setvbuf(stdout, NULL, _IOFBF, OUTPUT_BYTES);
+    (void)signal(SIGPIPE, SIG_IGN);
+    show.prefixed = view->prefix == LOGS_PREFIX_ALWAYS ||
+                    (view->prefix == LOGS_PREFIX_AUTO && !rank_set_is_one(&view->choice.ranks));
+    bool over = is_over(view);
+    tree_scan(&show.tree, &view->choice, 0);
+    size_t first = skip_lines(&show);
+    if (over && !has_files(&show.tree)) {
+        int status = no_files(&show);
+        tree_fini(&show.tree);
+        return status;
+    }
+    for (bool last = false; goes_on && !last && !show.left;) {
+        uint64_t began_ns = clock_now_ns();
+        last = over;
+        goes_on = show_all(&show, first, last);
+        if (last || !goes_on)
+            break;
+        first = show.tree.n > 2 ? MAX2(first, show.tree.n - 2) : first;
+        wait_for_more(&show, began_ns);
+        over = is_over(view);
+        tree_scan(&show.tree, &view->choice, first);
+    }
+    int status =
+        goes_on && !show.left && !has_files(&show.tree) ? no_files(&show) : end(&show, !goes_on);
+    tree_fini(&show.tree);
+    return status;
+}
