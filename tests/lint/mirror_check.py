@@ -19,7 +19,6 @@ COVERED = [
     ("io/net/netlink", "unit/topology/discover/net/netlink_test.c unit/io/peer/peer_word_test.c"),
     ("io/net/tls*", "unit/io/net/tls_psk_test.c unit/io/net/stream_tls_test.c e2e/test_etcd.py"),
     ("io/process/reaper", "unit/io/process/child_test.c"),
-    ("client/socket", "unit/client/store_client_test.c"),
     ("topology/model/topology", "unit/topology/json/topology_json_test.c"),
     ("topology/nccl/nccl_graph_*", "unit/topology/nccl/nccl_graph_test.c"),
     ("topology/nccl/nccl_xml_*", "unit/topology/nccl/nccl_xml_test.c"),
