@@ -1,5 +1,6 @@
 #include "rendezvous/auth/auth_io.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,15 @@
 #include "io/clock.h"
 #include "io/net/tls_psk.h"
 #include "io/peer/peer_gate.h"
+#include "io/process/helper_call.h"
+
+#define LIBRARY "libmunge.so.2"
+
+/* munge.h: enum munge_opt, munge_cipher */
+#define OPT_CIPHER_TYPE 0
+#define OPT_SOCKET 8
+#define OPT_UID_RESTRICTION 9
+#define CIPHER_AES256 5
 
 struct auth {
     struct loop *loop;
@@ -35,7 +45,7 @@ struct auth {
     char munge_why[AUTH_WHY_MAX]; /* why it does not answer */
     char credential[AUTH_MUNGE_MAX];
     struct keyring *offer; /* the one key that the credential carries */
-    struct munge_call *encoding;
+    struct helper_call *encoding;
     uint64_t encoded_ns; /* when that was begun last */
 
     uint64_t n_refused;
@@ -56,7 +66,7 @@ struct auth_ask {
     /* CHOICE */
     struct peer_owner peer;
     struct auth_greeting greeting;
-    struct munge_call *decoding;
+    struct helper_call *decoding;
     bool decoded;                 /* and what came of it: */
     char munge_why[AUTH_WHY_MAX]; /* for auth_decide() */
     bool is_other_run;            /* munge_why is the whole sentence */
@@ -67,6 +77,135 @@ static void auth_tell(struct auth *a, const char *text);
 static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err);
 static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer);
 static void auth_ask_due(struct auth_ask *ask);
+
+/* ---- asking munge ---- */
+
+/* What the helper is asked. */
+struct question {
+    const char *path;                  /* of the socket; NULL: the library's */
+    uint8_t secret[AUTH_SECRET_BYTES]; /* the helper has no keyring */
+    const char *credential;            /* to decode; NULL: encode */
+    const char *run_id;
+};
+
+/* What it writes. */
+struct munge_answer {
+    int outcome;                       /* 0, or enum auth_munge_outcome */
+    char why[AUTH_WHY_MAX];            /* a clause, if it is not 0 */
+    uint8_t secret[AUTH_SECRET_BYTES]; /* of a credential that was decoded */
+    char credential[AUTH_MUNGE_MAX];   /* that was encoded */
+};
+
+/* Whether munged has a socket here; path NULL: where it usually is. */
+static bool munge_is_there(const char *path) {
+    if (path != NULL)
+        return access(path, F_OK) == 0;
+    return access("/run/munge/munge.socket.2", F_OK) == 0 ||
+           access("/var/run/munge/munge.socket.2", F_OK) == 0;
+}
+
+/* ---- in the helper that asks munge ---- */
+
+struct api {
+    void *(*ctx_create)(void);
+    int (*ctx_set)(void *ctx, int opt, ...);
+    int (*encode)(char **cred, void *ctx, const void *buf, int len);
+    int (*decode)(const char *cred, void *ctx, void **buf, int *len, uid_t *uid, gid_t *gid);
+    const char *(*strerror)(int code);
+};
+
+static bool find(void *library, const char *name, void *ret) {
+    void *symbol = dlsym(library, name);
+    memcpy(ret, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+static bool load(struct api *api) {
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return library != NULL && find(library, "munge_ctx_create", &api->ctx_create) &&
+           find(library, "munge_ctx_set", &api->ctx_set) &&
+           find(library, "munge_encode", &api->encode) &&
+           find(library, "munge_decode", &api->decode) &&
+           find(library, "munge_strerror", &api->strerror);
+}
+
+static void cannot(struct munge_answer *a, int outcome, const char *why) {
+    a->outcome = outcome;
+    (void)snprintf(a->why, sizeof a->why, "%s", why);
+}
+
+static void encode(const struct api *api, void *ctx, const struct question *q,
+                   struct munge_answer *a) {
+    char payload[AUTH_MUNGE_PAYLOAD_MAX], *credential = NULL;
+    size_t len = auth_munge_payload(q->secret, q->run_id, payload);
+    int code = api->ctx_set(ctx, OPT_CIPHER_TYPE, CIPHER_AES256);
+    if (code == MUNGE_E_SUCCESS)
+        code = api->ctx_set(ctx, OPT_UID_RESTRICTION, geteuid());
+    if (code == MUNGE_E_SUCCESS)
+        code = api->encode(&credential, ctx, payload, (int)len);
+    explicit_bzero(payload, sizeof payload);
+    if (code != MUNGE_E_SUCCESS)
+        cannot(a, AUTH_MUNGE_E_SILENT, api->strerror(code));
+    else if (strlen(credential) >= sizeof a->credential)
+        cannot(a, AUTH_MUNGE_E_SILENT, "its credentials are too long");
+    else
+        (void)snprintf(a->credential, sizeof a->credential, "%s", credential);
+}
+
+static void decode(const struct api *api, void *ctx, const struct question *q,
+                   struct munge_answer *a) {
+    void *payload = NULL;
+    int len = 0;
+    gid_t gid;
+    struct auth_munge_decoded d = {.uid = (uid_t)-1};
+    d.code = api->decode(q->credential, ctx, &payload, &len, &d.uid, &gid);
+    d.text = api->strerror(d.code);
+    d.payload = payload;
+    d.len = len > 0 ? (size_t)len : 0;
+    a->outcome = auth_munge_judge(&d, geteuid(), q->run_id, a->secret, a->why);
+}
+
+static int work(int fd, void *arg) {
+    const struct question *q = arg;
+    struct munge_answer a = {0};
+    struct api api = {0};
+    void *ctx = load(&api) ? api.ctx_create() : NULL;
+    if (ctx == NULL)
+        cannot(&a, AUTH_MUNGE_E_SILENT, "there is no " LIBRARY);
+    else if (q->path != NULL && api.ctx_set(ctx, OPT_SOCKET, q->path) != MUNGE_E_SUCCESS)
+        cannot(&a, AUTH_MUNGE_E_SILENT, "its socket's name is not taken");
+    else if (q->credential != NULL)
+        decode(&api, ctx, q, &a);
+    else
+        encode(&api, ctx, q, &a);
+    return helper_send(fd, &a, sizeof a) ? 0 : 1; /* what is left is wiped with the process */
+}
+
+/* ---- in the agent ---- */
+
+/* *ret is wiped by the caller. */
+static void take_answer(const struct helper_answer *answer, struct munge_answer *ret) {
+    *ret = (struct munge_answer){0};
+    if (answer->len != sizeof *ret) {
+        cannot(ret, AUTH_MUNGE_E_SILENT, "munged here does not answer");
+        return;
+    }
+    memcpy(ret, answer->data, sizeof *ret);
+    explicit_bzero((char *)(uintptr_t)answer->data, answer->len);
+    ret->why[sizeof ret->why - 1] = ret->credential[sizeof ret->credential - 1] = '\0';
+}
+
+/* Returns 0, or a negative errno: no process could be made. fn is called from the loop, at most
+ * MUNGE_NS later. */
+static int munge_start(struct loop *loop, struct question *q, helper_call_fn *fn, void *arg,
+                       struct helper_call **ret) {
+    struct helper_call_config config = {.name = "muster-munge",
+                                        .run = work,
+                                        .arg = q,
+                                        .timeout_ns = MUNGE_NS,
+                                        .max_bytes = sizeof(struct munge_answer)};
+    return helper_call_new(loop, &config, fn, arg, ret);
+}
 
 /* ---- the key that this agent offers ---- */
 
@@ -115,8 +254,7 @@ static void learn(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES]) {
 
 /* ---- a credential of its own ---- */
 
-static void on_encoded(void *arg, const struct munge_answer *answer) {
-    struct auth *a = arg;
+static void encoded(struct auth *a, const struct munge_answer *answer) {
     a->encoding = NULL;
     a->munge_asked = true;
     if (answer->outcome == 0) {
@@ -131,6 +269,13 @@ static void on_encoded(void *arg, const struct munge_answer *answer) {
         auth_ask_due(ask);
 }
 
+static void on_encoded(void *arg, const struct helper_answer *answer) {
+    struct munge_answer m;
+    take_answer(answer, &m);
+    encoded(arg, &m);
+    explicit_bzero(&m, sizeof m);
+}
+
 /* Asks munge for a credential, unless that is under way; afterwards the waiting asks are due. */
 static void auth_munge_encode(struct auth *a) {
     if (a->encoding != NULL)
@@ -138,15 +283,18 @@ static void auth_munge_encode(struct auth *a) {
     struct err err = {0};
     a->encoded_ns = clock_now_ns();
     int r = make_offer(a, &err);
-    if (r == 0)
-        r = munge_encode_start(a->loop, a->munge_socket, keyring_at(a->offer, 0)->secret,
-                               a->run_id != NULL ? a->run_id : "", on_encoded, a, &a->encoding);
+    struct question q = {.path = a->munge_socket, .run_id = a->run_id != NULL ? a->run_id : ""};
+    if (r == 0) {
+        memcpy(q.secret, keyring_at(a->offer, 0)->secret, sizeof q.secret);
+        r = munge_start(a->loop, &q, on_encoded, a, &a->encoding);
+        explicit_bzero(q.secret, sizeof q.secret);
+    }
     if (r == 0)
         return;
     struct munge_answer failed = {.outcome = AUTH_MUNGE_E_SILENT};
     (void)snprintf(failed.why, sizeof failed.why, "munge can't be asked: %.200s",
                    err.code != 0 ? err.text : strerror(-r));
-    on_encoded(a, &failed);
+    encoded(a, &failed);
 }
 
 /* Asks again if it is time. */
@@ -161,8 +309,7 @@ static void auth_munge_renew(struct auth *a) {
 
 /* ---- that of another ---- */
 
-static void on_decoded(void *arg, const struct munge_answer *answer) {
-    struct auth_ask *ask = arg;
+static void decoded(struct auth_ask *ask, const struct munge_answer *answer) {
     struct auth *a = ask->auth;
     const char *why = answer->why;
     ask->decoding = NULL;
@@ -181,16 +328,24 @@ static void on_decoded(void *arg, const struct munge_answer *answer) {
     auth_ask_due(ask);
 }
 
+static void on_decoded(void *arg, const struct helper_answer *answer) {
+    struct munge_answer m;
+    take_answer(answer, &m);
+    decoded(arg, &m);
+    explicit_bzero(&m, sizeof m);
+}
+
 /* Asks munge what the greeting's credential holds; afterwards the ask is due. */
 static void auth_munge_decode(struct auth_ask *ask) {
     struct auth *a = ask->auth;
-    int r = munge_decode_start(a->loop, a->munge_socket, ask->greeting.munge, a->run_id, on_decoded,
-                               ask, &ask->decoding);
+    struct question q = {
+        .path = a->munge_socket, .credential = ask->greeting.munge, .run_id = a->run_id};
+    int r = munge_start(a->loop, &q, on_decoded, ask, &ask->decoding);
     if (r == 0)
         return;
     struct munge_answer failed = {.outcome = AUTH_MUNGE_E_SILENT};
     (void)snprintf(failed.why, sizeof failed.why, "munge can't be asked: %s", strerror(-r));
-    on_decoded(ask, &failed);
+    decoded(ask, &failed);
 }
 
 /* ---- asks ---- */
@@ -206,7 +361,7 @@ void auth_ask_free(struct auth_ask *ask) {
     if (ask == NULL)
         return;
     list_remove(&ask->link);
-    munge_call_free(ask->decoding);
+    helper_call_free(ask->decoding);
     free(ask);
 }
 
@@ -417,7 +572,7 @@ int auth_new(struct loop *loop, const struct auth_config *config, struct auth **
 
 static void orphan(struct list *asks) {
     LIST_FOR_EACH(struct auth_ask, ask, asks, link) {
-        munge_call_free(TAKE_PTR(ask->decoding));
+        helper_call_free(TAKE_PTR(ask->decoding));
         ask->auth = NULL;
         list_remove(&ask->link);
     }
@@ -429,7 +584,7 @@ void auth_free(struct auth *a) {
     orphan(&a->due);
     orphan(&a->waiting);
     orphan(&a->others);
-    munge_call_free(TAKE_PTR(a->encoding));
+    helper_call_free(TAKE_PTR(a->encoding));
     a->doomed = true;
     if (a->in_callback)
         return;

@@ -21,8 +21,10 @@
 #include "io/net/addr.h"
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/auth/keyring_io.h"
-#include "rendezvous/auth/munge_io.h"
 
+/* The longest time that munge is asked: in a helper, which loads the library, because libmunge
+ * waits ten seconds for a munged that hangs. */
+#define MUNGE_NS (2 * NS_PER_S)
 /* How often the credential in the greeting is renewed, and how often a munged that did not answer
  * is asked again. */
 #define AUTH_MUNGE_RENEW_NS (240 * NS_PER_S)
