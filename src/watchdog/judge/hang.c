@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "watchdog/judge/places.h"
-
 /* A deadline that a worker announces is cut to this: no sum with it can overflow. */
 #define DEADLINE_MAX_NS (UINT64_C(10000) * 3600 * NS_PER_S)
 
@@ -36,6 +34,18 @@ struct hang_count {
     uint64_t place_longest;   /* the longest wait that ended by itself, of their places */
 };
 
+#define PLACES_MAX 256 /* of them, then the one with the shortest wait is forgotten */
+
+/* How long workers have waited at a place of the program, and then continued by themselves: a wait
+ * there may be as long again. */
+struct places {
+    uint32_t n;
+    struct {
+        uint64_t place;
+        uint64_t longest_ns;
+    } known[PLACES_MAX];
+};
+
 struct hang {
     struct hang_limits limits;
     enum hang_state state;
@@ -64,6 +74,33 @@ struct hang {
     uint64_t limit_ns;
     bool by_place; /* the limit is so long because of the place */
 };
+
+/* A wait at this place has ended by itself. */
+static void places_learn(struct places *p, uint64_t place, uint64_t waited_ns) {
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (p->known[i].place == place) {
+            p->known[i].longest_ns = MAX2(p->known[i].longest_ns, waited_ns);
+            return;
+        }
+        if (p->known[i].longest_ns < p->known[at].longest_ns)
+            at = i;
+    }
+    if (p->n < PLACES_MAX)
+        at = p->n++;
+    else if (p->known[at].longest_ns >= waited_ns)
+        return;
+    p->known[at].place = place;
+    p->known[at].longest_ns = waited_ns;
+}
+
+/* The longest wait there; 0: none is known. */
+static uint64_t places_longest(const struct places *p, uint64_t place) {
+    for (uint32_t i = 0; place != 0 && i < p->n; i++)
+        if (p->known[i].place == place)
+            return p->known[i].longest_ns;
+    return 0;
+}
 
 static uint64_t before(uint64_t at, uint64_t ns) { return at > ns ? at - ns : 0; }
 static bool is_active_by(uint32_t flags) {
