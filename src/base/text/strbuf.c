@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
+
 void strbuf_fini(struct strbuf *s) {
     free(s->data);
     *s = (struct strbuf){0};
@@ -90,6 +92,22 @@ size_t strbuf_add_wrapped(struct strbuf *s, const char *text, size_t column, siz
         word += strspn(word, " ");
     }
     return column;
+}
+
+void strbuf_add_xml(struct strbuf *s, const char *text, size_t max) {
+    for (size_t n = 0, len; *text != '\0'; text += len, n++) {
+        len = MAX2(utf8_char(text), (size_t)1);
+        bool bad = utf8_char(text) == 0 || (*text != '\n' && utf8_is_control(text)) ||
+                   strncmp(text, "\xef\xbf\xbe", 3) == 0 || strncmp(text, "\xef\xbf\xbf", 3) == 0;
+        if (n + 1 >= max && text[len] != '\0') {
+            strbuf_add(s, "…");
+            return;
+        }
+        if (!bad && strchr("<>&\"", *text) != NULL)
+            strbuf_printf(s, "&#%d;", *text);
+        else
+            strbuf_add_bytes(s, bad ? "?" : text, bad ? 1 : len);
+    }
 }
 
 void strbuf_end_line(struct strbuf *s) {

@@ -34,6 +34,8 @@ void strbuf_printf(struct strbuf *s, const char *fmt, ...) _printf_(2, 3);
  * indented. Returns the column at the end. */
 size_t strbuf_add_wrapped(struct strbuf *s, const char *text, size_t column, size_t indent,
                           size_t width);
+/* Adds text of XML, cut to so many characters. Control characters except newlines become "?". */
+void strbuf_add_xml(struct strbuf *s, const char *text, size_t max);
 /* Ends the line, without blanks at its end. */
 void strbuf_end_line(struct strbuf *s);
 /* Never NULL. Borrowed: valid until the next change. */

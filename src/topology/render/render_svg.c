@@ -66,26 +66,6 @@ static void svg_text_fit(const char *text, int size, bool bold, int max_w,
     memcpy(out + fits, dots, sizeof dots);
 }
 
-static void svg_escape(const char *text, struct strbuf *to) {
-    for (const char *p = text; *p != '\0'; p++) {
-        switch (*p) {
-        case '&': strbuf_add(to, "&amp;"); break;
-        case '<': strbuf_add(to, "&lt;"); break;
-        case '>': strbuf_add(to, "&gt;"); break;
-        case '"': strbuf_add(to, "&quot;"); break;
-        case '\xef': /* U+FFFE and U+FFFF are not allowed in XML */
-            if (p[1] == '\xbf' && (p[2] == '\xbe' || p[2] == '\xbf')) {
-                strbuf_add_char(to, '?');
-                p += 2;
-                break;
-            }
-            strbuf_add_char(to, *p);
-            break;
-        default: strbuf_add_char(to, *p);
-        }
-    }
-}
-
 struct lines {
     struct svg_line *list; /* [SVG_LINES_MAX] */
     unsigned n;
@@ -293,14 +273,14 @@ static void add_text(struct strbuf *to, const char *class, int x, int y, int siz
     svg_text_fit(text, size, bold, max_w, cut);
     strbuf_printf(to, "<text class=\"%s%s\" x=\"%d\" y=\"%d\" font-size=\"%d\">", class,
                   bold ? " bold" : "", x, y, size);
-    svg_escape(cut, to);
+    strbuf_add_xml(to, cut, SIZE_MAX);
     strbuf_add(to, "</text>\n");
 }
 
 /* A tooltip, which shows text that was cut. */
 static void add_tip(struct strbuf *to, const char *text) {
     strbuf_add(to, "<title>");
-    svg_escape(text, to);
+    strbuf_add_xml(to, text, SIZE_MAX);
     strbuf_add(to, "</title>");
 }
 

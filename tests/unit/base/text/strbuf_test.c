@@ -113,3 +113,15 @@ Test(strbuf, words_wrap_and_lines_end_without_blanks) {
     cr_assert_str_eq(strbuf_text(&s), "  a be cee\n    toolongaword\n    x yy\n");
     strbuf_fini(&s);
 }
+
+Test(strbuf, xml_is_escaped_and_cut) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    strbuf_add_xml(&out, "<a>&\"b\" \x1b\xff\xef\xbf\xbf é\n", 100);
+    cr_expect_str_eq(out.data, "&#60;a&#62;&#38;&#34;b&#34; ??? é\n");
+    strbuf_clear(&out);
+    strbuf_add_xml(&out, "ééééé", 5);
+    cr_expect_str_eq(out.data, "ééééé");
+    strbuf_add_xml(&out, "ééééé", 4);
+    cr_expect_str_eq(out.data, "ééééééé"
+                               "é…");
+}

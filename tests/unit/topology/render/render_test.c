@@ -298,7 +298,7 @@ static int attribute(const char *tag, size_t len, const char *name) {
 static void unescape(const char *in, size_t len, char out[256]) {
     static const struct {
         const char *name, *c;
-    } entities[] = {{"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}};
+    } entities[] = {{"&#38;", "&"}, {"&#60;", "<"}, {"&#62;", ">"}, {"&#34;", "\""}};
     size_t n = 0;
     for (size_t i = 0; i < len && n < 250;) {
         size_t e = 0;
