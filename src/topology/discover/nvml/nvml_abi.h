@@ -14,6 +14,7 @@
 enum { /* nvmlReturn_t */
        NVML_R_OK = 0,
        NVML_R_INVALID_ARGUMENT = 2,
+       NVML_R_TIMEOUT = 10,
        NVML_R_FUNCTION_NOT_FOUND = 13,
        NVML_R_GPU_LOST = 15,
        NVML_R_RESET_REQUIRED = 16,
@@ -80,6 +81,14 @@ struct nvml_field { /* nvmlFieldValue_t */
 static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
 static_assert(offsetof(struct nvml_field, result) == 28, "nvmlFieldValue_t");
 static_assert(offsetof(struct nvml_field, value) == 32, "nvmlFieldValue_t");
+
+#define NVML_EVENT_XID 8ull /* nvmlEventTypeXidCriticalError: each Xid */
+struct nvml_event {         /* nvmlEventData_t */
+    struct nvml_device *device;
+    unsigned long long type, data; /* data: the Xid */
+    uint32_t gpu_instance, compute_instance;
+};
+static_assert(sizeof(struct nvml_event) == 32, "nvmlEventData_t");
 
 struct nvml_fabric_v1 { /* nvmlGpuFabricInfo_t */
     uint8_t uuid[16];

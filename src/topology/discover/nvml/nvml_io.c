@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "io/clock.h"
 #include "topology/discover/common/discovery.h"
 #include "topology/discover/nvml/nvml_abi.h"
 #include "topology/discover/nvml/nvml_report.h"
@@ -72,6 +73,10 @@
       "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo")                   \
     X(int, link_type, (struct nvml_device * d, unsigned link, unsigned *ret),                      \
       "nvmlDeviceGetNvLinkRemoteDeviceType")                                                       \
+    X(int, event_set, (void **ret), "nvmlEventSetCreate")                                          \
+    X(int, event_add, (struct nvml_device * d, unsigned long long types, void *set),               \
+      "nvmlDeviceRegisterEvents")                                                                  \
+    X(int, event_wait, (void *set, struct nvml_event *ret, unsigned ms), "nvmlEventSetWait_v2")    \
     X(int, processes, (struct nvml_device * d, unsigned *n, struct nvml_process_info *ret),        \
       "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 
@@ -440,6 +445,11 @@ bool nvml_may_answer(void) {
 
 /* ---- the child ---- */
 
+static const char *library_name(const char *given) {
+    const char *other = getenv(NVML_LIBRARY_VARIABLE);
+    return given != NULL ? given : other != NULL && other[0] != '\0' ? other : NVML_LIBRARY;
+}
+
 struct question {
     const struct nvml_config *config;
     struct nvml_report *report;
@@ -447,13 +457,10 @@ struct question {
 
 static int ask_in_child(int fd, void *arg) {
     const struct question *q = arg;
-    const char *other = getenv(NVML_LIBRARY_VARIABLE), *library = q->config->library;
-    if (library == NULL)
-        library = other != NULL && other[0] != '\0' ? other : NVML_LIBRARY;
     struct asker a = {.report = q->report};
     unsigned n = 0;
     (void)fd; /* the answer is in the shared memory */
-    if (open_library(&a, library, &n)) {
+    if (open_library(&a, library_name(q->config->library), &n)) {
         ask_system(&a);
         q->report->n = MIN2(n, (unsigned)GPUS_MAX);
         q->report->found = 1;
@@ -509,6 +516,63 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
     else
         (void)snprintf(ret->why_not, sizeof ret->why_not, "NVML could not be asked%.64s", at);
     return r;
+}
+
+/* ---- events ---- */
+
+#define EVENT_WAIT_MS 60000
+
+/* Registers for the Xids of visible GPUs: of all, if one is not known by its name. */
+static void *watch_visible(struct asker *a, const char *visible, struct nvml_device **devices) {
+    struct nvml_report *r = a->report;
+    const struct gpu_inventory inventory = {.n = r->n, .uuids = r->uuids};
+    uint32_t list[GPUS_MAX], n = gpu_list_visible(visible, &inventory, list);
+    bool all = false;
+    void *set = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        all = all || list[i] == GPU_UNKNOWN;
+    for (uint32_t i = 0; i < r->n && all; i++)
+        list[i] = i;
+    n = all ? r->n : n;
+    if (CALL(a, event_set, &set) != NVML_R_OK)
+        return NULL;
+    bool any = false;
+    for (uint32_t i = 0; i < n; i++)
+        any |= CALL(a, by_index, list[i], &devices[list[i]]) == NVML_R_OK &&
+               CALL(a, event_add, devices[list[i]], NVML_EVENT_XID, set) == NVML_R_OK;
+    return any ? set : NULL;
+}
+
+static bool send_xid(int fd, const struct nvml_report *r, struct nvml_device *const *devices,
+                     const struct nvml_event *e) {
+    struct nvml_xid x = {.at_ns = clock_now_ns(), .xid = (uint32_t)e->data};
+    while (x.gpu < r->n && devices[x.gpu] != e->device)
+        x.gpu++;
+    if (e->type != NVML_EVENT_XID || x.gpu == r->n)
+        return true;
+    x.at = r->gpus[x.gpu].has_address ? r->gpus[x.gpu].at : PCI_ADDR_UNKNOWN;
+    return helper_send(fd, &x, sizeof x);
+}
+
+int nvml_send_xids(int fd, void *visible) {
+    struct nvml_report *report = xcalloc(1, sizeof *report);
+    struct nvml_device *devices[GPUS_MAX] = {NULL};
+    struct nvml_event e = {0};
+    struct asker a = {.report = report};
+    void *set = NULL;
+    unsigned n = 0;
+    if (open_library(&a, library_name(NULL), &n)) {
+        report->n = MIN2(n, (unsigned)GPUS_MAX);
+        ask_gpus(&a, report->n, true);
+        a.gpu = NULL;
+        set = watch_visible(&a, visible, devices);
+    }
+    for (int r = NVML_R_TIMEOUT;
+         set != NULL &&
+         (r == NVML_R_TIMEOUT || (r == NVML_R_OK && send_xid(fd, report, devices, &e)));)
+        r = CALL(&a, event_wait, set, &e, EVENT_WAIT_MS);
+    free(report);
+    return 0;
 }
 
 /* ---- counting ---- */

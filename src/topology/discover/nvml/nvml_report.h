@@ -70,6 +70,14 @@ struct nvml_gpu {
     struct nvml_process processes[NVML_PROCESSES_MAX];
 };
 
+/* An error that the driver has reported of a GPU (watchdog/look/xid.h). */
+struct nvml_xid {
+    uint64_t at_ns; /* CLOCK_MONOTONIC, when it was received */
+    uint32_t xid;
+    uint32_t gpu;       /* NVML's index */
+    struct pci_addr at; /* PCI_ADDR_UNKNOWN: not known */
+};
+
 /* Why NVML was not found, or its report is not whole. */
 enum nvml_fault {
     NVML_FAULT_NONE = 0,

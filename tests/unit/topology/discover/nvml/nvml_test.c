@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -135,6 +136,66 @@ static bool warned(const char *part) {
 }
 #define cr_assert_warned(part) \
     cr_assert(warned(part), "no warning says \"%s\"; the first: %s", part, t.n_warnings > 0 ? t.warnings[0] : "none")
+
+/* ---- events ---- */
+
+/* The next event, or 0 if there is none. */
+static uint32_t next_xid(int fd, struct nvml_xid *x) {
+    memset(x, 0, sizeof *x);
+    return read(fd, x, sizeof *x) == sizeof *x ? x->xid : 0;
+}
+
+static int watch_xids(char *visible, pid_t *ret) {
+    int fds[2];
+    cr_assert_eq(setenv(NVML_LIBRARY_VARIABLE, library(), 1), 0);
+    cr_assert_eq(pipe(fds), 0);
+    *ret = fork();
+    if (*ret == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(nvml_send_xids(fds[1], visible));
+    }
+    (void)close(fds[1]);
+    return fds[0];
+}
+
+Test(nvml, xids_of_visible_gpus_are_sent_as_they_come) {
+    struct nvml_xid x;
+    char events[] = "/tmp/events-XXXXXX", text[512];
+    int file = mkstemp(events);
+    (void)snprintf(text, sizeof text, "count 3\ngpu 1 busid 00000000:9D:00.0 uuid GPU-b\ngpu 2 uuid GPU-c\nevents %s\n",
+                   events);
+    script_text(text);
+    pid_t pid;
+    char visible[] = "GPU-b,GPU-c";
+    int fd = watch_xids(visible, &pid);
+    dprintf(file, "0 79\n1 13\n2 79\n");
+    cr_assert_eq(next_xid(fd, &x), 13, "not that of GPU 0");
+    cr_expect(x.gpu == 1 && x.at.bus == 0x9d && x.at_ns / NS_PER_MS <= ms_now());
+    cr_assert_eq(next_xid(fd, &x), 79);
+    cr_expect(x.gpu == 2 && x.at.domain == UINT32_MAX, "its address is not known");
+    dprintf(file, "1 99");
+    dprintf(file, "9\n");
+    cr_assert_eq(next_xid(fd, &x), 999);
+    cr_assert_eq(kill(pid, SIGKILL), 0);
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    (void)close(file);
+    cr_assert_eq(unlink(events), 0);
+}
+
+Test(nvml, a_library_without_events_ends_the_watch) {
+    static const char *const scripts[] = {
+        "count 1\nmissing nvmlEventSetCreate\n", "count 0\n", "count 1\nfail nvmlDeviceRegisterEvents 3\n",
+        "count 1\nfail nvmlEventSetWait_v2 15\n", "count 1\ncrash nvmlEventSetWait_v2\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(scripts); i++) {
+        struct nvml_xid x;
+        pid_t pid;
+        script_text(scripts[i]);
+        int fd = watch_xids(NULL, &pid);
+        cr_expect_eq(next_xid(fd, &x), 0, "%s", scripts[i]);
+        (void)close(fd);
+        cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    }
+}
 
 /* ---- machines ---- */
 
