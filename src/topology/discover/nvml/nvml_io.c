@@ -522,21 +522,13 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
 
 #define EVENT_WAIT_MS 60000
 
-/* Registers for the Xids of visible GPUs: of all, if one is not known by its name. */
+/* NULL: none of them has events. */
 static void *watch_visible(struct asker *a, const char *visible, struct nvml_device **devices) {
-    struct nvml_report *r = a->report;
-    const struct gpu_inventory inventory = {.n = r->n, .uuids = r->uuids};
-    uint32_t list[GPUS_MAX], n = gpu_list_visible(visible, &inventory, list);
-    bool all = false;
+    uint32_t list[GPUS_MAX], n = nvml_report_visible(a->report, visible, list);
     void *set = NULL;
-    for (uint32_t i = 0; i < n; i++)
-        all = all || list[i] == GPU_UNKNOWN;
-    for (uint32_t i = 0; i < r->n && all; i++)
-        list[i] = i;
-    n = all ? r->n : n;
+    bool any = false;
     if (CALL(a, event_set, &set) != NVML_R_OK)
         return NULL;
-    bool any = false;
     for (uint32_t i = 0; i < n; i++)
         any |= CALL(a, by_index, list[i], &devices[list[i]]) == NVML_R_OK &&
                CALL(a, event_add, devices[list[i]], NVML_EVENT_XID, set) == NVML_R_OK;

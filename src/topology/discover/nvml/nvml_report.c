@@ -99,6 +99,18 @@ uint32_t nvml_report_processes(const struct nvml_report *r, uint32_t gpu,
     return MIN2(r->gpus[gpu].n_processes, (uint32_t)NVML_PROCESSES_MAX);
 }
 
+uint32_t nvml_report_visible(const struct nvml_report *r, const char *visible, uint32_t *ret) {
+    char(*uuids)[GPU_UUID_MAX] = xcalloc(GPUS_MAX, sizeof *uuids);
+    memcpy(uuids, r->uuids, sizeof r->uuids);
+    uint32_t n = gpu_list_visible(
+        visible, &(struct gpu_inventory){.n = MIN2(r->n, (uint32_t)GPUS_MAX), .uuids = uuids}, ret);
+    free(uuids);
+    for (uint32_t i = 0; i < n; i++)
+        if (ret[i] == GPU_UNKNOWN)
+            return gpu_list_visible(NULL, &(struct gpu_inventory){.n = r->n}, ret);
+    return n;
+}
+
 /* ---- into a topology ---- */
 
 #define INTERFACE_NPU 0x01 /* of a bridge */

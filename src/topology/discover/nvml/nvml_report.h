@@ -102,6 +102,10 @@ struct nvml_report {
     struct nvml_gpu gpus[GPUS_MAX];
 };
 
+/* The GPUs that workers see with this CUDA_VISIBLE_DEVICES (NULL: not set); all, if one of them
+ * can't be identified. ret has room for GPUS_MAX; returns how many. */
+uint32_t nvml_report_visible(const struct nvml_report *r, const char *visible, uint32_t *ret);
+
 /* What a GPU needs, which is not well: "needs a reset". NULL: nothing (0), or not known. */
 const char *nvml_recovery_text(uint32_t action);
 
