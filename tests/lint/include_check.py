@@ -72,7 +72,7 @@ ROOMS = [
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/output", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/output"),
-    ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
+    ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol watchdog/look launcher/job"),
     ("launcher/warm", "base/ io/ launcher/job"),
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain launcher/warm"

@@ -104,8 +104,10 @@ void agent_health_begin(struct agent *a) {
 bool agent_health_may_join(const struct agent *a) { return a->health.state != AGENT_HEALTH_JOINS; }
 
 void agent_health_blame(struct agent *a) {
-    if (a->health.state == AGENT_HEALTH_RESTS && member_has_workers(rdzv_client_member(a->client)))
-        a->health.state = AGENT_HEALTH_BLAMED;
+    if (a->health.state != AGENT_HEALTH_RESTS || !member_has_workers(rdzv_client_member(a->client)))
+        return;
+    a->health.state = AGENT_HEALTH_BLAMED;
+    agent_gpus_failed(a);
 }
 
 /* A leader waits for this node's report, and may start the job again. */
@@ -124,6 +126,7 @@ static bool is_awaited(const struct agent *a) {
 bool agent_health_holds_gone(struct agent *a) {
     bool awaited = is_awaited(a);
     if (a->health.state == AGENT_HEALTH_BLAMED && awaited) {
+        agent_gpus_stopped(a);
         a->health.state = AGENT_HEALTH_GONE;
         start_check(a);
     }

@@ -390,7 +390,8 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     struct err err = {0};
     struct netif_choice netif;
     bool other = preflight_pick(a->preflight, reachability, &netif);
-    a->n_started++;
+    if (a->n_started++ == 0)
+        agent_gpus_begin(a);
     const struct form *form = member_form(rdzv_client_member(a->client));
     agent_open_door(a, form);
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
@@ -734,6 +735,7 @@ static bool tear_down(struct agent *a) {
     arbiter_free(TAKE_PTR(a->arbiter));
     agent_domain_free(a);
     agent_health_free(a);
+    agent_gpus_free(a);
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);

@@ -4,6 +4,7 @@
  *   leading_io.c     what it does while it leads
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_exit_io.c  the exit status, Slurm's queue, and the muster that started this step
+ *   agent_gpus_io.c  whether its GPUs are: Xids, and what NVML reports after a failure
  *   agent_health_io.c  whether this node is fit: when it is checked, and what is reported
  *   agent_show_io.c  messages to the user */
 #pragma once
@@ -19,6 +20,7 @@
 #include "launcher/agent/agent_life.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
+#include "launcher/node/gpu_health.h"
 #include "launcher/node/health_check_io.h"
 #include "launcher/output/console_io.h"
 #include "launcher/preflight/preflight_io.h"
@@ -70,11 +72,6 @@ enum health_source {
     HEALTH_OF_CHECK,    /* --health-check */
     HEALTH_SOURCES,
 };
-struct health_verdict { /* as in struct report */
-    char sick[RDZV_SICK_MAX];
-    uint32_t xid;
-    int32_t gpu;
-};
 enum agent_health_state {
     AGENT_HEALTH_RESTS = 0,
     AGENT_HEALTH_JOINS,  /* the JOIN waits for the checks */
@@ -86,6 +83,13 @@ struct agent_health {
     unsigned awaited;           /* bits of enum health_source: these are checking */
     struct health_check *check; /* NULL: it does not run */
     struct health_verdict verdicts[HEALTH_SOURCES]; /* the last ones */
+};
+
+struct agent_gpus {
+    struct gpu_health health;
+    struct helper_call *watch;    /* sends Xids; NULL: it does not run */
+    size_t taken;                 /* bytes of its answer that were read */
+    struct node_discovery *check; /* asks NVML after a failure; NULL: it does not run */
 };
 
 /* What is logged once. */
@@ -147,6 +151,7 @@ struct agent {
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
     struct agent_health health;
+    struct agent_gpus gpus;
     struct agent_ends ends;
     struct agent_stop stop;
     struct agent_life life;
@@ -316,6 +321,16 @@ void agent_health_await(struct agent *a, enum health_source source);
 /* NULL: it found nothing out, and its last verdict remains. It may also come unasked. */
 void agent_health_found(struct agent *a, enum health_source source,
                         const struct health_verdict *verdict);
+
+/* ---- agent_gpus_io.c ---- */
+
+/* The first workers are about to start. */
+void agent_gpus_begin(struct agent *a);
+void agent_gpus_free(struct agent *a);
+/* A worker of this node failed, or the leader blames one for a hang: begins to ask NVML. */
+void agent_gpus_failed(struct agent *a);
+/* All workers are gone after that. */
+void agent_gpus_stopped(struct agent *a);
 
 /* ---- agent_show_io.c ---- */
 

@@ -557,7 +557,7 @@ int nvml_send_xids(int fd, void *visible) {
         report->n = MIN2(n, (unsigned)GPUS_MAX);
         ask_gpus(&a, report->n, true);
         a.gpu = NULL;
-        set = watch_visible(&a, visible, devices);
+        set = watch_visible(&a, *(const char **)visible, devices);
     }
     for (int r = NVML_R_TIMEOUT;
          set != NULL &&

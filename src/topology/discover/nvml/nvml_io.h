@@ -46,8 +46,8 @@ int nvml_begin(const struct nvml_config *config, struct nvml_child *ret);
 int nvml_end(struct nvml_child *child, struct nvml_report *ret);
 
 /* For a helper (io/process/helper.h): sends a struct nvml_xid for each Xid from now on, of the GPUs
- * that workers see with this CUDA_VISIBLE_DEVICES (const char *; NULL: not set). Returns when NVML
- * can't wait for them; it can also hang. */
+ * that workers see with this CUDA_VISIBLE_DEVICES (a const char **; to NULL: not set). Returns when
+ * NVML can't wait for them; it can also hang. */
 int nvml_send_xids(int fd, void *visible);
 
 /* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is not an error. If NVML was

@@ -145,14 +145,14 @@ static uint32_t next_xid(int fd, struct nvml_xid *x) {
     return read(fd, x, sizeof *x) == sizeof *x ? x->xid : 0;
 }
 
-static int watch_xids(char *visible, pid_t *ret) {
+static int watch_xids(const char *visible, pid_t *ret) {
     int fds[2];
     cr_assert_eq(setenv(NVML_LIBRARY_VARIABLE, library(), 1), 0);
     cr_assert_eq(pipe(fds), 0);
     *ret = fork();
     if (*ret == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(nvml_send_xids(fds[1], visible));
+        _exit(nvml_send_xids(fds[1], &visible));
     }
     (void)close(fds[1]);
     return fds[0];
@@ -166,8 +166,7 @@ Test(nvml, xids_of_visible_gpus_are_sent_as_they_come) {
                    events);
     script_text(text);
     pid_t pid;
-    char visible[] = "GPU-b,GPU-c";
-    int fd = watch_xids(visible, &pid);
+    int fd = watch_xids("GPU-b,GPU-c", &pid);
     dprintf(file, "0 79\n1 13\n2 79\n");
     cr_assert_eq(next_xid(fd, &x), 13, "not that of GPU 0");
     cr_expect(x.gpu == 1 && x.at.bus == 0x9d && x.at_ns / NS_PER_MS <= ms_now());

@@ -1,0 +1,130 @@
+#include "launcher/node/gpu_health.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MS(n) ((n)*NS_PER_MS)
+#define FAILED MS(100000)
+
+static struct gpu_health h;
+static struct nvml_report *r; /* eight GPUs, asked after all Xids; no recovery action is known */
+
+static void begin(void) {
+    h = (struct gpu_health){.failed_ns = FAILED, .asked_ns = FAILED + MS(60)};
+    r = xcalloc(1, sizeof *r);
+    *r = (struct nvml_report){.found = 1, .whole = 1, .n = 8};
+    for (uint32_t i = 0; i < 8; i++) {
+        r->gpus[i] = (struct nvml_gpu){
+            .named = 1, .asked = 1, .has_address = 1, .at = {.bus = (uint8_t)(0x99 + i)}, .recovery = NVML_UNKNOWN};
+        (void)snprintf(r->uuids[i], sizeof r->uuids[i], "GPU-%u", i);
+    }
+}
+static void finish(void) { free(r); }
+TestSuite(gpu_health, .init = begin, .fini = finish);
+
+static bool add(uint32_t xid, uint32_t gpu, uint64_t at_ns) {
+    return gpu_health_add(
+        &h, &(struct nvml_xid){.xid = xid, .gpu = gpu, .at_ns = at_ns, .at = {.bus = (uint8_t)(0x99 + gpu)}});
+}
+
+/* "" if the node is fit. */
+static const char *verdict_for(const struct nvml_report *report, const char *visible, struct health_verdict *v) {
+    gpu_health_judge(&h, report, visible, v);
+    cr_expect(v->sick[0] != '\0' || (v->xid == 0 && v->gpu == -1));
+    return v->sick;
+}
+static const char *verdict(const struct nvml_report *report) {
+    static struct health_verdict v;
+    return verdict_for(report, NULL, &v);
+}
+
+Test(gpu_health, a_fatal_xid_before_the_failure_is_to_blame) {
+    struct health_verdict v;
+    cr_assert_str_eq(verdict(r), "");
+    cr_assert(add(79, 4, FAILED - MS(80)));
+    cr_assert_str_eq(verdict_for(r, NULL, &v), "80 ms after Xid 79 on GPU 4 (0000:9d:00.0)");
+    cr_assert(v.xid == 79 && v.gpu == 4);
+    cr_assert_str_eq(verdict(NULL), v.sick, "also if NVML has not answered");
+    cr_assert(add(154, 4, FAILED - MS(70)));
+    cr_assert_str_eq(verdict(r), v.sick, "the second one follows from the first");
+    h.failed_ns += GPU_HEALTH_AGE_NS;
+    cr_assert_str_eq(verdict(r), "", "too old");
+}
+
+Test(gpu_health, a_fatal_xid_after_the_failure_counts_too) {
+    cr_assert(add(119, 0, FAILED + MS(50)));
+    cr_assert_str_eq(verdict(r), "50 ms before Xid 119 on GPU 0 (0000:99:00.0)");
+    r->gpus[0].recovery = 0;
+    cr_assert_str_eq(verdict(r), "", "NVML was asked 10 ms later");
+    h.asked_ns = FAILED;
+    cr_assert_str_neq(verdict(r), "", "what NVML answered before the Xid is not about it");
+}
+
+Test(gpu_health, other_xids_are_not_to_blame) {
+    static const uint32_t others[] = {13, 31, 43, 45, 63, 94, 999};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        cr_assert_not(add(others[i], 4, FAILED - MS(80)), "%u", others[i]);
+    cr_assert_str_eq(verdict(r), "");
+    cr_assert(add(74, 4, FAILED - MS(80)), "suspect");
+    cr_assert_str_eq(verdict(r), "");
+    r->gpus[4].lost = 15;
+    cr_assert_str_eq(verdict(r), "80 ms after Xid 74 on GPU 4 (0000:9d:00.0)");
+    r->gpus[4].lost = 0;
+    r->gpus[4].recovery = 1;
+    cr_assert_str_eq(verdict(r), "80 ms after Xid 74 on GPU 4 (0000:9d:00.0)");
+    r->gpus[4].recovery = 0;
+    cr_assert_str_eq(verdict(r), "");
+}
+
+Test(gpu_health, what_nvml_reports_is_enough) {
+    struct health_verdict v;
+    r->gpus[4].recovery = 2;
+    cr_assert_str_eq(verdict_for(r, NULL, &v), "GPU 4 (0000:9d:00.0) needs a reboot of the node");
+    cr_assert(v.xid == 0 && v.gpu == 4);
+    cr_assert_str_eq(verdict_for(r, "GPU-3,GPU-5", &v), "", "it is another job's");
+    cr_assert_str_neq(verdict_for(r, "4", &v), "");
+    r->gpus[4].lost = 16;
+    cr_assert_str_eq(verdict(r), "GPU 4 (0000:9d:00.0) needs a reset (nvidia-smi --gpu-reset)");
+    r->gpus[4].lost = 15;
+    r->gpus[4].has_address = 0;
+    cr_assert_str_eq(verdict(r), "GPU 4 is lost: the driver can't reach it");
+    r->gpus[4] = (struct nvml_gpu){.named = 0}; /* NVML hung before it was asked for this one */
+    cr_assert_str_eq(verdict(r), "");
+}
+
+Test(gpu_health, nvml_that_hangs_is_a_verdict_and_one_that_fails_is_none) {
+    struct health_verdict v;
+    r->whole = 0;
+    r->fault = NVML_FAULT_LATE;
+    (void)snprintf(r->why_not, sizeof r->why_not, "NVML did not answer in 2.0 s (nvmlInit_v2)");
+    cr_assert_str_eq(verdict_for(r, NULL, &v), "NVML did not answer in 2.0 s (nvmlInit_v2)");
+    cr_assert_eq(v.gpu, -1);
+    cr_assert(add(109, 1, FAILED - MS(1)));
+    cr_assert_str_eq(verdict(r), "1 ms after Xid 109 on GPU 1 (0000:9a:00.0)");
+    r->fault = NVML_FAULT_ENDED;
+    cr_assert_str_eq(verdict(r), "");
+}
+
+Test(gpu_health, the_last_xids_are_kept_and_a_repeated_one_is_reported_once) {
+    cr_assert_not(gpu_health_has_newer(&h, 0));
+    cr_assert(add(79, 4, FAILED - MS(20000)));
+    cr_assert_not(gpu_health_has_newer(&h, 0), "too old for this failure");
+    for (uint64_t i = 0; i < 2 * GPU_HEALTH_XIDS; i++)
+        cr_assert_eq(add(74, 3, FAILED - MS(80) + i), i == 0);
+    cr_assert(gpu_health_has_newer(&h, 0) && gpu_health_has_newer(&h, FAILED - MS(100)));
+    cr_assert_not(gpu_health_has_newer(&h, FAILED));
+    cr_assert(add(74, 2, FAILED));
+    cr_assert(add(74, 3, FAILED + GPU_HEALTH_AGE_NS));
+    r->gpus[2].recovery = 1;
+    h.asked_ns = FAILED + MS(20000);
+    cr_assert_str_eq(verdict(r), "0 ms after Xid 74 on GPU 2 (0000:9b:00.0)");
+}
+
+Test(gpu_health, names) {
+    char name[GPU_NAME_MAX];
+    gpu_name(255, (struct pci_addr){UINT32_MAX, 0xff, 31, 7, 0}, name);
+    cr_assert_str_eq(name, "GPU 255 (ffffffff:ff:1f.7)");
+    gpu_name(3, PCI_ADDR_UNKNOWN, name);
+    cr_assert_str_eq(name, "GPU 3");
+}
