@@ -1,9 +1,12 @@
 """--health-check: a command decides whether a node is fit, before it joins and after one of its workers failed."""
+import os
 import pathlib
+import re
 
 import pytest
 
-from harness import alive
+from harness import alive, free_port
+from test_operate import status, until
 
 FAILS_ONCE = ("sh", "-c", '[ -e once ] || { : >once; exit 3; }; echo worked')
 
@@ -49,3 +52,112 @@ def test_a_job_that_ends_does_not_wait_for_it(job):
     code, _, err = a.finish()
     assert code == 3 or code == 1, err
     assert "exit code 3" in err
+
+
+# --- sick nodes ------------------------------------------------------------------------------------------------------
+
+# The worker of the agent with this tag dies at its first start, when die() lets it.
+DIES_ON = 'if [ $E2E_TAG = {0} ] && mkdir once 2>/dev/null; then read go <die; kill -ABRT 0; fi; exec "$0" start go'
+BAD = "echo GPU 3 is bad; exit 1"
+
+
+def start(job, tags, check, dies_on="-", nnodes="2", words=()):
+    """Agents that join one after the other; the first one leads. Returns the endpoint and the agents, when the group runs."""
+    at, agents = f"127.0.0.1:{free_port()}", []
+    os.mkfifo(job.tmp / "die")
+    for i, tag in enumerate(tags):
+        agents.append(job.agent(tag, f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={at}", "--rdzv-id=e2e",
+                                "--max-restarts=3", f"--health-check={check}", *words, "--no-python", "sh", "-c",
+                                DIES_ON.format(dies_on), job.worker))
+        if i == 0:
+            agents[0].wait_said("waiting for nodes|attempt 1")  # it listens
+        until(job, lambda s, n=i + 1: len(s["nodes"]) == n, at)
+    until(job, lambda s: s["state"] == "running", at)
+    return at, agents
+
+
+def die(job):
+    with open(job.tmp / "die", "w") as f:
+        f.write("\n")
+
+
+def places(seen, agents):
+    """The place of each agent's node, and the reason."""
+    of = {n["pid"]: (n["place"], n["why"]) for n in seen["nodes"]}
+    return [of[agent.agent_pid()] for agent in agents]
+
+
+def end(job, agents):
+    job.go()
+    for agent in agents:
+        assert agent.finish()[0] == 0, agent.said()
+
+
+def second(s):
+    return s["state"] == "running" and s["generation"] == "1.2"
+
+
+def on(tags, when):
+    """A check that fails on these nodes."""
+    return f"case $E2E_TAG in [{tags}]) [ $MUSTER_HEALTH_WHEN != {when} ] || {{ {BAD}; }};; esac"
+
+
+def test_a_spare_takes_the_place_of_a_node_that_is_not_fit_after_a_failure(job):
+    at, agents = start(job, "abc", on("b", "failure"), "b")
+    a, b, _ = agents
+    die(job)
+    a.wait_said(r"rank 1 \(node \S+\) died of SIGABRT; node \S+ is left out, \S+ takes its place: GPU 3 is bad")
+    seen = until(job, second, at)
+    assert places(seen, agents) == [("member", None), ("sick", "GPU 3 is bad"), ("member", None)]
+    assert re.search("died of SIGABRT; node .* takes its place: GPU 3 is bad", seen["incident"])
+    b.wait_said("the job runs without this node.*: it is sick: GPU 3 is bad")
+    end(job, agents)
+
+
+def test_without_a_spare_it_takes_part_with_a_warning(job):
+    at, agents = start(job, "ab", on("b", "failure"), "b")
+    die(job)
+    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT; node \S+ is sick and takes part, as the other nodes are "
+                        "too few: GPU 3 is bad")
+    assert places(until(job, second, at), agents) == [("member", None), ("member", "GPU 3 is bad")]
+    end(job, agents)
+
+
+def test_a_group_may_shrink_but_not_below_its_minimum(job):
+    """b and c are not fit: one fit node is enough for 1:3."""
+    at, agents = start(job, "abc", on("bc", "join"), nnodes="1:3", words=("--rdzv-conf=last_call_timeout=1",))
+    seen = status(job, at)
+    assert sorted(place for place, _ in places(seen, agents)) == ["member", "sick", "sick"] and seen["members"] == 1, seen
+    end(job, agents)
+
+
+def test_a_sick_node_that_joins_never_stops_a_group(job):
+    at, agents = start(job, "ab", on("b", "join"), nnodes="1:2", words=("--rdzv-conf=last_call_timeout=1",))
+    assert places(status(job, at), agents) == [("member", None), ("sick", "GPU 3 is bad")]
+    job.go()
+    assert [agent.finish()[0] for agent in agents] == [0, 0]
+    assert "attempt 2" not in agents[0].said() + agents[1].said()
+
+
+def test_a_check_that_fails_on_all_nodes_stops_no_job(job):
+    _, agents = start(job, "ab", BAD, words=("--rdzv-conf=last_call_timeout=1",))
+    agents[0].wait_said(2 * "warning: node [^;]* is sick and takes part, as the other nodes are too few: GPU 3 is bad.*")
+    end(job, agents)
+
+
+def test_report_only_logs_it(job):
+    at, agents = start(job, "abc", on("b", "failure"), "b", words=("--sick-nodes=report",))
+    die(job)
+    agents[0].wait_said(r"node \S+ is sick and takes part \(--sick-nodes=report\): GPU 3 is bad")
+    assert places(until(job, second, at), agents) == [("member", None), ("member", "GPU 3 is bad"), ("spare", None)]
+    end(job, agents)
+
+
+def test_a_node_that_is_fit_again_takes_part_again(job):
+    """The check of b fails once, without a spare; then b is no longer sick."""
+    once = f"[ $E2E_TAG$MUSTER_HEALTH_WHEN != bjoin ] || {{ {BAD}; }}"
+    at, agents = start(job, "ab", once, "b", words=("--rdzv-conf=last_call_timeout=1",))
+    assert places(status(job, at), agents) == [("member", None), ("member", "GPU 3 is bad")]
+    die(job)
+    assert places(until(job, second, at), agents) == [("member", None), ("member", None)]
+    end(job, agents)

@@ -186,6 +186,10 @@ static const struct option_def defs[] = {
     {"health-timeout", "SECONDS", ENV | OURS,
      "How long --health-check may take before it is killed and the result is not known",
      SECONDS(health_timeout_ns)},
+    {"sick-nodes", "WHAT", ENV | OURS,
+     "A node that is not fit: leave it out of the next group if there are enough other nodes "
+     "(exclude), or only report it (report)",
+     .choices = "exclude report", CHOICE(rdzv.sick_nodes, SICK_NODES_EXCLUDE, SICK_NODES_REPORT)},
     {"master-addr", "ADDR", ENV | SHORT,
      "Host of node 0 with static rendezvous; otherwise, with --master-port, MASTER_ADDR of the "
      "workers",

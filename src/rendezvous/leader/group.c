@@ -163,6 +163,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     roster_init(&g->roster, config->leader_incarnation);
     if (config->rdzv.unit_of == UNIT_OF_DOMAIN && !config->static_ranks)
         g->roster.unit = config->rdzv.node_unit;
+    g->roster.sick_are_fit = config->rdzv.sick_nodes == SICK_NODES_REPORT;
     if (config->handover != NULL) {
         inherit(g, config->handover);
         g->status.next_ns = now_ns + STATUS_INTERVAL_NS; /* the nodes are on their way */
@@ -236,6 +237,8 @@ static void keep_report(struct node *n, const struct report *report) {
     memcpy(kept->unusable, report->unusable, sizeof kept->unusable);
     memcpy(kept->domain, report->domain, sizeof kept->domain);
     memcpy(kept->fabric, report->fabric, sizeof kept->fabric);
+    if (strcmp(kept->sick, report->sick) != 0)
+        n->sick_logged = SICK_NOT_LOGGED;
     memcpy(kept->sick, report->sick, sizeof kept->sick);
     kept->xid = report->xid;
     kept->gpu = report->gpu;

@@ -2,6 +2,7 @@
  *   group.c              effects, incoming events, reports of nodes, the step
  *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
+ *   group_sick.c         what is logged of sick nodes
  *   group_leadership.c   leases, the arbiter, the leader file, the successors
  *   group_view.c         messages to the nodes; commands of operators, and what they see
  * Parts that don't know the group, each with a header of its own:
@@ -217,6 +218,10 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);
 uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
+
+/* group_sick.c */
+/* A group was formed: logs which sick nodes it leaves out or takes, once for each verdict. */
+void group_log_sick(struct group *g);
 
 /* group_states.c */
 /* Continues from state to state as far as possible now. */

@@ -195,14 +195,23 @@ static bool may_form(struct group *g) {
 
 /* The size of a group of all that could be members now; 0: they are too few. */
 static size_t size_now(const struct group *g) {
-    return formation_size(&g->config, roster_usable(&g->roster, TALLY_CANDIDATE));
+    enum tally of = formation_candidates(&g->roster, &g->config);
+    return formation_size(&g->config, roster_usable(&g->roster, of));
+}
+
+/* Before the first start, a spare that can replace a sick node may still come. */
+static bool awaits_spare(const struct group *g) {
+    return !g->formation.formed_once && g->config.rdzv.max_nodes > 1 &&
+           g->roster.tally[TALLY_SICK] > 0 &&
+           formation_candidates(&g->roster, &g->config) != TALLY_FIT;
 }
 
 /* All are here who can be members. */
 static bool is_full(const struct group *g) {
     uint32_t most = g->gathering.expected > 0 ? g->gathering.expected : UINT32_MAX;
     size_t full = formation_size(&g->config, most), size = size_now(g);
-    return full > 0 && size > 0 && (size >= full || g->roster.tally[TALLY_CANDIDATE] >= most);
+    return full > 0 && size > 0 &&
+           ((size >= full && !awaits_spare(g)) || g->roster.tally[TALLY_CANDIDATE] >= most);
 }
 
 uint64_t group_gather_deadline(const struct group *g) {
@@ -229,6 +238,8 @@ uint64_t group_gather_deadline(const struct group *g) {
 static void form(struct group *g) {
     formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
                      g->policy.restarts_used, g->policy.losses);
+    if (g->roster.tally[TALLY_SICK] > 0 || g->roster.sick_are_fit)
+        group_log_sick(g);
     if (g->incident.detected_ns != 0 && g->incident.stopped_ns == 0)
         /* the workers stopped because the last leader was lost */
         g->incident.stopped_ns = g->now_ns;

@@ -18,6 +18,8 @@ static void desire_idle(const struct group *g, const struct node *n, struct desi
     d->spare = group_is_live(g) && !n->is_member;
     if (d->excluded)
         (void)snprintf(d->reason, sizeof d->reason, "%s", n->report.excluded_why);
+    else if (d->spare && node_is_sick(&g->roster, n))
+        (void)snprintf(d->reason, sizeof d->reason, "it is sick: %s", n->report.sick);
     else if (d->spare && roster_has_domains(&g->roster) && n->domain == NULL)
         (void)snprintf(d->reason, sizeof d->reason, "its NVLink domain or block is not known");
 }
@@ -249,6 +251,8 @@ static enum overview_place place_of(const struct group *g, const struct node *n)
         return PLACE_EXCLUDED;
     if (n->report.leaving)
         return PLACE_LEAVING;
+    if (node_is_sick(&g->roster, n))
+        return PLACE_SICK;
     return g->formation.n_members >= g->config.rdzv.max_nodes ? PLACE_SPARE : PLACE_WAITING;
 }
 
@@ -330,7 +334,9 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
         out->node_rank = n->place.node_rank;
         out->first_rank = n->place.first_rank;
     }
-    const char *why = n->report.excluded ? n->report.excluded_why : n->report.unusable;
+    const char *why = n->report.excluded              ? n->report.excluded_why
+                      : n->report.unusable[0] != '\0' ? n->report.unusable
+                                                      : n->report.sick;
     (void)snprintf(out->why, sizeof out->why, "%.120s", why);
     out->has_warm = n->warm != NULL;
     if (n->warm != NULL)

@@ -26,7 +26,7 @@ const char *const incident_class_names[INCIDENT_CLASS_COUNT] = {
 };
 const char *const overview_place_names[PLACE_COUNT] = {
     [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
-    [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
+    [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving", [PLACE_SICK] = "sick",
 };
 const char *const watchdog_state_names[WATCHDOG_STATE_COUNT] = {
     [WATCHDOG_NONE] = "none",   [WATCHDOG_STARTING] = "starting", [WATCHDOG_OK] = "ok",

@@ -524,6 +524,7 @@ enum overview_place {                   /* a node's place in the group */
                       PLACE_SPARE,      /* the group has no place for it */
                       PLACE_EXCLUDED,   /* `why` has the reason */
                       PLACE_LEAVING,
+                      PLACE_SICK, /* likewise; it is not in the group */
                       PLACE_COUNT,
 };
 
@@ -542,7 +543,7 @@ struct overview_node {
     uint64_t since_ns; /* the time since it joined */
     uint32_t stalls;   /* of its agent's event loop: struct renew */
     uint64_t longest_stall_ns;
-    char why[RDZV_HOST_MAX]; /* why it is EXCLUDED, or why it can't take part */
+    char why[RDZV_HOST_MAX]; /* why it is EXCLUDED, can't take part, or is sick */
     bool has_warm;           /* with --warm: */
     struct rdzv_warm warm;
 };

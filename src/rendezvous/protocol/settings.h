@@ -33,12 +33,18 @@ enum rdzv_unit_of {
     UNIT_OF_ANY,        /* any nodes */
 };
 
+enum rdzv_sick_nodes {
+    SICK_NODES_EXCLUDE = 0, /* the next group leaves them out, if there are enough others */
+    SICK_NODES_REPORT,      /* they are only logged */
+};
+
 struct rdzv_settings {
     uint32_t min_nodes, max_nodes; /* 1 <= min <= max <= RDZV_NODES_MAX */
     uint32_t node_unit;            /* a group's number of nodes is a multiple of this */
     enum rdzv_unit_of unit_of;
     uint32_t spares; /* nodes beyond max that may wait; others are refused
                                       (UINT32_MAX: any number) */
+    enum rdzv_sick_nodes sick_nodes;
     enum rdzv_grow grow;
     enum rdzv_rank_order rank_order;
     uint32_t max_restarts;       /* whole job */

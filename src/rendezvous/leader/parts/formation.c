@@ -53,14 +53,15 @@ static unsigned tallies_of(const struct formation *f, const struct roster *r,
                            const struct node *n) {
     bool may = node_may_take_part(n);
     bool is_there = n->connected && (!n->watched || n->in_order); /* a new node must be heard */
-    bool candidate = may && is_there && node_has_stopped(n);
+    bool candidate = may && is_there && node_has_stopped(n), fit = !node_is_sick(r, n);
     bool old_finished = n->was_old_member && n->report.finished &&
                         generation_compare(n->report.generation, f->old_generation) == 0;
     return may * BIT(TALLY_HOPEFUL) | candidate * BIT(TALLY_CANDIDATE) |
-           (candidate && !n->is_member) * BIT(TALLY_WAITING) |
-           (candidate || n->is_member) * BIT(TALLY_GROWN) |
+           (candidate && fit) * BIT(TALLY_FIT) |
+           (candidate && fit && !n->is_member) * BIT(TALLY_WAITING) |
+           ((candidate || n->is_member) && fit) * BIT(TALLY_GROWN) |
            lacks_domain(f, r, n) * BIT(TALLY_NO_DOMAIN) | is_unresolved(n) * BIT(TALLY_UNRESOLVED) |
-           (n->report.state == NODE_CLOSED) * BIT(TALLY_CLOSED) |
+           (n->report.state == NODE_CLOSED) * BIT(TALLY_CLOSED) | (may && !fit) * BIT(TALLY_SICK) |
            old_finished * BIT(TALLY_OLD_FINISHED) | n->report.excluded * BIT(TALLY_EXCLUDED) |
            of_member(f, n);
 }
@@ -80,6 +81,10 @@ size_t formation_size(const struct group_config *c, size_t candidates) {
     size_t n = MIN2(candidates, (size_t)c->rdzv.max_nodes);
     n -= n % c->rdzv.node_unit;
     return n >= c->rdzv.min_nodes ? n : 0;
+}
+
+enum tally formation_candidates(const struct roster *r, const struct group_config *c) {
+    return formation_size(c, roster_usable(r, TALLY_FIT)) > 0 ? TALLY_FIT : TALLY_CANDIDATE;
 }
 
 /* How many switches, from the top, two places have in common. */
@@ -162,23 +167,33 @@ static void order_by_place(const struct formation *f, const struct idmap *placed
     assert(n_out == wanted);
 }
 
-/* Fills in `wanted` nodes. */
+/* Fit nodes are taken first. *room: for how many sick ones there are places. */
+static bool is_taken(const struct roster *r, const struct node *n, enum tally of, size_t *room) {
+    if (!node_is(n, of) || node_is(n, TALLY_FIT) || roster_has_domains(r))
+        return node_is(n, of);
+    bool fits = *room > 0;
+    *room -= fits;
+    return fits;
+}
+
+/* Fills in `wanted` nodes of this tally. */
 static void order_candidates(const struct formation *f, const struct roster *r,
-                             const struct newcomers *by, size_t wanted, struct node **out) {
-    size_t n_new = 0;
+                             const struct newcomers *by, enum tally of, size_t wanted,
+                             struct node **out) {
+    size_t n_new = 0, room = wanted - MIN2(wanted, r->tally[TALLY_FIT]);
     struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
     struct idmap placed = {0};
     for (size_t i = 0; i < f->n_order; i++) {
         struct node *n = roster_find(r, f->order[i].incarnation);
-        if (n != NULL && node_is(n, TALLY_CANDIDATE))
+        if (n != NULL && is_taken(r, n, of, &room))
             idmap_put(&placed, n->info.incarnation, n);
     }
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
-        if (node_is(n, TALLY_CANDIDATE) && idmap_get(&placed, n->info.incarnation) == NULL)
+        if (idmap_get(&placed, n->info.incarnation) == NULL && is_taken(r, n, of, &room))
             newcomers[n_new++] = n;
     qsort_r(newcomers, n_new, sizeof *newcomers, compare_newcomers_r, (void *)(uintptr_t)by);
     if (roster_has_domains(r))
-        units_choose(r, f->order, f->n_order, newcomers, n_new, wanted, out);
+        units_choose(r, of, f->order, f->n_order, newcomers, n_new, wanted, out);
     else
         order_by_place(f, &placed, newcomers, n_new, wanted, out);
     idmap_fini(&placed);
@@ -240,11 +255,14 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
                       uint32_t epoch, uint32_t restarts_used, uint32_t losses) {
     struct newcomers by = {roster_find(r, c->leader_incarnation), c->rdzv.rank_order};
     struct node **chosen = xcalloc(r->n, sizeof *chosen);
-    size_t n_chosen = formation_size(c, roster_usable(r, TALLY_CANDIDATE));
-    order_candidates(f, r, &by, n_chosen, chosen);
+    enum tally of = formation_candidates(r, c);
+    size_t n_chosen = formation_size(c, roster_usable(r, of));
+    order_candidates(f, r, &by, of, n_chosen, chosen);
     f->of_domains = roster_has_domains(r);
-    LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
+    LIST_FOR_EACH(struct node, n, &r->nodes, by_all) {
+        n->is_newcomer = !n->in_order;
         n->is_member = n->in_order = n->was_old_member = false;
+    }
     free(f->members);
     f->members = chosen;
     f->n_members = n_chosen;

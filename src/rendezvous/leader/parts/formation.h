@@ -35,6 +35,8 @@ void formation_recount_all(const struct formation *f, struct roster *r);
 /* The size of a group that is formed from this many candidates (roster_usable()); 0: they are too
  * few. */
 size_t formation_size(const struct group_config *c, size_t candidates);
+/* Of which nodes the next group is made: the fit ones if they are enough, else sick ones, too. */
+enum tally formation_candidates(const struct roster *r, const struct group_config *c);
 /* Chooses the members of the next group and their places: at most max nodes, in the best order. */
 void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,
                       uint32_t epoch, uint32_t restarts_used, uint32_t losses);

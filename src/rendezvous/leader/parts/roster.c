@@ -129,6 +129,10 @@ bool node_may_take_part(const struct node *n) {
            n->report.state != NODE_CLOSED;
 }
 
+bool node_is_sick(const struct roster *r, const struct node *n) {
+    return n->report.sick[0] != '\0' && !r->sick_are_fit;
+}
+
 void node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
     if (n->is_member && n->place.host_index > 0)
         (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->place.host_index + 1);
@@ -229,7 +233,8 @@ const char *roster_refusal(struct roster *r, const struct group_config *c,
     if (c->static_ranks)
         return static_refusal(r, c, info, ret_for_now);
     if (c->rdzv.spares != UINT32_MAX &&
-        r->tally[TALLY_HOPEFUL] >= (size_t)c->rdzv.max_nodes + c->rdzv.spares &&
+        r->tally[TALLY_HOPEFUL] - r->tally[TALLY_SICK] >=
+            (size_t)c->rdzv.max_nodes + c->rdzv.spares &&
         roster_usable(r, TALLY_HOPEFUL) >=
             c->rdzv.max_nodes - c->rdzv.max_nodes % c->rdzv.node_unit) {
         *ret_for_now = true;

@@ -24,12 +24,13 @@ int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *r
 enum tally {
     /* these are also counted for each domain */
     TALLY_CANDIDATE = 0, /* may be in the next group, now */
+    TALLY_FIT,           /* the same, and it is not sick */
     TALLY_HOPEFUL,       /* may be, when it has stopped or has sent a message again */
-    TALLY_GROWN,         /* a member, or WAITING: may be in the group when it grows */
+    TALLY_GROWN,         /* a fit member, or WAITING: may be in the group when it grows */
     TALLY_OF_DOMAINS,
 
     TALLY_UNRESOLVED = TALLY_OF_DOMAINS, /* of the last group, and cut off */
-    TALLY_WAITING,                       /* a candidate outside the present group */
+    TALLY_WAITING,                       /* a fit candidate outside the present group */
     TALLY_PREPARED,                      /* members, by their report on the present generation */
     TALLY_FINISHED,
     TALLY_STOPPED,
@@ -38,6 +39,7 @@ enum tally {
     TALLY_CLOSED,       /* nodes that know the outcome */
     TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
     TALLY_EXCLUDED,
+    TALLY_SICK,      /* HOPEFUL */
     TALLY_NO_DOMAIN, /* HOPEFUL, its domain is not known, and it need not wait for it */
     TALLY_COUNT,
 };
@@ -93,12 +95,15 @@ struct node {
     uint64_t contact_ns;       /* leader's clock at its last RENEW or JOIN */
     uint64_t longest_stall_ns; /* as it reported last */
     uint32_t stalls;
-    uint64_t echo_ns;       /* our newest clock that has come back from it; 0: none */
-    uint64_t lost_at_ns;    /* inherited, not yet back: counts as lost then */
-    bool in_order;          /* of the last group */
-    bool was_old_member;    /* of the last leader's group */
-    bool is_member;         /* of the present generation (FORMING, RUNNING, STOPPING) */
-    bool lease_pending;     /* member: its last RENEW got no lease */
+    uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */
+    uint64_t lost_at_ns; /* inherited, not yet back: counts as lost then */
+    bool in_order;       /* of the last group */
+    bool was_old_member; /* of the last leader's group */
+    bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
+    bool is_newcomer;    /* member: it was not in the group before */
+    bool lease_pending;  /* member: its last RENEW got no lease */
+    /* that it is sick was logged, and what follows */
+    enum { SICK_NOT_LOGGED = 0, SICK_LEFT_OUT, SICK_TAKEN } sick_logged;
     struct rdzv_warm *warm; /* as it has told last, owned; NULL: without --warm */
     struct place place;     /* valid while is_member */
     struct node_clock clock;
@@ -114,6 +119,7 @@ struct roster {
     /* this many nodes of one domain are a unit; 0: domains do not count. Set before the first node
      * is added */
     uint32_t unit;
+    bool sick_are_fit;              /* --sick-nodes=report. Set likewise */
     struct idmap domains;           /* key → struct domain, while it has a node */
     size_t whole[TALLY_OF_DOMAINS]; /* as tally, of nodes in whole units */
 };
@@ -143,6 +149,8 @@ bool node_is(const struct node *n, enum tally tally);
 /* No worker of an older group runs there: none ever ran, or the node reported that all stopped. */
 bool node_has_stopped(const struct node *n);
 bool node_may_take_part(const struct node *n);
+/* The next group leaves it out, if there are enough others. */
+bool node_is_sick(const struct roster *r, const struct node *n);
 /* The node as people know it: host name, "-2" for a second agent of that host. */
 void node_name(const struct node *n, char out[RDZV_HOST_MAX]);
 /* Why it can't take part any more: a sentence with its name. */

@@ -20,6 +20,7 @@ struct unit {
 
 struct choice {
     const struct roster *r;
+    enum tally of; /* candidates */
     const struct old_place *old;
     size_t n_old;
     size_t n_wanted; /* further units */
@@ -38,7 +39,7 @@ struct old_place old_place_of(const struct node *n) {
 
 static struct node *survivor(const struct choice *c, size_t place) {
     struct node *n = roster_find(c->r, c->old[place].incarnation);
-    return n != NULL && node_is(n, TALLY_CANDIDATE) ? n : NULL;
+    return n != NULL && node_is(n, c->of) ? n : NULL;
 }
 
 static struct share *share_of(struct choice *c, uint64_t domain) {
@@ -47,7 +48,7 @@ static struct share *share_of(struct choice *c, uint64_t domain) {
         return s;
     const struct domain *d = idmap_get(&c->r->domains, domain);
     s = &c->shares[c->n_shares++];
-    s->n_possible = d == NULL ? 0 : d->tally[TALLY_CANDIDATE] / c->r->unit;
+    s->n_possible = d == NULL ? 0 : d->tally[c->of] / c->r->unit;
     idmap_put(&c->by_domain, domain, s);
     return s;
 }
@@ -146,10 +147,10 @@ static void fill_gap(const struct choice *c, struct node *n) {
         c->out[s->gap] = n;
 }
 
-void units_choose(const struct roster *r, const struct old_place *old, size_t n_old,
+void units_choose(const struct roster *r, enum tally of, const struct old_place *old, size_t n_old,
                   struct node *const *newcomers, size_t n_new, size_t wanted, struct node **out) {
     struct choice c = {
-        .r = r, .old = old, .n_old = n_old, .n_wanted = wanted / r->unit, .out = out};
+        .r = r, .of = of, .old = old, .n_old = n_old, .n_wanted = wanted / r->unit, .out = out};
     c.shares = xcalloc(n_old + n_new, sizeof *c.shares);
     c.units = xcalloc(n_old, sizeof *c.units);
     c.unit_of = xcalloc(n_old, sizeof *c.unit_of);

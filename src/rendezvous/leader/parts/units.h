@@ -11,7 +11,7 @@ struct old_place {
 };
 
 struct old_place old_place_of(const struct node *n);
-/* Writes `wanted` nodes, a number of whole units that the candidates can fill. newcomers: the
- * candidates that have no old place, in their order. */
-void units_choose(const struct roster *r, const struct old_place *old, size_t n_old,
+/* Writes `wanted` nodes, a number of whole units that the candidates can fill: the nodes of this
+ * tally. newcomers: those that have no old place, in their order. */
+void units_choose(const struct roster *r, enum tally of, const struct old_place *old, size_t n_old,
                   struct node *const *newcomers, size_t n_new, size_t wanted, struct node **out);

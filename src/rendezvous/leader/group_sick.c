@@ -1,0 +1,62 @@
+/* Sick nodes, as people are told about them. parts/formation.c decides which are left out. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+/* Its worker was the first to fail, or is blamed for the hang. */
+static bool is_blamed(const struct group *g, const struct node *n) {
+    return g->cause.state != CAUSE_NONE && g->cause.failure.incarnation == n->info.incarnation;
+}
+
+/* The node that took its place in the order of ranks; NULL: none did. */
+static const struct node *replacement(const struct group *g) {
+    uint32_t rank = g->cause.failure.node_rank;
+    const struct node *n = rank < g->formation.n_members ? g->formation.members[rank] : NULL;
+    return n != NULL && n->is_newcomer ? n : NULL;
+}
+
+/* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0); node b is left out,
+ * c takes its place" */
+static void describe(const struct group *g, const struct node *n, struct strbuf *out) {
+    char name[RDZV_HOST_MAX], cause[RDZV_REASON_MAX / 4];
+    bool xid = n->report.xid != 0, blamed = is_blamed(g, n);
+    const struct node *by = blamed && !n->is_member ? replacement(g) : NULL;
+    node_name(n, name);
+    if (blamed) {
+        cause_short_text(&g->cause, cause, sizeof cause);
+        strbuf_printf(out, "%s%s%s; ", cause, xid ? " " : "", xid ? n->report.sick : "");
+    }
+    strbuf_printf(out, "node %s is %s", name,
+                  !n->is_member            ? "left out"
+                  : g->roster.sick_are_fit ? "sick and takes part (--sick-nodes=report)"
+                                           : "sick and takes part, as the other nodes are too few");
+    if (by != NULL) {
+        node_name(by, name);
+        strbuf_printf(out, ", %s takes its place", name);
+    }
+    if (!blamed || !xid)
+        strbuf_printf(out, ": %s%s", xid ? "a worker ended " : "", n->report.sick);
+}
+
+static void log_one(struct group *g, const struct node *n) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, line = {0};
+    describe(g, n, &text);
+    if (is_blamed(g, n)) { /* it says more than the failure alone */
+        (void)snprintf(g->last_event.text, sizeof g->last_event.text, "%.500s", strbuf_text(&text));
+        g->last_event.has_failure = false;
+    }
+    strbuf_printf(&line, "%s%s", n->is_member ? "warning: " : "", strbuf_text(&text));
+    group_notice(g, strbuf_text(&line));
+}
+
+void group_log_sick(struct group *g) {
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
+        if (n->report.sick[0] == '\0' || (!n->is_member && !node_is_sick(&g->roster, n)))
+            continue;
+        bool known = n->sick_logged == (n->is_member ? SICK_TAKEN : SICK_LEFT_OUT);
+        n->sick_logged = n->is_member ? SICK_TAKEN : SICK_LEFT_OUT;
+        if (!known)
+            log_one(g, n);
+    }
+}
