@@ -9,12 +9,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "base/text/tail.h"
 #include "io/clock.h"
+
+ssize_t file_read_all(int fd, void *ret, size_t size) {
+    size_t len = 0;
+    while (len < size) {
+        ssize_t n = read(fd, (char *)ret + len, size - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    return (ssize_t)len;
+}
+
+int file_add_text(int dir, const char *name, struct strbuf *to) {
+    _cleanup_(file_close) int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    char bytes[4096];
+    ssize_t n = fd < 0 ? -errno : 1;
+    while (n > 0 && (n = file_read_all(fd, bytes, sizeof bytes)) > 0)
+        strbuf_add_bytes(to, bytes, (size_t)n);
+    return (int)n;
+}
+
+size_t file_limit(void) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) < 0 ? SIZE_MAX : (size_t)limit.rlim_cur;
+}
 
 int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len) {
     /* Non-blocking: if a FIFO is there instead of a file, this must not hang. */
@@ -29,20 +59,12 @@ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_le
     _cleanup_(freep) char *text = malloc((size_t)st.st_size + 1);
     if (text == NULL)
         return -ENOMEM;
-    size_t len = 0;
-    while (len < (size_t)st.st_size) {
-        ssize_t n = read(fd, text + len, (size_t)st.st_size - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break; /* it became shorter meanwhile */
-        len += (size_t)n;
-    }
+    ssize_t len = file_read_all(fd, text, (size_t)st.st_size); /* it can become shorter meanwhile */
+    if (len < 0)
+        return (int)len;
     text[len] = '\0';
     *ret_text = TAKE_PTR(text);
-    *ret_len = len;
+    *ret_len = (size_t)len;
     return 0;
 }
 

@@ -11,6 +11,13 @@
 /* Reads a regular file of at most max bytes; *ret_text is malloc'ed and NUL-terminated (the NUL is
  * not counted). -EFBIG: larger; -EINVAL: not a regular file; others from the kernel. */
 _must_use_ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len);
+/* Reads at most `size` bytes, less only at the end of the file. Returns the length, or a negative
+ * errno. */
+_must_use_ ssize_t file_read_all(int fd, void *ret, size_t size);
+struct strbuf;
+/* Adds the text of a file of the kernel, such as cgroup.events, which has no size. The name is one
+ * in this folder, or a path if dir is AT_FDCWD. 0 or a negative errno. */
+int file_add_text(int dir, const char *name, struct strbuf *to);
 struct tail;
 /* The last lines of what such a file has in its last max bytes; *ret is zeroed before, and stays
  * empty if the file can't be read. */
@@ -33,6 +40,9 @@ _must_use_ int file_put(int dir, const char *name, const char *text);
 _must_use_ int file_write_atomic(const char *path, const char *text, size_t len);
 /* The same; a new file gets exactly this mode. */
 _must_use_ int file_write_atomic_as(const char *path, const char *text, size_t len, uint32_t mode);
+/* How many descriptors this process may have (RLIMIT_NOFILE); SIZE_MAX: not limited, or not known.
+ */
+size_t file_limit(void);
 /* Closes *fd unless it is -1, and sets it to -1. */
 void file_close(int *fd);
 /* Writes the whole text to the open file, and flushes it to the disk if the file supports that. */

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,12 +28,6 @@ char *log_times_path(const char *log_path) {
     return xasprintf("%.*s.%.*s.times", (int)(name - log_path), log_path, (int)n, name);
 }
 
-/* Descriptors are for pipes and logs first. */
-static bool is_scarce(int fd) {
-    struct rlimit limit;
-    return getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd >= limit.rlim_cur / 4;
-}
-
 void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
     struct stat st;
     *t = (struct log_times){.fd = -1};
@@ -49,7 +42,7 @@ static void make(struct log_times *t) {
     _cleanup_(freep) char *path = TAKE_PTR(t->path);
     int fd = own_file_make(path, O_WRONLY | O_APPEND, t->mode);
     t->fd = MAX2(fd, -1);
-    if (t->fd >= 0 && is_scarce(t->fd))
+    if (t->fd >= 0 && (size_t)t->fd >= file_limit() / 4) /* they are for pipes and logs first */
         file_close(&t->fd);
 }
 

@@ -17,19 +17,6 @@
 
 /* --- small files --- */
 
-static int read_at(int dir_fd, const char *name, struct strbuf *out) {
-    int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    char buf[4096];
-    ssize_t n;
-    while ((n = read(fd, buf, sizeof buf)) > 0)
-        strbuf_add_bytes(out, buf, (size_t)n);
-    int r = n < 0 ? -errno : 0;
-    (void)close(fd);
-    return r;
-}
-
 /* The number after "KEY " at the start of a line; 0 if there is none. */
 static uint64_t keyed_number(const char *text, const char *key) {
     size_t len = strlen(key);
@@ -149,8 +136,8 @@ char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup) {
 }
 
 static int read_own(struct strbuf *mountinfo, struct strbuf *cgroup) {
-    int r = read_at(AT_FDCWD, "/proc/self/mountinfo", mountinfo);
-    return r < 0 ? r : read_at(AT_FDCWD, "/proc/self/cgroup", cgroup);
+    int r = file_add_text(AT_FDCWD, "/proc/self/mountinfo", mountinfo);
+    return r < 0 ? r : file_add_text(AT_FDCWD, "/proc/self/cgroup", cgroup);
 }
 
 int cgroup_own_path(char **ret) {
@@ -179,15 +166,16 @@ char *cgroup_oom_file(void) {
 
 uint64_t cgroup_oom_kills(const char *file) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (read_at(AT_FDCWD, file, &text) < 0)
+    if (file_add_text(AT_FDCWD, file, &text) < 0)
         return 0;
     return keyed_number(strbuf_text(&text), "oom_kill");
 }
 
 uint64_t cgroup_oom_kills_in(int fd) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    return read_at(fd, "memory.events", &text) < 0 ? 0
-                                                   : keyed_number(strbuf_text(&text), "oom_kill");
+    return file_add_text(fd, "memory.events", &text) < 0
+               ? 0
+               : keyed_number(strbuf_text(&text), "oom_kill");
 }
 
 bool cgroup_is_delegated(const char *path) {
@@ -223,7 +211,7 @@ int cgroup_kill(int fd) { return file_put(fd, "cgroup.kill", "1"); }
 
 int cgroup_populated(int fd) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    int r = read_at(fd, "cgroup.events", &text);
+    int r = file_add_text(fd, "cgroup.events", &text);
     return r < 0 ? r : keyed_number(strbuf_text(&text), "populated") != 0;
 }
 

@@ -379,26 +379,10 @@ static int keeper_start(struct guardian *g) {
 
 #define CAP_SYS_ADMIN_BIT 21      /* linux/capability.h */
 #define SECCOMP_MODE_FILTERED "2" /* Seccomp: of proc_pid_status(5) */
-#define STATUS_TEXT_MAX 65536
-
-/* The beginning of a file of /proc, which has no size; "": it can't be read. malloc'ed */
-static char *text_of(const char *path) {
-    char *text = xcalloc(STATUS_TEXT_MAX, 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0;
-    ssize_t n = fd < 0 ? 0 : 1;
-    while (n > 0 && len < STATUS_TEXT_MAX - 1) {
-        n = read(fd, text + len, STATUS_TEXT_MAX - 1 - len);
-        len += n > 0 ? (size_t)n : 0;
-    }
-    file_close(&fd);
-    text[len] = '\0';
-    return text;
-}
 
 static int64_t number_of(const char *path) {
-    _cleanup_(freep) char *text = text_of(path);
-    char *end;
+    char text[32], *end;
+    (void)!file_read_head(AT_FDCWD, path, text, sizeof text);
     long long n = strtoll(text, &end, 10);
     return end == text ? CONTAIN_UNKNOWN : n;
 }
@@ -411,10 +395,11 @@ static const char *field_of(const char *status, const char *name) {
 
 /* What can't be read is CONTAIN_UNKNOWN or false. */
 static void read_facts(struct contain_facts *ret) {
-    _cleanup_(freep) char *status = text_of("/proc/self/status"),
-                          *mounts = text_of("/proc/self/mountinfo");
-    const char *seccomp = field_of(status, "\nSeccomp:");
-    uint64_t caps = strtoull(field_of(status, "\nCapEff:"), NULL, 16);
+    _cleanup_(strbuf_fini) struct strbuf status = {0}, mounts = {0};
+    (void)file_add_text(AT_FDCWD, "/proc/self/status", &status);
+    (void)file_add_text(AT_FDCWD, "/proc/self/mountinfo", &mounts);
+    const char *seccomp = field_of(strbuf_text(&status), "\nSeccomp:");
+    uint64_t caps = strtoull(field_of(strbuf_text(&status), "\nCapEff:"), NULL, 16);
     *ret = (struct contain_facts){
         .uid = geteuid(),
         .has_admin = (caps >> CAP_SYS_ADMIN_BIT & 1) != 0,
@@ -423,7 +408,7 @@ static void read_facts(struct contain_facts *ret) {
         .userns_max = number_of("/proc/sys/user/max_user_namespaces"),
         .pidns_max = number_of("/proc/sys/user/max_pid_namespaces"),
         .apparmor_limit = number_of("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
-        .has_cgroup1 = strstr(mounts, " - cgroup ") != NULL,
+        .has_cgroup1 = strstr(strbuf_text(&mounts), " - cgroup ") != NULL,
     };
 }
 

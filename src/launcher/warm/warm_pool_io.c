@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -432,10 +431,8 @@ static size_t recorded_bytes(const struct warm_pool *p) {
 /* Descriptors are for workers first: what waits has some, and as many again are open for a moment
  * while it becomes a worker. */
 static int check_descriptors(const struct warm_pool *p, struct err *err) {
-    struct rlimit limit;
     int fd = fcntl(p->zip_fd, F_DUPFD_CLOEXEC, 0);
-    bool enough =
-        fd >= 0 && (getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd < limit.rlim_cur / 2);
+    bool enough = fd >= 0 && (size_t)fd < file_limit() / 2;
     file_close(&fd);
     return enough ? 0
                   : err_set(err, -EMFILE,

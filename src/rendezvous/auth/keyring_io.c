@@ -46,16 +46,12 @@ struct text {
 static void wipe(struct text *t) { explicit_bzero(t, sizeof *t); }
 
 static int read_whole(int fd, const char *path, struct text *t, struct err *err) {
-    while (t->len < sizeof t->data) {
-        ssize_t n = read(fd, t->data + t->len, sizeof t->data - t->len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_set(err, -errno, "cannot read the key file '%s': %s", path, strerror(errno));
-        if (n == 0)
-            return 0;
-        t->len += (size_t)n;
-    }
+    ssize_t n = file_read_all(fd, t->data, sizeof t->data);
+    if (n < 0)
+        return err_set(err, (int)n, "cannot read the key file '%s': %s", path, strerror((int)-n));
+    t->len = (size_t)n;
+    if (t->len < sizeof t->data)
+        return 0;
     return err_set(err, -EFBIG, "the key file '%s' is too long for a key, which is one line", path);
 }
 

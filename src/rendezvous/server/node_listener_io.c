@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include "base/list.h"
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_priv.h"
@@ -489,12 +489,7 @@ static void count_stranger(struct rdzv_listener *l, uint64_t now) {
 }
 
 /* The other half of the descriptors is for workers, nodes and the store. */
-static size_t pending_max(void) {
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return RDZV_PENDING_MAX;
-    return (size_t)MIN2(files.rlim_cur / 2, (rlim_t)RDZV_PENDING_MAX);
-}
+static size_t pending_max(void) { return MIN2(file_limit() / 2, (size_t)RDZV_PENDING_MAX); }
 
 /* ---- sources ---- */
 

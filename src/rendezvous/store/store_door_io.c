@@ -3,13 +3,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/list.h"
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/net/stream.h"
 
 /* What the other side has not taken when one side ends is sent for this long. */
@@ -248,19 +248,14 @@ void store_door_pass(struct store_door *door, const struct addr *to, bool own_on
 struct store_door *store_door_new(struct loop *loop, struct peer_gate *gate,
                                   void (*log)(void *arg, const char *line), void *arg) {
     struct store_door *door = xcalloc(1, sizeof *door);
-    struct rlimit files;
     *door = (struct store_door){
         .loop = loop,
         .gate = gate,
         .log = log,
         .arg = arg,
-        .max_waiting = STORE_DOOR_WAITING_MAX,
-        .max_passed = STORE_DOOR_PASSED_MAX,
+        .max_waiting = MIN2(STORE_DOOR_WAITING_MAX, file_limit() / 4 + 1),
+        .max_passed = MIN2(STORE_DOOR_PASSED_MAX, file_limit() / 8 + 1),
     };
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        door->max_waiting = (size_t)MIN2((rlim_t)STORE_DOOR_WAITING_MAX, files.rlim_cur / 4 + 1);
-        door->max_passed = (size_t)MIN2((rlim_t)STORE_DOOR_PASSED_MAX, files.rlim_cur / 8 + 1);
-    }
     list_init(&door->waiting);
     list_init(&door->passed);
     return door;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -12,6 +11,7 @@
 #include "base/list.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/file.h"
 
 #define SOURCES 256 /* addresses share these, by a hash that nobody knows outside */
 
@@ -318,13 +318,11 @@ uint64_t store_guard_refused(const struct store_guard *g) { return g->refused; }
 
 struct store_guard *store_guard_new(struct loop *loop, const struct store_guard_config *config) {
     struct store_guard *g = xcalloc(1, sizeof *g);
-    struct rlimit files;
-    *g = (struct store_guard){
-        .loop = loop, .config = *config, .max_waiting = STORE_GUARD_WAITING_MAX};
+    *g = (struct store_guard){.loop = loop,
+                              .config = *config,
+                              .max_waiting = MIN2(STORE_GUARD_WAITING_MAX, file_limit() / 4 + 1)};
     if (g->config.answer_ns == 0)
         g->config.answer_ns = STORE_GUARD_ANSWER_NS;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
-        g->max_waiting = (size_t)MIN2((rlim_t)STORE_GUARD_WAITING_MAX, files.rlim_cur / 4 + 1);
     g->seed = random_u64();
     list_init(&g->waiting);
     for (size_t i = 0; i < SOURCES; i++)

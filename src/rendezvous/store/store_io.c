@@ -322,11 +322,7 @@ static uint32_t take_slot(struct store_server *server) {
 static size_t connections_max(const struct store_limits *limits) {
     if (limits->connections != 0)
         return limits->connections;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        return 1024 - DESCRIPTORS_KEPT;
-    return limit.rlim_cur > 2 * DESCRIPTORS_KEPT ? (size_t)limit.rlim_cur - DESCRIPTORS_KEPT
-                                                 : DESCRIPTORS_KEPT;
+    return MAX2(file_limit(), 2 * (size_t)DESCRIPTORS_KEPT) - DESCRIPTORS_KEPT;
 }
 
 static void serve_client(struct store_server *server, int fd) {

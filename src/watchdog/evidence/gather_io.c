@@ -448,10 +448,8 @@ static void env_read(const struct gather_ask *ask, const struct evidence_worker 
     if (fd < 0)
         return;
     ret->text = xmalloc(ENVIRON_MAX + 1);
-    for (ssize_t n = 1; n > 0 && ret->len < ENVIRON_MAX;) {
-        n = read(fd, ret->text + ret->len, ENVIRON_MAX - ret->len);
-        ret->len += n > 0 ? (size_t)n : 0;
-    }
+    ssize_t n = file_read_all(fd, ret->text, ENVIRON_MAX);
+    ret->len = n > 0 ? (size_t)n : 0;
     ret->text[ret->len] = '\0';
     file_close(&fd);
 }

@@ -13,6 +13,7 @@
 
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/evidence.h"
 #include "watchdog/evidence/waits.h"
@@ -26,22 +27,10 @@
 
 /* < 0: it can't be read. The text ends with a NUL. */
 static ssize_t read_at(int dir, const char *name, char *buf, size_t size) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    size_t n = 0;
-    ssize_t got = 1;
-    while (n < size - 1 && got > 0) {
-        got = read(fd, buf + n, size - 1 - n);
-        if (got < 0 && errno == EINTR)
-            got = 1;
-        else if (got > 0)
-            n += (size_t)got;
-    }
-    int r = got < 0 ? -errno : 0;
-    (void)close(fd);
-    buf[n] = '\0';
-    return r < 0 && n == 0 ? r : (ssize_t)n;
+    _cleanup_(file_close) int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -errno : file_read_all(fd, buf, size - 1);
+    buf[MAX2(n, 0)] = '\0';
+    return n;
 }
 
 static void read_word(int dir, const char *name, char *ret, size_t size) {

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "io/file.h"
@@ -42,14 +41,12 @@ struct signs {
     struct signs_worker *workers; /* by rank */
     size_t n;
     /* Higher descriptors are not kept open: they are for pipes and connections. */
-    rlim_t kept_below;
+    size_t kept_below;
 };
 
 struct signs *signs_new(void) {
     struct signs *s = xcalloc(1, sizeof *s);
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        s->kept_below = limit.rlim_cur / 2;
+    s->kept_below = file_limit() / 2;
     return s;
 }
 
@@ -114,7 +111,7 @@ static int open_files(pid_t pid, struct thread_files *f) {
 /* After a sample. */
 static void leave_files(const struct signs *s, struct thread_files *f) {
     int highest = MAX2(MAX2(f->stat_fd, f->schedstat_fd), f->io_fd);
-    if (f->stat_fd >= 0 && (rlim_t)highest >= s->kept_below)
+    if (f->stat_fd >= 0 && (size_t)highest >= s->kept_below)
         close_files(f);
 }
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -385,10 +384,8 @@ static int run(int fd, void *arg) {
 
 /* Descriptors are for workers first: some more are open for a moment when they start. */
 static bool has_descriptors(void) {
-    struct rlimit limit;
     int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    bool enough =
-        fd >= 0 && (getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd < limit.rlim_cur / 2);
+    bool enough = fd >= 0 && (size_t)fd < file_limit() / 2;
     file_close(&fd);
     return enough;
 }

@@ -217,19 +217,11 @@ static int read_file(const struct arbiter_folder *f, const char *file, char *tex
     if (!S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size >= size)
         return err_set(err, -EINVAL, "%s/%s/%s is not a file of muster (not regular, or too long)",
                        f->path, f->name, file);
-    size_t len = 0;
-    while (len < size - 1) {
-        ssize_t n = read(fd, text + len, size - 1 - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return arbiter_folder_failed(f, "read", file, err);
-        if (n == 0)
-            break;
-        len += (size_t)n;
-    }
+    ssize_t len = file_read_all(fd, text, size - 1);
+    if (len < 0)
+        return arbiter_folder_failed(f, "read", file, err);
     text[len] = '\0';
-    *ret_len = len;
+    *ret_len = (size_t)len;
     if (ret_st != NULL)
         *ret_st = st;
     return 0;
