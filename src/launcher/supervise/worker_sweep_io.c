@@ -1,8 +1,6 @@
 /* Ends the processes that workers have left: which they are, which signal a pass sends to each, and
  * whether the next group waits for its end. A pass is made in pieces, so that the loop can serve
  * others in between. */
-#include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -172,20 +170,21 @@ static bool is_port(struct worker_group *g, const char *link) {
     return false;
 }
 
+struct holding {
+    struct worker_group *group;
+    bool found;
+};
+
+static bool look_at_file(void *arg, const char *link) {
+    struct holding *h = arg;
+    h->found = proc_is_gpu(link) || is_port(h->group, link);
+    return !h->found;
+}
+
 static bool holds_what_others_need(struct worker_group *g, pid_t pid) {
-    char path[PROC_PATH_MAX], link[64];
-    proc_path(path, pid, "/fd");
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return false;
-    bool holds = false;
-    for (const struct dirent *e; !holds && (e = readdir(dir)) != NULL;) {
-        ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof link - 1);
-        link[n > 0 ? n : 0] = '\0';
-        holds = proc_is_gpu(link) || is_port(g, link);
-    }
-    (void)closedir(dir);
-    return holds;
+    struct holding h = {.group = g};
+    (void)!proc_each_link(pid, look_at_file, &h);
+    return h.found;
 }
 
 /* The group of an orphan without a marker is not known later. */
