@@ -138,7 +138,7 @@ static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q
     if (ours)
         r = check_time(s, err);
     if (ours && r == 0)
-        r = arbiter_folder_move_beat(&s->folder, q->epoch, ++s->beat, err);
+        r = arbiter_folder_write_beat(&s->folder, q->epoch, false, ++s->beat, err);
     if (r == -ENOSPC || r == -EDQUOT) {
         /* Some file systems need free space to overwrite. The leader is known nevertheless, and a
          * full disk must not end a job; but people should be informed. */
@@ -205,7 +205,7 @@ static int put(struct arbiter_dir_server *s, const struct arbiter_record *record
         return r;
     /* Before the epoch, so that no reader misses the beat file and caches its absence. */
     if (!record->closed && !record->vacant)
-        r = arbiter_folder_make_beat(&s->folder, record->epoch, err);
+        r = arbiter_folder_write_beat(&s->folder, record->epoch, true, 0, err);
     if (r == 0)
         r = check_time(s, err);
     if (r < 0) {

@@ -425,8 +425,8 @@ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch, uin
     return r;
 }
 
-static int write_beat(const struct arbiter_folder *f, uint32_t epoch, bool only_new, uint64_t beat,
-                      struct err *err) {
+int arbiter_folder_write_beat(const struct arbiter_folder *f, uint32_t epoch, bool only_new,
+                              uint64_t beat, struct err *err) {
     char file[NAME_LEN], text[BEAT_LEN + 1];
     struct stat st;
     beat_file(file, epoch);
@@ -454,15 +454,6 @@ static int write_beat(const struct arbiter_folder *f, uint32_t epoch, bool only_
         return arbiter_folder_failed(f, "write", file, err);
     }
     return 0;
-}
-
-int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t epoch, struct err *err) {
-    return write_beat(f, epoch, true, 0, err);
-}
-
-int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch, uint64_t beat,
-                             struct err *err) {
-    return write_beat(f, epoch, false, beat, err);
 }
 
 /* --- the key --- */

@@ -81,12 +81,10 @@ _must_use_ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *e
 /* Reads the beat; 0 if there is no beat file. */
 _must_use_ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t *ret, struct err *err);
-/* Creates the beat file if it is missing, with all the space that it will ever need. */
-_must_use_ int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t epoch,
-                                        struct err *err);
-/* Changes the beat. Needs no free space. */
-_must_use_ int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch,
-                                        uint64_t beat, struct err *err);
+/* Changes the beat, which needs no free space. only_new: creates the file with all the space that
+ * it will ever need if it is missing, and else leaves it as it is. */
+_must_use_ int arbiter_folder_write_beat(const struct arbiter_folder *f, uint32_t epoch,
+                                         bool only_new, uint64_t beat, struct err *err);
 
 /* The job's key. It is made if it is missing, unless the folder is read only: then
  * ARBITER_FOLDER_E_NONE. Whoever makes it, all get the same. -EINVAL: the file holds something

@@ -300,7 +300,7 @@ FOLDER_TEST(each_step_of_a_claim_is_flushed_before_the_next) {
     struct arbiter_record record = {.epoch = 1, .leader = {.incarnation = A}};
     cr_assert_eq(arbiter_folder_prepare(&f, &record, &err), 0, "%s", err.text);
     assert_flushed(1, 0);
-    cr_assert_eq(arbiter_folder_make_beat(&f, 1, &err), 0, "%s", err.text);
+    cr_assert_eq(arbiter_folder_write_beat(&f, 1, true, 0, &err), 0, "%s", err.text);
     assert_flushed(1, 0);
     cr_assert_eq(arbiter_folder_link(&f, 1, &err), 0, "%s", err.text);
     assert_flushed(0, 1);
@@ -309,7 +309,7 @@ FOLDER_TEST(each_step_of_a_claim_is_flushed_before_the_next) {
     flush_fails = EIO;
     record.epoch = 2;
     cr_assert_eq(arbiter_folder_prepare(&f, &record, &err), -EIO);
-    cr_assert_eq(arbiter_folder_make_beat(&f, 2, &err), -EIO);
+    cr_assert_eq(arbiter_folder_write_beat(&f, 2, true, 0, &err), -EIO);
     cr_assert_eq(arbiter_folder_sync(&f, &err), -EIO);
     flush_fails = 0;
     cr_assert_eq(arbiter_folder_prepare(&f, &record, &err), 0, "%s", err.text);
