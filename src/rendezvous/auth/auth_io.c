@@ -114,19 +114,16 @@ struct api {
     const char *(*strerror)(int code);
 };
 
-static bool find(void *library, const char *name, void *ret) {
-    void *symbol = dlsym(library, name);
-    memcpy(ret, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
 static bool load(struct api *api) {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    return library != NULL && find(library, "munge_ctx_create", &api->ctx_create) &&
-           find(library, "munge_ctx_set", &api->ctx_set) &&
-           find(library, "munge_encode", &api->encode) &&
-           find(library, "munge_decode", &api->decode) &&
-           find(library, "munge_strerror", &api->strerror);
+    static const char *const names[] = {"munge_ctx_create", "munge_ctx_set", "munge_encode",
+                                        "munge_decode", "munge_strerror"};
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL), *symbols[ARRAY_SIZE(names)];
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (library == NULL || (symbols[i] = dlsym(library, names[i])) == NULL)
+            return false;
+    static_assert(sizeof symbols == sizeof *api, "one name for each member");
+    memcpy(api, symbols, sizeof symbols);
+    return true;
 }
 
 static void cannot(struct munge_answer *a, int outcome, const char *why) {
