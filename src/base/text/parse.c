@@ -155,6 +155,11 @@ bool text_begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
+bool text_ends(const char *text, const char *with) {
+    size_t n = strlen(text), m = strlen(with);
+    return n >= m && strcmp(text + n - m, with) == 0;
+}
+
 const char *list_item(const char *list, size_t index, size_t *ret_len) {
     for (; index > 0; index--) {
         list = strchr(list, ',');

@@ -27,6 +27,7 @@ _must_use_ int parse_bool(const char *s, bool *ret);
 /* The value of a hexadecimal digit, of either case; -1: it is none. */
 int hex_digit(char c);
 bool text_begins(const char *text, const char *with);
+bool text_ends(const char *text, const char *with);
 /* Finds the index-th item of a list separated by commas, without the blanks around it. Returns its
  * beginning, and its length, which can be 0. NULL: the list has fewer items. */
 const char *list_item(const char *list, size_t index, size_t *ret_len);

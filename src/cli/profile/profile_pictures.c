@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/text/parse.h"
 #include "watchdog/profile/names.h"
 
 #define PICTURE_MIXED PROFILE_CLASS_COUNT /* a colour more: several classes */
@@ -548,10 +549,8 @@ const struct profile_form *profile_form_of(const char *path) {
         {".speedscope.json", speedscope},
         {".txt", profile_text},
     };
-    for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
-        size_t len = strlen(path), own = strlen(forms[i].suffix);
-        if (len >= own && strcmp(path + len - own, forms[i].suffix) == 0)
+    for (unsigned i = 0; i < ARRAY_SIZE(forms); i++)
+        if (text_ends(path, forms[i].suffix))
             return &forms[i];
-    }
     return NULL;
 }

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/text/envlist.h"
+#include "base/text/parse.h"
 #include "io/file.h"
 
 /* Folders of Python's packages, below the root. They are listed once, because a folder of a shared
@@ -248,33 +250,23 @@ static int read_conf(const char *root, const char *path, struct nccl_conf *ret) 
     return r;
 }
 
-/* The folder in "name:password:uid:gid:text:folder:shell" of passwd(5), if it is this user's. */
-static char *home_in_line(const char *line, size_t len, uid_t uid) {
-    const char *part[7] = {line};
-    size_t n = 1;
-    for (size_t i = 0; i < len && n < ARRAY_SIZE(part); i++)
-        if (line[i] == ':')
-            part[n++] = line + i + 1;
-    if (n < ARRAY_SIZE(part) || strtoul(part[2], NULL, 10) != uid || part[2] == part[3] - 1)
-        return NULL;
-    return xstrndup(part[5], (size_t)(part[6] - 1 - part[5]));
-}
-
 /* NCCL asks getpwuid(), not HOME (src/misc/param.cc, userHomeDir). Sources other than this file can
  * be slow to answer: for a user who is not in the file, HOME is used. */
 static char *home_of_user(const char *root, char *const *envp) {
     _cleanup_(freep) char *text = NULL;
     const char *home = env_get(envp, "HOME");
     size_t len;
-    if (read_below(root, "/etc/passwd", PASSWD_MAX, &text, &len) < 0)
-        len = 0;
-    for (size_t at = 0, n; at < len; at += n + 1) {
-        n = strcspn(text + at, "\n");
-        char *found = home_in_line(text + at, n, getuid());
-        if (found != NULL)
-            return found;
-    }
-    return home != NULL && home[0] == '/' ? xstrdup(home) : NULL;
+    bool read = read_below(root, "/etc/passwd", PASSWD_MAX, &text, &len) == 0 && len > 0;
+    FILE *users = read ? fmemopen(text, len, "r") : NULL;
+    const struct passwd *user = NULL;
+    while (users != NULL && (user = fgetpwent(users)) != NULL)
+        if (user->pw_uid == getuid() && user->pw_dir[0] == '/')
+            break;
+    home = user != NULL ? user->pw_dir : home;
+    char *ret = home != NULL && home[0] == '/' ? xstrdup(home) : NULL;
+    if (users != NULL)
+        (void)fclose(users);
+    return ret;
 }
 
 static void read_confs(const char *root, char *const *envp, struct nccl_facts *f) {
@@ -346,15 +338,10 @@ struct libraries_found {
     size_t root_len;
 };
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool is_plugin(const char *name) {
     static const char *const beginnings[] = {"libnccl-net", "libnccl-tuner", "libnccl-env",
                                              "libnccl-ofi-tuner"};
-    return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings)) && ends_with(name, ".so");
+    return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings)) && text_ends(name, ".so");
 }
 
 static void add_plugin(struct libraries_found *p, const char *folder, const char *name) {

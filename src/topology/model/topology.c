@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/parse.h"
+
 /* ---- PCI addresses ---- */
 
 /* Reads 1 to `max` hexadecimal digits, and returns how many there are. */
 static size_t take_hex(const char *p, size_t max, uint32_t *ret) {
     size_t n = 0;
-    for (*ret = 0; n < max && isxdigit((unsigned char)p[n]); n++)
-        *ret = *ret << 4 | (uint32_t)strtoul((char[2]){p[n], '\0'}, NULL, 16);
+    for (*ret = 0; n < max && hex_digit(p[n]) >= 0; n++)
+        *ret = *ret << 4 | (uint32_t)hex_digit(p[n]);
     return n;
 }
 

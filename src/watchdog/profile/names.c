@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "base/util.h"
 
 enum where {
@@ -122,15 +123,10 @@ static const struct row {
     {FILE_BEGINS, "<frozen", NAME_LIBRARY},
 };
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool fits(const struct row *row, const struct profile_frame *f) {
     switch (row->where) {
     case FILE_HAS: return strstr(f->file, row->text) != NULL;
-    case FILE_ENDS: return ends_with(f->file, row->text);
+    case FILE_ENDS: return text_ends(f->file, row->text);
     case FILE_BEGINS: return strncmp(f->file, row->text, strlen(row->text)) == 0;
     case FUNCTION_IS: /* "_evaluate" is as "evaluate" */
         return strcmp(f->function + (f->function[0] == '_' && row->text[0] != '_'), row->text) == 0;
