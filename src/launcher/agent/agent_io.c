@@ -602,11 +602,12 @@ static int set_up_listener(struct agent *a) {
 static bool look_at_node(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};
-    bool domain = agent_may_have_domain(a);
-    if (node_setup_needs(spec, true) == 0 && !domain)
+    bool preflight = preflight_is_wanted(spec);
+    bool nvml = agent_may_have_domain(a) || (preflight && spec->rdzv.max_nodes == 1);
+    if (node_setup_needs(spec, true) == 0 && !nvml)
         return false;
-    bool any_gpu = discover_has_gpus(), preflight = preflight_is_wanted(spec);
-    unsigned what = node_setup_needs(spec, any_gpu) | (domain ? DISCOVER_NVML : 0);
+    bool any_gpu = discover_has_gpus();
+    unsigned what = node_setup_needs(spec, any_gpu) | (nvml ? DISCOVER_NVML : 0);
     struct node_discovery_config config = {
         .what = what != 0 && preflight ? what | node_summary_needs(any_gpu) : what,
         .netifs_first = preflight,

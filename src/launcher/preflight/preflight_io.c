@@ -15,6 +15,7 @@
 #include "launcher/preflight/node_summary_io.h"
 #include "launcher/preflight/ring_probe_io.h"
 #include "topology/discover/discovery_io.h"
+#include "topology/discover/nvml/nvml_io.h"
 
 #define CLOCK_LOOK_NS (2 * NS_PER_S)
 /* A smaller step is not reported by a comparison. */
@@ -66,6 +67,9 @@ struct preflight {
     unsigned n_failures_said;
     struct check_failures failures; /* check: failures of the current group */
 };
+
+/* It has nothing to compare and no neighbours: only its GPUs make a check worthwhile. */
+static bool is_only_node(const struct job_spec *spec) { return spec->rdzv.max_nodes == 1; }
 
 /* Continues with the group if nothing is left to wait for. */
 static void go_on(struct preflight *p);
@@ -224,6 +228,7 @@ static void look_for_nets(struct preflight *p, const char *leader) {
     (void)snprintf(p->leader, sizeof p->leader, "%s", leader != NULL ? leader : "");
     if (p->nets.local) {
         p->chosen = true;
+        p->discovery = p->config.discovery;
     } else if (start_discovery(p, &err) < 0) {
         log_info("preflight: which interface leads to %s is not known: %s", p->leader, err.text);
         p->chosen = true;
@@ -241,7 +246,7 @@ bool preflight_joining(struct preflight *p, const char *leader, struct node_info
         look_for_nets(p, leader);
     if (!p->chosen)
         return false;
-    if (p->gather_begun_ns == 0 && !p->nets.local)
+    if (p->gather_begun_ns == 0 && (!p->nets.local || is_only_node(p->config.spec)))
         gather(p);
     memcpy(info->nets, p->nets.nets, sizeof info->nets);
     return true;
@@ -330,18 +335,6 @@ static void forget_ring(struct preflight *p) {
     p->node_summary.n_findings = n;
 }
 
-bool preflight_prepare(struct preflight *p, struct generation g, const struct form *form) {
-    if (p == NULL || form->n_nodes < 2 || p->nets.local)
-        return false;
-    preflight_cancel(p);
-    forget_ring(p);
-    p->generation = g;
-    p->waits_for_node_summary = p->strict && !p->gathered;
-    p->waits_for_verdict = p->strict && p->ops.led(p->arg) != NULL && !p->compared;
-    probe_ring(p, form);
-    return p->n_probes > 0 || p->waits_for_node_summary || p->waits_for_verdict;
-}
-
 /* With strict: whether this node must not take part, and why. In a check the leader judges
  * failures. */
 static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
@@ -374,6 +367,23 @@ static void go_on(struct preflight *p) {
     bool refused = is_refused(p, why);
     p->generation = (struct generation){0, 0};
     p->ops.prepared(p->arg, g, p->reachability, refused ? why : NULL);
+}
+
+bool preflight_prepare(struct preflight *p, struct generation g, const struct form *form) {
+    if (p == NULL)
+        return false;
+    bool alone = form->n_nodes < 2 || p->nets.local;
+    if (alone && !(p->strict && is_only_node(p->config.spec)))
+        return false;
+    preflight_cancel(p);
+    forget_ring(p);
+    p->generation = g;
+    p->waits_for_node_summary = p->strict && !p->gathered;
+    p->waits_for_verdict = !alone && p->strict && p->ops.led(p->arg) != NULL && !p->compared;
+    if (!alone)
+        probe_ring(p, form);
+    go_on(p);
+    return true;
 }
 
 bool preflight_pick(const struct preflight *p, uint32_t reachability, struct netif_choice *ret) {
@@ -582,7 +592,7 @@ void preflight_forming(struct preflight *p) {
 /* ---- life ---- */
 
 bool preflight_is_wanted(const struct job_spec *spec) {
-    return spec->preflight != JOB_PREFLIGHT_OFF && spec->rdzv.max_nodes >= 2;
+    return spec->preflight != JOB_PREFLIGHT_OFF && (!is_only_node(spec) || nvml_may_answer());
 }
 
 struct preflight *preflight_new(struct loop *loop, const struct preflight_config *config,

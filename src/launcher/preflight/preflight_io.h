@@ -1,6 +1,7 @@
 /* The checks before workers start: this node's node summary and interfaces, and whether it reaches
- * its neighbours; if this node leads, the comparison of all node summaries. Only for jobs of
- * several nodes. For muster check it also prints. It knows only these calls of the agent:
+ * its neighbours; if this node leads, the comparison of all node summaries. For jobs of several
+ * nodes; for one of a single node only if it has NVIDIA's GPUs. For muster check it also prints.
+ * It knows only these calls of the agent:
  *
  *     p = preflight_new(loop, &config, &ops, me);    NULL: no checks
  *     if (preflight_joining(p, leader, &info)) … JOIN    else ops.can_join() follows
