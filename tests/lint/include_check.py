@@ -78,7 +78,7 @@ ROOMS = [
                            " launcher/contain launcher/warm"
                            " launcher/worker launcher/output launcher/report launcher/node"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"
-                     " launcher/starter launcher/srun launcher/supervise"),
+                     " launcher/starter launcher/srun launcher/supervise launcher/output"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader watchdog/look launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),

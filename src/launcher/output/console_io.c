@@ -43,7 +43,8 @@ struct output {
     bool unusable; /* it was closed, or is not open for writing */
     struct strbuf bytes;
     size_t done;    /* how much of bytes is already written */
-    uint64_t taken; /* bytes written so far */
+    uint64_t taken; /* bytes written so far; */
+    uint64_t seen;  /* at the last console_drop_if_stuck() */
     /* After bytes: what is in the file, then what still has to go there. */
     struct spool spool;
     struct strbuf behind;
@@ -752,6 +753,17 @@ void console_on_empty(struct console *c, void (*fn)(void *arg), void *arg) {
 
 uint64_t console_pending(const struct console *c) {
     return pending(&c->outputs[0]) + pending(&c->outputs[1]);
+}
+
+bool console_drop_if_stuck(struct console *c, enum console_stream stream, size_t most) {
+    struct output *o = output_of(c, stream);
+    bool stuck = queue_has_reader(o) && in_memory(o) > most && o->taken == o->seen;
+    o->seen = o->taken;
+    if (stuck) {
+        give_up(o);
+        on_written(o);
+    }
+    return stuck;
 }
 
 void console_free(struct console *c) {

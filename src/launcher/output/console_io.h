@@ -137,6 +137,10 @@ uint64_t console_pending(const struct console *c);
 /* Calls fn() from the loop each time that nothing is queued any more. */
 void console_on_empty(struct console *c, void (*fn)(void *arg), void *arg);
 
+/* If more than `most` bytes are queued, and the reader has taken none since the last call: drops
+ * these, and all later output of this stream. Returns whether it did. */
+bool console_drop_if_stuck(struct console *c, enum console_stream stream, size_t most);
+
 /* Writes what is queued, and waits until the deadline at most. Returns how many bytes are left (0:
  * everything is written). Removes the status line. */
 uint64_t console_flush(struct console *c, uint64_t deadline_ns);

@@ -20,7 +20,7 @@
 #define SSH_OUTPUT_LINE_NS (100 * NS_PER_MS)
 /* After ssh_output_hurry(): until what a reader does not take is dropped. */
 #define SSH_OUTPUT_HURRY_NS (1 * NS_PER_S)
-/* While more than this waits for a reader, hosts are not read. */
+/* If more than this waits for readers, hosts are not read until nothing does. */
 #define SSH_OUTPUT_ROOM ((size_t)256 * 1024)
 
 enum { SSH_OUTPUT_OUT = 0, SSH_OUTPUT_ERR, SSH_OUTPUTS };
@@ -40,7 +40,7 @@ struct ssh_output_ops {
 /* Writes to standard output and error. 0, or a negative errno: no descriptor. */
 _must_use_ int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_ops *ops,
                               void *arg, struct ssh_output **ret);
-/* Takes NULL; drops what is not written. */
+/* Takes NULL; drops what can't be written at once. */
 void ssh_output_free(struct ssh_output *o);
 
 void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const void *bytes,
