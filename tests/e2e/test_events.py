@@ -19,7 +19,7 @@ def test_a_restart_reads_as_a_timeline(job, tmp_path):
     names = [line["event"] for line in lines]
     assert names[0] == "leads" and names.count("node_joined") == 2
     assert [n for n in names if n not in ("leads", "node_joined", "successors")] == \
-        ["formed", "started", "worker_failed", "stopping", "stopped", "formed", "started", "closed"]
+        ["formed", "started", "worker_failed", "stopping", "stopped", "formed", "started", "incident", "closed"]
     [failed] = [line for line in lines if line["event"] == "worker_failed"]
     assert (failed["rank"], failed["local_rank"], failed["exitcode"], failed["restarts_used"]) == (3, 1, 7, 0), failed
     assert failed["pid"] == int(job.events.all("start", rank=3, gen="1.1")[0].fields["pid"]) and "signal" not in failed, failed

@@ -177,15 +177,16 @@ static unsigned print_coverage(const struct world_coverage *c) {
     missing += print_kinds("life effects", c->life_effects, LIFE_EFFECT_PASS_ON);
     missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);
     missing += print_kinds("faults", c->faults, FAULT_DRAWN_COUNT);
-    (void)fprintf(stderr,
-                  "# %llu worlds, %llu steps, %llu leaderships, %llu groups started, %llu first "
-                  "causes compared, %llu recoveries timed, %llu idle leaders followed, %llu groups of domains, "
-                  "%llu spares of a domain\n",
-                  (unsigned long long)c->worlds, (unsigned long long)c->steps, (unsigned long long)c->leaderships,
-                  (unsigned long long)c->groups_started, (unsigned long long)c->causes_checked,
-                  (unsigned long long)c->recoveries, (unsigned long long)c->idle_followed,
-                  (unsigned long long)c->domain_groups, (unsigned long long)c->domain_spares);
-    missing += (c->idle_followed == 0) + (c->domain_groups == 0) + (c->domain_spares == 0);
+    (void)fprintf(
+        stderr,
+        "# %llu worlds, %llu steps, %llu leaderships, %llu groups started, %llu first "
+        "causes compared, %llu incidents, %llu recoveries timed, %llu idle leaders followed, %llu groups of domains, "
+        "%llu spares of a domain\n",
+        (unsigned long long)c->worlds, (unsigned long long)c->steps, (unsigned long long)c->leaderships,
+        (unsigned long long)c->groups_started, (unsigned long long)c->causes_checked, (unsigned long long)c->incidents,
+        (unsigned long long)c->recoveries, (unsigned long long)c->idle_followed, (unsigned long long)c->domain_groups,
+        (unsigned long long)c->domain_spares);
+    missing += (c->incidents == 0) + (c->idle_followed == 0) + (c->domain_groups == 0) + (c->domain_spares == 0);
     return missing;
 }
 

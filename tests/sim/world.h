@@ -252,6 +252,7 @@ struct world_coverage {
     uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
     uint64_t domain_groups; /* of whole units of one domain */
     uint64_t domain_spares; /* of these: a node of the last group was replaced by a spare of its domain */
+    uint64_t incidents;
     uint64_t idle_followed; /* idle epochs whose leader was lost, and another's idle one came */
 };
 

@@ -278,7 +278,12 @@ static void safe_point(struct world *w, uint32_t host) {
     struct life *l = node_newest(w, host);
     if (l == NULL || !l->process || l->frozen || !host_running(w, host) || !node_has_workers(l) || l->stopping)
         return;
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_SAFE_POINT, .generation = l->generation});
+    node_event(w, l,
+               &(struct member_event){
+                   .kind = MEMBER_EVENT_STEP, .generation = l->generation, .first_step = 1, .last_step = 1});
+    node_event(w, l,
+               &(struct member_event){
+                   .kind = MEMBER_EVENT_SAFE_POINT, .generation = l->generation, .first_step = 1, .last_step = 9});
 }
 
 /* The host that is meant; false: there is no such leader or successor now. */

@@ -118,6 +118,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
         config.not_before_ns = lead->not_before_ns;
         config.absent_until_ns = lead->absent_until_ns;
         config.old_leader = lead->old_leader;
+        config.lost_ns = lead->lost_ns;
         config.job_ns = lead->job_ns;
         config.handover = lead->handover;
     } else if (config.leadership == LEADERSHIP_LEADER_FILE) {
@@ -488,11 +489,31 @@ static void check_status(struct world *w, const struct life *l) {
         world_broken(w, "the status names more nodes than it holds");
 }
 
+static void check_incident(struct world *w, const struct incident *i) {
+    uint64_t last = 0, times[] = {i->symptom_ns, i->noticed_ns,    i->stopped_ns, i->formed_ns,
+                                  i->started_ns, i->first_step_ns, UINT64_MAX};
+    for (size_t k = 0; k < ARRAY_SIZE(times); k++) {
+        if (times[k] != 0 && times[k] < last)
+            world_broken(w, "time %zu of an incident is before the one before it", k);
+        last = MAX2(last, times[k]);
+    }
+    if (i->n == 0 || i->class == INCIDENT_NONE || i->action == INCIDENT_ACTION_NONE || i->symptom_ns == 0 ||
+        i->cause[0] == '\0')
+        world_broken(w, "an incident %u of class %d, action %d, lacks something: %s", i->n, (int)i->class,
+                     (int)i->action, i->cause);
+    if ((i->started_ns != 0) == (i->action == INCIDENT_END) ||
+        (i->started_ns != 0 && generation_compare(i->next, i->generation) <= 0))
+        world_broken(w, "an incident does not fit the group that followed it");
+    w->coverage->incidents++;
+}
+
 static void check_entry(struct world *w, const struct life *l, const struct timeline_entry *n) {
     w->coverage->notes[n->kind]++;
     world_trace(w, "note of %u.%u: %s %s %s", l->host, l->index, timeline_kind_name(n->kind), n->name, n->why);
     if (n->at_ns > world_clock(w, l->host))
         world_broken(w, "a note of the future");
+    if (n->kind == TIMELINE_INCIDENT)
+        check_incident(w, &n->incident);
     uint64_t last = 0;
     uint64_t times[] = {n->detected_ns, n->stopped_ns, n->formed_ns, n->started_ns};
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
@@ -702,6 +723,8 @@ void leader_says_hang(struct world *w, struct life *suspect, bool nobody) {
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_HANG, .generation = g, .failure = &f});
     if (of != NULL && l->lead.group != NULL && group_state(l->lead.group) == GROUP_RUNNING)
         of->n_failures--; /* it no longer led */
+    if (l->lead.group != NULL)
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = NS_PER_MS});
 }
 
 void leader_crowd(struct world *w, struct life *l, unsigned nodes) {

@@ -231,8 +231,10 @@ static const struct hang_evidence_ops evidence_ops = {.send = send_watchdog};
 static void on_hang(void *arg, struct generation generation, const struct failure *failure,
                     const char *evidence, bool only_reported) {
     struct leading *l = arg;
+    struct rdzv_watchdog dog;
+    hang_leader_watchdog(l->hang, &dog);
     if (l->server != NULL)
-        rdzv_server_hang(l->server, generation, failure, evidence, only_reported);
+        rdzv_server_hang(l->server, generation, failure, dog.quiet_ns, evidence, only_reported);
 }
 
 static void on_quiet(void *arg, uint64_t quiet_ns) {
@@ -254,9 +256,14 @@ static void on_first_step(void *arg, const struct attempt_start *start) {
 
 static const struct job_clock_ops clock_ops = {.first_step = on_first_step};
 
-/* Where the time of the job went. */
+/* What interrupted the job, and where its time went. */
 static void report_time(const struct leading *l) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    _cleanup_(strbuf_fini) struct strbuf incidents = {0}, text = {0};
+    struct job_history history;
+    group_history(rdzv_server_group(l->server), clock_now_ns(), &history);
+    job_history_text(&history, &incidents);
+    if (incidents.len > 0)
+        log_notice("%s", strbuf_text(&incidents));
     job_clock_report(l->clock, &text);
     if (text.len > 0)
         log_notice("%s", strbuf_text(&text));
@@ -462,6 +469,7 @@ int leading_on(struct leading *l, const struct member_lead *lead) {
     group.not_before_ns = lead->not_before_ns;
     group.absent_until_ns = lead->absent_until_ns;
     group.old_leader = lead->old_leader;
+    group.lost_ns = lead->lost_ns;
     group.job_ns = lead->job_ns;
     group.handover = lead->handover;
     group.self = l->agent->self;

@@ -6,15 +6,23 @@
 #include <time.h>
 
 #include "base/json/json_table.h"
+#include "base/text/utf8.h"
 
-static void add_time(struct json_writer *w, uint64_t wall_ns) {
+static void add_time(struct json_writer *w, const char *key, uint64_t wall_ns) {
     time_t at = (time_t)(wall_ns / NS_PER_S);
     struct tm tm;
     char day[32], text[48];
     (void)gmtime_r(&at, &tm);
     (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
     (void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(wall_ns / NS_PER_MS % 1000));
-    json_write_string(w, "time", text);
+    json_write_string(w, key, text);
+}
+
+static void write_ms(struct json_writer *w, const char *key, uint64_t from_ns, uint64_t to_ns) {
+    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRIu64 ".%03u", us / 1000, (unsigned)(us % 1000));
+    json_write_raw(w, key, text);
 }
 
 /* Adds the milliseconds between two times, if both are known: the field's own, and the one that is
@@ -23,12 +31,16 @@ static void add_ms(struct json_writer *w, const struct json_field *f, const void
     uint64_t from_ns, to_ns;
     memcpy(&from_ns, (const char *)of + f->offset, sizeof from_ns);
     memcpy(&to_ns, (const char *)of + f->when_offset, sizeof to_ns);
-    if (from_ns == 0)
-        return;
-    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
-    char text[32];
-    (void)snprintf(text, sizeof text, "%" PRIu64 ".%03u", us / 1000, (unsigned)(us % 1000));
-    json_write_raw(w, f->key, text);
+    if (from_ns != 0)
+        write_ms(w, f->key, from_ns, to_ns);
+}
+
+static void add_ms_since_symptom(struct json_writer *w, const struct json_field *f,
+                                 const void *of) {
+    const struct incident *i = of;
+    uint64_t at_ns;
+    memcpy(&at_ns, (const char *)of + f->offset, sizeof at_ns);
+    write_ms(w, f->key, i->symptom_ns, at_ns);
 }
 
 static void add_ns(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -86,18 +98,77 @@ static const struct json_field fields[] = {
 };
 static const struct json_table table = JSON_TABLE(timeline_entry, fields);
 
+#define OF_INCIDENT(what, key, member) JSON_FIELD(incident, what, key, member), .or_null = true
+#define OF_WORKER(what, key, member) \
+    { OF_INCIDENT(what, key, member), JSON_IF_TRUE(incident, has_rank) }
+#define OF_DEATH(key, mask) \
+    { OF_INCIDENT(I32, key, code), JSON_OF_KINDS(incident, failure, mask) }
+#define TEXT_OR_NULL(key, member) \
+    { OF_INCIDENT(TEXT, key, member), JSON_IF_TEXT(incident, member) }
+#define SOME_OR_NULL(key, member) \
+    { OF_INCIDENT(U32, key, member), JSON_IF_SOME(incident, member) }
+#define MS_SINCE_SYMPTOM(key, member) \
+    { OF_INCIDENT(OWN, key, member), .write = add_ms_since_symptom, JSON_IF_SET(incident, member) }
+
+static const struct json_field incident_fields[] = {
+    {OF_INCIDENT(U32, "n", n)},
+    {JSON_NAMED(incident, "class", class, incident_class_names)},
+    {JSON_FIELD(incident, PAIR, "generation", generation)},
+    {OF_INCIDENT(PAIR, "new_generation", next), JSON_IF_SOME(incident, next.epoch)},
+    TEXT_OR_NULL("node", node),
+    OF_WORKER(U32, "rank", rank),
+    OF_WORKER(U32, "local_rank", local_rank),
+    OF_DEATH("exitcode", 1u << FAILURE_EXIT),
+    OF_DEATH("signal", 1u << FAILURE_SIGNAL | 1u << FAILURE_OOM),
+    TEXT_OR_NULL("cause", cause),
+    SOME_OR_NULL("xid", xid),
+    {OF_INCIDENT(INDEX, "gpu", gpu)}, /* -1: null */
+    TEXT_OR_NULL("evidence", evidence),
+    {JSON_NAMED(incident, "action", action, incident_action_names)},
+    {OF_INCIDENT(U32, "restarts_used", restarts_used)},
+    MS_SINCE_SYMPTOM("noticed_ms", noticed_ns),
+    MS_SINCE_SYMPTOM("stopped_ms", stopped_ns),
+    MS_SINCE_SYMPTOM("started_ms", started_ns),
+    MS_SINCE_SYMPTOM("first_step_ms", first_step_ns),
+    {OF_INCIDENT(U64, "steps_lost", steps_lost), JSON_IF_TRUE(incident, has_steps_lost)},
+    SOME_OR_NULL("nodes", n_nodes),
+    SOME_OR_NULL("world_size", world_size),
+};
+static const struct json_table incident_table = JSON_TABLE(incident, incident_fields);
+
+static void add_incident(struct json_writer *w, const char *host, const struct incident *i,
+                         uint64_t symptom_wall_ns) {
+    char text[INCIDENT_TEXT_MAX];
+    incident_text(i, host, symptom_wall_ns, text);
+    add_time(w, "symptom", symptom_wall_ns);
+    json_table_write(w, &incident_table, i);
+    json_write_string(w, "text", text);
+}
+
 void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
+    size_t begin = out->len;
     json_write_object_begin(&w, NULL);
-    add_time(&w, wall_ns);
+    add_time(&w, "time", wall_ns);
     json_write_id(&w, "monotonic_ns", entry->at_ns);
     json_write_string(&w, "event", timeline_kind_name(entry->kind));
     json_write_string(&w, "run_id", run_id);
     json_write_string(&w, "host", host);
-    json_table_write(&w, &table, entry);
+    if (entry->kind == TIMELINE_INCIDENT)
+        add_incident(&w, host, &entry->incident,
+                     wall_ns - (entry->at_ns - entry->incident.symptom_ns));
+    else
+        json_table_write(&w, &table, entry);
     if (lost > 0)
         json_write_u64(&w, "lines_lost_before", MIN2(lost, JSON_INTEGER_MAX));
     json_write_object_end(&w);
     strbuf_add_char(out, '\n');
+    if (entry->kind != TIMELINE_INCIDENT || out->len - begin <= EVENTS_INCIDENT_MAX)
+        return;
+    struct timeline_entry shorter = *entry; /* long names, and a cause full of quotes */
+    utf8_copy(shorter.incident.cause, strlen(entry->incident.cause) / 2 + 1, entry->incident.cause);
+    shorter.incident.evidence[0] = '\0';
+    out->len = begin;
+    events_line(run_id, host, &shorter, wall_ns, lost, out);
 }

@@ -16,6 +16,8 @@
 #include "base/text/strbuf.h"
 #include "rendezvous/leader/group.h"
 
+#define EVENTS_INCIDENT_MAX 2048 /* bytes of a line `incident`, however long names and texts are */
+
 struct console;
 
 /* Appends one line with its newline. run_id, host: of the writer. wall_ns: the note's time, since

@@ -52,6 +52,7 @@ struct local_workers {
     struct loop_timer *doubt_timer;
     uint64_t doubt_ns; /* how long one waits that may be the end of the whole node; 0: not at all */
     struct announced *announced; /* [nproc] what they have announced since their start */
+    uint64_t first_step;         /* the first MUSTER_STEP of all; 0: none yet */
     char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct warm_pool *warm;            /* NULL: without --warm */
@@ -291,14 +292,24 @@ static void on_no_file(void *arg, const char *why);
 static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last);
 static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_last_output};
 
-static void report(struct local_workers *c, enum member_event_kind kind) {
-    c->ops.on_event(c->arg, &(struct member_event){.kind = kind, .generation = c->generation});
+static uint64_t last_step(const struct local_workers *c) {
+    uint64_t step = 0;
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+        step = MAX2(step, c->announced[i].step);
+    return step;
+}
+
+static void report(struct local_workers *c, enum member_event_kind kind,
+                   const struct failure *failure) {
+    c->ops.on_event(c->arg, &(struct member_event){.kind = kind,
+                                                   .generation = c->generation,
+                                                   .failure = failure,
+                                                   .first_step = c->first_step,
+                                                   .last_step = last_step(c)});
 }
 
 static void report_failure(struct local_workers *c, const struct failure *f) {
-    c->ops.on_event(c->arg, &(struct member_event){.kind = MEMBER_EVENT_FAILURE,
-                                                   .generation = c->generation,
-                                                   .failure = f});
+    report(c, MEMBER_EVENT_FAILURE, f);
 }
 
 /* Output that processes write which have time to end is read meanwhile. */
@@ -317,9 +328,7 @@ static void check_all_gone(struct local_workers *c) {
     struct failure unexplained;
     local_workers_node_failure(c, "all workers of this node ended, for an unknown reason",
                                &unexplained);
-    c->ops.on_event(c->arg, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE,
-                                                   .generation = c->generation,
-                                                   .failure = &unexplained});
+    report(c, MEMBER_EVENT_ALL_GONE, &unexplained);
 }
 
 /* ---- what earlier groups left ---- */
@@ -508,9 +517,9 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
         if (ok && !c->stop_requested && c->n_early++ == 0)
             c->first_early = index;
         if (ok && ++c->n_ok == c->config.spec->nproc)
-            report(c, MEMBER_EVENT_SUCCEEDED);
+            report(c, MEMBER_EVENT_SUCCEEDED, NULL);
         if (guardian && !how->sent_by_us)
-            report(c, MEMBER_EVENT_FENCED);
+            report(c, MEMBER_EVENT_FENCED, NULL);
         return;
     }
     struct failure *f = c->pending[index].failure = xmalloc(sizeof *f);
@@ -605,7 +614,11 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
     }
     announced_take(&c->announced[i], message, clock_now_ns());
     if (message->safe_point)
-        report(c, MEMBER_EVENT_SAFE_POINT);
+        report(c, MEMBER_EVENT_SAFE_POINT, NULL);
+    if (message->has_step && c->first_step == 0) {
+        c->first_step = message->step;
+        report(c, MEMBER_EVENT_STEP, NULL);
+    }
 }
 
 const struct announced *local_workers_announced(const struct local_workers *c, uint32_t i) {
@@ -678,6 +691,7 @@ static void drop_generation(struct local_workers *c) {
         c->announced[i] = (struct announced){0};
     }
     c->n_tails = 0;
+    c->first_step = 0;
     node_setup_fini(&c->setup);
     if (!c->way_is_lent)
         node_discovery_free(c->way);

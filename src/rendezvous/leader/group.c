@@ -101,6 +101,20 @@ static bool makes_sense(const struct group_config *c) {
            rdzv_settings_make_sense(&c->rdzv);
 }
 
+/* The last leader's group stops because its leader is lost. */
+static void open_incident_of_leader(struct group *g, const struct handover *e) {
+    const char *name = "";
+    for (uint32_t i = 0; i < e->n_members; i++)
+        if (e->members[i].incarnation == g->config.old_leader)
+            name = e->members[i].host;
+    if (!g->formation.started_once)
+        return;
+    group_open_incident(g, INCIDENT_NODE_LOST, name, g->config.old_leader,
+                        g->config.lost_ns != 0 ? MIN2(g->config.lost_ns, g->now_ns) : g->now_ns);
+    (void)snprintf(g->incident.cause, sizeof g->incident.cause, "the leader%s%s was lost",
+                   name[0] != '\0' ? " on node " : "", name);
+}
+
 /* Takes over the last leader's group: its members keep their places, are expected back, and are
  * probed. */
 static void inherit(struct group *g, const struct handover *e) {
@@ -109,7 +123,6 @@ static void inherit(struct group *g, const struct handover *e) {
     if (e->log_nonce != 0)
         g->config.log_nonce = e->log_nonce;
     g->gathering.lost_somebody = g->formation.formed_once;
-    g->incident.detected_ns = g->now_ns;
     g->history = e->history;
     /* the rest of the job's time: the last leader's group ran */
     uint64_t counted_ns = 0;
@@ -141,6 +154,7 @@ static void inherit(struct group *g, const struct handover *e) {
         liveness_inherit(&g->liveness, &g->config, n, g->now_ns);
         group_recount(g, n);
     }
+    open_incident_of_leader(g, e);
 }
 
 int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret) {
@@ -195,17 +209,21 @@ void group_update_fini(struct group_update *u) {
 static void consider_report(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     bool wants_out = report->leaving && report->state != NODE_FINISHED;
+    uint64_t incarnation = n->info.incarnation;
+    node_name(n, name);
     if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
         group_stop_for_failure(g);
     } else if (wants_out) {
         cause_forget(&g->cause);
         node_leaving_text(n, text);
+        group_open_incident(g, INCIDENT_NODE_LEFT, name, incarnation, g->now_ns);
         group_stop_for_lost_node(g, text, true);
     } else if (report->unusable[0] != '\0') {
         node_unusable_text(n, text);
+        group_open_incident(g, INCIDENT_HEALTH, name, incarnation, g->now_ns);
         group_stop_for_lost_node(g, text, false);
     } else if (report->state == NODE_STOPPED) {
-        node_name(n, name);
+        group_open_incident(g, INCIDENT_NODE_LOST, name, incarnation, g->now_ns);
         (void)snprintf(text, sizeof text,
                        "node %s had to stop: it received no message from the leader "
                        "within its lease",
@@ -258,6 +276,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     if (n->report.unusable[0] != '\0' && !was_unusable)
         report_unusable(g, n);
     group_recount(g, n);
+    group_on_steps(g, report);
     if (report->at_safe_point)
         g->running.safe_node = n->info.incarnation;
     g->status.dirty = true;
@@ -329,6 +348,7 @@ static void on_disconnect(struct group *g, struct node *n) {
     if (!n->connected)
         return;
     n->connected = false;
+    n->cut_ns = g->now_ns;
     group_watch_node(g, n);
     g->status.dirty = true;
 }

@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "rendezvous/arbiter/arbiter_messages.h"
 #include "rendezvous/leader/parts/group_config.h"
+#include "rendezvous/leader/parts/incident.h"
 #include "rendezvous/protocol/wire.h"
 
 enum group_event_kind {
@@ -49,7 +50,8 @@ enum group_event_kind {
      * known */
     GROUP_EVENT_EXPECT,
     /* generation, failure (kind HANG): the running group hangs, and is stopped as for a failure of
-       that rank's node. It is charged to its node, if it names one (incarnation not 0) */
+       that rank's node. It is charged to its node, if it names one (incarnation not 0). quiet_ns:
+       how long most workers have waited */
     GROUP_EVENT_HANG,
     GROUP_EVENT_QUIET, /* quiet_ns: most workers waited for so long, and no longer do */
     GROUP_EVENT_KIND_COUNT,
@@ -141,6 +143,7 @@ enum timeline_kind {
     /* All members have told how their workers were started (--warm). No line of its own: it is for
      * that of STARTED */
     TIMELINE_WARM,
+    TIMELINE_INCIDENT, /* incident; generation: that was stopped */
     TIMELINE_KIND_COUNT,
 };
 struct timeline_entry {
@@ -166,6 +169,7 @@ struct timeline_entry {
     bool has_warm;                           /* STARTED, WARM: with --warm: */
     uint32_t n_warm;                         /* workers that had imported before, */
     char cold_because[RDZV_WARM_REASON_MAX]; /* and why the first of the others had not, or "" */
+    struct incident incident;                /* INCIDENT */
 };
 const char *timeline_kind_name(enum timeline_kind k); /* "node_lost" */
 

@@ -196,9 +196,6 @@ static void add_removal(struct group *g, const struct node *n, const char *why, 
     struct timeline_entry *entry =
         group_add_to_timeline(g, lost ? TIMELINE_NODE_LOST : TIMELINE_NODE_LEFT, n, why);
     entry->detected_ns = n->contact_ns;
-    if (!n->is_member || !group_is_live(g))
-        return;
-    g->incident.detected_ns = lost ? n->contact_ns : g->now_ns;
 }
 
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
@@ -213,6 +210,8 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
     bool outlived = group_outlived_failure(g, n);
     uint64_t incarnation = n->info.incarnation;
+    /* the end of its connection, or else its last message */
+    uint64_t symptom_ns = !lost ? g->now_ns : MAX2(n->contact_ns, n->connected ? 0 : n->cut_ns);
     add_removal(g, n, why, how);
     group_successor_lost(g, n, how);
     g->gathering.lost_somebody = g->gathering.lost_somebody || n->in_order;
@@ -228,10 +227,15 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
                        lost ? "" : leaving);
         g->gathering.n_left += had_place && !lost;
     }
+    if (g->state == GROUP_GATHERING && incarnation == g->incident.incarnation)
+        group_blame_incident(g, lost ? INCIDENT_NODE_LOST : INCIDENT_NODE_LEFT, name, incarnation,
+                             text); /* the last leader: see inherit() */
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
+        group_open_incident(g, lost ? INCIDENT_NODE_LOST : INCIDENT_NODE_LEFT, name, incarnation,
+                            symptom_ns);
         group_stop_for_lost_node(g, text, !lost);
     } else if (was_member && g->state == GROUP_STOPPING &&
-               group_blame_lost_node(g, incarnation, outlived, text, !lost)) {
+               group_blame_lost_node(g, name, incarnation, outlived, text, !lost)) {
         return; /* STOP has reported it already */
     } else if (g->state == GROUP_CLOSED || announced) {
         return;

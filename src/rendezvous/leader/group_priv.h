@@ -3,6 +3,7 @@
  *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
  *   group_sick.c         what is logged of sick nodes
+ *   group_incident.c     what stopped a group, and what was done about it
  *   group_leadership.c   leases, the arbiter, the leader file, the successors
  *   group_view.c         messages to the nodes; commands of operators, and what they see
  * Parts that don't know the group, each with a header of its own:
@@ -12,6 +13,7 @@
  *   liveness.c           which nodes are heard, probed, and lost
  *   leadership.c         what a leader's authority depends on
  *   succession_plan.c    which successors are named, and their state
+ *   incident.c           an incident, as text
  *   cause.c              which failure came first, and whether it is a failure at all
  *   policy.c             budgets, crash loops, excluded hosts
  *   programs.c           whether a node runs this job's program
@@ -76,6 +78,7 @@ struct running {
 };
 struct stopping {
     uint64_t since_ns;
+    uint64_t symptom_ns; /* of what it stops for */
     enum after_stop after;
     bool wished;
     bool interrupted; /* because a node was asked to leave */
@@ -90,11 +93,6 @@ struct closed {
      * records a vacant epoch instead of the outcome, and the next agent can begin at once. */
     bool interrupted;
     bool halted; /* a person, or a check of the nodes, ended the job: nobody should run it again */
-};
-
-/* The timeline of the current incident, on the leader's clock; 0: not yet. */
-struct incident {
-    uint64_t detected_ns, stopped_ns, formed_ns;
 };
 
 /* For operators. */
@@ -149,6 +147,7 @@ struct group {
     char reason[RDZV_REASON_MAX]; /* why the group stops, or the job has ended */
     enum outcome outcome;
 
+    /* the one that is not written yet; class NONE: there is none, or the group grows */
     struct incident incident;
     struct last_event last_event;
     struct job_history history; /* until the present state, */
@@ -195,6 +194,23 @@ void group_incident(struct group *g, const char *text);
  * until the next call. */
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why);
+
+/* group_incident.c */
+/* The group is about to be stopped. class NONE: to grow. node, incarnation: "" and 0 if none is to
+ * blame. */
+void group_open_incident(struct group *g, enum incident_class class, const char *node,
+                         uint64_t incarnation, uint64_t symptom_ns);
+/* Something else is to blame, unless the incident is settled. */
+void group_blame_incident(struct group *g, enum incident_class class, const char *node,
+                          uint64_t incarnation, const char *cause);
+/* All have stopped: what is to blame no longer changes. */
+void group_settle_incident(struct group *g);
+/* A group has started. */
+void group_start_incident(struct group *g);
+/* The job is over. */
+void group_end_incident(struct group *g);
+/* A node's report, which may have steps. */
+void group_on_steps(struct group *g, const struct report *report);
 
 /* group_nodes.c */
 /* NULL: the node was refused. */
@@ -256,8 +272,8 @@ void group_better_cause(struct group *g);
 bool group_outlived_failure(const struct group *g, const struct node *n);
 /* A member is lost, or wants to leave, while its group stops. True: that is why the group stops,
  * and it is reported. */
-bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
-                           bool wished);
+bool group_blame_lost_node(struct group *g, const char *name, uint64_t incarnation, bool outlived,
+                           const char *why, bool wished);
 /* A member was asked to leave while its group stops for another reason. is_new: it has not said so
  * before; then the timeline says a second time that the group stops, so that nobody waits for
  * evidence of the first reason any more (launcher/agent/leading_io.c). */

@@ -72,6 +72,7 @@ static void record_outcome(struct group *g) {
 /* The outcome is sent to the nodes after it is recorded where nodes that come later find it. */
 static void enter_closed(struct group *g) {
     close_store(g);
+    group_settle_incident(g);
     if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for another reason */
         cause_forget(&g->cause);
     g->closed.from = g->state;
@@ -83,6 +84,7 @@ static void enter_closed(struct group *g) {
 void group_outcome_recorded(struct group *g) {
     g->closed.record = OUTCOME_RECORDED;
     g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
+    group_end_incident(g);
     group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
     (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_all(g);
@@ -240,9 +242,10 @@ static void form(struct group *g) {
                      g->policy.restarts_used, g->policy.losses);
     if (g->roster.tally[TALLY_SICK] > 0 || g->roster.sick_are_fit)
         group_log_sick(g);
-    if (g->incident.detected_ns != 0 && g->incident.stopped_ns == 0)
+    if (g->incident.symptom_ns != 0 && g->incident.stopped_ns == 0)
         /* the workers stopped because the last leader was lost */
         g->incident.stopped_ns = g->now_ns;
+    group_settle_incident(g);
     g->running.grow_asked = false;
     g->gathering.n_left = 0;
     cause_forget(&g->cause);
@@ -363,14 +366,12 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     g->stopping.since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
     g->incident.stopped_ns = g->incident.formed_ns = 0;
-    if (g->incident.detected_ns == 0)
-        g->incident.detected_ns = g->now_ns;
     move(g, GROUP_STOPPING);
     char cause[RDZV_REASON_MAX / 4] = "";
     if (group_shows_cause(g) && reason[0] == '\0')
         cause_text(&g->cause, cause, sizeof cause);
     group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
-        ->detected_ns = g->incident.detected_ns;
+        ->detected_ns = g->stopping.symptom_ns;
     (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_members(g);
 }
@@ -419,14 +420,14 @@ static struct timeline_entry *add_failure_to_timeline(struct group *g, enum time
 void group_stop_for_failure(struct group *g) {
     cause_blame(&g->cause, g->roster.n);
     /* the node's clock is known only with an error, so limit the time to now */
-    g->incident.detected_ns =
-        g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
+    uint64_t at_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
     bool hangs = g->cause.failure.kind == FAILURE_HANG;
+    group_open_incident(g, hangs ? INCIDENT_HANG : INCIDENT_WORKER, "", 0, at_ns);
     if (!hangs)
         add_failure_to_timeline(g, TIMELINE_WORKER_FAILED, &g->cause.failure, cause)->detected_ns =
-            g->incident.detected_ns;
+            at_ns;
     begin_stop(g, "", false);
     if (g->stopping.n_workers > 0 && !hangs)
         g->stopping.n_workers--; /* the worker that failed need not be stopped */
@@ -458,6 +459,9 @@ void group_on_hang(struct group *g, const struct group_event *ev) {
         (void)strcpy(g->last_event.text, why);
     } else if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0)) {
         group_stop_for_failure(g);
+        g->incident.symptom_ns = g->now_ns - MIN2(ev->quiet_ns, g->now_ns);
+        if (ev->evidence != NULL && strlen(ev->evidence) < sizeof g->incident.evidence)
+            (void)strcpy(g->incident.evidence, ev->evidence);
     }
 }
 
@@ -496,8 +500,10 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
         return;
     }
     fail_after_stop(g);
+    group_settle_incident(g); /* of a failure that stops it already */
     cause_forget(&g->cause);
     if (group_is_live(g)) {
+        group_open_incident(g, INCIDENT_OPERATOR, "", 0, g->now_ns);
         begin_stop(g, reason, false);
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
@@ -522,7 +528,7 @@ void group_stop_event(const struct group *g, struct last_event *ret) {
     bool failed = group_shows_cause(g);
     if (!failed && g->reason[0] == '\0')
         return;
-    *ret = (struct last_event){.at_ns = g->incident.detected_ns, .has_failure = failed};
+    *ret = (struct last_event){.at_ns = g->stopping.symptom_ns, .has_failure = failed};
     if (failed) {
         ret->failure = g->cause.failure;
         cause_text(&g->cause, ret->text, sizeof ret->text);
@@ -572,23 +578,26 @@ static bool is_certain(const struct group *g) {
     return cause_is_certain(&g->cause, &facts);
 }
 
-bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
-                           bool wished) {
+bool group_blame_lost_node(struct group *g, const char *name, uint64_t incarnation, bool outlived,
+                           const char *why, bool wished) {
     if (!cause_is_loss_of(&g->cause, incarnation, outlived))
         return false;
     cause_forget(&g->cause);
     g->cause.better_waits = false;
     g->stopping.wished = g->stopping.interrupted = wished;
     weigh_loss(g, why, g->reason);
+    group_blame_incident(g, wished ? INCIDENT_NODE_LEFT : INCIDENT_NODE_LOST, name, incarnation,
+                         why);
     notify_before_going_on(g);
     return true;
 }
 
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) {
-    char text[RDZV_REASON_MAX];
+    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
+    node_name(n, name);
     node_leaving_text(n, text);
     /* and so were its workers, a moment before */
-    (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
+    (void)group_blame_lost_node(g, name, n->info.incarnation, true, text, true);
     if (!is_new)
         return;
     group_add_to_timeline(g, TIMELINE_STOPPING, n, text)->detected_ns = g->now_ns;
@@ -742,6 +751,7 @@ static void advance_stopping(struct group *g) {
     if (settle(g, all_stopped) || !all_stopped)
         return;
     g->incident.stopped_ns = g->now_ns;
+    group_settle_incident(g);
     group_stop_event(g, &g->last_event);
     group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stopping.since_ns;
     weigh_stop(g);
@@ -810,14 +820,14 @@ static void advance_forming(struct group *g) {
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
         entry = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
-        entry->detected_ns = incident ? g->incident.detected_ns : 0;
+        entry->detected_ns = incident ? g->incident.noticed_ns : 0;
         entry->stopped_ns = g->incident.stopped_ns;
         entry->formed_ns = g->incident.formed_ns;
         entry->started_ns = g->now_ns;
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
         (void)group_emit(g, GROUP_EFFECT_STARTED, 0);
-        g->incident.detected_ns = 0;
+        group_start_incident(g);
         group_notify_members(g);
         reach_members(g);
     } else if (is_late) {
@@ -866,7 +876,7 @@ static void stop_to_grow(struct group *g, size_t larger, const char *why) {
     char text[128];
     (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s",
                    g->formation.n_members, larger, why);
-    g->incident.detected_ns = g->now_ns;
+    group_open_incident(g, INCIDENT_NONE, "", 0, g->now_ns);
     begin_stop(g, text, true);
 }
 

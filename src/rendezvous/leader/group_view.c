@@ -198,7 +198,7 @@ static void on_exclude(struct group *g, const struct command *c) {
                    member ? ", and leaves the group" : "");
     answer(g, true, text);
     if (member) {
-        g->incident.detected_ns = g->now_ns;
+        group_open_incident(g, INCIDENT_EXCLUDED, name, n->info.incarnation, g->now_ns);
         (void)snprintf(text, sizeof text, "node %s was excluded", name);
         group_stop_for_lost_node(g, text, true);
     }
@@ -378,6 +378,7 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_RESUMED] = "resumed",
     [TIMELINE_FIRST_STEP] = "first_step",
     [TIMELINE_WARM] = "warm",
+    [TIMELINE_INCIDENT] = "incident",
 };
 const char *timeline_kind_name(enum timeline_kind k) { return note_names[k]; }
 

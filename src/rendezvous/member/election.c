@@ -372,6 +372,7 @@ static void lead(struct election *e, const struct step *s, uint32_t epoch, bool 
         .absent_until_ns =
             first ? e->successor_base_ns + c->rdzv.lease_ns + c->rdzv.margin_ns : longest,
         .old_leader = e->leader_peer.incarnation,
+        .lost_ns = e->lost_ns,
         .job_ns = e->form_at_ns != 0 ? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,
         .handover = knows ? &e->handover : NULL,
     };

@@ -438,6 +438,7 @@ static void on_form(struct member *m, const struct desired *d) {
     m->generation = d->generation;
     m->form = d->form;
     m->report.has_failure = m->report.finished = false;
+    m->report.first_step = m->report.last_step = 0;
     m->report.reachability = 0;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
     m->report.losses = MAX2(m->report.losses, d->form.losses);
@@ -470,6 +471,7 @@ static void on_stop(struct member *m, const struct desired *d) {
             return;
         m->generation = d->generation;
         m->report.has_failure = m->report.finished = false;
+        m->report.first_step = m->report.last_step = 0;
     }
     if (m->has_workers) {
         stop_workers(m, d->grace_ns, d->reason);
@@ -836,6 +838,10 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     const struct step *s = &m->step;
     if (!m->config.has_arbiter && is_of_election(ev->kind))
         return;
+    if (ev->first_step != 0 && generation_compare(ev->generation, m->generation) == 0) {
+        m->report.first_step = ev->first_step;
+        m->report.last_step = ev->last_step;
+    }
     switch (ev->kind) {
     case MEMBER_EVENT_TIME: break;
     case MEMBER_EVENT_WELCOME: on_welcome(m, ev); break;
@@ -887,6 +893,10 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             m->report.at_safe_point = true; /* only in this report */
             send_report(m);
         }
+        break;
+    case MEMBER_EVENT_STEP:
+        if (m->state == MEMBER_RUNNING)
+            send_report(m);
         break;
     case MEMBER_EVENT_DOMAIN:
         utf8_copy(m->report.domain, sizeof m->report.domain, ev->domain);

@@ -86,6 +86,7 @@ enum member_event_kind {
     MEMBER_EVENT_REDIRECT,    /* epoch, peer: a redirection to the leader */
     MEMBER_EVENT_DEPOSED, /* our own group has ended: another agent leads, or the job was closed */
     MEMBER_EVENT_SAFE_POINT, /* launcher: a worker of generation reported it */
+    MEMBER_EVENT_STEP,       /* launcher: the first step of generation */
     MEMBER_EVENT_DOMAIN,     /* launcher: domain and fabric (struct report) are known */
     /* launcher: sick, xid and gpu (struct report), until the next one; sick "": the node is fit */
     MEMBER_EVENT_HEALTH,
@@ -106,6 +107,7 @@ struct member_event {
     uint32_t reachability;
     const struct failure *failure;
     const char *reason;
+    uint64_t first_step, last_step; /* launcher's events of a generation: as in struct report */
     const char *domain, *fabric;
     const char *sick;
     uint32_t xid;
@@ -167,6 +169,7 @@ struct member_lead {
     uint64_t not_before_ns; /* 0: nothing to wait for */
     uint64_t absent_until_ns;
     uint64_t old_leader;             /* incarnation; 0: not known */
+    uint64_t lost_ns;                /* when it was lost */
     uint64_t job_ns;                 /* the age of the job; 0: this node was in no group */
     const struct handover *handover; /* NULL: none. Borrowed until the next step */
 };

@@ -125,6 +125,9 @@ struct report {
     bool leaving;
     bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
     bool at_safe_point; /* a worker of `generation` reports that it can be stopped now */
+    /* The first MUSTER_STEP of a worker in `generation`; 0: none yet. The last one, when this
+     * report was made: first_step and STOPPED are reasons to send it */
+    uint64_t first_step, last_step;
     /* PREPARED: by which ways it reaches its neighbours, one bit for each. The launcher defines
      * what the bits mean (launcher/preflight/ring_probe_io.h) */
     uint32_t reachability;

@@ -77,6 +77,8 @@ static const struct json_field report_fields[] = {
     {JSON_FIELD(report, BOOL, "leaving", leaving)},
     {JSON_FIELD(report, BOOL, "finished", finished)},
     {JSON_FIELD(report, BOOL, "at_safe_point", at_safe_point)},
+    {JSON_FIELD(report, ID, "first_step", first_step), JSON_IF_SET(report, first_step)},
+    {JSON_FIELD(report, ID, "last_step", last_step), JSON_IF_SET(report, first_step)},
     {JSON_FIELD(report, U32, "ways", reachability)},
     {JSON_FIELD(report, BOOL, "excluded", excluded)},
     {JSON_FIELD(report, LINE, "excluded_why", excluded_why)},

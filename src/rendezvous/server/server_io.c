@@ -485,10 +485,12 @@ void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes) {
 }
 
 void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
-                      const struct failure *failure, const char *evidence, bool only_reported) {
+                      const struct failure *failure, uint64_t quiet_ns, const char *evidence,
+                      bool only_reported) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_HANG,
                                           .generation = generation,
                                           .failure = failure,
+                                          .quiet_ns = quiet_ns,
                                           .evidence = evidence,
                                           .only_reported = only_reported});
 }

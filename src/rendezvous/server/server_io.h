@@ -230,7 +230,8 @@ void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, cons
 /* The running group hangs: GROUP_EVENT_HANG. Copies. The group is stopped, unless that is only
  * reported; or nothing happens because it no longer runs. */
 void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
-                      const struct failure *failure, const char *evidence, bool only_reported);
+                      const struct failure *failure, uint64_t quiet_ns, const char *evidence,
+                      bool only_reported);
 /* Most workers waited for so long, and no longer do: GROUP_EVENT_QUIET. */
 void rdzv_server_quiet(struct rdzv_server *s, uint64_t quiet_ns);
 

@@ -93,6 +93,7 @@ struct node {
     uint64_t probe_wait_ns;    /* before the next: doubles */
     uint64_t probe_ns;         /* when the next is due, while it is watched; TIME_NEVER */
     uint64_t contact_ns;       /* leader's clock at its last RENEW or JOIN */
+    uint64_t cut_ns;           /* when its last connection ended; 0: none has */
     uint64_t longest_stall_ns; /* as it reported last */
     uint32_t stalls;
     uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */

@@ -1413,6 +1413,26 @@ Test(group_leadership, a_new_leader_goes_on_counting_seconds_and_incidents) {
     cr_assert_eq(h.incidents[INCIDENT_WORKER], 4);
 }
 
+Test(group_leadership, the_loss_of_a_leader_is_an_incident_of_its_successor) {
+    struct group_config c = arbiter_config(2, 4);
+    c.old_leader = 3;
+    c.lost_ns = S(999.9);
+    succeed(&led, c, 6);
+    for (uint64_t node = 1; node <= 4; node++)
+        if (node != 3)
+            back(&led, node, NODE_STOPPED, false);
+    probe(&led.r, 3, PROBE_GONE);
+    start(&led.r);
+    const struct timeline_entry *e = entry(&led.r, TIMELINE_INCIDENT);
+    cr_assert_not_null(e);
+    const struct incident *i = &e->incident;
+    cr_assert(i->class == INCIDENT_NODE_LOST && i->action == INCIDENT_SHRINK && i->n == 5 && i->left_out);
+    cr_assert(generation_compare(i->generation, (struct generation){2, 5}) == 0 && i->symptom_ns == S(999.9));
+    cr_assert_str_eq(i->node, "h3");
+    cr_assert_not_null(strstr(i->cause, "h3"), "%s", i->cause);
+    cr_assert(i->old_nodes == 4 && i->n_nodes == 3 && i->began_ns == 0);
+}
+
 Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     struct group_config c = arbiter_config(3, 3);
     c.rdzv.max_restarts = 3;

@@ -1,0 +1,156 @@
+#include "rendezvous/leader/parts/incident.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/text/duration.h"
+#include "base/text/signal_name.h"
+#include "base/text/utf8.h"
+#include "base/util.h"
+
+const char *const incident_action_names[INCIDENT_ACTION_COUNT] = {
+    [INCIDENT_ACTION_NONE] = "none", [INCIDENT_RESTART] = "restart", [INCIDENT_SHRINK] = "shrink",
+    [INCIDENT_SPARE] = "spare",      [INCIDENT_END] = "end",
+};
+
+static void add_clock(uint64_t wall_ns, struct strbuf *ret) {
+    time_t at = (time_t)(wall_ns / NS_PER_S);
+    struct tm tm;
+    char text[32];
+    (void)gmtime_r(&at, &tm);
+    (void)strftime(text, sizeof text, "%H:%M:%S UTC: ", &tm);
+    strbuf_add(ret, text);
+}
+
+static void add_count(uint64_t n, const char *what, struct strbuf *ret) {
+    strbuf_printf(ret, "%" PRIu64 " %s%s", n, what, n == 1 ? "" : "s");
+}
+
+static void add_what(const struct incident *i, struct strbuf *ret) {
+    const char *name = signal_abbrev(i->code);
+    if (i->failure == FAILURE_OOM)
+        strbuf_printf(ret, "rank %" PRIu32 " (node %s) was killed for lack of memory", i->rank,
+                      i->node);
+    else if (i->failure == FAILURE_SIGNAL && name != NULL)
+        strbuf_printf(ret, "rank %" PRIu32 " (node %s) died of SIG%s", i->rank, i->node, name);
+    else if (i->has_rank && i->failure != FAILURE_HANG)
+        strbuf_printf(ret, "%.200s (node %s)", i->cause, i->node);
+    else
+        strbuf_printf(ret, "%.240s", i->cause);
+    if (i->sick[0] != '\0')
+        strbuf_printf(ret, "%s%s", i->xid != 0 ? " " : ": ", i->sick);
+    strbuf_printf(ret, ", in group %" PRIu32 ".%" PRIu32, i->generation.epoch,
+                  i->generation.counter);
+    if (i->began_ns != 0) {
+        strbuf_add(ret, " after ");
+        duration_text(MAX2(i->symptom_ns, i->began_ns) - i->began_ns, ret);
+    }
+}
+
+static void add_action(const struct incident *i, struct strbuf *ret) {
+    bool was_lost = i->class == INCIDENT_NODE_LOST || i->class == INCIDENT_NODE_LEFT;
+    bool left_out = i->left_out && i->node[0] != '\0' && !was_lost;
+    strbuf_add(ret, "; ");
+    if (left_out)
+        strbuf_printf(ret, "node %s is left out, ", i->node);
+    switch (i->action) {
+    case INCIDENT_RESTART:
+        if (i->class == INCIDENT_HEALTH && !left_out)
+            strbuf_printf(ret, "node %s takes part nevertheless, ", i->node);
+        strbuf_add(ret, "the same nodes start again");
+        break;
+    case INCIDENT_SHRINK:
+        strbuf_printf(ret, "the group shrinks from %" PRIu32 " to ", i->old_nodes);
+        add_count(i->n_nodes, "node", ret);
+        break;
+    case INCIDENT_SPARE: strbuf_printf(ret, "%s takes its place", i->taker); break;
+    case INCIDENT_END:
+    case INCIDENT_ACTION_NONE:
+    case INCIDENT_ACTION_COUNT: strbuf_add(ret, "nothing is started again"); break;
+    }
+    strbuf_add(ret, ". ");
+}
+
+static void add_times(const struct incident *i, const char *leader, struct strbuf *ret) {
+    strbuf_printf(ret, "The leader on node %s noticed it ", leader);
+    if (i->noticed_ns - i->symptom_ns < NS_PER_MS) {
+        strbuf_add(ret, "within 1 ms");
+    } else {
+        strbuf_add(ret, "after ");
+        duration_text(i->noticed_ns - i->symptom_ns, ret);
+    }
+    if (i->stopped_ns != 0) {
+        strbuf_add(ret, "; all workers were gone ");
+        duration_text(i->stopped_ns - MIN2(i->noticed_ns, i->stopped_ns), ret);
+        strbuf_add(ret, " later");
+    } else {
+        strbuf_add(ret, "; when all workers were gone is not known");
+    }
+    if (i->started_ns != 0) {
+        strbuf_printf(ret, "; group %" PRIu32 ".%" PRIu32 " (", i->next.epoch, i->next.counter);
+        add_count(i->n_nodes, "node", ret);
+        strbuf_add(ret, ", ");
+        add_count(i->world_size, "worker", ret);
+        strbuf_add(ret, ") started ");
+        duration_text(i->started_ns - i->symptom_ns, ret);
+        strbuf_add(ret, " after the first symptom");
+    }
+    strbuf_printf(ret, ". Restarts used: %" PRIu32 " of %" PRIu32 ".", i->restarts_used,
+                  i->max_restarts);
+}
+
+static void add_steps(const struct incident *i, struct strbuf *ret) {
+    if (i->first_step_ns != 0) {
+        strbuf_add(ret, " The first step ended ");
+        duration_text(i->first_step_ns - i->symptom_ns, ret);
+        strbuf_add(ret, " after the first symptom.");
+    }
+    if (i->has_steps_lost) {
+        strbuf_add(ret, " Repeated: ");
+        add_count(i->steps_lost, "step", ret);
+        strbuf_add_char(ret, '.');
+    } else if (i->last_step != 0) {
+        strbuf_printf(ret, " The last step was %" PRIu64 "; how many are repeated is not known.",
+                      i->last_step);
+    } else {
+        strbuf_add(ret, " The lost work is not known: no step was reported (MUSTER_STEP).");
+    }
+}
+
+void incident_text(const struct incident *i, const char *leader, uint64_t symptom_wall_ns,
+                   char ret[INCIDENT_TEXT_MAX]) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    add_clock(symptom_wall_ns, &text);
+    add_what(i, &text);
+    add_action(i, &text);
+    add_times(i, leader, &text);
+    add_steps(i, &text);
+    if (i->evidence[0] != '\0')
+        strbuf_printf(&text, " Evidence on node %s: %s", leader, i->evidence);
+    utf8_copy(ret, INCIDENT_TEXT_MAX, strbuf_text(&text));
+}
+
+void job_history_text(const struct job_history *h, struct strbuf *ret) {
+    uint64_t all_ns = 0;
+    uint32_t n = 0;
+    for (int phase = 0; phase < JOB_PHASE_COUNT; phase++)
+        all_ns += h->phase_ns[phase];
+    for (int c = 0; c < INCIDENT_CLASS_COUNT; c++)
+        n += h->incidents[c];
+    if (h->down_ns == 0 || n == 0)
+        return;
+    add_count(n, "incident", ret);
+    strbuf_printf(ret, "; workers ran at most %.1f %% of ",
+                  100 * (double)h->phase_ns[JOB_PHASE_RUNNING] / (double)all_ns);
+    duration_text(all_ns, ret);
+    strbuf_add(ret, "; ");
+    duration_text(h->down_ns, ret);
+    strbuf_add(ret, " from first symptoms to new starts");
+    if (h->steps_lost > 0) {
+        strbuf_add(ret, "; ");
+        add_count(h->steps_lost, "step", ret);
+        strbuf_add(ret, " repeated");
+    }
+}

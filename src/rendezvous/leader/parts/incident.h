@@ -1,0 +1,64 @@
+/* What stopped a group, from the first symptom to the first step after the next start: the event
+ * `incident` (muster-files(5)). Pure. Times are of the leader's clock; 0: not known, or not yet. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "rendezvous/protocol/messages.h"
+
+#define INCIDENT_CAUSE_MAX 512
+#define INCIDENT_EVIDENCE_MAX 256 /* a longer path is left out */
+#define INCIDENT_TEXT_MAX 640
+
+enum incident_action {
+    INCIDENT_ACTION_NONE = 0,
+    INCIDENT_RESTART, /* the same nodes started again */
+    INCIDENT_SHRINK,  /* fewer nodes */
+    INCIDENT_SPARE,   /* another node took a place */
+    INCIDENT_END,     /* nothing was started again */
+    INCIDENT_ACTION_COUNT,
+};
+extern const char *const incident_action_names[INCIDENT_ACTION_COUNT];
+
+struct incident {
+    uint32_t n; /* of the job: 1, 2, …; 0: it is not counted yet */
+    enum incident_class class;
+    struct generation generation, next; /* that was stopped, and that was started */
+    uint64_t incarnation;               /* of the node; 0: none */
+    char node[RDZV_HOST_MAX];           /* or "" */
+    char taker[RDZV_HOST_MAX];          /* SPARE: a node that was not in the group before */
+    bool left_out;                      /* the node is not in the next group */
+    enum failure_kind failure;          /* of a worker, and the next: */
+    int32_t code;
+    bool has_rank;
+    uint32_t rank, local_rank;
+    char cause[INCIDENT_CAUSE_MAX];
+    char sick[RDZV_SICK_MAX]; /* HEALTH: as in struct report */
+    uint32_t xid;
+    int32_t gpu;
+    char evidence[INCIDENT_EVIDENCE_MAX]; /* a folder of the leader's node, or "" */
+    enum incident_action action;
+    uint32_t restarts_used, max_restarts; /* with this one */
+    uint64_t began_ns;                    /* the start of the group that was stopped */
+    /* The first sign of it: a failure, the end of a connection, a node's last message, the last
+     * time that most workers moved */
+    uint64_t symptom_ns;
+    uint64_t noticed_ns;    /* by the leader, */
+    uint64_t stopped_ns;    /* all workers were gone, */
+    uint64_t formed_ns;     /* all nodes had prepared the next group, */
+    uint64_t started_ns;    /* which started, */
+    uint64_t first_step_ns; /* and reported its first step */
+    uint64_t last_step;     /* of the group that was stopped; 0: not known */
+    bool has_steps_lost;
+    uint64_t steps_lost;
+    uint32_t old_nodes;           /* of the group that was stopped */
+    uint32_t n_nodes, world_size; /* of the next one */
+};
+
+/* The whole story in at most INCIDENT_TEXT_MAX - 1 bytes. leader: the name of its node.
+ * symptom_wall_ns: since 1970. */
+void incident_text(const struct incident *i, const char *leader, uint64_t symptom_wall_ns,
+                   char ret[INCIDENT_TEXT_MAX]);
+
+/* For the end of a job: "3 incidents; workers ran at most 99.6 % of 3 min 22 s; …". Nothing if no
+ * group was started again. */
+void job_history_text(const struct job_history *h, struct strbuf *ret);

@@ -1,0 +1,222 @@
+#include "group_rig.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <string.h>
+
+static struct rig rig; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&rig); }
+
+TestSuite(group_incident, .fini = finish);
+
+static const struct group_config *config(uint32_t min, uint32_t max) {
+    struct group_config c = config_of(min, max);
+    c.rdzv.max_restarts = 3;
+    c.rdzv.crash_loop_ns = 0;
+    return config_at(c);
+}
+
+static const struct incident *written(void) {
+    const struct timeline_entry *e = entry(&rig, TIMELINE_INCIDENT);
+    cr_assert_not_null(e, "no incident is written");
+    return &e->incident;
+}
+
+static uint32_t counted(enum incident_class class) {
+    struct job_history h;
+    group_history(rig.g, rig.now_ns, &h);
+    return h.incidents[class];
+}
+
+static void dies(uint64_t node, uint32_t rank) {
+    struct failure f = failure_at(node, FAILURE_SIGNAL, (double)rig.now_ns / 1e9);
+    f.code = SIGSEGV;
+    f.rank = rank;
+    f.local_rank = rank % 2;
+    (void)strcpy(f.node, "h2");
+    report(&rig, node,
+           (struct report){
+               .state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true, .failure = f});
+}
+
+Test(group_incident, a_failed_worker_and_a_restart) {
+    bring_to(&rig, config(2, 2), 2, GROUP_RUNNING);
+    pass(&rig, 5, 6);
+    dies(2, 3);
+    uint64_t died_ns = rig.now_ns;
+    pass(&rig, 0.5, 6);
+    cr_assert_eq(counted(INCIDENT_WORKER), 0, "it may still be a node's loss");
+    stopped(&rig);
+    cr_assert_eq(counted(INCIDENT_WORKER), 1);
+    pass(&rig, 0.25, 6);
+    cr_assert_null(entry(&rig, TIMELINE_INCIDENT));
+    start(&rig);
+    const struct incident *i = written();
+    cr_assert(i->n == 1 && i->class == INCIDENT_WORKER && i->action == INCIDENT_RESTART);
+    cr_assert(generation_compare(i->generation, (struct generation){1, 1}) == 0 &&
+              generation_compare(i->next, (struct generation){1, 2}) == 0);
+    cr_assert(i->has_rank && i->rank == 3 && i->local_rank == 1 && i->failure == FAILURE_SIGNAL && i->code == SIGSEGV);
+    cr_assert_str_eq(i->node, "h2");
+    cr_assert_str_eq(i->cause, "rank 3 failed: signal 11");
+    cr_assert(i->restarts_used == 1 && i->max_restarts == 3 && i->old_nodes == 2 && i->n_nodes == 2);
+    cr_assert(i->symptom_ns == died_ns && i->noticed_ns == died_ns && i->stopped_ns == died_ns + S(0.5));
+    cr_assert(i->started_ns == rig.now_ns && i->began_ns == died_ns - S(5) && i->first_step_ns == 0);
+    struct job_history h;
+    group_history(rig.g, rig.now_ns, &h);
+    cr_assert_eq(h.down_ns, S(0.75));
+    dies(1, 0);
+    stopped(&rig);
+    start(&rig);
+    cr_assert(written()->n == 2 && counted(INCIDENT_WORKER) == 2);
+}
+
+/* A node's report of its steps in the newest group. */
+static void steps(uint64_t node, enum node_state state, uint64_t first, uint64_t last) {
+    report(
+        &rig, node,
+        (struct report){.state = state, .generation = group_generation(rig.g), .first_step = first, .last_step = last});
+}
+
+Test(group_incident, with_steps_it_is_written_at_the_first_one_with_those_that_are_repeated) {
+    bring_to(&rig, config(2, 2), 2, GROUP_RUNNING);
+    steps(1, NODE_RUNNING, 1, 1);
+    pass(&rig, 5, 6);
+    dies(2, 3);
+    steps(1, NODE_STOPPED, 1, 24);
+    steps(2, NODE_STOPPED, 1, 23);
+    pass(&rig, 0.25, 6);
+    start(&rig);
+    cr_assert_null(entry(&rig, TIMELINE_INCIDENT), "it waits for the first step");
+    pass(&rig, 4, 6);
+    steps(2, NODE_RUNNING, 11, 11);
+    const struct incident *i = written();
+    cr_assert(i->has_steps_lost && i->steps_lost == 14 && i->first_step_ns == rig.now_ns);
+    steps(1, NODE_RUNNING, 11, 11);
+    cr_assert_null(entry(&rig, TIMELINE_INCIDENT));
+    struct job_history h;
+    group_history(rig.g, rig.now_ns, &h);
+    cr_assert_eq(h.steps_lost, 14);
+    dies(1, 0);
+    steps(1, NODE_STOPPED, 11, 40);
+    steps(2, NODE_STOPPED, 11, 41);
+    start(&rig);
+    dies(1, 0); /* before its first step */
+    i = written();
+    cr_assert(i->n == 2 && !i->has_steps_lost && i->last_step == 41 && i->action == INCIDENT_RESTART);
+}
+
+Test(group_incident, a_lost_node_and_a_smaller_group) {
+    bring_to(&rig, config(1, 2), 2, GROUP_RUNNING);
+    pass(&rig, 5, 6);
+    probe(&rig, 2, PROBE_ALIVE);
+    disconnect(&rig, 2);
+    uint64_t cut_ns = rig.now_ns;
+    rig.now_ns += S(0.018);
+    probe(&rig, 2, PROBE_GONE);
+    stopped(&rig);
+    start(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_NODE_LOST && i->action == INCIDENT_SHRINK && i->left_out && !i->has_rank);
+    cr_assert_str_eq(i->node, "h2");
+    cr_assert_str_eq(i->cause, "node h2 is gone: its agent ended unexpectedly");
+    cr_assert(i->symptom_ns == cut_ns && i->noticed_ns == cut_ns + S(0.018), "not its last message");
+    cr_assert(i->old_nodes == 2 && i->n_nodes == 1 && i->restarts_used == 0);
+}
+
+Test(group_incident, an_excluded_node_and_a_spare) {
+    bring_to(&rig, config(2, 2), 2, GROUP_RUNNING);
+    join(&rig, 3);
+    struct command c = {.kind = COMMAND_EXCLUDE, .node = "h2"};
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &c});
+    stopped(&rig);
+    start(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_EXCLUDED && i->action == INCIDENT_SPARE && i->left_out);
+    cr_assert(strcmp(i->node, "h2") == 0 && strcmp(i->taker, "h3") == 0);
+}
+
+Test(group_incident, a_node_that_leaves) {
+    bring_to(&rig, config(1, 2), 2, GROUP_RUNNING);
+    report(&rig, 2,
+           (struct report){.state = NODE_RUNNING,
+                           .generation = group_generation(rig.g),
+                           .leaving = true,
+                           .leaving_why = "was stopped by SIGTERM"});
+    say(&rig, 1, NODE_STOPPED);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    start(&rig);
+    cr_assert(written()->class == INCIDENT_NODE_LEFT && written()->action == INCIDENT_SHRINK);
+    cr_assert_str_eq(written()->node, "h2");
+}
+
+Test(group_incident, a_sick_node_whose_worker_died) {
+    bring_to(&rig, config(2, 2), 2, GROUP_RUNNING);
+    dies(2, 1);
+    report(&rig, 1, (struct report){.state = NODE_STOPPED, .generation = group_generation(rig.g)});
+    report(&rig, 2,
+           (struct report){.state = NODE_STOPPED,
+                           .generation = group_generation(rig.g),
+                           .sick = "80 ms after Xid 79 on GPU 4",
+                           .xid = 79,
+                           .gpu = 4});
+    start(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_HEALTH && i->xid == 79 && i->gpu == 4 && i->has_rank && i->rank == 1);
+    cr_assert_str_eq(i->sick, "80 ms after Xid 79 on GPU 4");
+}
+
+Test(group_incident, a_hang_since_when_most_last_moved) {
+    bring_to(&rig, config(2, 2), 2, GROUP_RUNNING);
+    pass(&rig, 20, 6);
+    struct failure f = {.kind = FAILURE_HANG, .incarnation = 2, .rank = 1, .text = "rank 1 (node h2) is stopped"};
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_HANG,
+                                    .generation = group_generation(rig.g),
+                                    .failure = &f,
+                                    .quiet_ns = S(10),
+                                    .evidence = "/logs/hangs/1"});
+    uint64_t now = rig.now_ns;
+    stopped(&rig);
+    start(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_HANG && i->rank == 1 && i->symptom_ns == now - S(10) && i->noticed_ns == now);
+    cr_assert_str_eq(i->evidence, "/logs/hangs/1");
+    cr_assert_str_eq(i->cause, "the job hangs: rank 1 (node h2) is stopped");
+}
+
+Test(group_incident, the_end_of_a_job) {
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
+    dies(2, 1);
+    stopped(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_WORKER && i->action == INCIDENT_END && i->started_ns == 0);
+    cr_assert_eq(entry(&rig, TIMELINE_CLOSED)->outcome, OUTCOME_FAILED);
+}
+
+Test(group_incident, an_operator_ends_the_job) {
+    bring_to(&rig, config(2, 2), 2, GROUP_RUNNING);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "stopped by SIGINT", .halted = true});
+    stopped(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_OPERATOR && i->action == INCIDENT_END);
+    cr_assert_str_eq(i->cause, "stopped by SIGINT");
+}
+
+Test(group_incident, growth_and_success_are_none) {
+    struct group_config grows = *config(1, 2);
+    grows.rdzv.last_call_ns = 0;
+    bring_to(&rig, &grows, 1, GROUP_RUNNING);
+    join(&rig, 2);
+    struct command c = {.kind = COMMAND_GROW};
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &c});
+    assert_state(&rig, GROUP_STOPPING);
+    stopped(&rig);
+    start(&rig);
+    cr_assert_null(entry(&rig, TIMELINE_INCIDENT));
+    say(&rig, 1, NODE_FINISHED);
+    say(&rig, 2, NODE_FINISHED);
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert_null(entry(&rig, TIMELINE_INCIDENT));
+    for (int class = 0; class < INCIDENT_CLASS_COUNT; class ++)
+        cr_assert_eq(counted((enum incident_class) class), 0);
+}
