@@ -185,11 +185,12 @@ def test_counters_of_a_scraped_job_survive_a_dead_worker_and_a_dead_leader(job):
     first = job.events.wait("start", 2, world=2)
     prometheus.wait('muster_job_state{state="running"} and on(run_id) muster_nodes{place="member"} == 2')
     kill(int(first[0].fields["pid"]))
-    prometheus.wait('muster_restarts_total == 1 and on(run_id) muster_job_state{state="running"}')
+    prometheus.wait('muster_restarts_total == 1 and on(run_id) muster_job_state{state="running"}'
+                    ' and on(run_id) muster_incidents_total{class="worker"} == 1')
     seen = until(job, lambda s: s["state"] == "running" and all(n["state"] == "running" for n in s["nodes"]))
     kill(next(n["pid"] for n in seen["nodes"] if n["id"] == seen["leader"]))
     prometheus.wait(f'muster_epoch > {seen["epoch"]} and on(run_id) muster_node_losses_total == 1'
-                    ' and on(run_id) muster_job_state{state="running"}')
+                    ' and on(run_id) muster_job_state{state="running"} and on(run_id) muster_incidents_total{class="node_lost"} == 1')
     epochs = dict(prometheus.query("muster_epoch[1h]")[0][1])
     counters = prometheus.query('{__name__=~"muster_.*_total"}[1h]')
     assert len(counters) == 2 + 6 + 5, counters

@@ -382,6 +382,24 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
     cr_assert_eq(left, (uint64_t)(n * 1001 - taken), "%lu", left);
 }
 
+Test(console_io, a_reader_that_has_stopped_is_given_up_and_a_slow_one_is_not) {
+    with_pipes(&fix);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    char text[1001];
+    memset(text, 'x', 1000);
+    text[1000] = '\0';
+    for (int i = 0; i < 3 * fcntl(fix.out[0], F_GETPIPE_SZ) / 1000; i++)
+        line(&a, text);
+    turn(&fix); /* the pipe is full */
+    uint64_t left = console_pending(fix.console);
+    cr_assert_not(console_drop_if_stuck(fix.console, CONSOLE_OUT, left - 1), "it took the first part");
+    cr_assert_not(console_drop_if_stuck(fix.console, CONSOLE_OUT, left), "not more than that");
+    cr_assert_not(console_drop_if_stuck(fix.console, CONSOLE_ERR, 0), "nothing is left there");
+    cr_assert(console_drop_if_stuck(fix.console, CONSOLE_OUT, left - 1));
+    line(&a, "later");
+    cr_assert_eq(console_pending(fix.console), 0);
+}
+
 Test(console_io, output_to_a_reader_that_left_is_dropped_without_a_warning) {
     with_pipes(&fix);
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
