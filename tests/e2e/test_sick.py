@@ -81,6 +81,55 @@ def test_a_single_node_checks_its_gpus(job, bind):
 # --- Xids ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_node_whose_gpu_fell_off_the_bus_is_left_out(job):
+    nodes, first = start(job)
+    nodes["b"].xid(79)
+    abort(first, "b")
+    again = job.events.wait("start", 8, world=4)[4:]
+    assert tags(again) == {"a", "c"}
+    nodes["a"].agent.wait_said(rf"died of SIGABRT [0-9]+ ms after Xid 79 on {GPU_4}; node \S+ is left out, \S+ takes its place")
+    finish(job, nodes)
+
+
+def test_without_a_spare_sick_nodes_are_taken(job):
+    nodes, first = start(job, tags="ab")
+    nodes["a"].xid(79)
+    nodes["b"].xid(79)
+    abort(first, "b")
+    assert tags(job.events.wait("start", 8, world=4)[4:]) == {"a", "b"}
+    nodes["a"].agent.wait_said(rf"warning: .* after Xid 79 on {GPU_4}; node \S+ is sick and takes part, as the other nodes are too few")
+    finish(job, nodes)
+
+
+def test_an_xid_after_the_exit_counts_until_the_workers_are_gone(job):
+    nodes, first = start(job, worker=("ignore", "start", "go"), words=("--shutdown-timeout=3",))
+    abort(first, "b")
+    nodes["a"].agent.wait_said("SIGABRT")
+    nodes["b"].xid(119)
+    assert tags(job.events.wait("start", 8, 60, world=4)[4:]) == {"a", "c"}
+    nodes["a"].agent.wait_said(rf"died of SIGABRT [0-9]+ ms before Xid 119 on {GPU_4}; node \S+ is left out")
+    finish(job, nodes)
+
+
+@pytest.mark.parametrize("number, action, out", [(119, 0, False), (74, 1, True), (79, 0, True), (119, 2, True)])
+def test_the_recovery_action_of_nvml_is_worth_more_than_the_number(job, number, action, out):
+    nodes, first = start(job, lines="gpu 0-7 recovery 0\n")
+    nodes["b"].script.write_text(nodes["b"].script.read_text() + f"gpu 4 recovery {action}\n")
+    nodes["b"].xid(number)
+    abort(first, "b")
+    assert tags(job.events.wait("start", 8, world=4)[4:]) == ({"a", "c"} if out else {"a", "b"})
+    finish(job, nodes)
+
+
+def test_a_gpu_that_is_lost_when_a_worker_fails_needs_no_xid(job):
+    nodes, first = start(job, worker=("ignore", "start", "go"), words=("--shutdown-timeout=3",))
+    nodes["b"].script.write_text(nodes["b"].script.read_text() + "fail nvmlDeviceGetFieldValues 4 15\n")
+    abort(first, "b")
+    assert tags(job.events.wait("start", 8, 60, world=4)[4:]) == {"a", "c"}
+    nodes["a"].agent.wait_said(rf"{GPU_4} is lost: the driver can't reach it")
+    finish(job, nodes)
+
+
 @pytest.mark.parametrize("number", [13, 31, 43, 94, 999])
 def test_an_xid_of_the_program_leaves_no_node_out(job, number):
     nodes, first = start(job)
