@@ -186,7 +186,10 @@ static unsigned print_coverage(const struct world_coverage *c) {
         (unsigned long long)c->groups_started, (unsigned long long)c->causes_checked, (unsigned long long)c->incidents,
         (unsigned long long)c->recoveries, (unsigned long long)c->idle_followed, (unsigned long long)c->domain_groups,
         (unsigned long long)c->domain_spares);
-    missing += (c->incidents == 0) + (c->idle_followed == 0) + (c->domain_groups == 0) + (c->domain_spares == 0);
+    (void)fprintf(stderr, "# groups that left a sick node out: %llu; that took one: %llu\n",
+                  (unsigned long long)c->sick_left_out, (unsigned long long)c->sick_taken);
+    missing += (c->incidents == 0) + (c->idle_followed == 0) + (c->domain_groups == 0) + (c->domain_spares == 0) +
+               (c->sick_left_out == 0) + (c->sick_taken == 0);
     return missing;
 }
 

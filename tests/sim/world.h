@@ -64,6 +64,7 @@ enum fault_kind {
     FAULT_GROW,        /* an operator admits the waiting nodes */
     FAULT_STOP,        /* an operator stops the job with a command */
     FAULT_HANG,        /* the watchdog says that the host's worker hangs; arg 1: no worker is suspected */
+    FAULT_SICK,        /* the host's agent finds that its node is sick (arg 1), or fit again (0) */
     FAULT_DRAWN_COUNT, /* what follows is in schedules written by hand only */
     /* arg nodes join the leader on this host, and never send again */
     FAULT_CROWD = FAULT_DRAWN_COUNT,
@@ -186,6 +187,9 @@ enum mutant {
     MUTANT_ANY_SPARE,   /* a spare of any domain takes a lost node's place */
     MUTANT_SMALL_GROUP, /* a group is as small as it may be, although whole units wait */
     MUTANT_LATE_DOMAIN, /* a domain that a node reports after its join is not noticed */
+    /* of sick nodes */
+    MUTANT_SICK_GONE,  /* they are left out even if too few nodes remain */
+    MUTANT_SICK_TAKEN, /* they are taken although there are enough others */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -251,6 +255,8 @@ struct world_coverage {
     uint64_t faults[FAULT_KIND_COUNT];
     uint64_t worlds, steps, groups_started, causes_checked, leaderships, recoveries;
     uint64_t domain_groups; /* of whole units of one domain */
+    uint64_t sick_left_out; /* groups that left a sick node out, */
+    uint64_t sick_taken;    /* and that took one */
     uint64_t domain_spares; /* of these: a node of the last group was replaced by a spare of its domain */
     uint64_t incidents;
     uint64_t idle_followed; /* idle epochs whose leader was lost, and another's idle one came */

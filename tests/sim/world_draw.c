@@ -200,6 +200,7 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
     case FAULT_EXCLUDE:
     case FAULT_GROW:
     case FAULT_STOP:
+    case FAULT_SICK:
     case FAULT_CROWD:
     case FAULT_KIND_COUNT: break;
     }
@@ -365,11 +366,27 @@ static void draw_domains(struct draw *d, struct world_params *p) {
     s->min_nodes = chance(d, 60) ? s->node_unit : (uint32_t)between(d, 1, s->max_nodes / s->node_unit * s->node_unit);
 }
 
+static void draw_sick(struct draw *d, struct world_params *p, uint64_t calm_ns) {
+    if (!chance(d, 30))
+        return;
+    if (chance(d, 10))
+        p->group.rdzv.sick_nodes = SICK_NODES_REPORT;
+    for (uint64_t n = between(d, 1, 2 * p->n_hosts); n > 0 && room(p); n--) {
+        uint64_t at = between(d, 0, calm_ns);
+        uint32_t host = draw_host(d, p, FAULT_SICK, MOOD_ALL);
+        (void)world_params_fault(p, FAULT_SICK, at, host, chance(d, 75), 0);
+        if (chance(d, 60) && room(p)) /* and its worker fails */
+            (void)world_params_fault(p, FAULT_WORKER, at + ms(d, 0, 500), host, -6, 0);
+    }
+}
+
 void world_params_random(struct world_params *ret, uint64_t seed) {
     struct draw d = {{seed * UINT64_C(0x9e3779b97f4a7c15) + 1}};
     struct draw of_domains = {{seed * UINT64_C(0xd1342543de82ef95) + 1}}; /* so that the other worlds stay the same */
+    struct draw of_sick = {{seed * UINT64_C(0xaf251af3b0f025b5) + 1}};
     (void)prng_next(&d.prng);
     (void)prng_next(&of_domains.prng);
+    (void)prng_next(&of_sick.prng);
     bool has_domains = chance(&of_domains, 30);
     struct world_params p = {.seed = seed, .rankless = WORLD_HOSTS_MAX};
     p.n_hosts = (uint32_t)(chance(&d, 10) ? between(&d, 6, WORLD_HOSTS_MAX) : between(&d, 1, 5));
@@ -421,6 +438,7 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     }
     for (size_t i = 0; i < p.n_faults; i++)
         p.honest_clocks = p.honest_clocks && p.faults[i].kind != FAULT_DELAY;
+    draw_sick(&of_sick, &p, calm_ns);
     set_bounds(&p, calm_ns);
     draw_search(&d, &p);
     *ret = p;

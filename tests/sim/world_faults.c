@@ -35,6 +35,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_GROW] = "operator grows",
     [FAULT_STOP] = "operator's command to stop",
     [FAULT_HANG] = "hang",
+    [FAULT_SICK] = "sick",
     [FAULT_CROWD] = "a silent crowd joins",
 };
 
@@ -116,6 +117,8 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_ANY_SPARE] = "a spare of another domain",
     [MUTANT_SMALL_GROUP] = "a group that leaves whole units out",
     [MUTANT_LATE_DOMAIN] = "a late domain does not count",
+    [MUTANT_SICK_GONE] = "sick nodes are left out whatever remains",
+    [MUTANT_SICK_TAKEN] = "sick nodes are taken before others",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }
@@ -360,6 +363,12 @@ void fault_happens(struct world *w, const struct fault *fault) {
     case FAULT_HANG:
         if (l != NULL)
             leader_says_hang(w, l, f->arg == 1);
+        break;
+    case FAULT_SICK:
+        if (l != NULL && l->process && !l->frozen && host_running(w, l->host))
+            node_event(
+                w, l,
+                &(struct member_event){.kind = MEMBER_EVENT_HEALTH, .sick = f->arg != 0 ? WORLD_SICK : "", .gpu = -1});
         break;
     case FAULT_CROWD:
         if (l != NULL)

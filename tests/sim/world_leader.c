@@ -81,6 +81,8 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
         c->rdzv.unit_of = UNIT_OF_ANY;
     if (w->p.mutant == MUTANT_SMALL_GROUP)
         c->rdzv.max_nodes = (c->rdzv.min_nodes + c->rdzv.node_unit - 1) / c->rdzv.node_unit * c->rdzv.node_unit;
+    if (w->p.mutant == MUTANT_SICK_TAKEN)
+        c->rdzv.sick_nodes = SICK_NODES_REPORT;
     if (w->p.mutant == MUTANT_FOR_EVER)
         c->rdzv.crash_loop_ns = 0;
     if (w->p.mutant == MUTANT_NEVER_PROGRESS)
@@ -223,6 +225,8 @@ static void mutate_report(struct world *w, struct life *leader, struct life *l, 
         r->failure.ran_ns = 3600 * NS_PER_S;
     if (w->p.mutant == MUTANT_CHARGE_TWICE)
         r->restarts_used += r->has_failure;
+    if (w->p.mutant == MUTANT_SICK_GONE && r->sick[0] != '\0')
+        r->excluded = true;
     if (w->p.mutant == MUTANT_FORGET && !leader->lead.is_first)
         r->restarts_used = r->losses = 0;
 }

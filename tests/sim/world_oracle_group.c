@@ -159,6 +159,8 @@ static bool count_candidates(struct world *w, struct life *l, const struct group
     const struct rdzv_settings *s = &w->p.group.rdzv;
     if (s->unit_of == UNIT_OF_ANY || w->p.group.static_ranks || w->n_crowd > 0)
         return false;
+    if (world_has_fault(&w->p, FAULT_SICK) && s->sick_nodes == SICK_NODES_EXCLUDE)
+        return false; /* which nodes count depends on all */
     size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), 0, rows, WORLD_LIVES_MAX);
     for (size_t i = 0; i < n; i++) {
         const struct overview_node *row = &rows[i];
@@ -215,6 +217,77 @@ static void check_domains(struct world *w, struct life *l, struct group_info *g,
                          G(g->generation), before[d], nodes[d]);
     }
     w->coverage->domain_spares += same_units && kept < last->n_nodes;
+}
+
+/* ---- sick nodes ---- */
+
+/* The nodes that the leader knows: those that certainly are in a group now, or could be. */
+struct known_nodes {
+    size_t fit, sick;               /* of all */
+    size_t fit_before, sick_before; /* of those that had joined before that time */
+    size_t sick_members;
+};
+
+/* MUTANT_SICK_GONE excludes nodes without a reason. */
+static bool may_be_in(const struct overview_node *row, bool sick) {
+    bool forged = row->place == PLACE_EXCLUDED && row->why[0] == '\0' && sick;
+    return (row->place != PLACE_EXCLUDED || forged) && row->place != PLACE_LEAVING && row->state != NODE_CLOSED;
+}
+
+static struct known_nodes known_nodes(struct world *w, struct life *l, uint64_t joined_before_ns) {
+    static struct overview_node rows[WORLD_LIVES_MAX];
+    struct known_nodes known = {0};
+    size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), 0, rows, WORLD_LIVES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const struct overview_node *row = &rows[i];
+        struct life *o = node_of(w, row->incarnation);
+        bool sick = strcmp(row->why, WORLD_SICK) == 0 ||
+                    (row->why[0] == '\0' && row->place == PLACE_EXCLUDED && member_report(o->member)->sick[0] != '\0');
+        bool stopped = row->state == NODE_JOINED || row->state == NODE_STOPPED;
+        bool stays = !o->was_told_to_leave && (sick || row->why[0] == '\0');
+        bool can = stays && (row->place == PLACE_MEMBER ||
+                             (may_be_in(row, sick) && row->connected && stopped && was_heard(w, l, o)));
+        bool before = w->now_ns >= row->since_ns && w->now_ns - row->since_ns < joined_before_ns;
+        known.fit += can && !sick;
+        known.sick += can && sick;
+        known.fit_before += can && !sick && before;
+        known.sick_before += can && sick && before;
+        known.sick_members += sick && row->place == PLACE_MEMBER;
+    }
+    return known;
+}
+
+/* Which nodes count is not known where domains do. */
+static bool sick_count(const struct world *w) {
+    const struct rdzv_settings *s = &w->p.group.rdzv;
+    return s->sick_nodes == SICK_NODES_EXCLUDE && w->n_crowd == 0 && (s->node_unit == 1 || s->unit_of == UNIT_OF_ANY);
+}
+
+static bool is_enough(const struct world *w, size_t nodes) {
+    const struct rdzv_settings *s = &w->p.group.rdzv;
+    return nodes - nodes % s->node_unit >= s->min_nodes;
+}
+
+/* I12: no group takes a sick node if fit ones are enough for it. */
+static void check_sick(struct world *w, struct life *l, const struct group_info *g) {
+    if (!sick_count(w))
+        return;
+    struct known_nodes known = known_nodes(w, l, 0);
+    w->coverage->sick_left_out += known.sick > known.sick_members;
+    w->coverage->sick_taken += known.sick_members > 0;
+    if (known.sick_members > 0 && is_enough(w, known.fit))
+        world_broken(w, "I12: %u.%u has %zu sick nodes, and %zu fit ones are there", G(g->generation),
+                     known.sick_members, known.fit);
+}
+
+/* I12: no job ends because sick nodes were left out. */
+static void check_few_left(struct world *w, struct life *l, const struct group_info *g) {
+    if (!sick_count(w) || g == NULL || g->leader != l || g->first_stop_ns == TIME_NEVER)
+        return;
+    struct known_nodes known = known_nodes(w, l, g->first_stop_ns / 100 * 98);
+    if (!is_enough(w, known.fit_before) && is_enough(w, known.fit_before + known.sick_before))
+        world_broken(w, "I12: the job ends, and %zu fit and %zu sick nodes are there", known.fit_before,
+                     known.sick_before);
 }
 
 /* ---- groups of which none lasts ---- */
@@ -294,6 +367,7 @@ static void new_group(struct world *w, struct life *l) {
     g->n_nodes = (uint32_t)group_members(l->lead.group, g->members, WORLD_HOSTS_MAX + 1);
     check_size(w, g, g->n_nodes);
     check_domains(w, l, g, newest);
+    check_sick(w, l, g);
     check_stalls(w, l);
     world_leader_file(w, LEADER_FILE_FORMED, l->host);
 }
@@ -487,6 +561,8 @@ static void closed(struct world *w, struct life *l) {
     bool for_the_failure = d.has_failure && d.reason[0] == '\0'; /* not an operator's wish */
     if (for_the_failure && g != NULL && g->leader == l)
         oracle_ended_for(w, l, g, &d.failure);
+    if (strstr(d.reason, " nodes left") != NULL)
+        check_few_left(w, l, g);
     if (d.kind == DESIRED_CLOSED && d.reason[0] == '\0' && !d.has_failure)
         world_broken(w, "the job failed without a reason");
     check_given_up(w, g, l);

@@ -116,6 +116,8 @@ struct ending {
 };
 
 /* One life of an agent, with everything below its guardian. */
+#define WORLD_SICK "its GPU is lost"
+
 struct life {
     unsigned index;
     uint32_t host;
