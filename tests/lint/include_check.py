@@ -33,7 +33,7 @@ ROOMS = [
     ("topology/render", "base/ topology/model topology/nccl"),
     ("topology/discover/common", "base/ topology/model"),
     ("topology/discover/net", "base/ io/net topology/model"),
-    ("topology/discover/sysfs", "base/ topology/model topology/discover/common"),
+    ("topology/discover/sysfs", "base/ io topology/model topology/discover/common"),
     ("topology/discover/hwloc", "base/ io io/process topology/model topology/discover/common"),
     ("topology/discover/nvml", "base/ io io/process topology/model topology/discover/common"),
     ("topology/discover", "base/ io io/process topology/model topology/nccl topology/json topology/discover/common"

@@ -417,14 +417,9 @@ int child_pipe(int *ret_read, int *ret_write) {
 
 int child_report_read(int fd, struct child_report *ret) {
     struct child_report report;
-    ssize_t n;
-    do
-        n = read(fd, &report, sizeof report);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return -errno;
-    if (n == 0)
-        return 0;
+    ssize_t n = file_read_all(fd, &report, sizeof report);
+    if (n <= 0)
+        return (int)n;
     if (n != sizeof report || report.step == 0 || report.step >= STEP_COUNT || report.error <= 0)
         return -EBADMSG;
     *ret = report;

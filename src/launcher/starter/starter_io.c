@@ -366,15 +366,12 @@ static int wait_for_death(int fd, void *arg) {
     struct starter_run *r = arg;
     struct proc_stat now;
     char byte;
-    ssize_t n;
     (void)prctl(PR_SET_PDEATHSIG, 0); /* it outlives the starter, for a moment */
     (void)setsid();                   /* and what kills the starter's process group */
     LIST_FOR_EACH(struct spawned, c, &r->commands, link)
         if (!proc_read_stat(child_watch_pid(c->watch), &c->before))
             c->before.start = UINT64_MAX;
-    do
-        n = read(fd, &byte, 1);
-    while (n < 0 && errno == EINTR);
+    (void)!file_read_all(fd, &byte, 1);
     LIST_FOR_EACH(struct spawned, c, &r->commands, link) {
         const pid_t pid = child_watch_pid(c->watch);
         if (proc_read_stat(pid, &now) && now.start == c->before.start)

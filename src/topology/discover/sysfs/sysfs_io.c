@@ -12,6 +12,7 @@
 
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
+#include "io/file.h"
 #include "topology/discover/sysfs/sysfs_priv.h"
 
 #define LINKS_MAX 40 /* symlinks in one path: the kernel's own limit */
@@ -143,21 +144,12 @@ static _must_use_ int read_plain(const char *full, char *text, size_t size, size
     int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;
-    size_t len = 0;
-    int r = 0;
-    while (len < size) {
-        ssize_t n = read(fd, text + len, size - len);
-        if (n < 0 && errno == EINTR)
-            continue;
-        r = n < 0 ? -errno : 0;
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-    }
+    ssize_t len = file_read_all(fd, text, size);
     (void)close(fd); /* it was only read */
-    if (r == 0)
-        *ret_len = len;
-    return r;
+    if (len < 0)
+        return (int)len;
+    *ret_len = (size_t)len;
+    return 0;
 }
 
 /* Whether it is well-formed UTF-8 without control characters, except blanks and line ends. */
