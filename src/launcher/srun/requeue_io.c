@@ -77,22 +77,12 @@ static void failed(struct requeue *r, const char *why) {
 
 static void requeued(struct requeue *r, bool avoids) {
     log_notice("job %s is back in Slurm's queue", r->config.id);
-    if (avoids)
+    if (avoids && r->avoided != NULL)
         log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->config.id,
                    r->avoided);
     else if (r->avoided != NULL)
         log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %s", r->why);
     r->fn(r->arg, r->end.status);
-}
-
-static void on_requeued(void *arg, const struct helper_answer *answer) {
-    struct requeue *r = arg;
-    _cleanup_(strbuf_fini) struct strbuf why = {0};
-    r->call = NULL;
-    if (slurm_told(answer, &why))
-        requeued(r, false);
-    else
-        failed(r, strbuf_text(&why));
 }
 
 static void on_avoided(void *arg, const struct helper_answer *answer) {
@@ -122,7 +112,7 @@ static void on_half(void *arg, const struct helper_answer *answer) {
         requeued(r, false);
 }
 
-static void on_both(void *arg, const struct helper_answer *answer) {
+static void on_requeued(void *arg, const struct helper_answer *answer) {
     struct requeue *r = arg;
     _cleanup_(strbuf_fini) struct strbuf why = {0};
     r->call = NULL;
@@ -131,7 +121,7 @@ static void on_both(void *arg, const struct helper_answer *answer) {
         return;
     }
     r->why = xstrdup(strbuf_text(&why));
-    if (ask_job(r, on_half) < 0)
+    if (r->avoided == NULL || ask_job(r, on_half) < 0)
         failed(r, r->why);
 }
 
@@ -146,7 +136,7 @@ static void requeue(struct requeue *r, const char *why) {
         _cleanup_(freep) char *lines =
             xasprintf("requeue %s\nupdate JobId=%s ExcNodeList=%s\nquit\n", r->config.id,
                       r->config.id, r->avoided);
-        code = slurm_tell_lines(loop, lines, on_both, r, &r->call);
+        code = slurm_tell_lines(loop, lines, on_requeued, r, &r->call);
     } else {
         code = slurm_tell(loop, words, on_requeued, r, &r->call);
     }
