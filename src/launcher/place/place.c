@@ -15,6 +15,12 @@ void place_fini(struct place *p) {
     *p = (struct place){0};
 }
 
+void place_clean_run_id(struct place *p) {
+    for (char *c = p->run_id; *c != '\0'; c++)
+        if ((unsigned char)*c <= ' ' || *c == 0x7f)
+            *c = '_';
+}
+
 static enum place_by find_starter(char *const *envp, const struct place *p) {
     const char *starter = env_get(envp, STARTER_HEAD_ENV);
     const bool is_ours = starter != NULL && starter[0] != '\0';

@@ -291,6 +291,8 @@ _must_use_ int place_read_slurm(char *const *envp, const struct place_facts *fac
 _must_use_ int place_read_launcher(char *const *envp, const struct place_probes *probes,
                                    const struct place_facts *facts, struct place *p,
                                    struct err *err);
+/* Parts of a run id come from settings of others, and can have blanks and control characters. */
+void place_clean_run_id(struct place *p);
 /* place_pod.c. hosts: the text of /etc/hosts, NULL: not known. Fills in *ret. An index that is not
  * a number is none (bad_index). */
 void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret);

@@ -47,8 +47,7 @@ static int read_number(char *const *envp, const struct place *p, const char *nam
     return 0;
 }
 
-/* A name that comes from elsewhere can be long, and can have any characters. Behind "#" is what
- * differs between nodes. */
+/* A name that comes from elsewhere can be long. Behind "#" is what differs between nodes. */
 static void name_run(char *const *envp, const char *id, struct place *p) {
     const struct launcher *row = p->launcher;
     const char *attempt = launcher_value(envp, row->attempt, NULL);
@@ -63,9 +62,7 @@ static void name_run(char *const *envp, const char *id, struct place *p) {
         (void)snprintf(p->run_id + n, sizeof p->run_id - n, ".%.16s", attempt);
     if (attempt != NULL && parse_u32(attempt, &p->restarts) < 0)
         p->restarts = 0;
-    for (char *c = p->run_id; *c != '\0'; c++)
-        if ((unsigned char)*c <= ' ' || *c == 0x7f)
-            *c = '_';
+    place_clean_run_id(p);
 }
 
 /* ---- nodes ---- */

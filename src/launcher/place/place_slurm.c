@@ -18,23 +18,8 @@
 
 /* ---- the environment ---- */
 
-/* The first of the names that is set and not empty; ret_name: NULL or which one. */
-static const char *text_of(char *const *envp, const char *name, const char *or_else,
-                           const char **ret_name) {
-    const char *const names[] = {name, or_else};
-    for (size_t i = 0; i < ARRAY_SIZE(names) && names[i] != NULL; i++) {
-        const char *text = env_get(envp, names[i]);
-        if (text == NULL || text[0] == '\0')
-            continue;
-        if (ret_name != NULL)
-            *ret_name = names[i];
-        return text;
-    }
-    return NULL;
-}
-
-static char *copy_of(char *const *envp, const char *name, const char *or_else) {
-    const char *text = text_of(envp, name, or_else, NULL);
+static char *copy_of(char *const *envp, const char *names) {
+    const char *text = launcher_value(envp, names, NULL);
     return text != NULL ? xstrdup(text) : NULL;
 }
 
@@ -169,36 +154,24 @@ static bool is_shell(const char *program) {
 }
 
 static void read_job(char *const *envp, struct place *p) {
-    p->cluster = copy_of(envp, "SLURM_CLUSTER_NAME", NULL);
+    p->cluster = copy_of(envp, "SLURM_CLUSTER_NAME");
     p->job_nodes = number_of(envp, "SLURM_JOB_NUM_NODES");
     if (p->job_nodes == 0)
         p->job_nodes = number_of(envp, "SLURM_NNODES");
     if (p->het_size > 0 && p->slurm != PLACE_SLURM_STEP)
         p->job_nodes = nodes_of_components(envp, p->het_size);
-    p->job_nodelist = copy_of(envp, "SLURM_JOB_NODELIST", "SLURM_NODELIST");
+    p->job_nodelist = copy_of(envp, "SLURM_JOB_NODELIST SLURM_NODELIST");
     p->gpus_on_node = number_of(envp, "SLURM_GPUS_ON_NODE");
 }
 
-/* A name that comes from the cluster's settings can be long, and can have any characters. */
-static void add_cleaned(struct strbuf *s, const char *text, size_t most) {
-    for (size_t i = 0; text[i] != '\0' && i < most; i++)
-        strbuf_add_char(s, (unsigned char)text[i] <= ' ' || text[i] == 0x7f ? '_' : text[i]);
-}
-
 static void name_run(struct place *p) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    if (p->cluster != NULL) {
-        add_cleaned(&s, p->cluster, 64);
-        strbuf_add_char(&s, '.');
-    }
-    add_cleaned(&s, p->job_id, ID_MAX);
-    if (p->step_id != NULL) {
-        strbuf_add_char(&s, '.');
-        add_cleaned(&s, p->step_id, ID_MAX);
-    }
+    const bool has_cluster = p->cluster != NULL, has_step = p->step_id != NULL;
+    size_t n = (size_t)snprintf(p->run_id, sizeof p->run_id, "%.64s%s%.*s%s%.*s",
+                                has_cluster ? p->cluster : "", has_cluster ? "." : "", ID_MAX,
+                                p->job_id, has_step ? "." : "", ID_MAX, has_step ? p->step_id : "");
     if (p->restarts > 0)
-        strbuf_printf(&s, ".%u", p->restarts);
-    (void)snprintf(p->run_id, sizeof p->run_id, "%s", strbuf_text(&s));
+        (void)snprintf(p->run_id + n, sizeof p->run_id - n, ".%u", p->restarts);
+    place_clean_run_id(p);
     p->from.run_id = p->step_id == NULL                       ? "SLURM_JOB_ID"
                      : p->restarts == 0 && p->cluster == NULL ? "SLURM_JOB_ID, SLURM_STEP_ID"
                      : p->restarts == 0 ? "SLURM_CLUSTER_NAME, SLURM_JOB_ID, SLURM_STEP_ID"
@@ -270,7 +243,7 @@ static int read_step(char *const *envp, struct place *p, struct err *err) {
         {"SLURM_STEP_NUM_NODES", &p->n_nodes, 1, TASKS_NODES_MAX},
         {"SLURM_STEP_NUM_TASKS", &p->n_tasks, 1, UINT32_MAX},
     };
-    p->step_id = copy_of(envp, "SLURM_STEP_ID", "SLURM_STEPID");
+    p->step_id = copy_of(envp, "SLURM_STEP_ID SLURM_STEPID");
     if (p->step_id == NULL) {
         p->step_id = xstrdup("?");
         return missing(p, "SLURM_STEP_ID", err);
@@ -279,7 +252,7 @@ static int read_step(char *const *envp, struct place *p, struct err *err) {
     int r = read_numbers(envp, p, of_step, ARRAY_SIZE(of_step), err);
     if (r < 0)
         return r;
-    p->step_nodelist = copy_of(envp, "SLURM_STEP_NODELIST", NULL);
+    p->step_nodelist = copy_of(envp, "SLURM_STEP_NODELIST");
     if (p->step_nodelist == NULL)
         return missing(p, "SLURM_STEP_NODELIST", err);
     if (hostlist_expand(p->step_nodelist, &nodes, &why) < 0)
@@ -308,8 +281,11 @@ static int read_step(char *const *envp, struct place *p, struct err *err) {
 
 /* The batch script and the interactive step are on the job's first node. */
 static void read_tasks_of_job(char *const *envp, struct place *p, const char **ret_from) {
-    const char *text = text_of(envp, "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", ret_from);
+    static const char *const names[] = {"SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"};
+    const char *text = NULL;
     struct tasks tasks;
+    for (size_t i = 0; i < ARRAY_SIZE(names) && text == NULL; i++)
+        text = launcher_value(envp, *ret_from = names[i], NULL);
     if (text == NULL)
         return;
     p->tasks_per_node = xstrdup(text);
@@ -356,21 +332,21 @@ static void count_workers(char *const *envp, struct place *p) {
 
 /* What is set wherever this process is. */
 static void read_any(char *const *envp, struct place *p) {
-    const char *label = text_of(envp, "SLURM_LABELIO", NULL, NULL);
+    const char *label = launcher_value(envp, "SLURM_LABELIO", NULL);
     const char *bind = env_get(envp, "SLURM_CPU_BIND_TYPE"),
                *end = env_get(envp, "SLURM_JOB_END_TIME"),
                *pattern = env_get(envp, "SLURM_TOPOLOGY_ADDR_PATTERN");
-    p->job_id = copy_of(envp, "SLURM_JOB_ID", "SLURM_JOBID");
+    p->job_id = copy_of(envp, "SLURM_JOB_ID SLURM_JOBID");
     p->restarts = number_of(envp, "SLURM_RESTART_COUNT");
     if (end != NULL && parse_u64(end, &p->job_end_s) < 0)
         p->job_end_s = 0;
-    p->topology = copy_of(envp, "SLURM_TOPOLOGY_ADDR", NULL);
+    p->topology = copy_of(envp, "SLURM_TOPOLOGY_ADDR");
     if (p->topology != NULL && pattern != NULL && strcmp(pattern, "block.node") == 0)
         p->block = xstrndup(p->topology, strcspn(p->topology, "."));
-    p->srun_host = copy_of(envp, "SLURM_LAUNCH_NODE_IPADDR", NULL);
+    p->srun_host = copy_of(envp, "SLURM_LAUNCH_NODE_IPADDR");
     p->srun_labels = label != NULL && strcmp(label, "0") != 0;
     if (bind != NULL && strncmp(bind, "mask_cpu", strlen("mask_cpu")) == 0)
-        p->cpu_masks = copy_of(envp, "SLURM_CPU_BIND_LIST", NULL);
+        p->cpu_masks = copy_of(envp, "SLURM_CPU_BIND_LIST");
     p->cpus_on_node = number_of(envp, "SLURM_CPUS_ON_NODE");
 }
 
@@ -387,7 +363,7 @@ int place_read_slurm(char *const *envp, const struct place_facts *facts, struct 
     read_job(envp, p);
     switch (p->slurm) {
     case PLACE_SLURM_NONE: assert_not_reached();
-    case PLACE_SLURM_ALLOC: p->tasks_per_node = copy_of(envp, "SLURM_TASKS_PER_NODE", NULL); break;
+    case PLACE_SLURM_ALLOC: p->tasks_per_node = copy_of(envp, "SLURM_TASKS_PER_NODE"); break;
     case PLACE_SLURM_STEP:
         r = read_step(envp, p, err);
         if (r == 0)
