@@ -11,20 +11,13 @@
 
 #include "base/text/parse.h"
 
-static struct sockaddr_in *v4(const struct addr *a) {
-    return (struct sockaddr_in *)(uintptr_t)&a->ss;
-}
-static struct sockaddr_in6 *v6(const struct addr *a) {
-    return (struct sockaddr_in6 *)(uintptr_t)&a->ss;
-}
-
 struct addr addr_unmapped(const struct addr *a) {
-    if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6(a)->sin6_addr))
+    if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->ss.in6.sin6_addr))
         return *a;
     struct addr out = {.len = sizeof(struct sockaddr_in)};
-    v4(&out)->sin_family = AF_INET;
-    v4(&out)->sin_port = v6(a)->sin6_port;
-    memcpy(&v4(&out)->sin_addr, &v6(a)->sin6_addr.s6_addr[12], 4);
+    out.ss.in.sin_family = AF_INET;
+    out.ss.in.sin_port = a->ss.in6.sin6_port;
+    memcpy(&out.ss.in.sin_addr, &a->ss.in6.sin6_addr.s6_addr[12], 4);
     return out;
 }
 
@@ -41,9 +34,9 @@ int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
     text[len] = '\0';
 
     struct addr a = {0};
-    if (inet_pton(AF_INET, text, &v4(&a)->sin_addr) == 1) {
-        v4(&a)->sin_family = AF_INET;
-        v4(&a)->sin_port = htons(port);
+    if (inet_pton(AF_INET, text, &a.ss.in.sin_addr) == 1) {
+        a.ss.in.sin_family = AF_INET;
+        a.ss.in.sin_port = htons(port);
         a.len = sizeof(struct sockaddr_in);
         *ret = a;
         return 0;
@@ -51,15 +44,15 @@ int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
     char *zone = strchr(text, '%');
     if (zone != NULL)
         *zone++ = '\0';
-    if (inet_pton(AF_INET6, text, &v6(&a)->sin6_addr) != 1)
+    if (inet_pton(AF_INET6, text, &a.ss.in6.sin6_addr) != 1)
         return -EINVAL;
     if (zone != NULL) {
-        v6(&a)->sin6_scope_id = if_nametoindex(zone);
-        if (v6(&a)->sin6_scope_id == 0)
+        a.ss.in6.sin6_scope_id = if_nametoindex(zone);
+        if (a.ss.in6.sin6_scope_id == 0)
             return -EINVAL;
     }
-    v6(&a)->sin6_family = AF_INET6;
-    v6(&a)->sin6_port = htons(port);
+    a.ss.in6.sin6_family = AF_INET6;
+    a.ss.in6.sin6_port = htons(port);
     a.len = sizeof(struct sockaddr_in6);
     *ret = a;
     return 0;
@@ -79,12 +72,12 @@ size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t 
 void addr_host_text(const struct addr *in, char out[ADDR_TEXT_MAX]) {
     struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET) {
-        (void)inet_ntop(AF_INET, &v4(&a)->sin_addr, out, ADDR_TEXT_MAX);
+        (void)inet_ntop(AF_INET, &a.ss.in.sin_addr, out, ADDR_TEXT_MAX);
         return;
     }
-    (void)inet_ntop(AF_INET6, &v6(&a)->sin6_addr, out, ADDR_TEXT_MAX);
+    (void)inet_ntop(AF_INET6, &a.ss.in6.sin6_addr, out, ADDR_TEXT_MAX);
     char name[IF_NAMESIZE];
-    if (v6(&a)->sin6_scope_id != 0 && if_indextoname(v6(&a)->sin6_scope_id, name) != NULL) {
+    if (a.ss.in6.sin6_scope_id != 0 && if_indextoname(a.ss.in6.sin6_scope_id, name) != NULL) {
         size_t n = strlen(out);
         (void)snprintf(out + n, ADDR_TEXT_MAX - n, "%%%s", name);
     }
@@ -98,28 +91,28 @@ void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]) {
 }
 
 uint16_t addr_port(const struct addr *a) {
-    return ntohs(a->ss.ss_family == AF_INET ? v4(a)->sin_port : v6(a)->sin6_port);
+    return ntohs(a->ss.ss_family == AF_INET ? a->ss.in.sin_port : a->ss.in6.sin6_port);
 }
 
 void addr_set_port(struct addr *a, uint16_t port) {
     if (a->ss.ss_family == AF_INET)
-        v4(a)->sin_port = htons(port);
+        a->ss.in.sin_port = htons(port);
     else
-        v6(a)->sin6_port = htons(port);
+        a->ss.in6.sin6_port = htons(port);
 }
 
 bool addr_is_loopback(const struct addr *in) {
     struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET)
-        return ntohl(v4(&a)->sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&v6(&a)->sin6_addr);
+        return ntohl(a.ss.in.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a.ss.in6.sin6_addr);
 }
 
 bool addr_is_wildcard(const struct addr *in) {
     struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET)
-        return v4(&a)->sin_addr.s_addr == 0;
-    return IN6_IS_ADDR_UNSPECIFIED(&v6(&a)->sin6_addr);
+        return a.ss.in.sin_addr.s_addr == 0;
+    return IN6_IS_ADDR_UNSPECIFIED(&a.ss.in6.sin6_addr);
 }
 
 bool addr_same_host(const struct addr *in_a, const struct addr *in_b) {
@@ -127,19 +120,19 @@ bool addr_same_host(const struct addr *in_a, const struct addr *in_b) {
     if (a.ss.ss_family != b.ss.ss_family)
         return false;
     if (a.ss.ss_family == AF_INET)
-        return v4(&a)->sin_addr.s_addr == v4(&b)->sin_addr.s_addr;
-    return IN6_ARE_ADDR_EQUAL(&v6(&a)->sin6_addr, &v6(&b)->sin6_addr);
+        return a.ss.in.sin_addr.s_addr == b.ss.in.sin_addr.s_addr;
+    return IN6_ARE_ADDR_EQUAL(&a.ss.in6.sin6_addr, &b.ss.in6.sin6_addr);
 }
 
 void addr_host_bytes(const struct addr *in, uint8_t out[ADDR_HOST_BYTES]) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET6) {
-        memcpy(out, &v6(&a)->sin6_addr, ADDR_HOST_BYTES);
+        memcpy(out, &a.ss.in6.sin6_addr, ADDR_HOST_BYTES);
         return;
     }
     memcpy(out, mapped, sizeof mapped);
-    memcpy(out + sizeof mapped, &v4(&a)->sin_addr, 4);
+    memcpy(out + sizeof mapped, &a.ss.in.sin_addr, 4);
 }
 
 static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
@@ -211,8 +204,8 @@ static unsigned global_rank(const struct ifaddrs *i, struct addr *ret) {
     if (!from_ifaddr(i, ret) || !(i->ifa_flags & IFF_UP) || addr_is_loopback(ret))
         return 3;
     if (ret->ss.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LINKLOCAL(&v6(ret)->sin6_addr) ? 3 : 1;
-    return ntohl(v4(ret)->sin_addr.s_addr) >> 16 == 0xa9fe ? 2 : 0; /* 169.254/16, RFC 3927 */
+        return IN6_IS_ADDR_LINKLOCAL(&ret->ss.in6.sin6_addr) ? 3 : 1;
+    return ntohl(ret->ss.in.sin_addr.s_addr) >> 16 == 0xa9fe ? 2 : 0; /* 169.254/16, RFC 3927 */
 }
 
 int addr_all_global(struct addr *out, size_t max, size_t *ret_n) {

@@ -57,17 +57,10 @@ bool resolve_is_own_name(const char *host) {
 }
 
 static bool is_name(const char *host) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     size_t len = without_last_dot(host);
-    if (len == 0 || len > RESOLVE_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        char c = host[i];
-        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                    c == '-' || c == '_' || c == '.';
-        if (!fine)
-            return false;
-    }
-    return true;
+    return len > 0 && len <= RESOLVE_NAME_MAX && strspn(host, letters) >= len;
 }
 
 int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
