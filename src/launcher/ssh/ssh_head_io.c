@@ -138,11 +138,9 @@ static void suspend_self(const int *fds, size_t n) {
 /* ---- to the hosts ---- */
 
 static void send_host(struct ssh_head *h, uint32_t i, enum starter_kind kind, int signo) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = kind};
     m.signal.signo = (uint32_t)signo;
-    starter_add(&m, &frame);
-    ssh_host_send(h->members[i].host, &frame);
+    ssh_host_send(h->members[i].host, &m);
 }
 
 /* To the hosts that were booted. */
@@ -155,13 +153,11 @@ static void send_all(struct ssh_head *h, enum starter_kind kind, int signo) {
 /* The agent that leads learns how many nodes can take part, so that the group forms without the
  * others. */
 static void send_expected(struct ssh_head *h) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = STARTER_EXPECT};
     m.expect.nodes = h->crew.n - h->crew.n_gone - h->crew.n_hanging;
     if (!job_meets_at_host(h->config->spec) || h->starter->link == 0 || m.expect.nodes == 0)
         return;
-    starter_add(&m, &frame);
-    ssh_host_send(h->members[h->starter->link - 1].host, &frame);
+    ssh_host_send(h->members[h->starter->link - 1].host, &m);
 }
 
 /* Hosts that have no agent yet get none. */
@@ -394,15 +390,13 @@ static void boot_host(struct ssh_head *h, uint32_t i) {
 
 /* Node 0 is to listen where the others meet. If it fails, the next one is asked. */
 static void ask_to_listen(struct ssh_head *h, uint32_t i) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = STARTER_LISTEN};
     free(h->addr);
     h->addr = ssh_meeting_addr(h->members[i].addrs);
     (void)snprintf(m.listen.addr, sizeof m.listen.addr, "%s", h->addr);
     m.listen.low = h->config->spec->port_low;
     m.listen.high = h->config->spec->port_high;
-    starter_add(&m, &frame);
-    ssh_host_send(h->members[i].host, &frame);
+    ssh_host_send(h->members[i].host, &m);
 }
 
 static void on_port(struct ssh_head *h, uint32_t i, uint16_t port) {

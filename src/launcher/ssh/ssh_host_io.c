@@ -312,9 +312,11 @@ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp, stru
     return r;
 }
 
-void ssh_host_send(struct ssh_host *h, const struct strbuf *frames) {
+void ssh_host_send(struct ssh_host *h, const struct starter_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    starter_add(m, &frame);
     if (h->stream != NULL && !h->last_said)
-        stream_write(h->stream, strbuf_text(frames), frames->len);
+        stream_write(h->stream, strbuf_text(&frame), frame.len);
 }
 
 static void on_secret_sent(void *arg) {

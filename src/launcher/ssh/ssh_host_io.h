@@ -2,7 +2,7 @@
  *
  *     ssh_host_new(&env, i, &host);
  *     r = ssh_host_call(host, argv, envp, &err);
- *     … on_message: HELLO; ssh_host_send(host, &frames); OUT, ERR, …
+ *     … on_message: HELLO; ssh_host_send(host, &m); OUT, ERR, …
  *     … on_gone, once: what is left is to free it
  *
  * Its stdin and stdout are one socket pair; stderr is a pipe, whose last line tells why it failed.
@@ -46,9 +46,9 @@ void ssh_host_free(struct ssh_host *h); /* takes NULL; kills ssh if it is there 
 
 _must_use_ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp,
                              struct err *err);
-/* Frames for its relay. Dropped if it is gone. */
-void ssh_host_send(struct ssh_host *h, const struct strbuf *frames);
-/* The same; takes the text, and overwrites it when it is sent. */
+/* A message for its relay. Dropped if it is gone. */
+void ssh_host_send(struct ssh_host *h, const struct starter_message *m);
+/* The same with frames; takes the text, and overwrites it when it is sent. */
 void ssh_host_send_secret(struct ssh_host *h, struct strbuf *frames);
 /* Bytes that wait to be sent: whoever sends often looks first. */
 size_t ssh_host_unsent(const struct ssh_host *h);
