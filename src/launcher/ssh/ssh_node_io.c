@@ -497,13 +497,8 @@ static void make_env(const struct relay *r, const struct ssh_boot *boot,
                      const struct child_spec *spec, struct envlist *env) {
     static const char *const names[CHILD_KEEP_MAX] = {STARTER_HEAD_ENV, STARTER_LISTENER_ENV,
                                                       STARTER_JOB_ENV};
-    char *const *theirs = envlist_items(&boot->env);
+    envlist_copy(env, envlist_items(&boot->env)); /* these count before the login's own */
     envlist_copy(env, r->config->envp);
-    for (size_t i = 0; theirs[i] != NULL; i++) {
-        const char *equals = strchr(theirs[i], '=');
-        _cleanup_(freep) char *name = xstrndup(theirs[i], (size_t)(equals - theirs[i]));
-        envlist_set(env, name, equals + 1);
-    }
     envlist_set(env, "PWD", boot->cwd);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (spec->keep_fds[i] > 0)
