@@ -149,16 +149,6 @@ void child_reset_signals(const int *ignored, size_t n) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int enter_cgroup(int dir_fd) {
-    int fd = openat(dir_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = write(fd, "0", 1); /* "0" means the writer itself. cgroup-v2.rst */
-    int r = n < 0 ? -errno : 0;
-    (void)close(fd);
-    return r;
-}
-
 static int set_stdio(const struct child_spec *spec) {
     int from[3] = {spec->stdin_fd, spec->stdout_fd, spec->stderr_fd};
     /* A source below 3 could be overwritten before it is copied. */
@@ -243,8 +233,8 @@ static int bind_memory(const struct child_spec *spec) {
 static int prepare(const struct plan *p, enum step *ret_step) {
     const struct child_spec *spec = p->spec;
     int r;
-    *ret_step = STEP_CGROUP;
-    if (p->enter_cgroup && (r = enter_cgroup(spec->cgroup_fd)) < 0)
+    *ret_step = STEP_CGROUP; /* "0" means the writer itself. cgroup-v2.rst */
+    if (p->enter_cgroup && (r = file_put(spec->cgroup_fd, "cgroup.procs", "0")) < 0)
         return r;
     *ret_step = STEP_SESSION;
     if ((spec->setsid && setsid() < 0) || (spec->own_group && setpgid(0, 0) < 0))
