@@ -28,66 +28,6 @@ void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     envlist_set(env, "MUSTER_WORKER_ID", room);
 }
 
-/* A zip of one stored file. APPNOTE.TXT of PKWARE, 4.3.7, 4.3.12, 4.3.16; little-endian. */
-
-static void add_number(struct strbuf *out, uint32_t value, unsigned bytes) {
-    for (unsigned i = 0; i < bytes; i++)
-        strbuf_add_char(out, (char)(value >> 8 * i & 0xff));
-}
-
-/* CRC-32 of ISO 3309, as zip has it. */
-static uint32_t crc_of(const char *text, size_t n) {
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= (uint8_t)text[i];
-        for (unsigned bit = 0; bit < 8; bit++)
-            crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0xedb88320) : 0);
-    }
-    return ~crc;
-}
-
-/* From "version needed" to the length of the extra field: the same in both kinds of header. */
-static void add_entry(struct strbuf *out, uint32_t crc, uint32_t size, const char *name) {
-    add_number(out, 10, 2);
-    add_number(out, 0, 2);    /* flags */
-    add_number(out, 0, 2);    /* stored */
-    add_number(out, 0, 2);    /* 0:00 */
-    add_number(out, 0x21, 2); /* 1980-01-01 */
-    add_number(out, crc, 4);
-    add_number(out, size, 4);
-    add_number(out, size, 4);
-    add_number(out, (uint32_t)strlen(name), 2);
-    add_number(out, 0, 2);
-}
-
-void warm_zip(struct strbuf *out) {
-    static const char name[] = "sitecustomize.py";
-    size_t n = strlen(warm_gate_text), start = out->len;
-    uint32_t crc = crc_of(warm_gate_text, n), size = (uint32_t)n;
-    strbuf_add_bytes(out, "PK\3\4", 4);
-    add_entry(out, crc, size, name);
-    strbuf_add(out, name);
-    strbuf_add_bytes(out, warm_gate_text, n);
-    size_t directory = out->len;
-    strbuf_add_bytes(out, "PK\1\2", 4);
-    add_number(out, 10, 2); /* made by */
-    add_entry(out, crc, size, name);
-    add_number(out, 0, 2); /* comment */
-    add_number(out, 0, 2); /* disk */
-    add_number(out, 0, 2); /* attributes */
-    add_number(out, 0, 4);
-    add_number(out, 0, 4); /* where its header is */
-    strbuf_add(out, name);
-    size_t end = out->len;
-    strbuf_add_bytes(out, "PK\5\6", 4);
-    add_number(out, 0, 4); /* disks */
-    add_number(out, 1, 2);
-    add_number(out, 1, 2);
-    add_number(out, (uint32_t)(end - directory), 4);
-    add_number(out, (uint32_t)(directory - start), 4);
-    add_number(out, 0, 2);
-}
-
 /* The first line is the gate's. */
 static bool has_package(const char *text, size_t n) {
     const char *end = memchr(text, '\n', n);
@@ -204,21 +144,16 @@ static bool may_change(const char *item, char reason[WARM_REASON_MAX]) {
     return false;
 }
 
-/* The value that an environment has for the name of an item; NULL: none. It looks first behind the
- * one that it found last. */
+/* The value that an environment has for the name of an item; NULL: none. Most of two environments
+ * is the same, in the same order: so it looks first behind the one that it found last. */
 static const char *value_in(char *const *env, char *const **at, const char *item) {
     size_t n = strcspn(item, "=");
-    char *const *begin = *at;
-    for (char *const *e = begin; *e != NULL; e++)
-        if (strncmp(*e, item, n) == 0 && (*e)[n] == '=') {
-            *at = e + 1;
-            return *e + n + 1;
-        }
-    for (char *const *e = env; e != begin; e++)
-        if (strncmp(*e, item, n) == 0 && (*e)[n] == '=') {
-            *at = e + 1;
-            return *e + n + 1;
-        }
+    for (unsigned turn = 0; turn < 2; turn++, *at = env)
+        for (char *const *e = *at; *e != NULL; e++)
+            if (strncmp(*e, item, n) == 0 && (*e)[n] == '=') {
+                *at = e + 1;
+                return *e + n + 1;
+            }
     return NULL;
 }
 
@@ -228,19 +163,10 @@ static void write_named(struct json_writer *w, const char *item) {
     json_write_string(w, name, item + n + 1);
 }
 
-/* Most of two environments is the same, in the same order: these are passed by one comparison. */
-static bool is_same(char *const **at, const char *item) {
-    bool same = **at != NULL && strcmp(**at, item) == 0;
-    *at += same;
-    return same;
-}
-
 /* Writes what differs, if there is a writer. */
 static bool write_set(char *const *from, char *const *to, struct json_writer *w, char *reason) {
     char *const *at = from;
     for (char *const *e = to; *e != NULL; e++) {
-        if (is_same(&at, *e))
-            continue;
         const char *old = value_in(from, &at, *e);
         if (old != NULL && strcmp(old, *e + strcspn(*e, "=") + 1) == 0)
             continue;
@@ -255,7 +181,7 @@ static bool write_set(char *const *from, char *const *to, struct json_writer *w,
 static bool write_unset(char *const *from, char *const *to, struct json_writer *w, char *reason) {
     char *const *at = to;
     for (char *const *e = from; *e != NULL; e++) {
-        if (is_same(&at, *e) || value_in(to, &at, *e) != NULL)
+        if (value_in(to, &at, *e) != NULL)
             continue;
         if (!may_change(*e, reason))
             return false;

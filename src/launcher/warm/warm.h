@@ -3,7 +3,7 @@
  * template is one that forks standbys. The gate is the piece of Python in which they wait
  * (warm_gate.py). Pure: warm_pool_io.h has the processes.
  *
- *     warm_zip(&zip);                      what PYTHONPATH names, in a memfd
+ *     warm_gate_zip                        what PYTHONPATH names, in a memfd
  *     warm_gate_env(&gate, &env);          leads a Python through it
  *     warm_read(text, n, &message, &err);    what it reports
  *     warm_next(&view, &next);             what the pool does now
@@ -39,10 +39,12 @@ enum warm_role { WARM_RECORD = 1, WARM_STANDBY, WARM_TEMPLATE, WARM_REACH };
 
 /* ---- the gate ---- */
 
-/* The gate's own text. */
-extern const char warm_gate_text[];
-/* Adds a stored zip with the gate as sitecustomize.py. */
-void warm_zip(struct strbuf *out);
+/* A zip that has the gate as sitecustomize.py. */
+struct warm_zip {
+    size_t n;
+    const uint8_t *bytes;
+};
+extern const struct warm_zip warm_gate_zip;
 
 struct warm_gate {
     enum warm_role role;

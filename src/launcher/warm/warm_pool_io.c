@@ -654,15 +654,6 @@ static bool write_go(const struct warm_one *one, const struct child_spec *spec, 
     return warm_go(one->spec->envp, &to, out, reason);
 }
 
-static bool move_into(int cgroup_fd, pid_t pid) {
-    char text[16];
-    int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-    int len = snprintf(text, sizeof text, "%d", (int)pid);
-    bool moved = fd >= 0 && write(fd, text, (size_t)len) == len;
-    file_close(&fd);
-    return moved;
-}
-
 /* NULL: it has got the go. */
 static const char *try_one(struct warm_one *one, const struct child_spec *spec,
                            char reason[WARM_REASON_MAX]) {
@@ -679,7 +670,9 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (!write_go(one, spec, &text, reason))
         return reason;
-    if (spec->cgroup_fd >= 0 && !move_into(spec->cgroup_fd, child_watch_pid(one->watch)))
+    char pid[16];
+    (void)snprintf(pid, sizeof pid, "%d", (int)child_watch_pid(one->watch));
+    if (spec->cgroup_fd >= 0 && file_put(spec->cgroup_fd, "cgroup.procs", pid) < 0)
         return "it can't be moved into its cgroup";
     return send_go(one, spec, &text) < 0 ? "its process has ended" : NULL;
 }
@@ -780,9 +773,7 @@ static void on_report_timer(void *arg) {
 /* ---- the pool ---- */
 
 static int open_files(struct warm_pool *p) {
-    _cleanup_(strbuf_fini) struct strbuf zip = {0};
-    warm_zip(&zip);
-    p->zip_fd = file_in_memory("muster-gate", zip.data, zip.len);
+    p->zip_fd = file_in_memory("muster-gate", (const char *)warm_gate_zip.bytes, warm_gate_zip.n);
     p->record_fd = p->zip_fd < 0 ? -1 : file_in_memory("muster-record", "", 0);
     return p->zip_fd < 0 ? p->zip_fd : MIN2(p->record_fd, 0);
 }

@@ -160,13 +160,3 @@ Test(warm, what_is_replaced_serves_until_the_new_one_waits) {
     cr_assert(!warm_takes_old(WARM_STATE_WARMING, WARM_STATE_NONE));
     cr_assert(!warm_takes_old(WARM_STATE_NONE, WARM_STATE_NONE));
 }
-
-/* Python reads it in the end-to-end tests. */
-Test(warm, the_zip_holds_the_gate) {
-    _cleanup_(strbuf_fini) struct strbuf zip = {0};
-    warm_zip(&zip);
-    cr_assert_eq(memcmp(zip.data, "PK\3\4", 4), 0);
-    cr_assert_eq(memcmp(zip.data + 30, "sitecustomize.py", 16), 0);
-    cr_assert_eq(memcmp(zip.data + 46, warm_gate_text, strlen(warm_gate_text)), 0);
-    cr_assert_eq(memcmp(zip.data + zip.len - 22, "PK\5\6", 4), 0);
-}
