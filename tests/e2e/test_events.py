@@ -17,8 +17,8 @@ def test_a_restart_reads_as_a_timeline(job, tmp_path):
         assert agent.finish()[0] == 0, agent.said()
     lines = read(log)
     names = [line["event"] for line in lines]
-    assert names[0] == "leads" and names.count("node_joined") == 2
-    assert [n for n in names if n not in ("leads", "node_joined", "successors")] == \
+    assert names[:2] == ["begins", "leads"] and names.count("node_joined") == 2
+    assert [n for n in names if n not in ("begins", "leads", "node_joined", "successors")] == \
         ["formed", "started", "worker_failed", "stopping", "stopped", "formed", "started", "incident", "closed"]
     [failed] = [line for line in lines if line["event"] == "worker_failed"]
     assert (failed["rank"], failed["local_rank"], failed["exitcode"], failed["restarts_used"]) == (3, 1, 7, 0), failed
@@ -32,6 +32,27 @@ def test_a_restart_reads_as_a_timeline(job, tmp_path):
     assert "total_ms" not in first and second["world_size"] == 4
     assert abs(sum(second[part] for part in PARTS) - second["total_ms"]) < 0.01
     assert lines[-1]["outcome"] == "success"
+
+
+def test_with_log_folders_the_event_log_is_in_that_of_the_run(job, tmp_path):
+    code, _, err = job.run("--nproc-per-node=2", "--max-restarts=1", f"--log-dir={tmp_path}/logs", "--rdzv-id=j", "--no-python",
+                           job.worker, "count=0", "rank=1", "exit=7", env={"SECRET": "hush"})
+    assert code == 0, err
+    path = tmp_path / "logs/j/events.jsonl"
+    first, *lines = read(path)
+    assert first["event"] == "begins" and first["folder"] == str(job.tmp) and first["muster"], first
+    assert "hush" not in path.read_text()
+    assert [line["event"] for line in lines] == ["leads", "node_joined", "formed", "started", "worker_failed", "stopping", "stopped",
+                                                 "formed", "started", "incident", "closed"]
+    assert [line["time"] for line in (first, *lines)] == sorted(line["time"] for line in (first, *lines))
+
+
+def test_a_full_disk_of_the_log_folder_ends_no_job(job, tmp_path):
+    code, _, err = job.run("--max-restarts=3", "--crash-loop=0", "--exclude-after=0", f"--log-dir={tmp_path}/logs", "--rdzv-id=j", "--no-python", "/bin/sh", "-c",
+                           'test "$TORCHELASTIC_RESTART_COUNT" = 3', prefix=("prlimit", "--fsize=1000"))
+    assert code == 0, err
+    assert err.count("can't write to") == 1 and "events.jsonl: " in err and "lost lines are counted" in err, err
+    assert (tmp_path / "logs/j/events.jsonl").stat().st_size == 1000
 
 
 def test_console_is_the_event_log_of_torchrun(job):

@@ -272,7 +272,7 @@ static const struct option_def defs[] = {
      .id = RUN_OUTPUT_SPOOL, .fallback = "1G"},
     {"event-log", "FILE", ENV | OURS,
      "Append a JSON line to FILE for each event of the job while this agent leads; - means "
-     "standard error",
+     "standard error; the default with --log-dir is DIR/RUN_ID/events.jsonl",
      .id = RUN_EVENT_LOG},
     {"event-log-handler", "NAME", ENV, "console is the same as --event-log=-",
      .id = RUN_EVENT_LOG_HANDLER, .fallback = "null", .choices = "null console"},

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "launcher/agent/start_io.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
+#include "launcher/output/logdir_io.h"
 #include "launcher/output/tempdir_io.h"
 #include "launcher/place/place_io.h"
 #include "launcher/preflight/node_summary_io.h"
@@ -652,6 +654,20 @@ static void begin_preflight(struct agent *a) {
     a->preflight = preflight_new(a->loop, &config, &preflight_ops, a);
 }
 
+static void fill_begin(void *arg, struct events_begin *ret) {
+    static struct rdzv_program program;
+    static char folder[PATH_MAX];
+    const struct agent *a = arg;
+    program_of(a->config.spec, &program);
+    *ret = (struct events_begin){
+        .command = program.shown,
+        .folder = getcwd(folder, sizeof folder) != NULL ? folder : "",
+        .driver = preflight_fact(a->preflight, NODE_SUMMARY_DRIVER),
+        .nccl = preflight_fact(a->preflight, NODE_SUMMARY_NCCL),
+        .torch = preflight_fact(a->preflight, NODE_SUMMARY_TORCH),
+    };
+}
+
 static int set_up(struct agent *a) {
     (void)signal(SIGPIPE, SIG_IGN); /* a closed terminal or peer is reported by errno */
     (void)signal(SIGXFSZ, SIG_IGN); /* and so is a file at its limit: setrlimit(2) */
@@ -679,8 +695,9 @@ static int set_up(struct agent *a) {
     if (r < 0)
         return r;
     struct err err = {0};
-    r = events_new(spec->event_log, spec->log_mode, spec->run_id, a->host, a->console, &a->events,
-                   &err);
+    bool has_logs = spec->log_dir != NULL && !logdir_is_null(spec->log_dir);
+    r = events_new(spec->event_log == NULL && has_logs ? "" : spec->event_log, spec->log_mode,
+                   spec->run_id, a->host, a->console, &a->events, &err);
     if (r < 0)
         return agent_refuse_usage(a, r, err.text);
     bool any_gpu = look_at_node(a);
@@ -698,6 +715,7 @@ static int set_up(struct agent *a) {
         .any_gpu = any_gpu,
     };
     a->local_workers = local_workers_new(a->loop, &local_workers, &local_workers_ops, a);
+    events_begin_with(a->events, local_workers_files(a->local_workers), fill_begin, a);
     r = set_up_listener(a);
     if (r < 0)
         return r;

@@ -319,6 +319,12 @@ void worker_logs_ended(struct worker_logs *l) {
                 &(struct writer_message){.kind = WRITER_ENDED, .ended.run_dir = l->run_dir});
 }
 
+void worker_logs_event(struct worker_logs *l, const char *name, const char *line) {
+    _cleanup_(freep) char *path = xasprintf("%s/%s", l->run_dir, name);
+    writer_send(l->writer, &l->user,
+                &(struct writer_message){.kind = WRITER_EVENT, .event = {path, line}});
+}
+
 void worker_logs_keep(struct worker_logs *l) {
     l->keep = true;
     if (l->temp_dir != NULL)

@@ -63,6 +63,8 @@ void worker_logs_started(struct worker_logs *l, uint32_t index);
 
 /* The run is over on all nodes: notes this in its folder. */
 void worker_logs_ended(struct worker_logs *l);
+/* Adds a line to this file of the run's folder, which worker_logs_kept() has. */
+void worker_logs_event(struct worker_logs *l, const char *name, const char *line);
 /* The temporary folder is kept, because a report named a file in it. */
 void worker_logs_keep(struct worker_logs *l);
 /* Where what is known of a hang goes: the run's folder, else the temporary one; NULL: there is

@@ -88,11 +88,13 @@ struct process {
     uint64_t n_printed;
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
-    char *ended_dir;   /* of the run that is over; NULL: it is not */
-    uint64_t leave_ns; /* what the console has not taken by then is dropped */
-    uint64_t again_ns; /* so long after it has taken something; 0: that makes no difference */
-    uint64_t left;     /* how much it had not taken at the last look */
-    int file_error;    /* why log files could not be written, as reported last; 0: they could */
+    char *ended_dir;        /* of the run that is over; NULL: it is not */
+    uint64_t leave_ns;      /* what the console has not taken by then is dropped */
+    uint64_t again_ns;      /* so long after it has taken something; 0: that makes no difference */
+    uint64_t left;          /* how much it had not taken at the last look */
+    struct log_file events; /* lost: lines since the last one that was written */
+    bool events_torn;       /* that one was written in part */
+    int file_error; /* why log files could not be written, as reported last; 0: they could */
     struct writer_packet packet;
 };
 
@@ -608,6 +610,35 @@ static void prepare(struct process *p, const struct writer_message *m) {
                                                     .why = r < 0 ? err.text : NULL}});
 }
 
+/* Writes one line of the event log, at once or not at all. */
+static void write_event(struct process *p, const struct writer_message *m) {
+    struct log_file *f = &p->events;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    if (f->path == NULL || strcmp(f->path, m->event.path) != 0) {
+        file_close(&f->fd);
+        free(f->path);
+        f->path = xstrdup(m->event.path);
+        f->fd = open_log(p, m->user, f->path);
+    }
+    if (p->events_torn)
+        strbuf_add_char(&line, '\n');
+    strbuf_add_bytes(&line, m->event.line, strcspn(m->event.line, "\n"));
+    if (f->lost > 0) { /* in place of its last brace */
+        line.len--;
+        strbuf_printf(&line, ",\"lines_lost_before\":%" PRIu64 "}", f->lost);
+    }
+    strbuf_add_char(&line, '\n');
+    ssize_t n = f->fd < 0 ? 0 : write(f->fd, strbuf_text(&line), line.len);
+    p->events_torn = n > 0 ? n < (ssize_t)line.len : p->events_torn;
+    if (n == (ssize_t)line.len) {
+        f->lost = 0;
+        return;
+    }
+    if (f->lost++ == 0 && f->fd >= 0) /* else it was reported that it can't be opened */
+        log_warning("can't write to %s: %s; the job continues, and lost lines are counted", f->path,
+                    strerror(n < 0 ? errno : ENOSPC));
+}
+
 /* --- from the agent --------------------------------------------------------------------------- */
 
 static void pong(struct process *p) {
@@ -672,6 +703,7 @@ static void take_message(struct process *p, const struct writer_message *m) {
     case WRITER_PREPARE: prepare(p, m); return;
     case WRITER_OPEN: open_worker(p, m); return;
     case WRITER_EXITED: exited(p, m); return;
+    case WRITER_EVENT: write_event(p, m); return;
     case WRITER_ENDED:
         free(p->ended_dir);
         p->ended_dir = xstrdup(m->ended.run_dir);
@@ -716,6 +748,7 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     p->fd = fd;
     p->console = console;
     p->spec = spec;
+    p->events.fd = -1;
     log_set_sink(console_log_sink, console);
     int r = loop_new(&p->loop);
     if (r == 0)

@@ -26,6 +26,7 @@ static const struct texts texts[] = {
     [WRITER_PREPARE] = {3, {AT(prepare.generation), AT(prepare.node), AT(prepare.run_dir)}},
     [WRITER_OPEN] = {3, {AT(open.prefix), AT(open.paths[0]), AT(open.paths[1])}},
     [WRITER_EXITED] = {2, {AT(exited.error_path), AT(exited.stderr_path)}},
+    [WRITER_EVENT] = {2, {AT(event.path), AT(event.line)}},
     [WRITER_ENDED] = {1, {AT(ended.run_dir)}},
     [WRITER_PREPARED] = {3, {AT(prepared.run_dir), AT(prepared.node_dir), AT(prepared.why)}},
     [WRITER_NO_FILE] = {1, {AT(no_file.why)}},

@@ -23,6 +23,7 @@ enum writer_kind {
     WRITER_PREPARE,   /* make the folders and files of a start */
     WRITER_OPEN,      /* read the pipes of a worker */
     WRITER_EXITED,    /* the worker has ended */
+    WRITER_EVENT,     /* a line for the event log */
     WRITER_ENDED,     /* the run is over */
     WRITER_DROP,      /* the user wants nothing more */
     WRITER_TAKE_REST, /* read what ended workers left, even if the console is full */
@@ -88,6 +89,9 @@ struct writer_message {
             const char *error_path;  /* "": none */
             const char *stderr_path; /* the file that has its standard error; "": none */
         } exited;
+        struct {
+            const char *path, *line;
+        } event;
         struct {
             const char *run_dir;
         } ended;

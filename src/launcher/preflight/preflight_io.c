@@ -153,6 +153,10 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
     go_on(p);
 }
 
+const char *preflight_fact(const struct preflight *p, enum node_summary_fact f) {
+    return p == NULL ? "" : p->node_summary.values[f];
+}
+
 static void not_gathered(struct preflight *p, const char *why) {
     log_warning("preflight: can't examine this node: %s", why);
     node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, "DISCOVERY",

@@ -16,6 +16,7 @@
 #include "io/loop.h"
 #include "launcher/job/job.h"
 #include "launcher/node/node_discovery_io.h"
+#include "launcher/preflight/node_summary.h"
 #include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/leader/group.h"
 
@@ -72,6 +73,9 @@ struct node_discovery *preflight_lend(struct preflight *p, const char *leader);
  * another address family, than they would by themselves. */
 _must_use_ bool preflight_pick(const struct preflight *p, uint32_t reachability,
                                struct netif_choice *ret);
+
+/* A fact of this node's summary; "": it is not known (yet). Borrowed until the loop runs. */
+const char *preflight_fact(const struct preflight *p, enum node_summary_fact f);
 
 /* Call these if this node leads: when a group begins to form and its members are known, when a
  * node's summary has arrived, and when a node is gone. */

@@ -145,16 +145,35 @@ static void add_incident(struct json_writer *w, const char *host, const struct i
     json_write_string(w, "text", text);
 }
 
+static void begin_line(struct json_writer *w, const char *event, const char *run_id,
+                       const char *host, uint64_t now_ns, uint64_t wall_ns) {
+    json_write_object_begin(w, NULL);
+    add_time(w, "time", wall_ns);
+    json_write_id(w, "monotonic_ns", now_ns);
+    json_write_string(w, "event", event);
+    json_write_string(w, "run_id", run_id);
+    json_write_string(w, "host", host);
+}
+
+void events_begin_line(const char *run_id, const char *host, const struct events_begin *begin,
+                       uint64_t now_ns, uint64_t wall_ns, struct strbuf *out) {
+    struct json_writer w = json_writer_of(out);
+    const char *const facts[][2] = {{"command", begin->command}, {"folder", begin->folder},
+                                    {"muster", MUSTER_VERSION},  {"driver", begin->driver},
+                                    {"nccl", begin->nccl},       {"torch", begin->torch}};
+    begin_line(&w, "begins", run_id, host, now_ns, wall_ns);
+    for (size_t i = 0; i < ARRAY_SIZE(facts); i++)
+        if (facts[i][1][0] != '\0')
+            json_write_string(&w, facts[i][0], facts[i][1]);
+    json_write_object_end(&w);
+    strbuf_add_char(out, '\n');
+}
+
 void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     size_t begin = out->len;
-    json_write_object_begin(&w, NULL);
-    add_time(&w, "time", wall_ns);
-    json_write_id(&w, "monotonic_ns", entry->at_ns);
-    json_write_string(&w, "event", timeline_kind_name(entry->kind));
-    json_write_string(&w, "run_id", run_id);
-    json_write_string(&w, "host", host);
+    begin_line(&w, timeline_kind_name(entry->kind), run_id, host, entry->at_ns, wall_ns);
     if (entry->kind == TIMELINE_INCIDENT)
         add_incident(&w, host, &entry->incident,
                      wall_ns - (entry->at_ns - entry->incident.symptom_ns));

@@ -3,6 +3,7 @@
  * writes them.
  *
  *     r = events_new(spec->event_log, run_id, host, console, &events, &err);   NULL path: NULL
+ *     events_begin_with(events, logs, fill, me);   with the log folders, and a first line
  *     events_write(events, effect->note);     for each GROUP_EFFECT_TIMELINE
  *     events_free(events);
  *
@@ -16,6 +17,8 @@
 #include "base/text/strbuf.h"
 #include "rendezvous/leader/group.h"
 
+#define EVENTS_NAME "events.jsonl"
+#define EVENTS_HELD_MAX ((size_t)1 << 20) /* bytes that wait for the log folder */
 #define EVENTS_INCIDENT_MAX 2048 /* bytes of a line `incident`, however long names and texts are */
 
 struct console;
@@ -25,13 +28,26 @@ struct console;
 void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out);
 
+/* The first line of an agent, `begins`. Texts are borrowed; "": not known (yet). Nothing of the
+ * environment, and no values of the script's options, which can be secrets. */
+struct events_begin {
+    const char *command, *folder, *driver, *nccl, *torch;
+};
+void events_begin_line(const char *run_id, const char *host, const struct events_begin *begin,
+                       uint64_t now_ns, uint64_t wall_ns, struct strbuf *out);
+
 struct events; /* events_io.c */
+struct worker_logs;
 
 /* Opens `path` for appending, as own_path_open() does; a new file gets this mode. "-" is standard
- * error, through the console (borrowed; it must not be NULL then). Texts are copied. path NULL:
+ * error, through the console (borrowed; it must not be NULL then). "": EVENTS_NAME in the run's log
+ * folder, through the log writer; lines wait until it is known. Texts are copied. path NULL:
  * *ret is NULL, which the calls below accept. Returns 0 or a negative errno with a sentence. */
 _must_use_ int events_new(const char *path, uint32_t mode, const char *run_id, const char *host,
                           struct console *console, struct events **ret, struct err *err);
+/* Where the log folders are made, and what fills in the first line when it is written. Borrowed. */
+void events_begin_with(struct events *e, struct worker_logs *logs,
+                       void (*fill)(void *arg, struct events_begin *ret), void *arg);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
  * read) is lost, reported once, and counted in the next line that can be written. */
 void events_write(struct events *e, const struct timeline_entry *entry);

@@ -9,14 +9,22 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/output/console_io.h"
+#include "launcher/output/worker_logs_io.h"
 
 struct events {
     char *path, *run_id, *host;
     struct console *console; /* NULL: fd is used */
     int fd;
-    bool torn;         /* a line was written in part: the next one begins with a newline */
-    bool told;         /* the loss was reported */
-    uint64_t lost_now; /* lost since the last line that was written */
+    struct worker_logs *logs;
+    void (*fill)(void *arg, struct events_begin *ret);
+    void *arg;
+    uint64_t began_ns;
+    bool begun;         /* the first line is written */
+    bool in_logs;       /* the file is in the log folder; */
+    struct strbuf held; /* these lines wait for it */
+    bool torn;          /* a line was written in part: the next one begins with a newline */
+    bool told;          /* the loss was reported */
+    uint64_t lost_now;  /* lost since the last line that was written */
     uint64_t lost;
 };
 
@@ -42,16 +50,18 @@ int events_new(const char *path, uint32_t mode, const char *run_id, const char *
         *ret = NULL;
         return 0;
     }
-    bool to_console = strcmp(path, "-") == 0;
+    bool to_console = strcmp(path, "-") == 0, in_logs = path[0] == '\0';
     assert(!to_console || console != NULL);
-    if (!to_console) {
+    if (!to_console && !in_logs) {
         int r = open_log(path, mode, &fd, err);
         if (r < 0)
             return r;
     }
     struct events *e = xcalloc(1, sizeof *e);
     *e = (struct events){
-        .path = xstrdup(path),
+        .path = xstrdup(in_logs ? EVENTS_NAME : path),
+        .in_logs = in_logs,
+        .began_ns = clock_now_ns(),
         .run_id = xstrdup(run_id),
         .host = xstrdup(host),
         .console = to_console ? console : NULL,
@@ -90,6 +100,48 @@ static void write_line(struct events *e, const struct strbuf *line) {
     lose(e, code == EAGAIN ? "the pipe is full, its reader is too slow" : strerror(code));
 }
 
+static void put(struct events *e, const struct strbuf *line) {
+    if (e->console != NULL)
+        console_print(e->console, CONSOLE_ERR, strbuf_text(line), line->len);
+    else if (!e->in_logs)
+        write_line(e, line);
+    else
+        worker_logs_event(e->logs, EVENTS_NAME, strbuf_text(line));
+}
+
+static void put_first(struct events *e) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    struct events_begin begin = {"", "", "", "", ""};
+    e->begun = true;
+    if (e->fill == NULL)
+        return;
+    e->fill(e->arg, &begin);
+    events_begin_line(e->run_id, e->host, &begin, e->began_ns,
+                      clock_wall_ns() - (clock_now_ns() - e->began_ns), &line);
+    put(e, &line);
+}
+
+/* The folder is known now: writes what has waited for it. */
+static void put_held(struct events *e) {
+    for (const char *at = strbuf_text(&e->held); *at != '\0';) {
+        size_t len = strcspn(at, "\n") + 1;
+        _cleanup_(strbuf_fini) struct strbuf line = {0};
+        strbuf_add_bytes(&line, at, len);
+        put(e, &line);
+        at += len;
+    }
+    strbuf_fini(&e->held);
+}
+
+void events_begin_with(struct events *e, struct worker_logs *logs,
+                       void (*fill)(void *arg, struct events_begin *ret), void *arg) {
+    if (e == NULL)
+        return;
+    e->logs = logs;
+    e->fill = fill;
+    e->arg = arg;
+}
+
 void events_write(struct events *e, const struct timeline_entry *entry) {
     if (e == NULL)
         return;
@@ -99,10 +151,19 @@ void events_write(struct events *e, const struct timeline_entry *entry) {
     if (e->torn)
         strbuf_add_char(&line, '\n');
     events_line(e->run_id, e->host, entry, clock_wall_ns() - ago_ns, e->lost_now, &line);
-    if (e->console != NULL)
-        console_print(e->console, CONSOLE_ERR, strbuf_text(&line), line.len);
-    else
-        write_line(e, &line);
+    if (e->in_logs && worker_logs_kept(e->logs) == NULL) {
+        if (e->held.len + line.len <= EVENTS_HELD_MAX) {
+            strbuf_add_bytes(&e->held, strbuf_text(&line), line.len);
+            e->lost_now = 0;
+        } else {
+            lose(e, "no log folder could be made");
+        }
+        return;
+    }
+    if (!e->begun)
+        put_first(e);
+    put_held(e);
+    put(e, &line);
 }
 
 uint64_t events_lost(const struct events *e) { return e == NULL ? 0 : e->lost; }
@@ -113,6 +174,7 @@ void events_free(struct events *e) {
     if (e->lost > 0)
         log_warning("--event-log=%s: %llu lines were lost", e->path, (unsigned long long)e->lost);
     file_close(&e->fd);
+    strbuf_fini(&e->held);
     free(e->path);
     free(e->run_id);
     free(e->host);
@@ -126,13 +188,16 @@ struct events_starts {
     bool warm;
     struct loop_timer *timer;
     struct timeline_entry held; /* kind 0: none */
+    struct timeline_entry next; /* the incident that led to this start; kind 0: none */
 };
 
 static void let_go(struct events_starts *s) {
     loop_timer_set(s->timer, TIME_NEVER);
     if (s->held.kind == TIMELINE_STARTED)
         events_write(s->events, &s->held);
-    s->held = (struct timeline_entry){0};
+    if (s->next.kind == TIMELINE_INCIDENT)
+        events_write(s->events, &s->next);
+    s->held = s->next = (struct timeline_entry){0};
 }
 
 static void on_timer(void *arg) { let_go(arg); }
@@ -160,6 +225,10 @@ void events_starts_write(struct events_starts *s, const struct timeline_entry *e
         return;
     if (entry->kind == TIMELINE_WARM) {
         complete(s, entry);
+        return;
+    }
+    if (entry->kind == TIMELINE_INCIDENT && s->held.kind == TIMELINE_STARTED) {
+        s->next = *entry;
         return;
     }
     let_go(s);

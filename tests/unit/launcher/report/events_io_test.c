@@ -170,6 +170,44 @@ Test(events_io, a_full_disk_is_said_once_and_the_lost_lines_are_counted) {
 }
 
 /* A limit on the file's size cuts a line, like a disk that fills up. */
+Test(events_io, two_thousand_incidents_on_a_full_disk_are_counted) {
+    struct fixture f;
+    fixture_init(&f);
+    struct events *e = open_events("/dev/full", NULL);
+    for (int i = 0; i < 2000; i++)
+        events_write(e, &(struct timeline_entry){.kind = TIMELINE_INCIDENT,
+                                                 .at_ns = clock_now_ns(),
+                                                 .incident = {.n = 1, .class = INCIDENT_WORKER, .symptom_ns = 1}});
+    cr_assert_eq(events_lost(e), 2000);
+    events_free(e);
+    cr_assert_eq(count(strbuf_text(&f.said), "No space left on device"), 1);
+    cr_assert_not_null(strstr(strbuf_text(&f.said), "2000 lines were lost"));
+    fixture_fini(&f);
+}
+
+static void fill(void *arg, struct events_begin *ret) {
+    *ret = (struct events_begin){"train.py --lr=...", "/home/me", "", "2.27.5", arg};
+}
+
+Test(events_io, the_first_line_has_the_command_and_the_versions) {
+    struct fixture f;
+    fixture_init(&f);
+    static char torch[] = "2.13.0";
+    struct events *e = open_events(f.path, NULL);
+    events_begin_with(e, NULL, fill, torch);
+    add_entry(e, TIMELINE_LEADS);
+    add_entry(e, TIMELINE_STARTED);
+    events_free(e);
+    _cleanup_(freep) char *text = read_all(f.path);
+    cr_assert_eq(count(text, "\n"), 3);
+    cr_assert_eq(count(text, "\"event\":\"begins\""), 1);
+    const char *first = strstr(text, "\"run_id\":\"job7\",\"host\":\"node1\",\"command\":\"train.py --lr=...\","
+                                     "\"folder\":\"/home/me\",\"muster\":\"");
+    cr_assert(first != NULL && first < strchr(text, '\n'), "%s", text);
+    cr_assert_not_null(strstr(text, "\",\"nccl\":\"2.27.5\",\"torch\":\"2.13.0\"}\n"), "%s", text);
+    fixture_fini(&f);
+}
+
 Test(events_io, after_a_torn_line_the_next_begins_on_its_own) {
     struct fixture f;
     fixture_init(&f);
