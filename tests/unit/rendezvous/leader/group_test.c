@@ -1368,3 +1368,127 @@ Test(group, a_node_whose_unit_can_not_be_replaced_is_not_excluded) {
     }
     rig = (struct rig){0};
 }
+
+/* ---- sick nodes ---- */
+
+static struct report sick_report(const struct rig *r, enum node_state state, const char *sick) {
+    struct report rep = {.state = state, .generation = group_generation(r->g), .gpu = -1};
+    (void)snprintf(rep.sick, sizeof rep.sick, "%s", sick);
+    return rep;
+}
+
+/* Node 3 is a spare; node 2 fails, and is sick when it has stopped. */
+Test(group, a_sick_node_is_replaced_and_the_reason_is_the_event) {
+    struct group_config c = config_of(2, 2);
+    c.rdzv.max_restarts = 1;
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    join(&rig, 3);
+    struct report failed = {.state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true};
+    failed.failure = (struct failure){
+        .kind = FAILURE_SIGNAL, .code = 6, .incarnation = 2, .rank = 1, .node_rank = 1, .node = "h2", .at_ns = S(1)};
+    report(&rig, 2, failed);
+    say(&rig, 1, NODE_STOPPED);
+    struct report rep = sick_report(&rig, NODE_STOPPED, "80 ms after Xid 79 on GPU 4 (0000:9d:00.0)");
+    rep.xid = 79;
+    rep.gpu = 4;
+    report(&rig, 2, rep);
+    pass(&rig, 1, 0xe);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_str_eq(members(&rig), "1 3");
+    struct overview o;
+    group_overview(rig.g, rig.now_ns, &o);
+    static const char text[] = "rank 1 (node h2) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0); node h2 "
+                               "is left out, h3 takes its place";
+    cr_assert_str_eq(o.incident, text, "%s", o.incident);
+    struct overview_node nodes[3];
+    cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, 0, nodes, 3), 3);
+    cr_assert(nodes[2].incarnation == 2 && nodes[2].place == PLACE_SICK);
+    cr_assert_str_eq(nodes[2].why, rep.sick);
+    start(&rig);
+    struct desired d = told(&rig, 2);
+    cr_assert(d.kind == DESIRED_IDLE && d.spare && strstr(d.reason, "it is sick: 80 ms after Xid 79") != NULL);
+}
+
+Test(group, a_sick_node_never_stops_a_group_or_makes_it_grow) {
+    struct group_config c = config_of(1, 3);
+    c.rdzv.grow = GROW_NOW;
+    begin(&rig, &c);
+    join(&rig, 1);
+    join(&rig, 2);
+    pass(&rig, 31, 6);
+    start(&rig);
+    report(&rig, 2, sick_report(&rig, NODE_RUNNING, "its GPU is lost"));
+    pass(&rig, 1, 6);
+    assert_state(&rig, GROUP_RUNNING);
+    struct report rep = {.state = NODE_JOINED, .sick = "row remap failed"};
+    join_as(&rig, 3, -1, &rep);
+    pass(&rig, 1, 0xe);
+    assert_state(&rig, GROUP_RUNNING);
+    rep.sick[0] = '\0';
+    report(&rig, 3, rep);
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_str_eq(members(&rig), "1 2", "the group would not be larger without node 2");
+    report(&rig, 2, sick_report(&rig, NODE_RUNNING, ""));
+    assert_state(&rig, GROUP_STOPPING);
+}
+
+static unsigned n_sick; /* notices */
+static void count_sick(struct rig *r) {
+    for (size_t i = 0; i < r->u.n_effects; i++)
+        n_sick += r->u.effects[i].kind == GROUP_EFFECT_NOTICE && strstr(r->u.effects[i].reason, "is sick") != NULL;
+}
+
+/* What is said of it is said once, for each verdict. */
+Test(group, a_sick_node_that_is_needed_takes_part_with_one_warning) {
+    struct group_config c = config_of(2, 2);
+    c.rdzv.max_restarts = 3;
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    rig.after = count_sick;
+    for (unsigned i = 0; i < 3; i++) {
+        struct report failed = sick_report(&rig, NODE_FAILED, i == 0 ? "" : "row remap failed");
+        failed.has_failure = true;
+        failed.failure = failure_at(2, FAILURE_OOM, 1 + i);
+        report(&rig, 2, failed);
+        say(&rig, 1, NODE_STOPPED);
+        report(&rig, 2, sick_report(&rig, NODE_STOPPED, i < 2 ? "row remap failed" : "its GPU is lost"));
+        pass(&rig, 1, 6);
+        assert_state(&rig, GROUP_FORMING);
+        cr_assert_str_eq(members(&rig), "1 2");
+        cr_assert_eq(n_sick, i < 2 ? 1 : 2, "%u", n_sick);
+        open_store(&rig);
+        say(&rig, 1, NODE_PREPARED);
+        report(&rig, 2, sick_report(&rig, NODE_PREPARED, i < 2 ? "row remap failed" : "its GPU is lost"));
+        assert_state(&rig, GROUP_RUNNING);
+    }
+}
+
+/* Before the first start a spare may still come. */
+Test(group, a_sick_node_is_taken_at_the_first_start_when_nobody_else_came) {
+    struct report rep = {.state = NODE_JOINED, .sick = "row remap failed"};
+    for (int spare = 0; spare < 2; spare++) {
+        struct rig r;
+        begin(&r, config_at(config_of(2, 2)));
+        join(&r, 1);
+        join_as(&r, 2, -1, &rep);
+        pass(&r, 1, 6);
+        assert_state(&r, GROUP_GATHERING);
+        if (spare)
+            join(&r, 3);
+        else
+            pass(&r, 31, 6);
+        assert_state(&r, GROUP_FORMING);
+        cr_assert_str_eq(members(&r), spare ? "1 3" : "1 2");
+        end(&r);
+    }
+}
+
+/* It repeats its report to a new leader. */
+Test(group, a_new_leader_learns_that_a_node_is_sick) {
+    struct report rep = {.state = NODE_STOPPED, .generation = {1, 4}, .sick = "its GPU is lost"};
+    begin(&rig, config_at(config_of(1, 3)));
+    join(&rig, 1);
+    join_as(&rig, 2, -1, &rep);
+    pass(&rig, 31, 6);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_str_eq(members(&rig), "1");
+}

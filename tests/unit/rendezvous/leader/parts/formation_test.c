@@ -646,3 +646,69 @@ Test(formation, one_rack_loses_each_node_and_each_pair) { lose_each_pair(1, RACK
 Test(formation, two_racks_lose_each_node_and_each_pair) { lose_each_pair(2, 2 * RACK_UNIT); }
 Test(formation, one_of_two_racks_is_spare) { lose_each_pair(2, RACK_UNIT); }
 Test(formation, eight_racks_lose_each_node_and_each_pair) { lose_each_pair(8, 8 * RACK_UNIT); }
+
+/* ---- sick nodes ---- */
+
+static void falls_sick(struct job *j, uint64_t incarnation) {
+    struct node *n = roster_find(&j->r, incarnation);
+    (void)strcpy(n->report.sick, "its GPU is lost");
+    formation_recount(&j->f, &j->r, n);
+}
+
+Test(formation, sick_nodes_are_left_out_if_the_others_are_enough) {
+    begin(&job, 2, 4);
+    for (uint64_t i = 1; i <= 4; i++)
+        (void)add(&job, i, "h");
+    cr_assert_str_eq(choose(&job), "1 2 3 4");
+    falls_sick(&job, 2);
+    cr_assert_str_eq(choose(&job), "1 3 4");
+    falls_sick(&job, 1);
+    cr_assert_str_eq(choose(&job), "3 4", "also the leader's node");
+    cr_assert_eq(job.r.tally[TALLY_SICK], 2);
+    falls_sick(&job, 3);
+    cr_assert_str_eq(choose(&job), "3 4 1 2", "one fit node is not enough");
+    roster_find(&job.r, 2)->report.sick[0] = '\0';
+    formation_recount_all(&job.f, &job.r);
+    cr_assert_str_eq(choose(&job), "4 2", "fit nodes keep their order");
+}
+
+/* With a spare, only as many sick nodes are taken as are missing; first those that had a place. */
+Test(formation, of_sick_and_fit_nodes_the_fit_ones_are_taken_first) {
+    begin(&job, 2, 2);
+    for (uint64_t i = 1; i <= 2; i++)
+        (void)add(&job, i, "h");
+    cr_assert_str_eq(choose(&job), "1 2");
+    (void)add(&job, 3, "h");
+    (void)add(&job, 4, "h");
+    falls_sick(&job, 1);
+    falls_sick(&job, 2);
+    falls_sick(&job, 3);
+    cr_assert_str_eq(choose(&job), "1 4");
+    cr_assert(roster_find(&job.r, 4)->is_newcomer && !roster_find(&job.r, 1)->is_newcomer);
+}
+
+Test(formation, sick_nodes_take_part_if_they_are_only_reported) {
+    begin(&job, 1, 2);
+    job.r.sick_are_fit = true;
+    (void)add(&job, 1, "h");
+    (void)add(&job, 2, "h");
+    falls_sick(&job, 1);
+    cr_assert_str_eq(choose(&job), "1 2");
+    cr_assert_eq(job.r.tally[TALLY_SICK], 0);
+}
+
+Test(formation, units_of_a_domain_are_made_of_fit_nodes_if_these_are_enough) {
+    begin(&job, 2, 4);
+    job.c.rdzv.node_unit = job.r.unit = 2;
+    static const char domains[] = "xxyy";
+    for (uint64_t i = 1; i <= 4; i++) {
+        struct node *n = add(&job, i, "h");
+        n->report.domain[0] = domains[i - 1];
+        formation_recount(&job.f, &job.r, n);
+    }
+    cr_assert_str_eq(choose(&job), "1 2 3 4");
+    falls_sick(&job, 2);
+    cr_assert_str_eq(choose(&job), "3 4", "node 1 has no partner");
+    falls_sick(&job, 3);
+    cr_assert_str_eq(choose(&job), "3 4 1 2", "no whole unit is fit");
+}
