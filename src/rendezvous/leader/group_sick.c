@@ -24,6 +24,8 @@ static void describe(const struct group *g, const struct node *n, struct strbuf 
     const struct node *by = blamed && !n->is_member ? replacement(g) : NULL;
     node_name(n, name);
     if (blamed) {
+        if (g->cause.failure.node[0] != '\0') /* its name in the group that failed */
+            (void)snprintf(name, sizeof name, "%s", g->cause.failure.node);
         cause_short_text(&g->cause, cause, sizeof cause);
         strbuf_printf(out, "%s%s%s; ", cause, xid ? " " : "", xid ? n->report.sick : "");
     }
