@@ -6,6 +6,7 @@ import re
 import pytest
 
 from harness import alive, free_port
+from test_hang import Ring
 from test_operate import status, until
 
 FAILS_ONCE = ("sh", "-c", '[ -e once ] || { : >once; exit 3; }; echo worked')
@@ -161,3 +162,13 @@ def test_a_node_that_is_fit_again_takes_part_again(job):
     die(job)
     assert places(until(job, second, at), agents) == [("member", None), ("member", None)]
     end(job, agents)
+
+
+def test_a_node_that_a_hang_names_is_checked(job):
+    """Rank 2, of agent b, is stopped: only b checks again."""
+    ring = Ring(job, "--max-restarts=1", "--hang-action=restart", "--hang-still=2", "--hang-timeout=4", "--bind=none",
+                f"--health-check=echo $E2E_TAG$MUSTER_HEALTH_WHEN >>{job.tmp}/checks; [ $MUSTER_HEALTH_WHEN = join ] || {{ {BAD}; }}",
+                what="stop", ranks=[2])
+    assert ring.says(r"warning: the job hangs: rank 2 .*is sick and takes part, as the other nodes are too few: GPU 3 is bad", 60)
+    assert ring.finish() == [0, 0], ring.said()
+    assert sorted((job.tmp / "checks").read_text().split()) == ["ajoin", "bfailure", "bjoin"]
