@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "topology/discover/nvml/nvml_report.h"
 #include "watchdog/look/kernel_log.h"
 
@@ -41,9 +42,13 @@ bool xid_is_fatal(uint32_t xid, uint32_t recovery) {
 
 /* "NVRM: Xid (PCI:0000:9b:00): 119, …": with a MIG device "(PCI:0000:9b:00 GPU-I:05)". */
 static bool read_line(const char *line, struct xid_logged *ret) {
+    static const char begin[] = "NVRM: Xid (PCI:";
     unsigned domain, bus, dev, xid;
     int end = 0;
-    if (sscanf(line, "NVRM: Xid (PCI:%8x:%2x:%2x%n", &domain, &bus, &dev, &end) != 3 || dev > 31)
+    if (!text_begins(line, begin))
+        return false;
+    line += strlen(begin);
+    if (sscanf(line, "%8x:%2x:%2x%n", &domain, &bus, &dev, &end) != 3 || dev > 31)
         return false;
     line += end + strcspn(line + end, ")");
     if (sscanf(line, "): %5u%n", &xid, &end) != 1 || line[end] != ',')

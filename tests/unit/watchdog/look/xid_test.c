@@ -75,6 +75,7 @@ Test(xid, other_lines_and_parts_of_lines_count_for_nothing) {
         "4,1,100,-;NVRM: Xid (PCI:0000:9b:ff): 79, no such device",
         "4,1,100,-;NVRM: Xid (PCI:0000:9b:00 79, no end",
         "4,1,100,-;NVRM: Xid (PCI:0000:9b:00): -79, x",
+        "4,1,100,-;NVRM: Xid  (PCI:0000:9b:00): 79, two blanks",
         "4,1,100,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
         "4,1,100,-;nvidia-nvswitch0: SXid (PCI:0000:9b:00): 79, Fatal",
         "4,1,100,-;a program: NVRM: Xid (PCI:0000:9b:00): 79, quoted",
