@@ -8,11 +8,9 @@
 #include "topology/discover/nvml/nvml_io.h"
 #include "watchdog/look/xid.h"
 
+/* If there was no Xid, NVML is asked so much later: then a quick restart is over. */
+#define ASK_AFTER_NS (100 * NS_PER_MS)
 #define XIDS_MAX_BYTES ((size_t)1 << 20) /* 40,000 Xids; then no more are received */
-
-static bool is_wanted(const struct agent *a) {
-    return a->config.spec->preflight != JOB_PREFLIGHT_OFF && nvml_may_answer();
-}
 
 static const char *visible_gpus(const struct agent *a) {
     return job_worker_value(a->config.spec, a->config.envp, "CUDA_VISIBLE_DEVICES");
@@ -47,23 +45,6 @@ static void on_watch_ended(void *arg, const struct helper_answer *answer) {
     log_debug("no more Xids are received");
 }
 
-void agent_gpus_begin(struct agent *a) {
-    const char *visible = visible_gpus(a);
-    struct helper_call_config config = {.name = "muster-xid",
-                                        .run = nvml_send_xids,
-                                        .arg = &visible,
-                                        .timeout_ns = TIME_NEVER / 2,
-                                        .max_bytes = XIDS_MAX_BYTES,
-                                        .on_more = on_xids};
-    if (is_wanted(a) && helper_call_new(a->loop, &config, on_watch_ended, a, &a->gpus.watch) < 0)
-        log_info("no Xids are received: no process could be started");
-}
-
-void agent_gpus_free(struct agent *a) {
-    helper_call_free(TAKE_PTR(a->gpus.watch));
-    node_discovery_free(TAKE_PTR(a->gpus.check));
-}
-
 /* ---- after a failure ---- */
 
 static void on_checked(void *arg) {
@@ -76,8 +57,11 @@ static void on_checked(void *arg) {
     agent_health_found(a, HEALTH_OF_GPUS, &v);
 }
 
-static void ask(struct agent *a) {
-    struct node_discovery_config config = {.what = DISCOVER_NVML, .nvml = true};
+static void ask(void *arg) {
+    struct agent *a = arg;
+    struct node_discovery_config config = {
+        .what = DISCOVER_NVML, .nvml = true, .in_background = true};
+    loop_timer_set(a->gpus.timer, TIME_NEVER);
     if (a->gpus.check != NULL)
         return;
     a->gpus.health.asked_ns = clock_now_ns();
@@ -88,17 +72,44 @@ static void ask(struct agent *a) {
 }
 
 void agent_gpus_failed(struct agent *a) {
-    if (!is_wanted(a))
+    struct gpu_health *h = &a->gpus.health;
+    if (a->gpus.timer == NULL)
         return;
-    a->gpus.health.failed_ns = clock_now_ns();
-    ask(a);
+    h->failed_ns = clock_now_ns();
+    if (gpu_health_has_newer(h, 0))
+        ask(a);
+    else
+        loop_timer_set(a->gpus.timer, h->failed_ns + ASK_AFTER_NS);
 }
 
 /* Without such an Xid the next group does not wait for NVML: its answer can still come. */
 void agent_gpus_stopped(struct agent *a) {
     const struct gpu_health *h = &a->gpus.health;
-    if (gpu_health_has_newer(h, h->asked_ns))
+    if (a->gpus.timer != NULL && gpu_health_has_newer(h, h->asked_ns))
         ask(a);
     if (a->gpus.check != NULL && gpu_health_has_newer(h, 0))
         agent_health_await(a, HEALTH_OF_GPUS);
+}
+
+/* ---- life ---- */
+
+void agent_gpus_begin(struct agent *a) {
+    const char *visible = visible_gpus(a);
+    struct helper_call_config config = {.name = "muster-xid",
+                                        .run = nvml_send_xids,
+                                        .arg = &visible,
+                                        .timeout_ns = TIME_NEVER / 2,
+                                        .max_bytes = XIDS_MAX_BYTES,
+                                        .on_more = on_xids};
+    if (a->config.spec->preflight == JOB_PREFLIGHT_OFF || !nvml_may_answer())
+        return;
+    a->gpus.timer = loop_timer_new(a->loop, ask, a);
+    if (helper_call_new(a->loop, &config, on_watch_ended, a, &a->gpus.watch) < 0)
+        log_info("no Xids are received: no process could be started");
+}
+
+void agent_gpus_free(struct agent *a) {
+    loop_timer_free(a->gpus.timer);
+    helper_call_free(TAKE_PTR(a->gpus.watch));
+    node_discovery_free(TAKE_PTR(a->gpus.check));
 }

@@ -89,7 +89,8 @@ struct agent_gpus {
     struct gpu_health health;
     struct helper_call *watch;    /* sends Xids; NULL: it does not run */
     size_t taken;                 /* bytes of its answer that were read */
-    struct node_discovery *check; /* asks NVML after a failure; NULL: it does not run */
+    struct loop_timer *timer;     /* when NVML is asked; NULL: no GPU, or no worker was started */
+    struct node_discovery *check; /* asks it after a failure; NULL: it does not run */
 };
 
 /* What is logged once. */
