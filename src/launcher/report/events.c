@@ -169,6 +169,21 @@ void events_begin_line(const char *run_id, const char *host, const struct events
     strbuf_add_char(out, '\n');
 }
 
+/* Returns false if no text is left that can be cut. */
+static bool shorten(struct incident *i) {
+    char *const texts[] = {i->evidence, i->cause, i->sick, i->taker, i->node};
+    for (size_t k = 0; k < ARRAY_SIZE(texts); k++) {
+        size_t len = strlen(texts[k]);
+        if (len == 0)
+            continue;
+        _cleanup_(freep) char *text = xstrdup(texts[k]);
+        utf8_copy(texts[k], texts[k] == i->evidence ? 1 : len / 2 + 1,
+                  text); /* a path: all or nothing */
+        return true;
+    }
+    return false;
+}
+
 void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
@@ -183,11 +198,10 @@ void events_line(const char *run_id, const char *host, const struct timeline_ent
         json_write_u64(&w, "lines_lost_before", MIN2(lost, JSON_INTEGER_MAX));
     json_write_object_end(&w);
     strbuf_add_char(out, '\n');
-    if (entry->kind != TIMELINE_INCIDENT || out->len - begin <= EVENTS_INCIDENT_MAX)
+    struct timeline_entry shorter = *entry; /* long names, and texts full of quotes */
+    if (entry->kind != TIMELINE_INCIDENT || out->len - begin <= EVENTS_INCIDENT_MAX ||
+        !shorten(&shorter.incident))
         return;
-    struct timeline_entry shorter = *entry; /* long names, and a cause full of quotes */
-    utf8_copy(shorter.incident.cause, strlen(entry->incident.cause) / 2 + 1, entry->incident.cause);
-    shorter.incident.evidence[0] = '\0';
     out->len = begin;
     events_line(run_id, host, &shorter, wall_ns, lost, out);
 }

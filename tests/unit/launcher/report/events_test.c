@@ -149,3 +149,28 @@ Test(events, each_kind_is_one_line_of_json) {
         cr_expect_eq(json_has(doc, "quiet_ms"), kind == TIMELINE_QUIET || kind == TIMELINE_RESUMED);
     }
 }
+
+Test(events, a_line_of_an_incident_has_a_limit_also_if_all_bytes_are_escaped) {
+    struct timeline_entry entry = {.kind = TIMELINE_INCIDENT,
+                                   .at_ns = UINT64_MAX,
+                                   .incident = {.n = UINT32_MAX,
+                                                .class = INCIDENT_HEALTH,
+                                                .action = INCIDENT_SPARE,
+                                                .failure = FAILURE_EXIT,
+                                                .has_rank = true,
+                                                .left_out = true}};
+    struct incident *i = &entry.incident;
+    memset(i->node, 1, sizeof i->node - 1);
+    memset(i->taker, 1, sizeof i->taker - 1);
+    memset(i->cause, 1, sizeof i->cause - 1);
+    memset(i->sick, 1, sizeof i->sick - 1);
+    memset(i->evidence, '"', sizeof i->evidence - 1);
+    _cleanup_(freep) char *line = line_of(&entry, UINT64_MAX);
+    cr_expect_leq(strlen(line), EVENTS_INCIDENT_MAX, "%zu", strlen(line));
+    char host[1024];
+    memset(host, 1, sizeof host - 1);
+    host[sizeof host - 1] = '\0';
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    events_line(host, host, &entry, WALL_NS, 0, &out); /* names that can't be cut: it ends */
+    cr_expect_eq(strbuf_text(&out)[out.len - 1], '\n');
+}
