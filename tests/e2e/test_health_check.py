@@ -107,10 +107,10 @@ def test_a_spare_takes_the_place_of_a_node_that_is_not_fit_after_a_failure(job):
     at, agents = start(job, "abc", on("b", "failure"), "b")
     a, b, _ = agents
     die(job)
-    a.wait_said(r"rank 1 \(node \S+\) died of SIGABRT; node \S+ is left out, \S+ takes its place: GPU 3 is bad")
+    a.wait_said(r"rank 1 \(node \S+\) died of SIGABRT: GPU 3 is bad; node \S+ is left out, \S+ takes its place")
     seen = until(job, second, at)
     assert places(seen, agents) == [("member", None), ("sick", "GPU 3 is bad"), ("member", None)]
-    assert re.search("died of SIGABRT; node .* takes its place: GPU 3 is bad", seen["incident"])
+    assert re.search("died of SIGABRT: GPU 3 is bad; node .* takes its place", seen["incident"])
     b.wait_said("the job runs without this node.*: it is sick: GPU 3 is bad")
     end(job, agents)
 
@@ -118,8 +118,8 @@ def test_a_spare_takes_the_place_of_a_node_that_is_not_fit_after_a_failure(job):
 def test_without_a_spare_it_takes_part_with_a_warning(job):
     at, agents = start(job, "ab", on("b", "failure"), "b")
     die(job)
-    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT; node \S+ is sick and takes part, as the other nodes are "
-                        "too few: GPU 3 is bad")
+    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT: GPU 3 is bad; node \S+ is sick and takes part, as the "
+                        "other nodes are too few")
     assert places(until(job, second, at), agents) == [("member", None), ("member", "GPU 3 is bad")]
     end(job, agents)
 
@@ -149,7 +149,7 @@ def test_a_check_that_fails_on_all_nodes_stops_no_job(job):
 def test_report_only_logs_it(job):
     at, agents = start(job, "abc", on("b", "failure"), "b", words=("--sick-nodes=report",))
     die(job)
-    agents[0].wait_said(r"node \S+ is sick and takes part \(--sick-nodes=report\): GPU 3 is bad")
+    agents[0].wait_said(r"GPU 3 is bad; node \S+ is sick and takes part \(--sick-nodes=report\)")
     assert places(until(job, second, at), agents) == [("member", None), ("member", "GPU 3 is bad"), ("spare", None)]
     end(job, agents)
 
@@ -169,6 +169,6 @@ def test_a_node_that_a_hang_names_is_checked(job):
     ring = Ring(job, "--max-restarts=1", "--hang-action=restart", "--hang-still=2", "--hang-timeout=4", "--bind=none",
                 f"--health-check=echo $E2E_TAG$MUSTER_HEALTH_WHEN >>{job.tmp}/checks; [ $MUSTER_HEALTH_WHEN = join ] || {{ {BAD}; }}",
                 what="stop", ranks=[2])
-    assert ring.says(r"warning: the job hangs: rank 2 .*is sick and takes part, as the other nodes are too few: GPU 3 is bad", 60)
+    assert ring.says(r"warning: the job hangs: rank 2 .*: GPU 3 is bad; .*is sick and takes part, as the other nodes are too few", 60)
     assert ring.finish() == [0, 0], ring.said()
     assert sorted((job.tmp / "checks").read_text().split()) == ["ajoin", "bfailure", "bjoin"]

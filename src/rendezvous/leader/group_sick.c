@@ -1,12 +1,12 @@
 /* Sick nodes, as people are told about them. parts/formation.c decides which are left out. */
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
 /* Its worker was the first to fail, or is blamed for the hang. */
 static bool is_blamed(const struct group *g, const struct node *n) {
-    return g->cause.state != CAUSE_NONE && g->cause.failure.incarnation == n->info.incarnation;
+    return g->incident.n != 0 && g->cause.state != CAUSE_NONE &&
+           g->cause.failure.incarnation == n->info.incarnation;
 }
 
 /* The node that took its place in the order of ranks; NULL: none did. */
@@ -18,38 +18,34 @@ static const struct node *replacement(const struct group *g) {
 
 /* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0); node b is left out,
  * c takes its place" */
-static void describe(const struct group *g, const struct node *n, struct strbuf *out) {
-    char name[RDZV_HOST_MAX], cause[RDZV_REASON_MAX / 4];
-    bool xid = n->report.xid != 0, blamed = is_blamed(g, n);
+static void log_one(struct group *g, const struct node *n) {
+    char name[RDZV_HOST_MAX];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    bool blamed = is_blamed(g, n);
     const struct node *by = blamed && !n->is_member ? replacement(g) : NULL;
     node_name(n, name);
+    strbuf_add(&text, n->is_member ? "warning: " : "");
+    size_t begin = text.len;
     if (blamed) {
-        if (g->cause.failure.node[0] != '\0') /* its name in the group that failed */
-            (void)snprintf(name, sizeof name, "%s", g->cause.failure.node);
-        cause_short_text(&g->cause, cause, sizeof cause);
-        strbuf_printf(out, "%s%s%s; ", cause, xid ? " " : "", xid ? n->report.sick : "");
+        incident_cause_text(&g->incident, &text);
+        strbuf_add(&text, "; ");
     }
-    strbuf_printf(out, "node %s is %s", name,
+    strbuf_printf(&text, "node %s is %s", blamed ? g->incident.node : name,
                   !n->is_member            ? "left out"
                   : g->roster.sick_are_fit ? "sick and takes part (--sick-nodes=report)"
                                            : "sick and takes part, as the other nodes are too few");
     if (by != NULL) {
         node_name(by, name);
-        strbuf_printf(out, ", %s takes its place", name);
+        strbuf_printf(&text, ", %s takes its place", name);
     }
-    if (!blamed || !xid)
-        strbuf_printf(out, ": %s%s", xid ? "a worker ended " : "", n->report.sick);
-}
-
-static void log_one(struct group *g, const struct node *n) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0}, line = {0};
-    describe(g, n, &text);
-    if (is_blamed(g, n)) { /* it says more than the failure alone */
-        (void)snprintf(g->last_event.text, sizeof g->last_event.text, "%.500s", strbuf_text(&text));
-        g->last_event.has_failure = false;
-    }
-    strbuf_printf(&line, "%s%s", n->is_member ? "warning: " : "", strbuf_text(&text));
-    group_notice(g, strbuf_text(&line));
+    if (!blamed)
+        strbuf_printf(&text, ": %s%s", n->report.xid != 0 ? "a worker ended " : "", n->report.sick);
+    group_notice(g, strbuf_text(&text));
+    if (!blamed)
+        return;
+    /* it says more than the failure alone */
+    (void)snprintf(g->last_event.text, sizeof g->last_event.text, "%.500s", text.data + begin);
+    g->last_event.has_failure = false;
 }
 
 void group_log_sick(struct group *g) {

@@ -240,12 +240,12 @@ uint64_t group_gather_deadline(const struct group *g) {
 static void form(struct group *g) {
     formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
                      g->policy.restarts_used, g->policy.losses);
-    if (g->roster.tally[TALLY_SICK] > 0 || g->roster.sick_are_fit)
-        group_log_sick(g);
     if (g->incident.symptom_ns != 0 && g->incident.stopped_ns == 0)
         /* the workers stopped because the last leader was lost */
         g->incident.stopped_ns = g->now_ns;
     group_settle_incident(g);
+    if (g->roster.tally[TALLY_SICK] > 0 || g->roster.sick_are_fit)
+        group_log_sick(g);
     g->running.grow_asked = false;
     g->gathering.n_left = 0;
     cause_forget(&g->cause);

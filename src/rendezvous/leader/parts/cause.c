@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/signal_name.h"
 /* The number of better causes that are reported at once in one stop; later ones are reported when
  * the cause is settled. */
 #define BETTER_AT_ONCE_MAX 8
@@ -117,16 +116,4 @@ void cause_text(const struct cause *c, char *out, size_t len) {
         last++;
     (void)snprintf(out, len, "rank %u failed: %s%s%.*s", f->rank, what, end > 0 ? ": " : "",
                    (int)MIN2((size_t)(f->text + end - last), (size_t)300), last);
-}
-
-void cause_short_text(const struct cause *c, char *out, size_t len) {
-    const struct failure *f = &c->failure;
-    const char *name = f->kind == FAILURE_SIGNAL ? signal_abbrev(f->code) : NULL;
-    if (name != NULL)
-        (void)snprintf(out, len, "rank %u (node %s) died of SIG%s", f->rank, f->node, name);
-    else if (f->kind == FAILURE_EXIT)
-        (void)snprintf(out, len, "rank %u (node %s) ended with exit code %d", f->rank, f->node,
-                       f->code);
-    else
-        cause_text(c, out, len);
 }

@@ -61,5 +61,3 @@ void cause_make_sure(struct cause *c);
 _must_use_ bool cause_report_better(struct cause *c);
 /* The cause in one line: "rank 3 failed: exit code 1: …". */
 void cause_text(const struct cause *c, char *out, size_t len);
-/* The same with the node, in few words: "rank 3 (node b) died of SIGABRT". */
-void cause_short_text(const struct cause *c, char *out, size_t len);

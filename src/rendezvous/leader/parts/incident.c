@@ -28,7 +28,7 @@ static void add_count(uint64_t n, const char *what, struct strbuf *ret) {
     strbuf_printf(ret, "%" PRIu64 " %s%s", n, what, n == 1 ? "" : "s");
 }
 
-static void add_what(const struct incident *i, struct strbuf *ret) {
+void incident_cause_text(const struct incident *i, struct strbuf *ret) {
     const char *name = signal_abbrev(i->code);
     if (i->failure == FAILURE_OOM)
         strbuf_printf(ret, "rank %" PRIu32 " (node %s) was killed for lack of memory", i->rank,
@@ -41,6 +41,10 @@ static void add_what(const struct incident *i, struct strbuf *ret) {
         strbuf_printf(ret, "%.240s", i->cause);
     if (i->sick[0] != '\0')
         strbuf_printf(ret, "%s%s", i->xid != 0 ? " " : ": ", i->sick);
+}
+
+static void add_what(const struct incident *i, struct strbuf *ret) {
+    incident_cause_text(i, ret);
     strbuf_printf(ret, ", in group %" PRIu32 ".%" PRIu32, i->generation.epoch,
                   i->generation.counter);
     if (i->began_ns != 0) {

@@ -59,6 +59,9 @@ struct incident {
 void incident_text(const struct incident *i, const char *leader, uint64_t symptom_wall_ns,
                    char ret[INCIDENT_TEXT_MAX]);
 
+/* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0)" */
+void incident_cause_text(const struct incident *i, struct strbuf *ret);
+
 /* For the end of a job: "3 incidents; workers ran at most 99.6 % of 3 min 22 s; …". Nothing if no
  * group was started again. */
 void job_history_text(const struct job_history *h, struct strbuf *ret);
