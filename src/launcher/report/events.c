@@ -8,14 +8,15 @@
 #include "base/json/json_table.h"
 #include "base/text/utf8.h"
 
-static void add_time(struct json_writer *w, const char *key, uint64_t wall_ns) {
+#define TIME_TEXT_MAX 48
+
+static void time_text(uint64_t wall_ns, char out[TIME_TEXT_MAX]) {
     time_t at = (time_t)(wall_ns / NS_PER_S);
     struct tm tm;
-    char day[32], text[48];
     (void)gmtime_r(&at, &tm);
-    (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(wall_ns / NS_PER_MS % 1000));
-    json_write_string(w, key, text);
+    size_t len = strftime(out, TIME_TEXT_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(out + len, TIME_TEXT_MAX - len, ".%03uZ",
+                   (unsigned)(wall_ns / NS_PER_MS % 1000));
 }
 
 static void write_ms(struct json_writer *w, const char *key, uint64_t from_ns, uint64_t to_ns) {
@@ -138,17 +139,20 @@ static const struct json_table incident_table = JSON_TABLE(incident, incident_fi
 
 static void add_incident(struct json_writer *w, const char *host, const struct incident *i,
                          uint64_t symptom_wall_ns) {
-    char text[INCIDENT_TEXT_MAX];
-    incident_text(i, host, symptom_wall_ns, text);
-    add_time(w, "symptom", symptom_wall_ns);
+    char when[TIME_TEXT_MAX], text[INCIDENT_TEXT_MAX];
+    time_text(symptom_wall_ns, when);
+    incident_text(i, host, when, text);
+    json_write_string(w, "symptom", when);
     json_table_write(w, &incident_table, i);
     json_write_string(w, "text", text);
 }
 
 static void begin_line(struct json_writer *w, const char *event, const char *run_id,
                        const char *host, uint64_t now_ns, uint64_t wall_ns) {
+    char time[TIME_TEXT_MAX];
+    time_text(wall_ns, time);
     json_write_object_begin(w, NULL);
-    add_time(w, "time", wall_ns);
+    json_write_string(w, "time", time);
     json_write_id(w, "monotonic_ns", now_ns);
     json_write_string(w, "event", event);
     json_write_string(w, "run_id", run_id);

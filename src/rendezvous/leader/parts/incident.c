@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/text/duration.h"
 #include "base/text/signal_name.h"
@@ -14,15 +13,6 @@ const char *const incident_action_names[INCIDENT_ACTION_COUNT] = {
     [INCIDENT_ACTION_NONE] = "none", [INCIDENT_RESTART] = "restart", [INCIDENT_SHRINK] = "shrink",
     [INCIDENT_SPARE] = "spare",      [INCIDENT_END] = "end",
 };
-
-static void add_clock(uint64_t wall_ns, struct strbuf *ret) {
-    time_t at = (time_t)(wall_ns / NS_PER_S);
-    struct tm tm;
-    char text[32];
-    (void)gmtime_r(&at, &tm);
-    (void)strftime(text, sizeof text, "%H:%M:%S UTC: ", &tm);
-    strbuf_add(ret, text);
-}
 
 static void add_count(uint64_t n, const char *what, struct strbuf *ret) {
     strbuf_printf(ret, "%" PRIu64 " %s%s", n, what, n == 1 ? "" : "s");
@@ -59,38 +49,28 @@ static void add_action(const struct incident *i, struct strbuf *ret) {
     strbuf_add(ret, "; ");
     if (left_out)
         strbuf_printf(ret, "node %s is left out, ", i->node);
-    switch (i->action) {
-    case INCIDENT_RESTART:
-        if (i->class == INCIDENT_HEALTH && !left_out)
-            strbuf_printf(ret, "node %s takes part nevertheless, ", i->node);
-        strbuf_add(ret, "the same nodes start again");
-        break;
-    case INCIDENT_SHRINK:
+    if (i->action == INCIDENT_RESTART && i->class == INCIDENT_HEALTH && !left_out)
+        strbuf_printf(ret, "node %s takes part nevertheless, ", i->node);
+    if (i->action == INCIDENT_SHRINK) {
         strbuf_printf(ret, "the group shrinks from %" PRIu32 " to ", i->old_nodes);
         add_count(i->n_nodes, "node", ret);
-        break;
-    case INCIDENT_SPARE: strbuf_printf(ret, "%s takes its place", i->taker); break;
-    case INCIDENT_END:
-    case INCIDENT_ACTION_NONE:
-    case INCIDENT_ACTION_COUNT: strbuf_add(ret, "nothing is started again"); break;
+    } else if (i->action == INCIDENT_SPARE) {
+        strbuf_printf(ret, "%s takes its place", i->taker);
+    } else {
+        strbuf_printf(ret, "%s",
+                      i->action == INCIDENT_RESTART ? "the same nodes start again"
+                                                    : "nothing is started again");
     }
     strbuf_add(ret, ". ");
 }
 
 static void add_times(const struct incident *i, const char *leader, struct strbuf *ret) {
-    strbuf_printf(ret, "The leader on node %s noticed it ", leader);
-    if (i->noticed_ns - i->symptom_ns < NS_PER_MS) {
-        strbuf_add(ret, "within 1 ms");
-    } else {
-        strbuf_add(ret, "after ");
-        duration_text(i->noticed_ns - i->symptom_ns, ret);
-    }
+    strbuf_printf(ret, "The leader on node %s noticed it within ", leader);
+    duration_text(i->noticed_ns - i->symptom_ns + NS_PER_MS, ret); /* rounded up */
     if (i->stopped_ns != 0) {
         strbuf_add(ret, "; all workers were gone ");
         duration_text(i->stopped_ns - MIN2(i->noticed_ns, i->stopped_ns), ret);
         strbuf_add(ret, " later");
-    } else {
-        strbuf_add(ret, "; when all workers were gone is not known");
     }
     if (i->started_ns != 0) {
         strbuf_printf(ret, "; group %" PRIu32 ".%" PRIu32 " (", i->next.epoch, i->next.counter);
@@ -123,10 +103,10 @@ static void add_steps(const struct incident *i, struct strbuf *ret) {
     }
 }
 
-void incident_text(const struct incident *i, const char *leader, uint64_t symptom_wall_ns,
+void incident_text(const struct incident *i, const char *leader, const char *when,
                    char ret[INCIDENT_TEXT_MAX]) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    add_clock(symptom_wall_ns, &text);
+    strbuf_printf(&text, "%s: ", when);
     add_what(i, &text);
     add_action(i, &text);
     add_times(i, leader, &text);

@@ -54,9 +54,9 @@ struct incident {
     uint32_t n_nodes, world_size; /* of the next one */
 };
 
-/* The whole story in at most INCIDENT_TEXT_MAX - 1 bytes. leader: the name of its node.
- * symptom_wall_ns: since 1970. */
-void incident_text(const struct incident *i, const char *leader, uint64_t symptom_wall_ns,
+/* The whole story in at most INCIDENT_TEXT_MAX - 1 bytes. leader: the name of its node. when: the
+ * time of the symptom, as text. */
+void incident_text(const struct incident *i, const char *leader, const char *when,
                    char ret[INCIDENT_TEXT_MAX]);
 
 /* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0)" */
