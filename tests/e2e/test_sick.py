@@ -1,5 +1,6 @@
 """Nodes that are left out because they are sick: Xids of their GPUs. NVML is a fake one (tests/tools/fake_nvml.c), whose
 script each node has for itself, and whose events are the lines of a file."""
+import json
 import os
 import pathlib
 import re
@@ -59,6 +60,13 @@ def finish(job, nodes):
         assert node.agent.finish()[0] == 0, node.agent.said()
 
 
+def incident(job):
+    """The only one, with the event log of all nodes, which are on one machine."""
+    lines = [json.loads(line) for line in (job.tmp / "log.jsonl").read_text().splitlines()]
+    [found] = [line for line in lines if line["event"] == "incident"]
+    return found
+
+
 # --- the check before the start, of a job with one node ----------------------------------------------------------------
 
 
@@ -82,23 +90,28 @@ def test_a_single_node_checks_its_gpus(job, bind):
 
 
 def test_a_node_whose_gpu_fell_off_the_bus_is_left_out(job):
-    nodes, first = start(job)
+    nodes, first = start(job, words=(f"--event-log={job.tmp}/log.jsonl",))
     nodes["b"].xid(79)
     abort(first, "b")
     again = job.events.wait("start", 8, world=4)[4:]
     assert tags(again) == {"a", "c"}
     nodes["a"].agent.wait_said(rf"died of SIGABRT [0-9]+ ms after Xid 79 on {GPU_4}; node \S+ is left out, \S+ takes its place")
     finish(job, nodes)
+    i = incident(job)
+    assert [i[key] for key in ("class", "xid", "gpu", "signal", "action", "nodes")] == ["health", 79, 4, signal.SIGABRT, "spare", 2], i
+    assert re.search(rf"died of SIGABRT [0-9]+ ms after Xid 79 on {GPU_4}, in .*; node \S+ is left out, \S+ takes its place\. ", i["text"]), i
 
 
 def test_without_a_spare_sick_nodes_are_taken(job):
-    nodes, first = start(job, tags="ab")
+    nodes, first = start(job, tags="ab", words=(f"--event-log={job.tmp}/log.jsonl",))
     nodes["a"].xid(79)
     nodes["b"].xid(79)
     abort(first, "b")
     assert tags(job.events.wait("start", 8, world=4)[4:]) == {"a", "b"}
     nodes["a"].agent.wait_said(rf"warning: .* after Xid 79 on {GPU_4}; node \S+ is sick and takes part, as the other nodes are too few")
     finish(job, nodes)
+    i = incident(job)
+    assert (i["class"], i["action"]) == ("health", "restart") and "takes part nevertheless, the same nodes start again" in i["text"], i
 
 
 def test_an_xid_after_the_exit_counts_until_the_workers_are_gone(job):
