@@ -6,68 +6,39 @@
 #include "base/text/utf8.h"
 #include "base/util.h"
 
-#define NUMBER_MAX 32 /* of its digits, with a NUL */
-
-/* The value of a line that sets this variable; NULL: another one. */
-static const char *value_of(const char *line, size_t n, const char *variable, size_t *ret_len) {
-    size_t len = strlen(variable);
-    if (n <= len || memcmp(line, variable, len) != 0 || line[len] != '=')
-        return NULL;
-    *ret_len = n - len - 1;
-    return line + len + 1;
+/* Whether the line sets this variable ("NAME=") to a number. */
+static bool number(const char *line, const char *variable, uint64_t *ret) {
+    return text_begins(line, variable) && parse_u64(line + strlen(variable), ret) == 0;
 }
 
-static bool is_set(const char *line, size_t n, const char *variable) {
-    size_t len;
-    const char *value = value_of(line, n, variable, &len);
-    return value != NULL && len == 1 && value[0] == '1';
-}
-
-static bool number(const char *line, size_t n, const char *variable, uint64_t *ret) {
-    char text[NUMBER_MAX];
-    size_t len;
-    const char *value = value_of(line, n, variable, &len);
-    if (value == NULL || len >= sizeof text)
-        return false;
-    memcpy(text, value, len);
-    text[len] = '\0';
-    return parse_u64(text, ret) == 0;
-}
-
-static void take_line(struct notify_message *m, const char *line, size_t n) {
+static void take_line(struct notify_message *m, const char *line) {
+    static const char status[] = "STATUS=";
     uint64_t v;
-    size_t len;
-    const char *status = value_of(line, n, "STATUS", &len);
-    m->safe_point = m->safe_point || is_set(line, n, "MUSTER_SAFE_POINT");
-    m->ready = m->ready || is_set(line, n, "READY");
-    m->alive = m->alive || is_set(line, n, "WATCHDOG");
-    if (number(line, n, "MUSTER_STEP", &v)) {
+    m->safe_point = m->safe_point || strcmp(line, "MUSTER_SAFE_POINT=1") == 0;
+    m->ready = m->ready || strcmp(line, "READY=1") == 0;
+    m->alive = m->alive || strcmp(line, "WATCHDOG=1") == 0;
+    if (number(line, "MUSTER_STEP=", &v)) {
         m->has_step = true;
         m->step = v;
-    } else if (number(line, n, "WATCHDOG_USEC", &v) && v <= UINT64_MAX / NS_PER_US) {
+    } else if (number(line, "WATCHDOG_USEC=", &v) && v <= UINT64_MAX / NS_PER_US) {
         m->has_limit = true;
         m->limit_ns = v * NS_PER_US;
-    } else if (status != NULL) {
-        char text[NOTIFY_STATUS_MAX];
-        size_t keep = MIN2(len, sizeof text - 1);
-        memcpy(text, status, keep);
-        text[keep] = '\0';
+    } else if (text_begins(line, status)) {
         m->has_status = true;
-        utf8_copy_line(m->status, sizeof m->status, text);
+        utf8_copy_line(m->status, sizeof m->status, line + strlen(status));
     }
     m->any = m->safe_point || m->ready || m->alive || m->has_step || m->has_limit || m->has_status;
 }
 
 struct notify_message notify_parse(const char *data, size_t len) {
     struct notify_message message = {0};
+    char text[NOTIFY_BYTES_MAX + 1], *rest = text;
     if (len > NOTIFY_BYTES_MAX || memchr(data, '\0', len) != NULL)
         return message;
-    for (size_t at = 0; at < len;) {
-        const char *end = memchr(data + at, '\n', len - at);
-        size_t n = end != NULL ? (size_t)(end - data) - at : len - at;
-        take_line(&message, data + at, n);
-        at += n + 1;
-    }
+    memcpy(text, data, len);
+    text[len] = '\0';
+    for (const char *line; (line = strsep(&rest, "\n")) != NULL;)
+        take_line(&message, line);
     return message;
 }
 
