@@ -66,19 +66,6 @@ static void pidns_lacks(enum contain_step step, int code, const struct contain_f
         user_lacks(f, out);
 }
 
-static const char *pidns_step(enum contain_step step) {
-    switch (step) {
-    case CONTAIN_CLONE: return "make a pid namespace";
-    case CONTAIN_MAP: return "be the same user in a user namespace";
-    case CONTAIN_PROC: return "mount /proc of the pid namespace";
-    case CONTAIN_FIND:
-    case CONTAIN_MAKE:
-    case CONTAIN_KILL:
-    case CONTAIN_ENTER: break;
-    }
-    assert_not_reached();
-}
-
 static void cgroup_lacks(enum contain_step step, int code, const struct contain_facts *f,
                          struct strbuf *out) {
     if (step == CONTAIN_FIND)
@@ -108,11 +95,16 @@ static void cgroup_lacks(enum contain_step step, int code, const struct contain_
 
 void contain_why(enum contain_step step, int code, const struct contain_facts *facts,
                  struct strbuf *out) {
+    static const char *const pidns_steps[] = {
+        [CONTAIN_CLONE] = "make a pid namespace",
+        [CONTAIN_MAP] = "be the same user in a user namespace",
+        [CONTAIN_PROC] = "mount /proc of the pid namespace",
+    };
     if (step >= CONTAIN_FIND) {
         strbuf_add(out, "--contain=cgroup: can't ");
         cgroup_lacks(step, code, facts, out);
     } else {
-        strbuf_printf(out, "--contain=pidns: can't %s: ", pidns_step(step));
+        strbuf_printf(out, "--contain=pidns: can't %s: ", pidns_steps[step]);
         pidns_lacks(step, code, facts, out);
     }
     strbuf_add(out, WITHOUT);
