@@ -28,19 +28,14 @@ void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     envlist_set(env, "MUSTER_WORKER_ID", room);
 }
 
-/* The first line is the gate's. */
-static bool has_package(const char *text, size_t n) {
-    const char *end = memchr(text, '\n', n);
-    return end != NULL && end + 1 < text + n;
-}
-
 bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]) {
+    const char *end = memchr(text, '\n', n); /* of the gate's own line */
     if (n == 0)
         (void)snprintf(
             reason, WARM_REASON_MAX,
             "the Python of local rank 0 did not load muster's sitecustomize (python -I, -E or -S, "
             "or a wrapper that drops PYTHONPATH)");
-    else if (!has_package(text, n))
+    else if (end == NULL || end + 1 == text + n)
         (void)snprintf(reason, WARM_REASON_MAX, "the script has imported no installed package");
     else
         return true;
@@ -239,10 +234,6 @@ bool warm_all_wait(const struct warm_view *v) {
     while (n < v->n && v->ranks[n] == WARM_STATE_WAITS)
         n++;
     return n == v->n;
-}
-
-bool warm_takes_old(enum warm_state made, enum warm_state old) {
-    return made != WARM_STATE_WAITS && old == WARM_STATE_WAITS;
 }
 
 static bool is_made(enum warm_state state) {

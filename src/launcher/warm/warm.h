@@ -121,6 +121,3 @@ struct warm_next {
 void warm_next(const struct warm_view *view, struct warm_next *ret);
 /* A standby waits for each rank. */
 bool warm_all_wait(const struct warm_view *view);
-/* While standbys are re-created, those that they replace still serve. Which of a rank's two a start
- * gets: false, the new one; true, the old one, because the new one does not wait yet. */
-bool warm_takes_old(enum warm_state made, enum warm_state old);

@@ -682,8 +682,8 @@ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec
     struct warm_one *one = &p->ranks[index], *old = &p->old[index];
     char reason[WARM_REASON_MAX];
     note_start(p, index, spec);
-    if (warm_takes_old(one->state, old->state))
-        one = old;
+    if (one->state != WARM_STATE_WAITS && old->state == WARM_STATE_WAITS)
+        one = old; /* which serves until the new one waits */
     else
         drop(old);
     const char *cold_because = try_one(one, spec, reason);

@@ -151,12 +151,3 @@ Test(warm, one_thing_is_warmed_after_another) {
     warm_next(&view, &next);
     cr_assert(next.step == WARM_STEP_NONE && warm_all_wait(&view));
 }
-
-Test(warm, what_is_replaced_serves_until_the_new_one_waits) {
-    cr_assert(warm_takes_old(WARM_STATE_NONE, WARM_STATE_WAITS));
-    cr_assert(warm_takes_old(WARM_STATE_WARMING, WARM_STATE_WAITS));
-    cr_assert(!warm_takes_old(WARM_STATE_WAITS, WARM_STATE_WAITS));
-    cr_assert(!warm_takes_old(WARM_STATE_WAITS, WARM_STATE_NONE));
-    cr_assert(!warm_takes_old(WARM_STATE_WARMING, WARM_STATE_NONE));
-    cr_assert(!warm_takes_old(WARM_STATE_NONE, WARM_STATE_NONE));
-}
