@@ -45,13 +45,11 @@ static int refuse(struct tcpstore_decoder *d, const char *why, uint64_t size) {
     return TCPSTORE_REFUSED;
 }
 
-static void forget_text(struct tcpstore_decoder *d) {
+void tcpstore_decoder_fini(struct tcpstore_decoder *d) {
     free(TAKE_PTR(d->text));
     d->text_len = d->text_cap = 0;
     d->held = 0;
 }
-
-void tcpstore_decoder_fini(struct tcpstore_decoder *d) { forget_text(d); }
 
 void tcpstore_scratch_init(struct tcpstore_scratch *s, const struct store_limits *limits) {
     size_t n = MAX2(limits->request_keys, 2U); /* COMPARE_SET has two values */
@@ -92,13 +90,6 @@ bool tcpstore_begins(const uint8_t *bytes) {
                                                         TCPSTORE_MAGIC >> 8 & 0xff,
                                                         TCPSTORE_MAGIC >> 16 & 0xff};
     return memcmp(bytes, first, sizeof first) == 0;
-}
-
-static int take_magic(struct tcpstore_decoder *d, uint32_t magic) {
-    if (magic != TCPSTORE_MAGIC)
-        return refuse(d, "wrong magic number", magic);
-    d->validated = true;
-    return 0;
 }
 
 #define TEXT_STEP 4096
@@ -195,7 +186,7 @@ int tcpstore_decode(struct tcpstore_decoder *d, const struct store_limits *limit
                     size_t *ret_used, struct store_request *ret) {
     *ret_used = 0;
     if (d->is_taken)
-        forget_text(d); /* the request was returned by the last call */
+        tcpstore_decoder_fini(d); /* the request was returned by the last call */
     d->is_taken = false;
     while (*ret_used < len) {
         int r;
@@ -226,10 +217,10 @@ int tcpstore_decode(struct tcpstore_decoder *d, const struct store_limits *limit
             d->is_taken = true;
             return r;
         }
-        forget_text(d);
-        r = take_magic(d, (uint32_t)w->number);
-        if (r != 0)
-            return r;
+        tcpstore_decoder_fini(d);
+        if (w->number != TCPSTORE_MAGIC)
+            return refuse(d, "wrong magic number", w->number);
+        d->validated = true;
     }
     return 0;
 }

@@ -97,8 +97,7 @@ static const struct json *first_of(const struct json *v, const char *key) {
 
 static bool is_true(const struct json *v, const char *key) {
     bool value = false;
-    struct err unused = {0};
-    return json_get_bool(v, key, &value, &unused) == 0 && value;
+    return json_get_bool(v, key, &value, NULL) == 0 && value;
 }
 
 static int read_groups(const struct json *doc, struct recorder *r, struct err *err) {
@@ -111,9 +110,7 @@ static int read_groups(const struct json *doc, struct recorder *r, struct err *e
         return err_set(err, -E2BIG, "it has more than %u groups", RECORDER_GROUPS_MAX);
     if (bad < 0 || n == 0)
         return bad;
-    r->groups = calloc(n, sizeof *r->groups);
-    if (r->groups == NULL)
-        return err_set(err, -ENOMEM, "there is not enough memory");
+    r->groups = xcalloc(n, sizeof *r->groups);
     for (const struct json *v = json_first(status); v != NULL; v = json_next(v)) {
         struct recorder_group *g = &r->groups[r->n_groups++];
         utf8_copy_line(g->id, sizeof g->id, json_key(v));
