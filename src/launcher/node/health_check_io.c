@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/text/envlist.h"
-#include "base/text/signal_name.h"
 #include "base/text/tail.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
@@ -75,26 +74,22 @@ static void last_line(const struct stream *s, char out[HEALTH_LINE_MAX + 1]) {
 
 static enum health_result judge(const struct health_check *c, const struct child_status *status,
                                 char text[HEALTH_TEXT_MAX]) {
-    char line[HEALTH_LINE_MAX + 1];
+    char line[HEALTH_LINE_MAX + 1], what[HEALTH_TEXT_MAX - HEALTH_LINE_MAX - 2];
     last_line(&c->streams[OUT], line);
     if (line[0] == '\0')
         last_line(&c->streams[ERR], line);
-    const char *colon = line[0] != '\0' ? ": " : "";
-    const char *name = status->signalled ? signal_abbrev(status->code) : NULL;
+    if (!c->late && !status->signalled && status->code <= 1) {
+        (void)strcpy(text, line[0] != '\0' ? line : "the health check failed without a message");
+        return status->code == 1 ? HEALTH_NOT_FIT : HEALTH_FIT;
+    }
     if (c->late)
-        (void)snprintf(text, HEALTH_TEXT_MAX, "it did not end within %.3g s%s%s",
-                       (double)c->timeout_ns / (double)NS_PER_S, colon, line);
-    else if (status->signalled)
-        (void)snprintf(text, HEALTH_TEXT_MAX, "it died of signal %d%s%s%s%s", status->code,
-                       name != NULL ? ", SIG" : "", name != NULL ? name : "", colon, line);
-    else if (status->code > 1)
-        (void)snprintf(text, HEALTH_TEXT_MAX, "it ended with status %d%s%s", status->code, colon,
-                       line);
+        (void)snprintf(what, sizeof what, "it did not end within %.3g s",
+                       (double)c->timeout_ns / (double)NS_PER_S);
     else
-        (void)snprintf(text, HEALTH_TEXT_MAX, "%s",
-                       line[0] != '\0' ? line : "the health check failed without a message");
-    bool known = !c->late && !status->signalled && status->code <= 1;
-    return !known ? HEALTH_NOT_KNOWN : status->code == 1 ? HEALTH_NOT_FIT : HEALTH_FIT;
+        (void)snprintf(what, sizeof what, "it %s %d",
+                       status->signalled ? "died of signal" : "ended with status", status->code);
+    (void)snprintf(text, HEALTH_TEXT_MAX, "%s%s%s", what, line[0] != '\0' ? ": " : "", line);
+    return HEALTH_NOT_KNOWN;
 }
 
 /* The shell has ended, and is not reaped yet: its group is still its own. */

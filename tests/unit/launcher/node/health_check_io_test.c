@@ -1,6 +1,7 @@
 #include "launcher/node/health_check_io.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -65,7 +66,7 @@ Test(health_check_io, only_0_and_1_are_a_verdict) {
         {"echo CRITICAL; exit 2", HEALTH_NOT_KNOWN, "it ended with status 2: CRITICAL"},
         {"exit 126", HEALTH_NOT_KNOWN, "it ended with status 126"},
         {"exec 2>&1; no-such-program", HEALTH_NOT_KNOWN, NULL},
-        {"kill -SEGV $$", HEALTH_NOT_KNOWN, "it died of signal 11, SIGSEGV"},
+        {"kill -SEGV $$", HEALTH_NOT_KNOWN, "it died of signal 11"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         run(cases[i].command, 60 * NS_PER_S);
@@ -83,6 +84,14 @@ Test(health_check_io, a_long_line_is_cut_between_characters) {
         cr_assert_eq(memcmp(text + i, "ä", 2), 0);
 }
 
+static void await(struct pollfd *p) {
+    int n;
+    do
+        n = poll(p, 1, -1);
+    while (n < 0 && errno == EINTR); /* SIGCHLD */
+    cr_assert_eq(n, 1);
+}
+
 /* A process in the background of the command holds a FIFO of ours, whose end shows that it is gone. */
 static void with_background(const char *then, uint64_t timeout_ns, bool cancel) {
     char folder[] = "/tmp/muster-health-XXXXXX", fifo[64], command[256];
@@ -94,7 +103,7 @@ static void with_background(const char *then, uint64_t timeout_ns, bool cancel) 
     char c;
     if (cancel) {
         start(command, timeout_ns);
-        cr_assert_eq(poll(&p, 1, -1), 1);
+        await(&p);
         cr_assert_eq(read(p.fd, &c, 1), 1);
         health_check_free(check);
     } else {
@@ -102,7 +111,7 @@ static void with_background(const char *then, uint64_t timeout_ns, bool cancel) 
         cr_assert_eq(read(p.fd, &c, 1), 1);
     }
     p.events = 0; /* POLLHUP: no process has it any more */
-    cr_assert_eq(poll(&p, 1, -1), 1);
+    await(&p);
     (void)close(p.fd);
     (void)unlink(fifo);
     (void)rmdir(folder);
