@@ -392,6 +392,12 @@ def test_leftover_processes_are_named(gpus):
     assert found["GPU-BUSY"][0] == "fail" and facts["gpu processes"] == "1"
 
 
+@pytest.mark.parametrize("visible, looks", [("0,1,2,3", False), ("0,1,2,3,4,5,6,7", True)])
+def test_jobs_that_share_a_node_do_not_see_each_other(gpus, visible, looks):
+    _, found = gpus(shell=HOLD, CUDA_VISIBLE_DEVICES=visible)
+    assert ("GPU-BUSY" in found) == looks, found
+
+
 def test_what_nvml_counts_and_nobody_sees_is_said(gpus):
     """Pids of another PID namespace: here, 1 is another process."""
     facts, found = gpus("gpu 5 process 1 used 1048576\ngpu 6 process 99999999 used 1")

@@ -285,6 +285,12 @@ static void add_busy(struct busy *b, const char *pid, uint32_t gpu, bool by_nvml
         b->all[b->n++] = p;
 }
 
+/* Jobs that share a node have processes on GPUs of others. */
+static bool sees_all(const struct nvml_report *r) {
+    uint32_t list[GPUS_MAX];
+    return r == NULL || nvml_report_visible(r, getenv("CUDA_VISIBLE_DEVICES"), list) == r->n;
+}
+
 static void look_busy(const struct nvml_report *r, struct node_summary *d) {
     static struct busy b;
     char pid[24];
@@ -409,7 +415,7 @@ static void look_devices(const struct node_summary_config *c, const struct topol
     look_rails(t, d);
     look_domain(c, t, d);
     look_limits(d, t->n_nics > 0);
-    if (gpus)
+    if (gpus && sees_all(report))
         look_busy(report, d);
 }
 
