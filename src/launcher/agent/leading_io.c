@@ -470,6 +470,8 @@ int leading_on(struct leading *l, const struct member_lead *lead) {
     group.absent_until_ns = lead->absent_until_ns;
     group.old_leader = lead->old_leader;
     group.lost_ns = lead->lost_ns;
+    const struct desired *stop = member_stop_cause(rdzv_client_member(l->agent->client));
+    group.stop_reason = stop != NULL ? stop->reason : NULL;
     group.job_ns = lead->job_ns;
     group.handover = lead->handover;
     group.self = l->agent->self;

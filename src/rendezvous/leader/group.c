@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "rendezvous/leader/group_priv.h"
 #include "rendezvous/leader/parts/group_config.h"
 
@@ -101,18 +102,26 @@ static bool makes_sense(const struct group_config *c) {
            rdzv_settings_make_sense(&c->rdzv);
 }
 
-/* The last leader's group stops because its leader is lost. */
+/* The last leader's group stops because its leader is lost; or because it left: then it has sent a
+ * reason with its name. */
 static void open_incident_of_leader(struct group *g, const struct handover *e) {
-    const char *name = "";
+    const char *name = "", *why = g->config.stop_reason;
+    char begins[RDZV_HOST_MAX];
     for (uint32_t i = 0; i < e->n_members; i++)
         if (e->members[i].incarnation == g->config.old_leader)
             name = e->members[i].host;
     if (!g->formation.started_once)
         return;
-    group_open_incident(g, INCIDENT_NODE_LOST, name, g->config.old_leader,
+    (void)snprintf(begins, sizeof begins, "node %s ", name);
+    bool left = why != NULL && strncmp(why, begins, strlen(begins)) == 0;
+    group_open_incident(g, left ? INCIDENT_NODE_LEFT : INCIDENT_NODE_LOST, name,
+                        g->config.old_leader,
                         g->config.lost_ns != 0 ? MIN2(g->config.lost_ns, g->now_ns) : g->now_ns);
-    (void)snprintf(g->incident.cause, sizeof g->incident.cause, "the leader%s%s was lost",
-                   name[0] != '\0' ? " on node " : "", name);
+    if (left)
+        utf8_copy_line(g->incident.cause, sizeof g->incident.cause, why);
+    else
+        (void)snprintf(g->incident.cause, sizeof g->incident.cause, "the leader%s%s was lost",
+                       name[0] != '\0' ? " on node " : "", name);
 }
 
 /* Takes over the last leader's group: its members keep their places, are expected back, and are
@@ -180,6 +189,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->roster.sick_are_fit = config->rdzv.sick_nodes == SICK_NODES_REPORT;
     if (config->handover != NULL) {
         inherit(g, config->handover);
+        g->config.stop_reason = NULL;
         g->status.next_ns = now_ns + STATUS_INTERVAL_NS; /* the nodes are on their way */
     }
     *ret = g;

@@ -227,7 +227,8 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
                        lost ? "" : leaving);
         g->gathering.n_left += had_place && !lost;
     }
-    if (g->state == GROUP_GATHERING && incarnation == g->incident.incarnation)
+    if (g->state == GROUP_GATHERING && incarnation == g->incident.incarnation &&
+        g->incident.class != INCIDENT_NODE_LEFT)
         group_blame_incident(g, lost ? INCIDENT_NODE_LOST : INCIDENT_NODE_LEFT, name, incarnation,
                              text); /* the last leader: see inherit() */
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {

@@ -43,7 +43,8 @@ struct group_config {
      * Members in it that don't come back are probed, and count as lost at absent_until_ns. */
     const struct handover *handover;
     uint64_t absent_until_ns;
-    uint64_t lost_ns; /* when this agent lost the last leader; 0: not known */
+    const char *stop_reason; /* with which it stopped its last group; NULL: it did not. Borrowed */
+    uint64_t lost_ns;        /* when this agent lost the last leader; 0: not known */
     /* its incarnation: all other members get one margin more to come back; 0: not known */
     uint64_t old_leader;
     struct rdzv_peer self; /* ARBITER: as in the claim */

@@ -1433,6 +1433,21 @@ Test(group_leadership, the_loss_of_a_leader_is_an_incident_of_its_successor) {
     cr_assert(i->old_nodes == 4 && i->n_nodes == 3 && i->began_ns == 0);
 }
 
+Test(group_leadership, a_leader_that_left_said_so) {
+    struct group_config c = arbiter_config(2, 4);
+    c.old_leader = 3;
+    c.stop_reason = "node h3 was stopped by SIGTERM";
+    succeed(&led, c, 6);
+    for (uint64_t node = 1; node <= 4; node++)
+        if (node != 3)
+            back(&led, node, NODE_STOPPED, false);
+    probe(&led.r, 3, PROBE_GONE);
+    start(&led.r);
+    const struct incident *i = &entry(&led.r, TIMELINE_INCIDENT)->incident;
+    cr_assert(i->class == INCIDENT_NODE_LEFT && strcmp(i->cause, "node h3 was stopped by SIGTERM") == 0, "%s",
+              i->cause);
+}
+
 Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     struct group_config c = arbiter_config(3, 3);
     c.rdzv.max_restarts = 3;
