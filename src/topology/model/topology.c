@@ -79,57 +79,22 @@ static void *add(void **array, uint32_t *n, uint32_t max, size_t size, const voi
 #define ADD(t, array, max, unknown) \
     add((void **)&(t)->array, &(t)->n_##array, max, sizeof *(t)->array, unknown)
 
-struct topo_numa *topology_add_numa(struct topology *t) {
-    static const struct topo_numa unknown = {.package = -1};
-    return ADD(t, numa, TOPO_NUMA_MAX, &unknown);
-}
-
-struct topo_core *topology_add_core(struct topology *t) {
-    static const struct topo_core unknown = {.first = TOPO_NONE, .numa = -1, .package = -1};
-    return ADD(t, cores, TOPO_CORES_MAX, &unknown);
-}
-
-struct topo_cache *topology_add_cache(struct topology *t) {
-    static const struct topo_cache unknown = {.first = TOPO_NONE};
-    return ADD(t, caches, TOPO_CACHES_MAX, &unknown);
-}
-
-struct topo_pci *topology_add_pci(struct topology *t) {
-    static const struct topo_pci unknown = {.parent = TOPO_NONE, .numa = -1};
-    return ADD(t, pci, TOPO_PCI_MAX, &unknown);
-}
-
-struct topo_gpu *topology_add_gpu(struct topology *t) {
-    static const struct topo_gpu unknown = {.pci = TOPO_NONE,
-                                            .index = TOPO_NONE,
-                                            .vendor = TOPO_VENDOR_OTHER,
-                                            .numa = -1,
-                                            .gdr = -1,
-                                            .rank = -1,
-                                            .memory_numa = -1};
-    return ADD(t, gpus, TOPO_GPUS_MAX, &unknown);
-}
-
-struct topo_nvlink *topology_add_nvlink(struct topology *t) {
-    static const struct topo_nvlink unknown = {.peer = TOPO_NONE};
-    return ADD(t, nvlinks, TOPO_NVLINKS_MAX, &unknown);
-}
-
-struct topo_nic *topology_add_nic(struct topology *t) {
-    static const struct topo_nic unknown = {.kind = TOPO_NIC_RDMA,
-                                            .pci = TOPO_NONE,
-                                            .dev = TOPO_NONE,
-                                            .numa = -1,
-                                            .gdr = -1,
-                                            .port = -1};
-    return ADD(t, nics, TOPO_NICS_MAX, &unknown);
-}
-
-struct topo_netif *topology_add_netif(struct topology *t) {
-    static const struct topo_netif unknown = {
-        .kind = TOPO_NETIF_OTHER, .pci = TOPO_NONE, .numa = -1};
-    return ADD(t, netifs, TOPO_NETIFS_MAX, &unknown);
-}
+/* Adds an element of which only so much is known. */
+#define TOPOLOGY_ADD(one, member, max, ...)                     \
+    struct topo_##one *topology_add_##one(struct topology *t) { \
+        static const struct topo_##one unknown = {__VA_ARGS__}; \
+        return ADD(t, member, max, &unknown);                   \
+    }
+TOPOLOGY_ADD(numa, numa, TOPO_NUMA_MAX, .package = -1)
+TOPOLOGY_ADD(core, cores, TOPO_CORES_MAX, .first = TOPO_NONE, .numa = -1, .package = -1)
+TOPOLOGY_ADD(cache, caches, TOPO_CACHES_MAX, .first = TOPO_NONE)
+TOPOLOGY_ADD(pci, pci, TOPO_PCI_MAX, .parent = TOPO_NONE, .numa = -1)
+TOPOLOGY_ADD(gpu, gpus, TOPO_GPUS_MAX, .pci = TOPO_NONE, .index = TOPO_NONE,
+             .vendor = TOPO_VENDOR_OTHER, .numa = -1, .gdr = -1, .rank = -1, .memory_numa = -1)
+TOPOLOGY_ADD(nvlink, nvlinks, TOPO_NVLINKS_MAX, .peer = TOPO_NONE)
+TOPOLOGY_ADD(nic, nics, TOPO_NICS_MAX, .kind = TOPO_NIC_RDMA, .pci = TOPO_NONE, .dev = TOPO_NONE,
+             .numa = -1, .gdr = -1, .port = -1)
+TOPOLOGY_ADD(netif, netifs, TOPO_NETIFS_MAX, .kind = TOPO_NETIF_OTHER, .pci = TOPO_NONE, .numa = -1)
 
 struct topo_nic *topology_need_nic(struct topology *t, const char *name) {
     uint32_t i = topology_find_nic(t, name);
