@@ -481,18 +481,16 @@ static bool lint_form(const struct linting *z, bool list) {
     return false;
 }
 
-void nccl_lint(const char *name, const char *value, const char *where, const struct topology *t,
-               void (*report)(void *arg, const char *text), void *arg) {
-    struct linting z = {name, value, where, t, report, arg};
+static void lint(const struct linting *z) {
     for (size_t i = 0; i < ARRAY_SIZE(gone); i++)
-        if (strcmp(name, gone[i].name) == 0)
-            lint_report(&z, "%s", gone[i].text);
+        if (strcmp(z->name, gone[i].name) == 0)
+            lint_report(z, "%s", gone[i].text);
     size_t i = 0;
-    while (i < ARRAY_SIZE(checks) && strcmp(name, checks[i].name) != 0)
+    while (i < ARRAY_SIZE(checks) && strcmp(z->name, checks[i].name) != 0)
         i++;
     bool known = i < ARRAY_SIZE(checks);
-    if (!lint_form(&z, known && checks[i].list) && known)
-        checks[i].check(&z);
+    if (!lint_form(z, known && checks[i].list) && known)
+        checks[i].check(z);
 }
 
 /* ---- all findings of a node ---- */
@@ -522,7 +520,7 @@ static void lint_conf(const struct nccl_conf *c, enum cloud cloud, const struct 
         if (strpbrk(e->name, " \t") != NULL)
             lint_report(&z, "the blank is part of the name, so NCCL never finds it");
         else if (cloud != CLOUD_AZURE || strcmp(e->name, "NCCL_GRAPH_FILE") != 0)
-            nccl_lint(e->name, e->value, where, t, report, arg);
+            lint(&z);
     }
 }
 
@@ -534,7 +532,7 @@ void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct t
             continue;
         _cleanup_(freep) char *name = xstrndup(*e, (size_t)(equals - *e));
         struct linting z = {name, equals + 1, "environment", t, report, arg};
-        nccl_lint(name, equals + 1, z.where, t, report, arg);
+        lint(&z);
         lint_old_habit(f, &z);
     }
     if (f == NULL)

@@ -6,11 +6,7 @@
 #include "nccl_env/facts/facts.h"
 #include "topology/model/topology.h"
 
-/* where: "environment", or the path and line of a conf file. If t is NULL, names are not checked.
- * Calls report() once for each finding. */
-void nccl_lint(const char *name, const char *value, const char *where, const struct topology *t,
-               void (*report)(void *arg, const char *text), void *arg);
 /* Checks all NCCL_*, GLOO_*, TORCH_NCCL_*, CUDA_* of an environment, and all variables of the
- * files. */
+ * files. If t is NULL, names are not checked. Calls report() once for each finding. */
 void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct topology *t,
                    void (*report)(void *arg, const char *text), void *arg);

@@ -24,7 +24,8 @@ static void report(void *arg, const char *text) {
 
 static const char *lint(const char *name, const char *value) {
     strbuf_clear(&said);
-    nccl_lint(name, value, "environment", &r.t, report, NULL);
+    _cleanup_(freep) char *item = xasprintf("%s=%s", name, value);
+    nccl_lint_all((char *[]){item, NULL}, NULL, &r.t, report, NULL);
     return strbuf_text(&said);
 }
 
