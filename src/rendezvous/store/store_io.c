@@ -1,6 +1,7 @@
 #include "rendezvous/store/store_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -500,13 +501,11 @@ void store_server_close(struct store_server *server) {
 /* --- the machine --------------------------------------------------------------------------- */
 
 static uint64_t number_in(const char *path) {
-    FILE *f = fopen(path, "re");
-    unsigned long long n = 0;
-    if (f == NULL)
-        return UINT64_MAX;
-    int got = fscanf(f, "%20llu", &n);
-    (void)fclose(f);
-    return got == 1 ? n : UINT64_MAX; /* "max" */
+    char text[24] = "";
+    uint64_t n;
+    (void)!file_read_head(AT_FDCWD, path, text, sizeof text);
+    text[strcspn(text, "\n")] = '\0';
+    return parse_u64(text, &n) == 0 ? n : UINT64_MAX; /* "max" */
 }
 
 /* The smallest limit from the cgroup's folder up to the root of its tree. */
