@@ -58,26 +58,12 @@ int pystack_open(const struct pystack_memory *m, const struct pystack_found *fou
 /* --- texts --- */
 
 static size_t put_utf8(char *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6);
-        out[1] = (char)(0x80 | (c & 0x3f));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12);
-        out[1] = (char)(0x80 | (c >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (c & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | (c >> 18 & 7));
-    out[1] = (char)(0x80 | (c >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (c >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (c & 0x3f));
-    return 4;
+    static const uint8_t firsts[] = {0, 0xc0, 0xe0, 0xf0};
+    size_t more = (size_t)(c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+    for (size_t i = more; i > 0; i--, c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)(firsts[more] | c);
+    return more + 1;
 }
 
 static uint32_t char_at(const uint8_t *data, unsigned width, size_t i) {

@@ -18,16 +18,16 @@ void ras_fini(struct ras *r) {
 }
 
 /* The number of a kind of collective, which is added if it is new; RAS_KINDS_MAX: too many. */
-static uint32_t kind_of(struct ras *r, const char *name, size_t len) {
+static uint32_t kind_of(struct ras *r, const char *name) {
+    size_t len = strlen(name);
     if (len == 0 || len >= RAS_WORD_MAX)
         return RAS_KINDS_MAX;
     for (uint32_t i = 0; i < r->n_kinds; i++)
-        if (strlen(r->kinds[i]) == len && memcmp(r->kinds[i], name, len) == 0)
+        if (strcmp(r->kinds[i], name) == 0)
             return i;
     if (r->n_kinds == RAS_KINDS_MAX)
         return RAS_KINDS_MAX;
-    memcpy(r->kinds[r->n_kinds], name, len);
-    r->kinds[r->n_kinds][len] = '\0';
+    memcpy(r->kinds[r->n_kinds], name, len + 1);
     return r->n_kinds++;
 }
 
@@ -77,7 +77,7 @@ static int read_counts(const struct json *v, const struct json_field *f, void *o
          c = json_next(c)) {
         int64_t n = 0;
         r = json_as_integer(c, json_key(c), 0, (int64_t)JSON_INTEGER_MAX, &n, NULL);
-        uint32_t kind = kind_of(raw->all, json_key(c), strlen(json_key(c)));
+        uint32_t kind = kind_of(raw->all, json_key(c));
         if (r == 0 && kind < RAS_KINDS_MAX) {
             raw->to.counted |= 1u << kind;
             raw->to.counts[kind] = (uint64_t)n;
