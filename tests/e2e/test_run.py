@@ -724,8 +724,8 @@ def test_the_folders_of_the_logs(job, tmp_path):
                            job.worker, "out=to out\\n", "err=to err\\n")
     assert code == 0, err
     host = os.uname().nodename
-    assert log_files(logs / "job7") == sorted(f"1.1/{host}/{rank}/{stream}.log" for rank in (0, 1)
-                                              for stream in ("stdout", "stderr"))
+    assert log_files(logs / "job7") == [*sorted(f"1.1/{host}/{rank}/{stream}.log" for rank in (0, 1)
+                                                for stream in ("stdout", "stderr")), "events.jsonl"]
     assert (logs / "job7" / "1.1" / host / "0" / "stdout.log").read_text() == "to out\n"
     assert (logs / "job7" / "latest").resolve() == (logs / "job7" / "1.1").resolve()
 
