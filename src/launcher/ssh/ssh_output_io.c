@@ -25,7 +25,9 @@ struct ssh_output {
     bool finished;
 };
 
-static enum console_stream stream_of(size_t which) { return CONSOLE_OUT + which; }
+static enum console_stream stream_of(size_t which) {
+    return which == 0 ? CONSOLE_OUT : CONSOLE_ERR;
+}
 
 static void on_empty(void *arg) {
     struct ssh_output *o = arg;
