@@ -1,6 +1,5 @@
 #include "launcher/report/failure_text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -12,26 +11,15 @@
 #include "base/text/duration.h"
 #include "base/text/utf8.h"
 #include "launcher/worker/worker.h"
+#include "rendezvous/protocol/exception.h"
 
 #define WIDTH_MAX 60
 #define NOT_AVAILABLE "<N/A>"
-#define INTERPRETER "The interpreter was "
 /* The end of torchrun's traceback, for which scripts and people search logs. Python writes the
  * blank between the name and the message, which begins with a newline. */
 #define EXCEPTION_LINE "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
-/* The beginning of each frame in a traceback of Python, and of the place of a syntax error. */
-#define FRAME "  File \""
-#define TRACEBACK "Traceback (most recent call last):"
-#define IGNORED "Exception ignored "
-#define THREAD "Exception in thread "
-/* What libstdc++ prints about a C++ exception before SIGABRT. */
-#define CXX_WHAT "  what():  "
 /* The address that torch 2.13 prints if a worker left no error file. */
 #define HELP_TEXT "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
-
-static bool by_signal(const struct failure *f) {
-    return f->kind == FAILURE_SIGNAL || (f->kind == FAILURE_OOM && f->code != 0);
-}
 
 /* It says what happened; it is not the output of the worker. */
 static bool has_own_text(const struct failure *f) {
@@ -43,7 +31,7 @@ static bool is_of_all(const struct failure *f) {
 }
 
 int failure_exit_code(const struct failure *f) {
-    if (by_signal(f))
+    if (failure_by_signal(f))
         return -f->code;
     if (f->kind == FAILURE_SPAWN) /* as a shell does */
         return f->code == ENOENT ? 127 : 126;
@@ -108,143 +96,19 @@ void failure_set_text(struct failure *f, const char *text, bool is_traceback) {
     f->text_is_traceback = is_traceback && text[0] != '\0';
 }
 
-/* The line that failure_name_interpreter() added; NULL if there is none. */
-static const char *interpreter_of(const struct failure *f) {
-    const char *line = strrchr(f->text, '\n');
-    return line != NULL && strncmp(line + 1, INTERPRETER, strlen(INTERPRETER)) == 0 ? line + 1
-                                                                                    : NULL;
-}
-
 void failure_name_interpreter(struct failure *f, const char *python) {
     /* python -m: "/usr/bin/python3: No module named x" */
     if (strstr(f->text, "ModuleNotFoundError: ") == NULL &&
         strstr(f->text, ": No module named ") == NULL)
         return;
     size_t len = strlen(f->text);
-    _cleanup_(freep) char *text = xasprintf("%s%s" INTERPRETER "%s (PYTHON_EXEC chooses another)",
-                                            f->text, f->text[len - 1] == '\n' ? "" : "\n", python);
+    _cleanup_(freep) char *text =
+        xasprintf("%s%s" FAILURE_INTERPRETER "%s (PYTHON_EXEC chooses another)", f->text,
+                  f->text[len - 1] == '\n' ? "" : "\n", python);
     failure_set_text(f, text, f->text_is_traceback);
 }
 
 /* ---- one line -------------------------------------------------------------------------------- */
-
-struct piece {
-    const char *at;
-    size_t len; /* 0: there is none */
-};
-
-/* What Python wrote about the exception that ended the worker. */
-struct exception {
-    struct piece line;   /* "ValueError: bad" */
-    struct piece more;   /* the next line with text, if the message begins with a newline */
-    struct piece thread; /* "Exception in thread Thread-1 (f):", if it was not the main thread's */
-};
-
-static struct piece line_at(const char *at) { return (struct piece){at, strcspn(at, "\r\n")}; }
-
-static const char *line_begin(const char *text, const char *at) {
-    while (at > text && at[-1] != '\n')
-        at--;
-    return at;
-}
-
-/* Returns the line before that of `at`; at the beginning of the text an empty one. */
-static struct piece line_above(const char *text, const char *at) {
-    const char *line = line_begin(text, at);
-    return line > text ? line_at(line_begin(text, line - 1)) : (struct piece){0};
-}
-
-/* Returns the line before a traceback, if it names a thread. */
-static struct piece thread_of(const char *text, const char *traceback) {
-    struct piece above = line_above(text, traceback);
-    return above.len > 0 && strncmp(above.at, THREAD, strlen(THREAD)) == 0 ? above
-                                                                           : (struct piece){0};
-}
-
-static const char *last_of(const char *text, const char *what) {
-    const char *found = NULL;
-    for (const char *p = strstr(text, what); p != NULL; p = strstr(p + 1, what))
-        found = p;
-    return found;
-}
-
-/* Returns the last traceback, but of an exception that Python ignored, as in __del__() at the end
- * of the process: its line before reports that. */
-static const char *last_traceback(const char *text) {
-    const char *found = NULL;
-    for (const char *p = strstr(text, TRACEBACK); p != NULL; p = strstr(p + 1, TRACEBACK)) {
-        struct piece above = line_above(text, p);
-        if (above.len == 0 || memmem(above.at, above.len, IGNORED, strlen(IGNORED)) == NULL)
-            found = p;
-    }
-    return found;
-}
-
-/* Returns the line with which Python ends the last traceback: the first one after a frame that is
- * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". The message may have frames,
- * too, as torch.compile's "from user code:". */
-static struct exception python_exception(const char *text) {
-    struct exception e = {0};
-    const char *begin = last_traceback(text), *frame = NULL, *line, *prefix;
-    if (begin != NULL)
-        frame = strstr(begin, FRAME);
-    else if (strstr(text, TRACEBACK) == NULL) /* a syntax error; or the beginning was cut off */
-        frame = last_of(text, FRAME);
-    if (frame == NULL)
-        return e;
-    prefix = line_begin(text, frame);
-    line = frame;
-    while ((line = strchr(line, '\n')) != NULL) {
-        line++;
-        if (strncmp(line, prefix, (size_t)(frame - prefix)) != 0)
-            continue; /* of another process */
-        struct piece rest = line_at(line + (frame - prefix));
-        size_t blanks = strspn(rest.at, " ");
-        if (blanks >= rest.len || (blanks > 0 && e.line.len == 0))
-            continue;
-        if (e.line.len > 0) {
-            e.more = (struct piece){rest.at + blanks, rest.len - blanks};
-            break;
-        }
-        e.line = rest;
-        if (rest.len < 2 || memcmp(rest.at + rest.len - 2, ": ", 2) != 0)
-            break;
-    }
-    if (begin != NULL)
-        e.thread = thread_of(text, begin);
-    return e;
-}
-
-/* Returns the last line of the text that is not blank. */
-static struct piece last_line(const struct failure *f) {
-    const char *end = interpreter_of(f);
-    if (end == NULL)
-        end = f->text + strlen(f->text);
-    while (end > f->text && isspace((unsigned char)end[-1]))
-        end--;
-    const char *begin = line_begin(f->text, end);
-    return (struct piece){begin, (size_t)(end - begin)};
-}
-
-/* Returns the exception that ended the worker. A signal is not explained by what the worker wrote
- * before, except by a C++ exception. Python ends with 1 because of an exception; with another exit
- * code the worker may have caught it, unless it is the last line. */
-static struct exception exception_of(const struct failure *f) {
-    struct exception e = {0};
-    if (f->kind == FAILURE_SIGNAL && f->code == SIGABRT) {
-        const char *what = last_of(f->text, CXX_WHAT);
-        if (what != NULL)
-            e.line = line_at(what + strlen(CXX_WHAT));
-        return e;
-    }
-    if (f->kind == FAILURE_EXIT)
-        e = python_exception(f->text);
-    if (f->code != 1 && !f->text_is_traceback && e.line.at < last_line(f).at)
-        e = (struct exception){0};
-    if (e.line.len == 0 && f->text_is_traceback && !by_signal(f))
-        e.line = last_line(f);
-    return e;
-}
 
 static void add_piece(const char *before, struct piece p, struct strbuf *ret) {
     if (p.len == 0)
@@ -320,7 +184,7 @@ static void add_consequence(const struct failure *f, const struct failure_counts
 
 void failure_headline(const struct failure *f, const struct failure_counts *counts,
                       struct strbuf *ret) {
-    struct exception exception = exception_of(f);
+    struct exception exception = failure_exception(f);
     if (!has_own_text(f) || f->kind == FAILURE_SPAWN)
         strbuf_add(ret, "failed: ");
     add_who_and_what(f, exception, ret);
@@ -330,19 +194,19 @@ void failure_headline(const struct failure *f, const struct failure_counts *coun
 
 void failure_last_line(const struct failure *f, struct strbuf *ret) {
     strbuf_add(ret, "failed: ");
-    add_who_and_what(f, exception_of(f), ret);
+    add_who_and_what(f, failure_exception(f), ret);
 }
 
 void failure_line(const struct failure *f, struct strbuf *ret) {
-    struct exception exception = exception_of(f);
+    struct exception exception = failure_exception(f);
     add_who_and_what(f, exception, ret);
     add_exit_code(f, exception, ret);
     if (f->kind == FAILURE_EXIT && exception.line.len == 0)
-        add_piece(": ", last_line(f), ret);
+        add_piece(": ", failure_last_output(f), ret);
 }
 
 void failure_brief(const struct failure *f, struct strbuf *ret) {
-    struct exception exception = exception_of(f);
+    struct exception exception = failure_exception(f);
     if (f->kind == FAILURE_HANG || f->kind == FAILURE_NODE) {
         add_who_and_what(f, exception, ret);
         return;
@@ -352,7 +216,7 @@ void failure_brief(const struct failure *f, struct strbuf *ret) {
     if (f->kind == FAILURE_EXIT && exception.line.len > 0)
         add_exception(": ", exception, ret);
     else if (f->kind == FAILURE_EXIT)
-        add_piece(": ", last_line(f), ret);
+        add_piece(": ", failure_last_output(f), ret);
 }
 
 /* --- torchrun's block ------------------------------------------------------------------------- */
@@ -375,25 +239,14 @@ static void add_indented(const char *text, bool cut, struct strbuf *ret) {
     }
 }
 
-/* Returns the traceback in what the worker wrote to its standard error; NULL: there is none. */
-static const char *stderr_traceback(const struct failure *f) {
-    if (f->text_is_traceback || exception_of(f).line.len == 0 || by_signal(f))
-        return NULL;
-    const char *begin = strstr(f->text, TRACEBACK);
-    struct piece thread = begin != NULL ? thread_of(f->text, begin) : (struct piece){0};
-    if (thread.len > 0)
-        return thread.at;
-    return line_begin(f->text, begin != NULL ? begin : strstr(f->text, FRAME));
-}
-
 static void add_traceback(const struct failure *f, struct strbuf *ret) {
     char name[WORKER_SIGNAL_TEXT_MAX];
-    const char *from_stderr = stderr_traceback(f);
+    const char *from_stderr = failure_traceback(f);
     if (f->text_is_traceback || has_own_text(f)) {
         add_indented(f->text, false, ret);
     } else if (from_stderr != NULL) {
         add_indented(from_stderr, true, ret);
-    } else if (by_signal(f)) {
+    } else if (failure_by_signal(f)) {
         worker_signal_text(f->code, name);
         strbuf_printf(ret, "Signal %" PRIi32 " (%s) received by PID %" PRIi32 "%s", f->code, name,
                       f->pid, f->kind == FAILURE_OOM ? " (out of memory)" : "");
@@ -416,7 +269,7 @@ static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
         /* torchrun's text has a blank after the pid, followed by nothing or by a second blank. */
         strbuf_printf(ret, "\n  exitcode  : %d (pid: %" PRIi32 ") ", failure_exit_code(f), f->pid);
     }
-    if (by_signal(f)) {
+    if (failure_by_signal(f)) {
         char name[WORKER_SIGNAL_TEXT_MAX];
         worker_signal_text(f->code, name);
         strbuf_printf(ret, " (%s)", name);
@@ -448,13 +301,13 @@ static void add_rule(char c, size_t width, struct strbuf *ret) {
 static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
     const struct failure *root = &sheet->failures[0];
     const char *tail = sheet->stderr_tail;
-    if (has_own_text(root) || stderr_traceback(root) != NULL)
+    if (has_own_text(root) || failure_traceback(root) != NULL)
         return;
     if (tail == NULL)
         tail = root->text_is_traceback ? "" : root->text;
     if (tail[0] == '\0')
         return;
-    const char *end = tail == root->text ? interpreter_of(root) : NULL;
+    const char *end = tail == root->text ? failure_interpreter(root) : NULL;
     strbuf_printf(ret, "Last lines of rank %" PRIu32 "'s standard error (node %s):\n", root->rank,
                   root->node);
     for (bool begins = true; *tail != '\0' && tail != end; tail++) {
@@ -491,9 +344,9 @@ void failure_report_text(const struct failure_report *sheet, struct strbuf *ret)
     strbuf_printf(ret, "Root Cause (first observed failure):\n%s\n", strbuf_text(&root));
     add_rule('=', width, ret);
     add_tail(sheet, ret);
-    const char *interpreter = interpreter_of(&sheet->failures[0]);
+    const char *interpreter = failure_interpreter(&sheet->failures[0]);
     bool in_block =
-        sheet->failures[0].text_is_traceback || stderr_traceback(&sheet->failures[0]) != NULL;
+        sheet->failures[0].text_is_traceback || failure_traceback(&sheet->failures[0]) != NULL;
     if (interpreter != NULL && !in_block)
         strbuf_printf(ret, "%s\n", interpreter);
     utf8_clean(ret->data + begin, true);

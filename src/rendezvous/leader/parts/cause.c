@@ -1,8 +1,9 @@
 #include "rendezvous/leader/parts/cause.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "rendezvous/protocol/exception.h"
 
 /* The number of better causes that are reported at once in one stop; later ones are reported when
  * the cause is settled. */
@@ -106,14 +107,9 @@ void cause_text(const struct cause *c, char *out, size_t len) {
     what_happened(f, what, sizeof what);
     /* a signal is not explained by what the worker wrote before */
     bool killed = f->kind == FAILURE_SIGNAL || f->kind == FAILURE_OOM;
-    size_t end = killed ? 0 : strnlen(f->text, sizeof f->text);
-    while (end > 0 && isspace((unsigned char)f->text[end - 1]))
-        end--;
-    const char *last = f->text + end;
-    while (last > f->text && last[-1] != '\n')
-        last--;
-    while (last < f->text + end && isspace((unsigned char)*last))
-        last++;
-    (void)snprintf(out, len, "rank %u failed: %s%s%.*s", f->rank, what, end > 0 ? ": " : "",
-                   (int)MIN2((size_t)(f->text + end - last), (size_t)300), last);
+    struct piece line = failure_exception(f).line;
+    if (line.len == 0 && !killed)
+        line = failure_last_output(f);
+    (void)snprintf(out, len, "rank %u failed: %s%s%.*s", f->rank, what, line.len > 0 ? ": " : "",
+                   (int)MIN2(line.len, (size_t)300), line.len > 0 ? line.at : "");
 }

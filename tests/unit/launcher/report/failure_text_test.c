@@ -80,7 +80,7 @@ Test(failure_text, one_line_has_the_rank_and_the_exception) {
          "rank 3 (node b): ModuleNotFoundError: No module named 'x'"},
         /* cut in the middle of a traceback */
         {FAILURE_EXIT, 1, false, TRACE "  File \"x.py\", line 1",
-         "rank 3 (node b): ended with exit code 1 after 41 s:   File \"x.py\", line 1",
+         "rank 3 (node b): ended with exit code 1 after 41 s: File \"x.py\", line 1",
          "rank 3 (node b): ended with exit code 1 after 41 s"},
         {FAILURE_EXIT, 3, false, "one\nno space on /data\n\n",
          "rank 3 (node b): ended with exit code 3 after 41 s: no space on /data",

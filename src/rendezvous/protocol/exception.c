@@ -1,0 +1,141 @@
+#include "rendezvous/protocol/exception.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <string.h>
+
+/* The beginning of each frame in a traceback of Python, and of the place of a syntax error. */
+#define FRAME "  File \""
+#define TRACEBACK "Traceback (most recent call last):"
+#define IGNORED "Exception ignored "
+#define THREAD "Exception in thread "
+/* What libstdc++ prints about a C++ exception before SIGABRT. */
+#define CXX_WHAT "  what():  "
+
+bool failure_by_signal(const struct failure *f) {
+    return f->kind == FAILURE_SIGNAL || (f->kind == FAILURE_OOM && f->code != 0);
+}
+
+const char *failure_interpreter(const struct failure *f) {
+    const char *line = strrchr(f->text, '\n');
+    return line != NULL && strncmp(line + 1, FAILURE_INTERPRETER, strlen(FAILURE_INTERPRETER)) == 0
+               ? line + 1
+               : NULL;
+}
+
+static struct piece line_at(const char *at) { return (struct piece){at, strcspn(at, "\r\n")}; }
+
+static const char *line_begin(const char *text, const char *at) {
+    while (at > text && at[-1] != '\n')
+        at--;
+    return at;
+}
+
+/* Returns the line before that of `at`; at the beginning of the text an empty one. */
+static struct piece line_above(const char *text, const char *at) {
+    const char *line = line_begin(text, at);
+    return line > text ? line_at(line_begin(text, line - 1)) : (struct piece){0};
+}
+
+/* Returns the line before a traceback, if it names a thread. */
+static struct piece thread_of(const char *text, const char *traceback) {
+    struct piece above = line_above(text, traceback);
+    return above.len > 0 && strncmp(above.at, THREAD, strlen(THREAD)) == 0 ? above
+                                                                           : (struct piece){0};
+}
+
+static const char *last_of(const char *text, const char *what) {
+    const char *found = NULL;
+    for (const char *p = strstr(text, what); p != NULL; p = strstr(p + 1, what))
+        found = p;
+    return found;
+}
+
+/* Returns the last traceback, but of an exception that Python ignored, as in __del__() at the end
+ * of the process: its line before reports that. */
+static const char *last_traceback(const char *text) {
+    const char *found = NULL;
+    for (const char *p = strstr(text, TRACEBACK); p != NULL; p = strstr(p + 1, TRACEBACK)) {
+        struct piece above = line_above(text, p);
+        if (above.len == 0 || memmem(above.at, above.len, IGNORED, strlen(IGNORED)) == NULL)
+            found = p;
+    }
+    return found;
+}
+
+/* Returns the line with which Python ends the last traceback: the first one after a frame that is
+ * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". The message may have frames,
+ * too, as torch.compile's "from user code:". */
+static struct exception python_exception(const char *text) {
+    struct exception e = {0};
+    const char *begin = last_traceback(text), *frame = NULL, *line, *prefix;
+    if (begin != NULL)
+        frame = strstr(begin, FRAME);
+    else if (strstr(text, TRACEBACK) == NULL) /* a syntax error; or the beginning was cut off */
+        frame = last_of(text, FRAME);
+    if (frame == NULL)
+        return e;
+    prefix = line_begin(text, frame);
+    line = frame;
+    while ((line = strchr(line, '\n')) != NULL) {
+        line++;
+        if (strncmp(line, prefix, (size_t)(frame - prefix)) != 0)
+            continue; /* of another process */
+        struct piece rest = line_at(line + (frame - prefix));
+        size_t blanks = strspn(rest.at, " ");
+        if (blanks >= rest.len || (blanks > 0 && e.line.len == 0))
+            continue;
+        if (e.line.len > 0) {
+            e.more = (struct piece){rest.at + blanks, rest.len - blanks};
+            break;
+        }
+        e.line = rest;
+        if (rest.len < 2 || memcmp(rest.at + rest.len - 2, ": ", 2) != 0)
+            break;
+    }
+    if (begin != NULL)
+        e.thread = thread_of(text, begin);
+    return e;
+}
+
+struct piece failure_last_output(const struct failure *f) {
+    const char *end = failure_interpreter(f);
+    if (end == NULL)
+        end = f->text + strlen(f->text);
+    while (end > f->text && isspace((unsigned char)end[-1]))
+        end--;
+    const char *begin = line_begin(f->text, end);
+    while (begin < end && isspace((unsigned char)*begin))
+        begin++;
+    return (struct piece){begin, (size_t)(end - begin)};
+}
+
+/* A signal is not explained by what the worker wrote before, except by a C++ exception. Python ends
+ * with 1 because of an exception; with another exit code the worker may have caught it, unless it
+ * is the last line. */
+struct exception failure_exception(const struct failure *f) {
+    struct exception e = {0};
+    if (f->kind == FAILURE_SIGNAL && f->code == SIGABRT) {
+        const char *what = last_of(f->text, CXX_WHAT);
+        if (what != NULL)
+            e.line = line_at(what + strlen(CXX_WHAT));
+        return e;
+    }
+    if (f->kind == FAILURE_EXIT)
+        e = python_exception(f->text);
+    if (f->code != 1 && !f->text_is_traceback && e.line.at < failure_last_output(f).at)
+        e = (struct exception){0};
+    if (e.line.len == 0 && f->text_is_traceback && !failure_by_signal(f))
+        e.line = failure_last_output(f);
+    return e;
+}
+
+const char *failure_traceback(const struct failure *f) {
+    if (f->text_is_traceback || failure_exception(f).line.len == 0 || failure_by_signal(f))
+        return NULL;
+    const char *begin = strstr(f->text, TRACEBACK);
+    struct piece thread = begin != NULL ? thread_of(f->text, begin) : (struct piece){0};
+    if (thread.len > 0)
+        return thread.at;
+    return line_begin(f->text, begin != NULL ? begin : strstr(f->text, FRAME));
+}
