@@ -107,10 +107,10 @@ def test_a_spare_takes_the_place_of_a_node_that_is_not_fit_after_a_failure(job):
     at, agents = start(job, "abc", on("b", "failure"), "b")
     a, b, _ = agents
     die(job)
-    a.wait_said(r"rank 1 \(node \S+\) died of SIGABRT: GPU 3 is bad; node \S+ is left out, \S+ takes its place")
+    a.wait_said(r"rank 1 \(node \S+\) died of SIGABRT, and the node is not fit: GPU 3 is bad; node \S+ is left out, \S+ takes its place")
     seen = until(job, second, at)
     assert places(seen, agents) == [("member", None), ("sick", "GPU 3 is bad"), ("member", None)]
-    assert re.search("died of SIGABRT: GPU 3 is bad; node .* takes its place", seen["incident"])
+    assert re.search("died of SIGABRT, and the node is not fit: GPU 3 is bad; node .* takes its place", seen["incident"])
     b.wait_said("the job runs without this node.*: it is sick: GPU 3 is bad")
     end(job, agents)
 
@@ -118,7 +118,7 @@ def test_a_spare_takes_the_place_of_a_node_that_is_not_fit_after_a_failure(job):
 def test_without_a_spare_it_takes_part_with_a_warning(job):
     at, agents = start(job, "ab", on("b", "failure"), "b")
     die(job)
-    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT: GPU 3 is bad; node \S+ is sick and takes part, as the "
+    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT, and the node is not fit: GPU 3 is bad; node \S+ is sick and takes part, as the "
                         "other nodes are too few")
     assert places(until(job, second, at), agents) == [("member", None), ("member", "GPU 3 is bad")]
     end(job, agents)

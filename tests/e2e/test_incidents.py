@@ -54,7 +54,7 @@ class Train:
         [last] = self.incidents()[n - 1:]
         assert {k: last[k] for k in fields} == fields, last
         assert last["n"] == n and 0 <= last["noticed_ms"] <= last["started_ms"] <= last["first_step_ms"], last
-        assert last["text"].startswith(last["symptom"] + ": ") and "group " + last["new_generation"] in last["text"], last["text"]
+        assert last["text"].startswith(last["symptom"] + ", ") and "group " + last["new_generation"] in last["text"], last["text"]
         s = until(self.job, lambda s: s["state"] == "running" and s["restart_seconds"] is not None, *self.words(), seconds=60)
         assert re.search(status_says, s["incident"]), s["incident"]
         assert s["incidents"][last["class"]] >= 1 and sum(s["incidents"].values()) == n

@@ -630,7 +630,7 @@ def exclude(job, net):
     seen = until(job, lambda s: s["state"] == "running", where, prefix=here)
     assert [(n["node"], n["place"], n["node_rank"]) for n in seen["nodes"]] == [
         ("host1", "member", 0), ("host3", "member", 1), ("host2", "excluded", None)]
-    assert seen["incident"] == "node host2 was excluded" and seen["restart_seconds"] is not None, seen
+    assert seen["incident"] == "node host2 was excluded: bad GPU" and seen["restart_seconds"] is not None, seen
     assert seen["nodes"][2]["why"] == "bad GPU" and seen["excluded"] == 1 and seen["restarts_used"] == 0
     _, out, _ = ask(job, "status", where, prefix=here)
     assert re.search(r"^host2 .* excluded .*\n(?:.*\n)*? *host2: bad GPU$", out, re.M), out

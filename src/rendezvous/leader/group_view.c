@@ -193,13 +193,14 @@ static void on_exclude(struct group *g, const struct command *c) {
     bool member = n->is_member && group_is_live(g);
     char name[RDZV_HOST_MAX];
     node_name(n, name);
-    group_exclude(g, n, c->reason[0] != '\0' ? c->reason : "an operator asked");
+    const char *why = c->reason[0] != '\0' ? c->reason : "an operator asked";
+    group_exclude(g, n, why);
     (void)snprintf(text, sizeof text, "node %s is excluded%s", name,
                    member ? ", and leaves the group" : "");
     answer(g, true, text);
     if (member) {
         group_open_incident(g, INCIDENT_EXCLUDED, name, n->info.incarnation, g->now_ns);
-        (void)snprintf(text, sizeof text, "node %s was excluded", name);
+        (void)snprintf(text, sizeof text, "node %s was excluded: %s", name, why);
         group_stop_for_lost_node(g, text, true);
     }
 }

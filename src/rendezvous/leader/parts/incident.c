@@ -19,54 +19,59 @@ static void add_count(uint64_t n, const char *what, struct strbuf *ret) {
 }
 
 void incident_cause_text(const struct incident *i, struct strbuf *ret) {
-    const char *name = signal_abbrev(i->code);
+    const char *name = signal_abbrev(i->code), *failed = strstr(i->cause, "failed: ");
     if (i->failure == FAILURE_OOM)
         strbuf_printf(ret, "rank %" PRIu32 " (node %s) was killed for lack of memory", i->rank,
                       i->node);
     else if (i->failure == FAILURE_SIGNAL && name != NULL)
         strbuf_printf(ret, "rank %" PRIu32 " (node %s) died of SIG%s", i->rank, i->node, name);
     else if (i->has_rank && i->failure != FAILURE_HANG)
-        strbuf_printf(ret, "%.200s (node %s)", i->cause, i->node);
+        strbuf_printf(ret, "rank %" PRIu32 " (node %s) %.200s", i->rank, i->node,
+                      failed != NULL ? failed : "failed");
     else
         strbuf_printf(ret, "%.240s", i->cause);
     if (i->sick[0] != '\0')
-        strbuf_printf(ret, "%s%s", i->xid != 0 ? " " : ": ", i->sick);
+        strbuf_printf(ret, "%s%s", i->xid != 0 ? " " : ", and the node is not fit: ", i->sick);
 }
 
 static void add_what(const struct incident *i, struct strbuf *ret) {
-    incident_cause_text(i, ret);
-    strbuf_printf(ret, ", in group %" PRIu32 ".%" PRIu32, i->generation.epoch,
-                  i->generation.counter);
+    strbuf_add(ret, ", ");
     if (i->began_ns != 0) {
-        strbuf_add(ret, " after ");
         duration_text(MAX2(i->symptom_ns, i->began_ns) - i->began_ns, ret);
+        strbuf_add(ret, " after the start of ");
     }
+    strbuf_printf(ret, "group %" PRIu32 ".%" PRIu32 ": ", i->generation.epoch,
+                  i->generation.counter);
+    incident_cause_text(i, ret);
 }
 
 static void add_action(const struct incident *i, struct strbuf *ret) {
-    bool was_lost = i->class == INCIDENT_NODE_LOST || i->class == INCIDENT_NODE_LEFT;
-    bool left_out = i->left_out && i->node[0] != '\0' && !was_lost;
+    bool stays = i->class == INCIDENT_WORKER || i->class == INCIDENT_HANG ||
+                 i->class == INCIDENT_HEALTH; /* the others are out by their cause */
+    bool left_out = i->left_out && i->node[0] != '\0' && stays;
     strbuf_add(ret, "; ");
     if (left_out)
         strbuf_printf(ret, "node %s is left out, ", i->node);
-    if (i->action == INCIDENT_RESTART && i->class == INCIDENT_HEALTH && !left_out)
-        strbuf_printf(ret, "node %s takes part nevertheless, ", i->node);
     if (i->action == INCIDENT_SHRINK) {
         strbuf_printf(ret, "the group shrinks from %" PRIu32 " to ", i->old_nodes);
         add_count(i->n_nodes, "node", ret);
     } else if (i->action == INCIDENT_SPARE) {
         strbuf_printf(ret, "%s takes its place", i->taker);
     } else {
-        strbuf_printf(ret, "%s",
-                      i->action == INCIDENT_RESTART ? "the same nodes start again"
-                                                    : "nothing is started again");
+        strbuf_add(ret,
+                   i->action == INCIDENT_RESTART ? "the same nodes start again" : "the job ends");
+        if (i->action == INCIDENT_RESTART && i->class == INCIDENT_HEALTH && !left_out)
+            strbuf_printf(ret, ", and node %s is one of them", i->node);
     }
     strbuf_add(ret, ". ");
 }
 
 static void add_times(const struct incident *i, const char *leader, struct strbuf *ret) {
-    strbuf_printf(ret, "The leader on node %s noticed it within ", leader);
-    duration_text(i->noticed_ns - i->symptom_ns + NS_PER_MS, ret); /* rounded up */
+    uint64_t noticed_ns = i->noticed_ns - i->symptom_ns;
+    strbuf_printf(ret, "The leader on node %s noticed it %s", leader,
+                  noticed_ns < NS_PER_MS ? "at once" : "after ");
+    if (noticed_ns >= NS_PER_MS)
+        duration_text(noticed_ns, ret);
     if (i->stopped_ns != 0) {
         strbuf_add(ret, "; all workers were gone ");
         duration_text(i->stopped_ns - MIN2(i->noticed_ns, i->stopped_ns), ret);
@@ -96,7 +101,8 @@ static void add_steps(const struct incident *i, struct strbuf *ret) {
         add_count(i->steps_lost, "step", ret);
         strbuf_add_char(ret, '.');
     } else if (i->last_step != 0) {
-        strbuf_printf(ret, " The last step was %" PRIu64 "; how many are repeated is not known.",
+        strbuf_printf(ret,
+                      " The last step was %" PRIu64 "; the number of repeated steps is not known.",
                       i->last_step);
     } else {
         strbuf_add(ret, " The lost work is not known: no step was reported (MUSTER_STEP).");
@@ -106,7 +112,7 @@ static void add_steps(const struct incident *i, struct strbuf *ret) {
 void incident_text(const struct incident *i, const char *leader, const char *when,
                    char ret[INCIDENT_TEXT_MAX]) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    strbuf_printf(&text, "%s: ", when);
+    strbuf_add(&text, when);
     add_what(i, &text);
     add_action(i, &text);
     add_times(i, leader, &text);
