@@ -74,7 +74,7 @@ void group_settle_incident(struct group *g) {
     else if (i->cause[0] == '\0')
         utf8_copy_line(i->cause, sizeof i->cause, g->reason);
     const struct node *n = roster_find(&g->roster, i->incarnation);
-    if (n != NULL && n->report.sick[0] != '\0') {
+    if (failed && n != NULL && n->report.sick[0] != '\0') {
         i->class = INCIDENT_HEALTH;
         memcpy(i->sick, n->report.sick, sizeof i->sick);
         i->xid = n->report.xid;

@@ -136,6 +136,21 @@ Test(group_incident, an_excluded_node_and_a_spare) {
     cr_assert(strcmp(i->node, "h2") == 0 && strcmp(i->taker, "h3") == 0);
 }
 
+Test(group_incident, a_sick_node_that_an_operator_excludes) {
+    bring_to(&rig, config(1, 2), 2, GROUP_RUNNING);
+    struct report r = {
+        .state = NODE_RUNNING, .generation = group_generation(rig.g), .sick = "80 ms after Xid 79", .xid = 79};
+    report(&rig, 2, r);
+    struct command c = {.kind = COMMAND_EXCLUDE, .node = "h2"};
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &c});
+    r.state = NODE_STOPPED;
+    report(&rig, 2, r);
+    say(&rig, 1, NODE_STOPPED);
+    start(&rig);
+    const struct incident *i = written();
+    cr_assert(i->class == INCIDENT_EXCLUDED && i->xid == 0 && i->sick[0] == '\0', "%s", i->sick);
+}
+
 Test(group_incident, a_node_that_leaves) {
     bring_to(&rig, config(1, 2), 2, GROUP_RUNNING);
     report(&rig, 2,
