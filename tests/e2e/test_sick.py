@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from harness import free_port, kill, nvml_env
+from test_operate import until
 
 GPUS = ('driver 550.54\ncount 8\ngpu 0-7 name "NVIDIA H100 80GB HBM3" cc 9.0\n' +
         "".join(f"gpu {i} busid 00000000:{0x99 + i:02X}:00.0 uuid GPU-{i}\n" for i in range(8)))
@@ -141,6 +142,23 @@ def test_a_gpu_that_is_lost_when_a_worker_fails_needs_no_xid(job):
     assert tags(job.events.wait("start", 8, 60, world=4)[4:]) == {"a", "c"}
     nodes["a"].agent.wait_said(rf"{GPU_4} is lost: the driver can't reach it")
     finish(job, nodes)
+
+
+def test_an_older_verdict_is_not_that_of_a_new_failure(job):
+    nodes, first = start(job, tags="ab", words=(f"--event-log={job.tmp}/log", "--crash-loop=0"))
+    at = next(w for w in nodes["a"].agent.words if w.startswith("--rdzv-endpoint=")).split("=")[1]
+    script = nodes["b"].script
+    fit = script.read_text()
+    script.write_text(fit + "gpu 4 recovery 1\n")
+    abort(first, "b")
+    second = job.events.wait("start", 8, world=4)[4:]
+    until(job, lambda s: any(n["why"] and "needs a reset" in n["why"] for n in s["nodes"]), at)
+    script.write_text(fit)
+    abort(second, "b")
+    job.events.wait("start", 12, world=4)
+    finish(job, nodes)
+    incidents = [e for e in map(json.loads, (job.tmp / "log").read_text().splitlines()) if e["event"] == "incident"]
+    assert [e["class"] for e in incidents] == ["worker", "worker"], incidents
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 94, 999])

@@ -82,12 +82,17 @@ void agent_gpus_failed(struct agent *a) {
         loop_timer_set(a->gpus.timer, h->failed_ns + ASK_AFTER_NS);
 }
 
-/* Without such an Xid the next group does not wait for NVML: its answer can still come. */
+/* Without such an Xid the next group does not wait for NVML: its answer can still come. It waits if
+ * an earlier verdict would be wrong about this failure. */
 void agent_gpus_stopped(struct agent *a) {
     const struct gpu_health *h = &a->gpus.health;
-    if (a->gpus.timer != NULL && gpu_health_has_newer(h, h->asked_ns))
+    bool was_sick = a->health.verdicts[HEALTH_OF_GPUS].sick[0] != '\0';
+    bool asked = h->asked_ns >= h->failed_ns;
+    if (a->gpus.timer == NULL)
+        return;
+    if (gpu_health_has_newer(h, h->asked_ns) || (was_sick && !asked))
         ask(a);
-    if (a->gpus.check != NULL && gpu_health_has_newer(h, 0))
+    if (a->gpus.check != NULL && (gpu_health_has_newer(h, 0) || was_sick))
         agent_health_await(a, HEALTH_OF_GPUS);
 }
 

@@ -20,21 +20,24 @@ static uint32_t oldest(const struct gpu_health *h) {
 }
 
 bool gpu_health_add(struct gpu_health *h, const struct nvml_xid *x) {
-    bool again = false;
     if (xid_class(x->xid) < XID_SUSPECT)
         return false;
     for (uint32_t i = oldest(h); i < h->n; i++) {
-        const struct nvml_xid *old = &h->xids[i % GPU_HEALTH_XIDS];
-        again = again || (old->gpu == x->gpu && old->xid == x->xid &&
-                          x->at_ns < old->at_ns + GPU_HEALTH_AGE_NS);
+        struct nvml_xid *old = &h->xids[i % GPU_HEALTH_XIDS];
+        if (old->gpu != x->gpu || old->xid != x->xid || x->at_ns >= old->at_ns + GPU_HEALTH_AGE_NS)
+            continue;
+        old->at_ns = x->at_ns; /* thousands of them must not displace another one */
+        return false;
     }
     h->xids[h->n++ % GPU_HEALTH_XIDS] = *x;
-    return !again;
+    return true;
 }
 
 bool gpu_health_has_newer(const struct gpu_health *h, uint64_t than_ns) {
-    const struct nvml_xid *last = &h->xids[(h->n - 1) % GPU_HEALTH_XIDS];
-    return h->n > 0 && last->at_ns > than_ns && last->at_ns + GPU_HEALTH_AGE_NS >= h->failed_ns;
+    uint64_t last_ns = 0;
+    for (uint32_t i = oldest(h); i < h->n; i++)
+        last_ns = MAX2(last_ns, h->xids[i % GPU_HEALTH_XIDS].at_ns);
+    return last_ns > than_ns && last_ns + GPU_HEALTH_AGE_NS >= h->failed_ns;
 }
 
 /* ---- the verdict ---- */

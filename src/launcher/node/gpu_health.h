@@ -10,7 +10,7 @@
 #include "topology/discover/nvml/nvml_report.h"
 
 #define GPU_HEALTH_AGE_NS (10 * NS_PER_S) /* an Xid that is older has not caused the failure */
-#define GPU_HEALTH_XIDS 32
+#define GPU_HEALTH_XIDS 256
 
 struct health_verdict { /* as in struct report */
     char sick[RDZV_SICK_MAX];
@@ -21,7 +21,7 @@ struct health_verdict { /* as in struct report */
 struct gpu_health {     /* zeroed: nothing is known */
     uint64_t failed_ns; /* the last failure; 0: none */
     uint64_t asked_ns;  /* when NVML was asked last */
-    uint32_t n;         /* Xids that were added: the last GPU_HEALTH_XIDS are kept */
+    uint32_t n; /* Xids that were added: the last GPU_HEALTH_XIDS are kept; not counted: again */
     struct nvml_xid xids[GPU_HEALTH_XIDS];
 };
 

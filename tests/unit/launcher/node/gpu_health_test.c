@@ -128,3 +128,13 @@ Test(gpu_health, names) {
     gpu_name(3, PCI_ADDR_UNKNOWN, name);
     cr_assert_str_eq(name, "GPU 3");
 }
+
+Test(gpu_health, thousands_of_others_displace_none) {
+    cr_assert(add(79, 4, FAILED - MS(80)));
+    for (uint32_t i = 0; i < 50000; i++) /* of the links between the GPUs */
+        cr_assert_eq(add(144 + i % 7, i % 8, FAILED - MS(79) + i), i < 56);
+    cr_assert_str_eq(verdict(r), "80 ms after Xid 79 on GPU 4 (0000:9d:00.0)");
+    cr_assert_not(add(79, 4, FAILED - MS(10)));
+    cr_assert(gpu_health_has_newer(&h, FAILED - MS(20)));
+    cr_assert_str_eq(verdict(r), "10 ms after Xid 79 on GPU 4 (0000:9d:00.0)");
+}
