@@ -25,6 +25,12 @@ def test_it_runs_before_the_join_and_after_a_failure(job):
     assert "health-check" not in err
 
 
+def test_while_it_runs_the_leader_is_not_missed(job):
+    """Nothing is asked of the leader before the check has ended, so no answer is late."""
+    code, out, err = alone(job, "[ $MUSTER_HEALTH_WHEN != join ] || sleep 3").finish()
+    assert code == 0 and "worked" in out and "no leader" not in err, err
+
+
 @pytest.mark.parametrize("check, said", [
     ("exit 2", "it ended with status 2; whether this node is fit is not known, so it takes part"),
     ("no-such-program", "it ended with status 127: .*no-such-program.*; whether"),

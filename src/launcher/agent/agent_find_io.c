@@ -289,8 +289,8 @@ static int join(struct agent *a, const struct addr *own) {
     return rdzv_client_new(a->loop, &member, &config, &a->client);
 }
 
-static void begin_now(struct agent *a, const struct addr *own) {
-    int r = join(a, own);
+void agent_begin_to_join(struct agent *a) {
+    int r = join(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
     if (r == 0) {
         a->fabric_timer = loop_timer_new(a->loop, on_fabric_timer, a);
         report_domain(a, agent_may_have_domain(a) ? a->discovery : NULL);
@@ -304,8 +304,8 @@ static void begin_now(struct agent *a, const struct addr *own) {
 
 static void on_discovered(void *arg) {
     struct agent *a = arg;
-    if (a->life.state < LIFE_LINGERING)
-        begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
+    if (a->life.state < LIFE_LINGERING && !agent_health_holds_join(a))
+        agent_begin_to_join(a);
 }
 
 /* The first group needs the NVLink domain, which only NVML reports. */
@@ -315,7 +315,7 @@ static void begin_with(struct agent *a, const struct addr *own) {
     if (a->discovery != NULL && agent_may_have_domain(a))
         node_discovery_wait(a->discovery, on_discovered, a);
     else
-        begin_now(a, own);
+        on_discovered(a);
 }
 
 /* ---- a fixed endpoint ---- */

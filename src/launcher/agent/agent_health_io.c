@@ -31,8 +31,8 @@ void agent_health_report(struct agent *a) {
 static void continue_with(struct agent *a) {
     enum agent_health_state was = a->health.state;
     a->health.state = AGENT_HEALTH_RESTS;
-    if (was == AGENT_HEALTH_JOINS && a->client != NULL)
-        rdzv_client_join(a->client);
+    if (was == AGENT_HEALTH_HOLDS_JOIN && a->life.state < LIFE_LINGERING)
+        agent_begin_to_join(a);
     if (was != AGENT_HEALTH_GONE)
         return;
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
@@ -101,7 +101,11 @@ void agent_health_begin(struct agent *a) {
         a->health.state = AGENT_HEALTH_RESTS;
 }
 
-bool agent_health_may_join(const struct agent *a) { return a->health.state != AGENT_HEALTH_JOINS; }
+bool agent_health_holds_join(struct agent *a) {
+    if (a->health.state == AGENT_HEALTH_JOINS)
+        a->health.state = AGENT_HEALTH_HOLDS_JOIN;
+    return a->health.state == AGENT_HEALTH_HOLDS_JOIN;
+}
 
 void agent_health_blame(struct agent *a) {
     if (a->health.state != AGENT_HEALTH_RESTS || !member_has_workers(rdzv_client_member(a->client)))
@@ -132,8 +136,7 @@ bool agent_health_holds_gone(struct agent *a) {
     }
     if (a->health.state == AGENT_HEALTH_GONE && awaited && a->health.awaited != 0)
         return true;
-    if (a->health.state != AGENT_HEALTH_JOINS)
-        a->health.state = AGENT_HEALTH_RESTS;
+    a->health.state = AGENT_HEALTH_RESTS;
     return false;
 }
 

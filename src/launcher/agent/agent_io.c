@@ -365,10 +365,10 @@ static bool joining(void *arg, const struct addr *leader, const struct addr *loc
     struct agent *a = arg;
     char text[ADDR_TEXT_MAX];
     bool far = agent_leader_text(a, leader, text);
-    bool known = preflight_joining(a->preflight, far ? text : NULL, info);
-    if (known)
-        choose_addrs(a, local, info);
-    return known && agent_health_may_join(a);
+    if (!preflight_joining(a->preflight, far ? text : NULL, info))
+        return false;
+    choose_addrs(a, local, info);
+    return true;
 }
 
 static void prepare(void *arg, struct generation g, const struct form *form) {

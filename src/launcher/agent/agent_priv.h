@@ -74,7 +74,8 @@ enum health_source {
 };
 enum agent_health_state {
     AGENT_HEALTH_RESTS = 0,
-    AGENT_HEALTH_JOINS,  /* the JOIN waits for the checks */
+    AGENT_HEALTH_JOINS,      /* the checks before the JOIN run, */
+    AGENT_HEALTH_HOLDS_JOIN, /* and nothing else is missing for it */
     AGENT_HEALTH_BLAMED, /* a worker failed, or is blamed for a hang; not all workers are gone */
     AGENT_HEALTH_GONE,   /* they are; the report of that waits for the checks */
 };
@@ -297,6 +298,8 @@ bool agent_may_have_domain(const struct agent *a);
 void agent_domain_free(struct agent *a);
 /* Joins the job, and leads it if this agent is the one to lead. */
 void agent_find_place(void *arg);
+/* The client begins, which finds the leader. */
+void agent_begin_to_join(struct agent *a);
 /* Nothing listens at this address of the endpoint: leads there if may_lead_later. */
 void agent_try_endpoint(void *arg, const struct addr *at);
 /* The leader's address as other nodes would write it. False: it is reached over loopback, and all
@@ -309,8 +312,8 @@ _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *lead
 /* Checks before the JOIN. After the reaper exists. */
 void agent_health_begin(struct agent *a);
 void agent_health_free(struct agent *a);
-/* False: the checks are not over; rdzv_client_join() follows. */
-bool agent_health_may_join(const struct agent *a);
+/* True: the checks are not over; agent_begin_to_join() follows. */
+_must_use_ bool agent_health_holds_join(struct agent *a);
 /* The client is new: it knows no verdict yet. */
 void agent_health_report(struct agent *a);
 /* A worker of this node failed, or the leader blames one for a hang. */
