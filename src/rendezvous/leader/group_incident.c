@@ -18,6 +18,7 @@ static void write_incident(struct group *g) {
 void group_open_incident(struct group *g, enum incident_class class, const char *node,
                          uint64_t incarnation, uint64_t symptom_ns) {
     struct incident *i = &g->incident;
+    uint64_t last_step = i->last_step;
     g->stopping.symptom_ns = symptom_ns;
     if (i->started_ns != 0)
         write_incident(g); /* the group that it led to has reported no step */
@@ -30,7 +31,7 @@ void group_open_incident(struct group *g, enum incident_class class, const char 
                            .began_ns = g->running.since_ns,
                            .symptom_ns = symptom_ns,
                            .noticed_ns = g->now_ns,
-                           .last_step = i->last_step,
+                           .last_step = last_step,
                            .old_nodes = (uint32_t)g->formation.n_order};
     (void)snprintf(i->node, sizeof i->node, "%s", node);
 }

@@ -47,7 +47,7 @@ struct incident {
     uint64_t formed_ns;     /* all nodes had prepared the next group, */
     uint64_t started_ns;    /* which started, */
     uint64_t first_step_ns; /* and reported its first step */
-    uint64_t last_step;     /* of the group that was stopped; 0: not known */
+    uint64_t last_step;     /* of the group that was stopped, or one before; 0: not known */
     bool has_steps_lost;
     uint64_t steps_lost;
     uint32_t old_nodes;           /* of the group that was stopped */

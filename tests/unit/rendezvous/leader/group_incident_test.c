@@ -104,6 +104,11 @@ Test(group_incident, with_steps_it_is_written_at_the_first_one_with_those_that_a
     dies(1, 0); /* before its first step */
     i = written();
     cr_assert(i->n == 2 && !i->has_steps_lost && i->last_step == 41 && i->action == INCIDENT_RESTART);
+    stopped(&rig);
+    start(&rig);
+    steps(1, NODE_RUNNING, 31, 31);
+    i = written();
+    cr_assert(i->n == 3 && i->has_steps_lost && i->steps_lost == 11, "of the group before the one that failed early");
 }
 
 Test(group_incident, a_lost_node_and_a_smaller_group) {
