@@ -124,8 +124,8 @@ def test_a_spare_takes_the_place_of_a_node_that_is_not_fit_after_a_failure(job):
 def test_without_a_spare_it_takes_part_with_a_warning(job):
     at, agents = start(job, "ab", on("b", "failure"), "b")
     die(job)
-    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT, and the node is not fit: GPU 3 is bad; node \S+ is sick and takes part, as the "
-                        "other nodes are too few")
+    agents[0].wait_said(r"warning: rank 1 \(node \S+\) died of SIGABRT, and the node is not fit: GPU 3 is bad; node \S+ is sick and takes part, as there "
+                        "are too few other nodes")
     assert places(until(job, second, at), agents) == [("member", None), ("member", "GPU 3 is bad")]
     end(job, agents)
 
@@ -148,7 +148,7 @@ def test_a_sick_node_that_joins_never_stops_a_group(job):
 
 def test_a_check_that_fails_on_all_nodes_stops_no_job(job):
     _, agents = start(job, "ab", BAD, words=("--rdzv-conf=last_call_timeout=1",))
-    agents[0].wait_said(2 * "warning: node [^;]* is sick and takes part, as the other nodes are too few: GPU 3 is bad.*")
+    agents[0].wait_said(2 * "warning: node [^;]* is sick and takes part, as there are too few other nodes: GPU 3 is bad.*")
     end(job, agents)
 
 
@@ -175,6 +175,6 @@ def test_a_node_that_a_hang_names_is_checked(job):
     ring = Ring(job, "--max-restarts=1", "--hang-action=restart", "--hang-still=2", "--hang-timeout=4", "--bind=none",
                 f"--health-check=echo $E2E_TAG$MUSTER_HEALTH_WHEN >>{job.tmp}/checks; [ $MUSTER_HEALTH_WHEN = join ] || {{ {BAD}; }}",
                 what="stop", ranks=[2])
-    assert ring.says(r"warning: the job hangs: rank 2 .*: GPU 3 is bad; .*is sick and takes part, as the other nodes are too few", 60)
+    assert ring.says(r"warning: the job hangs: rank 2 .*: GPU 3 is bad; .*is sick and takes part, as there are too few other nodes", 60)
     assert ring.finish() == [0, 0], ring.said()
     assert sorted((job.tmp / "checks").read_text().split()) == ["ajoin", "bfailure", "bjoin"]

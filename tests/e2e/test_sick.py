@@ -109,7 +109,7 @@ def test_without_a_spare_sick_nodes_are_taken(job):
     nodes["b"].xid(79)
     abort(first, "b")
     assert tags(job.events.wait("start", 8, world=4)[4:]) == {"a", "b"}
-    nodes["a"].agent.wait_said(rf"warning: .* after Xid 79 on {GPU_4}; node \S+ is sick and takes part, as the other nodes are too few")
+    nodes["a"].agent.wait_said(rf"warning: .* after Xid 79 on {GPU_4}; node \S+ is sick and takes part, as there are too few other nodes")
     finish(job, nodes)
     i = incident(job)
     assert (i["class"], i["action"]) == ("health", "restart") and "the same nodes start again, and node " in i["text"], i

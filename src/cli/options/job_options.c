@@ -611,6 +611,7 @@ static int warn_of_idle_options(struct job_reading *j) {
         {"warm", no_restart && one_node, "no effect without --max-restarts"},
         {"warm-after", cold, "no effect without --warm"},
         {"warm-skip", cold, "no effect without --warm"},
+        {"health-timeout", spec->health_check == NULL, "no effect without --health-check"},
         {"hang-timeout", unwatched, "no effect with --hang-action=off"},
         {"hang-still", unwatched, "no effect with --hang-action=off"},
         {"hang-report", unwatched, "no effect with --hang-action=off"},

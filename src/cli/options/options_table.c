@@ -174,14 +174,14 @@ static const struct option_def defs[] = {
      "Slurm's topology.conf or topology.yaml, or lines \"SWITCH: NODE NODE\"",
      .id = RUN_TOPOLOGY_FILE},
     {"preflight", "HOW", ENV | OURS,
-     "Jobs of several nodes: check whether the nodes are healthy and alike and neighbours reach "
-     "each other, and report problems (warn), start no worker if there are any (strict), or don't "
-     "check (off)",
+     "Check whether the nodes are healthy and alike and neighbours reach each other, of one node "
+     "its GPUs, and report problems (warn), start no worker if there are any (strict), or don't "
+     "check, nor ask for Xids (off)",
      .choices = "off warn strict",
      CHOICE(preflight, JOB_PREFLIGHT_OFF, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT)},
     {"health-check", "COMMAND", ENV | OURS,
      "A line for /bin/sh that checks this node before it joins, and again after one of its workers "
-     "failed or hung: status 0: fit, 1: not fit, others: not known",
+     "failed or hung; status 0: the node is fit, 1: it is not, others: not known",
      TEXT(health_check)},
     {"health-timeout", "SECONDS", ENV | OURS,
      "How long --health-check may take before it is killed and the result is not known",

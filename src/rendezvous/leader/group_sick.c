@@ -19,7 +19,7 @@ static const struct node *replacement(const struct group *g) {
 /* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0); node b is left out,
  * c takes its place" */
 static void log_one(struct group *g, const struct node *n) {
-    char name[RDZV_HOST_MAX];
+    char name[RDZV_HOST_MAX], sick[NODE_SICK_TEXT_MAX];
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     bool blamed = is_blamed(g, n);
     const struct node *by = blamed && !n->is_member ? replacement(g) : NULL;
@@ -31,15 +31,17 @@ static void log_one(struct group *g, const struct node *n) {
         strbuf_add(&text, "; ");
     }
     strbuf_printf(&text, "node %s is %s", blamed ? g->incident.node : name,
-                  !n->is_member            ? "left out"
-                  : g->roster.sick_are_fit ? "sick and takes part (--sick-nodes=report)"
-                                           : "sick and takes part, as the other nodes are too few");
+                  !n->is_member ? "left out"
+                  : g->roster.sick_are_fit
+                      ? "sick and takes part (--sick-nodes=report)"
+                      : "sick and takes part, as there are too few other nodes");
     if (by != NULL) {
         node_name(by, name);
         strbuf_printf(&text, ", %s takes its place", name);
     }
+    node_sick_text(n, sick);
     if (!blamed)
-        strbuf_printf(&text, ": %s%s", n->report.xid != 0 ? "a worker ended " : "", n->report.sick);
+        strbuf_printf(&text, ": %s", sick);
     group_notice(g, strbuf_text(&text));
     if (!blamed)
         return;

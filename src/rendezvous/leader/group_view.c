@@ -14,12 +14,14 @@ static enum group_state state_to_show(const struct group *g) {
 }
 
 static void desire_idle(const struct group *g, const struct node *n, struct desired *d) {
+    char sick[NODE_SICK_TEXT_MAX];
+    node_sick_text(n, sick);
     d->excluded = n->report.excluded;
     d->spare = group_is_live(g) && !n->is_member;
     if (d->excluded)
         (void)snprintf(d->reason, sizeof d->reason, "%s", n->report.excluded_why);
     else if (d->spare && node_is_sick(&g->roster, n))
-        (void)snprintf(d->reason, sizeof d->reason, "it is sick: %s", n->report.sick);
+        (void)snprintf(d->reason, sizeof d->reason, "it is sick: %s", sick);
     else if (d->spare && roster_has_domains(&g->roster) && n->domain == NULL)
         (void)snprintf(d->reason, sizeof d->reason, "its NVLink domain or block is not known");
 }
@@ -335,9 +337,11 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
         out->node_rank = n->place.node_rank;
         out->first_rank = n->place.first_rank;
     }
+    char sick[NODE_SICK_TEXT_MAX];
+    node_sick_text(n, sick);
     const char *why = n->report.excluded              ? n->report.excluded_why
                       : n->report.unusable[0] != '\0' ? n->report.unusable
-                                                      : n->report.sick;
+                                                      : sick;
     (void)snprintf(out->why, sizeof out->why, "%.120s", why);
     out->has_warm = n->warm != NULL;
     if (n->warm != NULL)

@@ -133,6 +133,11 @@ bool node_is_sick(const struct roster *r, const struct node *n) {
     return n->report.sick[0] != '\0' && !r->sick_are_fit;
 }
 
+void node_sick_text(const struct node *n, char ret[NODE_SICK_TEXT_MAX]) {
+    (void)snprintf(ret, NODE_SICK_TEXT_MAX, "%s%s", n->report.xid != 0 ? "a worker ended " : "",
+                   n->report.sick);
+}
+
 void node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
     if (n->is_member && n->place.host_index > 0)
         (void)snprintf(out, RDZV_HOST_MAX, "%.110s-%u", n->info.host, n->place.host_index + 1);

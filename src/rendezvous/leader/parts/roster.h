@@ -152,6 +152,9 @@ bool node_has_stopped(const struct node *n);
 bool node_may_take_part(const struct node *n);
 /* The next group leaves it out, if there are enough others. */
 bool node_is_sick(const struct roster *r, const struct node *n);
+#define NODE_SICK_TEXT_MAX (RDZV_SICK_MAX + 16)
+/* "a worker ended 80 ms after Xid 79 on GPU 4 (0000:9d:00.0)", "GPU 3 is bad"; "": it is fit. */
+void node_sick_text(const struct node *n, char ret[NODE_SICK_TEXT_MAX]);
 /* The node as people know it: host name, "-2" for a second agent of that host. */
 void node_name(const struct node *n, char out[RDZV_HOST_MAX]);
 /* Why it can't take part any more: a sentence with its name. */

@@ -573,6 +573,8 @@ Test(job_options, warns_once_of_an_option_that_does_nothing) {
         {"--log-dir=/l x", "--log-dir: the output of workers is not written there; add -t 3 (to files and terminal) "
                            "or -r 3 (to files only)\n"},
         {"--log-dir=/l -r 0 --tee=1 x", NULL},
+        {"--health-timeout=5 x", "--health-timeout: no effect without --health-check\n"},
+        {"--health-timeout=5 --health-check=true x", NULL},
         {"--log-dir=/l --nccl-debug x", NULL},
         {"--log-dir=/dev/null x", NULL},
         {"PET_LOG_DIR=/l | x", NULL},

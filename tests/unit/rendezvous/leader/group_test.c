@@ -1403,10 +1403,11 @@ Test(group, a_sick_node_is_replaced_and_the_reason_is_the_event) {
     struct overview_node nodes[3];
     cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, 0, nodes, 3), 3);
     cr_assert(nodes[2].incarnation == 2 && nodes[2].place == PLACE_SICK);
-    cr_assert_str_eq(nodes[2].why, rep.sick);
+    cr_assert_str_eq(nodes[2].why, "a worker ended 80 ms after Xid 79 on GPU 4 (0000:9d:00.0)");
     start(&rig);
     struct desired d = told(&rig, 2);
-    cr_assert(d.kind == DESIRED_IDLE && d.spare && strstr(d.reason, "it is sick: 80 ms after Xid 79") != NULL);
+    cr_assert(d.kind == DESIRED_IDLE && d.spare &&
+              strstr(d.reason, "it is sick: a worker ended 80 ms after Xid 79") != NULL);
 }
 
 Test(group, a_sick_node_never_stops_a_group_or_makes_it_grow) {
