@@ -56,12 +56,16 @@ static void add_action(const struct incident *i, struct strbuf *ret) {
         strbuf_printf(ret, "the group shrinks from %" PRIu32 " to ", i->old_nodes);
         add_count(i->n_nodes, "node", ret);
     } else if (i->action == INCIDENT_SPARE) {
-        strbuf_printf(ret, "%s takes its place", i->taker);
-    } else {
-        strbuf_add(ret,
-                   i->action == INCIDENT_RESTART ? "the same nodes start again" : "the job ends");
-        if (i->action == INCIDENT_RESTART && i->class == INCIDENT_HEALTH && !left_out)
+        strbuf_printf(ret, "%s takes %s place", i->taker,
+                      stays && !left_out ? "another node's" : "its");
+    } else if (i->action == INCIDENT_RESTART) {
+        strbuf_add(ret, "the same nodes start again");
+        if (i->n_nodes > i->old_nodes)
+            strbuf_printf(ret, " with %" PRIu32 " more", i->n_nodes - i->old_nodes);
+        if (i->class == INCIDENT_HEALTH && !left_out)
             strbuf_printf(ret, ", and node %s is one of them", i->node);
+    } else {
+        strbuf_add(ret, "the job ends");
     }
     strbuf_add(ret, ". ");
 }

@@ -11,7 +11,7 @@
 
 enum incident_action {
     INCIDENT_ACTION_NONE = 0,
-    INCIDENT_RESTART, /* the same nodes started again */
+    INCIDENT_RESTART, /* the same nodes started again, perhaps with more */
     INCIDENT_SHRINK,  /* fewer nodes */
     INCIDENT_SPARE,   /* another node took a place */
     INCIDENT_END,     /* nothing was started again */

@@ -57,6 +57,18 @@ Test(incident, a_worker_that_died_and_a_restart) {
                        text);
 }
 
+Test(incident, nodes_that_waited_take_part_too) {
+    struct incident i = killed();
+    i.n_nodes = 4;
+    incident_text(&i, "b", WHEN, text);
+    cr_assert_not_null(strstr(text, "SIGKILL; the same nodes start again with 2 more. "), "%s", text);
+    i.n_nodes = 2;
+    i.action = INCIDENT_SPARE;
+    (void)strcpy(i.taker, "c");
+    incident_text(&i, "b", WHEN, text);
+    cr_assert_not_null(strstr(text, "SIGKILL; c takes another node's place. "), "%s", text);
+}
+
 Test(incident, a_sick_node_is_left_out_and_another_takes_its_place) {
     struct incident i = killed();
     i.class = INCIDENT_HEALTH;
