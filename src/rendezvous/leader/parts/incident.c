@@ -18,6 +18,14 @@ static void add_count(uint64_t n, const char *what, struct strbuf *ret) {
     strbuf_printf(ret, "%" PRIu64 " %s%s", n, what, n == 1 ? "" : "s");
 }
 
+/* A hang describes several ranks: whole descriptions are kept. */
+static void add_hang(const char *cause, struct strbuf *ret) {
+    size_t len = strnlen(cause, 320);
+    while (cause[len] != '\0' && cause[len] != ';' && len > 0)
+        len--;
+    strbuf_add_bytes(ret, cause, len > 0 ? len : strnlen(cause, 320));
+}
+
 void incident_cause_text(const struct incident *i, struct strbuf *ret) {
     const char *name = signal_abbrev(i->code), *failed = strstr(i->cause, "failed: ");
     if (i->failure == FAILURE_OOM)
@@ -29,7 +37,7 @@ void incident_cause_text(const struct incident *i, struct strbuf *ret) {
         strbuf_printf(ret, "rank %" PRIu32 " (node %s) %.200s", i->rank, i->node,
                       failed != NULL ? failed : "failed");
     else
-        strbuf_printf(ret, "%.240s", i->cause);
+        add_hang(i->cause, ret);
     if (i->sick[0] != '\0')
         strbuf_printf(ret, "%s%s", i->xid != 0 ? " " : ", and the node is not fit: ", i->sick);
 }

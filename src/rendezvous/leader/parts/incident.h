@@ -7,7 +7,7 @@
 
 #define INCIDENT_CAUSE_MAX 512
 #define INCIDENT_EVIDENCE_MAX 256 /* a longer path is left out */
-#define INCIDENT_TEXT_MAX 640
+#define INCIDENT_TEXT_MAX 768
 
 enum incident_action {
     INCIDENT_ACTION_NONE = 0,

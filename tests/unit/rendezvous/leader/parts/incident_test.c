@@ -2,8 +2,10 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "base/util.h"
 
 #define WHEN "2026-11-26T13:53:03.123Z"
@@ -119,6 +121,18 @@ Test(incident, the_end_of_a_job) {
     check(&i, WHEN ", 34 s after the start of group 2.1: rank 3 (node a) failed: exit code 1: ValueError: x; the job "
                    "ends. The leader on node b noticed it after 2 ms; all workers were gone 58 ms later. Restarts "
                    "used: 1 of 5. The last step was 77; the number of repeated steps is not known.");
+}
+
+Test(incident, a_hang_that_names_many_ranks_is_cut_between_them) {
+    struct incident i = killed();
+    _cleanup_(strbuf_fini) struct strbuf cause = {0};
+    i.failure = FAILURE_HANG;
+    (void)strcpy(i.cause, "the job hangs: rank 3 is stopped");
+    for (int rank = 0; rank < 9; rank++)
+        (void)snprintf(i.cause + strlen(i.cause), 60, "; rank %d (node a): all_reduce() in f (train.py:9)", rank);
+    incident_cause_text(&i, &cause);
+    cr_assert(cause.len > 250 && cause.len <= 320 && text_ends(strbuf_text(&cause), " (train.py:9)"), "%s",
+              strbuf_text(&cause));
 }
 
 Test(incident, the_longest_texts_fit) {
