@@ -113,7 +113,11 @@ static int discover(int fd, void *arg) {
                         &facts);
     if (r == 0 && config->rocm)
         head.n_rocm = kfd_list_gpus(config->sysroot, head.rocm, TOPO_GPUS_MAX);
-    return send_answer(fd, &head, &t, &facts, r == 0 ? what.nvml : NULL) ? 0 : 1;
+    bool sent = send_answer(fd, &head, &t, &facts, r == 0 ? what.nvml : NULL);
+    topology_fini(&t);
+    nccl_facts_fini(&facts);
+    free(what.nvml);
+    return sent ? 0 : 1;
 }
 
 /* ---- in the agent ---- */
