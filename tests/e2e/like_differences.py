@@ -127,9 +127,9 @@ DIFFERENCES = [
     # --- files and output
     Difference(
         "folders of logs", "`DIR/<run id>_<random>/attempt_<n>/<local rank>/`",
-        "`DIR/<run id>/<generation>/<node>/<rank>/`; none without logs; hidden files for `muster logs`",
+        "`DIR/<run id>/<generation>/<node>/<rank>/`; none without logs; hidden files for `muster logs`; `events.jsonl`",
         "nodes can share DIR; all logs of a job are in one folder, in the order of time, and none is overwritten",
-        r"logs(/.*)?/\.[^/]*|logs/logs", "-r3 --log-dir logs probe.py"),
+        r"logs(/.*)?/(\.[^/]*|events\.jsonl)|logs/logs", "-r3 --log-dir logs probe.py"),
     Difference(
         "without `--log-dir`", "a folder in `$TMPDIR` remains for each run", "nothing remains except log files that were asked for",
         "no program removes it", r"tmp", "probe.py", theirs=r".*<folder of the launcher>.*", ours=r"\[\]"),
