@@ -930,6 +930,8 @@ def test_a_log_folder_that_vanishes_is_made_again(job, tmp_path):
     assert code == 0, err
     assert [p.read_text() for p in (logs / "job7" / "latest").glob("*/0/stdout.log")] == ["start 1\n"]
     assert "had no log files" not in err
+    events = [json.loads(line)["event"] for line in (logs / "job7" / "events.jsonl").read_text().splitlines()]
+    assert events[-1] == "closed", events
 
 
 def test_lines_of_many_workers_are_never_torn(job, tmp_path):

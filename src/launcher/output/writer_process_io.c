@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/idmap.h"
@@ -614,12 +615,15 @@ static void prepare(struct process *p, const struct writer_message *m) {
 static void write_event(struct process *p, const struct writer_message *m) {
     struct log_file *f = &p->events;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    if (f->path == NULL || strcmp(f->path, m->event.path) != 0) {
+    struct stat st;
+    bool removed = f->fd >= 0 && fstat(f->fd, &st) == 0 && st.st_nlink == 0; /* and made again */
+    if (f->path == NULL || strcmp(f->path, m->event.path) != 0 || removed) {
         file_close(&f->fd);
         free(f->path);
         f->path = xstrdup(m->event.path);
-        f->fd = open_log(p, m->user, f->path);
     }
+    if (f->fd < 0)
+        f->fd = own_file_make(f->path, O_WRONLY | O_APPEND, p->spec->log_mode);
     if (p->events_torn)
         strbuf_add_char(&line, '\n');
     strbuf_add_bytes(&line, m->event.line, strcspn(m->event.line, "\n"));
@@ -629,14 +633,15 @@ static void write_event(struct process *p, const struct writer_message *m) {
     }
     strbuf_add_char(&line, '\n');
     ssize_t n = f->fd < 0 ? 0 : write(f->fd, strbuf_text(&line), line.len);
+    int error = f->fd < 0 ? -f->fd : n < 0 ? errno : ENOSPC;
     p->events_torn = n > 0 ? n < (ssize_t)line.len : p->events_torn;
     if (n == (ssize_t)line.len) {
         f->lost = 0;
         return;
     }
-    if (f->lost++ == 0 && f->fd >= 0) /* else it was reported that it can't be opened */
+    if (f->lost++ == 0)
         log_warning("can't write to %s: %s; the job continues, and lost lines are counted", f->path,
-                    strerror(n < 0 ? errno : ENOSPC));
+                    strerror(error));
 }
 
 /* --- from the agent --------------------------------------------------------------------------- */
