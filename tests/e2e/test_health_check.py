@@ -44,6 +44,11 @@ def test_another_status_is_no_verdict_and_is_logged_once(job, check, said):
     assert err.count("--health-check") == 1, err
 
 
+def test_after_no_verdict_the_last_one_counts(job):
+    code, _, err = alone(job, f"[ $MUSTER_HEALTH_WHEN = failure ] && exit 2; {BAD}").finish()
+    assert code == 0 and "it ended with status 2; whether this node is fit is not known, so the last result counts" in err, err
+
+
 def test_at_the_limit_it_is_killed_with_what_it_left_in_the_background(job):
     a = alone(job, "sleep 3600 & echo $! >>left; sleep 3600", "--health-timeout=1")
     code, out, err = a.finish()

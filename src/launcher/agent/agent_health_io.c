@@ -68,8 +68,9 @@ static void on_checked(void *arg, enum health_result result, const char *text) {
         break;
     case HEALTH_NOT_KNOWN:
         log_line((a->logged & AGENT_LOGGED_HEALTH) != 0 ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
-                 "--health-check: %s; whether this node is fit is not known, so it takes part",
-                 text);
+                 "--health-check: %s; whether this node is fit is not known, so %s", text,
+                 a->health.verdicts[HEALTH_OF_CHECK].sick[0] == '\0' ? "it takes part"
+                                                                     : "the last result counts");
         a->logged |= AGENT_LOGGED_HEALTH;
         agent_health_found(a, HEALTH_OF_CHECK, NULL);
         return;
