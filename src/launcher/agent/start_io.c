@@ -9,6 +9,7 @@
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
+#include "base/text/parse.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "io/net/resolver.h"
@@ -27,11 +28,6 @@
 #define HEAD_BYTES 256 /* of a file, to see what it is */
 
 static bool is_missing(int r) { return r == -ENOENT || r == -ENOTDIR; }
-
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
 
 /* The first bytes of a file, as text; false: it can't be read, or is a pipe, in which they would be
  * missing afterwards. */
@@ -125,7 +121,7 @@ static int check_program(const char *program, const char *path, struct err *err)
         r = child_check_program(found);
     if (r == 0)
         return check_first_line(found, err);
-    const char *python = ends_with(program, ".py") ? ", or leave out --no-python" : "";
+    const char *python = text_ends(program, ".py") ? ", or leave out --no-python" : "";
     if (r == -EACCES && found != NULL)
         return err_set(err, r,
                        "--no-python: %.300s can't be executed: %s; if it is a program, chmod +x "
