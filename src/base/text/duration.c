@@ -1,6 +1,8 @@
 #include "base/text/duration.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
 
 #include "base/util.h"
 
@@ -16,4 +18,12 @@ void duration_text(uint64_t ns, struct strbuf *ret) {
         strbuf_printf(ret, "%" PRIu64 " min %02" PRIu64 " s", s / 60, s % 60);
     else
         strbuf_printf(ret, "%" PRIu64 " h %02" PRIu64 " min", s / 3600, s % 3600 / 60);
+}
+
+void utc_text(uint64_t wall_ns, char ret[UTC_TEXT_MAX]) {
+    time_t at = (time_t)(wall_ns / NS_PER_S);
+    struct tm tm = {0};
+    (void)gmtime_r(&at, &tm);
+    size_t len = strftime(ret, UTC_TEXT_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(ret + len, UTC_TEXT_MAX - len, ".%03uZ", (unsigned)(wall_ns / NS_PER_MS % 1000));
 }

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/json/json.h"
+#include "base/text/duration.h"
 #include "base/text/utf8.h"
 #include "watchdog/judge/suspects.h"
 
@@ -136,30 +136,20 @@ static void add_title(const struct stacks_view *v, const struct shown *s, struct
         strbuf_printf(ret, "; shown: %" PRIu32, s->n_chosen);
 }
 
-/* "2026-11-24T03:10:38.123Z" */
-static void add_time(struct json_writer *w, uint64_t wall_ns) {
-    time_t at = (time_t)(wall_ns / NS_PER_S);
-    struct tm tm = {0};
-    char day[32], text[48];
-    (void)gmtime_r(&at, &tm);
-    (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(wall_ns / NS_PER_MS % 1000));
-    json_write_string(w, "time", text);
-}
-
 /* The same keys as in hang.json. */
 static void add_json(const struct stacks_view *v, const struct suspects_input *in,
                      const struct suspects *found, struct strbuf *ret) {
     const struct rdzv_stacks *head = &v->answer->nodes[0].head;
     _cleanup_(strbuf_fini) struct strbuf own = {0}, rest = {0};
-    char generation[32];
+    char generation[32], time[UTC_TEXT_MAX];
     struct json_writer w = json_writer_of(&own);
     (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, head->generation.epoch,
                    head->generation.counter);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "job", v->run_id);
     json_write_string(&w, "generation", generation);
-    add_time(&w, v->wall_ns);
+    utc_text(v->wall_ns, time);
+    json_write_string(&w, "time", time);
     suspects_json(in, found, &rest);
     strbuf_printf(ret, "%s,%s\n", strbuf_text(&own), strbuf_text(&rest) + 1);
 }

@@ -3,21 +3,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/json/json_table.h"
+#include "base/text/duration.h"
 #include "base/text/utf8.h"
-
-#define TIME_TEXT_MAX 48
-
-static void time_text(uint64_t wall_ns, char out[TIME_TEXT_MAX]) {
-    time_t at = (time_t)(wall_ns / NS_PER_S);
-    struct tm tm;
-    (void)gmtime_r(&at, &tm);
-    size_t len = strftime(out, TIME_TEXT_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(out + len, TIME_TEXT_MAX - len, ".%03uZ",
-                   (unsigned)(wall_ns / NS_PER_MS % 1000));
-}
 
 static void write_ms(struct json_writer *w, const char *key, uint64_t from_ns, uint64_t to_ns) {
     uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
@@ -139,8 +128,8 @@ static const struct json_table incident_table = JSON_TABLE(incident, incident_fi
 
 static void add_incident(struct json_writer *w, const char *host, const struct incident *i,
                          uint64_t symptom_wall_ns) {
-    char when[TIME_TEXT_MAX], text[INCIDENT_TEXT_MAX];
-    time_text(symptom_wall_ns, when);
+    char when[UTC_TEXT_MAX], text[INCIDENT_TEXT_MAX];
+    utc_text(symptom_wall_ns, when);
     incident_text(i, host, when, text);
     json_write_string(w, "symptom", when);
     json_table_write(w, &incident_table, i);
@@ -149,8 +138,8 @@ static void add_incident(struct json_writer *w, const char *host, const struct i
 
 static void begin_line(struct json_writer *w, const char *event, const char *run_id,
                        const char *host, uint64_t now_ns, uint64_t wall_ns) {
-    char time[TIME_TEXT_MAX];
-    time_text(wall_ns, time);
+    char time[UTC_TEXT_MAX];
+    utc_text(wall_ns, time);
     json_write_object_begin(w, NULL);
     json_write_string(w, "time", time);
     json_write_id(w, "monotonic_ns", now_ns);

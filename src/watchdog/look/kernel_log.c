@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/text/duration.h"
 #include "base/text/utf8.h"
 
 #define LEVEL_NOTICE 5 /* the most harmless one that always counts; facilities are above bit 2 */
@@ -22,13 +22,11 @@ static bool is_about_hardware(uint64_t level, const char *line) {
 
 static int put_time(uint64_t boot_us, uint64_t us, char *out, size_t size) {
     uint64_t wall_us = boot_us != 0 && us <= UINT64_MAX - boot_us ? boot_us + us : 0;
-    time_t at = (time_t)(wall_us / 1000000);
-    struct tm tm;
-    char day[32];
-    bool dated = wall_us != 0 && gmtime_r(&at, &tm) != NULL &&
-                 strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm) > 0;
-    if (dated)
-        return snprintf(out, size, "%s.%03uZ ", day, (unsigned)(wall_us / 1000 % 1000));
+    char time[UTC_TEXT_MAX];
+    if (wall_us != 0 && wall_us <= UINT64_MAX / NS_PER_US) {
+        utc_text(wall_us * NS_PER_US, time);
+        return snprintf(out, size, "%s ", time);
+    }
     return snprintf(out, size, "[%5llu.%06llu] ", (unsigned long long)(us / 1000000),
                     (unsigned long long)(us % 1000000));
 }

@@ -26,3 +26,11 @@ Test(duration, people_read_it) {
         cr_assert_str_eq(strbuf_text(&got), cases[i].want);
     }
 }
+
+Test(duration, utc) {
+    char got[UTC_TEXT_MAX];
+    utc_text(0, got);
+    cr_assert_str_eq(got, "1970-01-01T00:00:00.000Z");
+    utc_text(UINT64_C(1795489838) * NS_PER_S + 123 * NS_PER_MS, got);
+    cr_assert_str_eq(got, "2026-11-24T03:10:38.123Z");
+}
