@@ -1,13 +1,21 @@
 /* Whether this node is fit. Its checks run before it joins, and after one of its workers failed or
  * was blamed for a hang: then the report that all workers are gone waits for them, so the leader
- * knows the verdict when it forms the next group. A group that runs is never stopped for it. */
+ * knows the verdict when it forms the next group. A group that runs is never stopped for it.
+ *
+ * Of the GPUs a child receives Xids while workers run, and NVML is asked when one of them has
+ * failed. Nothing happens if the child ends or hangs. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/node/health_check_io.h"
+#include "topology/discover/nvml/nvml_io.h"
+#include "watchdog/look/xid.h"
+
+/* If there was no Xid, NVML is asked so much later: then a quick restart is over. */
+#define ASK_AFTER_NS (100 * NS_PER_MS)
+#define XIDS_MAX_BYTES ((size_t)1 << 20) /* 40,000 Xids; then no more are received */
 
 static_assert(HEALTH_TEXT_MAX == RDZV_SICK_MAX, "the reason fits into the report");
 
@@ -39,12 +47,14 @@ static void continue_with(struct agent *a) {
     agent_check(a);
 }
 
-void agent_health_await(struct agent *a, enum health_source source) {
+/* A source begins to check: then it must report what it found. */
+static void await_verdict(struct agent *a, enum health_source source) {
     a->health.awaited |= 1u << source;
 }
 
-void agent_health_found(struct agent *a, enum health_source source,
-                        const struct health_verdict *verdict) {
+/* NULL: it found nothing out, and its last verdict remains. It may also come unasked. */
+static void found(struct agent *a, enum health_source source,
+                  const struct health_verdict *verdict) {
     a->health.awaited &= ~(1u << source);
     if (verdict != NULL)
         a->health.verdicts[source] = *verdict;
@@ -52,6 +62,105 @@ void agent_health_found(struct agent *a, enum health_source source,
         agent_health_report(a);
     if (a->health.awaited == 0 && a->health.state != AGENT_HEALTH_BLAMED)
         continue_with(a);
+}
+
+/* ---- the GPUs: Xids ---- */
+
+static const char *visible_gpus(const struct agent *a) {
+    return job_worker_value(a->config.spec, a->config.envp, "CUDA_VISIBLE_DEVICES");
+}
+
+static void take_xid(struct agent *a, const struct nvml_xid *x) {
+    static const char *const meanings[] = {
+        [XID_NOTHING] = "",
+        [XID_PROGRAM] = ": an error of the program that runs on it",
+        [XID_SUSPECT] = ": perhaps a fault of the GPU",
+        [XID_FATAL] = ": the GPU needs a reset, or the node a reboot"};
+    char name[GPU_NAME_MAX];
+    gpu_name(x->gpu, x->at, name);
+    log_line(gpu_health_add(&a->gpus.health, x) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
+             "Xid %u on %s%s", x->xid, name, meanings[xid_class(x->xid)]);
+}
+
+static void on_xids(void *arg, const char *data, size_t len) {
+    struct agent *a = arg;
+    struct nvml_xid x;
+    for (; len - a->gpus.taken >= sizeof x; a->gpus.taken += sizeof x) {
+        memcpy(&x, data + a->gpus.taken, sizeof x);
+        take_xid(a, &x);
+    }
+}
+
+static void on_watch_ended(void *arg, const struct helper_answer *answer) {
+    struct agent *a = arg;
+    a->gpus.watch = NULL;
+    log_debug("no more Xids are received");
+}
+
+/* ---- the GPUs after a failure ---- */
+
+static void on_gpus_checked(void *arg) {
+    struct agent *a = arg;
+    struct node_discovery *check = TAKE_PTR(a->gpus.check);
+    const struct discovery_nvml *nvml = check != NULL ? node_discovery_nvml(check) : NULL;
+    struct health_verdict v;
+    gpu_health_judge(&a->gpus.health, nvml != NULL ? &nvml->report : NULL, visible_gpus(a), &v);
+    node_discovery_free(check);
+    found(a, HEALTH_OF_GPUS, &v);
+}
+
+static void ask_gpus(void *arg) {
+    struct agent *a = arg;
+    struct node_discovery_config config = {
+        .what = DISCOVER_NVML, .nvml = true, .in_background = true};
+    loop_timer_set(a->gpus.timer, TIME_NEVER);
+    if (a->gpus.check != NULL)
+        return;
+    a->gpus.health.asked_ns = clock_now_ns();
+    if (node_discovery_new(a->loop, &config, &a->gpus.check, NULL) == 0)
+        node_discovery_wait(a->gpus.check, on_gpus_checked, a);
+    else
+        on_gpus_checked(a);
+}
+
+static void gpus_failed(struct agent *a) {
+    struct gpu_health *h = &a->gpus.health;
+    if (a->gpus.timer == NULL)
+        return;
+    h->failed_ns = clock_now_ns();
+    if (gpu_health_has_newer(h, 0))
+        ask_gpus(a);
+    else
+        loop_timer_set(a->gpus.timer, h->failed_ns + ASK_AFTER_NS);
+}
+
+/* Without such an Xid the next group does not wait for NVML: its answer can still come. It waits if
+ * an earlier verdict would be wrong about this failure. */
+static void gpus_stopped(struct agent *a) {
+    const struct gpu_health *h = &a->gpus.health;
+    bool was_sick = a->health.verdicts[HEALTH_OF_GPUS].sick[0] != '\0';
+    bool asked = h->asked_ns >= h->failed_ns;
+    if (a->gpus.timer == NULL)
+        return;
+    if (gpu_health_has_newer(h, h->asked_ns) || (was_sick && !asked))
+        ask_gpus(a);
+    if (a->gpus.check != NULL && (gpu_health_has_newer(h, 0) || was_sick))
+        await_verdict(a, HEALTH_OF_GPUS);
+}
+
+void agent_gpus_begin(struct agent *a) {
+    const char *visible = visible_gpus(a);
+    struct helper_call_config config = {.name = "muster-xid",
+                                        .run = nvml_send_xids,
+                                        .arg = &visible,
+                                        .timeout_ns = TIME_NEVER / 2,
+                                        .max_bytes = XIDS_MAX_BYTES,
+                                        .on_more = on_xids};
+    if (a->config.spec->preflight == JOB_PREFLIGHT_OFF || !nvml_may_answer())
+        return;
+    a->gpus.timer = loop_timer_new(a->loop, ask_gpus, a);
+    if (helper_call_new(a->loop, &config, on_watch_ended, a, &a->gpus.watch) < 0)
+        log_info("no Xids are received: no process could be started");
 }
 
 /* ---- --health-check ---- */
@@ -72,10 +181,10 @@ static void on_checked(void *arg, enum health_result result, const char *text) {
                  a->health.verdicts[HEALTH_OF_CHECK].sick[0] == '\0' ? "it takes part"
                                                                      : "the last result counts");
         a->logged |= AGENT_LOGGED_HEALTH;
-        agent_health_found(a, HEALTH_OF_CHECK, NULL);
+        found(a, HEALTH_OF_CHECK, NULL);
         return;
     }
-    agent_health_found(a, HEALTH_OF_CHECK, &v);
+    found(a, HEALTH_OF_CHECK, &v);
 }
 
 static void start_check(struct agent *a) {
@@ -88,7 +197,7 @@ static void start_check(struct agent *a) {
     struct err err = {0};
     if (spec->health_check == NULL || a->health.check != NULL)
         return;
-    agent_health_await(a, HEALTH_OF_CHECK);
+    await_verdict(a, HEALTH_OF_CHECK);
     if (health_check_new(a->loop, a->reaper, &config, on_checked, a, &a->health.check, &err) < 0)
         on_checked(a, HEALTH_NOT_KNOWN, err.text);
 }
@@ -112,7 +221,7 @@ void agent_health_blame(struct agent *a) {
     if (a->health.state != AGENT_HEALTH_RESTS || !member_has_workers(rdzv_client_member(a->client)))
         return;
     a->health.state = AGENT_HEALTH_BLAMED;
-    agent_gpus_failed(a);
+    gpus_failed(a);
 }
 
 /* A leader waits for this node's report, and may start the job again. */
@@ -131,7 +240,7 @@ static bool is_awaited(const struct agent *a) {
 bool agent_health_holds_gone(struct agent *a) {
     bool awaited = is_awaited(a);
     if (a->health.state == AGENT_HEALTH_BLAMED && awaited) {
-        agent_gpus_stopped(a);
+        gpus_stopped(a);
         a->health.state = AGENT_HEALTH_GONE;
         start_check(a);
     }
@@ -141,4 +250,9 @@ bool agent_health_holds_gone(struct agent *a) {
     return false;
 }
 
-void agent_health_free(struct agent *a) { health_check_free(TAKE_PTR(a->health.check)); }
+void agent_health_free(struct agent *a) {
+    health_check_free(TAKE_PTR(a->health.check));
+    loop_timer_free(a->gpus.timer);
+    helper_call_free(TAKE_PTR(a->gpus.watch));
+    node_discovery_free(TAKE_PTR(a->gpus.check));
+}

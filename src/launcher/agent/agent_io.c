@@ -754,7 +754,6 @@ static bool tear_down(struct agent *a) {
     arbiter_free(TAKE_PTR(a->arbiter));
     agent_domain_free(a);
     agent_health_free(a);
-    agent_gpus_free(a);
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);

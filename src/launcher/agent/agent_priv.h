@@ -4,7 +4,6 @@
  *   leading_io.c     what it does while it leads
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_exit_io.c  the exit status, Slurm's queue, and the muster that started this step
- *   agent_gpus_io.c  whether its GPUs are: Xids, and what NVML reports after a failure
  *   agent_health_io.c  whether this node is fit: when it is checked, and what is reported
  *   agent_show_io.c  messages to the user */
 #pragma once
@@ -320,21 +319,8 @@ void agent_health_report(struct agent *a);
 void agent_health_blame(struct agent *a);
 /* All workers are gone. True: their report waits for the checks, and is sent then. */
 _must_use_ bool agent_health_holds_gone(struct agent *a);
-/* A source begins to check: then it must report what it found. */
-void agent_health_await(struct agent *a, enum health_source source);
-/* NULL: it found nothing out, and its last verdict remains. It may also come unasked. */
-void agent_health_found(struct agent *a, enum health_source source,
-                        const struct health_verdict *verdict);
-
-/* ---- agent_gpus_io.c ---- */
-
-/* The first workers are about to start. */
+/* The first workers are about to start: Xids are received from now on. */
 void agent_gpus_begin(struct agent *a);
-void agent_gpus_free(struct agent *a);
-/* A worker of this node failed, or the leader blames one for a hang: begins to ask NVML. */
-void agent_gpus_failed(struct agent *a);
-/* All workers are gone after that. */
-void agent_gpus_stopped(struct agent *a);
 
 /* ---- agent_show_io.c ---- */
 
