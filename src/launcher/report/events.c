@@ -8,29 +8,18 @@
 #include "base/text/duration.h"
 #include "base/text/utf8.h"
 
-static void write_ms(struct json_writer *w, const char *key, uint64_t from_ns, uint64_t to_ns) {
-    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
-    char text[32];
-    (void)snprintf(text, sizeof text, "%" PRIu64 ".%03u", us / 1000, (unsigned)(us % 1000));
-    json_write_raw(w, key, text);
-}
-
 /* Adds the milliseconds between two times, if both are known: the field's own, and the one that is
  * its condition. */
 static void add_ms(struct json_writer *w, const struct json_field *f, const void *of) {
     uint64_t from_ns, to_ns;
     memcpy(&from_ns, (const char *)of + f->offset, sizeof from_ns);
     memcpy(&to_ns, (const char *)of + f->when_offset, sizeof to_ns);
-    if (from_ns != 0)
-        write_ms(w, f->key, from_ns, to_ns);
-}
-
-static void add_ms_since_symptom(struct json_writer *w, const struct json_field *f,
-                                 const void *of) {
-    const struct incident *i = of;
-    uint64_t at_ns;
-    memcpy(&at_ns, (const char *)of + f->offset, sizeof at_ns);
-    write_ms(w, f->key, i->symptom_ns, at_ns);
+    if (from_ns == 0)
+        return;
+    uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
+    char text[32];
+    (void)snprintf(text, sizeof text, "%" PRIu64 ".%03u", us / 1000, (unsigned)(us % 1000));
+    json_write_raw(w, f->key, text);
 }
 
 static void add_ns(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -98,7 +87,7 @@ static const struct json_table table = JSON_TABLE(timeline_entry, fields);
 #define SOME_OR_NULL(key, member) \
     { OF_INCIDENT(U32, key, member), JSON_IF_SOME(incident, member) }
 #define MS_SINCE_SYMPTOM(key, member) \
-    { OF_INCIDENT(OWN, key, member), .write = add_ms_since_symptom, JSON_IF_SET(incident, member) }
+    { OF_INCIDENT(OWN, key, symptom_ns), .write = add_ms, JSON_IF_SET(incident, member) }
 
 static const struct json_field incident_fields[] = {
     {OF_INCIDENT(U32, "n", n)},

@@ -308,10 +308,6 @@ static void report(struct local_workers *c, enum member_event_kind kind,
                                                    .last_step = last_step(c)});
 }
 
-static void report_failure(struct local_workers *c, const struct failure *f) {
-    report(c, MEMBER_EVENT_FAILURE, f);
-}
-
 /* Output that processes write which have time to end is read meanwhile. */
 static bool output_is_read(const struct local_workers *c) {
     bool awaited = worker_group_over(c->workers);
@@ -437,7 +433,7 @@ static void on_doubt_timer(void *arg) {
         if (!c->pending[i].explained)
             continue;
         _cleanup_(freep) struct failure *f = take_pending(c, i);
-        report_failure(c, f);
+        report(c, MEMBER_EVENT_FAILURE, f);
     }
     check_all_gone(c);
 }
@@ -482,7 +478,7 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
         return;
     }
     _cleanup_(freep) struct failure *reported = take_pending(c, index);
-    report_failure(c, reported);
+    report(c, MEMBER_EVENT_FAILURE, reported);
     check_all_gone(c); /* it may have waited for this */
 }
 
@@ -548,7 +544,7 @@ static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
         describe_worker(c, index, &f);
         (void)snprintf(f.text, sizeof f.text, "%s", err->text);
     }
-    report_failure(c, &f);
+    report(c, MEMBER_EVENT_FAILURE, &f);
 }
 
 static void came(struct local_workers *c, unsigned what, const struct err *failed);
