@@ -494,8 +494,8 @@ static void check_status(struct world *w, const struct life *l) {
 }
 
 static void check_incident(struct world *w, const struct incident *i) {
-    uint64_t last = 0, times[] = {i->symptom_ns, i->noticed_ns,    i->stopped_ns, i->formed_ns,
-                                  i->started_ns, i->first_step_ns, UINT64_MAX};
+    uint64_t last = 0,
+             times[] = {i->symptom_ns, i->noticed_ns, i->stopped_ns, i->started_ns, i->first_step_ns, UINT64_MAX};
     for (size_t k = 0; k < ARRAY_SIZE(times); k++) {
         if (times[k] != 0 && times[k] < last)
             world_broken(w, "time %zu of an incident is before the one before it", k);

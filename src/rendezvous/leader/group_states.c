@@ -365,7 +365,7 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     g->stopping.sending = false;
     g->stopping.since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
-    g->incident.stopped_ns = g->incident.formed_ns = 0;
+    g->incident.stopped_ns = 0;
     move(g, GROUP_STOPPING);
     char cause[RDZV_REASON_MAX / 4] = "";
     if (group_shows_cause(g) && reason[0] == '\0')
@@ -811,7 +811,7 @@ static void advance_forming(struct group *g) {
             g->last_event.restart_ns = g->now_ns - g->last_event.at_ns;
         formation_start(&g->formation);
         g->gathering.lost_somebody = false;
-        g->incident.formed_ns = g->running.since_ns = g->running.last_start_ns = g->now_ns;
+        g->running.since_ns = g->running.last_start_ns = g->now_ns;
         g->running.reachability = formation_reachability(&g->formation);
         g->running.n_told_warm = 0;
         move(g, GROUP_RUNNING);
@@ -822,8 +822,7 @@ static void advance_forming(struct group *g) {
         entry = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
         entry->detected_ns = incident ? g->incident.noticed_ns : 0;
         entry->stopped_ns = g->incident.stopped_ns;
-        entry->formed_ns = g->incident.formed_ns;
-        entry->started_ns = g->now_ns;
+        entry->formed_ns = entry->started_ns = g->now_ns;
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
         (void)group_emit(g, GROUP_EFFECT_STARTED, 0);

@@ -44,8 +44,7 @@ struct incident {
     uint64_t symptom_ns;
     uint64_t noticed_ns;    /* by the leader, */
     uint64_t stopped_ns;    /* all workers were gone, */
-    uint64_t formed_ns;     /* all nodes had prepared the next group, */
-    uint64_t started_ns;    /* which started, */
+    uint64_t started_ns;    /* the next group started, */
     uint64_t first_step_ns; /* and reported its first step */
     uint64_t last_step;     /* of the group that was stopped, or one before; 0: not known */
     bool has_steps_lost;
