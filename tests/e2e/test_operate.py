@@ -381,7 +381,7 @@ def test_status_names_what_happened_last_whatever_it_was(job):
     for signo in signal.SIGSEGV, signal.SIGKILL:
         seen, pids = after(lambda: kill(pids[1], signo), rf"rank 1 \(\S+\) died of {signo.name}( \(core dumped\))?")
     members = [n for n in seen["nodes"] if n["place"] == "member" and n["id"] != seen["leader"]]
-    seen, pids = after(lambda: ask(job, "exclude", members[0]["id"], "e2e"), r"node \S+ was excluded")
+    seen, pids = after(lambda: ask(job, "exclude", members[0]["id"], "e2e"), r"node \S+ was excluded: an operator asked")
     follower = [n for n in seen["nodes"] if n["place"] == "member" and n["id"] != seen["leader"]][0]
     seen, pids = after(lambda: kill(follower["pid"]), r"node \S+ is gone: its agent ended unexpectedly")
     failed = [json.loads(line) for a in agents for line in (job.tmp / f"log-{a.tag}").open() if '"worker_failed"' in line]
