@@ -268,6 +268,13 @@ static const struct {
     {"GPU-SLOW", NODE_SUMMARY_WARN, is_slowed},
 };
 
+bool node_summary_is_gpu_health(const char *code) {
+    for (size_t k = 0; k < ARRAY_SIZE(gpu_checks); k++)
+        if (strcmp(code, gpu_checks[k].code) == 0)
+            return true;
+    return strcmp(code, "XID") == 0;
+}
+
 /* Returns how many checks have failed. */
 static uint32_t check_health(const struct node_summary_gpus *in, struct node_summary *d) {
     uint32_t n_failed = 0;

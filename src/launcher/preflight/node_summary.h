@@ -170,6 +170,8 @@ struct node_summary_gpus {           /* borrowed */
     uint32_t n_nvidia; /* how many NVIDIA GPUs the PCI bus has, without NVML */
 };
 void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *d);
+/* Whether a finding of this code is about a GPU that answers and is not well. */
+bool node_summary_is_gpu_health(const char *code);
 /* The fatal Xids of these GPUs in the kernel's log; not of a GPU of which NVML now reports that it
  * needs no recovery. now_ns: CLOCK_MONOTONIC. */
 void node_summary_xids(const struct node_summary_gpus *in, const struct xid_log *log,

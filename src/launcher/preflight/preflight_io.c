@@ -140,11 +140,15 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
         node_summary_add(&p->node_summary, NODE_SUMMARY_WARN, "DISCOVERY",
                          "this node could not be examined within %.0f s",
                          (double)NODE_SUMMARY_GATHER_NS / (double)NS_PER_S);
-    for (uint32_t i = 0; i < d->n_findings && !p->check; i++)
+    for (uint32_t i = 0; i < d->n_findings && !p->check; i++) {
+        /* The rest is about other nodes, or is logged when workers start. */
+        if (is_only_node(p->config.spec) && !node_summary_is_gpu_health(d->findings[i].code))
+            continue;
         log_line(d->findings[i].level == NODE_SUMMARY_FAIL   ? LOG_LEVEL_WARNING
                  : d->findings[i].level == NODE_SUMMARY_WARN ? LOG_LEVEL_INFO
                                                              : LOG_LEVEL_DEBUG,
                  "preflight: %s: %s", d->findings[i].code, d->findings[i].text);
+    }
     if (!p->check)
         send_node_summary(p, 0);
     if (!p->check && p->node_summary.has_clock)

@@ -158,6 +158,11 @@ Test(node_summary_gpus, a_fabric_that_is_not_well_has_a_code, .init = begin, .fi
     cr_assert_str_eq(discovery(4), "GPU DOMAIN-SPLIT NVLINK");
 }
 
+Test(node_summary_gpus, some_codes_are_about_the_health_of_a_gpu) {
+    cr_expect(node_summary_is_gpu_health("GPU-RECOVERY") && node_summary_is_gpu_health("XID"));
+    cr_expect(!node_summary_is_gpu_health("GPU-LOST") && !node_summary_is_gpu_health("MEMLOCK-LOW"));
+}
+
 Test(node_summary_gpus, faults_that_nvml_reports_have_codes, .init = begin, .fini = finish) {
     for (uint32_t i = 0; i < 4; i++)
         report->gpus[i].recovery = NVML_UNKNOWN;
