@@ -734,7 +734,7 @@ static void wait_for_more(struct show *show, uint64_t began_ns) {
         show->left = true;
 }
 
-/* Shows what there is. */
+/* Prints the lines that are in the files now. */
 static bool show_all(struct show *show, size_t first, bool last) {
     bool goes_on = true;
     for (size_t i = first; goes_on && i < show->tree.n; i++)

@@ -55,6 +55,6 @@ struct logs_view {
     uint64_t lines; /* only the last ones; UINT64_MAX: all */
 };
 
-/* Prints what there is on standard output, or all until the run ends. Returns the exit status. It
- * is not a failure if the reader leaves. */
+/* Prints the logs to standard output as they are now, or follows them until the run ends. Returns
+ * the exit status. It is not a failure if the reader leaves. */
 _must_use_ int show_logs(const struct logs_view *view);

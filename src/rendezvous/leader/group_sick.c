@@ -1,4 +1,4 @@
-/* Sick nodes, as people are told about them. parts/formation.c decides which are left out. */
+/* Logs which sick nodes a group leaves out or takes. parts/formation.c decides it. */
 #include <stdio.h>
 
 #include "rendezvous/leader/group_priv.h"

@@ -1413,16 +1413,21 @@ Test(group_leadership, a_new_leader_goes_on_counting_seconds_and_incidents) {
     cr_assert_eq(h.incidents[INCIDENT_WORKER], 4);
 }
 
-Test(group_leadership, the_loss_of_a_leader_is_an_incident_of_its_successor) {
-    struct group_config c = arbiter_config(2, 4);
-    c.old_leader = 3;
-    c.lost_ns = S(999.9);
+/* Node 3 led until now; the other three start again. */
+static void start_without_old_leader(struct group_config c) {
     succeed(&led, c, 6);
     for (uint64_t node = 1; node <= 4; node++)
         if (node != 3)
             back(&led, node, NODE_STOPPED, false);
     probe(&led.r, 3, PROBE_GONE);
     start(&led.r);
+}
+
+Test(group_leadership, the_loss_of_a_leader_is_an_incident_of_its_successor) {
+    struct group_config c = arbiter_config(2, 4);
+    c.old_leader = 3;
+    c.lost_ns = S(999.9);
+    start_without_old_leader(c);
     const struct timeline_entry *e = entry(&led.r, TIMELINE_INCIDENT);
     cr_assert_not_null(e);
     const struct incident *i = &e->incident;
@@ -1437,12 +1442,7 @@ Test(group_leadership, a_leader_that_left_said_so) {
     struct group_config c = arbiter_config(2, 4);
     c.old_leader = 3;
     c.stop_reason = "node h3 was stopped by SIGTERM";
-    succeed(&led, c, 6);
-    for (uint64_t node = 1; node <= 4; node++)
-        if (node != 3)
-            back(&led, node, NODE_STOPPED, false);
-    probe(&led.r, 3, PROBE_GONE);
-    start(&led.r);
+    start_without_old_leader(c);
     const struct incident *i = &entry(&led.r, TIMELINE_INCIDENT)->incident;
     cr_assert(i->class == INCIDENT_NODE_LEFT && strcmp(i->cause, "node h3 was stopped by SIGTERM") == 0, "%s",
               i->cause);
