@@ -228,7 +228,7 @@ static void consider_report(struct group *g, const struct node *n, const struct 
         node_leaving_text(n, text);
         group_open_incident(g, INCIDENT_NODE_LEFT, name, incarnation, g->now_ns);
         group_stop_for_lost_node(g, text, true);
-    } else if (report->unusable[0] != '\0') {
+    } else if (n->report.unusable != NULL) {
         node_unusable_text(n, text);
         group_open_incident(g, INCIDENT_HEALTH, name, incarnation, g->now_ns);
         group_stop_for_lost_node(g, text, false);
@@ -258,21 +258,20 @@ static void keep_report(struct node *n, const struct report *report) {
     kept->state = report->state;
     kept->generation = report->generation;
     kept->leaving = report->leaving;
-    memcpy(kept->leaving_why, report->leaving_why, sizeof kept->leaving_why);
+    (void)node_set_text(&kept->leaving_why, report->leaving_why);
     kept->finished = report->finished;
     kept->at_safe_point = report->at_safe_point;
     kept->reachability = report->reachability;
-    memcpy(kept->unusable, report->unusable, sizeof kept->unusable);
+    (void)node_set_text(&kept->unusable, report->unusable);
     memcpy(kept->domain, report->domain, sizeof kept->domain);
     memcpy(kept->fabric, report->fabric, sizeof kept->fabric);
-    if (strcmp(kept->sick, report->sick) != 0)
+    if (node_set_text(&kept->sick, report->sick))
         n->sick_logged = SICK_NOT_LOGGED;
-    memcpy(kept->sick, report->sick, sizeof kept->sick);
     kept->xid = report->xid;
     kept->gpu = report->gpu;
     if (report->excluded || !kept->excluded) {
         kept->excluded = report->excluded;
-        memcpy(kept->excluded_why, report->excluded_why, sizeof kept->excluded_why);
+        (void)node_set_text(&kept->excluded_why, report->excluded_why);
     }
 }
 
@@ -281,9 +280,9 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
      * or repeats a state that arrives late from an old connection. */
     if (generation_compare(report->generation, n->report.generation) < 0)
         return;
-    bool was_unusable = n->report.unusable[0] != '\0', was_leaving = n->report.leaving;
+    bool was_unusable = n->report.unusable != NULL, was_leaving = n->report.leaving;
     keep_report(n, report);
-    if (n->report.unusable[0] != '\0' && !was_unusable)
+    if (n->report.unusable != NULL && !was_unusable)
         report_unusable(g, n);
     group_recount(g, n);
     group_on_steps(g, report);

@@ -75,9 +75,9 @@ void group_settle_incident(struct group *g) {
     else if (i->cause[0] == '\0')
         utf8_copy_line(i->cause, sizeof i->cause, g->reason);
     const struct node *n = roster_find(&g->roster, i->incarnation);
-    if (failed && n != NULL && n->report.sick[0] != '\0') {
+    if (failed && n != NULL && n->report.sick != NULL) {
         i->class = INCIDENT_HEALTH;
-        memcpy(i->sick, n->report.sick, sizeof i->sick);
+        (void)snprintf(i->sick, sizeof i->sick, "%s", n->report.sick);
         i->xid = n->report.xid;
         i->gpu = n->report.gpu;
     }

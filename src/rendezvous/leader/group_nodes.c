@@ -67,7 +67,7 @@ void group_exclude(struct group *g, struct node *n, const char *why) {
     char name[RDZV_HOST_MAX], text[2 * RDZV_HOST_MAX + 64];
     node_name(n, name);
     n->report.excluded = true;
-    (void)snprintf(n->report.excluded_why, sizeof n->report.excluded_why, "%s", why);
+    (void)node_set_text(&n->report.excluded_why, why);
     policy_exclude_host(&g->policy, n->info.host);
     group_recount(g, n);
     (void)snprintf(text, sizeof text, "node %s is excluded: %s", name, why);

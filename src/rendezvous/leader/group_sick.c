@@ -52,7 +52,7 @@ static void log_one(struct group *g, const struct node *n) {
 
 void group_log_sick(struct group *g) {
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
-        if (n->report.sick[0] == '\0' || (!n->is_member && !node_is_sick(&g->roster, n)))
+        if (n->report.sick == NULL || (!n->is_member && !node_is_sick(&g->roster, n)))
             continue;
         bool known = n->sick_logged == (n->is_member ? SICK_TAKEN : SICK_LEFT_OUT);
         n->sick_logged = n->is_member ? SICK_TAKEN : SICK_LEFT_OUT;

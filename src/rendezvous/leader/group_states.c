@@ -348,7 +348,7 @@ static void advance_gathering(struct group *g) {
 static void describe_missing_members(const struct group *g, char out[RDZV_REASON_MAX]) {
     describe_missing(g, out);
     for (size_t i = 0; i < g->formation.n_members; i++)
-        if (g->formation.members[i]->report.unusable[0] != '\0')
+        if (g->formation.members[i]->report.unusable != NULL)
             node_unusable_text(g->formation.members[i], out);
 }
 

@@ -13,13 +13,15 @@ static enum group_state state_to_show(const struct group *g) {
                : g->state;
 }
 
+static const char *text_of(const char *text) { return text != NULL ? text : ""; }
+
 static void desire_idle(const struct group *g, const struct node *n, struct desired *d) {
     char sick[NODE_SICK_TEXT_MAX];
     node_sick_text(n, sick);
     d->excluded = n->report.excluded;
     d->spare = group_is_live(g) && !n->is_member;
     if (d->excluded)
-        (void)snprintf(d->reason, sizeof d->reason, "%s", n->report.excluded_why);
+        (void)snprintf(d->reason, sizeof d->reason, "%s", text_of(n->report.excluded_why));
     else if (d->spare && node_is_sick(&g->roster, n))
         (void)snprintf(d->reason, sizeof d->reason, "it is sick: %s", sick);
     else if (d->spare && roster_has_domains(&g->roster) && n->domain == NULL)
@@ -250,7 +252,7 @@ static bool is_shown(const struct node *n) { return n->joined_ns != 0; }
 static enum overview_place place_of(const struct group *g, const struct node *n) {
     if (n->is_member)
         return PLACE_MEMBER;
-    if (n->report.excluded || n->report.unusable[0] != '\0')
+    if (n->report.excluded || n->report.unusable != NULL)
         return PLACE_EXCLUDED;
     if (n->report.leaving)
         return PLACE_LEAVING;
@@ -339,9 +341,9 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
     }
     char sick[NODE_SICK_TEXT_MAX];
     node_sick_text(n, sick);
-    const char *why = n->report.excluded              ? n->report.excluded_why
-                      : n->report.unusable[0] != '\0' ? n->report.unusable
-                                                      : sick;
+    const char *why = n->report.excluded           ? text_of(n->report.excluded_why)
+                      : n->report.unusable != NULL ? n->report.unusable
+                                                   : sick;
     (void)snprintf(out->why, sizeof out->why, "%.120s", why);
     out->has_warm = n->warm != NULL;
     if (n->warm != NULL)

@@ -25,7 +25,7 @@ static unsigned of_member(const struct formation *f, const struct node *n) {
     bool prepared = formation_reports(f, n, NODE_PREPARED);
     bool finished = formation_reports(f, n, NODE_FINISHED);
     bool stopped = formation_reports(f, n, NODE_STOPPED) || n->report.state == NODE_CLOSED ||
-                   n->report.unusable[0] != '\0';
+                   n->report.unusable != NULL;
     bool safe =
         n->report.at_safe_point && generation_compare(n->report.generation, f->generation) == 0;
     return prepared * BIT(TALLY_PREPARED) | finished * BIT(TALLY_FINISHED) |
@@ -37,8 +37,7 @@ static unsigned of_member(const struct formation *f, const struct node *n) {
 static bool is_unresolved(const struct node *n) {
     bool ours = n->in_order || n->joined_ns == 0;
     if (n->connected)
-        return !node_has_stopped(n) && n->report.unusable[0] == '\0' &&
-               n->report.state != NODE_CLOSED;
+        return !node_has_stopped(n) && n->report.unusable == NULL && n->report.state != NODE_CLOSED;
     return ours && !(n->report.leaving && node_has_stopped(n));
 }
 

@@ -90,6 +90,10 @@ size_t roster_usable(const struct roster *r, enum tally tally) {
 
 static void node_free(struct roster *r, struct node *n) {
     enter_domain(r, n, 0);
+    free(n->report.unusable);
+    free(n->report.excluded_why);
+    free(n->report.leaving_why);
+    free(n->report.sick);
     free(n->warm);
     free(n);
 }
@@ -124,18 +128,26 @@ bool node_has_stopped(const struct node *n) {
     assert_not_reached();
 }
 
+bool node_set_text(char **text, const char *now) {
+    if (strcmp(*text != NULL ? *text : "", now) == 0)
+        return false;
+    free(*text);
+    *text = now[0] != '\0' ? xstrdup(now) : NULL;
+    return true;
+}
+
 bool node_may_take_part(const struct node *n) {
-    return !n->report.leaving && n->report.unusable[0] == '\0' && !n->report.excluded &&
+    return !n->report.leaving && n->report.unusable == NULL && !n->report.excluded &&
            n->report.state != NODE_CLOSED;
 }
 
 bool node_is_sick(const struct roster *r, const struct node *n) {
-    return n->report.sick[0] != '\0' && !r->sick_are_fit;
+    return n->report.sick != NULL && !r->sick_are_fit;
 }
 
 void node_sick_text(const struct node *n, char ret[NODE_SICK_TEXT_MAX]) {
     (void)snprintf(ret, NODE_SICK_TEXT_MAX, "%s%s", n->report.xid != 0 ? "a worker ended " : "",
-                   n->report.sick);
+                   n->report.sick != NULL ? n->report.sick : "");
 }
 
 void node_name(const struct node *n, char out[RDZV_HOST_MAX]) {
@@ -157,7 +169,7 @@ void node_leaving_text(const struct node *n, char out[RDZV_REASON_MAX]) {
     const char *why = n->report.leaving_why;
     node_name(n, name);
     (void)snprintf(out, RDZV_REASON_MAX, "node %s %s", name,
-                   why[0] != '\0' ? why : "was asked to stop");
+                   why != NULL ? why : "was asked to stop");
 }
 
 /* ---- nodes are added and removed ---- */

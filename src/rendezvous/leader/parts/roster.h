@@ -58,10 +58,8 @@ struct node_status {
     struct generation generation;
     bool leaving, finished, at_safe_point, excluded;
     uint32_t reachability;
-    char unusable[RDZV_REASON_MAX / 4];
-    char excluded_why[RDZV_HOST_MAX], leaving_why[RDZV_HOST_MAX];
+    char *unusable, *excluded_why, *leaving_why, *sick; /* owned; NULL: none, as in most nodes */
     char domain[RDZV_DOMAIN_MAX], fabric[RDZV_DOMAIN_MAX];
-    char sick[RDZV_SICK_MAX];
     uint32_t xid;
     int32_t gpu;
 };
@@ -149,6 +147,8 @@ void roster_status(const struct roster *r, const struct group_config *c, struct 
 bool node_is(const struct node *n, enum tally tally);
 /* No worker of an older group runs there: none ever ran, or the node reported that all stopped. */
 bool node_has_stopped(const struct node *n);
+/* Replaces a text of node_status. False if it is the same. */
+bool node_set_text(char **text, const char *now);
 bool node_may_take_part(const struct node *n);
 /* The next group leaves it out, if there are enough others. */
 bool node_is_sick(const struct roster *r, const struct node *n);

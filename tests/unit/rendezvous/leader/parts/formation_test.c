@@ -651,7 +651,7 @@ Test(formation, eight_racks_lose_each_node_and_each_pair) { lose_each_pair(8, 8 
 
 static void falls_sick(struct job *j, uint64_t incarnation) {
     struct node *n = roster_find(&j->r, incarnation);
-    (void)strcpy(n->report.sick, "its GPU is lost");
+    (void)node_set_text(&n->report.sick, "its GPU is lost");
     formation_recount(&j->f, &j->r, n);
 }
 
@@ -667,7 +667,7 @@ Test(formation, sick_nodes_are_left_out_if_the_others_are_enough) {
     cr_assert_eq(job.r.tally[TALLY_SICK], 2);
     falls_sick(&job, 3);
     cr_assert_str_eq(choose(&job), "3 4 1 2", "one fit node is not enough");
-    roster_find(&job.r, 2)->report.sick[0] = '\0';
+    (void)node_set_text(&roster_find(&job.r, 2)->report.sick, "");
     formation_recount_all(&job.f, &job.r);
     cr_assert_str_eq(choose(&job), "4 2", "fit nodes keep their order");
 }

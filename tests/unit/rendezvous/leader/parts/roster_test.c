@@ -224,8 +224,11 @@ Test(roster, what_keeps_a_node_from_the_next_group) {
     n.report.excluded = true;
     cr_assert_not(node_may_take_part(&n));
     n.report.excluded = false;
-    (void)strcpy(n.report.unusable, "no memory");
+    cr_assert(node_set_text(&n.report.unusable, "no memory"));
+    cr_assert_not(node_set_text(&n.report.unusable, "no memory"));
     cr_assert_not(node_may_take_part(&n));
+    cr_assert(node_set_text(&n.report.unusable, ""));
+    cr_assert(node_may_take_part(&n));
 }
 
 Test(roster, the_status_names_who_is_there_and_who_is_missing_up_to_a_limit) {
