@@ -196,7 +196,7 @@ static struct event_base *new_base(void) {
 static int need_descriptors(void) {
     int taken[DESCRIPTORS_NEEDED], n = 0, r = 0;
     while (n < DESCRIPTORS_NEEDED && r == 0) {
-        taken[n] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        taken[n] = n == 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : dup(taken[0]);
         if (taken[n] >= 0)
             n++;
         else if (errno == EMFILE || errno == ENFILE)

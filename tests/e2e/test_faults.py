@@ -482,23 +482,6 @@ def test_the_next_start_sweeps_what_a_killed_one_left(job, tmp_path, victim, con
     assert living.finish()[0] == 128 + signal.SIGTERM
 
 
-def test_a_short_start_sweeps_too(job, tmp_path):
-    temp = tmp_path / "temp"
-    temp.mkdir()
-    killed = job.agent("a", "--no-python", "/bin/sh", "-c", "echo up; exec sleep 600", env={"TMPDIR": temp})
-    assert killed.out.until(lambda: b"up" in killed.out.raw, 30), killed.said()
-    kill_whole(killed, "guardian")
-
-    def left():
-        return [*temp.iterdir(), *(job.tmp / "run").glob("agent-*")]
-
-    assert len(left()) == 2
-    for _ in range(50):  # each has half a millisecond for this
-        if left():
-            assert job.run("--no-python", "/bin/true", env={"TMPDIR": temp})[0] == 0
-    assert not left()
-
-
 def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
     """A guardian that is killed right after it has created its cgroup leaves it empty."""
     mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]

@@ -38,18 +38,15 @@ bool agent_leads(const struct agent *a) {
 
 /* ---- what killed agents left behind ----
  *
- * Temporary folders, cgroups, files in the run directory of this user. Each agent checks for
- * leftovers once. If its workers have run for a while, a separate process does it, since file
- * systems may be slow or hang. The agent of a shorter job checks one kind, for a moment at its end;
- * the next such job is likely to check another one.
+ * Temporary folders, cgroups, files in the run directory of this user. An agent whose workers have
+ * run for a while checks for them once, in a separate process: file systems may be slow or hang.
  *
  * What a living agent owns is never touched, even if that agent is in another container: living
  * agents hold locks (flock(2)) on what they own, and nothing counts as left behind whose lock can't
  * be seen here: tempdir_io.h describes when it can. */
 
 #define TIDY_AFTER_NS NS_PER_S
-#define LEFTOVERS_NS (10 * NS_PER_S) /* then the rest is left to other agents */
-#define LEFTOVERS_SOME_NS (NS_PER_MS / 4)
+#define LEFTOVERS_NS (3 * NS_PER_S) /* for each kind; then the rest is left to other agents */
 
 /* This process is in the group that its guardian made; other agents' groups are beside it. */
 static void sweep_cgroups(uint64_t until_ns) {
@@ -66,23 +63,13 @@ static void sweep_cgroups(uint64_t until_ns) {
     (void)close(parent);
 }
 
-#define KINDS 4
-
-static void sweep_kind(unsigned kind, enum job_contain contain, uint64_t until_ns) {
-    if (kind == 0)
-        (void)tempdir_sweep(until_ns);
-    else if (kind == 1)
-        registry_sweep(until_ns);
-    else if (kind == 2)
-        leader_file_sweep(until_ns);
-    else if (contain == JOB_CONTAIN_CGROUP)
-        sweep_cgroups(until_ns);
-}
-
 static int sweep(int fd, void *arg) {
     const enum job_contain *contain = arg;
-    for (unsigned kind = 0; kind < KINDS; kind++)
-        sweep_kind(kind, *contain, clock_now_ns() + LEFTOVERS_NS / KINDS);
+    (void)tempdir_sweep(clock_now_ns() + LEFTOVERS_NS);
+    registry_sweep(clock_now_ns() + LEFTOVERS_NS);
+    leader_file_sweep(clock_now_ns() + LEFTOVERS_NS);
+    if (*contain == JOB_CONTAIN_CGROUP)
+        sweep_cgroups(clock_now_ns() + LEFTOVERS_NS);
     return 0;
 }
 
@@ -748,9 +735,6 @@ static bool tear_down(struct agent *a) {
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);
-    if (a->tidy_timer != NULL)
-        sweep_kind((unsigned)getpid() % KINDS, a->config.link->contain,
-                   clock_now_ns() + LEFTOVERS_SOME_NS);
     arbiter_free(TAKE_PTR(a->arbiter));
     agent_domain_free(a);
     agent_health_free(a);
