@@ -93,7 +93,6 @@ MISTAKES = [
     # exact boundaries
     ("launcher/supervise/worker_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
-    ("launcher/supervise/worker_sweep_io.c", "|| g->workers[i].sought == WORKER_NOT_SOUGHT ||", "||"),
     # what is left behind
     ("rendezvous/client/client_search_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),

@@ -104,24 +104,6 @@ def test_what_is_detached_lives_on_when_the_job_has_succeeded(job, contain, env)
     assert finish(other)[0] == 0 and all(map(alive, pids)), tidy
 
 
-UPLOADS = """
-import os, subprocess, sys
-out, err = (None if name == "-" else open(name, "a") for name in sys.argv[1:])
-subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=out, stderr=err)
-"""
-
-
-@pytest.mark.parametrize("to, told", [("- -", True), ("- /dev/null", True), ("/dev/null -", True), ("out.txt /dev/null", False)])
-@pytest.mark.parametrize("words", [(), ("-r", "3", "--log-dir=logs"), ("-t", "3", "--log-dir=logs")],
-                         ids=lambda w: "".join(w[:2]) or "none")
-def test_one_whose_output_nobody_reads_any_more_is_warned_of(job, tmp_path, words, to, told):
-    script = tmp_path / "uploads.py"
-    script.write_text(UPLOADS)
-    code, err = finish(job.agent("a", LEAVE, "--nproc-per-node=2", *words, script, *to.split()))
-    assert code == 0 and len(left(job)) == 2, err
-    assert err.count("continues (--leave") == 2 and err.count("output is closed") == 2 * (told and "-r" not in words), err
-
-
 def test_one_that_has_ended_itself_is_not_waited_for(job):
     code, _, err = job.run(LEAVE, "--no-python", "/bin/sh", "-c", "setsid true & wait; setsid sh -c 'exit 3' & exit 0")
     assert code == 0, err
@@ -299,54 +281,6 @@ def test_helpers_of_workers_have_the_rest_of_the_grace(job, helpers, kind, end, 
     assert code == status and "killed what had not ended" not in err, err
     saw(agent, "saved 0 0", "saved 1 0")
     assert agent.output().count("term ") == 2
-
-
-WITHOUT_MEMORY = """
-import ctypes, os, signal, threading
-rank = os.environ["RANK"]
-def leave(run, setsid=True):
-    ready = os.pipe()
-    if os.fork() == 0:
-        if setsid:
-            os.setsid()
-        if os.fork() == 0:
-            run(ready[1])
-        os._exit(0)
-    os.wait()
-    os.read(ready[0], 1)
-def without_memory(ready):  # its main thread has ended, so /proc does not show whose it is
-    threading.Thread(target=threading.Event().wait).start()
-    os.write(ready, b"r")
-    ctypes.CDLL(None).pthread_exit(None)
-def stubborn(ready):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.write(ready, b"r")
-    held = open("met", "w")
-    signal.pause()
-def helper(ready):
-    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"term 1\\n"), os._exit(0)))
-    os.write(ready, b"r")
-    while True:
-        signal.pause()
-if rank == "0":
-    leave(without_memory)
-    leave(stubborn, setsid=False)
-elif rank == "1":
-    open("met").read()  # until the stubborn one is killed
-    leave(helper)
-else:
-    open("go").close()
-"""
-
-
-def test_a_process_that_cannot_be_assigned_takes_no_grace_from_others(job):
-    script = job.tmp / "leave.py"
-    script.write_text(WITHOUT_MEMORY)
-    os.mkfifo(job.tmp / "met")
-    agent = job.agent("a", "--nproc-per-node=3", "--shutdown-timeout=1", script)
-    saw(agent, "term 1")
-    job.go()
-    assert finish(agent)[0] == 0
 
 
 def test_a_restart_does_not_wait_for_helpers(job, helpers):

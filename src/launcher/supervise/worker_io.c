@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -61,7 +60,6 @@ static void dispose(struct worker_group *g) {
         free(w->marker);
     }
     loop_timer_free(g->timer);
-    loop_timer_free(g->orphan_timer);
     file_close(&g->report_fd);
     file_close(&g->report_write_fd);
     sweep_walk_free(g->walk);
@@ -225,10 +223,8 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
         report_unkillable(g);
     if (update->report_waiting && g->ops.on_waiting != NULL)
         report_waiting(g);
-    if (update->all_gone && g->life == WORKER_GROUP_LIVES) {
-        loop_timer_set(g->orphan_timer, TIME_NEVER);
+    if (update->all_gone && g->life == WORKER_GROUP_LIVES)
         g->ops.on_all_gone(g->arg);
-    }
     if (update->over && g->life == WORKER_GROUP_LIVES && g->ops.on_over != NULL)
         g->ops.on_over(g->arg);
     if (leave(g) && update->sweep != WORKER_PASS_NONE)
@@ -245,8 +241,6 @@ static void on_timer(void *arg) {
     worker_step(arg, &(struct worker_event){.kind = WORKER_EVENT_TIMER, .now_ns = clock_now_ns()});
 }
 
-static void on_orphan_timer(void *arg) { worker_find_orphans(arg); }
-
 /* The owner's functions that these events lead to may free the group. */
 static void end_all(struct worker_group *g, const struct worker_event *event) {
     enter(g);
@@ -259,15 +253,10 @@ static void end_all(struct worker_group *g, const struct worker_event *event) {
 }
 
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
-    const uint64_t now_ns = clock_now_ns();
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct worker *w = &g->workers[i];
-        w->left_until_ns = MIN2(w->left_until_ns, now_ns + MIN2(grace_ns, TIME_NEVER - now_ns));
-        w->term_ns = now_ns;
-    }
-    end_all(g,
-            &(struct worker_event){
-                .kind = WORKER_EVENT_STOP, .now_ns = now_ns, .signo = signo, .grace_ns = grace_ns});
+    end_all(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
+                                      .now_ns = clock_now_ns(),
+                                      .signo = signo,
+                                      .grace_ns = grace_ns});
 }
 
 uint32_t worker_group_signal(struct worker_group *g, int signo, uint64_t before_ns) {
@@ -298,17 +287,9 @@ static void read_reports(struct worker_group *g) {
     }
 }
 
-static uint32_t ended_while_waiting(const struct worker_group *g) {
-    return g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
-}
-
 static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) {
     uint64_t n = w->cgroup_fd >= 0 ? cgroup_oom_kills_in(w->cgroup_fd) : 0;
-    if (n > 0 || g->oom_file == NULL)
-        return n;
-    uint64_t waiting = ended_while_waiting(g) - g->waiting_before;
-    n = cgroup_oom_kills(g->oom_file) - g->oom_before;
-    return n > waiting ? n - waiting : 0; /* those are the first to be killed */
+    return n > 0 || g->oom_file == NULL ? n : cgroup_oom_kills(g->oom_file) - g->oom_before;
 }
 
 static void has_ended(struct worker *w, const struct worker_exit *how) {
@@ -326,11 +307,6 @@ static void has_ended(struct worker *w, const struct worker_exit *how) {
         g->ops.on_exit(g->arg, w->index, how);
     if (!leave(g))
         return;
-    if (how != NULL && g->machine.n_left > 0) {
-        w->term_ns = event.now_ns + (worker_keeps(g) ? WORKER_SETTLE_NS : 0);
-        w->left_until_ns = update.left_until_ns;
-        worker_sweep_orphans_of(w);
-    }
     if (g->machine.state != state)
         update.sweep = WORKER_PASS_NONE; /* the owner has ended the group meanwhile */
     apply(g, &update);
@@ -557,12 +533,6 @@ static char **marked_environment(char *const *envp, char *marker) {
     return marked;
 }
 
-static void remember_stream(int fd, struct worker_stream *ret) {
-    struct stat st;
-    if (fd >= 0 && fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(fd)))
-        *ret = (struct worker_stream){.dev = st.st_dev, .ino = st.st_ino};
-}
-
 static void spawn(struct worker *w, const struct child_spec *spec) {
     struct warm_pool *pool = w->group->config.warm;
     struct child_spec *copy = NULL;
@@ -601,8 +571,6 @@ static void start_worker(struct worker_group *g, struct worker *w, struct child_
     w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
                           w->index, (unsigned long long)g->chance);
     w->started_ns = clock_now_ns();
-    remember_stream(spec->stdout_fd, &w->streams[0]);
-    remember_stream(spec->stderr_fd, &w->streams[1]);
     if (enter_leaf(g, w) < 0)
         return;
     _cleanup_(freep) char **envp =
@@ -683,7 +651,6 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     g->report_fd = g->report_write_fd = -1;
     g->chance = random_u64();
     g->timer = loop_timer_new(loop, on_timer, g);
-    g->orphan_timer = loop_timer_new(loop, on_orphan_timer, g);
     int r = child_pipe(&g->report_fd, &g->report_write_fd);
     if (r < 0) {
         dispose(g);
@@ -692,7 +659,6 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     if (config->oom_file != NULL) {
         g->oom_file = xstrdup(config->oom_file);
         g->oom_before = cgroup_oom_kills(config->oom_file);
-        g->waiting_before = ended_while_waiting(g);
     }
     worker_group_machine_init(&g->machine, n, config->grace_ns,
                               config->leave_detached ? WORKER_SETTLE_NS : 0);

@@ -1,6 +1,5 @@
 /* The workers of one generation on this node, as processes: started together, watched, stopped
- * together, and gone only when every descendant is gone. worker.h makes the decisions. Output is
- * not handled here (the caller makes the pipes), nor are ranks.
+ * together, and gone only when every descendant is gone. worker.h makes the decisions.
  *
  *     r = worker_group_start(loop, reaper, n, &config, &ops, me, &group, &err);
  *     … ops.make, ops.made for each …
@@ -11,10 +10,9 @@
  * Every child that the reaper watches, other than these workers, is a helper: all sweeps spare it
  * and the processes below it. All other processes below the agent belong to the generation.
  *
- * A stop's signal goes to the workers' own processes. When a worker has ended, what it left gets
- * SIGTERM, SIGCONT and the rest of the grace, then SIGKILL: its process group, its cgroup if it has
- * one, and the orphans that have its WORKER_MARKER in their environment. A daemon that has cleared
- * its environment gets its time when all workers have ended. What was killed is logged.
+ * A stop's signal goes to the workers' own processes. When a worker has ended, its process group
+ * gets SIGTERM and SIGCONT; when all have ended, so does everything else that they left, and after
+ * the rest of the grace SIGKILL. What was killed is logged.
  *
  * The group is gone (worker_group_gone()) when only processes are left that can end beside another
  * group: they have a marker, and hold no GPU and no TCP port that a program can have chosen. It is
@@ -36,8 +34,7 @@
 #include "launcher/warm/warm_pool_io.h"
 #include "launcher/worker/worker.h"
 
-/* How long what a worker left has until SIGTERM, with leave_detached. */
-#define WORKER_SETTLE_NS (1 * NS_PER_S)
+#define WORKER_SETTLE_NS (1 * NS_PER_S) /* see above */
 
 /* Added to each worker's environment: <generation>.<index>.<16 random hex digits>. */
 #define WORKER_MARKER "MUSTER_WORKER_ID"

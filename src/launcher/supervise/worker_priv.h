@@ -8,27 +8,13 @@
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_io.h"
 
-enum worker_orphans {
-    WORKER_ORPHANS_NONE = 0,
-    WORKER_ORPHANS_LEFT,  /* it has ended before others, and can have left orphans */
-    WORKER_ORPHANS_ASKED, /* these have got SIGTERM */
-};
-
-/* In the current walk over orphans. */
-enum worker_sought { WORKER_NOT_SOUGHT = 0, WORKER_SOUGHT, WORKER_MET /* some were found */ };
-
 struct worker {
     struct worker_group *group;
     uint32_t index;
     struct child_watch *watch; /* NULL: never cloned, or not yet */
     pid_t session;             /* its pid, also after its end; 0: never cloned */
     uint64_t started_ns;
-    uint64_t sent; /* bit N: signal N was sent */
-    /* its standard output and error, if they are pipes or terminals; else ino 0 */
-    struct worker_stream {
-        dev_t dev;
-        ino_t ino;
-    } streams[2];
+    uint64_t sent;       /* bit N: signal N was sent */
     char *program, *cwd; /* for the text of a failed start */
     char *marker;        /* WORKER_MARKER=… */
     int cgroup_fd;       /* -1: none */
@@ -38,10 +24,6 @@ struct worker {
     struct err start_err;     /* code != 0: it never ran */
     bool ended;               /* also true if it will never be started */
     bool group_asked;         /* SIGTERM was sent to its process group when it ended */
-    enum worker_orphans orphans;
-    uint64_t term_ns, left_until_ns; /* when orphans get SIGTERM, and SIGKILL */
-    enum worker_sought sought;
-    uint32_t quiet_passes; /* passes in a row that found none */
 };
 
 /* Listening sockets whose ports the next group can need. */
@@ -50,13 +32,6 @@ struct worker_ports {
     bool known; /* read in this pass */
     uint32_t n;
     ino_t inodes[WORKER_PORTS_MAX];
-};
-
-/* The kind of walk that is running. */
-enum worker_walk {
-    WORKER_WALK_NONE = 0,
-    WORKER_WALK_ORPHANS, /* what ended workers left */
-    WORKER_WALK_ALL,     /* everything but helpers */
 };
 
 enum worker_life {
@@ -79,27 +54,24 @@ struct worker_group {
     unsigned due; /* bits of worker_due; the last deferred call frees a disposed group */
     struct loop *loop;
     struct child_reaper *reaper;
-    struct loop_timer *timer;        /* the machine's deadline */
-    struct loop_timer *orphan_timer; /* the next walk over orphans */
-    uint64_t orphan_wait_ns;
+    struct loop_timer *timer; /* the machine's deadline */
     struct worker_group_machine machine;
     struct worker_group_config config; /* a copy; borrows nothing */
     struct worker_group_ops ops;
     void *arg;
     char *oom_file;
     uint64_t oom_before;
-    uint32_t waiting_before; /* processes of the pool that had ended by then */
-    int report_fd;           /* read end: which starts failed */
-    int report_write_fd;     /* open until all are started */
-    uint64_t chance;         /* the random part of the markers */
-    uint32_t n_tried;        /* workers that were started, could not be started, or will not be */
-    int signal_no;           /* the signal that is being sent, */
-    uint32_t signal_at;      /* and the next worker to get it */
-    bool held;               /* the signal of a stop waits: */
-    int held_no;             /* which one; 0: none yet, */
-    uint64_t had_ns; /* and workers that were started before this time have got it already */
+    int report_fd;       /* read end: which starts failed */
+    int report_write_fd; /* open until all are started */
+    uint64_t chance;     /* the random part of the markers */
+    uint32_t n_tried;    /* workers that were started, could not be started, or will not be */
+    int signal_no;       /* the signal that is being sent, */
+    uint32_t signal_at;  /* and the next worker to get it */
+    bool held;           /* the signal of a stop waits: */
+    int held_no;         /* which one; 0: none yet, */
+    uint64_t had_ns;     /* and workers that were started before this time have got it already */
     struct sweep_walk *walk;
-    enum worker_walk walk_kind;
+    bool walks;            /* it is not over */
     enum worker_pass pass; /* what it does */
     struct idmap asked;    /* by pid: processes that got SIGTERM, or were named when killed */
     uint64_t term_ticks;   /* when the last pass began that sent SIGTERM; as proc_stat.start */
@@ -108,13 +80,12 @@ struct worker_group {
     struct strbuf killed;  /* the first of them */
     struct worker_ports ports;
     bool walk_answers;        /* the machine waits for the walk */
-    bool orphans_again;       /* more workers have ended since the walk began */
-    struct sweep_result last; /* result of the last finished walk over all processes */
+    struct sweep_result last; /* of the last walk that is over */
     unsigned busy;            /* depth of callbacks */
     bool unwell; /* a stop or a kill was requested, or a worker has failed or never ran */
     bool left;   /* those that are kept are not killed at the end */
     pid_t kept[WORKER_NAMED_MAX];
-    uint32_t n_kept;               /* as found by the last walk over all processes */
+    uint32_t n_kept;               /* as found by the last walk */
     pid_t named[WORKER_NAMED_MAX]; /* sessions that were passed to on_detached */
     pid_t named_pid;               /* the last process that it named; 0: none */
     uint32_t n_named;              /* WORKER_NAMED_MAX + 1: and that there are more */
@@ -144,10 +115,6 @@ void worker_keep_no_more(struct worker_group *g);
 void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer);
 /* Kills all at once, because there is no later turn in which to continue. */
 void worker_sweep_now(struct worker_group *g);
-/* Begins to end what this worker left. */
-void worker_sweep_orphans_of(struct worker *w);
-/* The next pass over what all ended workers left, unless a walk is running. */
-void worker_find_orphans(struct worker_group *g);
 /* Sends SIGTERM to its process group; it is a zombie. */
 void worker_ask_process_group(struct worker *w, pid_t zombie);
 /* The workers that live are killed now: the next pass that is over logs them. */

@@ -6,14 +6,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/process/proc.h"
-#include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_priv.h"
 
@@ -42,8 +40,6 @@ static void name_detached(struct worker_group *g, pid_t pid, pid_t session) {
 }
 
 static void keep(struct worker_group *g, pid_t pid) {
-    if (g->walk_kind != WORKER_WALK_ALL)
-        return; /* it will be found again */
     if (g->n_kept < WORKER_NAMED_MAX)
         g->kept[g->n_kept] = pid;
     g->n_kept++;
@@ -77,41 +73,16 @@ uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret) {
     return worker_keeps(g) && worker_group_gone(g) ? g->n_kept : 0;
 }
 
-static bool is_of_some_worker(const struct worker_group *g, const struct stat *st) {
-    for (uint32_t i = 0; i < g->n; i++)
-        for (size_t k = 0; k < ARRAY_SIZE(g->workers[i].streams); k++) {
-            const struct worker_stream *s = &g->workers[i].streams[k];
-            if (s->ino != 0 && s->ino == st->st_ino && s->dev == st->st_dev)
-                return true;
-        }
-    return false;
-}
-
-/* Then it writes to a pipe or a terminal that is not read after the job. */
-static bool has_stream_of_worker(const struct worker_group *g, pid_t pid) {
-    static const char *const names[] = {"/fd/1", "/fd/2"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        char path[PROC_PATH_MAX];
-        struct stat st;
-        proc_path(path, pid, names[i]);
-        if (stat(path, &st) == 0 && is_of_some_worker(g, &st))
-            return true;
-    }
-    return false;
-}
-
 bool worker_group_leave_kept(struct worker_group *g) {
     const pid_t *kept;
     uint32_t n = worker_group_kept(g, &kept);
     for (uint32_t i = 0; i < n && i < WORKER_NAMED_MAX; i++) {
         char name[SWEEP_NAME_MAX];
         sweep_name(kept[i], name);
-        bool mute = has_stream_of_worker(g, kept[i]);
         if (sweep_is_detached(kept[i]))
-            log_notice("%s, continues (--leave=detached)%s", name,
-                       mute ? "; its output is closed, so a write can kill it: "
-                              "redirect it to a file"
-                            : "");
+            log_notice("%s, continues (--leave=detached); if its output is not in a file, a write "
+                       "can kill it",
+                       name);
     }
     if (n > WORKER_NAMED_MAX)
         log_notice("%u more such processes continue", n - WORKER_NAMED_MAX);
@@ -220,8 +191,8 @@ static int ask(const struct worker_group *g, pid_t pid) {
  * SIGTERM has started. */
 static int ask_late(const struct worker_group *g, pid_t pid) {
     struct proc_stat st;
-    bool due = g->walk_kind == WORKER_WALK_ALL ? g->machine.asked : !worker_keeps(g);
-    return due && proc_read_stat(pid, &st) && st.start < g->term_ticks ? ask(g, pid) : 0;
+    return g->machine.asked && proc_read_stat(pid, &st) && st.start < g->term_ticks ? ask(g, pid)
+                                                                                    : 0;
 }
 
 static void sent(void *group, pid_t pid) {
@@ -296,9 +267,6 @@ static void pass_is_over(struct worker_group *g) {
 
 /* ==== passes ==== */
 
-/* If children change while their list is read, the list can miss one (proc(5)). So several passes
- * must agree that nothing is left. */
-#define ORPHANS_QUIET_PASSES 4
 /* How long a piece may take. It is less than a slice, because other work has already used a part of
  * the callback's time. */
 #define PIECE_NS (2 * NS_PER_MS)
@@ -356,18 +324,11 @@ static void add_spared(struct worker_group *g, struct pid_list *l) {
         add_pid(l, spared.pids[i]);
 }
 
-/* The index of the worker of which this is the marker; g->n: it is not of this group. */
-static uint32_t owner(const struct worker_group *g, const char *value) {
-    const char *dot = strchr(value, '.'); /* generation.index.random */
-    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
-    if (i >= g->n || g->workers[i].marker == NULL ||
-        strcmp(g->workers[i].marker + strlen(WORKER_MARKER "="), value) != 0)
-        return g->n;
-    return (uint32_t)i;
-}
-
 bool worker_group_owns(const struct worker_group *g, const char *marker) {
-    return owner(g, marker) < g->n;
+    const char *dot = strchr(marker, '.'); /* generation.index.random */
+    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
+    return i < g->n && g->workers[i].marker != NULL &&
+           strcmp(g->workers[i].marker + strlen(WORKER_MARKER "="), marker) == 0;
 }
 
 static bool is_of_group(void *arg, pid_t pid, const char *value) {
@@ -391,79 +352,12 @@ static void begin_all(struct worker_group *g, enum worker_pass pass) {
         sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_of_group, g);
     else
         sweep_walk_begin(walk_of(g), &except);
-    g->walk_kind = WORKER_WALK_ALL;
-}
-
-static bool is_looked_for(void *arg, pid_t pid, const char *value) {
-    struct worker_group *g = arg;
-    uint32_t i = owner(g, value);
-    if (i == g->n || g->workers[i].sought == WORKER_NOT_SOUGHT ||
-        (worker_keeps(g) && is_kept(g, pid)))
-        return false;
-    g->workers[i].sought = WORKER_MET;
-    return true;
-}
-
-/* What is due for what this worker left. */
-static enum worker_pass pass_of(const struct worker *w, uint64_t now_ns) {
-    if (w->orphans == WORKER_ORPHANS_NONE)
-        return WORKER_PASS_NONE;
-    if (now_ns >= w->left_until_ns)
-        return WORKER_PASS_KILL;
-    return w->orphans != WORKER_ORPHANS_ASKED && now_ns >= w->term_ns ? WORKER_PASS_TERM
-                                                                      : WORKER_PASS_LOOK;
-}
-
-/* The other workers, and their daemons, are spared. A pass does one thing: with what several
- * workers left, SIGTERM before SIGKILL, because that is sent once, and SIGKILL until all are gone.
- */
-static void begin_orphans(struct worker_group *g) {
-    _cleanup_(pid_list_fini) struct pid_list known = {0};
-    const uint64_t now_ns = clock_now_ns();
-    enum worker_pass pass = WORKER_PASS_NONE;
-    child_reaper_each(g->reaper, add_pid, &known);
-    struct sweep_except except = sorted(&known, g);
-    for (uint32_t i = 0; i < g->n; i++)
-        pass = MAX2(pass, pass_of(&g->workers[i], now_ns));
-    g->orphans_again = false;
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct worker *w = &g->workers[i];
-        enum worker_pass own = pass_of(w, now_ns);
-        w->sought = own == pass && own != WORKER_PASS_NONE ? WORKER_SOUGHT : WORKER_NOT_SOUGHT;
-        g->orphans_again |= own > WORKER_PASS_LOOK && own != pass;
-        if (w->sought == WORKER_NOT_SOUGHT)
-            continue;
-        if (pass == WORKER_PASS_TERM)
-            w->orphans = WORKER_ORPHANS_ASKED;
-        if (pass == WORKER_PASS_KILL && w->cgroup_fd >= 0 && !worker_keeps(g))
-            (void)cgroup_kill(w->cgroup_fd);
-    }
-    pass_begins(g, pass);
-    sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_looked_for, g);
-    g->walk_kind = WORKER_WALK_ORPHANS;
+    g->walks = true;
 }
 
 /* ---- continuing ---- */
 
-static void orphans_walked(struct worker_group *g, const struct sweep_result *result) {
-    bool left = false;
-    for (uint32_t i = 0; i < g->n; i++) {
-        struct worker *w = &g->workers[i];
-        if (w->sought != WORKER_NOT_SOUGHT) {
-            bool met = w->sought == WORKER_MET || (w->cgroup_fd >= 0 && !worker_keeps(g) &&
-                                                   cgroup_populated(w->cgroup_fd) == 1);
-            w->quiet_passes = met || result->undecided > 0 ? 0 : w->quiet_passes + 1;
-            if (w->quiet_passes >= ORPHANS_QUIET_PASSES)
-                w->orphans = WORKER_ORPHANS_NONE;
-        }
-        left |= w->orphans != WORKER_ORPHANS_NONE;
-    }
-    uint64_t wait_ns = g->orphans_again ? 0 : g->orphan_wait_ns;
-    loop_timer_set(g->orphan_timer, left ? clock_now_ns() + wait_ns : TIME_NEVER);
-    g->orphan_wait_ns = MIN2(g->orphan_wait_ns * 2, WORKER_RETRY_MAX_NS);
-}
-
-static void all_walked(struct worker_group *g, const struct sweep_result *result) {
+static void walked(struct worker_group *g, const struct sweep_result *result) {
     g->last = *result;
     if (!g->walk_answers)
         return;
@@ -478,40 +372,25 @@ static void on_walk_turn(void *arg);
 
 static void go_on(struct worker_group *g) {
     struct sweep_result result;
-    enum worker_walk kind = g->walk_kind;
     if (!sweep_walk_go_on(g->walk, clock_now_ns() + PIECE_NS, &result)) {
         worker_put_off(g, WORKER_DUE_WALK, LOOP_PRIO_BULK, on_walk_turn);
         return;
     }
-    g->walk_kind = WORKER_WALK_NONE;
+    g->walks = false;
     pass_is_over(g);
-    if (kind == WORKER_WALK_ALL)
-        all_walked(g, &result);
-    else
-        orphans_walked(g, &result);
-}
-
-void worker_find_orphans(struct worker_group *g) {
-    if (g->walk_kind != WORKER_WALK_NONE || g->machine.n_left == 0)
-        return;
-    begin_orphans(g);
-    go_on(g);
+    walked(g, &result);
 }
 
 static void on_walk_turn(void *arg) {
     struct worker_group *g = arg;
-    if (!worker_arrived(g, WORKER_DUE_WALK))
-        return;
-    if (g->walk_kind != WORKER_WALK_NONE)
+    if (worker_arrived(g, WORKER_DUE_WALK) && g->walks)
         go_on(g);
-    else
-        worker_find_orphans(g);
 }
 
 /* ---- the calls ---- */
 
 void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer) {
-    if (g->walk_kind == WORKER_WALK_ALL && !answer)
+    if (g->walks && !answer)
         return; /* it is running; the next one finds what it has already passed */
     begin_all(g, pass);
     g->walk_answers = answer;
@@ -523,17 +402,6 @@ void worker_sweep_now(struct worker_group *g) {
     begin_all(g, WORKER_PASS_KILL);
     bool over = sweep_walk_go_on(g->walk, TIME_NEVER, &result);
     assert(over);
-    g->walk_kind = WORKER_WALK_NONE;
+    g->walks = false;
     pass_is_over(g);
-}
-
-void worker_sweep_orphans_of(struct worker *w) {
-    struct worker_group *g = w->group;
-    w->orphans = WORKER_ORPHANS_LEFT;
-    w->quiet_passes = 0;
-    g->orphans_again = true;
-    g->orphan_wait_ns = WORKER_RETRY_MIN_NS;
-    /* if one is running, this is called again when it is over */
-    if (g->walk_kind == WORKER_WALK_NONE)
-        worker_put_off(g, WORKER_DUE_WALK, LOOP_PRIO_BULK, on_walk_turn);
 }

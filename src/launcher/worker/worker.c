@@ -95,21 +95,14 @@ static void on_exited(struct worker_group_machine *m, const struct worker_event 
                       struct worker_update *ret) {
     assert(m->n_left > 0);
     m->n_left--;
-    switch (m->state) {
-    case WORKER_STATE_RUNNING: ret->left_until_ns = later(event->now_ns, m->grace_ns); break;
-    case WORKER_STATE_STOPPING: ret->left_until_ns = m->deadline_ns; break;
-    case WORKER_STATE_KILLING:
-    case WORKER_STATE_ENDING:
-    case WORKER_STATE_SWEEPING:
-    case WORKER_STATE_GONE: ret->left_until_ns = event->now_ns; break;
-    }
     if (m->n_left > 0)
         return;
     if (m->state == WORKER_STATE_KILLING)
         begin_sweeping(m, event->now_ns, ret);
+    else if (m->state == WORKER_STATE_STOPPING)
+        begin_ending(m, event->now_ns, 0, m->deadline_ns, ret);
     else
-        begin_ending(m, event->now_ns, m->state == WORKER_STATE_RUNNING ? m->settle_ns : 0,
-                     ret->left_until_ns, ret);
+        begin_ending(m, event->now_ns, m->settle_ns, later(event->now_ns, m->grace_ns), ret);
 }
 
 static void on_stop(struct worker_group_machine *m, const struct worker_event *event,

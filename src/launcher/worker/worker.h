@@ -1,6 +1,6 @@
 /* How the workers of one generation on this node are stopped, and what becomes of the processes
- * that they leave. A stop's signal goes to the workers' own processes. When a worker has ended,
- * what it left gets SIGTERM and the rest of the grace, then SIGKILL. Pure: no clock, no processes;
+ * that they leave. A stop's signal goes to the workers' own processes. When all have ended, what
+ * they left gets SIGTERM and the rest of the grace, then SIGKILL. Pure: no clock, no processes;
  * worker_io carries out the updates.
  *
  *              STOP                 TIMER (grace over), KILL
@@ -64,7 +64,6 @@ struct worker_update {
     int signal_all;         /* send this (then SIGCONT) to every living worker; 0: nothing */
     bool kill_all;          /* SIGKILL to every living worker and all below it */
     enum worker_pass sweep; /* one pass over all that is left below, answered by SWEPT */
-    uint64_t left_until_ns; /* after EXITED: when what this worker left is killed */
     bool report_waiting;    /* once: leftovers have used WORKER_PATIENCE_NS */
     /* once: some processes have survived SIGKILL for WORKER_UNKILLABLE_NS */
     bool report_unkillable;
