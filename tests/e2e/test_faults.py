@@ -244,23 +244,6 @@ def test_the_agent_of_one_node_can_be_frozen_alone(job):
     assert len(job.events.all("start")) == 2, "no worker was started again"
 
 
-def test_a_worker_that_a_user_has_stopped_stays_stopped_after_a_pause(job):
-    agent, = together(job, "dir", 1)
-    worker, other = (int(e.fields["pid"]) for e in job.events.all("start"))
-    kill(worker, signal.SIGSTOP)
-    frozen = agent.agent_pid()
-    kill(frozen, signal.SIGSTOP)  # the guardian stops the workers
-    assert wait_state(other, "T", LEASE + 5), "the other worker is stopped"
-    kill(frozen, signal.SIGCONT)
-    agent.wait_said("its workers continue", 10)
-    assert wait_state(other, "SR", 5)
-    assert state_of(worker) == "T"
-    kill(worker, signal.SIGCONT)
-    job.go()
-    code, _, err = agent.finish(30)
-    assert code == 0, err
-
-
 def state_of(pid):
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 

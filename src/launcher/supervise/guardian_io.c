@@ -31,26 +31,12 @@
 #define CGROUP_NAME_MAX 48
 #define CLAIM_ATTEMPTS 8
 
-/* So many processes that another program has stopped are remembered. */
-#define HOLD_FOREIGN_MAX 256
-
-enum hold_phase {
-    HOLD_NONE = 0,
-    HOLD_BEGINS, /* the first pass is under way: it finds which processes are stopped already */
-    HOLD_LASTS,
-};
-
-struct hold_page { /* 0: nothing is held */
-    atomic_int phase;
-    atomic_int foreign[HOLD_FOREIGN_MAX];
-};
-
-/* One page that both processes see. */
+/* Both processes see it. */
 struct guardian_shared {
     atomic_uint fences;      /* guardian_fences() */
     atomic_ullong lease_end; /* ns; TIME_NEVER: none */
     atomic_bool agent_holds; /* between guardian_hold() and guardian_resume() */
-    struct hold_page hold;
+    atomic_bool held;        /* workers were stopped */
     atomic_bool leave;       /* the agent leaves processes in other sessions than its own */
     atomic_uchar came[NSIG]; /* enum guardian_came of the last forwarded signal of this number */
     struct spare spare;
@@ -105,7 +91,7 @@ static void report_stuck(void *arg, pid_t pid) {
 /* A real-time signal that other programs are unlikely to send; see signal(7) on SIGRTMIN. */
 static int death_signal(void) { return SIGRTMIN + 7; }
 
-/* For the signal handler, which has no argument for it. */
+/* For the signal handler. */
 static volatile sig_atomic_t expected_parent;
 static volatile sig_atomic_t in_pid_namespace;
 static struct guardian_shared *shared_page;
@@ -161,8 +147,6 @@ struct setup_report {
     enum contain_step step; /* which failed; 0: none of containment's */
 };
 
-/* The part of the agent's setup that can fail. The agent reports errors to the guardian, which
- * returns them to the caller. */
 static int agent_setup(const struct guardian *g, enum contain_step *ret_step) {
     (void)setpgid(0, 0);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
@@ -214,77 +198,41 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
 /* ---- workers are stopped ----
  *
  * The workers of a node whose lease has ended while its agent did not run are stopped, and
- * continued when it has a lease again. Guardian and agent both do this, from the page that they
- * share. Workers are all processes below the agent that run in another session than the agent, so
- * its helpers continue. A process that was already stopped was stopped by another program, and is
- * not continued. All calls are async-signal-safe. */
+ * continued when it has a lease again. Guardian and agent both do this. Workers are all processes
+ * below the agent that run in another session than the agent, so its helpers continue. All calls
+ * are async-signal-safe. */
 
 struct hold_walk {
-    struct hold_page *page;
     pid_t session; /* the agent's, which only its helpers share */
-    bool stop, first;
+    int signo;
 };
 
-static atomic_int *find_foreign(struct hold_page *page, pid_t pid) {
-    for (size_t i = 0; i < HOLD_FOREIGN_MAX; i++)
-        if (atomic_load(&page->foreign[i]) == pid)
-            return &page->foreign[i];
-    return NULL;
-}
-
 static int hold_seen(void *arg, pid_t pid, bool own) {
-    struct hold_walk *w = arg;
-    struct proc_stat st;
-    if (getsid(pid) == w->session)
-        return SWEEP_SPARE;
-    if (!w->stop)
-        return find_foreign(w->page, pid) == NULL ? SIGCONT : 0;
-    bool stopped = proc_read_stat(pid, &st) && st.state == 'T';
-    atomic_int *slot = find_foreign(w->page, w->first && stopped ? 0 : pid);
-    if (slot != NULL && (w->first || !stopped))
-        atomic_store(slot, stopped ? pid : 0); /* continued since: from now on we stop it */
-    /* The other program may continue it at this moment: then a signal would stop it for ever. */
-    return stopped ? 0 : SIGSTOP;
+    const struct hold_walk *w = arg;
+    return getsid(pid) == w->session ? SWEEP_SPARE : w->signo;
 }
 
-/* stop: sends SIGSTOP to all workers; repeated calls stop new processes, and those that another
- * program has continued. Else sends SIGCONT to all that it has stopped. */
-static void hold_pass(struct hold_page *page, pid_t agent, bool stop,
-                      const struct sweep_except *except) {
-    int phase = HOLD_NONE;
-    struct hold_walk w = {.page = page, .session = getsid(agent), .stop = stop};
-    struct sweep_except all = *except;
-    struct sweep_result result;
-    if (stop)
-        w.first = atomic_compare_exchange_strong(&page->phase, &phase, HOLD_BEGINS);
-    else
-        atomic_store(&page->phase, HOLD_NONE);
-    if (phase == HOLD_BEGINS)
-        return; /* the other process begins at this moment */
-    for (size_t i = 0; w.first && i < HOLD_FOREIGN_MAX; i++)
-        atomic_store(&page->foreign[i], 0);
-    all.seen = hold_seen;
-    all.arg = &w;
-    sweep_pass_below(agent, &all, &result);
-    if (w.first)
-        atomic_store(&page->phase, HOLD_LASTS);
-}
-
-static void pass_below_agent(struct guardian_shared *shared, pid_t agent, bool stop) {
+/* signo: SIGSTOP to all workers, repeated calls to new ones, too; or SIGCONT. */
+static void pass_below_agent(struct guardian_shared *shared, pid_t agent, int signo) {
+    struct hold_walk w = {.session = getsid(agent), .signo = signo};
     struct spare_list spared;
+    struct sweep_result result;
+    atomic_store(&shared->held, signo == SIGSTOP);
     spare_read(&shared->spare, 0, &spared);
-    hold_pass(&shared->hold, agent, stop, &spared.except);
+    spared.except.seen = hold_seen;
+    spared.except.arg = &w;
+    sweep_pass_below(agent, &spared.except, &result);
 }
 
 void guardian_hold(struct guardian_link *link) {
     atomic_store(&link->shared->agent_holds, true);
-    pass_below_agent(link->shared, getpid(), true);
+    pass_below_agent(link->shared, getpid(), SIGSTOP);
 }
 
 void guardian_resume(struct guardian_link *link) {
     atomic_store(&link->shared->agent_holds, false);
-    if (atomic_load(&link->shared->hold.phase) != HOLD_NONE)
-        pass_below_agent(link->shared, getpid(), false);
+    if (atomic_load(&link->shared->held))
+        pass_below_agent(link->shared, getpid(), SIGCONT);
 }
 
 void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
@@ -320,7 +268,6 @@ enum guardian_came guardian_how_came(struct guardian_link *link, int signo) {
     return (enum guardian_came)atomic_exchange(&link->shared->came[signo], GUARDIAN_NOT);
 }
 
-/* "none", "cgroup /sys/fs/…", "pid namespace": for muster's verbose output. */
 static const char *contain_text(enum job_contain contain) {
     switch (contain) {
     case JOB_CONTAIN_AUTO: return "automatic";
@@ -476,9 +423,9 @@ static bool is_over(const struct guardian *g) {
 /* Stops the workers, for an agent that was frozen together with this process. If it has moved the
  * lease meanwhile, it may have continued them before the last one was stopped. */
 static void hold(struct guardian *g) {
-    pass_below_agent(g->shared, g->agent, true);
+    pass_below_agent(g->shared, g->agent, SIGSTOP);
     if (!is_over(g) && !atomic_load(&g->shared->agent_holds))
-        pass_below_agent(g->shared, g->agent, false);
+        pass_below_agent(g->shared, g->agent, SIGCONT);
 }
 
 static void lease_over(struct guardian *g) {

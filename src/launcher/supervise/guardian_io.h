@@ -1,11 +1,8 @@
 /* The guardian: the process a user started becomes the parent of the agent, and stays, with almost
  * no state and no libraries, to ensure that no process outlives the agent.
  *
- *     main(): parse the command line; listen_socket(…, &listener);   before any loop or library
- *     r = guardian_fork(&config, &link, &err);                       returns in the agent only
- *     guardian_lease(&link, end_ns);                                 at each renewal
- *     guardian_lease(&link, TIME_NEVER);                             when no worker is left
- *     exit(status);                                                  passed on exactly
+ *     r = guardian_fork(&config, &link, &err);   before any loop or library; returns in the agent
+ *     guardian_lease(&link, end_ns);             at each renewal; TIME_NEVER: no worker is left
  *
  *     user ─┬─ guardian (foreground process group; subreaper)
  *           │    └─ agent (own process group; subreaper) ─┬─ worker (own session) ─ …
@@ -24,9 +21,6 @@
  *                       was frozen, too, does not count
  *     both are killed   only with containment: a keeper (a third, even smaller process in its own
  *                       session) ends the rest and closes the listener last
- *
- * With guardian_leave(), detached processes outlive an agent that exits by itself, and nothing
- * else.
  *
  * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS: it holds nothing
  * that the next agent here could need. Any other process that can't be killed is reported once on
@@ -48,30 +42,23 @@
 /* The name of its cgroup: this prefix and its pid. */
 #define GUARDIAN_CGROUP_PREFIX "muster-"
 
-/* The guardian waits this long after the lease's end, so that the agent can act first
- * (muster-rendezvous(7), "Leases"). */
+/* From the lease's end until the guardian acts: the agent can act first (muster-rendezvous(7),
+ * "Leases"). Then it stops the workers so often before it kills them. */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
-/* So often it stops the workers before it kills them: an agent that was frozen together with the
- * guardian has so much time to act. */
 #define GUARDIAN_HOLDS 6
 #define GUARDIAN_REPEAT_NS (100 * NS_PER_MS)
-/* A killed process that still exists after this time is called unkillable. */
-#define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S)
-
-/* How long a killed process gets to end if nothing depends on its end. */
-#define GUARDIAN_SPARED_NS (1 * NS_PER_S)
+#define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S) /* after its kill a process counts as unkillable */
+#define GUARDIAN_SPARED_NS (1 * NS_PER_S)     /* for the end of one on which nothing depends */
 
 struct guardian_config {
     int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
     enum job_contain contain; /* AUTO: a cgroup if one was delegated to us, else none */
     uint64_t unkillable_ns;   /* 0: GUARDIAN_UNKILLABLE_NS */
-    /* Called in the guardian as soon as there is an agent, to erase what only the agent may have.
-     * NULL: nothing. */
+    /* Erases, in the guardian, what only the agent may have. NULL: nothing */
     void (*on_split)(void *arg);
     void *arg;
 };
 
-/* What the agent holds. */
 struct guardian_link {
     pid_t guardian;           /* what getppid() must return: 0 in a pid namespace of our own */
     int lease_fd;             /* timerfd, shared with the guardian */
@@ -112,6 +99,6 @@ enum guardian_came guardian_how_came(struct guardian_link *link, int signo);
  * (spare_io.h); NULL: none are spared. Borrowed. */
 struct spare *guardian_spared(const struct guardian_link *link);
 
-/* When the agent exits by itself, processes below it live on if they run in other sessions than
- * this process. Not in a pid namespace: the kernel kills all. */
+/* When the agent exits by itself, processes below it in other sessions than its own live on. Not in
+ * a pid namespace: the kernel kills all. */
 void guardian_leave(struct guardian_link *link);
