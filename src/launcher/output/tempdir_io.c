@@ -3,18 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
-#include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/proc.h"
@@ -23,10 +19,7 @@
 #define PREFIX "muster-"
 #define NAME_LEN (strlen(PREFIX) + 6) /* as mkdtemp(3) makes them */
 #define OWNER ".muster-owner"
-#define MACHINE_ID_MAX 64 /* machine-id(5): 32 hexadecimal digits */
-#define HOST_MAX (MACHINE_ID_MAX + HOST_NAME_MAX + 2)
-#define OWNER_MAX (BOOT_ID_MAX + HOST_MAX + 2)
-#define EMPTY_AGE_S 86400 /* of a folder that was never claimed */
+#define OWNER_MAX (BOOT_ID_MAX + 1) /* the text of the owner's file: the boot, and a newline */
 
 #define IN_MEMORY "/dev/shm" /* takes memory, so only small files go there unasked */
 
@@ -41,62 +34,10 @@ static const char *nth_place(size_t i) {
     return i < ARRAY_SIZE(places) ? places[i] : NULL;
 }
 
-/* What an owner's file has: the boot, and the machine that was booted. */
-struct owner {
-    char boot[BOOT_ID_MAX];
-    char host[HOST_MAX]; /* "": not known */
-};
-
-static int this_owner(struct owner *ret) {
-    char machine[MACHINE_ID_MAX] = "", name[HOST_NAME_MAX + 1] = "";
-    *ret = (struct owner){0};
-    ssize_t n = proc_read_file("/etc/machine-id", machine, sizeof machine - 1);
-    machine[MAX2(n, (ssize_t)0)] = '\0';
-    machine[strcspn(machine, "\n")] = '\0';
-    bool known = machine[0] != '\0' && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0';
-    utf8_clean(name, false);
-    if (known)
-        (void)snprintf(ret->host, sizeof ret->host, "%s %s", machine, name);
-    return proc_boot_id(ret->boot);
-}
-
-static bool read_owner(int dir, struct owner *ret) {
-    char text[OWNER_MAX];
-    ssize_t n = file_read_head(dir, OWNER, text, sizeof text);
-    if (n <= 0 || text[n - 1] != '\n')
-        return false;
-    text[n - 1] = '\0';
-    char *host = strchr(text, '\n');
-    if (host != NULL)
-        *host++ = '\0';
-    utf8_copy(ret->boot, sizeof ret->boot, text);
-    utf8_copy(ret->host, sizeof ret->host, host == NULL ? "" : host);
-    return true;
-}
-
-/* Memory of this kernel, or a disk that no other machine mounts at the same time: statfs(2). */
-static bool is_local(int dir) {
-    static const uint32_t types[] = {
-        0xef53,     /* ext2, ext3, ext4 */
-        0x58465342, /* XFS */
-        0x9123683e, /* btrfs */
-        0x794c7630, /* overlayfs */
-        0x01021994, /* tmpfs */
-    };
-    struct statfs fs;
-    if (fstatfs(dir, &fs) < 0)
-        return false;
-    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-        if ((uint32_t)fs.f_type == types[i])
-            return true;
-    return false;
-}
-
-/* Whether the owner can't be alive unless it holds a lock that is visible here: it is of this boot,
- * or of an earlier one of this machine, on this machine's own disk. */
-static bool is_known(int dir, const struct owner *owner, const struct owner *us) {
-    return strcmp(owner->boot, us->boot) == 0 ||
-           (us->host[0] != '\0' && strcmp(owner->host, us->host) == 0 && is_local(dir));
+static int this_owner(char ret[OWNER_MAX]) {
+    int r = proc_boot_id(ret);
+    (void)strcat(ret, "\n");
+    return r;
 }
 
 /* ---- this agent's folder ---- */
@@ -105,12 +46,11 @@ static bool is_known(int dir, const struct owner *owner, const struct owner *us)
  * it is held. */
 static int claim(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
-    struct owner us;
+    char us[OWNER_MAX];
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -1;
-    bool whole = flock(fd, LOCK_EX | LOCK_NB) == 0 && this_owner(&us) == 0;
-    if (!whole || dprintf(fd, us.host[0] != '\0' ? "%s\n%s\n" : "%s\n", us.boot, us.host) < 0) {
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || this_owner(us) < 0 || dprintf(fd, "%s", us) < 0) {
         (void)unlink(path);
         (void)close(fd);
         return -1;
@@ -145,11 +85,11 @@ void tempdir_keep(const char *dir) {
 
 /* Whether the folder belongs to this user, and its agent has ended. If so, *ret_claim has our
  * lock. */
-static bool is_left(int dir, const struct owner *us, int *ret_claim) {
-    struct owner owner;
+static bool is_left(int dir, const char *us, int *ret_claim) {
+    char owner[OWNER_MAX];
     struct stat st;
     if (fstat(dir, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077) != 0 ||
-        !read_owner(dir, &owner) || !is_known(dir, &owner, us))
+        file_read_head(dir, OWNER, owner, sizeof owner) <= 0 || strcmp(owner, us) != 0)
         return false;
     int fd = openat(dir, OWNER, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -158,19 +98,6 @@ static bool is_left(int dir, const struct owner *us, int *ret_claim) {
     }
     *ret_claim = fd;
     return true;
-}
-
-/* The agent was killed before it could claim the folder. rmdir(2) removes only empty folders. */
-static void remove_if_unclaimed(int tmp, int dir, const char *name) {
-    struct stat st, owner;
-    if (fstat(dir, &st) < 0 || st.st_uid != geteuid() ||
-        st.st_mtim.tv_sec >= time(NULL) - EMPTY_AGE_S)
-        return;
-    bool empty = fstatat(dir, OWNER, &owner, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(owner.st_mode) &&
-                 owner.st_size == 0;
-    if (empty)
-        (void)unlinkat(dir, OWNER, 0);
-    (void)unlinkat(tmp, name, AT_REMOVEDIR);
 }
 
 /* The owner's file is removed last, so an unfinished removal can be recognized and continued. At
@@ -203,7 +130,7 @@ bool tempdir_remove(const char *dir) {
 }
 
 struct tempdirs {
-    struct owner us;
+    char us[OWNER_MAX];
     uint64_t until_ns;
     const char *place;
     uint32_t n; /* how many were removed */
@@ -217,9 +144,7 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
     if (dir < 0)
         return true;
     int lock = -1;
-    bool left = is_left(dir, &t->us, &lock);
-    if (!left)
-        remove_if_unclaimed(tmp, dir, name);
+    bool left = is_left(dir, t->us, &lock);
     (void)close(dir);
     if (!left)
         return true;
@@ -231,7 +156,7 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
 
 uint32_t tempdir_sweep(uint64_t until_ns) {
     struct tempdirs t = {.until_ns = until_ns};
-    if (this_owner(&t.us) < 0)
+    if (this_owner(t.us) < 0)
         return 0;
     for (size_t i = 0; (t.place = nth_place(i)) != NULL; i++) {
         sweep_dir(open(t.place, O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);

@@ -1,15 +1,9 @@
 /* The private temporary folder of an agent, and the folders that killed agents left behind.
  *
- *     r = tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err);
- *     tempdir_keep(dir);            if the report names a file in it
- *     tempdir_remove(dir);          else, at the end; then close(claim)
- *
  * A lock (flock(2)) on a file in the folder shows that its agent is alive. It also works between
  * pid namespaces and containers that share $TMPDIR, and the kernel drops it with the process. The
- * file names the machine that has the lock, and its boot. Hosts that share a file system may not
- * see each other's locks, so they never remove each other's folders. A folder of an earlier boot is
- * a leftover if it is on a disk of this machine, and the machine has the same name and id: a host
- * that lost power left it. */
+ * file has the boot of the machine that has the lock. Hosts that share a file system may not see
+ * each other's locks, so a folder of another boot is never removed. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,6 +19,7 @@ enum tempdir_use { TEMPDIR_SMALL, TEMPDIR_LARGE };
  * *ret_claim is close-on-exec; when all processes that have it have closed it, the folder is a
  * leftover. -1: the folder could not be claimed, and never becomes a leftover. */
 _must_use_ int tempdir_make(enum tempdir_use use, char **ret_dir, int *ret_claim, struct err *err);
+/* It never becomes a leftover: a report names a file in it. */
 void tempdir_keep(const char *dir);
 /* Removes a folder and everything in it; symbolic links are removed, not followed. False: something
  * is left. */

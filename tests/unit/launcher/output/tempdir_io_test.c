@@ -188,55 +188,6 @@ Test(tempdir_io, what_the_user_was_told_of_stays) {
     free(dir);
 }
 
-/* Makes a folder whose owner's file has this text. */
-static void make_owned(const char *name, const char *text, char path[256]) {
-    char owner[300];
-    (void)snprintf(path, 256, "%s/%s", base, name);
-    cr_assert_eq(mkdir(path, 0700), 0);
-    (void)snprintf(owner, sizeof owner, "%s/.muster-owner", path);
-    FILE *f = fopen(owner, "we");
-    cr_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
-}
-
-/* The second line of an owner's file of this machine. */
-static void this_host(char host[256]) {
-    char *dir = NULL, path[300], boot[64];
-    int claim;
-    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL), 0);
-    (void)snprintf(path, sizeof path, "%s/.muster-owner", dir);
-    FILE *f = fopen(path, "re");
-    cr_assert_not_null(f);
-    cr_assert_not_null(fgets(boot, sizeof boot, f));
-    if (fgets(host, 256, f) == NULL)
-        host[0] = '\0'; /* a machine without an id */
-    cr_assert_eq(fclose(f), 0);
-    (void)close(claim);
-    free(dir);
-    cr_assert_eq(sweep(), 1);
-}
-
-Test(tempdir_io, what_an_earlier_boot_of_this_machine_left_goes_and_of_another_machine_stays) {
-    char host[256], text[400], path[256], other[256];
-    this_host(host);
-    make_owned("muster-other0", "another boot\nanother machine\n", other);
-    if (host[0] == '\0')
-        return;
-    (void)snprintf(text, sizeof text, "another boot\n%s", host);
-    make_owned("muster-again0", text, path);
-    cr_assert_eq(sweep(), 1);
-    cr_assert_not(is_there(path));
-    cr_assert(is_there(other));
-}
-
-Test(tempdir_io, a_claim_that_was_never_written_goes_after_a_day) {
-    char path[256];
-    make_owned("muster-empty1", "", path);
-    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
-    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
-    cr_assert_eq(sweep(), 0);
-    cr_assert_not(is_there(path));
-}
-
 #define NOBODY 65534
 
 /* As a user for whom a folder's mode counts. */
@@ -281,14 +232,6 @@ Test(tempdir_io, what_is_not_known_stays) {
         cr_assert_eq(sweep(), 0);
         cr_assert(is_there(owner));
     }
-    (void)snprintf(path, sizeof path, "%s/muster-empty0", base);
-    cr_assert_eq(mkdir(path, 0700), 0);
-    cr_assert_eq(sweep(), 0);
-    cr_assert(is_there(path), "its owner may be about to claim it");
-    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
-    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
-    cr_assert_eq(sweep(), 0);
-    cr_assert_not(is_there(path));
 }
 
 Test(tempdir_io, a_folder_is_removed_whole_without_what_its_links_name) {
