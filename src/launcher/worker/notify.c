@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "base/text/utf8.h"
 #include "base/util.h"
 
 /* Whether the line sets this variable ("NAME=") to a number. */
@@ -12,10 +11,8 @@ static bool number(const char *line, const char *variable, uint64_t *ret) {
 }
 
 static void take_line(struct notify_message *m, const char *line) {
-    static const char status[] = "STATUS=";
     uint64_t v;
     m->safe_point = m->safe_point || strcmp(line, "MUSTER_SAFE_POINT=1") == 0;
-    m->ready = m->ready || strcmp(line, "READY=1") == 0;
     m->alive = m->alive || strcmp(line, "WATCHDOG=1") == 0;
     if (number(line, "MUSTER_STEP=", &v)) {
         m->has_step = true;
@@ -23,11 +20,8 @@ static void take_line(struct notify_message *m, const char *line) {
     } else if (number(line, "WATCHDOG_USEC=", &v) && v <= UINT64_MAX / NS_PER_US) {
         m->has_limit = true;
         m->limit_ns = v * NS_PER_US;
-    } else if (text_begins(line, status)) {
-        m->has_status = true;
-        utf8_copy_line(m->status, sizeof m->status, line + strlen(status));
     }
-    m->any = m->safe_point || m->ready || m->alive || m->has_step || m->has_limit || m->has_status;
+    m->any = m->safe_point || m->alive || m->has_step || m->has_limit;
 }
 
 struct notify_message notify_parse(const char *data, size_t len) {
@@ -53,15 +47,12 @@ static void take_step(struct announced *a, uint64_t step, uint64_t now_ns) {
 }
 
 void announced_take(struct announced *a, const struct notify_message *m, uint64_t now_ns) {
-    a->ready = a->ready || m->ready;
     if (m->has_limit)
         a->limit_ns = m->limit_ns;
     if (m->has_limit || m->alive)
         a->alive_ns = now_ns;
     if (m->has_step)
         take_step(a, m->step, now_ns);
-    if (m->has_status)
-        memcpy(a->status, m->status, sizeof a->status);
 }
 
 bool announced_limit(const struct announced *a, uint64_t now_ns, uint64_t *ret_limit_ns,

@@ -1,9 +1,5 @@
 /* The messages that a worker can send to the agent, in the form of sd_notify(3): a datagram with
- * lines VARIABLE=VALUE. Pure; notify_io.h has the socket.
- *
- *     struct notify_message m = notify_parse(data, len);
- *     announced_take(&announced[local_rank], &m, now_ns);
- *     announced_limit(&announced[local_rank], now_ns, &limit_ns, &since_ns) */
+ * lines VARIABLE=VALUE. Pure; notify_io.h has the socket. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,17 +7,14 @@
 #include <stdint.h>
 
 #define NOTIFY_BYTES_MAX 4096 /* of a datagram; longer ones are ignored */
-#define NOTIFY_STATUS_MAX 256 /* of a STATUS, with its NUL; longer ones are cut */
 
 struct notify_message {
     bool any;        /* at least one of these */
     bool safe_point; /* MUSTER_SAFE_POINT=1: if it is stopped now, the job loses no work */
-    bool ready;      /* READY=1: it has started */
     bool alive;      /* WATCHDOG=1 */
-    bool has_step, has_limit, has_status;
+    bool has_step, has_limit;
     uint64_t step;     /* MUSTER_STEP=N: it has ended this step */
     uint64_t limit_ns; /* WATCHDOG_USEC=N, in ns: how long it may be silent; 0: no limit any more */
-    char status[NOTIFY_STATUS_MAX]; /* STATUS=…: one line for people, UTF-8 */
 };
 
 /* Unknown variables are ignored, and so is a line without a "=", or whose number is none. Of a
@@ -40,14 +33,12 @@ struct notify_message notify_parse(const char *data, size_t len);
 #define ANNOUNCED_STEP_MIN_NS UINT64_C(10000000000)
 
 struct announced {
-    bool ready;
     uint64_t step;       /* the last; 0: none */
     uint64_t step_at_ns; /* when it was announced */
     uint64_t alive_ns;   /* when the worker last announced that it is alive, a limit, or a step */
     uint64_t limit_ns;   /* WATCHDOG_USEC; 0: none */
     uint64_t n_steps;    /* durations that are known */
     uint64_t took_ns[ANNOUNCED_STEPS]; /* of the last steps, in a ring */
-    char status[NOTIFY_STATUS_MAX];    /* "": none */
 };
 
 /* A step is announced when it is over; the same number again is not a new step. A smaller number

@@ -1,11 +1,6 @@
 /* The socket on which workers send messages to the agent: an abstract unix datagram socket with a
  * name that can't be guessed. Their environment has it as MUSTER_NOTIFY_SOCKET ("@…", like
- * systemd's NOTIFY_SOCKET). The kernel reports the sender (SCM_CREDENTIALS).
- *
- *     r = notify_new(loop, on_message, me, &notify, &err);
- *     notify_name(notify)          for the environment
- *     … on_message(me, pid, &message) …
- *     notify_free(notify); */
+ * systemd's NOTIFY_SOCKET). The kernel reports the sender (SCM_CREDENTIALS). */
 #pragma once
 
 #include <sys/types.h>

@@ -51,10 +51,9 @@ static struct notify_message parsed(const char *text) { return notify_parse(text
 Test(notify, hears_what_systemd_would) {
     struct notify_message m =
         parsed("READY=1\nWATCHDOG=1\nWATCHDOG_USEC=600000000\nMUSTER_STEP=1234\nSTATUS=epoch 2, loss 0.5");
-    cr_expect(m.any && m.ready && m.alive && m.has_limit && m.has_step && m.has_status);
+    cr_expect(m.any && m.alive && m.has_limit && m.has_step);
     cr_expect_eq(m.limit_ns, 600 * NS_PER_S);
     cr_expect_eq(m.step, 1234);
-    cr_expect_str_eq(m.status, "epoch 2, loss 0.5");
     cr_expect_not(m.safe_point);
     m = parsed("MUSTER_STEP=1\nMUSTER_STEP=2\nWATCHDOG_USEC=0");
     cr_expect(m.step == 2 && m.has_limit && m.limit_ns == 0 && !m.alive);
@@ -64,21 +63,10 @@ Test(notify, ignores_numbers_that_are_none) {
     static const char *const texts[] = {
         "MUSTER_STEP=",   "MUSTER_STEP=-1", "MUSTER_STEP=1x", "MUSTER_STEP=18446744073709551616",
         "WATCHDOG=2",     "WATCHDOG",       "READY=0",        "WATCHDOG_USEC=18446744073709551615",
-        "WATCHDOG_USEC=", "MUSTER_STEP= 1", "STATUS",         "MAINPID=12",
+        "WATCHDOG_USEC=", "MUSTER_STEP= 1", "STATUS=fine",    "READY=1",
     };
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         cr_expect_not(parsed(texts[i]).any, "\"%s\"", texts[i]);
-}
-
-Test(notify, a_status_is_one_clean_line_and_has_a_limit) {
-    char text[NOTIFY_BYTES_MAX];
-    memcpy(text, "STATUS=", 7);
-    for (size_t i = 7; i < sizeof text; i += 2)
-        memcpy(text + i, "\xc3\xa9", MIN2(sizeof text - i, (size_t)2));
-    struct notify_message m = notify_parse(text, sizeof text);
-    cr_expect(m.has_status && strlen(m.status) < NOTIFY_STATUS_MAX);
-    cr_expect_eq(strlen(m.status) % 2, 0, "cut between two characters");
-    cr_expect_str_eq(parsed("STATUS=a\x1b[31mb").status, "a?[31mb");
 }
 
 static struct announced steps(const uint64_t *seconds, size_t n) {
