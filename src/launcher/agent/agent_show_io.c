@@ -18,26 +18,22 @@
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/error_file.h"
 
-/* How long the console may take to write what is queued if nobody waits for its reader. */
+/* For the console's queue, if its reader is not waited for. */
 #define AGENT_SHOW_LAST_MS 2000
-/* After SIGTERM and the like, for a reader that takes nothing. What sent the signal may send
- * SIGKILL soon, and then nobody would learn how much is lost. */
+/* After SIGTERM and the like, for a reader that takes nothing: SIGKILL may follow soon, and then
+ * the report of what is lost would be lost, too. */
 #define AGENT_SHOW_STALLED_MS 5000
-/* Without a terminal, the same kind of waiting is reported again after this time. */
-#define REPEAT_NS (30 * NS_PER_S)
-/* How often a line on a terminal shows the time that has passed. */
-#define TICK_NS (1 * NS_PER_S)
+#define REPEAT_NS (30 * NS_PER_S) /* without a terminal, the same kind of waiting is logged again */
+#define TICK_NS (1 * NS_PER_S)    /* on a terminal, the time that has passed is updated */
 
-/* How long an agent looks for its leader before it says that nothing listens at the endpoint: nodes
- * do not start at the same moment. Of a short join timeout it is a quarter. */
+/* How long an agent looks for its leader before it reports that nothing listens at the endpoint:
+ * nodes do not start at the same moment. Of a short join timeout it is a quarter. */
 #define QUIET_NS (2500 * NS_PER_MS)
-/* The same for an agent beside others, whose leader says which nodes are missing; and where the
+/* The same for an agent beside others, whose leader reports which nodes are missing; and where the
  * leader's host does not answer at all. */
 #define BRIEF_NS (10 * NS_PER_S)
 #define BRIEF_SILENT_NS (4 * NS_PER_S)
-/* How long the agent that leads such agents waits for nodes before it says so: srun and ssh start
- * them all at once. */
-#define ALL_COME_NS (2 * NS_PER_S)
+#define ALL_COME_NS (2 * NS_PER_S) /* for the leader: srun and ssh start them all at once */
 
 static void show_status(struct agent *a);
 static void on_waiting_timer(void *arg);
@@ -119,12 +115,11 @@ void agent_show_leads(const struct agent *a) {
     log_set_name(agent_show_is_brief(a) ? a->host : NULL);
 }
 
-/* The level of an error that is the same on all nodes. */
+/* The levels of lines that are the same on all nodes. */
 static enum log_level shared_error(const struct agent *a) {
     return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR;
 }
 
-/* The level of a line that is the same on all nodes. */
 static enum log_level shared_level(const struct agent *a) {
     return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
 }
@@ -467,8 +462,7 @@ static void show_failure(struct agent *a, const struct failure *f) {
         local_workers_stderr_tail(a->local_workers, f->local_rank, &tail);
     struct failure_report sheet = {
         .entrypoint = spec->script,
-        .failures = f,
-        .n_failures = 1,
+        .failure = f,
         .utc_offset_s = utc_offset_s(f->wall_ns),
         .stderr_tail = tail.len > 0 || shown ? strbuf_text(&tail) : NULL,
     };

@@ -255,9 +255,8 @@ static void add_traceback(const struct failure *f, struct strbuf *ret) {
     }
 }
 
-static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
-                      struct strbuf *ret) {
-    strbuf_printf(ret, "[%" PRIu32 "]:\n  time      : ", i);
+static void add_entry(const struct failure *f, int64_t utc_offset_s, struct strbuf *ret) {
+    strbuf_add(ret, "[0]:\n  time      : ");
     add_time(f, utc_offset_s, ret);
     strbuf_printf(ret, "\n  host      : %s", is_of_all(f) ? "all" : f->node);
     if (is_of_all(f) || f->kind == FAILURE_NODE) {
@@ -299,7 +298,7 @@ static void add_rule(char c, size_t width, struct strbuf *ret) {
 }
 
 static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
-    const struct failure *root = &sheet->failures[0];
+    const struct failure *root = sheet->failure;
     const char *tail = sheet->stderr_tail;
     if (has_own_text(root) || failure_traceback(root) != NULL)
         return;
@@ -321,32 +320,23 @@ static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
 }
 
 void failure_report_text(const struct failure_report *sheet, struct strbuf *ret) {
-    assert(sheet->n_failures >= 1);
     size_t begin = ret->len;
-    _cleanup_(strbuf_fini) struct strbuf root = {0}, others = {0};
-    add_entry(&sheet->failures[0], 0, sheet->utc_offset_s, &root);
-    for (uint32_t i = 1; i < sheet->n_failures; i++) {
-        add_entry(&sheet->failures[i], i, sheet->utc_offset_s, &others);
-        strbuf_add_char(&others, '\n');
-    }
+    _cleanup_(strbuf_fini) struct strbuf root = {0};
+    add_entry(sheet->failure, sheet->utc_offset_s, &root);
     size_t width = strlen(sheet->entrypoint) + strlen(" FAILED");
-    width = MAX2(width, width_of(strbuf_text(&root)));
-    width = MAX2(width, width_of(strbuf_text(&others)));
-    width = MIN2(width, (size_t)WIDTH_MAX);
+    width = MIN2(MAX2(width, width_of(strbuf_text(&root))), (size_t)WIDTH_MAX);
 
     strbuf_add(ret, EXCEPTION_LINE);
     add_rule('=', width, ret);
     strbuf_printf(ret, "%s FAILED\n", sheet->entrypoint);
     add_rule('-', width, ret);
-    strbuf_printf(ret, "Failures:\n%s",
-                  others.len == 0 ? "  <NO_OTHER_FAILURES>\n" : strbuf_text(&others));
+    strbuf_add(ret, "Failures:\n  <NO_OTHER_FAILURES>\n");
     add_rule('-', width, ret);
     strbuf_printf(ret, "Root Cause (first observed failure):\n%s\n", strbuf_text(&root));
     add_rule('=', width, ret);
     add_tail(sheet, ret);
-    const char *interpreter = failure_interpreter(&sheet->failures[0]);
-    bool in_block =
-        sheet->failures[0].text_is_traceback || failure_traceback(&sheet->failures[0]) != NULL;
+    const char *interpreter = failure_interpreter(sheet->failure);
+    bool in_block = sheet->failure->text_is_traceback || failure_traceback(sheet->failure) != NULL;
     if (interpreter != NULL && !in_block)
         strbuf_printf(ret, "%s\n", interpreter);
     utf8_clean(ret->data + begin, true);

@@ -53,10 +53,9 @@ int failure_exit_code(const struct failure *f);
 int failure_shell_status(const struct failure *f);
 
 struct failure_report {
-    const char *entrypoint;         /* script as given, module, or program */
-    const struct failure *failures; /* [0] is the root cause */
-    uint32_t n_failures;            /* >= 1 */
-    int64_t utc_offset_s;           /* of local time at the failure: clock_utc_offset_s() */
+    const char *entrypoint;        /* script as given, module, or program */
+    const struct failure *failure; /* the root cause */
+    int64_t utc_offset_s;          /* of local time at the failure: clock_utc_offset_s() */
     /* of the root cause's worker; NULL: the one in its text; "": none, it was shown before */
     const char *stderr_tail;
 };

@@ -43,20 +43,16 @@ static char *mend(const char *text, size_t len) {
 }
 
 static int parse(const char *text, size_t len, struct json **ret, struct err *err) {
-    if (len > ERROR_FILE_MAX_BYTES) {
-        (void)err_set(err, -E2BIG, "error file of more than %zu bytes", ERROR_FILE_MAX_BYTES);
-        return ERROR_FILE_E_NOT_JSON;
-    }
+    if (len > ERROR_FILE_MAX_BYTES)
+        return err_set(err, -E2BIG, "error file of more than %zu bytes", ERROR_FILE_MAX_BYTES);
+    if (memchr(text, '\0', len) != NULL)
+        return err_set(err, -EINVAL, "not JSON: it has a NUL in it");
     _cleanup_(freep) char *mended = mend(text, len);
-    int r = json_parse(mended, strlen(mended), &limits, ret, err);
-    if (r < 0)
-        return r == -ENOMEM ? r : ERROR_FILE_E_NOT_JSON;
-    if (memchr(text, '\0', len) != NULL) {
-        json_free(TAKE_PTR(*ret));
-        (void)err_set(err, -EINVAL, "not JSON: it has a NUL in it");
-        return ERROR_FILE_E_NOT_JSON;
-    }
-    return 0;
+    return json_parse(mended, strlen(mended), &limits, ret, err);
+}
+
+static int lacks_message(struct err *err) {
+    return err_set(err, -EINVAL, "error file without a \"message\"");
 }
 
 static char *copy_text(const struct json *v) {
@@ -80,10 +76,8 @@ int error_file_parse(const char *text, size_t len, struct error_file *ret, struc
     } else if (message != NULL) {
         e.message = copy_text(message);
     }
-    if (e.message == NULL) {
-        (void)err_set(err, -EINVAL, "error file without a \"message\"");
-        return ERROR_FILE_E_NO_MESSAGE;
-    }
+    if (e.message == NULL)
+        return lacks_message(err);
     *ret = e;
     return 0;
 }
@@ -111,10 +105,8 @@ int error_file_for_parent(const char *text, size_t len, int exit_code, struct st
     if (r != 0)
         return r;
     const struct json *message = json_member(doc, "message");
-    if (message == NULL) {
-        (void)err_set(err, -EINVAL, "error file without a \"message\"");
-        return ERROR_FILE_E_NO_MESSAGE;
-    }
+    if (message == NULL)
+        return lacks_message(err);
     bool nested = json_kind_of(message) == JSON_OBJECT && exit_code != 0;
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     struct json_writer w = json_writer_of(&out);

@@ -17,19 +17,14 @@
 
 #define ERROR_FILE_MAX_BYTES ((size_t)1024 * 1024)
 
-enum {
-    ERROR_FILE_E_NO_MESSAGE = 1, /* JSON, but without a message */
-    /* or over a limit; for example if the worker was killed while it wrote */
-    ERROR_FILE_E_NOT_JSON,
-};
-
 struct error_file {
     char *message;   /* "ValueError: bad" ; never NULL */
     char *traceback; /* py_callstack; NULL when there is none */
 };
 void error_file_fini(struct error_file *e);
 
-/* 0, or an outcome of above with a sentence in err; -ENOMEM. */
+/* 0, or a negative errno with a sentence: it is over a limit, has no message, or is not JSON, as if
+ * the worker was killed while it wrote. */
 _must_use_ int error_file_parse(const char *text, size_t len, struct error_file *ret,
                                 struct err *err);
 /* The text to show to the user: the traceback, else the message. Borrowed. */

@@ -244,7 +244,7 @@ Test(failure_text, the_block_of_a_signal_is_torchruns) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
     (void)snprintf(f.node, sizeof f.node, "localhost");
     f.rank = f.local_rank = 0;
-    struct failure_report sheet = {.entrypoint = "segv.py", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "segv.py", .failure = &f};
     EXPECT_BLOCK(&sheet, "=======================================================\n"
                          "segv.py FAILED\n"
                          "-------------------------------------------------------\n"
@@ -262,24 +262,16 @@ Test(failure_text, the_block_of_a_signal_is_torchruns) {
                          "=======================================================\n");
 }
 
-Test(failure_text, the_block_of_two_failures_is_torchruns) {
-    struct failure f[2] = {failure_of(FAILURE_EXIT, 1), failure_of(FAILURE_SIGNAL, SIGTERM)};
-    f[0].rank = f[0].local_rank = 1;
-    f[0].pid = 11130;
-    f[1].rank = f[1].local_rank = 0;
-    f[1].pid = 11129;
-    struct failure_report sheet = {.entrypoint = "raise.py", .failures = f, .n_failures = 2, .utc_offset_s = -3600};
+Test(failure_text, the_block_of_an_exit_is_torchruns) {
+    struct failure f = failure_of(FAILURE_EXIT, 1);
+    f.rank = f.local_rank = 1;
+    f.pid = 11130;
+    struct failure_report sheet = {.entrypoint = "raise.py", .failure = &f, .utc_offset_s = -3600};
     EXPECT_BLOCK(&sheet, "============================================================\n"
                          "raise.py FAILED\n"
                          "------------------------------------------------------------\n"
                          "Failures:\n"
-                         "[1]:\n"
-                         "  time      : 2026-11-21_12:34:07\n"
-                         "  host      : b\n"
-                         "  rank      : 0 (local_rank: 0)\n"
-                         "  exitcode  : -15 (pid: 11129)  (SIGTERM)\n"
-                         "  error_file: <N/A>\n"
-                         "  traceback : Signal 15 (SIGTERM) received by PID 11129\n"
+                         "  <NO_OTHER_FAILURES>\n"
                          "------------------------------------------------------------\n"
                          "Root Cause (first observed failure):\n"
                          "[0]:\n"
@@ -296,8 +288,7 @@ Test(failure_text, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stan
     struct failure f = failure_of(FAILURE_EXIT, 1);
     (void)snprintf(f.error_file, sizeof f.error_file, "/logs/error.json");
     failure_set_text(&f, "Traceback (most recent call last):\n  File \"rec.py\"\nValueError: bad\n", true);
-    struct failure_report sheet = {
-        .entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = "one\n\ntwo"};
+    struct failure_report sheet = {.entrypoint = "rec.py", .failure = &f, .stderr_tail = "one\n\ntwo"};
     EXPECT_BLOCK(&sheet, "================================================\n"
                          "rec.py FAILED\n"
                          "------------------------------------------------\n"
@@ -327,8 +318,7 @@ Test(failure_text, a_traceback_of_stderr_is_in_the_block_if_there_is_no_error_fi
     static const char *const tails[] = {NULL, "", "old line\n" TRACE "  File \"rec.py\", line 3\nValueError: bad\n"};
     failure_set_text(&f, tails[2], false);
     for (size_t i = 0; i < ARRAY_SIZE(tails); i++) {
-        struct failure_report sheet = {
-            .entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = tails[i]};
+        struct failure_report sheet = {.entrypoint = "rec.py", .failure = &f, .stderr_tail = tails[i]};
         EXPECT_BLOCK(&sheet, "================================================\n"
                              "rec.py FAILED\n"
                              "------------------------------------------------\n"
@@ -353,7 +343,7 @@ Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread)
     struct failure f = failure_of(FAILURE_EXIT, 1);
     failure_set_text(&f, "Exception in thread T-1 (f):\n" TRACE "  File \"x.py\", line 6\nValueError: \033[31m\tred\n",
                      false);
-    struct failure_report sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     _cleanup_(strbuf_fini) struct strbuf got = {0};
     failure_report_text(&sheet, &got);
     cr_assert_not_null(strstr(strbuf_text(&got), "traceback : Exception in thread T-1 (f):\n  " TRACE));
@@ -363,7 +353,7 @@ Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread)
 Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGABRT);
     failure_set_text(&f, "assertion failed\n", false);
-    struct failure_report sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     _cleanup_(strbuf_fini) struct strbuf got = {0};
     failure_report_text(&sheet, &got);
     cr_assert_not_null(strstr(strbuf_text(&got), "traceback : Signal 6 (SIGABRT) received by PID 12533\n"));
@@ -378,7 +368,7 @@ Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_
     struct failure f = failure_of(FAILURE_EXIT, 1);
     failure_set_text(&f, "Traceback:\nModuleNotFoundError: No module named 'torch'\n", false);
     failure_name_interpreter(&f, "/usr/bin/python3");
-    struct failure_report sheet = {.entrypoint = "t", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     static const char *const tails[] = {NULL, "ModuleNotFoundError: No module named 'torch'\n", ""};
     for (size_t i = 0; i < ARRAY_SIZE(tails); i++) {
         _cleanup_(strbuf_fini) struct strbuf got = {0};
@@ -399,7 +389,7 @@ Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_
 Test(failure_text, a_lost_node_has_no_rank_code_or_pid) {
     struct failure f = failure_of(FAILURE_NODE, 0);
     (void)snprintf(f.text, sizeof f.text, "its agent died");
-    struct failure_report sheet = {.entrypoint = "train.py", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "train.py", .failure = &f};
     EXPECT_BLOCK(&sheet, "=================================\n"
                          "train.py FAILED\n"
                          "---------------------------------\n"
@@ -462,7 +452,7 @@ Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
     _cleanup_(strbuf_fini) struct strbuf cause = {0}, block = {0};
     failure_cause_text(&f, &cause);
     cr_assert_str_eq(strbuf_text(&cause), "kept the others waiting");
-    struct failure_report sheet = {.entrypoint = "train.py", .failures = &f, .n_failures = 1};
+    struct failure_report sheet = {.entrypoint = "train.py", .failure = &f};
     failure_report_text(&sheet, &block);
     cr_assert_not_null(strstr(strbuf_text(&block), "traceback : ranks 0-2 wait; rank 3"));
     cr_assert_not_null(strstr(strbuf_text(&block), "rank      : 3 (local_rank: 1)"));

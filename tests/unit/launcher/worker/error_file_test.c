@@ -1,6 +1,7 @@
 #include "launcher/worker/error_file.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <string.h>
 
 static int parse(const char *text, struct error_file *ret) {
@@ -58,7 +59,7 @@ Test(error_file, a_file_without_message_is_an_outcome_of_its_own) {
                                         "{\"message\":{\"message\":1,\"extraInfo\":2}}"};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct error_file e = {0};
-        cr_assert_eq(parse(cases[i], &e), ERROR_FILE_E_NO_MESSAGE, "%s", cases[i]);
+        cr_assert_eq(parse(cases[i], &e), -EINVAL, "%s", cases[i]);
         cr_assert_null(e.message);
     }
 }
@@ -67,11 +68,11 @@ Test(error_file, what_is_no_json_is_an_outcome_too) {
     static const char *const cases[] = {"", "{", "{\"message\":\"a", "boom", "{\"message\":\"a\"} x"};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct error_file e = {0};
-        cr_assert_eq(parse(cases[i], &e), ERROR_FILE_E_NOT_JSON, "%s", cases[i]);
+        cr_assert_lt(parse(cases[i], &e), 0, "%s", cases[i]);
     }
     struct error_file e = {0};
     struct err err = {0};
-    cr_assert_eq(error_file_parse("{\"message\":\"a\"}\0x", 17, &e, &err), ERROR_FILE_E_NOT_JSON);
+    cr_assert_eq(error_file_parse("{\"message\":\"a\"}\0x", 17, &e, &err), -EINVAL);
 }
 
 Test(error_file, its_size_has_a_limit) {
@@ -86,7 +87,7 @@ Test(error_file, its_size_has_a_limit) {
     cr_assert_eq(strlen(e.message), ERROR_FILE_MAX_BYTES - strlen(head) - 2);
     error_file_fini(&e);
     memcpy(text + ERROR_FILE_MAX_BYTES - 2, "x\"}", 3);
-    cr_assert_eq(error_file_parse(text, ERROR_FILE_MAX_BYTES + 1, &e, &err), ERROR_FILE_E_NOT_JSON);
+    cr_assert_eq(error_file_parse(text, ERROR_FILE_MAX_BYTES + 1, &e, &err), -E2BIG);
     free(text);
 }
 
@@ -119,6 +120,6 @@ Test(error_file, the_parents_file_has_the_code_in_the_message_object) {
         cr_assert_str_eq(strbuf_text(&got), cases[i].want);
     }
     _cleanup_(strbuf_fini) struct strbuf got = {0};
-    cr_assert_eq(error_file_for_parent("{}", 2, 1, &got, NULL), ERROR_FILE_E_NO_MESSAGE);
-    cr_assert_eq(error_file_for_parent("{", 1, 1, &got, NULL), ERROR_FILE_E_NOT_JSON);
+    cr_assert_eq(error_file_for_parent("{}", 2, 1, &got, NULL), -EINVAL);
+    cr_assert_eq(error_file_for_parent("{", 1, 1, &got, NULL), -EINVAL);
 }
