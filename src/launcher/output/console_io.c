@@ -66,11 +66,9 @@ struct output {
 };
 
 struct console {
-    struct loop *loop;
     struct output outputs[2];
     struct output *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; both can be the same */
     char status[CONSOLE_STATUS_MAX];
-    uint64_t lost;
     bool failed;
     bool takes_rest;
     void (*on_empty)(void *arg);
@@ -417,11 +415,6 @@ static bool make_room(struct output *o, size_t more) {
     return !is_closed(o);
 }
 
-static void lose(struct output *o, uint64_t lines) {
-    o->lost += lines;
-    o->console->lost += lines;
-}
-
 /* --- sources ---------------------------------------------------------------------------------- */
 
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
@@ -596,7 +589,7 @@ void console_print(struct console *c, enum console_stream stream, const char *te
     }
     queue_make_room(o, len + sizeof CLEAR_LINE + 1);
     if (in_memory(o) + len > CONSOLE_OWN_MAX) {
-        lose(o, count_lines(text, len));
+        o->lost += count_lines(text, len);
         return;
     }
     begin_line(o);
@@ -641,8 +634,6 @@ bool console_is_terminal(const struct console *c, enum console_stream stream) {
     return output_of(c, stream)->clears;
 }
 
-uint64_t console_lines_lost(const struct console *c) { return c->lost; }
-
 bool console_failed(const struct console *c) { return c->failed; }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -665,7 +656,6 @@ static bool same_output(int a, int b) {
 
 int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret) {
     struct console *c = xcalloc(1, sizeof *c);
-    c->loop = loop;
     c->given[0] = out_fd;
     c->given[1] = err_fd;
     c->streams[0] = &c->outputs[0];
@@ -689,7 +679,6 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
 /* Runs in a copy of the process that made the console: the old loop and its watches are not used
  * any more. */
 int console_reopen(struct console *c, struct loop *loop) {
-    c->loop = loop;
     c->remote = NULL;
     for (int i = 0; i < 2; i++) {
         struct output *o = &c->outputs[i], old = *o;

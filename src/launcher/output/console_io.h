@@ -1,22 +1,14 @@
 /* The launcher's own standard output and error. Many sources write to them without waiting.
  *
- *     console_new(loop, STDOUT_FILENO, STDERR_FILENO, &console);
- *     log_set_sink(console_log_sink, console);
- *     console_source_init(&src, console, CONSOLE_OUT, "[default0]:");
- *     console_source_piece(&src, &piece);           from a linebuf
- *     console_status(console, "waiting for 2 more nodes, 12 s");
- *     console_on_empty(console, done, me); console_flush(console, clock_now_ns());  at the end
- *     log_set_sink(NULL, NULL); console_free(console);
- *
  * Lines of different sources are never torn or mixed. If one source has shown a line without its
  * newline (a prompt, a progress bar) and another writes, a newline is put between them.
  *
- * No line of a source is ever dropped while there is a reader. What a slow or stopped terminal,
- * pipe or socket has not taken waits in a queue: in memory, then in a file (console_spool()), and
- * then the sources must wait (console_source_must_wait()), as in any pipeline. A quick reader makes
- * them wait instead of using a file, because that costs less. Only the launcher's own lines have a
- * limit; how many were dropped is shown once the queue drains. Files of --log-dir are not affected.
- * If both descriptors are the same file or terminal, there is one queue, so the order is kept.
+ * No line of a source is dropped while there is a reader. What a slow or stopped terminal, pipe or
+ * socket has not taken waits in a queue: in memory, then in a file (console_spool()), and then the
+ * sources must wait (console_source_must_wait()). A quick reader makes them wait instead of using a
+ * file, because that costs less. Only the launcher's own lines have a limit; how many were dropped
+ * is shown once the queue drains. If both descriptors are the same, there is one queue, so the
+ * order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
@@ -25,11 +17,9 @@
  * only when poll reports room, in pieces that such a pipe takes whole (PIPE_BUF).
  *
  * The caller ignores SIGPIPE. When the reader is gone (EPIPE, EIO of a terminal), all later output
- * to it is dropped without a word, because that may be on purpose (`| head`). On a full disk
- * (ENOSPC) output is dropped until there is room. For standard output this is reported once on
- * standard error. If that is the same, it is reported there as soon as there is room. It also
- * counts as a failure, if it was a source's output (console_failed()), and what standard error
- * lacks is reported on standard output. */
+ * to it is dropped silently, because that may be on purpose (`| head`). On a full disk (ENOSPC)
+ * output is dropped until there is room, which is reported once on the other of the two, and counts
+ * as a failure, if it was a source's output (console_failed()). */
 #pragma once
 
 #include <stdbool.h>
@@ -73,12 +63,11 @@ struct console_source {
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
                          const char *prefix);
 void console_source_fini(struct console_source *s);
-/* Queues a piece; never waits and never fails. */
+/* Never waits and never fails, like the next two. */
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
-/* The same for several whole lines at once; each is a new line and ends with a newline. */
+/* Several whole lines, each with its newline. */
 void console_source_lines(struct console_source *s, const char *lines, size_t len);
-/* Bytes of a source that has the terminal for itself: they are passed on as they come, and nothing
- * is put between them and those of another such source. */
+/* Bytes of a source that has the terminal for itself: they are passed on as they come. */
 void console_source_exact(struct console_source *s, const char *data, size_t len);
 /* Another source updates the line at the bottom (a progress bar), so an unfinished line of this
  * source should wait. */
@@ -88,16 +77,15 @@ bool console_source_yields(const struct console_source *s);
  * CONSOLE_RETRY_NS. Never true for plain files. */
 #define CONSOLE_RETRY_NS (5 * NS_PER_MS)
 bool console_source_must_wait(const struct console_source *s);
-/* The same for a source whose writer has ended: what is left of it is bounded, and others wait for
- * its end, so it may fill memory up to CONSOLE_MEMORY_MAX. */
+/* The same for a source whose writer has ended: its rest is bounded, and others wait for it, so it
+ * may fill memory up to CONSOLE_MEMORY_MAX. */
 bool console_source_is_full(const struct console_source *s);
-/* From now on nothing is full for such sources: the job is to end, and only a little is left. */
+/* The job is to end: from now on nothing is full for such sources. */
 void console_take_rest(struct console *c);
 /* Its output is not visible, now or later: it goes to /dev/null, or its terminal is gone. */
 bool console_source_is_dropped(const struct console_source *s);
-/* End of file of the source. A prefixed line without a newline gets one now. A line without a
- * prefix gets one only when other output follows, so a single worker's bytes are shown
- * unchanged. */
+/* End of file of the source. A prefixed line gets its newline now, one without a prefix only when
+ * other output follows, so a single worker's bytes are shown unchanged. */
 void console_source_end(struct console_source *s);
 
 /* The launcher's own text: whole lines with their newlines, kept together. */
@@ -105,17 +93,16 @@ void console_print(struct console *c, enum console_stream stream, const char *te
 /* For base/log: arg is the console. */
 void console_log_sink(void *arg, const char *line, size_t len);
 
-/* A line at the bottom of the terminal, rewritten in place; NULL or "" removes it. False if
- * standard error is not a terminal (or TERM is "dumb"): nothing is shown, and the caller prints
- * plain lines instead, less often. The line is cut to the terminal's width. */
+/* A line at the bottom of the terminal, cut to its width and rewritten in place; NULL or "" removes
+ * it. False: standard error is not a terminal, or TERM is "dumb", and nothing is shown. */
 bool console_status(struct console *c, const char *text);
 /* Whether the terminal of standard error has room for such a line; else its end would be cut. */
 bool console_status_fits(const struct console *c, const char *text);
 /* Whether that stream is a terminal. If so, the sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
 
-/* Another process that can write for the console. The console's own lines and its status go there
- * while it is in use. That process is a copy of this one, so it also has what was queued before. */
+/* A copy of this process that writes for the console, what was queued before, too. Own lines and
+ * the status go there while it is in use. */
 struct console_remote {
     void (*print)(void *arg, enum console_stream stream, const char *text, size_t len);
     void (*status)(void *arg, const char *text);
@@ -144,7 +131,5 @@ bool console_drop_if_stuck(struct console *c, enum console_stream stream, size_t
 /* Writes what is queued, and waits until the deadline at most. Returns how many bytes are left (0:
  * everything is written). Removes the status line. */
 uint64_t console_flush(struct console *c, uint64_t deadline_ns);
-/* Own lines dropped so far, of both streams. */
-uint64_t console_lines_lost(const struct console *c);
 /* Whether output of sources was lost, although no reader has left. */
 bool console_failed(const struct console *c);

@@ -14,6 +14,7 @@
 #include "launcher/job/job.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/pty_io.h"
+#include "launcher/output/worker_logs_io.h"
 
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
 #define PIPE_BYTES_MIN ((size_t)64 * 1024)
@@ -60,13 +61,16 @@ struct logmux {
     struct loop *loop;
     struct writer *writer;
     struct writer_user user;
-    char *prefix_template;
+    const struct job_spec *spec;
+    const char *host;
+    uint32_t first_rank;
     struct logmux_ops ops;
     void *arg;
     size_t pipe_bytes;
     bool no_more; /* no process can write any more */
+    bool alone;   /* the output of one worker is shown */
     uint32_t n_workers;
-    struct mux_worker *workers;
+    struct mux_worker *workers; /* [n_workers] */
 };
 
 static bool is_awaited(enum mux_state s) { return s == MUX_ENDING || s == MUX_ENDING_AGAIN; }
@@ -250,25 +254,36 @@ static bool on_lost(void *arg, bool hung) {
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
+static bool is_shown(const struct job_spec *spec, uint32_t local_rank) {
+    return spec->console_ranks == NULL || spec->console_ranks[local_rank];
+}
+
 struct prefix_values {
-    const struct logmux_worker *worker;
+    const struct logmux *mux;
     char local_rank[16], rank[16];
 };
 
 static const char *prefix_value(void *arg, const char *name) {
     const struct prefix_values *v = arg;
-    return strcmp(name, "role_name") == 0    ? v->worker->role
+    return strcmp(name, "role_name") == 0    ? v->mux->spec->role
            : strcmp(name, "local_rank") == 0 ? v->local_rank
            : strcmp(name, "rank") == 0       ? v->rank
-           : strcmp(name, "hostname") == 0   ? v->worker->hostname
+           : strcmp(name, "hostname") == 0   ? v->mux->host
                                              : NULL;
 }
 
-char *logmux_prefix(const char *prefix_template, const struct logmux_worker *worker) {
-    struct prefix_values v = {.worker = worker};
-    (void)snprintf(v.local_rank, sizeof v.local_rank, "%" PRIu32, worker->local_rank);
-    (void)snprintf(v.rank, sizeof v.rank, "%" PRIu32, worker->rank);
-    return template_substitute(prefix_template, prefix_value, &v);
+static char *prefix_of(const struct mux_worker *w) {
+    const struct logmux *mux = w->mux;
+    const struct job_spec *spec = mux->spec;
+    struct prefix_values v = {.mux = mux};
+    const char *text = spec->line_prefix;
+    (void)snprintf(v.local_rank, sizeof v.local_rank, "%" PRIu32, w->index);
+    (void)snprintf(v.rank, sizeof v.rank, "%" PRIu32, mux->first_rank + w->index);
+    if (spec->prefix == JOB_PREFIX_NEVER)
+        text = "";
+    else if (text == NULL)
+        text = worker_logs_asked_for(spec) ? DEFAULT_PREFIX : JOB_RANK_PREFIX;
+    return template_substitute(text, prefix_value, &v);
 }
 
 static int open_null(int *ret, struct err *err) {
@@ -301,34 +316,40 @@ static int open_pipe(struct mux_stream *s, struct err *err) {
 }
 
 /* Implements the table in the header. */
-static int open_stream(struct mux_stream *s, const struct logmux_worker *worker, struct err *err) {
+static int open_stream(struct mux_stream *s, const char *dir, const int file_fds[2],
+                       struct err *err) {
+    const struct logmux *mux = s->worker->mux;
+    const struct job_spec *spec = mux->spec;
+    const uint32_t index = s->worker->index;
     int k = s == &s->worker->streams[OUT] ? OUT : ERR;
     unsigned bit = k == OUT ? STD_OUT : STD_ERR;
-    bool tee = (worker->tee & bit) != 0, redirect = (worker->redirects & bit) != 0;
-    bool wants_file = worker->dir != NULL && (tee || redirect);
-    bool through_us = tee && worker->on_console;
+    bool shown = is_shown(spec, index), always = spec->output == JOB_OUTPUT_PREFIXED;
+    bool redirect = (std_map_get(&spec->redirects, index) & bit) != 0;
+    bool lacks = dir == NULL && !(spec->log_dir != NULL && logdir_is_null(spec->log_dir));
+    bool tee = (std_map_get(&spec->tee, index) & bit) != 0 || (lacks && redirect);
+    bool wants_file = dir != NULL && (tee || redirect), through_us = tee && shown;
     if (wants_file)
-        s->path = logdir_log_path(worker->dir, k);
-    if (wants_file && !through_us && worker->file_fds[k] >= 0) {
+        s->path = logdir_log_path(dir, k);
+    if (wants_file && !through_us && file_fds[k] >= 0) {
         s->borrowed = true;
-        s->child_fd = worker->file_fds[k];
+        s->child_fd = file_fds[k];
         return 0;
     }
     if (wants_file && !through_us)
         free(TAKE_PTR(s->path)); /* it could not be opened */
-    if (!worker->on_console && k == OUT)
+    if (!shown && k == OUT)
         return open_null(&s->child_fd, err);
-    const int terminal = tee || wants_file ? -1 : writer_terminal(s->worker->mux->writer, k);
-    bool prefixed = tee || wants_file || worker->prefix == JOB_PREFIX_ALWAYS ||
-                    (worker->prefix == JOB_PREFIX_AUTO && terminal >= 0 && !worker->alone);
-    s->route = (struct stream_route){.view = !worker->on_console ? STREAM_HIDDEN
-                                             : prefixed          ? STREAM_PREFIXED
-                                                                 : STREAM_LINES,
+    const int terminal = tee || wants_file ? -1 : writer_terminal(mux->writer, k);
+    bool prefixed = tee || wants_file || spec->prefix == JOB_PREFIX_ALWAYS ||
+                    (spec->prefix == JOB_PREFIX_AUTO && (always || (terminal >= 0 && !mux->alone)));
+    s->route = (struct stream_route){.view = !shown     ? STREAM_HIDDEN
+                                             : prefixed ? STREAM_PREFIXED
+                                                        : STREAM_LINES,
                                      .to_file = s->path != NULL,
                                      .keeps_tail = k == ERR};
     if (s->route.view == STREAM_HIDDEN || open_pty(s, terminal) < 0)
         return open_pipe(s, err);
-    if (worker->alone && !prefixed)
+    if (mux->alone && !prefixed)
         s->route.view = STREAM_EXACT;
     resize(s);
     return 0;
@@ -337,30 +358,33 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
 /* Both streams go to the same terminal, pipe or file: through one of ours, their order is kept. On
  * a terminal with several workers they have two, because a progress bar would take a line of
  * standard output for its own. */
-static bool has_one_output(const struct mux_worker *w, const struct logmux_worker *worker) {
-    const struct writer *writer = w->mux->writer;
-    return worker->on_console && (worker->redirects | worker->tee) == STD_NONE &&
-           writer_has_one_output(writer) && (worker->alone || writer_terminal(writer, ERR) < 0);
+static bool has_one_output(const struct mux_worker *w) {
+    const struct logmux *mux = w->mux;
+    const struct job_spec *spec = mux->spec;
+    unsigned files = std_map_get(&spec->redirects, w->index) | std_map_get(&spec->tee, w->index);
+    return is_shown(spec, w->index) && files == STD_NONE && writer_has_one_output(mux->writer) &&
+           (mux->alone || writer_terminal(mux->writer, ERR) < 0);
 }
 
-static int open_both(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
+static int open_both(struct mux_worker *w, const char *dir, const int file_fds[2],
+                     struct err *err) {
     struct mux_stream *out = &w->streams[OUT];
-    int r = open_stream(&w->streams[ERR], worker, err);
-    if (r < 0 || !has_one_output(w, worker))
-        return r < 0 ? r : open_stream(out, worker, err);
+    int r = open_stream(&w->streams[ERR], dir, file_fds, err);
+    if (r < 0 || !has_one_output(w))
+        return r < 0 ? r : open_stream(out, dir, file_fds, err);
     out->child_fd = w->streams[ERR].child_fd;
     out->borrowed = true;
     return 0;
 }
 
-int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
+int logmux_open(struct logmux *mux, uint32_t index, const char *dir, const int file_fds[2],
                 int *ret_stdout_fd, int *ret_stderr_fd, struct err *err) {
     assert(index < mux->n_workers && mux->workers[index].state == MUX_UNOPENED);
     struct mux_worker *w = &mux->workers[index];
     w->end = loop_timer_new(mux->loop, on_end, w);
-    w->prefix = logmux_prefix(mux->prefix_template, worker);
+    w->prefix = prefix_of(w);
     move(w, MUX_OPEN);
-    int r = open_both(w, worker, err);
+    int r = open_both(w, dir, file_fds, err);
     if (r < 0) {
         file_close(&w->streams[OUT].pipe_fd);
         file_close(&w->streams[ERR].pipe_fd);
@@ -388,16 +412,21 @@ void logmux_started(struct logmux *mux, uint32_t index) {
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-struct logmux *logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
-                          const char *prefix_template, const struct logmux_ops *ops, void *arg) {
+struct logmux *logmux_new(struct loop *loop, struct writer *writer, const struct job_spec *spec,
+                          const char *host, uint32_t first_rank, const struct logmux_ops *ops,
+                          void *arg) {
+    const uint32_t n_workers = spec->nproc;
+    uint32_t n_shown = 0;
     struct logmux *mux = xcalloc(1, sizeof *mux);
-    mux->loop = loop;
-    mux->writer = writer;
-    mux->prefix_template = xstrdup(prefix_template != NULL ? prefix_template : DEFAULT_PREFIX);
-    mux->ops = *ops;
-    mux->arg = arg;
-    mux->n_workers = n_workers;
-    mux->pipe_bytes = PIPE_BYTES_MAX;
+    *mux = (struct logmux){.loop = loop,
+                           .writer = writer,
+                           .spec = spec,
+                           .host = host,
+                           .first_rank = first_rank,
+                           .ops = *ops,
+                           .arg = arg,
+                           .pipe_bytes = PIPE_BYTES_MAX,
+                           .n_workers = n_workers};
     while (mux->pipe_bytes > PIPE_BYTES_MIN &&
            mux->pipe_bytes * n_workers * 2 > LOGMUX_PIPES_MAX_BYTES)
         mux->pipe_bytes /= 2;
@@ -407,12 +436,14 @@ struct logmux *logmux_new(struct loop *loop, struct writer *writer, uint32_t n_w
         w->mux = mux;
         w->index = i;
         w->state = MUX_UNOPENED;
+        n_shown += is_shown(spec, i);
         for (int k = OUT; k <= ERR; k++) {
             struct mux_stream *s = &w->streams[k];
             s->worker = w;
             s->child_fd = s->pipe_fd = s->like = -1;
         }
     }
+    mux->alone = n_shown == 1;
     mux->user.on_message = on_message;
     mux->user.on_lost = on_lost;
     mux->user.arg = mux;
@@ -438,6 +469,5 @@ void logmux_free(struct logmux *mux) {
         free(w->error_path);
     }
     free(mux->workers);
-    free(mux->prefix_template);
     free(mux);
 }

@@ -2,8 +2,8 @@
  * log writer's process reads the pipes and writes (writer_io.h). This file makes the pipes and
  * passes them to it.
  *
- *     mux = logmux_new(loop, writer, n_workers, NULL, &ops, me);
- *     for each worker:  logmux_open(mux, i, &worker, &out_fd, &err_fd, &err);
+ *     mux = logmux_new(loop, writer, &spec, host, first_rank, &ops, me);
+ *     for each worker:  logmux_open(mux, i, dir, file_fds, &out_fd, &err_fd, &err);
  *     … worker_group_start(specs with stdout_fd = out_fd, stderr_fd = err_fd) …
  *     for each worker:  logmux_started(mux, i);          closes our copies of the child's ends
  *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_last_output(i), ops.on_drained(i)
@@ -13,19 +13,20 @@
  *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
  *   neither          console [whole lines, never torn or mixed with others'], with the prefix
- *                    where `prefix` asks for it: AUTO on a terminal if several workers are shown;
+ *                    where --prefix asks for it: AUTO on a terminal if several workers are shown;
  *                    if the console is a terminal, the worker gets a pseudo-terminal, which is
  *                    narrower than it by the prefix, and if it is the only worker that is shown,
  *                    exactly its bytes are; if both streams are the same file (`> log 2>&1`), the
  *                    order of a worker's lines is kept
- *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
- *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
+ *   not shown        (--local-ranks-filter) tee: as redirected; neither: dropped (stderr's end is
+ *                    kept for the report)
+ *   no folder        all goes to the console, what should be in files with its prefix; with
+ *                    --log-dir=/dev/null only tee with it
  *
  * The console never blocks the job (console_io.h). If a log file can't be written (disk full), this
- * is reported once, and how much is missing is reported at the end. The worker continues, and so
- * does its console output. If a file can't be opened, ops.on_no_file() reports it, and that stream
- * goes to the console with a prefix. If a file system hangs, only workers that write to it must
- * wait. */
+ * is reported once, and at the end how much is missing. If a file can't be opened, ops.on_no_file()
+ * reports it, and that stream goes to the console with a prefix. If a file system hangs, only
+ * workers that write to it must wait. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,26 +37,14 @@
 #include "launcher/job/job.h"
 #include "launcher/output/writer_io.h"
 
-/* After logmux_no_more() pipes are read to their end, or for this long: a process that workers left
- * behind, and that lives on, can hold them open. */
+/* After logmux_no_more() pipes are read to their end, or for this long, if a process that workers
+ * left behind holds them open. */
 #define LOGMUX_GRACE_NS (500 * NS_PER_MS)
 /* Pipes get 1 MiB each as long as their sum is below this (an unprivileged user's limit is 64 MiB:
  * pipe(7), pipe-user-pages-soft). */
 #define LOGMUX_PIPES_MAX_BYTES ((size_t)32 * 1024 * 1024)
 
 struct logmux;
-
-struct logmux_worker {
-    uint32_t local_rank, rank;
-    const char *role, *hostname; /* borrowed for the call */
-    /* must exist; for stdout.log, stderr.log; NULL: no files. Copied */
-    const char *dir;
-    int file_fds[2];         /* of the streams that only go to a file; -1: none. Borrowed */
-    unsigned redirects, tee; /* STD_* bits of job.h, of this local rank */
-    enum job_prefix prefix;  /* lines for the console have the prefix */
-    bool on_console;         /* --local-ranks-filter allows its output */
-    bool alone;              /* and no other worker's */
-};
 
 /* What is known about a worker's end. A missing text is "". */
 struct logmux_last_output {
@@ -77,19 +66,20 @@ struct logmux_ops {
     void (*on_last_output)(void *arg, uint32_t index, const struct logmux_last_output *last);
 };
 
-/* prefix_template: with ${role_name} ${local_rank} ${rank} ${hostname}; NULL:
- * "[${role_name}${local_rank}]:". Copied. */
-_must_use_ struct logmux *logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
-                                     const char *prefix_template, const struct logmux_ops *ops,
-                                     void *arg);
+/* spec and host, this node's name in prefixes, are borrowed; first_rank: of its workers. */
+_must_use_ struct logmux *logmux_new(struct loop *loop, struct writer *writer,
+                                     const struct job_spec *spec, const char *host,
+                                     uint32_t first_rank, const struct logmux_ops *ops, void *arg);
 /* Nothing more is read. Takes NULL. */
 void logmux_free(struct logmux *mux);
 
-/* Makes the pipes of worker index < n_workers. The logmux owns the descriptors. They are
- * close-on-exec and valid until logmux_started(). Returns -errno with a sentence if there is no
- * pipe. */
-_must_use_ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
-                           int *ret_stdout_fd, int *ret_stderr_fd, struct err *err);
+/* Makes the pipes of this worker. dir: the folder for its stdout.log and stderr.log, which exists;
+ * NULL: none. file_fds: of the streams that only go to a file, -1: none; borrowed until
+ * logmux_started(), as the results are, which are close-on-exec. Returns -errno with a sentence if
+ * there is no pipe. */
+_must_use_ int logmux_open(struct logmux *mux, uint32_t index, const char *dir,
+                           const int file_fds[2], int *ret_stdout_fd, int *ret_stderr_fd,
+                           struct err *err);
 /* The terminal has another size: tells the pseudo-terminals. Then the workers can be told. */
 void logmux_resize(struct logmux *mux);
 /* The child has its copies, or could not be started: closes this process's. */
@@ -105,6 +95,3 @@ void logmux_no_more(struct logmux *mux);
 bool logmux_is_held(const struct logmux *mux, uint32_t index);
 /* Whether every opened worker is drained. True if none was opened. */
 bool logmux_all_drained(const struct logmux *mux);
-
-/* The prefix of that worker's tee'd lines, malloc'ed. For tests. */
-_must_use_ char *logmux_prefix(const char *prefix_template, const struct logmux_worker *worker);

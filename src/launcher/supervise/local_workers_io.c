@@ -194,47 +194,18 @@ static void made(void *arg, uint32_t i) {
     c->argv = NULL;
 }
 
-static uint32_t shown_ranks(const struct job_spec *job) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < job->nproc; i++)
-        n += job->console_ranks == NULL || job->console_ranks[i];
-    return n;
-}
-
-/* As logmux_new() takes it. */
-static const char *prefix_template(const struct job_spec *spec) {
-    if (spec->prefix == JOB_PREFIX_NEVER)
-        return "";
-    return spec->line_prefix != NULL || worker_logs_asked_for(spec) ? spec->line_prefix
-                                                                    : JOB_RANK_PREFIX;
-}
-
 static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, struct err *err) {
-    const struct job_spec *job = c->config.spec;
     int r = build_env(c, i, &c->env, err);
     if (r < 0)
         return r;
-    c->argv = worker_argv_build(job, c->config.python, i);
-    const bool prefixed = job->output == JOB_OUTPUT_PREFIXED && job->prefix == JOB_PREFIX_AUTO;
-    bool lacking = worker_logs_wanted(c->files) && worker_logs_dir(c->files, i) == NULL;
-    unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
-    struct logmux_worker log = {
-        .local_rank = i,
-        .rank = c->form.first_rank + i,
-        .role = job->role,
-        .hostname = c->config.host,
-        .dir = worker_logs_dir(c->files, i),
-        .redirects = redirects,
-        .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
-        .prefix = prefixed ? JOB_PREFIX_ALWAYS : job->prefix,
-        .on_console = job->console_ranks == NULL || job->console_ranks[i],
-        .alone = shown_ranks(job) == 1,
-    };
-    worker_logs_file_fds(c->files, i, log.file_fds);
+    c->argv = worker_argv_build(c->config.spec, c->config.python, i);
+    int file_fds[2];
+    worker_logs_file_fds(c->files, i, file_fds);
     spec->argv = c->argv;
     spec->envp = envlist_items(&c->env);
     bind_worker(&c->setup.workers[i].affinity, spec);
-    return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
+    return logmux_open(c->logs, i, worker_logs_dir(c->files, i), file_fds, &spec->stdout_fd,
+                       &spec->stderr_fd, err);
 }
 
 static int make_worker(void *arg, uint32_t i, struct child_spec *ret, struct err *err) {
@@ -756,14 +727,13 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
     c->generation = g;
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
-    const struct job_spec *spec = c->config.spec;
     int r = check_own_store(c, err);
     if (r < 0)
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    c->logs =
-        logmux_new(c->loop, c->config.writer, spec->nproc, prefix_template(spec), &logmux_ops, c);
+    c->logs = logmux_new(c->loop, c->config.writer, c->config.spec, c->config.host,
+                         form->first_rank, &logmux_ops, c);
     if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))
         c->awaits |= AWAITS_DISCOVERY;
     look_for_way(c);

@@ -272,8 +272,10 @@ Test(console_io, only_our_own_lines_are_dropped_and_it_is_said_how_many) {
     memset(text, 'x', 65536);
     text[65535] = '\n';
     text[65536] = '\0';
-    while (console_lines_lost(fix.console) == 0)
+    for (uint64_t had = UINT64_MAX; console_pending(fix.console) != had;) {
+        had = console_pending(fix.console);
         console_print(fix.console, CONSOLE_OUT, text, 65536);
+    }
     cr_assert_leq(console_pending(fix.console), CONSOLE_OWN_MAX);
     bool marker = false;
     for (int quiet = 0; quiet < 3;) {
@@ -296,7 +298,6 @@ Test(console_io, a_plain_file_gets_everything) {
     for (int i = 0; i < 100000; i++)
         line(i % 2 == 0 ? &a : &b, i % 2 == 0 ? "even even even even" : "odd odd odd odd odd");
     cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
-    cr_assert_eq(console_lines_lost(fix.console), 0);
     rewind(file);
     char text[64];
     for (int i = 0; i < 100000; i++) {
