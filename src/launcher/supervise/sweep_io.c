@@ -11,7 +11,6 @@
 
 #include "io/file.h"
 #include "io/process/proc.h"
-#include "launcher/output/writer_io.h"
 
 /* Everything except the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
 
@@ -410,14 +409,10 @@ void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
 #define WAIT_NS (2 * NS_PER_MS)
 
 static bool is_there(pid_t pid) {
-    static const char *const names[] = {WRITER_NAME, SPARE_COMPARE_NAME, SPARE_ADD_NAME,
-                                        SPARE_LOG_NAME, SPARE_RECORDER_NAME};
-    char comm[32];
-    ssize_t n = pid > 0 ? proc_read(pid, "/comm", comm, sizeof comm) : 0;
-    for (size_t i = 0; n > 0 && i < ARRAY_SIZE(names); i++)
-        if (strlen(names[i]) + 1 == (size_t)n && memcmp(comm, names[i], (size_t)n - 1) == 0)
-            return true;
-    return false;
+    static const char prefix[] = "muster-";
+    char comm[sizeof prefix - 1];
+    return pid > 0 && proc_read(pid, "/comm", comm, sizeof comm) == (ssize_t)sizeof comm &&
+           memcmp(comm, prefix, sizeof comm) == 0;
 }
 
 void spare_add(struct spare *s, pid_t pid) {

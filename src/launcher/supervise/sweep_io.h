@@ -1,14 +1,13 @@
 /* Ending every process below this one. Two uses: the last act of a guardian or of an agent whose
  * guardian died (sweep_all), and single passes of a running agent (sweep_walk_*).
  *
- * How: this process is a subreaper (PR_SET_CHILD_SUBREAPER), so processes that lose their parent
- * become its children. The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with
+ * This process is a subreaper (PR_SET_CHILD_SUBREAPER), so processes that lose their parent become
+ * its children. The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with
  * CONFIG_PROC_CHILDREN, else PPid of every process), killed, reaped, and read again until nothing
- * is left: a process that forks faster than one pass is found by the next. The pid of an own child
- * that has not been reaped can't belong to another process, so own children are killed by pid;
- * deeper ones by a pidfd whose parent is checked after it was opened (without pidfds they are left
- * to a later pass, when they have become children). Without /proc, sweep_pass() and sweep_all() ask
- * the kernel for each pid, whether it is a child; a walk finds nothing.
+ * is left. The pid of an own child that has not been reaped can't belong to another process, so own
+ * children are killed by pid; deeper ones by a pidfd whose parent is checked after it was opened
+ * (without pidfds by a later pass, when they have become children). Without /proc, sweep_pass() and
+ * sweep_all() ask the kernel for each pid, whether it is a child; a walk finds nothing.
  *
  * sweep_all() uses only async-signal-safe calls and no heap: it may run in a signal handler. */
 #pragma once
@@ -46,7 +45,7 @@ struct sweep_result {
     pid_t unkillable;   /* one that refused SIGKILL (EPERM), or 0 */
     pid_t example;      /* the first of the living, or 0 */
     pid_t zombie;       /* one of those, or 0: if it stays, its tracer holds it */
-    uint32_t undecided; /* in a walk over orphans: processes in the middle of exec or of exit */
+    uint32_t undecided; /* with a marker: processes in the middle of exec or of exit */
 };
 
 /* One pass over all processes below this one: SIGKILL to all except `except`. Reaps nothing. */
@@ -57,21 +56,15 @@ void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
 void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret);
 
 /* A pass in pieces, for a process with an event loop: with thousands of processes a pass takes
- * longer than a turn of the loop may. Children may be reaped between the pieces.
- *
- *     sweep_walk_begin(walk, &except);
- *     while (!sweep_walk_go_on(walk, now + 2 ms, &result))
- *         … others' turn …
- */
+ * longer than a turn of the loop may. Children may be reaped between the pieces. */
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
-/* The pass covers all processes below, as sweep_pass() does. A pass that is not over is
- * abandoned. */
+/* The pass covers all processes below; one that is not over is abandoned. */
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
-/* The pass covers the orphans that ended workers left: children of this process that are not in
- * `except`, and all processes below them, if the child's environment has `marker` (the variable's
- * name, borrowed) with a value for which mine() is true. Other daemons are left alive. */
+/* The pass covers children of this process that are not in `except`, and all processes below them,
+ * if the child's environment has `marker` (the variable's name, borrowed) with a value for which
+ * mine() is true. */
 #define SWEEP_MARKER_MAX 96
 typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
 void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
@@ -95,7 +88,7 @@ bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size);
 /* The parent of a process; 0: the process is gone, or it can't be read. */
 pid_t sweep_parent(pid_t pid);
 
-/* Whether this is the process's name in /proc/PID/comm. */
+/* Whether it has this name in /proc/PID/comm. */
 bool sweep_is_named(pid_t pid, const char *name);
 
 /* Whether it is a zombie or gone. False without /proc. */
@@ -118,10 +111,10 @@ void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);
 
 /* ==== helpers that are spared ==== */
 
-/* Helpers of the agent that sweeps spare, and that are not waited for at the end. The list is in a
- * page that the guardian shares. Such helpers are the log writer and those that keep what ranks did
- * when they hung, and that read logs for that: the kernel can block them for as long as a disk does
- * not answer. They hold nothing that another agent could need. All calls are async-signal-safe. */
+/* Helpers of the agent that sweeps spare, and that are not waited for at the end, in a page that
+ * the guardian shares: the log writer, and those that read or keep evidence of hangs. The kernel
+ * can block them for as long as a disk does not answer, and they hold nothing that another agent
+ * could need. All calls are async-signal-safe. */
 
 #define SPARE_MAX 8 /* of more that live, the last ones */
 
@@ -130,15 +123,9 @@ struct spare { /* 0: none */
     atomic_uint n;
 };
 
-/* Of watchdog/act/hang_case_io.h, hang_leader_io.h and watchdog/evidence/gather_io.h. */
-#define SPARE_COMPARE_NAME "muster-compare"
-#define SPARE_ADD_NAME "muster-hang-add"
-#define SPARE_LOG_NAME "muster-log-tail"
-#define SPARE_RECORDER_NAME "muster-recorder"
-
 /* Adds a helper, or one of its own, in the place of one that has ended if there is one. Its process
- * name is WRITER_NAME or one of these: another process that gets its pid later has another name.
- * Takes NULL. */
+ * name begins with "muster-": another process that gets its pid later has another name. Takes
+ * NULL. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {
