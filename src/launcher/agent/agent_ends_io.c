@@ -1,6 +1,6 @@
 /* How this node and its workers end: signals, and which of them the workers have got, too
- * (launcher/ends); how long others wait before they kill this job, and why Slurm ends it; the stop
- * of the workers; and the facts and effects of the machine of agent_life.h. */
+ * (launcher/ends); the time until SIGKILL, and why Slurm ends the job; the stop of the workers; and
+ * the facts and effects of the machine of agent_life.h. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -16,8 +16,7 @@
 
 /* ---- signals for the workers ---- */
 
-/* A worker that was started so shortly before all processes got a signal may have been missed: the
- * sender lists processes first. */
+/* The sender lists processes first: a worker that starts so shortly before may not get it. */
 #define LISTING_NS (100 * NS_PER_MS)
 
 /* Signals that say something to a program, and that schedulers send as warnings. Workers get them.
@@ -59,16 +58,14 @@ static void signal_known(struct agent *a, const struct tree_news *news) {
     }
 }
 
-/* Jobs that end sooner need neither witness nor question. */
+/* Jobs that end sooner need no witness, and need not ask for how long Slurm waits. */
 #define WITNESS_AFTER_NS (500 * NS_PER_MS)
-/* Jobs that end sooner need not know before how long Slurm waits. */
 #define ASK_AFTER_NS (5 * NS_PER_S)
+/* The agents' questions are spread over so much time for each, at the job's end over less. */
 #define ASK_APART_NS (10 * NS_PER_MS)
-/* If the job ends before: the question is spread over less time. */
 #define ASK_AT_END_NS (1 * NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * NS_PER_S)
-/* How long the end of the job may wait for the reason. */
-#define REASON_TIMEOUT_NS (1 * NS_PER_S)
+#define REASON_TIMEOUT_NS (1 * NS_PER_S) /* the end of the job waits for this answer */
 /* KillWait's default, slurm.conf(5), and terminationGracePeriodSeconds' in Kubernetes. */
 #define AROUND_DEFAULT_NS (30 * NS_PER_S)
 /* A job's nodes get Slurm's signal one after another, so the first can tell the others before. */

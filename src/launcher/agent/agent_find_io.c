@@ -178,8 +178,7 @@ bool agent_may_have_domain(const struct agent *a) {
     return s->unit_of == UNIT_OF_DOMAIN && s->max_nodes > 1 && nvml_may_answer();
 }
 
-/* NVML's domain, with its health in *fabric, else the block of Slurm. "": none, or the GPUs are in
- * two. */
+/* NVML's domain, with its health in *fabric, else Slurm's block. "": none, or GPUs of two. */
 static void find_domain(const struct agent *a, const struct topology *t, char ret[RDZV_DOMAIN_MAX],
                         struct strbuf *fabric) {
     char split[TOPO_TEXT_MAX];

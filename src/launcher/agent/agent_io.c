@@ -237,8 +237,7 @@ struct hang_workers agent_hang_workers(const struct agent *a) {
                                  .spare = guardian_spared(a->config.link)};
 }
 
-/* With --hang-action=auto and no restart left to give, a hang would end the job: it is only
- * reported then. */
+/* With --hang-action=auto and no restart left, a hang would end the job: it is only reported. */
 static enum hang_action action_of(const struct job_spec *spec) {
     switch (spec->hang_action) {
     case JOB_HANG_AUTO:
@@ -585,9 +584,8 @@ static int set_up_listener(struct agent *a) {
     return 0;
 }
 
-/* Finds out whether there are GPUs. If more is needed, it is discovered while this node waits for
- * its peers. If discovery can't even begin, only the features that need it are lost, not the
- * job. */
+/* Finds out whether there are GPUs. More is discovered while this node waits for its peers. If
+ * discovery can't even begin, only the features that need it are lost. */
 static bool look_at_node(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};

@@ -1,18 +1,12 @@
 /* The agent: one per node. It joins the rendezvous (and leads it if the endpoint is this node's),
  * runs the node's workers as the group's machines decide, shows progress to the user, and ends with
  * the exit status of `muster run`. It is only glue: the group, member and worker machines decide
- * what to do.
- *
- *     cmd_run: options → struct job_spec; listen_socket() → node_fd; guardian_fork() → link
- *     exit(agent_run(&config));
- */
+ * what to do. */
 #pragma once
 
 #include "launcher/job/job.h"
 #include "launcher/supervise/guardian_io.h"
 #include "rendezvous/auth/keyring_io.h"
-
-struct keyring;
 
 struct agent_config {
     const struct job_spec *spec; /* all borrowed for the agent's life */
@@ -38,8 +32,8 @@ enum {
     AGENT_EXIT_NO_FAULT = 75,
 };
 
-/* Call this first: signals that only workers understand (SIGUSR1, SIGWINCH, ...), and that don't
- * end the job, are ignored until there are workers. They would end this process. */
+/* Call this first: until there are workers, signals that only they understand (SIGUSR1, ...), and
+ * that don't end the job, are ignored. They would end this process. */
 void agent_ignore_passed_signals(const struct job_spec *spec);
 
 /* A leader is also a node of its own group, and local workers reach each other over loopback. */
@@ -47,6 +41,5 @@ void agent_ignore_passed_signals(const struct job_spec *spec);
     "the loopback interface is down, so this node cannot connect to itself; run: ip link set " \
     "lo up"
 
-/* Runs the job on this node to its end. Failures are reported, and only the exit status is
- * returned. */
+/* Runs the job on this node to its end. Reports failures, and returns the exit status. */
 int agent_run(const struct agent_config *config);

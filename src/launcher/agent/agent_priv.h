@@ -135,9 +135,9 @@ struct agent {
     struct resolve *resolve;
     /* how this agent reaches the endpoint, if it leads there; else len 0 */
     struct addr own_endpoint;
-    /* It leads if nothing listens at the endpoint before there is a leader, and the endpoint is on
-     * this machine: another agent listened there, which may have been at its end; or the name was
-     * not known yet, as that of a pod that has just been made. */
+    /* It leads if nothing listens at the endpoint, which is on this machine, before there is a
+     * leader: another agent listened there, which may have been at its end; or the name was not
+     * known yet, as that of a pod that has just been made. */
     bool may_lead_later;
     int lead_name; /* held while it leads at one of several ports; -1: none */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
@@ -189,8 +189,7 @@ struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrow
 struct hang_workers agent_hang_workers(const struct agent *a);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);
-/* This agent leads: logs a line if every process that reaches the job can take part in it, or none
- * can. */
+/* This agent leads: logs if every process that reaches the job can take part in it, or none can. */
 void agent_tell_if_no_key(struct agent *a);
 
 /* ---- agent_ends_io.c ---- */
@@ -214,7 +213,7 @@ void agent_stop_text(int signo, char *ret, size_t size);
 
 /* The workers of this group run, and so does their store. NULL: they run no more. */
 void agent_open_door(struct agent *a, const struct form *form);
-/* rdzv_client_ops.stop and .fence */
+/* As rdzv_client_ops. */
 void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
 void agent_fence(void *arg);
 void agent_hold(void *arg);
@@ -222,7 +221,7 @@ void agent_resume(void *arg, uint64_t paused_ns);
 void agent_hold_no_more(struct agent *a);
 /* The evidence is there for which a stop may have waited. */
 void agent_stop_gathered(void *arg);
-/* A stop does not wait for it any more. True: one did. */
+/* A stop waits for it no longer. True: one did. */
 bool agent_stop_wait_no_more(struct agent *a);
 
 /* ---- leading_io.c ---- */
@@ -231,12 +230,11 @@ _must_use_ struct leading *leading_new(struct agent *a);
 /* Call it after rdzv_listener_serve(listener, NULL), or after the listener is freed. Takes NULL. */
 void leading_free(struct leading *l);
 
-/* Leads at this endpoint. It takes ownership of the endpoint's socket, also on failure. *ret_own:
- * how this node reaches the endpoint. Returns 0, or a negative errno and perhaps the reason. */
+/* Leads at this endpoint, whose socket it owns from now on. *ret_own: how this node reaches it.
+ * Returns 0, or a negative errno and perhaps the reason. */
 _must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own,
                           struct err *err);
-/* Nothing could be bound there, because somebody listens: sets the error to the setting, and
- * who it is. True: it certainly isn't muster. */
+/* The address is in use: sets the error to the setting, and the owner. True: it isn't muster. */
 bool leading_port_taken(const char *setting, const struct addr *at, struct err *err);
 /* The member has won an epoch. 0 or a negative errno. */
 _must_use_ int leading_on(struct leading *l, const struct member_lead *lead);
@@ -245,10 +243,9 @@ struct rdzv_server *leading_server(const struct leading *l);
 bool leading_serves(const struct leading *l);
 /* It leads, or has resigned because its own node left. */
 bool leading_has_led(const struct leading *l);
-/* What ranks did when one failed is still to be said: the agent should not end yet. */
+/* What ranks did when one failed is still being compared: the agent should not end yet. */
 bool leading_is_busy(const struct leading *l);
-/* The job is being ended: neither this agent nor another node waits for that any more. For an agent
- * that leads. */
+/* The leader is ending the job: no node waits for that any more. */
 void leading_let_go(void *leading);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
@@ -258,8 +255,7 @@ _must_use_ bool leading_local_addr(const char *text, struct addr *ret);
 
 /* As far as it is known. */
 int agent_exit_status(const struct agent *a);
-/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove(),
- * so that the run is always found. */
+/* Records the run's end for "muster status". Before registry_remove(), so it is always found. */
 void agent_record_end(const struct agent *a);
 
 /* Workers have been started: warns if Slurm could not requeue this job. */
@@ -278,16 +274,16 @@ void agent_requeue_free(struct agent *a);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);
-/* Whether the head of a step of Slurm has asked for the end of the job that has ended. Its own
- * status tells that; for each task whose status is not 0 srun would print a line. */
+/* Whether the head of a step of Slurm has asked for the end of the job, as its status shows: for
+ * each task whose status is not 0 srun would print a line. */
 bool agent_head_asked(const struct agent *a);
 /* Finds out whether a head has started this step. 0, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);
 /* Call it when this agent has begun to lead. */
 void agent_leads_now(struct agent *a);
-/* What the head will be told, if this agent leads the job at its end. Before it stops leading. */
+/* The verdict for the head, if this agent leads at the job's end. Before it stops leading. */
 void agent_read_verdict(struct agent *a);
-/* The last thing, because the status is only known then. No worker waits for it. */
+/* Sends it, as the last thing, because the status is only known then. */
 void agent_tell_head(struct agent *a, int status);
 
 /* ---- agent_find_io.c ---- */
@@ -324,15 +320,14 @@ void agent_gpus_begin(struct agent *a);
 
 /* ---- agent_show_io.c ---- */
 
-/* Whether this agent leaves it to the leader to say what is the same on all nodes. */
+/* Whether only the leader shows what is the same on all nodes. */
 bool agent_show_is_brief(const struct agent *a);
 /* This agent leads from now on, or no longer does. */
 void agent_show_leads(const struct agent *a);
-/* What the user sees. Begin makes the console; end lets it write what is left, until the
- * deadline. */
+/* Makes the console. */
 int agent_show_begin(struct agent *a);
-/* Before the agent's handlers of signals are removed: a descriptor from which agent_show_end()
- * reads those that come from now on; -1: there is none. */
+/* Before the agent's signal handlers are removed: the descriptor from which agent_show_end() reads
+ * later signals; -1: there is none. */
 _must_use_ int agent_show_end_signals(struct agent *a);
 /* Waits until the readers of standard output and error have taken everything, or until the user
  * leaves. Returns whether output of workers is lost. */

@@ -124,8 +124,7 @@ static enum log_level shared_level(const struct agent *a) {
     return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
 }
 
-/* Shows a live line on a terminal; otherwise a plain line when `kind` changes, or after
- * REPEAT_NS. */
+/* Shows a live line on a terminal, else a plain one when `kind` changes, or after REPEAT_NS. */
 static void show_progress(struct agent *a, const char *kind, const char *text) {
     if (!log_enabled(LOG_LEVEL_NOTICE))
         return;
@@ -348,8 +347,7 @@ static bool same_failure(const struct failure *a, const struct failure *b) {
     return a->incarnation == b->incarnation && a->rank == b->rank && a->at_ns == b->at_ns;
 }
 
-/* A worker that ends while others still need it makes them fail, although its own exit looks
- * successful. */
+/* A worker that ends while others need it makes them fail, although its exit looks fine. */
 static void show_quitter(struct agent *a, const struct failure *f) {
     uint32_t rank, n = local_workers_ended_well(a->local_workers, &rank);
     char more[32] = "";

@@ -29,8 +29,7 @@
 
 static bool is_missing(int r) { return r == -ENOENT || r == -ENOTDIR; }
 
-/* The first bytes of a file, as text; false: it can't be read, or is a pipe, in which they would be
- * missing afterwards. */
+/* The first bytes as text; false: not readable, or a pipe, which would lack them afterwards. */
 static bool read_head(const char *path, char ret[HEAD_BYTES]) {
     struct stat st;
     int fd = stat(path, &st) == 0 && S_ISREG(st.st_mode)
@@ -290,8 +289,7 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     return listen_beside(&at, spec, ret_fd, err);
 }
 
-/* Until it is known which agent leads, a line that is mixed with those of other nodes says whose.
- */
+/* Until it is known which agent leads, a line among those of other nodes has the node's name. */
 static void name_lines(const struct job_spec *spec) {
     static char own[RESOLVE_NAME_MAX + 1];
     if (spec->output == JOB_OUTPUT_OWN)
