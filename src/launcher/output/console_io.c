@@ -31,8 +31,7 @@ enum output_kind {
     OUTPUT_POLLED, /* a terminal or pipe that can't be opened again */
 };
 
-/* What descriptor 1, 2 or both refer to. Bytes are queued, and the loop writes them without ever
- * waiting. */
+/* What descriptor 1, 2 or both refer to: a queue that the loop writes without waiting. */
 struct output {
     struct console *console;
     enum output_kind kind;
@@ -237,8 +236,7 @@ static struct strbuf *queue_buffer(struct output *o) {
     size_t left = o->bytes.len - o->done;
     if (o->spilling)
         return &o->behind;
-    /* Written bytes must not accumulate at the front, but moving the rest each time would be
-     * slow. */
+    /* moving the rest each time would be slow */
     if (o->done >= WRITE_PIECE_MAX && o->done >= left) {
         memmove(o->bytes.data, o->bytes.data + o->done, left);
         o->bytes.len = left;
@@ -317,8 +315,7 @@ static void hide_status(struct output *o) {
     o->status_shown = false;
 }
 
-/* How many bytes of a text fit into `columns`. Continuation bytes of UTF-8 characters take no
- * column. */
+/* How many bytes of UTF-8 fit into `columns`; continuation bytes take none. */
 static size_t cut_to(const char *text, size_t columns) {
     size_t i = 0, used = 0;
     for (; text[i] != '\0'; i++) {
@@ -497,8 +494,7 @@ static size_t next_lines(const char *lines, size_t len) {
     return (size_t)(end - lines) + 1;
 }
 
-/* Prefixes are copied as a piece of constant size, because that is faster than copying their exact
- * size. The line then overwrites the excess bytes. */
+/* A copy of constant size is faster than an exact one; the line overwrites the excess. */
 #define PREFIX_PIECE ((size_t)32)
 
 static void add_lines(struct strbuf *bytes, const struct console_source *s, const char *lines,
@@ -676,8 +672,7 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     return 0;
 }
 
-/* Runs in a copy of the process that made the console: the old loop and its watches are not used
- * any more. */
+/* In a copy of the process that made the console, with a new loop. */
 int console_reopen(struct console *c, struct loop *loop) {
     c->remote = NULL;
     for (int i = 0; i < 2; i++) {

@@ -6,11 +6,6 @@
  * calls linebuf_flush(). A line above the limit is handed out in several pieces, and nothing is
  * lost. Bytes are passed unchanged, UTF-8 or not, NULs too.
  *
- *     linebuf_init(&b, LINEBUF_LINE_MAX, collapse, on_piece, me);
- *     linebuf_feed(&b, data, len, now_ns);
- *     linebuf_finish(&b);                         end of file
- *     linebuf_fini(&b);
- *
  * With `collapse` (for a terminal), only the newest state of a line that is overwritten with
  * carriage returns (a progress bar) is kept, and it is handed out at most once in the quiet time.
  * Without `collapse`, a carriage return is a byte like any other, except that a line with one is

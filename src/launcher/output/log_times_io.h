@@ -1,18 +1,7 @@
 /* Writes the times of log files while they grow (log_times.h). A failure has no other effect than
- * that times are missing.
- *
- *     log_times_open(&t, path, log_fd);
- *     log_times_grows(&t, clock_wall_ns());   before bytes are written
- *     log_times_grew(&t, n);                  when they are
- *     log_times_close(&t);
- *
- * A stamp is written before its bytes, so a program that follows the log knows their time.
- *
- * Files that workers write themselves are sampled: their sizes are read LOG_SAMPLES_NS apart.
- *
- *     s = log_sampler_new(loop);
- *     log_sampler_add(s, user, path, fd); log_sampler_drop(s, user);
- *     log_sampler_free(s); */
+ * that times are missing. A stamp is written before its bytes, so a program that follows the log
+ * knows their time. Files that workers write themselves are sampled: their sizes are read
+ * LOG_SAMPLES_NS apart. */
 #pragma once
 
 #include <stdbool.h>
@@ -51,7 +40,7 @@ struct log_times {
  * descriptors that this process may have is in use. The file is made with the first stamp: most
  * streams stay empty. */
 void log_times_open(struct log_times *t, const char *log_path, int log_fd);
-/* Writes a stamp, if one is due. */
+/* Writes a stamp, if one is due: before the bytes are written; then how many were. */
 void log_times_grows(struct log_times *t, uint64_t wall_ns);
 static inline void log_times_grew(struct log_times *t, uint64_t n) { t->at += n; }
 void log_times_close(struct log_times *t);

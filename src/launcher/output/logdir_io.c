@@ -162,8 +162,7 @@ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, uint3
         r = sentence(err, r, wanted);
     else
         r = claim_name(base, name, made, nonce, ret_run_dir, err);
-    /* It still exists if claiming failed or if it was not needed. If it can't be removed, a folder
-     * with a marker does no harm. */
+    /* if claiming failed, or it was not needed; a folder with a marker does no harm */
     _cleanup_(freep) char *marker = xasprintf("%s/" MARKER, made);
     (void)unlink(marker);
     (void)rmdir(made);
@@ -215,8 +214,7 @@ int logdir_set_latest(const char *run_dir, const char *generation) {
         if (natural_compare(old, generation) >= 0)
             return 0;
     }
-    /* Nodes of one run can do this at the same time: make a link with a name of our own, then
-     * rename it. */
+    /* nodes of one run can do this at once: renames a link with a name of our own */
     _cleanup_(freep) char *made = xasprintf("%s/.latest-%016" PRIx64, run_dir, random_u64());
     if (symlink(generation, made) < 0)
         return -errno;

@@ -4,11 +4,6 @@
  *     D/<run id>/<generation>/<node>/{filtered_stdout.log,filtered_stderr.log}
  *     D/<run id>/latest -> newest generation
  *
- *     logdir_claim_run(base, run_id, form.log_nonce, &run_dir, &err);    once, at the first group
- *     logdir_make_generation(run_dir, generation, node, &node_dir, &err);   each generation
- *     logdir_make_worker(node_dir, rank, &dir, &err);
- *     logdir_set_latest(run_dir, generation);
- *
  * If another run has used the run id before, ".2", ".3", … is appended. No logs are deleted, and
  * logs of different runs are not mixed. All nodes of one run pass the same nonce. So in a shared
  * folder they all get the same name, in whatever order they arrive; in separate folders the names

@@ -1,11 +1,8 @@
 /* A pseudo-terminal for a worker's output, so that the worker behaves as on the user's terminal:
  * lines appear at once, progress bars and colours are shown. It changes no byte (raw mode, no
  * echo), so the bytes can be passed on to the real terminal. It never becomes a controlling
- * terminal by being opened here, and a worker inherits it as an open file. pty(7).
- *
- *     r = pty_open(STDOUT_FILENO, &ours, &workers);
- *     read(ours, …);                EIO after the last process has closed its end
- *     pty_resize(ours, STDOUT_FILENO, 0);                    at first, and after SIGWINCH */
+ * terminal by being opened here. Reading gives EIO after the last process has closed its end.
+ * pty(7) */
 #pragma once
 
 #include "base/util.h"

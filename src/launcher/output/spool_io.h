@@ -1,10 +1,5 @@
 /* A queue of bytes in a file without a name. It holds output that its reader has not taken yet.
  *
- *     spool_init(&s, 1 << 30);
- *     r = spool_add(&s, data, len);             all of it, or nothing
- *     n = spool_take(&s, buffer, sizeof buffer);
- *     spool_fini(&s);
- *
  * The file is made in $TMPDIR or /tmp when it is first needed (O_TMPFILE, else it is unlinked at
  * once), so nothing is left even after SIGKILL. It never grows above `size`: the space of bytes
  * that were taken is used again, and is given back to the disk when the spool is empty. */

@@ -42,8 +42,7 @@ static int this_owner(char ret[OWNER_MAX]) {
 
 /* ---- this agent's folder ---- */
 
-/* The text is written after the lock is taken: an agent that finds the text also finds the lock, if
- * it is held. */
+/* The lock comes first: an agent that finds the text also finds the lock, if it is held. */
 static int claim(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);
     char us[OWNER_MAX];
@@ -83,8 +82,7 @@ void tempdir_keep(const char *dir) {
 
 /* ---- other agents' folders ---- */
 
-/* Whether the folder belongs to this user, and its agent has ended. If so, *ret_claim has our
- * lock. */
+/* Whether it is this user's, and its agent has ended. If so, *ret_claim has our lock. */
 static bool is_left(int dir, const char *us, int *ret_claim) {
     char owner[OWNER_MAX];
     struct stat st;

@@ -54,8 +54,7 @@ bool worker_logs_asked_for(const struct job_spec *spec) {
     return false;
 }
 
-/* Everything else in the temporary folder is error files. They are kept only if a report names
- * one. */
+/* Else it has only error files, and is kept if a report names one. */
 static bool logs_in_temp_dir(const struct worker_logs *l) {
     return l->asked_for && l->spec->log_dir == NULL;
 }

@@ -1,11 +1,6 @@
 /* The folders of the local workers' logs and error files, for each start. If they can't be made,
  * the job continues: this is reported once, counted, and tried again at each start.
  *
- *     logs = worker_logs_new(&spec, host, writer, on_prepared, me);
- *     r = worker_logs_prepare(logs, "2.3", &form);               … on_prepared
- *     worker_logs_dir(logs, i);  worker_logs_error_file(logs, i);  …
- *     worker_logs_free(logs);                reports how many starts had none
- *
  * The log writer makes them: a file system that hangs blocks only the log writer, and delays a
  * start by at most WRITER_PATIENCE_NS. Folders in the private temporary folder are made by this
  * process.

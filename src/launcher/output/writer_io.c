@@ -243,8 +243,7 @@ static void on_timer(void *arg) {
     struct writer *w = arg;
     uint64_t now_ns = clock_now_ns();
     if (w->fd < 0) {
-        /* If none can be started (a limit of processes, no memory), users that wait continue
-         * without one. */
+        /* if none can be started (no memory), users that wait continue without one */
         if (!start(w) && w->awaited > 0 && w->lacking_ns > 0 &&
             now_ns >= w->lacking_ns + WRITER_PATIENCE_NS)
             report_lost(w, false);

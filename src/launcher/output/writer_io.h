@@ -2,11 +2,6 @@
  * the terminal. What can hang or never end (a dead file system, a stopped terminal, a worker that
  * writes as fast as it can) happens in this process, not in the loop that holds the leases.
  *
- *     writer = writer_new(loop, console, &spec, on_pid, me);    starts the process
- *     writer_add(writer, &user); writer_send(writer, …);
- *     failed = writer_finish(writer, &patience);           all is written, or the user gave up
- *     writer_free(writer);
- *
  * It is a copy of the agent (io/process/helper.h) with one socket, standard output and standard
  * error, and it dies with the agent. The agent's own lines go through it too, so the order with the
  * workers' lines is kept. While there is no writer, lines for a plain file wait for the next one,
@@ -20,9 +15,8 @@
  * be started, a user that waits for an answer continues without one after the same time.
  *
  * A writer that can't be killed, because the kernel waits for a disk, is spared by all sweeps (the
- * guardian's too), and does not delay the end of the node. It ends when the kernel releases it.
- * Until then it holds the pipes' read ends, a log file, and our standard output and error: a
- * process that reads these through a pipe gets no end of file when the agent ends. */
+ * guardian's too), and does not delay the end of the node. Until the kernel releases it, a process
+ * that reads our standard output or error through a pipe gets no end of file. */
 #pragma once
 
 #include <stdbool.h>
@@ -41,8 +35,8 @@
 
 struct writer;
 
-/* The writer's own side (writer_process_io.c). Serves the socket until FINISH, or its end. console:
- * this process's copy of the agent's. Returns the exit status. */
+/* The writer's own side: serves the socket until FINISH, or its end. console: this process's copy
+ * of the agent's. Returns the exit status. */
 int writer_process_run(int fd, struct console *console, const struct job_spec *spec);
 
 /* A receiver of the writer's messages. Owned by the caller, who must not move it. */

@@ -23,8 +23,7 @@
 #define READ_BYTES ((size_t)512 * 1024)
 #define READS_PER_TURN 4
 #define PTY_BYTES ((size_t)64 * 1024)
-/* How many reads follow at once after an exit: enough for any of our pipes, but bounded, because a
- * process that was left behind can continue to write. */
+/* Reads after an exit: enough for our pipes, to which what was left behind may still write. */
 #define READS_AT_END 16
 /* Of a longer line, each part of this size is filtered like a line. */
 #define FILTERED_LINE_MAX ((size_t)1024 * 1024)
@@ -32,8 +31,7 @@
 #define HELD_NS NS_PER_S
 #define MESSAGES_PER_TURN 64
 #define ALIVE_NS (250 * NS_PER_MS) /* between messages while it finishes */
-/* The most bytes of each of the two texts about a failed worker; of a longer one the end is
- * kept. */
+/* The most bytes of each text about a failed worker: its end. */
 #define WORDS_MAX ((size_t)15 * 1024)
 /* The last lines of a file are searched in so many bytes. */
 #define FILE_END_BYTES ((off_t)1024 * 1024)
@@ -55,8 +53,7 @@ struct stream {
     uint64_t retry_ns, waits_since_ns; /* with `waits` */
     struct log_file log;
     struct log_times times; /* of the bytes in it */
-    /* Lines that contain one of these texts go to a file beside the workers' folders, too
-     * (logdir_filtered_path()). Borrowed; NULL: none. */
+    /* lines with one of these go to logdir_filtered_path(), too; borrowed; NULL: none */
     char *const *filters;
     struct log_file filtered;
     struct linebuf filtered_lines, lines;
@@ -104,8 +101,7 @@ static char read_buffer[READ_BYTES];
 
 /* --- to the agent ----------------------------------------------------------------------------- */
 
-/* The agent always reads, so this waits only briefly. If the agent has ended, errors don't
- * matter. */
+/* The agent always reads, so this waits only briefly. */
 static void report(struct process *p, const struct writer_message *m) {
     while (writer_wire_send(p->fd, m) == -EAGAIN) {
         struct pollfd room = {.fd = p->fd, .events = POLLOUT};
@@ -189,8 +185,7 @@ static void on_filtered_piece(void *arg, const struct linebuf_piece *piece) {
     log_file_write(&s->filtered, s->worker->process, line.data, line.len);
 }
 
-/* Whole lines go to the console together, as long as no part of a line must be stored. This is most
- * of the work for a worker that writes fast. */
+/* Whole lines bypass the linebuf: most of the work for a worker that writes fast. */
 static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
     bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
     while (len > 0 && !scans) {
@@ -287,8 +282,7 @@ static bool worker_ended(const struct worker *w) {
     return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
 }
 
-/* Whether the console has no room for this stream's bytes now. What a worker that has ended left is
- * bounded, and others wait for it. */
+/* The console has no room. What an ended worker left is bounded, and others wait for it. */
 static bool must_wait(const struct stream *s) {
     if (!is_shown(s))
         return false;
@@ -418,8 +412,7 @@ static void on_grace(void *arg) {
 
 /* --- the last lines --------------------------------------------------------------------------- */
 
-/* The text of last_output.tail. path: the file that standard error went to, or "". w may be
- * NULL. */
+/* path: the file that standard error went to, or "". w may be NULL. */
 static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
     _cleanup_(tail_fini) struct tail file = {0};
     const struct tail *all = &file;

@@ -1,8 +1,5 @@
 /* The messages between the agent and its log writer (writer_io.h), over a SOCK_SEQPACKET pair
- * between two copies of one program.
- *
- *     r = writer_wire_send(fd, &(struct writer_message){.kind = WRITER_STATUS, .status.text = t});
- *     r = writer_wire_receive(fd, &packet);         packet.m, its texts and descriptors */
+ * between two copies of one program. */
 #pragma once
 
 #include <stdbool.h>
