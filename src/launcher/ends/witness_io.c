@@ -14,8 +14,7 @@
 #include "io/process/proc.h"
 
 #define SIGNALS_MAX 64
-/* The field arg_start of /proc/PID/stat, counted from the one after the name; arg_end follows.
- * proc(5) */
+/* arg_start in /proc/PID/stat, counted from the field after the name; then arg_end. proc(5) */
 #define STAT_ARG_START 46
 #define STAT_MAX 4096
 

@@ -44,8 +44,7 @@ _must_use_ int node_discovery_new(struct loop *loop, const struct node_discovery
 /* A child that still runs is killed; no callback is called afterwards. Takes NULL. */
 void node_discovery_free(struct node_discovery *l);
 
-/* Calls fn(arg) once when discovery has ended, with or without a result; also if it has already
- * ended. */
+/* Calls fn(arg) once when discovery has ended, also if it failed, or had ended before. */
 typedef void node_discovery_fn(void *arg);
 void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg);
 

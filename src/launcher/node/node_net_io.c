@@ -18,8 +18,7 @@
 #define COMM_PORT_FIRST 10000
 #define COMM_PORTS 20000
 
-/* Finds a port that is free on all addresses at the moment: `wanted`, or if that is 0, one that the
- * kernel chooses. Returns 0 if it is not free. */
+/* A port that is free on all addresses: `wanted`, or 0: any. Returns 0 if it is not free. */
 static uint16_t free_port(uint16_t wanted) {
     static const char *const any[] = {"::", "0.0.0.0"}; /* the second if there is no IPv6 */
     uint16_t port = 0;
@@ -66,8 +65,7 @@ static int find_comm_id(const struct node_setup_place *p, struct node_net *n, st
     return 0;
 }
 
-/* If the leader has a loopback address, all nodes are on this host, and there is no interface to
- * choose. */
+/* A leader on loopback: all nodes are on this host, and there is no interface to choose. */
 static bool is_on_this_host(const struct form *f) {
     struct addr a;
     return addr_from_literal(f->store_host, 0, &a) == 0 && addr_is_loopback(&a);

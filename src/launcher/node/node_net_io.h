@@ -23,8 +23,7 @@ bool node_net_is_far(const struct node_setup_place *place);
  * a sentence. */
 _must_use_ int node_net_discover(struct loop *loop, const struct node_setup_place *place,
                                  struct node_discovery **ret, struct err *err);
-/* Fills *ret for this group. 0; -EINVAL, -EADDRINUSE: --nccl-comm-id is not available, with a
- * sentence. */
+/* 0; -EINVAL, -EADDRINUSE: --nccl-comm-id is not available, with a sentence. */
 _must_use_ int node_net_read(const struct node_setup_place *place, struct node_net *ret,
                              struct err *err);
 

@@ -216,8 +216,7 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
 
 /* ---- threads ---- */
 
-/* Gives each worker its share of the cores that it may use. A core that n workers may use counts
- * 1/n for each. */
+/* The share of each worker: a core that n workers may use counts 1/n for each. */
 static void count_threads(const struct topology *t, struct node_setup *s) {
     double *parts = xcalloc(s->n, sizeof *parts);
     for (uint32_t c = 0; c < t->n_cores; c++) {

@@ -47,8 +47,7 @@ struct node_setup {
     struct env_result *envs; /* owned: [n]; empty if a worker shares those of an earlier one */
 };
 
-/* What must be discovered (DISCOVER_*, topology/discover/discovery_io.h) for this job; 0: nothing.
- */
+/* What must be discovered for this job (DISCOVER_*); 0: nothing. */
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu);
 
 /* 0; or a negative errno with a sentence: a torchrun mode that can't bind (affinity_choose()). */

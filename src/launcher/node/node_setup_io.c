@@ -191,8 +191,7 @@ static uint32_t log_alike(const struct env_result *env, uint32_t first) {
     return i;
 }
 
-/* Reports what the rules did to the first worker's environment. The other workers' differ only in
- * their GPUs. */
+/* What the rules did to the first worker; the others differ only in their GPUs. */
 static void log_env(const struct node_setup *s, const struct node_setup_place *p) {
     const struct env_result *env = s->workers[0].env;
     if (p->spec->nccl_env <= NCCL_ENV_OFF || (!p->any_gpu && p->form->n_nodes <= 1))

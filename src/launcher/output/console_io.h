@@ -69,8 +69,7 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
 void console_source_lines(struct console_source *s, const char *lines, size_t len);
 /* Bytes of a source that has the terminal for itself: they are passed on as they come. */
 void console_source_exact(struct console_source *s, const char *data, size_t len);
-/* Another source updates the line at the bottom (a progress bar), so an unfinished line of this
- * source should wait. */
+/* Another source updates the bottom line (a progress bar): an unfinished line should wait. */
 bool console_source_yields(const struct console_source *s);
 #define CONSOLE_BAR_NS (1 * NS_PER_S) /* for so long after an update */
 /* The source should not be read now, because its pieces would fill the queue: ask again after

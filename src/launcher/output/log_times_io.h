@@ -21,8 +21,7 @@ struct log_pace {
     uint64_t spent_ns; /* of LOG_PACE_BURST * LOG_PACE_NS: each stamp costs LOG_PACE_NS */
 };
 
-/* Whether bytes that come now get a stamp of their own, which is then counted. A clock that steps
- * back makes one due. */
+/* Counts a stamp, if one is due now. A clock that steps back makes one due. */
 bool log_pace_is_due(struct log_pace *pace, uint64_t now_ns);
 
 /* The path of the stamps of a log file: "a/stdout.log" to "a/.stdout.times". malloc'ed. */
@@ -55,7 +54,6 @@ struct log_sampler;
 struct log_sampler *log_sampler_new(struct loop *loop);
 /* Reads each size once more. Takes NULL. */
 void log_sampler_free(struct log_sampler *s);
-/* fd: the open file; borrowed for the call. user: a number for log_sampler_drop(). s may be
- * NULL. */
+/* fd: borrowed for the call. user: for log_sampler_drop(). s may be NULL. */
 void log_sampler_add(struct log_sampler *s, uint32_t user, const char *path, int fd);
 void log_sampler_drop(struct log_sampler *s, uint32_t user);

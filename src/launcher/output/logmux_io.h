@@ -90,8 +90,7 @@ void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
 /* No process is left that could write: pipes that are still open are given up after
  * LOGMUX_GRACE_NS. Until then they are read to their end. */
 void logmux_no_more(struct logmux *mux);
-/* Nothing of what worker `index` writes was read for some time, because nobody reads the launcher's
- * own output: it may have to wait for that. */
+/* The worker may have to wait, because the reader of the launcher's output takes nothing. */
 bool logmux_is_held(const struct logmux *mux, uint32_t index);
 /* Whether every opened worker is drained. True if none was opened. */
 bool logmux_all_drained(const struct logmux *mux);

@@ -21,11 +21,9 @@ enum tempdir_use { TEMPDIR_SMALL, TEMPDIR_LARGE };
 _must_use_ int tempdir_make(enum tempdir_use use, char **ret_dir, int *ret_claim, struct err *err);
 /* It never becomes a leftover: a report names a file in it. */
 void tempdir_keep(const char *dir);
-/* Removes a folder and everything in it; symbolic links are removed, not followed. False: something
- * is left. */
+/* Removes a folder with everything in it, but not what links name. False: something is left. */
 bool tempdir_remove(const char *dir);
 
-/* Removes leftover folders of this user and everything in them, until until_ns (CLOCK_MONOTONIC).
- * Returns how many were removed. The next call continues with what is left; each call removes
- * something. */
+/* Removes leftover folders of this user until until_ns (CLOCK_MONOTONIC), at least one entry, and
+ * returns how many. The next call continues with what is left. */
 uint32_t tempdir_sweep(uint64_t until_ns);

@@ -70,8 +70,7 @@ static bool in_comma_list(const char *list, const char *word) {
     return false;
 }
 
-/* The path in the line of /proc/self/cgroup with this controller ("" means v2). malloc'ed or
- * NULL. */
+/* The path of this controller ("" means v2) in /proc/self/cgroup. malloc'ed or NULL. */
 static char *own_group(const char *cgroup, const char *controller) {
     for (const char *line = cgroup; line != NULL && *line != '\0';) {
         size_t len = strcspn(line, "\n");

@@ -20,8 +20,7 @@ bool cgroup_is_delegated(const char *path);
 
 /* Makes the group NAME below `parent_fd` (directory). *ret_fd: its directory, close-on-exec. */
 _must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err);
-/* Sends SIGKILL to all processes in it and below. -ENOENT, -EOPNOTSUPP: the kernel has no
- * cgroup.kill. */
+/* SIGKILL to all in it and below. -ENOENT, -EOPNOTSUPP: the kernel has no cgroup.kill. */
 int cgroup_kill(int fd);
 /* 1: there are processes in it or below; 0: none. */
 _must_use_ int cgroup_populated(int fd);
@@ -30,16 +29,13 @@ int cgroup_remove(int parent_fd, const char *name);
 /* Moves this process into it. */
 _must_use_ int cgroup_enter(int fd);
 
-/* Marks the group as in use by this process, and by every process that inherits fd (its directory):
- * cgroup_sweep() spares it until all have closed it. False: the group was just removed; make it
- * again. */
+/* Marks the group as in use by all processes that inherit fd, its directory: until all have closed
+ * it, cgroup_sweep() spares it. False: the group was just removed; make it again. */
 _must_use_ bool cgroup_claim(int parent_fd, const char *name, int fd);
-/* Removes this user's groups below `parent_fd` whose names begin with the prefix, that are empty,
- * and that no process claims. */
+/* Removes this user's empty groups of this prefix that no process claims. */
 void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns);
 
-/* The file in which the kernel counts its memory kills for this process's group; malloc'ed path,
- * NULL if there is none (then no exit is ever reported as out of memory). */
+/* The kernel's count of memory kills in this process's group; malloc'ed path; NULL: none. */
 char *cgroup_oom_file(void);
 /* The count in the file; 0 if it can't be read. */
 uint64_t cgroup_oom_kills(const char *file);

@@ -176,8 +176,7 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     ssize_t n = write(g->setup[1], &report, sizeof report);
     if (n != sizeof report || report.code < 0)
         _exit(1);
-    /* The guardian's answer, when its keeper exists; end of file if it died before the death signal
-     * was requested. */
+    /* The guardian's answer; end of file if it died before the death signal was requested. */
     char go;
     while (g->contain != JOB_CONTAIN_NONE && (n = read(g->setup[1], &go, 1)) < 0 && errno == EINTR)
         ;

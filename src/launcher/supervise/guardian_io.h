@@ -95,8 +95,7 @@ uint32_t guardian_fences(const struct guardian_link *link);
 enum guardian_came { GUARDIAN_NOT = 0, GUARDIAN_FORWARDED, GUARDIAN_TYPED };
 enum guardian_came guardian_how_came(struct guardian_link *link, int signo);
 
-/* Helpers of the agent that no sweep kills, and that are killed at the end but not waited for
- * (spare_io.h); NULL: none are spared. Borrowed. */
+/* Helpers that no sweep kills, and for which the end does not wait; NULL: none. Borrowed. */
 struct spare *guardian_spared(const struct guardian_link *link);
 
 /* When the agent exits by itself, processes below it in other sessions than its own live on. Not in

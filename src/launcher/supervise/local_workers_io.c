@@ -252,8 +252,7 @@ static int warm_new(struct local_workers *c) {
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
 
-/* What prepare waits for: discovery of this node, the route to the leader, log files, the end of
- * the processes that the last generation left. */
+/* What prepare waits for. */
 enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8, AWAITS_LENT = 16 };
 
 /* ---- what becomes of the workers ---- */
@@ -418,8 +417,7 @@ static void keep_tail(struct local_workers *c, uint32_t index, const char *tail)
     c->n_tails++;
 }
 
-/* The explanation of a failure has arrived: error.json, else the end of stderr. Now the failure is
- * reported. */
+/* A failure is explained by error.json, else by the end of stderr: it is reported now. */
 static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
     struct local_workers *c = arg;
     struct failure *f = c->pending[index].failure;
@@ -540,8 +538,7 @@ static void on_detached(void *arg, pid_t pid) {
                name);
 }
 
-/* What the workers have left waits for the end of the job. If that was not a success, or if there
- * is another generation, it ends. */
+/* Ends what workers have left: the job did not succeed, or there is another generation. */
 static void end_kept(struct local_workers *c) {
     const pid_t *kept;
     if (c->running || c->workers == NULL || worker_group_kept(c->workers, &kept) == 0)
@@ -594,8 +591,7 @@ const struct announced *local_workers_announced(const struct local_workers *c, u
 
 /* ---- what the node gives its workers ---- */
 
-/* The last step of preparing: decides what this node gives its workers, after discovery. It is
- * reported when they start, because it can change until then. */
+/* Decides what this node gives its workers. It is logged at their start, as it can change. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
     struct node_setup_place place = place_of(c, netif);
     node_setup_fini(&c->setup);

@@ -2,11 +2,9 @@
  * a group (struct form) into log files, environments and processes. It turns their exits and
  * messages into events of the member machine.
  *
- *     l = local_workers_new(loop, &config, &ops, me);
  *     r = local_workers_prepare(l, generation, form, &err);  files, folders, CPUs, variables
  *     r = local_workers_start(l, NULL, &err);                processes
- *     local_workers_stop(l, grace_ns);     … ops.on_all_gone …, then the next prepare
- *     local_workers_free(l);
+ *     local_workers_stop(l, signo, grace_ns);     … ALL_GONE …, then the next prepare
  *
  * "All gone" means: every worker has ended, and every descendant that the next group can't run
  * beside (worker_io.h). The others get their time, as long as local_workers_has_left(). If none is
@@ -51,15 +49,12 @@ struct local_workers_ops {
      * ALL_GONE, UNKILLABLE, SAFE_POINT. A worker that ends without success, and that was not
      * stopped, leads to FAILURE or FENCED. What it points to is borrowed for the call. */
     void (*on_event)(void *arg, const struct member_event *event);
-    /* A local_workers_prepare() that returned LOCAL_WORKERS_E_LATER has ended; err: it failed, else
-     * NULL. */
+    /* A local_workers_prepare() that was to end later has ended; err: it failed, else NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);
-    /* Another discovery that has interfaces, facts and the route to this address, as new
-     * as if it was begun now; it may still run. Borrowed; freed before the local workers are. NULL,
-     * or no function: they discover it themselves. */
+    /* A new discovery that has interfaces, facts and the route to this address, and may still
+     * run. Borrowed; freed before the local workers are. NULL, or no function: there is none */
     struct node_discovery *(*lend)(void *arg, const char *leader);
-    /* With --warm: how workers were started, or what waits for the next start, is another now.
-     * NULL: no one asks */
+    /* With --warm: how workers were started, or what waits, has changed. NULL: no one asks */
     void (*on_warm)(void *arg, const struct rdzv_warm *warm);
     /* local_workers_has_left() has become false. NULL: no one asks */
     void (*on_over)(void *arg);
@@ -71,15 +66,13 @@ _must_use_ struct local_workers *local_workers_new(struct loop *loop,
 /* Kills workers that still run. Takes NULL. */
 void local_workers_free(struct local_workers *l);
 
-/* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER: the
- * discovery of this node or of the route to the leader has not ended, log files are being made, or
- * processes that were kept are ending;
- * on_prepared will be called. Another local_workers_prepare() is allowed before that. */
+/* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER:
+ * discovery has not ended, log files are being made, or kept processes are ending; on_prepared will
+ * be called. Another local_workers_prepare() is allowed before that. */
 enum { LOCAL_WORKERS_E_LATER = 1 };
 _must_use_ int local_workers_prepare(struct local_workers *l, struct generation g,
                                      const struct form *form, struct err *err);
-/* netif: the interfaces that workers use to reach other nodes, now that all nodes are known; NULL:
- * as prepared. Copied. */
+/* netif: to reach other nodes, now that all are known; copied; NULL: as prepared. */
 _must_use_ int local_workers_start(struct local_workers *l, const struct netif_choice *netif,
                                    struct err *err);
 /* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout, or
@@ -95,16 +88,12 @@ void local_workers_doubt(struct local_workers *l, uint64_t wait_ns);
  * One that dies of this signal has not failed. */
 void local_workers_hold(struct local_workers *l, int signo);
 void local_workers_release(struct local_workers *l, uint64_t had_ns);
-/* Sends a signal to each worker's own process, and not to processes that it has started: those
- * seldom expect it, and not to workers that were started later than before_ns. The workers
- * continue; one that dies of it has failed. Returns how many got it. */
+/* As worker_group_signal(): one that dies of it has failed. */
 uint32_t local_workers_signal(struct local_workers *l, int signo, uint64_t before_ns);
 void local_workers_kill(struct local_workers *l);
-/* No worker runs, but processes that workers left still have time to end, or their output is being
- * read. */
+/* No worker runs, but what workers left has time to end, or its output is being read. */
 bool local_workers_has_left(const struct local_workers *l);
-/* The job has succeeded: those that are kept continue, which is logged. False: there are
- * none. */
+/* The job has succeeded: logs which of those that are kept continue. False: there are none. */
 bool local_workers_leave_kept(struct local_workers *l);
 /* Reports a failure of the node, not of a worker: it could not prepare or start. */
 void local_workers_node_failure(const struct local_workers *l, const char *text,
@@ -121,20 +110,17 @@ uint32_t local_workers_ended_well(const struct local_workers *l, uint32_t *ret_r
 uint16_t local_workers_store_port(const struct local_workers *l);
 /* What a worker of the current generation has announced over its notify socket. Borrowed. */
 const struct announced *local_workers_announced(const struct local_workers *l, uint32_t local_rank);
-/* What this worker writes is not read, because no one reads the launcher's own output. */
+/* As logmux_is_held(). */
 bool local_workers_is_held(const struct local_workers *l, uint32_t local_rank);
 /* The folders of its logs. Borrowed. */
 struct worker_logs *local_workers_files(const struct local_workers *l);
 /* The folder of this node and generation in --log-dir; NULL: there is none. Borrowed. */
 const char *local_workers_node_dir(const struct local_workers *l);
-/* The environment of a worker of the current generation, as it was started. *ret is empty; the
- * caller owns it. False: there is none. */
+/* The environment of a worker of the current generation, for the caller. False: there is none. */
 bool local_workers_env(const struct local_workers *l, uint32_t local_rank, struct envlist *ret);
-/* The log file of a worker's stream (0 output, 1 error) in the current generation, which may not
- * be there; malloc'ed; NULL: there is no folder for it. */
+/* Of a stream (0 output, 1 error); it may not exist; malloc'ed; NULL: there is no folder. */
 _must_use_ char *local_workers_log_path(const struct local_workers *l, uint32_t local_rank,
                                         int stream);
-/* The last lines that a failed worker of the current generation wrote to stderr. They are stored
- * only for the first workers that fail. */
+/* The last lines that one of the first workers of the generation to fail wrote to stderr. */
 void local_workers_stderr_tail(const struct local_workers *l, uint32_t local_rank,
                                struct strbuf *ret);

@@ -73,8 +73,7 @@ static void queue_child(void *arg, pid_t pid) {
         p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
 }
 
-/* Signals a process that is not our child. *ret_alive: it still has the parent with which it was
- * found, and has not ended. */
+/* Not our child. *ret_alive: it has the parent with which it was found, and has not ended. */
 static int signal_deeper(const struct pass *p, const struct found *f, int signo, bool *ret_alive) {
     int fd = p->without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
     int r = 0;

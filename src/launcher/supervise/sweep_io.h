@@ -81,8 +81,7 @@ typedef void sweep_stuck_fn(void *arg, pid_t pid);
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg);
 
-/* Reads the value of a variable of its environment, as far as it fits. False: it is not set, or
- * can't be read. */
+/* The value of a variable of its environment, as far as it fits. False: not set, or not known. */
 bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size);
 
 /* The parent of a process; 0: the process is gone, or it can't be read. */
@@ -94,8 +93,7 @@ bool sweep_is_named(pid_t pid, const char *name);
 /* Whether it is a zombie or gone. False without /proc. */
 bool sweep_has_ended(pid_t pid);
 
-/* Whether this process runs in another session than the caller. False if it has ended.
- * Async-signal-safe. setsid(2) */
+/* Whether it lives, in another session than the caller. Async-signal-safe. setsid(2) */
 bool sweep_is_detached(pid_t pid);
 
 /* Which of the processes that a pass has found to name in a message; 0: it found none. */
@@ -136,6 +134,5 @@ struct spare_list {
 void spare_read(struct spare *s, pid_t more, struct spare_list *ret);
 /* Whether one of this name still exists. Takes NULL. */
 bool spare_lives(struct spare *s, const char *name);
-/* Kills and reaps the helpers that are children of this process, and waits for them for at most
- * `ns`. */
+/* Kills those that are children of this process, and waits for them for at most `ns`. */
 void spare_end(struct spare *s, uint64_t ns);

@@ -71,8 +71,7 @@ static void dispose(struct worker_group *g) {
         free(g);
 }
 
-/* Call these before and after calls of the owner's functions. leave() returns false if the group
- * was freed. */
+/* Around calls of the owner's functions. leave(): false if the group was freed. */
 static void enter(struct worker_group *g) { g->busy++; }
 
 static bool leave(struct worker_group *g) {
@@ -130,8 +129,7 @@ static void send_to(struct worker *w, int signo) {
 
 static void on_signal_turn(void *arg);
 
-/* Signals workers that were started, some at a time: thousands of signals take longer than a turn
- * of the loop. */
+/* Some at a time: thousands of signals take longer than a turn of the loop. */
 static void signal_some(struct worker_group *g) {
     while (g->signal_at < g->n_tried) {
         struct worker *w = &g->workers[g->signal_at++];
@@ -153,8 +151,7 @@ static void on_signal_turn(void *arg) {
         signal_some(g);
 }
 
-/* If the same signal is already being sent, that continues. If it is another signal, the new one
- * replaces it. */
+/* A signal that is being sent continues; another one replaces it. */
 static void signal_all(struct worker_group *g, int signo) {
     if (g->held && signo != SIGKILL) {
         g->held_no = signo;
@@ -347,10 +344,7 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     has_ended(w, &how);
 }
 
-/* ---- workers that were taken from the pool ----
- *
- * Until they have answered the go, they can still be started cold, because no line of the script
- * has run. */
+/* ---- workers of the pool: until they answer the go, they can still be started cold ---- */
 
 /* A worker whose answer is awaited. */
 struct worker_warm {
@@ -507,10 +501,7 @@ static bool warm_ended(struct worker *w) {
     return true;
 }
 
-/* ---- starting ----
- *
- * As many workers as fit into the current turn of the loop, the others in the next turns. Thousands
- * take a second or more, and leases don't wait. */
+/* ---- starting: as many as fit into a turn of the loop, the others in the next turns ---- */
 
 static int enter_leaf(struct worker_group *g, struct worker *w) {
     if (g->config.cgroup_fd < 0)

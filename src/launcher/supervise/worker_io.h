@@ -84,9 +84,8 @@ struct worker_group_ops {
     /* Every worker is gone, and every descendant that another group can't run beside. Called again
      * if those that are kept are ended later. */
     void (*on_all_gone)(void *arg);
-    /* Called once, if a process has survived SIGKILL for 5 s. This node does not count as stopped
-     * until the process is gone; then on_all_gone is called. text: name and state of the
-     * process. */
+    /* Called once, if a process, with this name and state, has survived SIGKILL for 5 s. This
+     * node counts as stopped when it is gone; then on_all_gone is called. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
     /* A detached process is about to be killed: called for one process of each session, up to
      * WORKER_NAMED_MAX, then once with 0 because there are more. Must not change the group. May be
@@ -133,8 +132,8 @@ void worker_group_free(struct worker_group *g);
 /* How many processes are kept, not counting those below them; 0 as long as the group is not gone.
  * *ret: up to WORKER_NAMED_MAX of them. Some may have ended meanwhile. */
 uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret);
-/* Names those that are kept to the user, and those among them whose output is not read any more.
- * worker_group_free() will not kill them. False: there are none. */
+/* Logs which of those that are kept continue. worker_group_free() will not kill them. False: there
+ * are none. */
 bool worker_group_leave_kept(struct worker_group *g);
 
 /* How many workers have not ended, including those that are not started yet. */

@@ -1,6 +1,5 @@
-/* Ends the processes that workers have left: which they are, which signal a pass sends to each, and
- * whether the next group waits for its end. A pass is made in pieces, so that the loop can serve
- * others in between. */
+/* Ends the processes that workers have left: which they are, their signals, and whether the next
+ * group waits for them. A pass is made in pieces, so that the loop can serve others in between. */
 #include <limits.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -187,8 +186,7 @@ static int ask(const struct worker_group *g, pid_t pid) {
     return asked ? 0 : SIGTERM;
 }
 
-/* One that the pass missed because it was just getting another parent. Not one that a handler of
- * SIGTERM has started. */
+/* The pass missed it while it got another parent. Not one that a handler of SIGTERM started. */
 static int ask_late(const struct worker_group *g, pid_t pid) {
     struct proc_stat st;
     return g->machine.asked && proc_read_stat(pid, &st) && st.start < g->term_ticks ? ask(g, pid)
@@ -267,8 +265,7 @@ static void pass_is_over(struct worker_group *g) {
 
 /* ==== passes ==== */
 
-/* How long a piece may take. It is less than a slice, because other work has already used a part of
- * the callback's time. */
+/* Of a piece: less than a slice, of which other work has already used a part. */
 #define PIECE_NS (2 * NS_PER_MS)
 
 /* ---- which processes are spared ---- */

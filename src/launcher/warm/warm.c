@@ -79,17 +79,14 @@ int warm_read(const char *text, size_t n, struct warm_message *ret, struct err *
     return json_table_parse(text, n, &limits, &table, ret, err);
 }
 
-/* Variables that muster changes from one start to the next, beside those of job_worker_variables
- * and MUSTER_*. */
+/* Variables that muster changes between starts, beside job_worker_variables and MUSTER_*. */
 static const char *const ours[] = {
     "TORCH_WORKER_SERVER_SOCKET",
     "NOTIFY_SOCKET",
     /* of --gpus-per-worker and --virtual-local-rank */
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
-    /* of --nccl-env, which depend on the group or are in its folder; read as a process group is
-     * made
-     */
+    /* of --nccl-env, which depend on the group or are in its folder; read later than imports */
     "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
     "GLOO_ENABLE_STORE_V2_API",
     "GLOO_SOCKET_IFNAME",

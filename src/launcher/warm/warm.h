@@ -1,13 +1,7 @@
 /* Warm workers (--warm): what a start may be given that was made before it, and why not. A standby
  * is a process that has imported what the script imports, and waits before its first line; a
  * template is one that forks standbys. The gate is the piece of Python in which they wait
- * (warm_gate.py). Pure: warm_pool_io.h has the processes.
- *
- *     warm_gate_zip                        what PYTHONPATH names, in a memfd
- *     warm_gate_env(&gate, &env);          leads a Python through it
- *     warm_read(text, n, &message, &err);    what it reports
- *     warm_next(&view, &next);             what the pool does now
- *     warm_go(from, &to, &text, reason)    begins the script, or why it must start cold */
+ * (warm_gate.py). Pure: warm_pool_io.h has the processes. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,16 +16,13 @@
 /* How long a standby may import, and how long it may take from the go to the script. */
 #define WARM_IMPORT_NS (120 * NS_PER_S)
 #define WARM_GO_NS (1 * NS_PER_S)
-/* Two warm starts in a row that fail by themselves within this time: cold from then on. The time
- * stands for "before the workers' store was reached", which an agent can't know: the leader's
- * serves it, or rank 0 itself; of a connection the user is known, and that only with
- * --store-check=uid and from another machine; and a process that has died has no sockets. */
+/* Two warm starts in a row that fail by themselves within this time, which stands for "before the
+ * workers' store was reached": cold from then on. */
 #define WARM_EARLY_NS (10 * NS_PER_S)
 #define WARM_EARLY_MAX 2
 /* So many standbys in a row that could not be made: none is tried any more. */
 #define WARM_FAILURES_MAX 3
 #define WARM_RECORD_MAX ((size_t)1 << 20)
-#define WARM_MESSAGE_MAX ((size_t)1 << 18)
 /* Longer than any WORKER_MARKER's value: it is overwritten where the kernel shows it. */
 #define WARM_MARKER_ROOM 64
 

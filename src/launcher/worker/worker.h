@@ -72,8 +72,7 @@ struct worker_update {
     uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
 };
 
-/* The time between repeats of SIGKILL and of passes: it begins with the minimum and is doubled up
- * to the maximum. */
+/* Between repeats of SIGKILL and of passes: doubled from the minimum up to the maximum. */
 #define WORKER_RETRY_MIN_NS (1 * NS_PER_MS)
 #define WORKER_RETRY_MAX_NS (100 * NS_PER_MS)
 #define WORKER_UNKILLABLE_NS (5 * NS_PER_S)

@@ -1,8 +1,5 @@
 /* What a worker receives: its environment and its command line. Pure.
  *
- *     r = worker_env_build(environ, &input, &env, &err);
- *     r = worker_argv_build(spec, python, local_rank, &argv);
- *
  * Names and values are those of torchrun 2.13 (torch/distributed/elastic/agent/server/
  * local_elastic_agent.py), so that a script can't notice the difference; MUSTER_* are ours. */
 #pragma once
