@@ -373,17 +373,15 @@ void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct d
 
 void agent_resume(void *arg, uint64_t paused_ns) {
     struct agent *a = arg;
-    agent_hold_no_more(a);
+    loop_timer_set(a->stop.hold_timer, TIME_NEVER);
     guardian_resume(a->config.link);
     log_notice("this node was paused for %.1f s; its workers continue",
                (double)paused_ns / (double)NS_PER_S);
 }
 
-void agent_hold_no_more(struct agent *a) { loop_timer_set(a->stop.hold_timer, TIME_NEVER); }
-
 void agent_fence(void *arg) {
     struct agent *a = arg;
-    agent_hold_no_more(a);
+    loop_timer_set(a->stop.hold_timer, TIME_NEVER);
     hang_watch_stop(a->hang);
     agent_open_door(a, NULL);
     preflight_cancel(a->preflight);
@@ -428,7 +426,7 @@ static unsigned facts_of(const struct agent *a) {
     return leads | facts_of_member(a) | facts_of_workers(a) |
            fact(a->arbiter != NULL, LIFE_HAS_ARBITER) |
            fact(agent_may_requeue(a), LIFE_MAY_REQUEUE) |
-           fact(a->ends.call != NULL || agent_is_requeueing(a), LIFE_ASKS);
+           fact(a->ends.call != NULL || a->requeue.state == REQUEUE_ASKED, LIFE_ASKS);
 }
 
 /* ---- effects ---- */

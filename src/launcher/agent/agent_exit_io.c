@@ -42,15 +42,15 @@ void agent_requeue_begin(struct agent *a) {
 }
 
 void agent_requeue_safe(struct agent *a) {
-    a->requeue.safe = true;
+    a->verdict.safe = true;
     starter_link_safe(a->head);
 }
 
 void agent_requeue_lost(struct agent *a, const char *host) {
-    char *lost = a->requeue.lost;
+    char *lost = a->verdict.lost_nodes;
     size_t n = strlen(lost), more = strlen(host);
-    if (n + more + 1 < sizeof a->requeue.lost && requeue_is_name(host))
-        (void)snprintf(lost + n, sizeof a->requeue.lost - n, "%s%s", n > 0 ? "," : "", host);
+    if (n + more + 1 < sizeof a->verdict.lost_nodes && requeue_is_name(host))
+        (void)snprintf(lost + n, sizeof a->verdict.lost_nodes - n, "%s%s", n > 0 ? "," : "", host);
 }
 
 bool agent_may_requeue(const struct agent *a) {
@@ -58,21 +58,14 @@ bool agent_may_requeue(const struct agent *a) {
            leading_has_led(a->leading);
 }
 
-bool agent_is_requeueing(const struct agent *a) { return a->requeue.state == REQUEUE_ASKED; }
-
 void agent_requeue_ask(struct agent *a) {
-    struct requeue_end end = {
-        .status = (uint32_t)agent_exit_status(a), .safe = a->requeue.safe, .lost = a->requeue.lost};
+    struct requeue_end end = {.status = (uint32_t)agent_exit_status(a),
+                              .safe = a->verdict.safe,
+                              .lost = a->verdict.lost_nodes};
     make(a);
     a->requeue.state = REQUEUE_ASKED;
     requeue_begin(a->requeue.io, &end);
 }
-
-int agent_requeue_status(const struct agent *a, int status) {
-    return a->requeue.state == REQUEUE_ANSWERED ? a->requeue.status : status;
-}
-
-void agent_requeue_free(struct agent *a) { requeue_free(TAKE_PTR(a->requeue.io)); }
 
 /* The status of a job that ended by itself. */
 static int job_status(const struct job_spec *spec, const struct member_end *end) {
@@ -219,22 +212,17 @@ void agent_read_verdict(struct agent *a) {
     if (a->head == NULL || !agent_leads(a) || handed_over)
         return;
     group_overview(rdzv_server_group(leading_server(a->leading)), clock_now_ns(), &overview);
-    struct starter_verdict *v = a->verdict = xcalloc(1, sizeof *v);
-    v->lost = overview.losses;
-    v->safe = a->requeue.safe;
-    (void)snprintf(v->lost_nodes, sizeof v->lost_nodes, "%s", a->requeue.lost);
+    a->has_verdict = true;
+    a->verdict.lost = overview.losses;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     add_reason(a, &s);
-    (void)snprintf(v->text, sizeof v->text, "%s", strbuf_text(&s));
+    (void)snprintf(a->verdict.text, sizeof a->verdict.text, "%s", strbuf_text(&s));
 }
 
 void agent_tell_head(struct agent *a, int status) {
-    if (a->verdict != NULL) {
-        a->verdict->status = (uint32_t)status;
-        if (!starter_link_verdict(a->head, a->verdict))
-            log_debug("the command that started this job did not get its result");
-    }
-    free(TAKE_PTR(a->verdict));
+    a->verdict.status = (uint32_t)status;
+    if (a->has_verdict && !starter_link_verdict(a->head, &a->verdict))
+        log_debug("the command that started this job did not get its result");
     starter_link_free(TAKE_PTR(a->head));
     loop_watch_free(TAKE_PTR(a->launcher));
     file_close(&a->config.launcher_fd);

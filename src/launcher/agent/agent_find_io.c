@@ -230,11 +230,6 @@ static void on_fabric_timer(void *arg) {
         loop_timer_set(a->fabric_timer, clock_now_ns() + FABRIC_ASK_NS);
 }
 
-void agent_domain_free(struct agent *a) {
-    loop_timer_free(a->fabric_timer);
-    node_discovery_free(a->fabric);
-}
-
 /* ---- joining ---- */
 
 static void member_config_from(const struct agent *a, struct member_config *c) {

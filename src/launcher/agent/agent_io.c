@@ -402,7 +402,7 @@ static bool is_only_node(const struct agent *a) {
 static void lease_end(void *arg, uint64_t end_ns) {
     struct agent *a = arg;
     if (end_ns == TIME_NEVER)
-        agent_hold_no_more(a);
+        loop_timer_set(a->stop.hold_timer, TIME_NEVER);
     else if (is_only_node(a))
         return;
     guardian_lease(a->config.link, end_ns);
@@ -734,7 +734,8 @@ static bool tear_down(struct agent *a) {
     file_close(&a->lead_name);
     store_door_free(a->door);
     arbiter_free(TAKE_PTR(a->arbiter));
-    agent_domain_free(a);
+    loop_timer_free(a->fabric_timer);
+    node_discovery_free(a->fabric);
     agent_health_free(a);
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
@@ -745,7 +746,7 @@ static bool tear_down(struct agent *a) {
     hang_watch_free(a->hang);
     local_workers_free(TAKE_PTR(a->local_workers));
     agent_ends_free(a);
-    agent_requeue_free(a);
+    requeue_free(TAKE_PTR(a->requeue.io));
     events_free(a->events);
     bool lost = agent_show_end(a);
     child_reaper_free(a->reaper);
@@ -770,7 +771,7 @@ int agent_run(const struct agent_config *config) {
     }
     if (!agent_life_failed(&a.life))
         agent_show_outcome(&a);
-    int status = agent_requeue_status(&a, agent_exit_status(&a));
+    int status = a.requeue.state == REQUEUE_ANSWERED ? a.requeue.status : agent_exit_status(&a);
     if (a.life.cause == LIFE_CAUSE_JOB && a.end.kind == MEMBER_END_SUCCESS && !a.end.was_spare &&
         local_workers_leave_kept(a.local_workers))
         guardian_leave(a.config.link);

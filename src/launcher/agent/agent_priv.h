@@ -50,10 +50,8 @@ struct agent_ends {
 
 struct agent_requeue {
     struct requeue *io; /* NULL: not needed yet */
-    bool safe;          /* a worker has reported a safe point since this agent leads */
     enum { REQUEUE_NOT_ASKED = 0, REQUEUE_ASKED, REQUEUE_ANSWERED } state;
-    int status;                  /* answered: the exit status */
-    char lost[STARTER_LOST_MAX]; /* names of lost nodes, with commas, as many as fit */
+    int status; /* answered: the exit status */
 };
 
 struct agent_stop {
@@ -143,7 +141,8 @@ struct agent {
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
     struct starter_link *head;                     /* NULL: no head has started this agent */
-    struct starter_verdict *verdict;               /* to be sent to it; NULL: none */
+    struct starter_verdict verdict;                /* what it knows of the job while it leads */
+    bool has_verdict;                              /* to be sent to the head */
     struct loop_watch *launcher;                   /* of its end; NULL: none, or it has ended */
     bool head_gone;                                /* it was killed */
     char head_reason[WORKER_SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */
@@ -218,7 +217,6 @@ void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct d
 void agent_fence(void *arg);
 void agent_hold(void *arg);
 void agent_resume(void *arg, uint64_t paused_ns);
-void agent_hold_no_more(struct agent *a);
 /* The evidence is there for which a stop may have waited. */
 void agent_stop_gathered(void *arg);
 /* A stop waits for it no longer. True: one did. */
@@ -267,10 +265,6 @@ void agent_requeue_lost(struct agent *a, const char *host);
 bool agent_may_requeue(const struct agent *a);
 /* Asks Slurm, if it can be asked; agent_check() follows. */
 void agent_requeue_ask(struct agent *a);
-bool agent_is_requeueing(const struct agent *a);
-/* The exit status, if Slurm was asked, else this one. */
-int agent_requeue_status(const struct agent *a, int status);
-void agent_requeue_free(struct agent *a);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);
@@ -290,7 +284,6 @@ void agent_tell_head(struct agent *a, int status);
 
 /* Whether NVML is to be asked for the domain of this node, and the JOIN waits for that. */
 bool agent_may_have_domain(const struct agent *a);
-void agent_domain_free(struct agent *a);
 /* Joins the job, and leads it if this agent is the one to lead. */
 void agent_find_place(void *arg);
 /* The client begins, which finds the leader. */
