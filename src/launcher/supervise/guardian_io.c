@@ -267,16 +267,6 @@ enum guardian_came guardian_how_came(struct guardian_link *link, int signo) {
     return (enum guardian_came)atomic_exchange(&link->shared->came[signo], GUARDIAN_NOT);
 }
 
-static const char *contain_text(enum job_contain contain) {
-    switch (contain) {
-    case JOB_CONTAIN_AUTO: return "automatic";
-    case JOB_CONTAIN_NONE: return "none";
-    case JOB_CONTAIN_CGROUP: return "cgroup";
-    case JOB_CONTAIN_PIDNS: return "pid namespace";
-    }
-    assert_not_reached();
-}
-
 /* --- the keeper: outside of what it kills, in case both others are killed --- */
 
 static void await_pidfd(int fd) {
@@ -685,8 +675,7 @@ static int await_agent(struct guardian *g, struct err *err) {
     (void)waitpid(g->agent, NULL, 0);
     if (failed != 0)
         return contain_failed(failed, r, err);
-    return err_set(err, r, "cannot set up the agent (containment: %s): %s",
-                   contain_text(g->contain), strerror(-r));
+    return err_set(err, r, "cannot set up the agent: %s", strerror(-r));
 }
 
 int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,

@@ -3,16 +3,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text/strbuf.h"
 #include "io/file.h"
 #include "io/process/proc.h"
 
-/* Everything except the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
+/* Everything except the walk in pieces and what reads environments may run in a signal handler: no
+ * heap, no stdio, no locks. */
 
 #define NAME_MAX_BYTES 120
 #define QUEUE_MAX 4096   /* the most processes of one pass; the next pass finds the others */
@@ -39,11 +42,7 @@ struct found {
 struct pass {
     pid_t self; /* whose children are killed by pid */
     pid_t top;  /* whose descendants are killed */
-    unsigned without;
-    const struct sweep_except *except;  /* NULL: none */
-    sweep_seen_fn *seen;                /* NULL: none */
-    void (*sent)(void *arg, pid_t pid); /* NULL: none */
-    void *seen_arg;
+    struct sweep_except except;
     struct sweep_result *result;
     pid_t parent; /* the process whose children are being listed */
     /* other code has run since the pass began, so processes that it found can have been reaped */
@@ -53,7 +52,7 @@ struct pass {
 };
 
 static bool excepted(const struct sweep_except *except, pid_t pid) {
-    uint32_t from = 0, to = except != NULL ? except->n : 0;
+    uint32_t from = 0, to = except->n;
     while (from < to) {
         uint32_t mid = from + (to - from) / 2;
         if (except->pids[mid] == pid)
@@ -69,13 +68,19 @@ static bool excepted(const struct sweep_except *except, pid_t pid) {
 static void queue_child(void *arg, pid_t pid) {
     struct pass *p = arg;
     bool child = p->parent == p->self || p->parent == p->top;
-    if (p->n < QUEUE_MAX && !(child && excepted(p->except, pid)))
+    if (p->n < QUEUE_MAX && !(child && excepted(&p->except, pid)))
         p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
+}
+
+/* Of p->parent. */
+static void list_children(struct pass *p) {
+    bool file = (p->except.without & SWEEP_WITHOUT_CHILDREN_FILE) == 0;
+    proc_each_child(p->parent, file, queue_child, p);
 }
 
 /* Not our child. *ret_alive: it has the parent with which it was found, and has not ended. */
 static int signal_deeper(const struct pass *p, const struct found *f, int signo, bool *ret_alive) {
-    int fd = p->without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
+    int fd = p->except.without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
     int r = 0;
     struct proc_stat st;
     /* This is read after the pidfd was opened. If the pid now belongs to another process, its
@@ -121,8 +126,8 @@ static bool signal_found(struct pass *p, const struct found *f, int signo) {
         p->result->example = f->pid;
     if (r == -EPERM)
         p->result->unkillable = f->pid;
-    if (r == 0 && signo != 0 && p->sent != NULL)
-        p->sent(p->seen_arg, f->pid);
+    if (r == 0 && signo != 0 && p->except.sent != NULL)
+        p->except.sent(p->except.arg, f->pid);
     return true;
 }
 
@@ -131,13 +136,14 @@ static bool signal_found(struct pass *p, const struct found *f, int signo) {
  * can belong to another process. */
 static void run_one(struct pass *p, uint32_t i) {
     const struct found *f = &p->queue[i];
-    int signo = p->seen != NULL ? p->seen(p->seen_arg, f->pid, f->parent == p->self) : SIGKILL;
+    const struct sweep_except *e = &p->except;
+    int signo = e->seen != NULL ? e->seen(e->arg, f->pid, f->parent == p->self) : SIGKILL;
     if (signo == SWEEP_SPARE)
         return;
     if (!signal_found(p, f, signo) && p->resumed)
         return;
     p->parent = p->queue[i].pid;
-    proc_each_child(p->parent, (p->without & SWEEP_WITHOUT_CHILDREN_FILE) == 0, queue_child, p);
+    list_children(p);
 }
 
 /* Breadth first. */
@@ -148,7 +154,7 @@ static void run_pass(struct pass *p) {
 
 static void list_below(struct pass *p) {
     p->parent = p->top;
-    proc_each_child(p->top, (p->without & SWEEP_WITHOUT_CHILDREN_FILE) == 0, queue_child, p);
+    list_children(p);
 }
 
 /* Lists children of this process without /proc: asks for each pid, 0.5 us each. Most children have
@@ -169,11 +175,7 @@ static void pass_init(struct pass *p, pid_t top, const struct sweep_except *exce
                       struct sweep_result *result) {
     p->self = getpid();
     p->top = top;
-    p->without = except != NULL ? except->without : 0;
-    p->except = except;
-    p->seen = except != NULL ? except->seen : NULL;
-    p->sent = except != NULL ? except->sent : NULL;
-    p->seen_arg = except != NULL ? except->arg : NULL;
+    p->except = except != NULL ? *except : (struct sweep_except){0};
     p->result = result;
     p->resumed = false;
     p->n = 0;
@@ -205,32 +207,17 @@ static bool is_between(pid_t pid) {
 }
 
 bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size) {
-    char path[PROC_PATH_MAX], buf[4096];
+    _cleanup_(strbuf_fini) struct strbuf env = {0};
+    char path[PROC_PATH_MAX];
+    const size_t len = strlen(name);
     proc_path(path, pid, "/environ");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    size_t matched = 0, len = 0;
-    bool matching = true, inside = false, found = false;
-    for (ssize_t n; !found && (n = read(fd, buf, sizeof buf)) > 0;)
-        for (ssize_t i = 0; i < n && !found; i++) {
-            if (buf[i] == '\0') {
-                found = inside;
-                matched = 0;
-                matching = true;
-            } else if (inside) {
-                if (len + 1 < size)
-                    out[len++] = buf[i];
-            } else if (matching && buf[i] == '=' && name[matched] == '\0') {
-                inside = true;
-            } else {
-                matching = matching && name[matched] == buf[i];
-                matched += matching;
-            }
+    (void)file_add_text(AT_FDCWD, path, &env);
+    for (size_t at = 0; at < env.len; at += strlen(env.data + at) + 1)
+        if (strncmp(env.data + at, name, len) == 0 && env.data[at + len] == '=') {
+            (void)snprintf(out, size, "%s", env.data + at + len + 1);
+            return true;
         }
-    (void)close(fd);
-    out[len] = '\0';
-    return found;
+    return false;
 }
 
 /* --- a pass in pieces --- */
@@ -254,7 +241,7 @@ void sweep_walk_free(struct sweep_walk *w) { free(w); }
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
     pass_init(&w->pass, getpid(), except, &w->result);
     list_below(&w->pass);
-    w->pass.except = NULL; /* borrowed only for this call; the spared are not in the queue */
+    w->pass.except.n = 0; /* borrowed only for this call; the spared are not in the queue */
     w->at = 0;
     w->n_top = w->pass.n;
     w->marker = NULL;
