@@ -27,7 +27,7 @@ struct profile_percent profile_percent(double share) {
 }
 
 double profile_seconds(const struct profile_findings *f) {
-    return round(10 * (double)f->span_ns / (double)NS_PER_S) / 10;
+    return floor(10 * (double)f->span_ns / (double)NS_PER_S + 0.5) / 10;
 }
 
 uint32_t profile_largest(const double shares[PROFILE_CLASS_COUNT], double at_least,
@@ -181,7 +181,7 @@ static void add_to_group(struct group *g, const struct profile_row *r) {
 }
 
 static void add_group(const struct group *g, int width, struct strbuf *ret) {
-    double works = round(100 * g->works / g->n) / 100; /* as it is shown: the sum is 100 % */
+    double works = floor(100 * g->works / g->n + 0.5) / 100; /* as it is shown: the sum is 100 % */
     bool sampled = g->first->works + g->first->waits > 0;
     strbuf_printf(ret, "%*s  %5s  %5s  ", width, g->label, sampled ? PERCENT(works) : "-",
                   sampled ? PERCENT(1 - works) : "-");
@@ -241,7 +241,7 @@ static void add_shares(const struct profile_findings *f, struct strbuf *ret) {
         double share = f->shares[order[i]];
         rest -= share;
         strbuf_printf(ret, "  %-26s %5s  ", profile_class_names[order[i]], PERCENT(share));
-        for (long k = 0; k < lround(BAR_COLUMNS * share); k++)
+        for (long k = 0; k < (long)(BAR_COLUMNS * share + 0.5); k++)
             strbuf_add(ret, "█");
         strbuf_add_char(ret, '\n');
     }
@@ -264,7 +264,7 @@ void profile_text(const struct profile_view *v, struct strbuf *ret) {
                   v->world_size == 1 ? "rank" : "ranks", v->n_nodes,
                   v->n_nodes == 1 ? "node" : "nodes");
     if (f->n_ticks > 0) {
-        strbuf_printf(&text, ", %g samples a second for %g s\n", round(hz * 10) / 10,
+        strbuf_printf(&text, ", %g samples a second for %g s\n", floor(hz * 10 + 0.5) / 10,
                       profile_seconds(f));
         add_shares(f, &text);
         add_late_ranks(f, &text);

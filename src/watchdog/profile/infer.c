@@ -546,7 +546,7 @@ static void compare(struct work *w) {
     f->span_ns = (w->ticks[w->n_ticks - 1] - w->ticks[0] + UINT64_C(1)) * p->period_ns;
     double span = (double)(f->span_ns - p->period_ns), period = (double)p->period_ns;
     double block = MIN2((double)NS_PER_S, MAX2(0.25 * NS_PER_S, MAX2(4 * period, span / 12)));
-    w->per = (uint32_t)MAX2(1L, lround(block / period));
+    w->per = (uint32_t)MAX2(1L, (long)(block / period + 0.5));
     w->few = MAX2(1u, w->n / 4);
     w->z = w->n > 128 ? 6 : w->n > 16 ? 5 : 4;
     sum_up(w);

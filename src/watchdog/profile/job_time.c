@@ -133,7 +133,7 @@ bool job_time_add(struct job_time *t, const struct profile_findings *w) {
 
 /* ---- text ---- */
 
-static int percent(double share) { return (int)lround(share * 100); }
+static int percent(double share) { return (int)(share * 100 + 0.5); }
 
 static const struct job_late *most_late(const struct job_time *t) {
     const struct job_late *most = NULL;
