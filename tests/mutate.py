@@ -47,10 +47,10 @@ MISTAKES = [
     ("rendezvous/server/node_listener_io.c", "l->n_pending < l->pending_max", "true"),
     # the search for the leader
     ("rendezvous/client/search.c", "if (greeted || (!may_retry(s)", "if ((!may_retry(s)"),
-    ("rendezvous/client/search.c", "s->due_ns = MAX2(s->due_ns, s->welcomed_ns + BACKOFF_FIRST_NS);", ""),
+    ("rendezvous/client/search.c", "s->due_ns = MAX2(s->due_ns, s->welcomed_ns + BACKOFF_FIRST_NS);", ";"),
     ("rendezvous/client/search.c", "if (other || s->state == SEARCH_WELCOMED)", "if (s->state == SEARCH_WELCOMED)"),
     ("rendezvous/client/search.c", "s->welcomed_ns == 0 && s->n_retries", "s->n_retries"),
-    ("rendezvous/client/search.c", "s->first_port = port_of(s, s->at);", ""),
+    ("rendezvous/client/search.c", "s->first_port = port_of(s, s->at);", ";"),
     ("rendezvous/client/search.c", "if (s->probe_next == s->at)", "if (false)"),
     # state that goes on into the next generation
     ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
