@@ -12,8 +12,10 @@
 
 #include "base/text/envlist.h"
 #include "io/net/addr.h"
+#include "io/process/proc.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
+#include "launcher/starter/starter_program_io.h"
 #include "rendezvous/auth/keyring_io.h"
 
 extern char **environ;
@@ -132,15 +134,19 @@ static void on_command_ended(void *arg, const struct child_status *status) {
     b->killed_by = status->signalled ? status->code : 0;
 }
 
+static void count(void *arg, int fd) { *(int *)arg += fd > 0; }
+
 static int run(struct backend *b) {
     static const struct starter_ops ops = {.start = start, .describe = describe, .command_ended = on_command_ended};
     struct job_spec spec = job_spec_default;
-    int ends[2];
+    int ends[2], open_before = 0, open_after = 0;
     char byte = '\0';
+    cr_assert_eq(proc_each_number("/proc/self/fd", count, &open_before), 0);
     cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
     b->result = ends[1];
     spec.auth = b->auth;
     spec.signals[spec.n_signals++] = SIGTERM;
+    spec.signals[spec.n_signals++] = SIGINT;
     int r = starter_run(
         &(struct starter_run_config){
             .spec = &spec, .nodes = 1, .envp = environ, .keys = b->keys, .argv0 = "muster", .python = "/a/python"},
@@ -149,6 +155,8 @@ static int run(struct backend *b) {
     if (b->verdict >= 0)
         cr_assert_eq(read(ends[0], &byte, 1), 1, "the agent failed");
     (void)close(ends[0]);
+    cr_assert_eq(proc_each_number("/proc/self/fd", count, &open_after), 0);
+    cr_assert_eq(open_after, open_before, "descriptors are left");
     return r;
 }
 
@@ -182,6 +190,14 @@ Test(starter_io, a_signal_without_an_agent_reaches_each_command) {
     cr_assert_eq(b.killed_by, SIGTERM, "it got signal %d", b.killed_by);
 }
 
+Test(starter_io, a_second_interrupt_kills_the_command) {
+    struct backend b = {.scripts = {"trap 'kill -INT $PPID' TERM; kill -TERM $PPID; while :; do read x <>$FIFO; done"},
+                        .auth = AUTH_NONE,
+                        .verdict = -1};
+    cr_assert_eq(run(&b), 143);
+    cr_assert_eq(b.killed_by, SIGKILL, "it got signal %d", b.killed_by);
+}
+
 Test(starter_io, a_command_knows_the_interpreter_and_others_the_run) {
     struct backend b = {.scripts = {"test \"$MUSTER_HEAD_PYTHON\" = /a/python && grep -qs 'sh -c' $MUSTER_RUN_DIR/*"},
                         .verdict = -1};
@@ -192,6 +208,16 @@ Test(starter_io, what_can_not_be_started_is_a_usage_error) {
     struct backend b = {.scripts = {"exit 0"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(setenv("PATH", "/nonexistent", 1), 0);
     cr_assert_eq(run(&b), 2);
+}
+
+Test(starter_io, in_a_line_for_a_shell_muster_has_its_path_unless_that_needs_quotes) {
+    static const struct {
+        const char *program, *word;
+    } cases[] = {{"/a-b/muster", "/a-b/muster"}, {"/a b/muster", "muster"}, {"/a/torchrun", "muster"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(freep) char *word = starter_program_word(cases[i].program, environ);
+        cr_assert_str_eq(word, cases[i].word);
+    }
 }
 
 /* ---- the key ---- */
