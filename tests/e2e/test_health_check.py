@@ -2,10 +2,12 @@
 import os
 import pathlib
 import re
+import signal
 
 import pytest
 
 from harness import alive, free_port
+from test_ends import slurm
 from test_hang import Ring
 from test_operate import status, until
 
@@ -64,6 +66,16 @@ def test_a_job_that_ends_does_not_wait_for_it(job):
     code, _, err = a.finish()
     assert code == 3 or code == 1, err
     assert "exit code 3" in err
+
+
+def test_a_signal_while_it_runs_ends_the_node(job, tmp_path):
+    """Before the join; also in a job of Slurm, which is asked for the time that is left."""
+    a = job.agent("a", '--health-check=echo begun >"$E2E_EVENTS"; exec sleep 3600', "--health-timeout=3600", "--no-python", "true",
+                  env=slurm(tmp_path))
+    job.events.wait("begun", 1)
+    a.signal(signal.SIGTERM)
+    code, _, err = a.finish()
+    assert code == 128 + signal.SIGTERM, err
 
 
 # --- sick nodes ------------------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ def test_static_options_of_one_node(job, touch):
                            f"--master-port={free_port()}", "--monitor-interval=1", "--start-method=fork", *touch)
     assert code == 0, err
     assert names(touch[1]) == ["0", "1", "2", "3"]
+    assert not list((job.tmp / "run").glob("mark-*")), "no other run has its name: no leader file is left"
 
 
 def test_without_options_exactly_one_worker_runs(job, touch):
