@@ -81,7 +81,8 @@ def test_the_job_ends_with_mpirun(tmp_path, mpirun):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     worker = f'trap "echo saved >&9; exit 0" TERM; exec 9>{fifo}; echo up >&9; while :; do sleep 0.1; done'
-    with subprocess.Popen([*mpirun, "-n", "2", *line(script=worker)], env={**environment(tmp_path), "TMPDIR": str(tmp_path)},
+    task = f'exec 2>>{tmp_path}/err "$@"'
+    with subprocess.Popen([*mpirun, "-n", "2", "sh", "-c", task, "sh", *line(script=worker)], env={**environment(tmp_path), "TMPDIR": str(tmp_path)},
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         left = threading.Timer(LIMIT_S, lambda: [harness.kill(pid) for pid in harness.processes_with(bytes(tmp_path))])
         left.start()
@@ -90,6 +91,7 @@ def test_the_job_ends_with_mpirun(tmp_path, mpirun):
             process.kill()
             assert said.read() == "saved\nsaved\n"  # and no process has the file open
         left.cancel()
+    assert (tmp_path / "err").read_text().count("that started this task has ended") == 1
 
 
 @pytest.mark.parametrize("option", ["--standalone", "--nnodes=1", "--starter=none"])
