@@ -134,6 +134,19 @@ Test(hang_files_io, large_ones_are_removed_sooner) {
     cr_assert(is_there("20261124-031039.000-1.2"));
 }
 
+/* At most 1024 are looked at: what is left of others goes later. */
+Test(hang_files_io, of_very_many_the_rest_is_removed_later) {
+    char name[HANG_FILES_NAME_MAX];
+    free(write_at(WALL_NS));
+    for (uint64_t i = 1; i < 1030; i++) {
+        hang_files_name(WALL_NS + i * NS_PER_S, (struct generation){1, 2}, name);
+        _cleanup_(freep) char *path = xasprintf("%s/%s", all, name);
+        cr_assert_eq(mkdir(path, 0777), 0);
+    }
+    free(write_at(WALL_NS + 2000 * NS_PER_S));
+    cr_assert_eq(count(), 1030 - 1024 + HANG_FILES_KEPT);
+}
+
 Test(hang_files_io, an_error_says_what_was_tried) {
     struct err err = {0};
     char *path = NULL;
