@@ -102,6 +102,21 @@ def test_workers_of_a_frozen_agent_die_with_its_lease(job, turn):
     assert follower.wait(20) not in (None, 0), "a node that was counted out must not say that all went well"
 
 
+def test_workers_of_a_frozen_leader_die_with_its_lease(job):
+    """Also those of its own node, at a fixed endpoint: the other nodes have left by then."""
+    agents = job.pair(*QUICK_LEASE, worker=FAMILY)
+    started(job, 4)
+    leader, _ = by_node(job, agents)
+    frozen = leader.agent_pid()
+    kill(frozen, signal.SIGSTOP)
+    for agent in agents:
+        job.wait_gone(agent.tag, LEASE + 5)
+    kill(frozen, signal.SIGCONT)
+    for agent in agents:
+        agent.signal(signal.SIGTERM)
+        assert agent.wait(30) not in (None, 0), agent.said()
+
+
 def test_an_old_fence_explains_no_later_kill(job):
     """When the lease ends, the workers have ended otherwise, and the guardian kills only what they left. In the next
     group a worker is killed: the job must not run without it."""
