@@ -4,8 +4,10 @@ arbiter.
 Other files test leases, hosts that are lost and separated networks; this one tests only the succession itself.
 """
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -227,6 +229,14 @@ def test_who_was_started_before_the_end_gets_the_outcome(job, tmp_path):
         code, _, err = agent.finish()
         assert code == 0, err
     assert job.events.all("start", tag="c") == []
+
+
+def test_a_leader_is_to_be_found_at_addresses_of_its_machine_alone(job, tmp_path):
+    code, out, err = job.run("--nnodes=1", "--rdzv-backend=dir", f"--rdzv-endpoint={tmp_path}/rdzv", "--rdzv-id=e2e",
+                             "--no-python", "cat", f"{tmp_path}/rdzv/muster-e2e/epoch-1")
+    assert code == 0, err
+    known = subprocess.run(["hostname", "-I"], check=True, capture_output=True, text=True).stdout.split()
+    assert set(json.loads(out)["addr"].split(",")) <= set(known or ["127.0.0.1"]), (out, known)
 
 
 def test_one_node_that_is_left_alone_says_what_it_runs(job, tmp_path):

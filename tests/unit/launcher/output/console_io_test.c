@@ -416,20 +416,25 @@ Test(console_io, output_to_a_reader_that_left_is_dropped_without_a_warning) {
     fix.out[0] = -1;
 }
 
-Test(console_io, a_full_disk_is_said_once) {
+static void fails_once(const char *path, const char *why) {
     fix.out[0] = -1;
-    fix.out[1] = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    fix.out[1] = open(path, O_WRONLY | O_CLOEXEC);
     cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
     start(&fix);
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     line(&a, "lost");
     turn(&fix);
     line(&a, "lost too");
-    EXPECT(
-        &fix, fix.err[0],
-        "muster: can't write to standard output: No space left on device; the job continues; its output is dropped\n");
+    _cleanup_(freep) char *text =
+        xasprintf("muster: can't write to standard output: %s; the job continues; its output is dropped\n", why);
+    EXPECT(&fix, fix.err[0], text);
     cr_assert(console_failed(fix.console));
 }
+
+Test(console_io, a_full_disk_is_said_once) { fails_once("/dev/full", "No space left on device"); }
+
+/* EIO; of a terminal it means that its reader has left. */
+Test(console_io, a_broken_disk_is_said_once) { fails_once("/proc/self/mem", "Input/output error"); }
 
 Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     fix.out[0] = -1;
