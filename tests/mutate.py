@@ -139,6 +139,18 @@ EQUIVALENT = {
         "differs only if the clock reads the very nanosecond of the deadline",
     "rendezvous/store/store_io.c: greater: if (len > STAGE_SIZE - server->stage_len)":
         "the stage is written out a byte before it is full: the same bytes in the same order",
+    "launcher/agent/start_io.c: no call: keyring_free(ring);": "the process ends with this error, and its memory with it",
+    "launcher/agent/agent_io.c: no call: node_discovery_free(a->fabric);":
+        "at the end of the process, which its helper does not outlive (PR_SET_PDEATHSIG)",
+    "launcher/agent/agent_ends_io.c: greater: } else if (wants_wait(a) && (!told || "
+    "local_workers_workers_alive(a->local_workers) > 0)) {":
+        "Slurm is asked in vain about workers that have ended; nothing waits for its answer",
+    "launcher/output/log_times_io.c: greater or equal: uint64_t spent_ns = back || passed_ns >= pace->spent_ns ? 0 : "
+    "pace->spent_ns - passed_ns;": "if both are equal, their difference is 0, too",
+    "launcher/output/spool_io.c: greater or equal: if (s->fd >= 0)":
+        "descriptor 0 is open from the start (file_open_standard())",
+    "cli/options/job_json.c: greater: bool is_whole = number > -1e15 && number < 1e15 && number == (double)(int64_t)number;":
+        "no value of a job is -1e15",
     "topology/nccl/nccl_xml_parse.c: less: for (uint32_t i = 0; i < x->n; i++) {":
         "a file that is read has at most 255 of 256 elements: the next one is there, empty, and nobody's parent",
 }
@@ -148,8 +160,12 @@ END_TO_END = {
     "launcher/starter": "test_head.py test_local.py",
     "launcher/srun": "test_head.py test_requeue.py test_slurm.py",
     "launcher/ssh": "test_ssh_here.py test_ssh_head.py test_ssh_node.py test_ssh_ends.py",
-    "launcher/output": "test_output.py test_logs.py test_terminal.py",
-    "launcher/agent": "test_run.py test_ends.py test_leave.py test_signals.py test_requeue.py test_arbiter_lost.py",
+    "launcher/output": "test_output.py test_logs.py test_terminal.py test_events.py",
+    "launcher/agent": "test_run.py test_ends.py test_leave.py test_signals.py test_requeue.py test_arbiter_lost.py "
+                      "test_health_check.py test_troubleshooting.py test_faults.py test_succession.py test_one_port.py "
+                      "test_head.py test_key_memory.py test_attack_hosts.py test_mpirun.py",
+    "launcher/place": "test_places.py test_slurm_place.py test_kubernetes.py",
+    "rendezvous/client": "test_elastic.py test_endpoint_ports.py test_netns.py test_succession.py",
     "watchdog": "test_hang.py test_hang_ends.py test_hang_evidence.py test_hang_recorder.py test_stacks.py",
     "launcher": "test_run.py test_output.py test_faults.py test_events.py test_env.py test_preflight.py",
     "rendezvous": "test_losses.py test_elastic.py test_succession.py test_operate.py test_store.py test_other_job.py",
