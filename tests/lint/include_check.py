@@ -56,7 +56,7 @@ ROOMS = [
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("watchdog/look", "base/ io/ topology/model topology/discover/nvml watchdog"),
-    ("watchdog/evidence", "base/ io/ watchdog watchdog/look"),
+    ("watchdog/evidence", "base/ io/ topology/discover/nvml watchdog watchdog/look"),
     ("watchdog/profile", "base/ io/ watchdog watchdog/look watchdog/evidence"),
     ("watchdog/judge", "base/ watchdog watchdog/look watchdog/evidence"),
     ("watchdog/act", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"

@@ -130,7 +130,7 @@ static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32
 
 static void add_gpus(struct strbuf *out, const char *visible) {
     struct nvml_report *report = xcalloc(1, sizeof *report);
-    nvml_discover(report);
+    (void)nvml_discover(report);
     if (report->found)
         strbuf_printf(out, "  %-10s %s, driver %s%s%s\n", "NVML", report->version, report->driver,
                       report->cuda[0] != '\0' ? ", CUDA " : "", report->cuda);

@@ -11,7 +11,6 @@
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
 #include "topology/discover/nvml/nvml_io.h"
-#include "watchdog/look/xid.h"
 
 /* If there was no Xid, NVML is asked so much later: then a quick restart is over. */
 #define ASK_AFTER_NS (100 * NS_PER_MS)

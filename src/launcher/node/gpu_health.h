@@ -3,14 +3,35 @@
  *
  *     gpu_health_add(&h, &xid);                        each Xid
  *     h.failed_ns = h.asked_ns = now;                  a worker failed: NVML is asked
- *     gpu_health_judge(&h, &report, NULL, &verdict);   it has answered */
+ *     gpu_health_judge(&h, &report, NULL, &verdict);   it has answered
+ *
+ * Xids are the numbers of the errors that NVIDIA's driver reports of a GPU, in the kernel's log and
+ * as events of NVML. The class of each is what NVIDIA's Xid catalogue gives as the immediate action
+ * (docs.nvidia.com/deploy/xid-errors). Sites disagree about some numbers, so NVML's own verdict,
+ * the recovery action, is used where the driver has it (r570 and newer), else the class. */
 #pragma once
 
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/nvml/nvml_report.h"
 
+enum xid_class {
+    XID_NOTHING = 0, /* also of a number that is not in the table */
+    XID_PROGRAM,     /* an error of the program that ran on the GPU */
+    XID_SUSPECT,     /* by itself it does not show whether the GPU can be used */
+    XID_FATAL,       /* the GPU needs a reset, or the node a reboot */
+};
+enum xid_class xid_class(uint32_t xid);
+
+/* Whether a GPU of which this was reported can't be used. recovery: NVML's recovery action now (0:
+ * it needs none); NVML_UNKNOWN. A GPU that fell off the bus (Xid 79) can't, whatever that is. */
+bool xid_is_fatal(uint32_t xid, uint32_t recovery);
+
+/* Reads a record of the kernel's log (kernel_log_record()), any bytes. False: not the kernel's own
+ * "NVRM: Xid (PCI:0000:9b:00): 119, pid=…" with a fatal number. ret: the time is that of the
+ * kernel's clock, the address has no function, and the GPU's number is not known. */
+bool xid_read(const char *record, size_t len, struct nvml_xid *ret);
+
 #define GPU_HEALTH_AGE_NS (10 * NS_PER_S) /* an Xid that is older has not caused the failure */
-#define GPU_HEALTH_XIDS 256
 
 struct health_verdict { /* as in struct report */
     char sick[RDZV_SICK_MAX];
@@ -18,15 +39,14 @@ struct health_verdict { /* as in struct report */
     int32_t gpu;
 };
 
-struct gpu_health {     /* zeroed: nothing is known */
-    uint64_t failed_ns; /* the last failure; 0: none */
-    uint64_t asked_ns;  /* when NVML was asked last */
-    uint32_t n; /* Xids that were added: the last GPU_HEALTH_XIDS are kept; not counted: again */
-    struct nvml_xid xids[GPU_HEALTH_XIDS];
+struct gpu_health {                 /* zeroed: nothing is known */
+    uint64_t failed_ns;             /* the last failure; 0: none */
+    uint64_t asked_ns;              /* when NVML was asked last */
+    struct nvml_xid xids[GPUS_MAX]; /* of each GPU the last one of the worst class; xid 0: none */
 };
 
-/* Only those that can show a fault of the GPU. False: it is not one of these, or the GPU had the
- * same one less than GPU_HEALTH_AGE_NS ago. */
+/* False: it can't show a fault of the GPU, or the GPU had one that is no better less than
+ * GPU_HEALTH_AGE_NS ago. */
 bool gpu_health_add(struct gpu_health *h, const struct nvml_xid *x);
 /* Whether such an Xid belongs to the last failure and is newer than this. */
 bool gpu_health_has_newer(const struct gpu_health *h, uint64_t than_ns);

@@ -35,8 +35,7 @@ struct node_discovery {
     struct node_discovery_config config;
     struct helper_call *call; /* NULL: it has ended */
     bool ended, doomed, call_due;
-    bool routed;                /* a route was requested */
-    char failure[ERR_TEXT_MAX]; /* "" none */
+    bool routed; /* a route was requested */
     struct topology topology;
     struct nccl_facts facts;
     struct answer_head head;
@@ -161,10 +160,6 @@ static void call_soon(struct node_discovery *l) {
     loop_defer(l->loop, LOOP_PRIO_LEASE, call_waiters, l);
 }
 
-static void fail(struct node_discovery *l, const char *why) {
-    (void)snprintf(l->failure, sizeof l->failure, "%s", why);
-}
-
 /* 1: an answer was read; 0: it is not complete yet; -EBADMSG. */
 static int take_answer(struct node_discovery *l, const char *data, size_t len) {
     struct nccl_facts none = {0};
@@ -212,15 +207,13 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
     l->call = NULL;
     l->ended = true;
     int r = take(l, answer->data, answer->len);
+    char *why = l->head.failure;
     if (answer->code == -ETIMEDOUT)
-        (void)snprintf(l->failure, sizeof l->failure, "it took longer than %.3g s",
+        (void)snprintf(why, ERR_TEXT_MAX, "it took longer than %.3g s",
                        (double)l->config.deadline_ns / (double)NS_PER_S);
-    else if (r < 0 || (!l->has_last && answer->len > l->taken))
-        fail(l, "the process that examines it did not finish");
-    else if (!l->has_last)
-        fail(l, "the process that examines it died");
-    else if (l->head.failure[0] != '\0')
-        fail(l, l->head.failure);
+    else if (r < 0 || !l->has_last)
+        (void)snprintf(why, ERR_TEXT_MAX, "the process that examines it %s",
+                       r < 0 || answer->len > l->taken ? "did not finish" : "died");
     call_soon(l);
 }
 
@@ -282,7 +275,7 @@ bool node_discovery_ended(const struct node_discovery *l) { return l->ended; }
 unsigned node_discovery_what(const struct node_discovery *l) { return l->config.what; }
 
 const struct topology *node_discovery_topology(const struct node_discovery *l) {
-    return l->ended && l->failure[0] == '\0' ? &l->topology : NULL;
+    return l->ended && l->head.failure[0] == '\0' ? &l->topology : NULL;
 }
 
 const struct topology *node_discovery_netifs(const struct node_discovery *l) {
@@ -311,5 +304,5 @@ uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_g
 }
 
 const char *node_discovery_failure(const struct node_discovery *l) {
-    return l->ended && l->failure[0] != '\0' ? l->failure : NULL;
+    return l->ended && l->head.failure[0] != '\0' ? l->head.failure : NULL;
 }

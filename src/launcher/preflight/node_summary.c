@@ -8,7 +8,7 @@
 
 #include "base/json/json_table.h"
 #include "base/text/utf8.h"
-#include "topology/discover/discovery_io.h"
+#include "launcher/node/gpu_health.h"
 
 /* How a difference between nodes is treated; GROUPED: see compare_domains(). */
 enum { ALONE, GROUPED, COMPARED, MATTERS };
@@ -171,10 +171,7 @@ int node_summary_read(const char *text, size_t len, struct node_summary *ret, st
 
 /* ==== the GPUs ==== */
 
-#define NVIDIA 0x10de
-#define CLASS_BRIDGE_OTHER 0x0680 /* NVSwitch, up to Hopper */
-#define RESET_REQUIRED 16         /* NVML_ERROR_RESET_REQUIRED; 15: lost */
-#define NAMED_MAX 8               /* processes in one sentence */
+#define NAMED_MAX 8 /* processes in one sentence */
 
 /* ---- the driver ---- */
 
@@ -211,93 +208,63 @@ static void address_text(const struct node_summary_gpus *in, uint32_t index,
             pci_addr_text(t->pci[t->gpus[i].pci].at, out);
 }
 
-static uint32_t check_lost(const struct node_summary_gpus *in, struct node_summary *d) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; in->report != NULL && i < in->report->n; i++) {
-        char at[TOPO_BUSID_MAX];
-        uint32_t lost = in->report->gpus[i].lost;
-        if (lost == 0)
-            continue;
-        n++;
-        address_text(in, i, at);
-        if (lost == RESET_REQUIRED)
-            node_summary_add(d, NODE_SUMMARY_FAIL, "GPU-RESET",
-                             "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
-        else
-            node_summary_add(
-                d, NODE_SUMMARY_FAIL, "GPU-LOST",
-                "GPU %u (%s) is lost: the driver can't reach it; the kernel's log has its "
-                "Xid, and the node needs a reboot",
-                i, at);
-    }
-    return n;
-}
-
-/* NVML's reasons for lower clocks: the hardware, its temperature, the power brake. */
-#define SLOWED_BY_HARDWARE 0xc8u
-
-static const char *needs_recovery(const struct nvml_gpu *g) {
-    return nvml_recovery_text(g->recovery);
-}
-static const char *waits_for_remap(const struct nvml_gpu *g) {
-    return g->remap_failed != 0
-               ? "has rows of memory with errors that could not be replaced: exchange the GPU"
-           : g->remap_pending != 0 || g->pages_pending != 0
-               ? "has memory with errors, which a reset will replace (nvidia-smi --gpu-reset)"
-               : NULL;
-}
-static const char *has_ecc_errors(const struct nvml_gpu *g) {
-    return g->ecc_uncorrected == 0 ? NULL
-                                   : "has had uncorrected ECC errors since the driver was loaded";
-}
-static const char *is_slowed(const struct nvml_gpu *g) {
-    return (g->slowed & SLOWED_BY_HARDWARE) == 0
-               ? NULL
-               : "has lower clocks because of its temperature or power supply";
-}
-
-/* What is wrong with a GPU that answers; NULL: nothing. One finding for all GPUs. */
-static const struct {
-    const char *code;
-    enum node_summary_level level;
-    const char *(*what)(const struct nvml_gpu *g);
-} gpu_checks[] = {
-    {"GPU-RECOVERY", NODE_SUMMARY_FAIL, needs_recovery},
-    {"GPU-REMAP", NODE_SUMMARY_FAIL, waits_for_remap},
-    {"GPU-ECC", NODE_SUMMARY_FAIL, has_ecc_errors},
-    {"GPU-SLOW", NODE_SUMMARY_WARN, is_slowed},
-};
-
-bool node_summary_is_gpu_health(const char *code) {
-    for (size_t k = 0; k < ARRAY_SIZE(gpu_checks); k++)
-        if (strcmp(code, gpu_checks[k].code) == 0)
-            return true;
-    return strcmp(code, "XID") == 0;
-}
-
-/* Returns how many checks have failed. */
-static uint32_t check_health(const struct node_summary_gpus *in, struct node_summary *d) {
+/* One finding for each lost GPU, and one for all GPUs with another fault. Returns how many checks
+ * have failed. */
+static uint32_t check_faults(const struct node_summary_gpus *in, struct node_summary *d) {
     uint32_t n_failed = 0;
-    for (size_t k = 0; k < ARRAY_SIZE(gpu_checks); k++) {
-        char at[TOPO_BUSID_MAX], more[48] = "";
-        uint32_t n = 0, first = 0;
-        for (uint32_t i = in->report != NULL ? in->report->n : 0; i > 0; i--) {
-            const struct nvml_gpu *g = &in->report->gpus[i - 1];
-            if (g->lost != 0 || gpu_checks[k].what(g) == NULL)
+    for (int f = 0; f < NVML_GPU_FAULTS; f++) {
+        enum node_summary_level level = f == NVML_GPU_SLOW ? NODE_SUMMARY_WARN : NODE_SUMMARY_FAIL;
+        struct node_summary_finding *found = NULL;
+        uint32_t more = 0;
+        for (uint32_t i = 0; in->report != NULL && i < in->report->n; i++) {
+            const char *what = nvml_gpu_fault(&in->report->gpus[i], (enum nvml_gpu_fault)f);
+            char at[TOPO_BUSID_MAX];
+            if (what == NULL || (found != NULL && f > NVML_GPU_RESET && ++more > 0))
                 continue;
-            n++;
-            first = i - 1;
+            address_text(in, i, at);
+            found = node_summary_add(d, level, nvml_gpu_codes[f], "GPU %u (%s) %s", i, at, what);
+            n_failed += level == NODE_SUMMARY_FAIL;
         }
-        if (n == 0)
-            continue;
-        address_text(in, first, at);
-        if (n > 1)
-            (void)snprintf(more, sizeof more, " (%u more GPU%s as well)", n - 1, n == 2 ? "" : "s");
-        node_summary_add(d, gpu_checks[k].level, gpu_checks[k].code, "GPU %u (%s) %s%s", first, at,
-                         gpu_checks[k].what(&in->report->gpus[first]), more);
-        n_failed += gpu_checks[k].level == NODE_SUMMARY_FAIL;
+        size_t len = more > 0 ? strlen(found->text) : 0;
+        if (more > 0)
+            (void)snprintf(found->text + len, sizeof found->text - len, " (%u more GPU%s as well)",
+                           more, more == 1 ? "" : "s");
     }
     return n_failed;
+}
+
+bool node_summary_is_gpu_health(const char *code) {
+    bool found = strcmp(code, "XID") == 0;
+    for (int f = NVML_GPU_RECOVERY; f < NVML_GPU_FAULTS && !found; f++)
+        found = strcmp(code, nvml_gpu_codes[f]) == 0;
+    return found;
+}
+
+/* A GPU of the kernel's log that NVML does not have is another container's. */
+void node_summary_add_xid(void *gpus, const char *record, size_t len) {
+    struct node_summary_gpus *in = gpus;
+    struct nvml_xid x;
+    for (uint32_t i = 0; xid_read(record, len, &x) && i < in->report->n; i++) {
+        const struct nvml_gpu *g = &in->report->gpus[i];
+        x.at.fn = g->at.fn; /* the log does not have it */
+        if (g->has_address && pci_addr_compare(g->at, x.at) == 0)
+            in->xids[i] = x;
+    }
+}
+
+static void check_xids(const struct node_summary_gpus *in, struct node_summary *d) {
+    for (uint32_t i = 0; in->report != NULL && i < in->report->n; i++) {
+        const struct nvml_gpu *g = &in->report->gpus[i];
+        const struct nvml_xid *x = &in->xids[i];
+        char name[GPU_NAME_MAX];
+        if (x->xid == 0 || !xid_is_fatal(x->xid, g->asked ? g->recovery : NVML_UNKNOWN))
+            continue;
+        gpu_name(i, x->at, name);
+        node_summary_add(d, NODE_SUMMARY_FAIL, "XID",
+                         "%s had Xid %u %.1f hours ago: it needs a reset, or the node a reboot",
+                         name, x->xid,
+                         in->now_ns > x->at_ns ? (double)(in->now_ns - x->at_ns) / 3.6e12 : 0.0);
+    }
 }
 
 static uint32_t check_width(const struct topology *t, struct node_summary *d) {
@@ -364,7 +331,8 @@ static uint32_t links_of(const struct topology *t, uint32_t gpu) {
 static uint32_t switches_of(const struct topology *t) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_pci; i++)
-        n += t->pci[i].vendor == NVIDIA && t->pci[i].class_id >> 8 == CLASS_BRIDGE_OTHER;
+        n += t->pci[i].vendor == PCI_VENDOR_NVIDIA &&
+             t->pci[i].class_id >> 8 == PCI_CLASS_OTHER_BRIDGE;
     return n;
 }
 
@@ -421,8 +389,7 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
     const struct topology *t = in->topology;
     _cleanup_(strbuf_fini) struct strbuf models = {0};
     bool fine = check_nvml(in, d);
-    fine = check_lost(in, d) == 0 && fine;
-    fine = check_health(in, d) == 0 && fine;
+    fine = check_faults(in, d) == 0 && fine;
     fine = check_width(t, d) == 0 && fine;
     check_count(in, d);
     write_models(t, check_mig(t, d), &models);
@@ -433,36 +400,7 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
         node_summary_add(d, NODE_SUMMARY_OK, "GPU", "%.200s", strbuf_text(&models));
     check_fabric(in, d);
     check_links(t, d);
-}
-
-/* ---- what the kernel's log has of them ---- */
-
-/* A GPU of the kernel's log that NVML does not have is another container's. */
-static const struct nvml_gpu *find_logged(const struct nvml_report *r, struct pci_addr at) {
-    for (uint32_t i = 0; i < r->n; i++) {
-        struct pci_addr own = r->gpus[i].at;
-        own.fn = 0;
-        if (r->gpus[i].has_address && pci_addr_compare(own, at) == 0)
-            return &r->gpus[i];
-    }
-    return NULL;
-}
-
-void node_summary_xids(const struct node_summary_gpus *in, const struct xid_log *log,
-                       uint64_t now_ns, struct node_summary *d) {
-    for (uint32_t i = 0; in->report != NULL && i < log->n; i++) {
-        const struct xid_logged *x = &log->gpus[i];
-        const struct nvml_gpu *g = find_logged(in->report, x->at);
-        char at[TOPO_BUSID_MAX];
-        if (g == NULL || !xid_is_fatal(x->xid, g->asked ? g->recovery : NVML_UNKNOWN))
-            continue;
-        pci_addr_text(g->at, at);
-        node_summary_add(d, NODE_SUMMARY_FAIL, "XID",
-                         "GPU %u (%s) had Xid %u %.1f hours ago: it needs a reset, or the node a "
-                         "reboot",
-                         (unsigned)(g - in->report->gpus), at, x->xid,
-                         now_ns > x->at_ns ? (double)(now_ns - x->at_ns) / 3.6e12 : 0.0);
-    }
+    check_xids(in, d);
 }
 
 /* ---- processes on them ---- */

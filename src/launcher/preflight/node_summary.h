@@ -17,7 +17,6 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 #include "topology/discover/nvml/nvml_report.h"
-#include "watchdog/look/xid.h"
 
 #define NODE_SUMMARY_VALUE_MAX 512
 #define NODE_SUMMARY_HOST_MAX 128
@@ -167,15 +166,16 @@ struct node_summary_gpus {           /* borrowed */
     const struct topology *topology; /* with NVML's data merged in */
     /* NULL: NVML was not asked, because the driver does not exist */
     const struct nvml_report *report;
-    uint32_t n_nvidia; /* how many NVIDIA GPUs the PCI bus has, without NVML */
+    uint32_t n_nvidia;              /* how many NVIDIA GPUs the PCI bus has, without NVML */
+    struct nvml_xid xids[GPUS_MAX]; /* node_summary_add_xid(), by NVML's numbers; xid 0: none */
+    uint64_t now_ns;                /* CLOCK_MONOTONIC, for these */
 };
 void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *d);
 /* Whether a finding of this code is about a GPU that answers and is not well. */
 bool node_summary_is_gpu_health(const char *code);
-/* The fatal Xids of these GPUs in the kernel's log; not of a GPU of which NVML now reports that it
- * needs no recovery. now_ns: CLOCK_MONOTONIC. */
-void node_summary_xids(const struct node_summary_gpus *in, const struct xid_log *log,
-                       uint64_t now_ns, struct node_summary *d);
+/* A kernel_log_fn for a struct node_summary_gpus: the last fatal Xid of each GPU counts, unless
+ * NVML now reports that the GPU needs no recovery. */
+void node_summary_add_xid(void *gpus, const char *record, size_t len);
 
 /* A process that holds a GPU, or that NVML reports. */
 struct node_summary_process {

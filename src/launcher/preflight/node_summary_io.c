@@ -304,28 +304,12 @@ static void look_busy(const struct nvml_report *r, struct node_summary *d) {
     if (proc != NULL)
         (void)closedir(proc);
     for (uint32_t i = 0; r != NULL && i < r->n; i++) {
-        const struct nvml_process *list;
-        uint32_t n = nvml_report_processes(r, i, &list);
-        for (uint32_t k = 0; k < n; k++) {
-            (void)snprintf(pid, sizeof pid, "%llu", (unsigned long long)list[k].pid);
+        for (uint32_t k = 0; k < r->gpus[i].n_pids; k++) {
+            (void)snprintf(pid, sizeof pid, "%u", r->gpus[i].pids[k]);
             add_busy(&b, pid, i, true);
         }
     }
     node_summary_busy(b.all, b.n, d);
-}
-
-/* ---- Xids of the kernel's log ---- */
-
-static void add_record(void *arg, const char *record, size_t len) { xid_log_add(arg, record, len); }
-
-static void look_xids(const struct node_summary_gpus *in, struct node_summary *d) {
-    static struct xid_log log;
-    struct err err = {0};
-    uint64_t now_ns = clock_now_ns();
-    log.n = 0;
-    if (kernel_log_read(NULL, now_ns + NS_PER_S, add_record, &log, &err) < 0)
-        node_summary_add(d, NODE_SUMMARY_OK, "XID", "earlier Xids are not known: %s", err.text);
-    node_summary_xids(in, &log, now_ns, d);
 }
 
 /* ---- names and versions ---- */
@@ -406,11 +390,14 @@ static void look_devices(const struct node_summary_config *c, const struct topol
     const struct nvml_report *report = nvml != NULL && nvml->asked ? &nvml->report : NULL;
     struct node_summary_gpus in = {
         .topology = t, .report = report, .n_nvidia = nvml != NULL ? nvml->n_nvidia : 0};
+    struct err err = {0};
     for (uint32_t i = 0; nvml != NULL && i < nvml->n_warnings && gpus; i++)
         node_summary_add(d, NODE_SUMMARY_WARN, "DISCOVERY", "%.200s", t->warnings[i]);
+    in.now_ns = clock_now_ns();
+    if (report != NULL &&
+        kernel_log_read(NULL, in.now_ns + NS_PER_S, node_summary_add_xid, &in, &err) < 0)
+        node_summary_add(d, NODE_SUMMARY_OK, "XID", "earlier Xids are not known: %s", err.text);
     node_summary_gpus(&in, d);
-    if (report != NULL)
-        look_xids(&in, d);
     look_hcas(t, d);
     look_rails(t, d);
     look_domain(c, t, d);

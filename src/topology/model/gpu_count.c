@@ -54,16 +54,6 @@ static uint32_t uuid_of(struct entry e, const struct gpu_inventory *inventory) {
     return found;
 }
 
-/* True if an entry before `end` is the same text. For names that can't be looked up. */
-static bool named_before(const char *list, const char *end, struct entry e) {
-    for (const char *p = list; p < end; p += strcspn(p, ",") + 1) {
-        struct entry other = entry_at(p);
-        if (other.n == e.n && strncmp(other.text, e.text, e.n) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* "MIG-GPU-<uuid>/<instance>/<part>", the form of drivers before 470. Later names do not contain
  * the GPU (MIG user guide). On a machine with one GPU it is that GPU. */
 static uint32_t mig_of(struct entry e, const struct gpu_inventory *inventory) {
@@ -101,10 +91,7 @@ uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inven
         uint32_t device = GPU_UNKNOWN;
         if (by_name && !entry_begins(e, "GPU-"))
             break;
-        if (by_name && inventory->uuids == NULL) {
-            if (named_before(visible, p, e))
-                return 0;
-        } else {
+        if (!by_name || inventory->uuids != NULL) {
             device = by_name ? uuid_of(e, inventory) : index_of(e, inventory->n);
             if (device == NO_DEVICE)
                 break;

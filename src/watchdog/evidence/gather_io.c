@@ -16,6 +16,7 @@
 #include "io/file.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
+#include "topology/discover/nvml/nvml_io.h"
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/evidence/waits.h"
 #include "watchdog/look/gpus.h"
@@ -626,13 +627,13 @@ static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_
  * False: there are none, or no time is left; nothing was added. */
 static bool read_gpus(struct evidence *e, uint64_t end_ns) {
     struct err err = {0};
-    if (!source_gpus_may_answer() || clock_now_ns() >= end_ns)
+    if (!nvml_may_answer() || clock_now_ns() >= end_ns)
         return false;
-    struct gpus *before = xcalloc(2, sizeof *before), *after = before + 1;
-    int r = source_gpus(before, &err);
+    struct nvml_report *before = xcalloc(2, sizeof *before), *after = before + 1;
+    int r = nvml_read_load(before, &err);
     if (r == 0) {
         wait_until(before->when_ns + NICS_APART_NS, end_ns);
-        r = source_gpus(after, &err);
+        r = nvml_read_load(after, &err);
     }
     if (r < 0)
         evidence_gap(e, "GPUs: %s", err.text);

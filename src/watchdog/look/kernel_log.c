@@ -45,12 +45,11 @@ bool kernel_log_record(const char *record, size_t len, struct kernel_log_record 
     return true;
 }
 
-bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
+void kernel_log_add(void *arg, const char *record, size_t len) {
+    struct kernel_log *log = arg;
     struct kernel_log_record r;
-    if (!kernel_log_record(record, len, &r))
-        return false;
-    if (r.us < log->since_us)
-        return true;
+    if (!kernel_log_record(record, len, &r) || r.us < log->since_us)
+        return;
     char raw[KERNEL_LOG_LINE_MAX];
     int begin = put_time(log->boot_us, r.us, raw, sizeof raw);
     size_t n = MIN2(r.len, sizeof raw - 1 - (size_t)begin);
@@ -60,7 +59,6 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
         is_about_hardware(r.level, raw + begin) ? &log->hardware : &log->rest;
     char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
     utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
-    return true;
 }
 
 void kernel_log_write(const struct kernel_log *log, struct strbuf *to) {

@@ -35,8 +35,8 @@ struct kernel_log_record {
 #define KERNEL_LOG_OWN_MAX 7
 /* False: not a record. The text is part of it. */
 bool kernel_log_record(const char *record, size_t len, struct kernel_log_record *ret);
-/* Adds a record. False: not a record. */
-bool kernel_log_add(struct kernel_log *log, const char *record, size_t len);
+/* A kernel_log_fn: adds a record to a struct kernel_log. */
+void kernel_log_add(void *log, const char *record, size_t len);
 /* Adds the lines, the oldest first, "2026-11-24T18:11:02.864Z text", or, if boot_us is not known,
  * "[    5.140900] text" (the kernel's clock stands still while a machine sleeps), after a line with
  * the number of those that are left out. At most KERNEL_LOG_MAX bytes. */

@@ -47,16 +47,12 @@ int kernel_log_read(const char *device, uint64_t deadline_ns, kernel_log_fn *fn,
     return 0;
 }
 
-static void add(void *arg, const char *record, size_t len) {
-    (void)kernel_log_add(arg, record, len);
-}
-
 int source_kernel_log(const char *device, uint64_t since_ns, uint64_t deadline_ns,
                       struct strbuf *to, struct err *err) {
     struct kernel_log *log = xcalloc(1, sizeof *log);
     log->since_us = since_ns / NS_PER_US;
     log->boot_us = (clock_wall_ns() - clock_now_ns()) / NS_PER_US;
-    int r = kernel_log_read(device, deadline_ns, add, log, err);
+    int r = kernel_log_read(device, deadline_ns, kernel_log_add, log, err);
     kernel_log_write(log, to);
     free(log);
     return r;

@@ -24,18 +24,25 @@ enum { /* fields of nvmlDeviceGetFieldValues; C2C and NVLink state have the link
        NVML_FIELD_ECC_UNCORRECTED = 4, /* since the driver was loaded */
        NVML_FIELD_PAGES_PENDING = 31,
        NVML_FIELD_NVLINK_COUNT = 91,
+       NVML_FIELD_NVLINK_SENT = 138, /* KiB */
+       NVML_FIELD_NVLINK_RECEIVED = 139,
        NVML_FIELD_REMAP_PENDING = 144,
        NVML_FIELD_REMAP_FAILED = 145,
        NVML_FIELD_NVLINK_STATE = 165,
        NVML_FIELD_C2C_COUNT = 170,
        NVML_FIELD_C2C_STATUS = 171, /* 1: active */
        NVML_FIELD_C2C_MAX_BW = 172, /* MB/s */
-       NVML_FIELD_RECOVERY = 230,   /* nvmlDeviceGpuRecoveryAction_t; driver r570 and newer */
+       NVML_FIELD_PCIE_SENT = 197,  /* bytes */
+       NVML_FIELD_PCIE_RECEIVED = 198,
+       NVML_FIELD_RECOVERY = 230, /* nvmlDeviceGpuRecoveryAction_t; driver r570 and newer */
 };
 
 #define NVML_CAP_P2P_SUPPORTED 0u /* nvmlNvLinkCapability_t */
 #define NVML_SCOPE_NODE 0u        /* nvmlAffinityScope_t */
-enum {                            /* nvmlIntNvLinkDeviceType_t */
+#define NVML_CLOCK_SM 1u          /* nvmlClockType_t */
+#define NVML_VALUE_UINT 1u        /* nvmlValueType_t; larger ones have 64 bits here */
+#define NVML_SCOPE_ALL_LINKS UINT32_MAX
+enum { /* nvmlIntNvLinkDeviceType_t */
        NVML_REMOTE_TYPE_GPU = 0,
        NVML_REMOTE_TYPE_NPU = 1, /* POWER9's end */
        NVML_REMOTE_TYPE_SWITCH = 2,
@@ -58,6 +65,10 @@ struct nvml_memory { /* nvmlMemory_t */
     uint64_t total, free, used;
 };
 static_assert(sizeof(struct nvml_memory) == 24, "nvmlMemory_t");
+
+struct nvml_utilization { /* nvmlUtilization_t: percent */
+    uint32_t gpu, memory;
+};
 
 struct nvml_process_info { /* of the calls with _v2 and _v3 */
     uint32_t pid;

@@ -21,80 +21,74 @@
 #define MIG_ASKED 64 /* GetMaxMigDeviceCount returns 7 */
 
 /* Each call: result, member of struct nvml_api, parameters, and its names in the library, the
- * newest first; an older one takes the same arguments. */
-#define CALLS(X)                                                                                   \
-    X(int, init, (void), "nvmlInit_v2", "nvmlInit")                                                \
-    X(const char *, error_text, (int result), "nvmlErrorString")                                   \
-    X(int, driver_version, (char *text, unsigned len), "nvmlSystemGetDriverVersion")               \
-    X(int, nvml_version, (char *text, unsigned len), "nvmlSystemGetNVMLVersion")                   \
-    X(int, cuda_version, (int *ret), "nvmlSystemGetCudaDriverVersion_v2",                          \
-      "nvmlSystemGetCudaDriverVersion")                                                            \
-    X(int, count, (unsigned *ret), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")                  \
-    X(int, by_index, (unsigned index, struct nvml_device **ret), "nvmlDeviceGetHandleByIndex_v2",  \
-      "nvmlDeviceGetHandleByIndex")                                                                \
-    X(int, uuid, (struct nvml_device * d, char *text, unsigned len), "nvmlDeviceGetUUID")          \
-    X(int, name, (struct nvml_device * d, char *text, unsigned len), "nvmlDeviceGetName")          \
-    X(int, pci, (struct nvml_device * d, struct nvml_pci_info * ret), "nvmlDeviceGetPciInfo_v3",   \
-      "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")                                           \
-    X(int, minor, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMinorNumber")             \
-    X(int, compute, (struct nvml_device * d, int *ret_major, int *ret_minor),                      \
-      "nvmlDeviceGetCudaComputeCapability")                                                        \
-    X(int, memory, (struct nvml_device * d, struct nvml_memory * ret), "nvmlDeviceGetMemoryInfo")  \
-    X(int, cur_gen, (struct nvml_device * d, unsigned *ret),                                       \
-      "nvmlDeviceGetCurrPcieLinkGeneration")                                                       \
-    X(int, cur_width, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetCurrPcieLinkWidth")   \
-    X(int, max_gen, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMaxPcieLinkGeneration") \
-    X(int, max_width, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMaxPcieLinkWidth")    \
-    X(int, mig_mode, (struct nvml_device * d, unsigned *ret, unsigned *ret_pending),               \
-      "nvmlDeviceGetMigMode")                                                                      \
-    X(int, mig_count, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMaxMigDeviceCount")   \
-    X(int, mig_device, (struct nvml_device * d, unsigned i, struct nvml_device **ret),             \
-      "nvmlDeviceGetMigDeviceHandleByIndex")                                                       \
-    X(int, memory_nodes, (struct nvml_device * d, unsigned n, unsigned long *ret, unsigned scope), \
-      "nvmlDeviceGetMemoryAffinity")                                                               \
-    X(int, numa_node, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetNumaNodeId")          \
-    X(int, fabric_v4, (struct nvml_device * d, struct nvml_fabric_v4 * ret),                       \
-      "nvmlDeviceGetGpuFabricInfo_v4")                                                             \
-    X(int, fabric_v, (struct nvml_device * d, struct nvml_fabric_v2 * ret),                        \
-      "nvmlDeviceGetGpuFabricInfoV")                                                               \
-    X(int, fabric, (struct nvml_device * d, struct nvml_fabric_v1 * ret),                          \
-      "nvmlDeviceGetGpuFabricInfo")                                                                \
-    X(int, platform, (struct nvml_device * d, struct nvml_platform_v2 * ret),                      \
-      "nvmlDeviceGetPlatformInfo")                                                                 \
-    X(int, slowed, (struct nvml_device * d, unsigned long long *ret),                              \
-      "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")       \
-    X(int, fields, (struct nvml_device * d, int n, struct nvml_field *fields),                     \
-      "nvmlDeviceGetFieldValues")                                                                  \
-    X(int, link_state, (struct nvml_device * d, unsigned link, unsigned *ret),                     \
-      "nvmlDeviceGetNvLinkState")                                                                  \
-    X(int, link_cap, (struct nvml_device * d, unsigned link, unsigned cap, unsigned *ret),         \
-      "nvmlDeviceGetNvLinkCapability")                                                             \
-    X(int, link_remote, (struct nvml_device * d, unsigned link, struct nvml_pci_info *ret),        \
-      "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo")                   \
-    X(int, link_type, (struct nvml_device * d, unsigned link, unsigned *ret),                      \
-      "nvmlDeviceGetNvLinkRemoteDeviceType")                                                       \
-    X(int, event_set, (void **ret), "nvmlEventSetCreate")                                          \
-    X(int, event_add, (struct nvml_device * d, unsigned long long types, void *set),               \
-      "nvmlDeviceRegisterEvents")                                                                  \
-    X(int, event_wait, (void *set, struct nvml_event *ret, unsigned ms), "nvmlEventSetWait_v2")    \
-    X(int, processes, (struct nvml_device * d, unsigned *n, struct nvml_process_info *ret),        \
+ * newest first; an older one takes the same arguments. D: of a device, which is the first one. */
+#define CALLS(X, D)                                                                               \
+    X(int, init, (void), "nvmlInit_v2", "nvmlInit")                                               \
+    X(const char *, error_text, (int result), "nvmlErrorString")                                  \
+    X(int, driver_version, (char *text, unsigned len), "nvmlSystemGetDriverVersion")              \
+    X(int, nvml_version, (char *text, unsigned len), "nvmlSystemGetNVMLVersion")                  \
+    X(int, cuda_version, (int *ret), "nvmlSystemGetCudaDriverVersion_v2",                         \
+      "nvmlSystemGetCudaDriverVersion")                                                           \
+    X(int, count, (unsigned *ret), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")                 \
+    X(int, by_index, (unsigned index, struct nvml_device **ret), "nvmlDeviceGetHandleByIndex_v2", \
+      "nvmlDeviceGetHandleByIndex")                                                               \
+    D(uuid, (char *text, unsigned len), "nvmlDeviceGetUUID")                                      \
+    D(name, (char *text, unsigned len), "nvmlDeviceGetName")                                      \
+    D(pci, (struct nvml_pci_info * ret), "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2",    \
+      "nvmlDeviceGetPciInfo")                                                                     \
+    D(compute, (int *ret_major, int *ret_minor), "nvmlDeviceGetCudaComputeCapability")            \
+    D(memory, (struct nvml_memory * ret), "nvmlDeviceGetMemoryInfo")                              \
+    D(cur_gen, (unsigned *ret), "nvmlDeviceGetCurrPcieLinkGeneration")                            \
+    D(cur_width, (unsigned *ret), "nvmlDeviceGetCurrPcieLinkWidth")                               \
+    D(max_gen, (unsigned *ret), "nvmlDeviceGetMaxPcieLinkGeneration")                             \
+    D(max_width, (unsigned *ret), "nvmlDeviceGetMaxPcieLinkWidth")                                \
+    D(mig_mode, (unsigned *ret, unsigned *ret_pending), "nvmlDeviceGetMigMode")                   \
+    D(mig_count, (unsigned *ret), "nvmlDeviceGetMaxMigDeviceCount")                               \
+    D(mig_device, (unsigned i, struct nvml_device **ret), "nvmlDeviceGetMigDeviceHandleByIndex")  \
+    D(memory_nodes, (unsigned n, unsigned long *ret, unsigned scope),                             \
+      "nvmlDeviceGetMemoryAffinity")                                                              \
+    D(numa_node, (unsigned *ret), "nvmlDeviceGetNumaNodeId")                                      \
+    D(fabric_v4, (struct nvml_fabric_v4 * ret), "nvmlDeviceGetGpuFabricInfo_v4")                  \
+    D(fabric_v, (struct nvml_fabric_v2 * ret), "nvmlDeviceGetGpuFabricInfoV")                     \
+    D(fabric, (struct nvml_fabric_v1 * ret), "nvmlDeviceGetGpuFabricInfo")                        \
+    D(platform, (struct nvml_platform_v2 * ret), "nvmlDeviceGetPlatformInfo")                     \
+    D(slowed, (unsigned long long *ret), "nvmlDeviceGetCurrentClocksEventReasons",                \
+      "nvmlDeviceGetCurrentClocksThrottleReasons")                                                \
+    D(fields, (int n, struct nvml_field *fields), "nvmlDeviceGetFieldValues")                     \
+    D(link_state, (unsigned link, unsigned *ret), "nvmlDeviceGetNvLinkState")                     \
+    D(link_cap, (unsigned link, unsigned cap, unsigned *ret), "nvmlDeviceGetNvLinkCapability")    \
+    D(link_remote, (unsigned link, struct nvml_pci_info *ret),                                    \
+      "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo")                  \
+    D(link_type, (unsigned link, unsigned *ret), "nvmlDeviceGetNvLinkRemoteDeviceType")           \
+    X(int, event_set, (void **ret), "nvmlEventSetCreate")                                         \
+    D(event_add, (unsigned long long types, void *set), "nvmlDeviceRegisterEvents")               \
+    X(int, event_wait, (void *set, struct nvml_event *ret, unsigned ms), "nvmlEventSetWait_v2")   \
+    D(utilization, (struct nvml_utilization * ret), "nvmlDeviceGetUtilizationRates")              \
+    D(clock, (unsigned type, unsigned *ret), "nvmlDeviceGetClockInfo")                            \
+    D(max_clock, (unsigned type, unsigned *ret), "nvmlDeviceGetMaxClockInfo")                     \
+    D(processes, (unsigned *n, struct nvml_process_info *ret),                                    \
       "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 
+#define ARGUMENTS(...) __VA_ARGS__
 #define MEMBER(type, member, parameters, ...) type(*member) parameters;
+#define DEVICE_MEMBER(member, parameters, ...) \
+    int (*member)(struct nvml_device * d, ARGUMENTS parameters);
 struct nvml_api {
-    CALLS(MEMBER)
+    CALLS(MEMBER, DEVICE_MEMBER)
 };
 #define N_CALLS (sizeof(struct nvml_api) / sizeof(void (*)(void)))
 #define CALL_OF(member) (offsetof(struct nvml_api, member) / sizeof(void (*)(void)))
 
 #define NAMES(type, member, parameters, ...) {__VA_ARGS__},
-static const char *const symbols[][3] = {CALLS(NAMES)};
+#define DEVICE_NAMES(member, parameters, ...) {__VA_ARGS__},
+static const char *const symbols[][3] = {CALLS(NAMES, DEVICE_NAMES)};
 
 struct asker {
     struct nvml_api api;
-    const char *found[N_CALLS]; /* the name that the library has; NULL: none */
-    struct nvml_report *report; /* shared with the reader */
-    struct nvml_gpu *gpu;       /* of the report: the one in question; NULL: none */
+    const char *found[N_CALLS];            /* the name that the library has; NULL: none */
+    struct nvml_report *report;            /* shared with the reader */
+    struct nvml_gpu *gpu;                  /* of the report: the one in question; NULL: none */
+    struct nvml_device *devices[GPUS_MAX]; /* NULL: it can't be opened */
 };
 
 /* Before each call: the reader sees in which one the child hung or died. */
@@ -136,14 +130,6 @@ static void load_api(void *library, struct asker *a) {
     memcpy(&a->api, pointers, sizeof pointers);
 }
 
-static void explain(struct asker *a, int r, char out[NVML_TEXT_MAX]) {
-    const char *text = a->api.error_text == NULL ? NULL : a->api.error_text(r);
-    if (text != NULL)
-        (void)snprintf(out, NVML_TEXT_MAX, "NVML: %.80s", text);
-    else
-        (void)snprintf(out, NVML_TEXT_MAX, "NVML error %d", r);
-}
-
 /* False: there is nothing to ask; the report has the reason. */
 static bool open_library(struct asker *a, const char *name, unsigned *ret_n) {
     struct nvml_report *report = a->report;
@@ -163,10 +149,13 @@ static bool open_library(struct asker *a, const char *name, unsigned *ret_n) {
     int r = a->api.init();
     if (r == NVML_R_OK)
         r = CALL(a, count, ret_n);
-    if (r != NVML_R_OK) {
-        explain(a, r, report->why_not);
+    const char *text = r != NVML_R_OK && a->api.error_text != NULL ? a->api.error_text(r) : NULL;
+    if (text != NULL)
+        (void)snprintf(report->why_not, sizeof report->why_not, "NVML: %.80s", text);
+    else if (r != NVML_R_OK)
+        (void)snprintf(report->why_not, sizeof report->why_not, "NVML error %d", r);
+    if (r != NVML_R_OK)
         return false;
-    }
     report->fault = NVML_FAULT_NONE;
     return true;
 }
@@ -236,14 +225,10 @@ static void ask_mig(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) 
     n = MIN2(n, (unsigned)MIG_ASKED);
     for (unsigned i = 0; i < n && g->n_mig < TOPO_MIG_MAX; i++) {
         struct nvml_device *part = NULL;
-        if (CALL(a, mig_device, d, i, &part) != NVML_R_OK)
-            continue;
-        char text[GPU_UUID_MAX] = "";
-        if (CALL(a, uuid, part, text, sizeof text) != NVML_R_OK)
-            continue;
-        text[sizeof text - 1] = '\0';
-        (void)snprintf(g->mig_uuids[g->n_mig++], TOPO_MIG_UUID_MAX, "%.*s", TOPO_MIG_UUID_MAX - 1,
-                       text);
+        char *text = g->mig_uuids[g->n_mig];
+        if (CALL(a, mig_device, d, i, &part) == NVML_R_OK &&
+            CALL(a, uuid, part, text, TOPO_MIG_UUID_MAX) == NVML_R_OK)
+            g->n_mig++;
     }
 }
 
@@ -286,39 +271,35 @@ static void ask_platform(struct asker *a, struct nvml_device *d, struct nvml_gpu
     g->tray = p.tray;
 }
 
+static bool ask_field(struct asker *a, struct nvml_device *d, uint32_t id, uint32_t scope,
+                      struct nvml_field *ret) {
+    *ret = (struct nvml_field){.id = id, .scope = scope};
+    return CALL(a, fields, d, 1, ret) == NVML_R_OK && note_lost(a, ret->result) == NVML_R_OK;
+}
+
 static bool field(struct asker *a, struct nvml_device *d, uint32_t id, uint32_t scope,
                   uint32_t *ret) {
-    struct nvml_field f = {.id = id, .scope = scope};
-    if (CALL(a, fields, d, 1, &f) != NVML_R_OK || note_lost(a, f.result) != NVML_R_OK)
-        return false;
-    *ret = f.value.u32;
-    return true;
+    struct nvml_field f;
+    bool known = ask_field(a, d, id, scope, &f);
+    if (known)
+        *ret = f.value.u32;
+    return known;
 }
 
 static void ask_health(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
     unsigned long long slowed = 0;
     (void)field(a, d, NVML_FIELD_RECOVERY, 0, &g->recovery);
-    (void)field(a, d, NVML_FIELD_REMAP_PENDING, 0, &g->remap_pending);
+    if (!field(a, d, NVML_FIELD_PAGES_PENDING, 0, &g->remap_pending) || g->remap_pending == 0)
+        (void)field(a, d, NVML_FIELD_REMAP_PENDING, 0, &g->remap_pending); /* A100 and newer */
     (void)field(a, d, NVML_FIELD_REMAP_FAILED, 0, &g->remap_failed);
-    (void)field(a, d, NVML_FIELD_PAGES_PENDING, 0, &g->pages_pending);
     (void)field(a, d, NVML_FIELD_ECC_UNCORRECTED, 0, &g->ecc_uncorrected);
     if (CALL(a, slowed, d, &slowed) == NVML_R_OK)
-        g->slowed = slowed;
+        g->slowed = (uint32_t)slowed;
 }
 
 /* NVLinks of a compute capability (NCCL, src/graph/xml.cc). */
 static uint32_t links_of(uint32_t sm) {
     return sm < 60 ? 0 : sm < 70 ? 4 : sm < 80 ? 6 : sm < 90 ? 12 : 18;
-}
-
-static uint32_t remote_of(struct asker *a, struct nvml_device *d, uint32_t link) {
-    unsigned type = UINT32_MAX;
-    if (CALL(a, link_type, d, link, &type) != NVML_R_OK)
-        return NVML_REMOTE_UNKNOWN;
-    return type == NVML_REMOTE_TYPE_GPU      ? NVML_REMOTE_GPU
-           : type == NVML_REMOTE_TYPE_NPU    ? NVML_REMOTE_CPU
-           : type == NVML_REMOTE_TYPE_SWITCH ? NVML_REMOTE_SWITCH
-                                             : NVML_REMOTE_UNKNOWN;
 }
 
 /* False: there is no such link, and none with a higher number. */
@@ -339,7 +320,9 @@ static bool ask_link(struct asker *a, struct nvml_device *d, const struct nvml_g
     if (active != 1 || CALL(a, link_remote, d, link, &remote) != NVML_R_OK ||
         !address_of(&remote, &ret->at))
         return true;
-    ret->remote = remote_of(a, d, link);
+    ret->up = 1;
+    ret->type = NVML_UNKNOWN;
+    (void)CALL(a, link_type, d, link, &ret->type);
     return true;
 }
 
@@ -374,16 +357,40 @@ static void ask_processes(struct asker *a, struct nvml_device *d, struct nvml_gp
     unsigned n = PROCESSES_ASKED;
     if (CALL(a, processes, d, &n, list) != NVML_R_OK)
         return;
-    g->n_processes = MIN2(n, (unsigned)NVML_PROCESSES_MAX);
-    for (unsigned i = 0; i < g->n_processes; i++)
-        g->processes[i] =
-            (struct nvml_process){.pid = list[i].pid, .used_bytes = list[i].used_bytes};
+    g->n_pids = MIN2(n, (unsigned)NVML_PROCESSES_MAX);
+    for (unsigned i = 0; i < g->n_pids; i++)
+        g->pids[i] = list[i].pid;
+}
+
+static void ask_load(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    static const uint32_t fields[NVML_WAYS] = {
+        [NVML_NVLINK_SENT] = NVML_FIELD_NVLINK_SENT,
+        [NVML_NVLINK_RECEIVED] = NVML_FIELD_NVLINK_RECEIVED,
+        [NVML_PCIE_SENT] = NVML_FIELD_PCIE_SENT,
+        [NVML_PCIE_RECEIVED] = NVML_FIELD_PCIE_RECEIVED,
+    };
+    struct nvml_utilization u;
+    struct nvml_field f;
+    (void)field(a, d, NVML_FIELD_NVLINK_COUNT, 0, &g->n_links);
+    for (unsigned way = g->n_links > 0 ? 0 : NVML_PCIE_SENT; way < NVML_WAYS; way++) {
+        bool all_links =
+            way < NVML_PCIE_SENT && ask_field(a, d, fields[way], NVML_SCOPE_ALL_LINKS, &f);
+        if (!all_links && !ask_field(a, d, fields[way], 0, &f))
+            continue;
+        bool small = f.value_type == NVML_VALUE_UINT;
+        g->moved[way] = (struct nvml_counter){.value = small ? f.value.u32 : f.value.u64,
+                                              .bits = small ? 32 : 64};
+    }
+    if (CALL(a, utilization, d, &u) == NVML_R_OK)
+        g->busy_percent = MIN2(u.gpu, 100u);
+    if (CALL(a, clock, d, NVML_CLOCK_SM, &g->sm_mhz) != NVML_R_OK ||
+        CALL(a, max_clock, d, NVML_CLOCK_SM, &g->sm_max_mhz) != NVML_R_OK)
+        g->sm_mhz = 0;
 }
 
 static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
     struct nvml_memory memory = {0};
     int major = 0, minor = 0;
-    (void)CALL(a, minor, d, &g->minor);
     if (CALL(a, compute, d, &major, &minor) == NVML_R_OK && major > 0 && major < 100 &&
         minor >= 0 && minor < 10)
         g->sm = (uint32_t)(major * 10 + minor);
@@ -397,92 +404,106 @@ static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu 
     ask_mig(a, d, g);
     ask_fabric(a, d, g);
     ask_platform(a, d, g);
+    g->asked = 1;
 }
 
 /* ---- all of them ---- */
 
 /* Names and addresses of all GPUs come first: they are quick, and the reader needs them most. */
-static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
-    struct nvml_gpu *gpus = a->report->gpus;
-    struct nvml_device *devices[GPUS_MAX];
-    for (uint32_t i = 0; i < n; i++) {
-        a->gpu = &gpus[i];
+static void ask_names(struct asker *a) {
+    for (uint32_t i = 0; i < a->report->n; i++) {
+        a->gpu = &a->report->gpus[i];
         *a->gpu = (struct nvml_gpu){
-            .minor = TOPO_NONE, .numa = -1, .memory_node = -1, .recovery = NVML_UNKNOWN};
-        if (CALL(a, by_index, i, &devices[i]) == NVML_R_OK)
-            ask_name(a, devices[i], a->gpu);
+            .numa = -1, .memory_node = -1, .recovery = NVML_UNKNOWN, .busy_percent = NVML_UNKNOWN};
+        if (CALL(a, by_index, i, &a->devices[i]) == NVML_R_OK)
+            ask_name(a, a->devices[i], a->gpu);
         else
-            devices[i] = NULL;
+            a->devices[i] = NULL;
         a->gpu->named = 1;
     }
-    for (uint32_t i = 0; i < n && !names_only; i++) {
-        a->gpu = &gpus[i];
-        if (devices[i] != NULL) {
-            ask_health(a, devices[i], a->gpu);
-            ask_details(a, devices[i], a->gpu);
-        }
-        a->gpu->asked = devices[i] != NULL;
-    }
-    for (uint32_t i = 0; i < n && !names_only; i++) {
-        a->gpu = &gpus[i];
-        if (devices[i] == NULL)
-            continue;
-        ask_links(a, devices[i], a->gpu);
-        ask_c2c(a, devices[i], a->gpu);
-        ask_processes(a, devices[i], a->gpu);
+    a->gpu = NULL;
+}
+
+typedef void ask_fn(struct asker *a, struct nvml_device *d, struct nvml_gpu *g);
+
+/* All of these, NULL-terminated, of each GPU in turn. */
+static void ask_gpus(struct asker *a, ask_fn *const *asks) {
+    for (uint32_t i = 0; i < a->report->n; i++) {
+        a->gpu = &a->report->gpus[i];
+        for (ask_fn *const *ask = asks; a->devices[i] != NULL && *ask != NULL; ask++)
+            (*ask)(a, a->devices[i], a->gpu);
     }
 }
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
 
-bool nvml_may_answer(void) {
+/* NULL: not set. */
+static const char *other_library(void) {
     const char *other = getenv(NVML_LIBRARY_VARIABLE);
+    return other != NULL && other[0] != '\0' ? other : NULL;
+}
+
+bool nvml_may_answer(void) {
     /* WSL has neither of the first two. */
-    return (other != NULL && other[0] != '\0') || access("/proc/driver/nvidia", F_OK) == 0 ||
+    return other_library() != NULL || access("/proc/driver/nvidia", F_OK) == 0 ||
            access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
 }
 
 /* ---- the child ---- */
 
-static const char *library_name(const char *given) {
-    const char *other = getenv(NVML_LIBRARY_VARIABLE);
-    return given != NULL ? given : other != NULL && other[0] != '\0' ? other : NVML_LIBRARY;
+/* Fills in what is known at once. library: NULL: the usual one. False: there is nothing to ask. */
+static bool begin(struct asker *a, const char *library) {
+    unsigned n = 0;
+    if (library == NULL)
+        library = other_library() != NULL ? other_library() : NVML_LIBRARY;
+    if (!open_library(a, library, &n))
+        return false;
+    ask_system(a);
+    a->report->n = MIN2(n, (unsigned)GPUS_MAX);
+    a->report->found = 1;
+    ask_names(a);
+    return true;
 }
 
-struct question {
-    const struct nvml_config *config;
-    struct nvml_report *report;
-};
-
 static int ask_in_child(int fd, void *arg) {
-    const struct question *q = arg;
-    struct asker a = {.report = q->report};
-    unsigned n = 0;
-    (void)fd; /* the answer is in the shared memory */
-    if (open_library(&a, library_name(q->config->library), &n)) {
-        ask_system(&a);
-        q->report->n = MIN2(n, (unsigned)GPUS_MAX);
-        q->report->found = 1;
-        ask_gpus(&a, q->report->n, q->config->names_only);
+    static ask_fn *const details[] = {ask_health, ask_details, NULL};
+    static ask_fn *const more[] = {ask_links, ask_c2c, ask_processes, NULL};
+    const struct nvml_child *child = arg;
+    struct asker a = {.report = child->shared};
+    if (begin(&a, child->config.library) && !child->config.names_only) {
+        ask_gpus(&a, details);
+        ask_gpus(&a, more);
     }
     /* nvmlShutdown() is not called, because it can hang, too: the process simply ends. */
-    __atomic_store_n(&q->report->whole, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&child->shared->whole, 1, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int nvml_read_load(struct nvml_report *ret, struct err *err) {
+    static ask_fn *const load[] = {ask_health, ask_load, ask_processes, NULL};
+    struct asker a = {.report = ret};
+    memset(ret, 0, sizeof *ret);
+    if (!begin(&a, NULL))
+        return err_set(err, -ENOENT, "%s", ret->why_not);
+    ret->when_ns = clock_now_ns();
+    ask_gpus(&a, load);
     return 0;
 }
 
 int nvml_begin(const struct nvml_config *config, struct nvml_child *ret) {
-    uint64_t allowed = config->deadline_ns != 0 ? config->deadline_ns : NVML_DISCOVERY_NS;
     void *shared =
         mmap(NULL, sizeof *ret->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    *ret = (struct nvml_child){.allowed_ns = allowed};
+    *ret = (struct nvml_child){.config = *config};
+    if (ret->config.deadline_ns == 0)
+        ret->config.deadline_ns = NVML_DISCOVERY_NS;
     if (shared == MAP_FAILED)
         return -errno;
     ret->shared = shared;
     struct helper_call_config call = {.name = "muster-nvml",
                                       .run = ask_in_child,
-                                      .arg = &(struct question){config, ret->shared},
-                                      .timeout_ns = allowed};
+                                      .arg = ret,
+                                      .timeout_ns = ret->config.deadline_ns};
     return helper_call_new(NULL, &call, NULL, NULL, &ret->call);
 }
 
@@ -508,7 +529,7 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
     char at[NVML_TEXT_MAX + 4] = "";
     if (ret->at[0] != '\0')
         (void)snprintf(at, sizeof at, " (%.60s)", ret->at);
-    uint64_t ms = child->allowed_ns / NS_PER_MS;
+    uint64_t ms = child->config.deadline_ns / NS_PER_MS;
     ret->fault = r == -ETIMEDOUT ? NVML_FAULT_LATE : NVML_FAULT_ENDED;
     if (r == -ETIMEDOUT)
         (void)snprintf(ret->why_not, sizeof ret->why_not, "NVML did not answer in %u.%u s%.64s",
@@ -523,22 +544,22 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
 #define EVENT_WAIT_MS 60000
 
 /* NULL: none of them has events. */
-static void *watch_visible(struct asker *a, const char *visible, struct nvml_device **devices) {
+static void *watch_visible(struct asker *a, const char *visible) {
     uint32_t list[GPUS_MAX], n = nvml_report_visible(a->report, visible, list);
     void *set = NULL;
     bool any = false;
     if (CALL(a, event_set, &set) != NVML_R_OK)
         return NULL;
     for (uint32_t i = 0; i < n; i++)
-        any |= CALL(a, by_index, list[i], &devices[list[i]]) == NVML_R_OK &&
-               CALL(a, event_add, devices[list[i]], NVML_EVENT_XID, set) == NVML_R_OK;
+        any |= a->devices[list[i]] != NULL &&
+               CALL(a, event_add, a->devices[list[i]], NVML_EVENT_XID, set) == NVML_R_OK;
     return any ? set : NULL;
 }
 
-static bool send_xid(int fd, const struct nvml_report *r, struct nvml_device *const *devices,
-                     const struct nvml_event *e) {
+static bool send_xid(int fd, const struct asker *a, const struct nvml_event *e) {
+    const struct nvml_report *r = a->report;
     struct nvml_xid x = {.at_ns = clock_now_ns(), .xid = (uint32_t)e->data};
-    while (x.gpu < r->n && devices[x.gpu] != e->device)
+    while (x.gpu < r->n && a->devices[x.gpu] != e->device)
         x.gpu++;
     if (e->type != NVML_EVENT_XID || x.gpu == r->n)
         return true;
@@ -547,23 +568,13 @@ static bool send_xid(int fd, const struct nvml_report *r, struct nvml_device *co
 }
 
 int nvml_send_xids(int fd, void *visible) {
-    struct nvml_report *report = xcalloc(1, sizeof *report);
-    struct nvml_device *devices[GPUS_MAX] = {NULL};
-    struct nvml_event e = {0};
-    struct asker a = {.report = report};
-    void *set = NULL;
-    unsigned n = 0;
-    if (open_library(&a, library_name(NULL), &n)) {
-        report->n = MIN2(n, (unsigned)GPUS_MAX);
-        ask_gpus(&a, report->n, true);
-        a.gpu = NULL;
-        set = watch_visible(&a, *(const char **)visible, devices);
-    }
-    for (int r = NVML_R_TIMEOUT;
-         set != NULL &&
-         (r == NVML_R_TIMEOUT || (r == NVML_R_OK && send_xid(fd, report, devices, &e)));)
+    struct asker a = {.report = xcalloc(1, sizeof *a.report)};
+    struct nvml_event e;
+    void *set = begin(&a, NULL) ? watch_visible(&a, *(const char **)visible) : NULL;
+    int r = set != NULL ? NVML_R_TIMEOUT : NVML_R_FUNCTION_NOT_FOUND;
+    while (r == NVML_R_TIMEOUT || (r == NVML_R_OK && send_xid(fd, &a, &e)))
         r = CALL(&a, event_wait, set, &e, EVENT_WAIT_MS);
-    free(report);
+    free(a.report);
     return 0;
 }
 
@@ -580,8 +591,7 @@ static uint32_t count_proc(void) {
     return MIN2(n, (uint32_t)GPUS_MAX);
 }
 
-/* 0, or -ETIMEDOUT. */
-static int ask(struct nvml_report *ret) {
+int nvml_discover(struct nvml_report *ret) {
     struct nvml_config config = {.deadline_ns = NVML_DEADLINE_NS, .names_only = true};
     struct nvml_child child;
     (void)nvml_begin(&config, &child); /* nvml_end() reports errors */
@@ -593,8 +603,6 @@ static int ask(struct nvml_report *ret) {
     return r == -ETIMEDOUT ? r : 0;
 }
 
-void nvml_discover(struct nvml_report *ret) { (void)ask(ret); }
-
 int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err) {
     /* Without a kernel driver there is nothing to ask NVML about. */
     if (!nvml_may_answer()) {
@@ -602,7 +610,7 @@ int nvml_count_visible(const char *visible, uint32_t *ret, struct err *err) {
         return 0;
     }
     _cleanup_(freep) struct nvml_report *report = xcalloc(1, sizeof *report);
-    int r = ask(report);
+    int r = nvml_discover(report);
     if (r < 0 && report->n == 0)
         return err_set(err, r, "%s", report->why_not);
     struct gpu_inventory inventory = {

@@ -30,7 +30,7 @@ struct nvml_config {
 struct nvml_child {
     struct helper_call *call;   /* NULL: no child could be created */
     struct nvml_report *shared; /* with the child; NULL likewise */
-    uint64_t allowed_ns;
+    struct nvml_config config;  /* with its deadline */
 };
 
 /* True if NVML can have an answer: NVIDIA's kernel driver is loaded, or MUSTER_NVML_LIBRARY is set.
@@ -50,9 +50,14 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret);
  * NVML can't wait for them; it can also hang. */
 int nvml_send_xids(int fd, void *visible);
 
-/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is not an error. If NVML was
- * not found, the entries of the kernel driver's folder in /proc are counted. */
-void nvml_discover(struct nvml_report *ret);
+/* Reads what shows whether GPUs work or wait (nvml_report.h: load), their health and processes, in
+ * this process: call it in one that may block for ever, and that ends soon. 0; -ENOENT: there is no
+ * library, or it has no driver; err has the reason. */
+_must_use_ int nvml_read_load(struct nvml_report *ret, struct err *err);
+
+/* Names only; waits up to NVML_DEADLINE_NS. 0, or -ETIMEDOUT. Always fills *ret; absence is not an
+ * error. If NVML was not found, the entries of the kernel driver's folder in /proc are counted. */
+int nvml_discover(struct nvml_report *ret);
 
 /* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). Returns 0, or
  * -ETIMEDOUT with a sentence if NVML hangs and the number is not known. Without any GPU the count

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text/strbuf.h"
+#include "topology/discover/nvml/nvml_abi.h"
 
 #define PCIE_GEN_MAX 15 /* the largest value of a PCI Express link's register */
 #define PCIE_WIDTH_MAX 32
@@ -32,12 +33,15 @@ static void clean_gpu(struct nvml_gpu *g) {
         end_text(g->mig_uuids[i], TOPO_MIG_UUID_MAX);
     end_text(g->chassis, sizeof g->chassis);
     g->n_links = MIN2(g->n_links, (uint32_t)NVML_LINKS_MAX);
-    g->n_processes = MIN2(g->n_processes, (uint32_t)NVML_PROCESSES_MAX);
+    g->n_pids = MIN2(g->n_pids, (uint32_t)NVML_PROCESSES_MAX);
     g->has_address = g->has_address && g->at.dev <= 31 && g->at.fn <= 7;
 }
 
+const char *const nvml_gpu_codes[NVML_GPU_FAULTS] = {
+    "GPU-LOST", "GPU-RESET", "GPU-RECOVERY", "GPU-REMAP", "GPU-REMAP", "GPU-ECC", "GPU-SLOW"};
+
 /* nvmlDeviceGpuRecoveryAction_t of NVML 13. */
-const char *nvml_recovery_text(uint32_t action) {
+static const char *recovery_text(uint32_t action) {
     static const char *const texts[] = {
         NULL,
         "needs a reset (nvidia-smi --gpu-reset)",
@@ -50,6 +54,36 @@ const char *nvml_recovery_text(uint32_t action) {
     return action < ARRAY_SIZE(texts) ? texts[action]
            : action == NVML_UNKNOWN   ? NULL
                                     : "needs a recovery that this version of muster does not know";
+}
+
+#define SLOWED_BY_HARDWARE 0xc8u /* the hardware, its temperature, the power brake */
+
+const char *nvml_gpu_fault(const struct nvml_gpu *g, enum nvml_gpu_fault fault) {
+    const struct {
+        bool has_it;
+        const char *text;
+    } faults[NVML_GPU_FAULTS] = {
+        {g->lost != 0 && g->lost != NVML_R_RESET_REQUIRED,
+         "is lost: the driver can't reach it; reboot the node"},
+        {g->lost == NVML_R_RESET_REQUIRED, recovery_text(1)},
+        {true, recovery_text(g->recovery)},
+        {g->remap_failed != 0,
+         "has rows of memory with errors that could not be replaced: exchange the GPU"},
+        {g->remap_pending != 0,
+         "has memory with errors, which a reset will replace (nvidia-smi --gpu-reset)"},
+        {g->ecc_uncorrected != 0, "has had uncorrected ECC errors since the driver was loaded"},
+        {(g->slowed & SLOWED_BY_HARDWARE) != 0,
+         "has lower clocks because of its temperature or power supply"},
+    };
+    bool known = g->lost == 0 || fault <= NVML_GPU_RESET;
+    return known && faults[fault].has_it ? faults[fault].text : NULL;
+}
+
+const char *nvml_gpu_unusable(const struct nvml_gpu *g) {
+    const char *why = NULL;
+    for (int f = NVML_GPU_LOST; f <= NVML_GPU_RECOVERY && why == NULL; f++)
+        why = nvml_gpu_fault(g, (enum nvml_gpu_fault)f);
+    return why;
 }
 
 void nvml_report_clean(struct nvml_report *r) {
@@ -91,34 +125,18 @@ bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]) {
     return waiting > 0;
 }
 
-uint32_t nvml_report_processes(const struct nvml_report *r, uint32_t gpu,
-                               const struct nvml_process **ret) {
-    if (gpu >= MIN2(r->n, (uint32_t)GPUS_MAX))
-        return 0;
-    *ret = r->gpus[gpu].processes;
-    return MIN2(r->gpus[gpu].n_processes, (uint32_t)NVML_PROCESSES_MAX);
-}
-
 uint32_t nvml_report_visible(const struct nvml_report *r, const char *visible, uint32_t *ret) {
-    char(*uuids)[GPU_UUID_MAX] = xcalloc(GPUS_MAX, sizeof *uuids);
-    memcpy(uuids, r->uuids, sizeof r->uuids);
-    uint32_t n = gpu_list_visible(
-        visible, &(struct gpu_inventory){.n = MIN2(r->n, (uint32_t)GPUS_MAX), .uuids = uuids}, ret);
-    free(uuids);
+    struct gpu_inventory all = {.n = r->n, .uuids = (char(*)[GPU_UUID_MAX])(uintptr_t)r->uuids};
+    uint32_t n = gpu_list_visible(visible, &all, ret);
     for (uint32_t i = 0; i < n; i++)
         if (ret[i] == GPU_UNKNOWN)
-            return gpu_list_visible(NULL, &(struct gpu_inventory){.n = r->n}, ret);
+            return gpu_list_visible(NULL, &all, ret);
     return n;
 }
 
 /* ---- into a topology ---- */
 
 #define INTERFACE_NPU 0x01 /* of a bridge */
-
-/* Where each GPU of the report is in gpus[]; TOPO_NONE: nowhere. */
-struct places {
-    uint32_t of[GPUS_MAX];
-};
 
 static bool is_nvidia(const struct topology *t, uint32_t gpu) {
     return t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA;
@@ -128,9 +146,9 @@ static uint32_t find_gpu(const struct topology *t, struct pci_addr at) {
     return topology_find_gpu(t, topology_find_pci(t, at));
 }
 
-static bool is_placed(const struct places *p, uint32_t n, uint32_t gpu) {
+static bool is_placed(const uint32_t *place, uint32_t n, uint32_t gpu) {
     for (uint32_t i = 0; i < n; i++)
-        if (p->of[i] == gpu)
+        if (place[i] == gpu)
             return true;
     return false;
 }
@@ -161,42 +179,44 @@ static uint32_t add_gpu(struct topology *t, const struct nvml_gpu *g) {
     return t->n_gpus - 1;
 }
 
-static void place_known(const struct nvml_report *r, struct topology *t, struct places *ret) {
+static void place_known(const struct nvml_report *r, struct topology *t, uint32_t *place) {
     for (uint32_t i = 0; i < r->n; i++) {
-        ret->of[i] = TOPO_NONE;
+        place[i] = TOPO_NONE;
         if (!r->gpus[i].named || !r->gpus[i].has_address)
             continue;
         uint32_t at = find_gpu(t, r->gpus[i].at);
         if (at == TOPO_NONE)
             at = add_gpu(t, &r->gpus[i]);
-        if (at != TOPO_NONE && is_nvidia(t, at) && !is_placed(ret, i, at))
-            ret->of[i] = at;
+        if (at != TOPO_NONE && is_nvidia(t, at) && !is_placed(place, i, at))
+            place[i] = at;
     }
 }
 
 /* NVML may not even report the address of a lost GPU. NVML counts in the order of addresses, so the
  * GPUs that are left on both sides belong together if their numbers are equal. */
-static void place_rest(const struct nvml_report *r, const struct topology *t, struct places *p) {
+static void place_rest(const struct nvml_report *r, const struct topology *t, uint32_t *place) {
     uint32_t left[TOPO_GPUS_MAX], n_left = 0, unplaced = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++)
-        if (is_nvidia(t, i) && !is_placed(p, r->n, i))
+        if (is_nvidia(t, i) && !is_placed(place, r->n, i))
             left[n_left++] = i;
     for (uint32_t i = 0; i < r->n; i++) {
-        if (p->of[i] == TOPO_NONE && r->gpus[i].has_address)
+        if (place[i] == TOPO_NONE && r->gpus[i].has_address)
             return;
-        unplaced += p->of[i] == TOPO_NONE;
+        unplaced += place[i] == TOPO_NONE;
     }
     if (unplaced != n_left)
         return;
     for (uint32_t i = 0, k = 0; i < r->n; i++)
-        if (p->of[i] == TOPO_NONE)
-            p->of[i] = left[k++];
+        if (place[i] == TOPO_NONE)
+            place[i] = left[k++];
 }
 
-static void warn_unplaced(const struct nvml_report *r, const struct places *p, struct topology *t) {
-    uint32_t lost = 0, other = 0, first_lost = 0, first_other = 0;
+/* Returns whether all GPUs of the report are in gpus[]. */
+static bool warn_unplaced(const struct nvml_report *r, const uint32_t *place, struct topology *t) {
+    uint32_t lost = 0, other = 0, unnamed = 0, first_lost = 0, first_other = 0;
     for (uint32_t i = r->n; i > 0; i--) {
-        if (p->of[i - 1] != TOPO_NONE || !r->gpus[i - 1].named)
+        unnamed += r->gpus[i - 1].named == 0;
+        if (place[i - 1] != TOPO_NONE || !r->gpus[i - 1].named)
             continue;
         uint32_t *first = r->gpus[i - 1].lost ? &first_lost : &first_other;
         *first = i - 1;
@@ -212,29 +232,23 @@ static void warn_unplaced(const struct nvml_report *r, const struct places *p, s
                       "%u of %u GPUs are left out: NVML reports no PCI address of their own, the "
                       "first being GPU %u",
                       other, r->n, first_other);
-}
-
-static bool all_placed(const struct nvml_report *r, const struct places *p) {
-    for (uint32_t i = 0; i < r->n; i++)
-        if (!r->gpus[i].named || p->of[i] == TOPO_NONE)
-            return false;
-    return true;
+    return lost + other + unnamed == 0;
 }
 
 /* Removes the GPUs from NVIDIA that NVML does not have from gpus[]. */
-static void drop_unknown(const struct nvml_report *r, struct topology *t, struct places *p) {
+static void drop_unknown(const struct nvml_report *r, struct topology *t, uint32_t *place) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
     uint32_t kept = 0, dropped = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
-        if (is_nvidia(t, i) && !is_placed(p, r->n, i)) {
+        if (is_nvidia(t, i) && !is_placed(place, r->n, i)) {
             char text[TOPO_BUSID_MAX];
             topology_bus_id(t, t->gpus[i].pci, text);
             strbuf_printf(&names, "%s%s", dropped++ > 0 ? ", " : "", text);
             continue;
         }
         for (uint32_t k = 0; k < r->n; k++)
-            if (p->of[k] == i)
-                p->of[k] = kept;
+            if (place[k] == i)
+                place[k] = kept;
         t->gpus[kept++] = t->gpus[i];
     }
     if (dropped == 0)
@@ -316,7 +330,7 @@ static void merge_gpu(struct topology *t, const struct nvml_report *r, uint32_t 
 static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_link *link,
                    struct topo_nvlink *ret) {
     *ret = (struct topo_nvlink){.gpu = gpu, .peer = TOPO_NONE, .target = link->at};
-    if (link->remote == NVML_REMOTE_DOWN || link->remote > NVML_REMOTE_CPU)
+    if (link->up == 0)
         return false;
     ret->end = TOPO_NVLINK_SWITCH;
     if (pci_addr_compare(link->at, PCI_ADDR_UNKNOWN) == 0)
@@ -326,10 +340,10 @@ static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_lin
         ret->end = TOPO_NVLINK_GPU;
         return ret->peer != gpu;
     }
-    if (link->remote == NVML_REMOTE_CPU)
+    if (link->type == NVML_REMOTE_TYPE_NPU)
         ret->end = TOPO_NVLINK_CPU;
-    if (link->remote != NVML_REMOTE_UNKNOWN)
-        return link->remote != NVML_REMOTE_GPU;
+    if (link->type <= NVML_REMOTE_TYPE_SWITCH)
+        return link->type != NVML_REMOTE_TYPE_GPU;
     uint32_t pci = topology_find_pci(t, link->at);
     if (pci == TOPO_NONE || t->pci[pci].class_id >> 8 != PCI_CLASS_OTHER_BRIDGE)
         return false;
@@ -384,7 +398,7 @@ static bool links_are_known(const struct nvml_report *r) {
     return r->n > 0;
 }
 
-static void merge_all_links(const struct nvml_report *r, const struct places *p,
+static void merge_all_links(const struct nvml_report *r, const uint32_t *place,
                             struct topology *t) {
     if (!links_are_known(r))
         return;
@@ -392,27 +406,21 @@ static void merge_all_links(const struct nvml_report *r, const struct places *p,
     t->nvlinks_known = true;
     bool fits = true;
     for (uint32_t i = 0; i < r->n; i++)
-        if (p->of[i] != TOPO_NONE && r->gpus[i].asked)
-            fits = merge_links(t, &r->gpus[i], p->of[i]) && fits;
+        if (place[i] != TOPO_NONE && r->gpus[i].asked)
+            fits = merge_links(t, &r->gpus[i], place[i]) && fits;
     if (!fits)
         topology_warn(t, "more than %d bundles of NVLinks: some are left out", TOPO_NVLINKS_MAX);
 }
 
 /* ---- warnings ---- */
 
-static void warn_lost(const struct nvml_report *r, const struct places *p, struct topology *t) {
+static void warn_lost(const struct nvml_report *r, const uint32_t *place, struct topology *t) {
     for (uint32_t i = 0; i < r->n; i++) {
-        if (!r->gpus[i].lost || p->of[i] == TOPO_NONE)
+        if (!r->gpus[i].lost || place[i] == TOPO_NONE)
             continue;
         char at[TOPO_BUSID_MAX];
-        topology_bus_id(t, t->gpus[p->of[i]].pci, at);
-        if (r->gpus[i].lost == 16)
-            topology_fault(t, "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
-        else
-            topology_fault(t,
-                           "GPU %u (%s) is lost: the driver can't reach it; see the kernel's log "
-                           "for its Xid, and reboot the node",
-                           i, at);
+        topology_bus_id(t, t->gpus[place[i]].pci, at);
+        topology_fault(t, "GPU %u (%s) %s", i, at, nvml_gpu_unusable(&r->gpus[i]));
     }
 }
 
@@ -444,19 +452,18 @@ void nvml_merge(const struct nvml_report *r, struct topology *t) {
     if (!r->found)
         return;
     topology_sort(t);
-    struct places p;
-    place_known(r, t, &p);
-    place_rest(r, t, &p);
-    warn_unplaced(r, &p, t);
-    if (all_placed(r, &p))
-        drop_unknown(r, t, &p);
+    uint32_t place[GPUS_MAX]; /* of each GPU of the report in gpus[]; TOPO_NONE: nowhere */
+    place_known(r, t, place);
+    place_rest(r, t, place);
+    if (warn_unplaced(r, place, t))
+        drop_unknown(r, t, place);
     set_text(t->driver, sizeof t->driver, r->driver);
     set_text(t->cuda, sizeof t->cuda, r->cuda);
     for (uint32_t i = 0; i < r->n; i++)
-        if (p.of[i] != TOPO_NONE)
-            merge_gpu(t, r, i, p.of[i]);
-    merge_all_links(r, &p, t);
-    warn_lost(r, &p, t);
+        if (place[i] != TOPO_NONE)
+            merge_gpu(t, r, i, place[i]);
+    merge_all_links(r, place, t);
+    warn_lost(r, place, t);
     warn_fabric(r, t);
     topology_sort(t);
 }

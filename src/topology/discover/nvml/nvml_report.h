@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "topology/model/gpu_count.h"
 #include "topology/model/topology.h"
@@ -15,22 +16,19 @@
 
 /* All members that a child writes are whole words or texts: any bytes are a valid value of them. */
 
-enum nvml_remote {
-    NVML_REMOTE_DOWN = 0, /* inactive, not for peers, or the other end is not known: dropped */
-    NVML_REMOTE_UNKNOWN,
-    NVML_REMOTE_GPU,
-    NVML_REMOTE_SWITCH,
-    NVML_REMOTE_CPU,
-};
 struct nvml_link {
-    uint32_t remote;    /* enum nvml_remote */
+    uint32_t up;        /* active, and for peers: else it is left out */
+    uint32_t type;      /* of its other end, nvmlIntNvLinkDeviceType_t; NVML_UNKNOWN */
     struct pci_addr at; /* all ones: not known, for example if a hypervisor hides the switches */
 };
 
-struct nvml_process {
-    uint64_t used_bytes; /* UINT64_MAX: not known */
-    uint64_t pid;        /* in the namespace of the process that asked; 0 if not visible there */
+/* Counts up, and wraps around at so many bits; 0 bits: not known. */
+struct nvml_counter {
+    uint64_t value;
+    uint32_t bits; /* 0, 32 or 64 */
 };
+enum nvml_way { NVML_NVLINK_SENT = 0, NVML_NVLINK_RECEIVED, NVML_PCIE_SENT, NVML_PCIE_RECEIVED };
+#define NVML_WAYS 4
 
 struct nvml_gpu {
     uint32_t named; /* an answer about it was read: uuid, name, address as far as known */
@@ -39,7 +37,6 @@ struct nvml_gpu {
     uint32_t has_address;
     struct pci_addr at;
     uint32_t device_id;                              /* PCI: device << 16 | vendor; 0 unknown */
-    uint32_t minor;                                  /* of /dev/nvidiaN; TOPO_NONE unknown */
     uint32_t sm;                                     /* 90; 0 unknown */
     uint32_t cur_gen, cur_width, max_gen, max_width; /* 0 unknown */
     uint32_t mig;                                    /* MIG mode is on */
@@ -58,19 +55,22 @@ struct nvml_gpu {
     uint32_t links_known; /* n_links is known; 0: no call for them */
     uint32_t n_links;
     struct nvml_link links[NVML_LINKS_MAX];
-    uint32_t recovery;        /* NVML's recovery action: nvml_recovery_text(); NVML_UNKNOWN */
-    uint32_t remap_pending;   /* a reset will replace rows of its memory */
+    uint32_t recovery;        /* nvmlDeviceGpuRecoveryAction_t; NVML_UNKNOWN */
+    uint32_t remap_pending;   /* a reset will replace rows of its memory, or retire pages */
     uint32_t remap_failed;    /* no spare row was left for that */
-    uint32_t pages_pending;   /* GPUs before A100: a reset will retire pages of its memory */
     uint32_t ecc_uncorrected; /* errors since the driver was loaded */
-    uint64_t slowed;          /* NVML's reasons for lower clocks, a bit for each */
+    uint32_t slowed;          /* NVML's reasons for lower clocks, a bit for each */
     uint32_t n_c2c;           /* C2C links that are up */
     uint32_t c2c_mbps;        /* MB/s of all of them, one way */
-    uint32_t n_processes;     /* compute processes that use it now */
-    struct nvml_process processes[NVML_PROCESSES_MAX];
+    uint32_t n_pids;          /* compute processes that use it now */
+    uint32_t pids[NVML_PROCESSES_MAX]; /* as the process that asked sees them; 0: it does not */
+    /* the load, by nvml_read_load(); then n_links are those that it has */
+    struct nvml_counter moved[NVML_WAYS]; /* NVLink in KiB, PCIe in bytes */
+    uint32_t busy_percent;                /* NVML_UNKNOWN */
+    uint32_t sm_mhz, sm_max_mhz;          /* sm_mhz 0: unknown, both */
 };
 
-/* An error that the driver has reported of a GPU (watchdog/look/xid.h). */
+/* An error that the driver has reported of a GPU (launcher/node/gpu_health.h). */
 struct nvml_xid {
     uint64_t at_ns; /* CLOCK_MONOTONIC, when it was received */
     uint32_t xid;
@@ -96,26 +96,42 @@ struct nvml_report {
     char version[NVML_TEXT_MAX]; /* of NVML */
     char cuda[TOPO_NAME_MAX];    /* the newest that the driver supports: "12.4", "" unknown */
     char at[NVML_TEXT_MAX];      /* where not whole: "nvmlDeviceGetUUID of GPU 3", "" unknown */
+    uint64_t when_ns;            /* of the load, CLOCK_MONOTONIC */
     uint32_t n;                  /* GPUs; from /proc when NVML was not found */
     char uuids[GPUS_MAX][GPU_UUID_MAX];
     char names[GPUS_MAX][NVML_TEXT_MAX];
     struct nvml_gpu gpus[GPUS_MAX];
 };
 
+/* The bytes of a report that has answers about n GPUs. */
+static inline size_t nvml_report_size(uint32_t n) {
+    return offsetof(struct nvml_report, gpus) + n * sizeof(struct nvml_gpu);
+}
+
 /* The GPUs that workers see with this CUDA_VISIBLE_DEVICES (NULL: not set); all, if one of them
  * can't be identified. ret has room for GPUS_MAX; returns how many. */
 uint32_t nvml_report_visible(const struct nvml_report *r, const char *visible, uint32_t *ret);
 
-/* What a GPU needs, which is not well: "needs a reset". NULL: nothing (0), or not known. */
-const char *nvml_recovery_text(uint32_t action);
+/* What can be wrong with a GPU, with the codes of muster check. */
+enum nvml_gpu_fault {
+    NVML_GPU_LOST = 0, /* nothing else is known of it then; the same for RESET */
+    NVML_GPU_RESET,
+    NVML_GPU_RECOVERY, /* NVML's recovery action; up to here it can't be used */
+    NVML_GPU_ROWS,
+    NVML_GPU_REMAP,
+    NVML_GPU_ECC,
+    NVML_GPU_SLOW, /* only a warning */
+    NVML_GPU_FAULTS,
+};
+extern const char *const nvml_gpu_codes[NVML_GPU_FAULTS];
+/* "needs a reset (nvidia-smi --gpu-reset)"; NULL: it does not have this fault. */
+const char *nvml_gpu_fault(const struct nvml_gpu *g, enum nvml_gpu_fault fault);
+/* Why it can't be used, likewise. */
+const char *nvml_gpu_unusable(const struct nvml_gpu *g);
 
 /* Makes any bytes a valid report: texts end and are printable, counts are within their bounds, and
  * invalid values are 0. */
 void nvml_report_clean(struct nvml_report *r);
-
-/* Processes on a GPU (compute, not graphics) when it was asked; 0 for a GPU that is not there. */
-uint32_t nvml_report_processes(const struct nvml_report *r, uint32_t gpu,
-                               const struct nvml_process **ret);
 
 /* True: GPUs have not joined the NVLink fabric, as one sentence. */
 bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);

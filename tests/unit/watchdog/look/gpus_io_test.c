@@ -2,7 +2,6 @@
 #include "watchdog/look/gpus.h"
 
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,48 +36,13 @@ static void script(const char *text) {
     "gpu 0 busid 00000000:1B:00.0 process 4711 used 1\n"                        \
     "gpu 1 busid 00000000:43:00.0 process 4712 used 1\n"
 
-Test(gpus_io, counters_of_each) {
-    struct gpus g;
-    struct err err = {0};
-    script(TWO "gpu 0 rate 1024 65536 busy 97\n");
-    cr_assert(source_gpus_may_answer());
-    cr_assert_eq(source_gpus(&g, &err), 0, "%s", err.text);
-    cr_assert_eq(g.n, 2);
-    const struct gpu *a = &g.at[0];
-    cr_expect_str_eq(a->address, "00000000:1B:00.0");
-    cr_expect(a->nvlink && !a->lost);
-    cr_expect_eq(a->busy_percent, 97);
-    cr_expect(a->sm_mhz == 1410 && a->sm_max_mhz == 1980 && a->uncorrected == 3 && a->slowed == 0x20);
-    cr_expect(a->moved[GPU_NVLINK_SENT].bits == 64 && a->moved[GPU_NVLINK_SENT].value > 0);
-    cr_expect(a->moved[GPU_PCIE_SENT].bits == 32 && a->moved[GPU_PCIE_RECEIVED].bits == 32);
-    cr_expect(a->n_pids == 1 && a->pids[0] == 4711);
-    cr_expect_eq(g.at[1].moved[GPU_PCIE_SENT].bits, 0, "an old driver has no such counter");
-    cr_expect_eq(g.at[1].busy_percent, -1);
-}
-
-Test(gpus_io, a_lost_one_is_asked_no_more) {
-    struct gpus g;
-    struct err err = {0};
-    script(TWO "gpu 0-1 rate 0 0 busy 1\nfail nvmlDeviceGetPciInfo_v3 1 15\nhang nvmlDeviceGetUtilizationRates 1\n");
-    cr_assert_eq(source_gpus(&g, &err), 0, "%s", err.text);
-    cr_expect(!g.at[0].lost && g.at[1].lost);
-}
-
-Test(gpus_io, no_library_is_an_error_with_its_name) {
-    struct gpus g;
-    struct err err = {0};
-    cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", "/nonexistent/nvml.so", 1), 0);
-    cr_expect_eq(source_gpus(&g, &err), -ENOENT);
-    cr_expect(strstr(err.text, "/nonexistent/nvml.so") != NULL, "%s", err.text);
-}
-
 Test(gpus_io, they_are_part_of_the_evidence) {
     struct evidence e;
     struct gather_ask ask = {.node = "here", .timeout_ns = 20 * NS_PER_S};
-    script(TWO "gpu 0-1 rate 0 0 busy 100\n");
+    script(TWO "gpu 0-1 rate 0 0 busy 100 ecc 3\n");
     gather_now(&ask, &e);
     cr_assert(e.gpus != NULL);
-    static const char first[] = "1B:00.0: busy 100 %, 1410 of 1980 MHz, NVLink sent 0 received 0 KiB, PCIe sent 0 "
+    static const char first[] = "0000:1b:00.0: busy 100 %, 1410 of 1980 MHz, NVLink sent 0 received 0 KiB, PCIe sent 0 "
                                 "received 0 KiB in ";
     const char *at = strstr(e.gpus, first);
     double seconds = 0;

@@ -2,25 +2,27 @@
 #include "watchdog/look/gpus.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/util.h"
 
-static struct gpus before, after;
+static struct nvml_report before, after;
 
 /* Two GPUs, which did nothing in 5 s; process 7 is on the second. */
 static void begin(void) {
-    before = (struct gpus){.when_ns = 1000 * NS_PER_S, .n = 2};
+    before = (struct nvml_report){.when_ns = 1000 * NS_PER_S, .n = 2};
     for (int i = 0; i < 2; i++) {
-        struct gpu *g = &before.at[i];
-        *g = (struct gpu){.nvlink = true, .busy_percent = 100, .sm_mhz = 1410, .sm_max_mhz = 1980, .uncorrected = 0};
-        (void)snprintf(g->address, sizeof g->address, "0000:%d:00.0", i);
-        for (int k = 0; k < GPU_WAYS; k++)
-            g->moved[k] = (struct gpu_counter){.value = 1000, .bits = k < GPU_PCIE_SENT ? 64 : 32};
+        struct nvml_gpu *g = &before.gpus[i];
+        *g = (struct nvml_gpu){.has_address = 1,
+                               .at.bus = (uint8_t)i,
+                               .n_links = 18,
+                               .busy_percent = 100,
+                               .sm_mhz = 1410,
+                               .sm_max_mhz = 1980};
+        for (int k = 0; k < NVML_WAYS; k++)
+            g->moved[k] = (struct nvml_counter){.value = 1000, .bits = k < NVML_PCIE_SENT ? 64 : 32};
     }
-    before.at[1].n_pids = 1;
-    before.at[1].pids[0] = 7;
+    before.gpus[1].n_pids = 1;
+    before.gpus[1].pids[0] = 7;
     after = before;
     after.when_ns += 5 * NS_PER_S;
 }
@@ -35,39 +37,39 @@ static void expect(int32_t pid, bool moves, bool seen, const char *what) {
 Test(gpus, silent_links) { expect(7, false, true, "silent"); }
 
 Test(gpus, bytes_on_nvlink_move) {
-    after.at[1].moved[GPU_NVLINK_RECEIVED].value += 5 * 1024 - 1;
+    after.gpus[1].moved[NVML_NVLINK_RECEIVED].value += 5 * 1024 - 1;
     expect(7, false, true, "less than 1 MiB/s");
-    after.at[1].moved[GPU_NVLINK_SENT].value += 1;
+    after.gpus[1].moved[NVML_NVLINK_SENT].value += 1;
     expect(7, true, true, "1 MiB/s");
 }
 
 Test(gpus, bytes_on_pcie_move_also_over_the_end_of_the_counter) {
-    before.at[1].moved[GPU_PCIE_SENT].value = UINT32_MAX - 9;
-    after.at[1].moved[GPU_PCIE_SENT].value = (50 << 20) - 11;
+    before.gpus[1].moved[NVML_PCIE_SENT].value = UINT32_MAX - 9;
+    after.gpus[1].moved[NVML_PCIE_SENT].value = (50 << 20) - 11;
     expect(7, false, true, "less than 10 MiB/s");
-    after.at[1].moved[GPU_PCIE_SENT].value = (50 << 20) - 10;
+    after.gpus[1].moved[NVML_PCIE_SENT].value = (50 << 20) - 10;
     expect(7, true, true, "10 MiB/s");
 }
 
 Test(gpus, only_those_of_the_process_count_if_it_is_on_one) {
-    after.at[0].moved[GPU_NVLINK_SENT].value += 1 << 20;
+    after.gpus[0].moved[NVML_NVLINK_SENT].value += 1 << 20;
     expect(7, false, true, "its own is silent");
     expect(8, true, true, "it may be on any of them");
-    after.at[0].lost = true;
+    after.gpus[0].lost = 15;
     expect(7, false, true, "another is lost");
     expect(8, false, false, "it may be on the lost one");
 }
 
 Test(gpus, nothing_is_concluded_from_what_was_not_read) {
-    after.at[1].moved[GPU_PCIE_SENT].value += 1 << 30;
-    after.at[1].moved[GPU_NVLINK_SENT].bits = 0;
+    after.gpus[1].moved[NVML_PCIE_SENT].value += 1 << 30;
+    after.gpus[1].moved[NVML_NVLINK_SENT].bits = 0;
     expect(7, false, false, "no counter of NVLink");
-    after.at[1].nvlink = false;
+    after.gpus[1].n_links = 0;
     expect(7, true, true, "no NVLink");
-    (void)snprintf(after.at[1].address, sizeof after.at[1].address, "0000:9:00.0");
+    after.gpus[1].at.bus = 9;
     expect(7, false, false, "another GPU");
     begin();
-    after.at[1].moved[GPU_NVLINK_SENT].value = 0;
+    after.gpus[1].moved[NVML_NVLINK_SENT].value = 0;
     expect(7, false, false, "a counter that was reset");
     begin();
     before.n = 0;
@@ -81,18 +83,18 @@ Test(gpus, nothing_is_concluded_from_what_was_not_read) {
 
 Test(gpus, a_line_for_each) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    after.at[0].moved[GPU_NVLINK_SENT].value += 12;
-    after.at[0].moved[GPU_PCIE_RECEIVED].value += 4096;
-    after.at[0].slowed = 0x60;
-    after.at[0].uncorrected = 3;
-    after.at[1] = (struct gpu){.busy_percent = -1, .sm_mhz = -1, .sm_max_mhz = -1, .uncorrected = -1};
+    after.gpus[0].moved[NVML_NVLINK_SENT].value += 12;
+    after.gpus[0].moved[NVML_PCIE_RECEIVED].value += 4096;
+    after.gpus[0].slowed = 0x60;
+    after.gpus[0].ecc_uncorrected = 3;
+    after.gpus[1] = (struct nvml_gpu){.busy_percent = NVML_UNKNOWN, .recovery = NVML_UNKNOWN};
     after.n = 3;
-    after.at[2].lost = true;
-    (void)snprintf(after.at[2].address, sizeof after.at[2].address, "0000:3:00.0");
+    after.gpus[2] = (struct nvml_gpu){.lost = 15, .has_address = 1, .at.bus = 3};
     gpus_summary(&before, &after, &text);
     cr_expect_str_eq(strbuf_text(&text),
-                     "0000:0:00.0: busy 100 %, 1410 of 1980 MHz, NVLink sent 12 received 0 KiB, PCIe sent 0 received 4 "
-                     "KiB in 5.0 s; slowed by heat, heat (hardware); 3 uncorrected ECC errors\n"
+                     "0000:00:00.0: busy 100 %, 1410 of 1980 MHz, NVLink sent 12 received 0 KiB, PCIe sent 0 received "
+                     "4 KiB in 5.0 s; has had uncorrected ECC errors since the driver was loaded; has lower clocks "
+                     "because of its temperature or power supply\n"
                      "a GPU: busy ?\n"
-                     "0000:3:00.0: lost, or needs a reset\n");
+                     "0000:03:00.0: lost, or needs a reset\n");
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/prng.h"
+#include "topology/discover/nvml/nvml_abi.h"
 
 static struct topology t;
 static struct nvml_report *r;
@@ -48,8 +49,8 @@ static struct nvml_gpu *nvml_gpu(const char *at) {
     return g;
 }
 
-static void add_link(struct nvml_gpu *g, uint32_t remote, struct pci_addr at) {
-    g->links[g->n_links++] = (struct nvml_link){.remote = remote, .at = at};
+static void add_link(struct nvml_gpu *g, uint32_t type, struct pci_addr at) {
+    g->links[g->n_links++] = (struct nvml_link){.up = 1, .type = type, .at = at};
 }
 
 /* ---- GPUs ---- */
@@ -187,10 +188,10 @@ Test(nvml_report, the_other_end_is_what_the_node_knows_it_to_be) {
     const char *const ends[] = {"0000:02:00.0", "0000:03:00.0", "0000:04:00.0",
                                 "0000:05:00.0", "0000:77:00.0", "0000:01:00.0"};
     for (uint32_t i = 0; i < ARRAY_SIZE(ends); i++)
-        add_link(&r->gpus[0], NVML_REMOTE_UNKNOWN, addr(ends[i]));
-    add_link(&r->gpus[0], NVML_REMOTE_DOWN, addr("0000:02:00.0"));
-    add_link(&r->gpus[0], NVML_REMOTE_GPU, addr("0000:78:00.0")); /* a GPU that is not visible here */
-    add_link(&r->gpus[0], 77, addr("0000:02:00.0"));
+        add_link(&r->gpus[0], NVML_UNKNOWN, addr(ends[i]));
+    add_link(&r->gpus[0], NVML_UNKNOWN, addr("0000:02:00.0"));
+    r->gpus[0].links[r->gpus[0].n_links - 1].up = 0;
+    add_link(&r->gpus[0], NVML_REMOTE_TYPE_GPU, addr("0000:78:00.0")); /* a GPU that is not visible here */
     nvml_merge(r, &t);
     cr_assert_eq(t.n_nvlinks, 3);
     cr_assert(t.nvlinks[0].end == TOPO_NVLINK_GPU && t.nvlinks[0].peer == 1 && t.nvlinks[0].count == 1);
@@ -203,9 +204,9 @@ Test(nvml_report, links_follow_gpus_that_are_sorted_and_left_out) {
     sysfs_gpu("0000:01:00.0"); /* not NVML's */
     nvml_gpu("0000:05:00.0");  /* not the file system's */
     nvml_gpu("0000:09:00.0");
-    add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
-    add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
-    add_link(&r->gpus[1], NVML_REMOTE_GPU, r->gpus[0].at);
+    add_link(&r->gpus[0], NVML_REMOTE_TYPE_GPU, r->gpus[1].at);
+    add_link(&r->gpus[0], NVML_REMOTE_TYPE_GPU, r->gpus[1].at);
+    add_link(&r->gpus[1], NVML_REMOTE_TYPE_GPU, r->gpus[0].at);
     nvml_merge(r, &t);
     cr_assert_eq(t.n_gpus, 2);
     cr_assert_eq(t.n_nvlinks, 2);
@@ -219,7 +220,7 @@ Test(nvml_report, links_follow_gpus_that_are_sorted_and_left_out) {
 Test(nvml_report, links_are_known_only_when_all_were_asked) {
     nvml_gpu("0000:01:00.0");
     struct nvml_gpu *b = nvml_gpu("0000:02:00.0");
-    add_link(&r->gpus[0], NVML_REMOTE_GPU, b->at);
+    add_link(&r->gpus[0], NVML_REMOTE_TYPE_GPU, b->at);
     b->links_known = 0;
     nvml_merge(r, &t);
     cr_assert(!t.nvlinks_known && t.n_nvlinks == 0);
@@ -231,7 +232,7 @@ Test(nvml_report, links_are_known_only_when_all_were_asked) {
 Test(nvml_report, doing_it_twice_changes_nothing) {
     nvml_gpu("0000:01:00.0");
     nvml_gpu("0000:02:00.0");
-    add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
+    add_link(&r->gpus[0], NVML_REMOTE_TYPE_GPU, r->gpus[1].at);
     nvml_merge(r, &t);
     nvml_merge(r, &t);
     cr_assert(t.n_gpus == 2 && t.n_pci == 2 && t.n_nvlinks == 1 && t.nvlinks[0].count == 1);
@@ -262,7 +263,8 @@ static void random_gpu(struct prng *p, struct nvml_gpu *g) {
     g->n_links = (uint32_t)prng_below(p, 40);
     g->n_c2c = (uint32_t)prng_below(p, 2);
     for (uint32_t i = 0; i < NVML_LINKS_MAX; i++) {
-        g->links[i].remote = (uint32_t)prng_below(p, 6);
+        g->links[i].up = (uint32_t)prng_below(p, 2);
+        g->links[i].type = (uint32_t)prng_below(p, 5);
         g->links[i].at = near_addr(p);
         if (prng_below(p, 6) == 0)
             g->links[i].at = (struct pci_addr){UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX};
@@ -332,7 +334,7 @@ Test(nvml_report, bytes_of_any_kind_become_a_report_within_its_bounds) {
     check_text(r->names[GPUS_MAX - 1], NVML_TEXT_MAX);
     const struct nvml_gpu *g = &r->gpus[GPUS_MAX - 1];
     cr_assert_eq(g->n_links, NVML_LINKS_MAX);
-    cr_assert_eq(g->n_processes, NVML_PROCESSES_MAX);
+    cr_assert_eq(g->n_pids, NVML_PROCESSES_MAX);
     cr_assert_eq(g->n_mig, TOPO_MIG_MAX);
     cr_assert_eq(strlen(g->mig_uuids[7]), TOPO_MIG_UUID_MAX - 1);
     cr_assert(g->sm == 0 && g->cur_gen == 0 && g->max_width == 0 && !g->has_address);

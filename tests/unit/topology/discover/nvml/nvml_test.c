@@ -196,6 +196,47 @@ Test(nvml, a_library_without_events_ends_the_watch) {
     }
 }
 
+/* ---- the load ---- */
+
+#define TWO                                                                     \
+    "count 2\n"                                                                 \
+    "gpu 0-1 name H100 cc 9.0 nvlink 0-3 remote 00000000:07:00.0 type switch\n" \
+    "gpu 0 busid 00000000:1B:00.0 process 4711 used 1\n"                        \
+    "gpu 1 busid 00000000:43:00.0 process 4712 used 1\n"
+
+static void read_load(const char *text) {
+    struct err err = {0};
+    script_text(text);
+    cr_assert_eq(setenv(NVML_LIBRARY_VARIABLE, library(), 1), 0);
+    cr_assert_eq(nvml_read_load(report, &err), 0, "%s", err.text);
+    cr_assert_eq(report->n, 2);
+}
+
+Test(nvml, the_load_of_each_gpu) {
+    read_load(TWO "gpu 0 rate 1024 65536 busy 97 ecc 3 slowed 0x40\n");
+    const struct nvml_gpu *a = &report->gpus[0], *b = &report->gpus[1];
+    cr_expect(a->has_address && a->at.bus == 0x1b && a->n_links == 4 && a->lost == 0);
+    cr_expect(a->busy_percent == 97 && a->sm_mhz == 1410 && a->sm_max_mhz == 1980);
+    cr_expect(a->ecc_uncorrected == 3 && a->slowed == 0x60);
+    cr_expect(a->moved[NVML_NVLINK_SENT].bits == 64 && a->moved[NVML_NVLINK_SENT].value > 0);
+    cr_expect(a->moved[NVML_PCIE_SENT].bits == 32 && a->moved[NVML_PCIE_RECEIVED].bits == 32);
+    cr_expect(a->n_pids == 1 && a->pids[0] == 4711);
+    cr_expect_eq(b->moved[NVML_PCIE_SENT].bits, 0, "an old driver has no such counter");
+    cr_expect(b->busy_percent == NVML_UNKNOWN && b->sm_mhz == 0);
+}
+
+Test(nvml, the_load_of_a_lost_gpu_is_not_asked_for) {
+    read_load(TWO "gpu 0-1 rate 0 0 busy 1\nfail nvmlDeviceGetPciInfo_v3 1 15\nhang nvmlDeviceGetUtilizationRates 1\n");
+    cr_expect(report->gpus[0].lost == 0 && report->gpus[1].lost == 15);
+}
+
+Test(nvml, without_a_library_there_is_no_load) {
+    struct err err = {0};
+    cr_assert_eq(setenv(NVML_LIBRARY_VARIABLE, "/nonexistent/nvml.so", 1), 0);
+    cr_expect_eq(nvml_read_load(report, &err), -ENOENT);
+    cr_expect_not_null(strstr(err.text, "/nonexistent/nvml.so"), "%s", err.text);
+}
+
 /* ---- machines ---- */
 
 Test(nvml, eight_gpus_behind_switches_are_told_with_all_their_links) {
@@ -369,17 +410,13 @@ Test(nvml, processes_that_are_left_on_a_gpu_are_told) {
     fill_report(&(struct nvml_config){.library = library()});
     cr_assert(report->found && report->whole && report->why_not[0] == '\0');
     cr_assert_str_eq(report->version, "12.550.54.15");
-    const struct nvml_process *p = NULL;
-    cr_assert_eq(nvml_report_processes(report, 5, &p), 2);
-    cr_assert(p[0].pid == 4711 && p[0].used_bytes == 1073741824);
-    cr_assert(p[1].pid == 4712 && p[1].used_bytes == UINT64_MAX);
-    cr_assert_eq(nvml_report_processes(report, 4, &p), 0);
-    cr_assert_eq(nvml_report_processes(report, 8, &p), 0);
-    cr_assert_eq(report->gpus[5].minor, 5);
+    const struct nvml_gpu *g = &report->gpus[5];
+    cr_assert(g->n_pids == 2 && g->pids[0] == 4711 && g->pids[1] == 4712);
+    cr_assert_eq(report->gpus[4].n_pids, 0);
 }
 
 Test(nvml, names_alone_cost_no_other_call) {
-    script_text("count 1\ngpu 0 busid 0000:01:00.0 uuid GPU-x name X\nhang nvmlDeviceGetMinorNumber\n"
+    script_text("count 1\ngpu 0 busid 0000:01:00.0 uuid GPU-x name X\nhang nvmlDeviceGetMemoryInfo\n"
                 "hang nvmlDeviceGetNvLinkCapability\nhang nvmlDeviceGetComputeRunningProcesses_v3\n");
     fill_report(&(struct nvml_config){.library = library(), .deadline_ns = 20 * NS_PER_S, .names_only = true});
     cr_assert_eq(report->n, 1);
@@ -438,7 +475,7 @@ Test(nvml, a_variable_may_say_where_the_library_is) {
     cr_assert(nvml_may_answer());
     cr_assert_eq(ask(&(struct nvml_config){.deadline_ns = 20 * NS_PER_S}), 0);
     cr_assert_eq(t.n_gpus, 2);
-    nvml_discover(report);
+    cr_assert_eq(nvml_discover(report), 0);
     cr_assert(report->found && report->n == 2);
     uint32_t n = 0;
     cr_assert_eq(nvml_count_visible("GPU-8f2b", &n, NULL), 0);
