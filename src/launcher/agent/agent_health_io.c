@@ -34,9 +34,17 @@ void agent_health_report(struct agent *a) {
                                                         .gpu = sick ? v->gpu : -1});
 }
 
-/* Sends what waited for the checks. */
-static void continue_with(struct agent *a) {
+static bool is_checking(const struct agent *a) {
+    return a->health.check != NULL || (a->health.awaits_gpus && a->health.ask != NULL);
+}
+
+/* A check has ended: reports the verdict, and does what waited for it. */
+static void go_on(struct agent *a) {
     enum agent_health_state was = a->health.state;
+    if (a->client != NULL)
+        agent_health_report(a);
+    if (is_checking(a) || was == AGENT_HEALTH_BLAMED)
+        return;
     a->health.state = AGENT_HEALTH_RESTS;
     if (was == AGENT_HEALTH_HOLDS_JOIN && a->life.state < LIFE_LINGERING)
         agent_begin_to_join(a);
@@ -44,23 +52,6 @@ static void continue_with(struct agent *a) {
         return;
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
     agent_check(a);
-}
-
-/* A source begins to check: then it must report what it found. */
-static void await_verdict(struct agent *a, enum health_source source) {
-    a->health.awaited |= 1u << source;
-}
-
-/* NULL: it found nothing out, and its last verdict remains. It may also come unasked. */
-static void found(struct agent *a, enum health_source source,
-                  const struct health_verdict *verdict) {
-    a->health.awaited &= ~(1u << source);
-    if (verdict != NULL)
-        a->health.verdicts[source] = *verdict;
-    if (a->client != NULL)
-        agent_health_report(a);
-    if (a->health.awaited == 0 && a->health.state != AGENT_HEALTH_BLAMED)
-        continue_with(a);
 }
 
 /* ---- the GPUs: Xids ---- */
@@ -77,74 +68,71 @@ static void take_xid(struct agent *a, const struct nvml_xid *x) {
         [XID_FATAL] = ": the GPU needs a reset, or the node a reboot"};
     char name[GPU_NAME_MAX];
     gpu_name(x->gpu, x->at, name);
-    log_line(gpu_health_add(&a->gpus.health, x) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
+    log_line(gpu_health_add(&a->health.gpus, x) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
              "Xid %u on %s%s", x->xid, name, meanings[xid_class(x->xid)]);
 }
 
 static void on_xids(void *arg, const char *data, size_t len) {
     struct agent *a = arg;
     struct nvml_xid x;
-    for (; len - a->gpus.taken >= sizeof x; a->gpus.taken += sizeof x) {
-        memcpy(&x, data + a->gpus.taken, sizeof x);
+    for (; len - a->health.taken >= sizeof x; a->health.taken += sizeof x) {
+        memcpy(&x, data + a->health.taken, sizeof x);
         take_xid(a, &x);
     }
 }
 
 static void on_watch_ended(void *arg, const struct helper_answer *answer) {
     struct agent *a = arg;
-    a->gpus.watch = NULL;
-    log_debug("no more Xids are received");
+    a->health.xids = NULL;
 }
 
 /* ---- the GPUs after a failure ---- */
 
 static void on_gpus_checked(void *arg) {
     struct agent *a = arg;
-    struct node_discovery *check = TAKE_PTR(a->gpus.check);
+    struct node_discovery *check = TAKE_PTR(a->health.ask);
     const struct discovery_nvml *nvml = check != NULL ? node_discovery_nvml(check) : NULL;
-    struct health_verdict v;
-    gpu_health_judge(&a->gpus.health, nvml != NULL ? &nvml->report : NULL, visible_gpus(a), &v);
+    gpu_health_judge(&a->health.gpus, nvml != NULL ? &nvml->report : NULL, visible_gpus(a),
+                     &a->health.verdicts[HEALTH_OF_GPUS]);
     node_discovery_free(check);
-    found(a, HEALTH_OF_GPUS, &v);
+    go_on(a);
 }
 
 static void ask_gpus(void *arg) {
     struct agent *a = arg;
     struct node_discovery_config config = {
         .what = DISCOVER_NVML, .nvml = true, .in_background = true};
-    loop_timer_set(a->gpus.timer, TIME_NEVER);
-    if (a->gpus.check != NULL)
+    loop_timer_set(a->health.timer, TIME_NEVER);
+    if (a->health.ask != NULL)
         return;
-    a->gpus.health.asked_ns = clock_now_ns();
-    if (node_discovery_new(a->loop, &config, &a->gpus.check, NULL) == 0)
-        node_discovery_wait(a->gpus.check, on_gpus_checked, a);
+    a->health.gpus.asked_ns = clock_now_ns();
+    if (node_discovery_new(a->loop, &config, &a->health.ask, NULL) == 0)
+        node_discovery_wait(a->health.ask, on_gpus_checked, a);
     else
         on_gpus_checked(a);
 }
 
 static void gpus_failed(struct agent *a) {
-    struct gpu_health *h = &a->gpus.health;
-    if (a->gpus.timer == NULL)
+    struct gpu_health *h = &a->health.gpus;
+    if (a->health.timer == NULL)
         return;
     h->failed_ns = clock_now_ns();
     if (gpu_health_has_newer(h, 0))
         ask_gpus(a);
     else
-        loop_timer_set(a->gpus.timer, h->failed_ns + ASK_AFTER_NS);
+        loop_timer_set(a->health.timer, h->failed_ns + ASK_AFTER_NS);
 }
 
 /* Without such an Xid the next group does not wait for NVML: its answer can still come. It waits if
  * an earlier verdict would be wrong about this failure. */
 static void gpus_stopped(struct agent *a) {
-    const struct gpu_health *h = &a->gpus.health;
-    bool was_sick = a->health.verdicts[HEALTH_OF_GPUS].sick[0] != '\0';
-    bool asked = h->asked_ns >= h->failed_ns;
-    if (a->gpus.timer == NULL)
-        return;
-    if (gpu_health_has_newer(h, h->asked_ns) || (was_sick && !asked))
+    const struct gpu_health *h = &a->health.gpus;
+    a->health.awaits_gpus =
+        a->health.timer != NULL &&
+        (a->health.verdicts[HEALTH_OF_GPUS].sick[0] != '\0' || gpu_health_has_newer(h, 0));
+    if (a->health.awaits_gpus &&
+        (h->asked_ns < h->failed_ns || gpu_health_has_newer(h, h->asked_ns)))
         ask_gpus(a);
-    if (a->gpus.check != NULL && (gpu_health_has_newer(h, 0) || was_sick))
-        await_verdict(a, HEALTH_OF_GPUS);
 }
 
 void agent_gpus_begin(struct agent *a) {
@@ -157,8 +145,8 @@ void agent_gpus_begin(struct agent *a) {
                                         .on_more = on_xids};
     if (a->config.spec->preflight == JOB_PREFLIGHT_OFF || !nvml_may_answer())
         return;
-    a->gpus.timer = loop_timer_new(a->loop, ask_gpus, a);
-    if (helper_call_new(a->loop, &config, on_watch_ended, a, &a->gpus.watch) < 0)
+    a->health.timer = loop_timer_new(a->loop, ask_gpus, a);
+    if (helper_call_new(a->loop, &config, on_watch_ended, a, &a->health.xids) < 0)
         log_info("no Xids are received: no process could be started");
 }
 
@@ -166,52 +154,44 @@ void agent_gpus_begin(struct agent *a) {
 
 static void on_checked(void *arg, enum health_result result, const char *text) {
     struct agent *a = arg;
-    struct health_verdict v = {.gpu = -1};
+    struct health_verdict *v = &a->health.verdicts[HEALTH_OF_CHECK];
     a->health.check = NULL;
+    if (result != HEALTH_NOT_KNOWN)
+        *v = (struct health_verdict){.gpu = -1};
     switch (result) {
     case HEALTH_FIT: break;
     case HEALTH_NOT_FIT:
-        (void)snprintf(v.sick, sizeof v.sick, "%s", text);
+        (void)snprintf(v->sick, sizeof v->sick, "%s", text);
         log_warning("--health-check: this node is not fit: %s", text);
         break;
     case HEALTH_NOT_KNOWN:
         log_line((a->logged & AGENT_LOGGED_HEALTH) != 0 ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
                  "--health-check: %s; whether this node is fit is not known, so %s", text,
-                 a->health.verdicts[HEALTH_OF_CHECK].sick[0] == '\0' ? "it takes part"
-                                                                     : "the last result counts");
+                 v->sick[0] == '\0' ? "it takes part" : "the last result counts");
         a->logged |= AGENT_LOGGED_HEALTH;
-        found(a, HEALTH_OF_CHECK, NULL);
-        return;
+        break;
     }
-    found(a, HEALTH_OF_CHECK, &v);
+    go_on(a);
 }
 
-static void start_check(struct agent *a) {
+void agent_health_begin(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct health_check_config config = {.command = spec->health_check,
                                          .envp = a->config.envp,
-                                         .after_failure = a->health.state != AGENT_HEALTH_JOINS,
+                                         .after_failure = a->client != NULL,
                                          .timeout_ns = spec->health_timeout_ns,
                                          .nofile_soft = a->nofile_soft};
     struct err err = {0};
     if (spec->health_check == NULL || a->health.check != NULL)
         return;
-    await_verdict(a, HEALTH_OF_CHECK);
     if (health_check_new(a->loop, a->reaper, &config, on_checked, a, &a->health.check, &err) < 0)
         on_checked(a, HEALTH_NOT_KNOWN, err.text);
 }
 
 /* ---- when ---- */
 
-void agent_health_begin(struct agent *a) {
-    a->health.state = AGENT_HEALTH_JOINS;
-    start_check(a);
-    if (a->health.awaited == 0)
-        a->health.state = AGENT_HEALTH_RESTS;
-}
-
 bool agent_health_holds_join(struct agent *a) {
-    if (a->health.state == AGENT_HEALTH_JOINS)
+    if (is_checking(a))
         a->health.state = AGENT_HEALTH_HOLDS_JOIN;
     return a->health.state == AGENT_HEALTH_HOLDS_JOIN;
 }
@@ -240,10 +220,10 @@ bool agent_health_holds_gone(struct agent *a) {
     bool awaited = is_awaited(a);
     if (a->health.state == AGENT_HEALTH_BLAMED && awaited) {
         gpus_stopped(a);
+        agent_health_begin(a);
         a->health.state = AGENT_HEALTH_GONE;
-        start_check(a);
     }
-    if (a->health.state == AGENT_HEALTH_GONE && awaited && a->health.awaited != 0)
+    if (a->health.state == AGENT_HEALTH_GONE && awaited && is_checking(a))
         return true;
     a->health.state = AGENT_HEALTH_RESTS;
     return false;
@@ -251,7 +231,7 @@ bool agent_health_holds_gone(struct agent *a) {
 
 void agent_health_free(struct agent *a) {
     health_check_free(TAKE_PTR(a->health.check));
-    loop_timer_free(a->gpus.timer);
-    helper_call_free(TAKE_PTR(a->gpus.watch));
-    node_discovery_free(TAKE_PTR(a->gpus.check));
+    loop_timer_free(a->health.timer);
+    helper_call_free(TAKE_PTR(a->health.xids));
+    node_discovery_free(TAKE_PTR(a->health.ask));
 }

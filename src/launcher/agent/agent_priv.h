@@ -71,24 +71,20 @@ enum health_source {
 };
 enum agent_health_state {
     AGENT_HEALTH_RESTS = 0,
-    AGENT_HEALTH_JOINS,      /* the checks before the JOIN run, */
-    AGENT_HEALTH_HOLDS_JOIN, /* and nothing else is missing for it */
+    AGENT_HEALTH_HOLDS_JOIN, /* --health-check runs, and nothing else is missing for the JOIN */
     AGENT_HEALTH_BLAMED, /* a worker failed, or is blamed for a hang; not all workers are gone */
     AGENT_HEALTH_GONE,   /* they are; the report of that waits for the checks */
 };
 struct agent_health {
     enum agent_health_state state;
-    unsigned awaited;           /* bits of enum health_source: these are checking */
-    struct health_check *check; /* NULL: it does not run */
     struct health_verdict verdicts[HEALTH_SOURCES]; /* the last ones */
-};
-
-struct agent_gpus {
-    struct gpu_health health;
-    struct helper_call *watch;    /* sends Xids; NULL: it does not run */
-    size_t taken;                 /* bytes of its answer that were read */
-    struct loop_timer *timer;     /* when NVML is asked; NULL: no GPU, or no worker was started */
-    struct node_discovery *check; /* asks it after a failure; NULL: it does not run */
+    struct health_check *check;                     /* --health-check; NULL: it does not run */
+    struct gpu_health gpus;
+    struct helper_call *xids;   /* sends Xids; NULL: it does not run */
+    size_t taken;               /* bytes of its answer that were read */
+    struct loop_timer *timer;   /* when NVML is asked; NULL: no GPU, or no worker was started */
+    struct node_discovery *ask; /* asks it after a failure; NULL: it does not run */
+    bool awaits_gpus;           /* the next group waits for its answer */
 };
 
 /* What is logged once. */
@@ -151,7 +147,6 @@ struct agent {
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
     struct agent_health health;
-    struct agent_gpus gpus;
     struct agent_ends ends;
     struct agent_stop stop;
     struct agent_life life;
@@ -297,7 +292,7 @@ _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *lead
 
 /* ---- agent_health_io.c ---- */
 
-/* Checks before the JOIN. After the reaper exists. */
+/* Starts --health-check. After the reaper exists. */
 void agent_health_begin(struct agent *a);
 void agent_health_free(struct agent *a);
 /* True: the checks are not over; agent_begin_to_join() follows. */
