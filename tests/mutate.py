@@ -56,9 +56,9 @@ MISTAKES = [
     ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
     ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
     # units of one domain
-    ("rendezvous/leader/parts/units.c", "if (x->n_missing != y->n_missing)", "if (false)"),
-    ("rendezvous/leader/parts/units.c", "i < s->n_gaps || ", ""),
-    ("rendezvous/leader/parts/units.c", "if (i >= n_old_shares || s->n_units == 0) {", "if (i >= n_old_shares) {"),
+    ("rendezvous/leader/parts/formation.c", "if (x->n_missing != y->n_missing)", "if (false)"),
+    ("rendezvous/leader/parts/formation.c", "i < s->n_gaps || ", ""),
+    ("rendezvous/leader/parts/formation.c", "if (i >= n_old_shares || s->n_units == 0) {", "if (i >= n_old_shares) {"),
     ("rendezvous/leader/parts/roster.c", "if (key != (n->domain == NULL ? 0 : n->domain->key)) {", "if (n->domain == NULL) {"),
     ("rendezvous/leader/group.c", "memcpy(kept->domain, report->domain, sizeof kept->domain);", ""),
     # a crash loop

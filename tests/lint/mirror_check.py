@@ -39,7 +39,6 @@ COVERED = [
     ("rendezvous/protocol/*", "unit/rendezvous/protocol/wire_test.c"),
     ("rendezvous/arbiter/dir/*", "unit/rendezvous/arbiter/dir/arbiter_dir_child_test.c"),
     ("rendezvous/arbiter/*", "unit/rendezvous/arbiter/etcd/arbiter_etcd_test.c"),
-    ("rendezvous/leader/parts/units", "unit/rendezvous/leader/parts/formation_test.c sim/group_sim.c"),
     ("rendezvous/leader/*", "unit/rendezvous/leader/group_test.c unit/rendezvous/leader/group_leadership_test.c"
                             " sim/group_sim.c"),
     ("rendezvous/member/*", "unit/rendezvous/member/member_test.c unit/rendezvous/member/election_test.c"),

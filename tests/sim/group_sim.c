@@ -66,13 +66,13 @@ static uint64_t number(const char *name, uint64_t otherwise) {
 static unsigned print_group_table(const struct world_coverage *c) {
     unsigned missing = 0;
     for (unsigned from = 1; from < GROUP_STATE_COUNT; from++) {
-        (void)fprintf(stderr, "# group %-10s %10llu steps;", group_state_name(from),
+        (void)fprintf(stderr, "# group %-10s %10llu steps;", group_state_names[from],
                       (unsigned long long)c->group_states[from]);
         missing += c->group_states[from] == 0;
         for (unsigned to = 1; to < GROUP_STATE_COUNT; to++) {
             if (!group_may_move(from, to))
                 continue;
-            (void)fprintf(stderr, " -> %s %llu", group_state_name(to), (unsigned long long)c->group_moves[from][to]);
+            (void)fprintf(stderr, " -> %s %llu", group_state_names[to], (unsigned long long)c->group_moves[from][to]);
             missing += c->group_moves[from][to] == 0;
         }
         (void)fputc('\n', stderr);

@@ -105,12 +105,12 @@ static void note_group_move(struct world *w, const struct life *l, enum group_st
     w->coverage->group_states[after]++;
     if (before == after)
         return;
-    world_trace(w, "group %u.%u: %s -> %s", G(group_generation(l->lead.group)), group_state_name(before),
-                group_state_name(after));
+    world_trace(w, "group %u.%u: %s -> %s", G(group_generation(l->lead.group)), group_state_names[before],
+                group_state_names[after]);
     if (group_may_move(before, after))
         w->coverage->group_moves[before][after]++;
     else if (!group_way(before, after, 4))
-        world_broken(w, "the group went from %s to %s", group_state_name(before), group_state_name(after));
+        world_broken(w, "the group went from %s to %s", group_state_names[before], group_state_names[after]);
 }
 
 static void check_size(struct world *w, struct group_info *g, size_t n) {

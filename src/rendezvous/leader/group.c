@@ -33,11 +33,21 @@ void group_notify_all(struct group *g) {
         group_notify(g, n);
 }
 
-/* The text must outlive the step, so all texts are stored in the group, one after the other.
- * Offsets become pointers when the step ends, because the buffer can move while it grows. */
+/* Memory that effects point to: until the next step. */
+static void *keep(struct group *g, size_t size) {
+    struct step_effects *s = &g->effects;
+    s->kept = xgrow(s->kept, s->n_kept, sizeof *s->kept);
+    return s->kept[s->n_kept++] = xcalloc(1, size);
+}
+
+static void drop_kept(struct group *g) {
+    while (g->effects.n_kept > 0)
+        free(g->effects.kept[--g->effects.n_kept]);
+}
+
 void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
-    e->n_nodes = (uint32_t)g->effects.texts.len;
-    strbuf_add_bytes(&g->effects.texts, text, strlen(text) + 1);
+    size_t size = strlen(text) + 1;
+    e->reason = memcpy(keep(g, size), text, size);
 }
 
 void group_notice(struct group *g, const char *text) {
@@ -52,16 +62,11 @@ void group_incident(struct group *g, const char *text) {
 
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why) {
-    if (g->effects.n_entries == g->effects.cap_entries) {
-        g->effects.cap_entries = g->effects.cap_entries == 0 ? 8 : g->effects.cap_entries * 2;
-        g->effects.entries =
-            xrealloc(g->effects.entries, g->effects.cap_entries * sizeof *g->effects.entries);
-    }
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_TIMELINE, 0);
-    e->n_nodes = (uint32_t)g->effects.n_entries;
-    struct timeline_entry *entry = &g->effects.entries[g->effects.n_entries++];
-    *entry = (struct timeline_entry){
-        .kind = kind, .at_ns = g->now_ns, .generation = g->formation.generation};
+    struct timeline_entry *entry = keep(g, sizeof *entry);
+    group_emit(g, GROUP_EFFECT_TIMELINE, 0)->entry = entry;
+    entry->kind = kind;
+    entry->at_ns = g->now_ns;
+    entry->generation = g->formation.generation;
     if (entry->generation.counter == 0) /* no group yet: only the leader's state */
         entry->generation.epoch = g->leadership.epoch;
     if (n != NULL) {
@@ -70,25 +75,6 @@ struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind
     }
     (void)snprintf(entry->why, sizeof entry->why, "%s", why == NULL ? "" : why);
     return entry;
-}
-
-/* Called at the end of the step: the data that effects point to does not move until the next
- * step. */
-static void group_resolve_effects(struct group *g) {
-    for (size_t i = 0; i < g->effects.update->n_effects; i++) {
-        struct group_effect *e = &g->effects.update->effects[i];
-        if (e->kind == GROUP_EFFECT_NOTICE || e->kind == GROUP_EFFECT_REFUSE ||
-            e->kind == GROUP_EFFECT_ANSWER) {
-            e->reason = g->effects.texts.data + e->n_nodes;
-            e->n_nodes = 0;
-        } else if (e->kind == GROUP_EFFECT_TIMELINE) {
-            e->entry = &g->effects.entries[e->n_nodes];
-            e->n_nodes = 0;
-        } else if (e->kind == GROUP_EFFECT_ARBITER) {
-            e->request = &g->effects.requests[e->n_nodes];
-            e->n_nodes = 0;
-        }
-    }
 }
 
 /* How often the status is sent to all nodes. The interval is longer by STATUS_PER_NODE_NS for each
@@ -160,7 +146,7 @@ static void inherit(struct group *g, const struct handover *e) {
         n->report.state = NODE_RUNNING; /* assumed, because it may still run */
         memcpy(n->report.domain, m->domain, sizeof n->report.domain);
         n->report.generation = (struct generation){0, 0};
-        liveness_inherit(&g->liveness, &g->config, n, g->now_ns);
+        liveness_inherit(&g->liveness, n, g->now_ns);
         group_recount(g, n);
     }
     open_incident_of_leader(g, e);
@@ -174,13 +160,14 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->config.handover = NULL;
     g->need = (config->rdzv.min_nodes + config->rdzv.node_unit - 1) / config->rdzv.node_unit *
               config->rdzv.node_unit;
-    leadership_init(&g->leadership, config);
+    leadership_init(&g->leadership, &g->config);
     g->state = GROUP_GATHERING;
     g->now_ns = g->gathering.since_ns = g->since_ns = g->begun_ns = now_ns;
     g->due_ns = TIME_NEVER;
     g->gathering.enough_since_ns = TIME_NEVER;
     g->cause.settle_ns = TIME_NEVER;
-    liveness_init(&g->liveness);
+    liveness_init(&g->liveness, &g->config);
+    g->policy.config = g->stalls.config = g->plan.config = &g->config;
     g->gathering.not_before_ns = config->not_before_ns;
     programs_init(&g->programs, config->role, &config->program, config->rdzv.max_restarts);
     roster_init(&g->roster, config->leader_incarnation);
@@ -201,8 +188,8 @@ void group_free(struct group *g) {
         return;
     roster_fini(&g->roster);
     formation_fini(&g->formation);
-    strbuf_fini(&g->effects.texts);
-    free(g->effects.entries);
+    drop_kept(g);
+    free(g->effects.kept);
     programs_fini(&g->programs);
     policy_fini(&g->policy);
     free(g);
@@ -487,9 +474,8 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     g->now_ns = event->now_ns;
     g->effects.update = ret;
     ret->n_effects = 0;
-    g->effects.n_entries = 0;
     g->effects.n_requests = 0;
-    strbuf_clear(&g->effects.texts);
+    drop_kept(g);
 
     if (!g->leadership.over) {
         group_forgive_own_sleep(g);
@@ -508,7 +494,6 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     }
     pass_safe_point(g);
     ret->deadline_ns = g->due_ns = next_deadline(g);
-    group_resolve_effects(g);
     g->effects.update = NULL;
     group_check(g);
 }

@@ -199,7 +199,6 @@ struct group;
 /* Copies config. 0 or -EINVAL (config makes no sense). */
 _must_use_ int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret);
 void group_free(struct group *g);
-static inline void group_freep(struct group **g) { group_free(*g); }
 
 /* Takes one event; fills *ret (its former effects are dropped). Events about unknown nodes, or
  * about the past, change nothing. */
@@ -236,7 +235,6 @@ _must_use_ bool group_clock_offset(const struct group *g, uint64_t node, int64_t
 /* NULL when unknown. Borrowed until the next step. */
 const struct node_info *group_node_info(const struct group *g, uint64_t node);
 
-const char *group_state_name(enum group_state s);
 /* Whether the table of states allows this move; the simulator proves that all of them happen. */
 bool group_may_move(enum group_state from, enum group_state to);
 /* The invariant between members: aborts when it does not hold. Called after every step. */

@@ -1,7 +1,6 @@
 /* The leadership in the group: what this leader grants to its nodes and requests from the arbiter,
  * the answers of the arbiter and of the leader file, the successors and the handover to them, and
  * how the leader's own node leaves. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,11 +16,7 @@ static uint64_t successor_clock(const struct group *g) {
 }
 
 static uint64_t validity(const struct group *g) {
-    return leadership_validity(&g->leadership, &g->config, successor_clock(g), g->now_ns);
-}
-
-bool group_is_confirmed(const struct group *g) {
-    return leadership_is_confirmed(&g->leadership, &g->config, g->now_ns);
+    return leadership_validity(&g->leadership, successor_clock(g), g->now_ns);
 }
 
 void group_send_lease(struct group *g, struct node *n) {
@@ -64,7 +59,7 @@ bool group_is_leaving(const struct group *g) {
 }
 
 uint64_t group_patient_until(const struct group *g) {
-    return leadership_patient_until(&g->leadership, &g->config, g->formation.n_fell_silent,
+    return leadership_patient_until(&g->leadership, g->formation.n_fell_silent,
                                     g->formation.formed_here);
 }
 
@@ -77,14 +72,15 @@ bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
         r->outcome = g->outcome;
         memcpy(r->reason, g->reason, sizeof r->reason);
     }
-    group_emit(g, GROUP_EFFECT_ARBITER, 0)->n_nodes = g->effects.n_requests++;
+    group_emit(g, GROUP_EFFECT_ARBITER, 0)->request = r;
+    g->effects.n_requests++;
     return true;
 }
 
 /* Claims the next epoch for this leader itself. why: the reason why successors are dropped, for the
  * timeline; NULL: none are dropped. */
 static void claim_next(struct group *g, const char *why) {
-    if (!leadership_may_claim(&g->leadership, &g->config, g->now_ns) ||
+    if (!leadership_may_claim(&g->leadership, g->now_ns) ||
         !group_ask(g, ARBITER_CLAIM, g->leadership.epoch + 1))
         return;
     g->leadership.claiming = true;
@@ -234,7 +230,7 @@ static bool others_are_fresh(const struct group *g) {
 void group_successors_time(struct group *g) {
     if (!depends_on_successor(g))
         return;
-    switch (plan_check(&g->plan, &g->config, g->now_ns)) {
+    switch (plan_check(&g->plan, g->now_ns)) {
     case PLAN_NOTHING: break;
     case PLAN_NAME_ANEW: group_name_successors(g); break;
     case PLAN_ASK_OTHERS:
@@ -245,7 +241,7 @@ void group_successors_time(struct group *g) {
 }
 
 static uint64_t successors_deadline(const struct group *g) {
-    return depends_on_successor(g) ? plan_deadline(&g->plan, &g->config, g->now_ns) : TIME_NEVER;
+    return depends_on_successor(g) ? plan_deadline(&g->plan, g->now_ns) : TIME_NEVER;
 }
 
 /* ---- the end ---- */
@@ -295,7 +291,7 @@ static bool reaches_too_few(const struct group *g) {
  * only if no agent has taken over for long enough. */
 static void scan_members(struct group *g) {
     uint64_t patience = g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
-    switch (leadership_pause(&g->leadership, &g->config, reaches_too_few(g), g->now_ns)) {
+    switch (leadership_pause(&g->leadership, reaches_too_few(g), g->now_ns)) {
     case BEAT_UNCHANGED: break;
     case BEAT_PAUSED:
         group_form_not_before(g, g->now_ns + patience);
@@ -334,7 +330,7 @@ static void on_ruined(struct group *g, const struct arbiter_answer *a) {
 
 void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     struct leadership_news news;
-    leadership_answer(&g->leadership, &g->config, a, g->closed.record, g->now_ns, &news);
+    leadership_answer(&g->leadership, a, g->closed.record, g->now_ns, &news);
     if (news.notice[0] != '\0')
         group_notice(g, news.notice);
     switch (news.change) {
@@ -391,7 +387,7 @@ static bool is_recorded(const struct group *g) {
 
 void group_leadership_time(struct group *g) {
     struct leadership *l = &g->leadership;
-    if (leadership_beat_is_due(l, &g->config, is_recorded(g), g->now_ns)) {
+    if (leadership_beat_is_due(l, is_recorded(g), g->now_ns)) {
         l->beat_ns = g->now_ns + g->config.rdzv.heartbeat_ns;
         if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
             group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
@@ -400,16 +396,16 @@ void group_leadership_time(struct group *g) {
             l->looking = group_ask(g, l->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, l->epoch);
         }
     }
-    if (g->closed.record == OUTCOME_WAITS && leadership_close_is_due(l, &g->config, g->now_ns))
+    if (g->closed.record == OUTCOME_WAITS && leadership_close_is_due(l, g->now_ns))
         l->closing = group_ask_to_close(g);
 }
 
 uint64_t group_leadership_deadline(const struct group *g) {
     const struct leadership *l = &g->leadership;
-    uint64_t t = leadership_deadline(l, &g->config, is_recorded(g),
-                                     g->closed.record == OUTCOME_WAITS, g->now_ns);
+    uint64_t t =
+        leadership_deadline(l, is_recorded(g), g->closed.record == OUTCOME_WAITS, g->now_ns);
     t = MIN2(t, successors_deadline(g));
-    return MIN2(t, leadership_resign_deadline(l, &g->config, g->closed.record, g->now_ns));
+    return MIN2(t, leadership_resign_deadline(l, g->closed.record, g->now_ns));
 }
 
 /* ---- the leader's own node leaves ---- */
@@ -455,7 +451,7 @@ void group_resign_time(struct group *g) {
                                .formed_here = g->formation.formed_here,
                                .interrupted = g->closed.interrupted,
                                .outcome = g->closed.record};
-    switch (leadership_resign(l, &g->config, &view, g->now_ns)) {
+    switch (leadership_resign(l, &view, g->now_ns)) {
     case RESIGN_WAIT: break;
     case RESIGN_END: group_close_interrupted(g); break;
     case RESIGN_NOW: group_resigned(g); break;

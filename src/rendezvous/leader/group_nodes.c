@@ -82,7 +82,7 @@ static void probe_node(struct group *g, const struct node *n) {
 }
 
 void group_watch_node(struct group *g, struct node *n) {
-    if (liveness_watch(&g->liveness, &g->config, n, g->now_ns))
+    if (liveness_watch(&g->liveness, n, g->now_ns))
         probe_node(g, n);
     group_recount(g, n);
 }
@@ -135,7 +135,7 @@ static void look_at_watched(struct group *g) {
     if (!liveness_scan_begin(&g->liveness, &scan, g->now_ns))
         return;
     for (;;)
-        switch (liveness_scan_next(&g->liveness, &g->config, &scan, g->now_ns, &n)) {
+        switch (liveness_scan_next(&g->liveness, &scan, g->now_ns, &n)) {
         case LIVENESS_DONE: return;
         case LIVENESS_PROBE: probe_node(g, n); break;
         case LIVENESS_LOSE: lose(g, n); break;
@@ -150,14 +150,14 @@ static void look_at_watched(struct group *g) {
 
 void group_watch(struct group *g) {
     struct node *n;
-    while ((n = liveness_silent(&g->liveness, &g->config, g->now_ns)) != NULL)
+    while ((n = liveness_silent(&g->liveness, g->now_ns)) != NULL)
         group_watch_node(g, n);
     look_at_watched(g);
     group_report_waiters_gone(g);
 }
 
 uint64_t group_watch_deadline(const struct group *g) {
-    return MIN2(liveness_deadline(&g->liveness, &g->config), group_waiters_gone_deadline(g));
+    return MIN2(liveness_deadline(&g->liveness), group_waiters_gone_deadline(g));
 }
 
 /* The rate at which the loss of nodes that waited for a place is reported, however many they
@@ -217,7 +217,7 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     g->gathering.lost_somebody = g->gathering.lost_somebody || n->in_order;
     formation_lose(&g->formation, n, how == REMOVED_SILENT);
     if (had_place && lost)
-        policy_add_loss(&g->policy);
+        g->policy.losses++;
     roster_remove(&g->roster, n);
     (void)group_emit(g, GROUP_EFFECT_FORGET, incarnation);
     g->status.dirty = true;

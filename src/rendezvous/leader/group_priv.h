@@ -9,15 +9,12 @@
  * Parts that don't know the group, each with a header of its own:
  *   roster.c             the nodes, counts of them, and their clocks beside the leader's
  *   formation.c          the current group and the last one: members, order, ranks
- *   units.c              which nodes are members, if all have a domain
  *   liveness.c           which nodes are heard, probed, and lost
- *   leadership.c         what a leader's authority depends on
- *   succession_plan.c    which successors are named, and their state
+ *   leadership.c         what a leader's authority depends on; which successors are named
  *   incident.c           an incident, as text
  *   cause.c              which failure came first, and whether it is a failure at all
- *   policy.c             budgets, crash loops, excluded hosts
+ *   policy.c             budgets, crash loops, excluded hosts, groups without progress
  *   programs.c           whether a node runs this job's program
- *   stalls.c             groups that end without progress, at no cost
  * Private to these files. */
 #pragma once
 
@@ -29,8 +26,6 @@
 #include "rendezvous/leader/parts/liveness.h"
 #include "rendezvous/leader/parts/policy.h"
 #include "rendezvous/leader/parts/programs.h"
-#include "rendezvous/leader/parts/stalls.h"
-#include "rendezvous/leader/parts/succession_plan.h"
 
 /* In a job of more nodes than this, listeners are checked after the group has started, not
  * before. */
@@ -114,11 +109,10 @@ struct waiters_gone {
 /* The effects of the current step: group.c. */
 struct step_effects {
     struct group_update *update;
-    struct strbuf texts; /* effects point to these texts, and to the rest of this struct */
-    struct arbiter_request requests[GROUP_REQUESTS_MAX];
+    struct arbiter_request requests[GROUP_REQUESTS_MAX]; /* effects point to these, */
     unsigned n_requests;
-    struct timeline_entry *entries;
-    size_t n_entries, cap_entries;
+    void **kept; /* and to these; owned */
+    size_t n_kept;
 };
 
 struct group {
@@ -190,8 +184,7 @@ void group_notify_all(struct group *g);
 void group_notice(struct group *g, const char *text);
 /* The same, and it is the last event that operators see. */
 void group_incident(struct group *g, const char *text);
-/* Adds a line to the timeline, with the fields that all lines have: kind, time, generation. Valid
- * until the next call. */
+/* Adds a line to the timeline, with the fields that all lines have: kind, time, generation. */
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why);
 
@@ -286,7 +279,6 @@ void group_close_interrupted(struct group *g);
 void group_outcome_recorded(struct group *g);
 
 /* group_leadership.c */
-bool group_is_confirmed(const struct group *g);
 uint64_t group_patient_until(const struct group *g);
 /* The leader's own node is about to leave, or has: this leader forms no more groups, and does not
  * check the number of nodes. */

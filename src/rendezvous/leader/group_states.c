@@ -6,22 +6,16 @@
 
 #include "rendezvous/leader/group_priv.h"
 
-static const struct {
-    const char *name;
-    unsigned next; /* bits of the states that can follow */
-} states[GROUP_STATE_COUNT] = {
-    /*                  name         can be followed by */
-    [GROUP_GATHERING] = {"gathering", 1u << GROUP_FORMING | 1u << GROUP_CLOSED},
-    [GROUP_FORMING] = {"forming", 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
-    [GROUP_RUNNING] = {"running", 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
-    [GROUP_STOPPING] = {"stopping", 1u << GROUP_GATHERING | 1u << GROUP_CLOSED},
-    [GROUP_CLOSED] = {"closed", 0},
+/* Bits of the states that can follow. */
+static const unsigned next[GROUP_STATE_COUNT] = {
+    [GROUP_GATHERING] = 1u << GROUP_FORMING | 1u << GROUP_CLOSED,
+    [GROUP_FORMING] = 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED,
+    [GROUP_RUNNING] = 1u << GROUP_STOPPING | 1u << GROUP_CLOSED,
+    [GROUP_STOPPING] = 1u << GROUP_GATHERING | 1u << GROUP_CLOSED,
 };
 
-const char *group_state_name(enum group_state s) { return states[s].name; }
-
 bool group_may_move(enum group_state from, enum group_state to) {
-    return (states[from].next >> to & 1) != 0;
+    return (next[from] >> to & 1) != 0;
 }
 
 static void move(struct group *g, enum group_state to) {
@@ -192,7 +186,8 @@ static void enter_gathering(struct group *g) {
  * arbiter. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->gathering.not_before_ns && !group_somebody_unresolved(g) &&
-           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
+           group_has_epoch_to_form(g) && leadership_is_confirmed(&g->leadership, g->now_ns) &&
+           group_successors_settled(g);
 }
 
 /* The size of a group of all that could be members now; 0: they are too few. */
@@ -315,7 +310,7 @@ static void advance_gathering(struct group *g) {
         enter_closed(g);
         return;
     }
-    if (policy_losses_spent(&g->policy, &g->config)) {
+    if (policy_losses_spent(&g->policy)) {
         char text[128];
         (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
                        g->policy.losses, g->config.rdzv.max_node_losses);
@@ -378,7 +373,7 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
 
 /* Decides whether the loss of a node ends the job, and writes the whole sentence about it. */
 static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
-    bool too_many = policy_losses_spent(&g->policy, &g->config);
+    bool too_many = policy_losses_spent(&g->policy);
     (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
     if (too_many) {
         (void)snprintf(text, RDZV_REASON_MAX,
@@ -521,7 +516,7 @@ static void notify_before_going_on(struct group *g) {
 }
 
 bool group_budget_spent(const struct group *g) {
-    return cause_is_pending(&g->cause) && policy_restarts_spent(&g->policy, &g->config);
+    return cause_is_pending(&g->cause) && g->policy.restarts_used >= g->config.rdzv.max_restarts;
 }
 
 void group_stop_event(const struct group *g, struct last_event *ret) {
@@ -658,15 +653,15 @@ static bool is_dispensable(const struct group *g, const struct node *n) {
 bool group_is_crash_loop(const struct group *g) {
     const struct failure *f = &g->cause.failure;
     return cause_is_pending(&g->cause) &&
-           policy_is_crash_loop(&g->policy, &g->config, f,
+           policy_is_crash_loop(&g->policy, f,
                                 is_dispensable(g, roster_find(&g->roster, f->incarnation)));
 }
 
 /* Excludes a node that failed again and again; another one can take its place, if there is one. */
 static void exclude_who_fails(struct group *g) {
     struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
-    uint32_t times = policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation,
-                                       is_dispensable(g, n));
+    uint32_t times =
+        policy_count_node(&g->policy, g->cause.failure.incarnation, is_dispensable(g, n));
     if (times == 0)
         return;
     char why[RDZV_HOST_MAX];
@@ -686,11 +681,11 @@ static bool charge(struct group *g) {
                        g->config.rdzv.max_restarts);
         return false;
     }
-    policy_charge(&g->policy, &g->config, &g->cause.failure);
+    policy_charge(&g->policy, &g->cause.failure);
     if (g->cause.failure.kind != FAILURE_HANG || g->cause.failure.incarnation != 0)
         exclude_who_fails(g);
     uint64_t ran_ns = g->stopping.since_ns - g->running.since_ns;
-    group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, &g->config, ran_ns));
+    group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, ran_ns));
     return true;
 }
 
@@ -701,20 +696,20 @@ static bool count_stall(struct group *g, bool worker_failed) {
                             .nodes_left = g->roster.tally[TALLY_HOPEFUL],
                             .worker_failed = worker_failed,
                             .wished = g->stopping.wished};
-    uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
+    uint64_t pause_ns = stalls_count(&g->stalls, &end);
     char text[RDZV_REASON_MAX / 2];
     if (pause_ns == TIME_NEVER) {
         if (g->reason[0] == '\0' && g->cause.state != CAUSE_NONE)
             cause_text(&g->cause, text, sizeof text);
         else
             (void)snprintf(text, sizeof text, "%.1000s", g->reason);
-        stalls_end_text(&g->stalls, &g->config, text, g->reason, sizeof g->reason);
+        stalls_end_text(&g->stalls, text, g->reason, sizeof g->reason);
         return false;
     }
     if (pause_ns == 0)
         return true;
     group_form_not_before(g, g->now_ns + pause_ns);
-    stalls_pause_text(&g->stalls, &g->config, pause_ns, text, sizeof text);
+    stalls_pause_text(&g->stalls, pause_ns, text, sizeof text);
     group_notice(g, text);
     return true;
 }
@@ -809,7 +804,8 @@ static void advance_forming(struct group *g) {
         bool incident = g->incident.stopped_ns != 0;
         if (g->formation.started_once && g->last_event.text[0] != '\0')
             g->last_event.restart_ns = g->now_ns - g->last_event.at_ns;
-        formation_start(&g->formation);
+        g->formation.started_once = true;
+        g->formation.started = g->formation.generation;
         g->gathering.lost_somebody = false;
         g->running.since_ns = g->running.last_start_ns = g->now_ns;
         g->running.reachability = formation_reachability(&g->formation);
@@ -886,8 +882,7 @@ static void grow(struct group *g) {
     if (larger == 0 || g->now_ns < g->gathering.not_before_ns)
         return;
     /* A node that comes and is lost again and again must not keep the others from working. */
-    if (stalls_go_on(&g->stalls, &g->config, g->running.since_ns, g->now_ns) &&
-        !g->running.grow_asked)
+    if (stalls_go_on(&g->stalls, g->running.since_ns, g->now_ns) && !g->running.grow_asked)
         return;
     bool now = false;
     switch (g->config.rdzv.grow) {

@@ -224,7 +224,6 @@ struct member_end {
 struct member;
 _must_use_ int member_new(const struct member_config *config, uint64_t now_ns, struct member **ret);
 void member_free(struct member *m);
-static inline void member_freep(struct member **m) { member_free(*m); }
 
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret);
 

@@ -1,7 +1,6 @@
 #include "rendezvous/leader/parts/cause.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/protocol/exception.h"
 

@@ -3,7 +3,12 @@
 #pragma once
 
 #include "rendezvous/leader/parts/roster.h"
-#include "rendezvous/leader/parts/units.h"
+
+/* A node's place in the last group. */
+struct old_place {
+    uint64_t incarnation;
+    uint64_t domain; /* domain_key() */
+};
 
 struct formation {
     struct generation generation; /* the newest formed */
@@ -44,8 +49,6 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
 void formation_inherit(struct formation *f, const struct handover *h);
 /* The node had a place in the last leader's group, and is expected back. */
 void formation_await(struct formation *f, struct node *n);
-/* The current group has started. */
-void formation_start(struct formation *f);
 /* The node is no longer a member: it was lost, or has left. silent: it may be alive elsewhere. */
 void formation_lose(struct formation *f, struct node *n, bool silent);
 /* Records whether the member's last RENEW got no lease. */

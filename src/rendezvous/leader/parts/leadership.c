@@ -1,6 +1,7 @@
 #include "rendezvous/leader/parts/leadership.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* How much later the last successor acts than the first (muster-rendezvous(7), "Which node claims,
  * and when"). */
@@ -12,7 +13,7 @@
 #define ARBITER_PATIENCE_NS (2 * NS_PER_S)
 
 void leadership_init(struct leadership *l, const struct group_config *c) {
-    *l = (struct leadership){.epoch = c->epoch, .idle = c->idle};
+    *l = (struct leadership){.config = c, .epoch = c->epoch, .idle = c->idle};
 }
 
 /* ---- leases ---- */
@@ -23,87 +24,81 @@ static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
 }
 
 /* For how long the leader's own authority is still confirmed. */
-static uint64_t confirmed_for(const struct leadership *l, const struct group_config *c,
-                              uint64_t now_ns) {
-    switch (c->leadership) {
-    case LEADERSHIP_NONE: return c->rdzv.lease_ns;
+static uint64_t confirmed_for(const struct leadership *l, uint64_t now_ns) {
+    switch (l->config->leadership) {
+    case LEADERSHIP_NONE: return l->config->rdzv.lease_ns;
     case LEADERSHIP_LEADER_FILE:
-        return l->touched_ns == 0 ? 0 : left_of(c->rdzv.lease_ns, now_ns, l->touched_ns);
+        return l->touched_ns == 0 ? 0 : left_of(l->config->rdzv.lease_ns, now_ns, l->touched_ns);
     case LEADERSHIP_ARBITER:
-        return l->read_ns == 0 ? 0 : left_of(c->rdzv.arbiter_lease_ns, now_ns, l->read_ns);
+        return l->read_ns == 0 ? 0 : left_of(l->config->rdzv.arbiter_lease_ns, now_ns, l->read_ns);
     }
     assert_not_reached();
 }
 
 /* No lease of this leader outlives the authority on which it depends. */
-uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
-                             uint64_t successor_ns, uint64_t now_ns) {
-    uint64_t v = MIN2(c->rdzv.lease_ns, confirmed_for(l, c, now_ns));
-    return successor_ns == TIME_NEVER ? v
-                                      : MIN2(v, left_of(c->rdzv.lease_ns, now_ns, successor_ns));
+uint64_t leadership_validity(const struct leadership *l, uint64_t successor_ns, uint64_t now_ns) {
+    uint64_t v = MIN2(l->config->rdzv.lease_ns, confirmed_for(l, now_ns));
+    return successor_ns == TIME_NEVER
+               ? v
+               : MIN2(v, left_of(l->config->rdzv.lease_ns, now_ns, successor_ns));
 }
 
-bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
-                             uint64_t now_ns) {
-    return confirmed_for(l, c, now_ns) > 0;
+bool leadership_is_confirmed(const struct leadership *l, uint64_t now_ns) {
+    return confirmed_for(l, now_ns) > 0;
 }
 
-uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
-                                  size_t n_fell_silent, bool formed_here) {
-    if (c->leadership != LEADERSHIP_ARBITER)
+uint64_t leadership_patient_until(const struct leadership *l, size_t n_fell_silent,
+                                  bool formed_here) {
+    if (l->config->leadership != LEADERSHIP_ARBITER)
         return 0;
-    if (n_fell_silent < c->rdzv.min_nodes)
-        return formed_here ? 0 : l->begun_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
-    uint64_t since = l->paused_ns != 0 ? l->paused_ns : l->begun_ns + c->rdzv.lease_ns;
-    return since + 2 * (c->rdzv.lease_ns + c->rdzv.margin_ns) + LAST_SUCCESSOR_NS;
+    if (n_fell_silent < l->config->rdzv.min_nodes)
+        return formed_here ? 0 : l->begun_ns + l->config->rdzv.lease_ns + l->config->rdzv.margin_ns;
+    uint64_t since = l->paused_ns != 0 ? l->paused_ns : l->begun_ns + l->config->rdzv.lease_ns;
+    return since + 2 * (l->config->rdzv.lease_ns + l->config->rdzv.margin_ns) + LAST_SUCCESSOR_NS;
 }
 
 /* ---- the beat ---- */
 
-enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
-                                  bool reaches_too_few, uint64_t now_ns) {
+enum beat_change leadership_pause(struct leadership *l, bool reaches_too_few, uint64_t now_ns) {
     if (reaches_too_few == (l->paused_ns != 0))
         return BEAT_UNCHANGED;
     if (reaches_too_few) {
         l->paused_ns = now_ns;
         return BEAT_PAUSED;
     }
-    bool claimable = now_ns - l->paused_ns >= c->rdzv.lease_ns / 2;
+    bool claimable = now_ns - l->paused_ns >= l->config->rdzv.lease_ns / 2;
     l->paused_ns = 0;
     return claimable ? BEAT_RESUMED_LATE : BEAT_RESUMED;
 }
 
-static bool needs_beat(const struct leadership *l, const struct group_config *c, bool recorded) {
-    return c->leadership != LEADERSHIP_NONE && !recorded && !l->looking;
+static bool needs_beat(const struct leadership *l, bool recorded) {
+    return l->config->leadership != LEADERSHIP_NONE && !recorded && !l->looking;
 }
 
-bool leadership_beat_is_due(const struct leadership *l, const struct group_config *c, bool recorded,
-                            uint64_t now_ns) {
-    return needs_beat(l, c, recorded) && now_ns >= l->beat_ns;
+bool leadership_beat_is_due(const struct leadership *l, bool recorded, uint64_t now_ns) {
+    return needs_beat(l, recorded) && now_ns >= l->beat_ns;
 }
 
-static bool needs_close(const struct leadership *l, const struct group_config *c) {
-    return c->leadership == LEADERSHIP_ARBITER && !l->closing && !l->claiming;
+static bool needs_close(const struct leadership *l) {
+    return l->config->leadership == LEADERSHIP_ARBITER && !l->closing && !l->claiming;
 }
 
-bool leadership_close_is_due(const struct leadership *l, const struct group_config *c,
+bool leadership_close_is_due(const struct leadership *l, uint64_t now_ns) {
+    return needs_close(l) && now_ns >= l->claim_ns;
+}
+
+uint64_t leadership_deadline(const struct leadership *l, bool recorded, bool waits,
                              uint64_t now_ns) {
-    return needs_close(l, c) && now_ns >= l->claim_ns;
-}
-
-uint64_t leadership_deadline(const struct leadership *l, const struct group_config *c,
-                             bool recorded, bool waits, uint64_t now_ns) {
     uint64_t t = TIME_NEVER;
-    if (needs_beat(l, c, recorded))
+    if (needs_beat(l, recorded))
         t = MAX2(l->beat_ns, now_ns + 1);
-    if (waits && needs_close(l, c))
+    if (waits && needs_close(l))
         t = MIN2(t, MAX2(l->claim_ns, now_ns + 1));
     return t;
 }
 
-bool leadership_may_claim(const struct leadership *l, const struct group_config *c,
-                          uint64_t now_ns) {
-    return c->leadership == LEADERSHIP_ARBITER && !l->claiming && now_ns >= l->claim_ns;
+bool leadership_may_claim(const struct leadership *l, uint64_t now_ns) {
+    return l->config->leadership == LEADERSHIP_ARBITER && !l->claiming && now_ns >= l->claim_ns;
 }
 
 /* ---- answers ---- */
@@ -113,9 +108,8 @@ static bool is_ours(const struct group_config *c, const struct arbiter_record *r
 }
 
 /* Whether this is the leader's own claim, whose answer has not arrived yet. */
-static bool is_own_next(const struct leadership *l, const struct group_config *c,
-                        const struct arbiter_record *r) {
-    return r->epoch == l->epoch + 1 && !r->closed && !r->vacant && is_ours(c, r);
+static bool is_own_next(const struct leadership *l, const struct arbiter_record *r) {
+    return r->epoch == l->epoch + 1 && !r->closed && !r->vacant && is_ours(l->config, r);
 }
 
 static enum leadership_change depose(uint32_t epoch, struct leadership_news *ret) {
@@ -131,58 +125,55 @@ static enum leadership_change adopt(struct leadership *l, const struct arbiter_r
 }
 
 /* Acts on the state at the arbiter. */
-static enum leadership_change on_record(struct leadership *l, const struct group_config *c,
-                                        const struct arbiter_answer *a, enum outcome_record outcome,
-                                        struct leadership_news *ret) {
+static enum leadership_change on_record(struct leadership *l, const struct arbiter_answer *a,
+                                        enum outcome_record outcome, struct leadership_news *ret) {
     const struct arbiter_record *r = &a->record;
-    if ((r->closed || (r->vacant && is_ours(c, r))) && outcome != OUTCOME_OPEN)
+    if ((r->closed || (r->vacant && is_ours(l->config, r))) && outcome != OUTCOME_OPEN)
         return LEADERSHIP_UNCHANGED; /* by us: the answer to our CLOSE or VACATE follows */
     if (r->closed)
         return depose(r->epoch, ret);
-    if (r->epoch == l->epoch + 1 && is_ours(c, r))
+    if (r->epoch == l->epoch + 1 && is_ours(l->config, r))
         /* the answer to the claim was lost; repeated, the claim counts */
         return LEADERSHIP_CLAIM_AGAIN;
     if (r->epoch > l->epoch)
         return depose(r->epoch, ret);
-    if (r->epoch == l->epoch && is_ours(c, r))
+    if (r->epoch == l->epoch && is_ours(l->config, r))
         l->read_ns = MAX2(l->read_ns, a->started_ns);
     return LEADERSHIP_CONFIRMED;
 }
 
-static enum leadership_change on_claimed(struct leadership *l, const struct group_config *c,
-                                         const struct arbiter_answer *a, uint64_t now_ns,
-                                         struct leadership_news *ret) {
+static enum leadership_change on_claimed(struct leadership *l, const struct arbiter_answer *a,
+                                         uint64_t now_ns, struct leadership_news *ret) {
     l->claiming = false;
     if (a->result == ARBITER_OK && a->request.epoch == l->epoch + 1)
         return adopt(l, &a->record);
     if (a->result == ARBITER_LOST && a->request.epoch > l->epoch)
         return depose(a->record.epoch, ret);
-    l->claim_ns = now_ns + c->rdzv.heartbeat_ns;
+    l->claim_ns = now_ns + l->config->rdzv.heartbeat_ns;
     return LEADERSHIP_UNCHANGED;
 }
 
-static enum leadership_change on_closed(struct leadership *l, const struct group_config *c,
-                                        const struct arbiter_answer *a, enum outcome_record outcome,
-                                        uint64_t now_ns, struct leadership_news *ret) {
+static enum leadership_change on_closed(struct leadership *l, const struct arbiter_answer *a,
+                                        enum outcome_record outcome, uint64_t now_ns,
+                                        struct leadership_news *ret) {
     l->closing = false;
     if (outcome != OUTCOME_WAITS)
         return LEADERSHIP_UNCHANGED; /* given up: a node that still waits reads the outcome there */
     if (a->result == ARBITER_OK)
         return LEADERSHIP_OUTCOME_RECORDED;
-    if (a->result == ARBITER_LOST && is_own_next(l, c, &a->record))
+    if (a->result == ARBITER_LOST && is_own_next(l, &a->record))
         return adopt(l, &a->record); /* and the close then uses this epoch */
     if (a->result == ARBITER_LOST)
         return depose(a->record.epoch, ret);
-    l->claim_ns = now_ns + c->rdzv.heartbeat_ns / 4;
+    l->claim_ns = now_ns + l->config->rdzv.heartbeat_ns / 4;
     return LEADERSHIP_UNCHANGED;
 }
 
 /* The arbiter no longer has data of this job: no agent can lead it, and no other place has the
  * outcome. A directory may come back, so this must last for a while. */
-static bool is_ruined_now(struct leadership *l, const struct group_config *c,
-                          const struct arbiter_answer *a, uint64_t now_ns,
+static bool is_ruined_now(struct leadership *l, const struct arbiter_answer *a, uint64_t now_ns,
                           struct leadership_news *ret) {
-    uint64_t wait = arbiter_ruin_ns(a, c->rdzv.lease_ns);
+    uint64_t wait = arbiter_ruin_ns(a, l->config->rdzv.lease_ns);
     if (l->ruined_ns == 0) {
         l->ruined_ns = now_ns;
         (void)snprintf(ret->notice, sizeof ret->notice, "%.400s; the job ends if this persists",
@@ -197,14 +188,13 @@ static bool is_ruined_now(struct leadership *l, const struct group_config *c,
     return true;
 }
 
-static void report_unreachable(struct leadership *l, const struct group_config *c,
-                               const struct arbiter_answer *a, bool looks,
+static void report_unreachable(struct leadership *l, const struct arbiter_answer *a, bool looks,
                                struct leadership_news *ret) {
     if (looks && !l->unreachable_reported) {
         l->unreachable_reported = true;
         (void)snprintf(ret->notice, sizeof ret->notice,
                        "%.400s; the job continues for up to %.0f s without it", a->text,
-                       (double)c->rdzv.arbiter_lease_ns / 1e9);
+                       (double)l->config->rdzv.arbiter_lease_ns / 1e9);
     } else if (!looks && !l->unreachable_reported && !l->refusal_reported) {
         /* For example, a full disk refuses claims, but can still be read. */
         l->refusal_reported = true;
@@ -212,15 +202,14 @@ static void report_unreachable(struct leadership *l, const struct group_config *
     }
 }
 
-void leadership_answer(struct leadership *l, const struct group_config *c,
-                       const struct arbiter_answer *a, enum outcome_record outcome, uint64_t now_ns,
-                       struct leadership_news *ret) {
+void leadership_answer(struct leadership *l, const struct arbiter_answer *a,
+                       enum outcome_record outcome, uint64_t now_ns, struct leadership_news *ret) {
     *ret = (struct leadership_news){.change = LEADERSHIP_UNCHANGED};
     bool looks = a->request.kind == ARBITER_READ || a->request.kind == ARBITER_BEAT;
     if (looks)
         l->looking = false;
     if (a->result == ARBITER_UNREACHABLE) {
-        report_unreachable(l, c, a, looks, ret);
+        report_unreachable(l, a, looks, ret);
     } else {
         l->unreachable_reported = false;
         l->refusal_reported = l->refusal_reported && looks;
@@ -231,17 +220,17 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
     case ARBITER_READ:
     case ARBITER_BEAT:
         if (a->result == ARBITER_OK)
-            ret->change = on_record(l, c, a, outcome, ret);
+            ret->change = on_record(l, a, outcome, ret);
         break;
-    case ARBITER_CLAIM: ret->change = on_claimed(l, c, a, now_ns, ret); break;
-    case ARBITER_CLOSE: ret->change = on_closed(l, c, a, outcome, now_ns, ret); break;
+    case ARBITER_CLAIM: ret->change = on_claimed(l, a, now_ns, ret); break;
+    case ARBITER_CLOSE: ret->change = on_closed(l, a, outcome, now_ns, ret); break;
     case ARBITER_VACATE:
         ret->change =
-            l->vacate_ns != 0 ? LEADERSHIP_RESIGNED : on_closed(l, c, a, outcome, now_ns, ret);
+            l->vacate_ns != 0 ? LEADERSHIP_RESIGNED : on_closed(l, a, outcome, now_ns, ret);
         break;
     case ARBITER_KIND_COUNT: assert_not_reached();
     }
-    if (a->result == ARBITER_RUINED && is_ruined_now(l, c, a, now_ns, ret) &&
+    if (a->result == ARBITER_RUINED && is_ruined_now(l, a, now_ns, ret) &&
         ret->change != LEADERSHIP_RESIGNED)
         ret->change = LEADERSHIP_RUINED;
 }
@@ -249,8 +238,8 @@ void leadership_answer(struct leadership *l, const struct group_config *c,
 /* ---- resigning ---- */
 
 /* The workers of other nodes get their grace first. */
-static uint64_t resign_limit(const struct leadership *l, const struct group_config *c) {
-    return l->resign_ns + c->rdzv.close_timeout_ns + c->grace_ns;
+static uint64_t resign_limit(const struct leadership *l) {
+    return l->resign_ns + l->config->rdzv.close_timeout_ns + l->config->grace_ns;
 }
 
 /* When the arbiter was asked to record the end. */
@@ -258,11 +247,11 @@ static uint64_t asked_ns(const struct leadership *l) {
     return MAX2(MAX2(l->vacate_ns, l->close_ns), l->resign_ns);
 }
 
-enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
-                                   const struct resign_view *view, uint64_t now_ns) {
+enum resignation leadership_resign(const struct leadership *l, const struct resign_view *view,
+                                   uint64_t now_ns) {
     if (l->resign_ns == 0)
         return RESIGN_WAIT;
-    if (now_ns >= resign_limit(l, c) || view->outcome == OUTCOME_DELIVERED)
+    if (now_ns >= resign_limit(l) || view->outcome == OUTCOME_DELIVERED)
         return RESIGN_NOW;
     if (view->outcome == OUTCOME_RECORDED)
         /* nodes that don't learn it from this leader find a close at the arbiter, but a vacant
@@ -275,8 +264,9 @@ enum resignation leadership_resign(const struct leadership *l, const struct grou
         return RESIGN_VACATE;
     if (!view->successor_stays)
         /* It only waits for earlier epochs, and that can take a minute: so will the next agent. */
-        return !view->formed_here && now_ns + ARBITER_PATIENCE_NS < c->not_before_ns ? RESIGN_NOW
-                                                                                     : RESIGN_WAIT;
+        return !view->formed_here && now_ns + ARBITER_PATIENCE_NS < l->config->not_before_ns
+                   ? RESIGN_NOW
+                   : RESIGN_WAIT;
     if (now_ns < l->resign_ns + HAND_OVER_NS)
         return RESIGN_WAIT;
     if (!view->too_few_stay)
@@ -284,16 +274,68 @@ enum resignation leadership_resign(const struct leadership *l, const struct grou
     return view->nothing_runs ? RESIGN_END : RESIGN_WAIT;
 }
 
-uint64_t leadership_resign_deadline(const struct leadership *l, const struct group_config *c,
-                                    enum outcome_record outcome, uint64_t now_ns) {
+uint64_t leadership_resign_deadline(const struct leadership *l, enum outcome_record outcome,
+                                    uint64_t now_ns) {
     if (l->resign_ns == 0)
         return TIME_NEVER;
-    uint64_t t = resign_limit(l, c);
+    uint64_t t = resign_limit(l);
     if (now_ns < l->resign_ns + HAND_OVER_NS)
         t = MIN2(t, l->resign_ns + HAND_OVER_NS);
-    if (now_ns < c->not_before_ns)
-        t = MIN2(t, c->not_before_ns);
+    if (now_ns < l->config->not_before_ns)
+        t = MIN2(t, l->config->not_before_ns);
     if (l->vacate_ns != 0 || outcome == OUTCOME_WAITS)
         t = MIN2(t, asked_ns(l) + ARBITER_PATIENCE_NS);
     return MAX2(t, now_ns + 1);
+}
+
+/* ---- the named successors ---- */
+
+static bool is_first(const struct succession_plan *p, uint64_t incarnation) {
+    return p->named.n > 0 && p->named.list[0].incarnation == incarnation;
+}
+
+void plan_adopt(struct succession_plan *p, const struct successors *s, uint64_t now_ns) {
+    enum successor_state states[RDZV_SUCCESSORS_MAX];
+    for (uint32_t i = 0; i < s->n; i++) {
+        int before = successors_index(&p->named, s->list[i].incarnation);
+        states[i] = before < 0 ? SUCCESSOR_THERE : p->states[before];
+    }
+    /* The naming counts like an echo at this time, because a new successor can't have echoed
+     * anything before. */
+    if (s->n > 0 && (s->epoch != p->named.epoch || !is_first(p, s->list[0].incarnation)))
+        p->clock_ns = now_ns;
+    p->named = *s;
+    memcpy(p->states, states, sizeof states);
+}
+
+void plan_lose(struct succession_plan *p, uint64_t incarnation, bool surely) {
+    for (uint32_t i = 0; i < p->named.n; i++)
+        if (p->named.list[i].incarnation == incarnation)
+            p->states[i] = surely ? SUCCESSOR_GONE : SUCCESSOR_DOUBTFUL;
+}
+
+bool plan_echo(struct succession_plan *p, uint64_t incarnation, const struct echo *echo,
+               uint64_t now_ns) {
+    if (!is_first(p, incarnation) || echo->epoch != p->named.epoch ||
+        echo->leader_clock_ns > now_ns)
+        return false;
+    p->clock_ns = MAX2(p->clock_ns, echo->leader_clock_ns);
+    return true;
+}
+
+static uint64_t silent_at(const struct succession_plan *p) {
+    return MAX2(p->clock_ns + p->config->rdzv.lease_ns / 2, p->check_ns);
+}
+
+enum plan_due plan_check(struct succession_plan *p, uint64_t now_ns) {
+    if (p->states[0] == SUCCESSOR_GONE)
+        return PLAN_NAME_ANEW;
+    if (now_ns < silent_at(p))
+        return PLAN_NOTHING;
+    p->check_ns = now_ns + p->config->rdzv.heartbeat_ns / 4;
+    return PLAN_ASK_OTHERS;
+}
+
+uint64_t plan_deadline(const struct succession_plan *p, uint64_t now_ns) {
+    return MAX2(silent_at(p), now_ns + 1);
 }

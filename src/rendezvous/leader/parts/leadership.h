@@ -8,9 +8,10 @@
 #include "rendezvous/leader/parts/group_config.h"
 
 struct leadership {
-    uint32_t epoch; /* of this leader; grows with each claim of its own */
-    bool idle;      /* nothing runs, and no group is formed in this epoch */
-    bool over;      /* another agent leads, or this one has resigned: nothing happens any more */
+    const struct group_config *config; /* borrowed */
+    uint32_t epoch;                    /* of this leader; grows with each claim of its own */
+    bool idle;                         /* nothing runs, and no group is formed in this epoch */
+    bool over; /* another agent leads, or this one has resigned: nothing happens any more */
     uint64_t begun_ns;
     uint64_t read_ns;    /* arbiter: when the last successful read began; 0: none yet */
     uint64_t touched_ns; /* leader file: when the last successful touch began; 0: none yet */
@@ -39,17 +40,15 @@ void leadership_init(struct leadership *l, const struct group_config *c);
 /* How long a lease that is granted now can be valid; 0: none can be granted. successor_ns: the
  * newest of our clock values that the first successor has echoed; TIME_NEVER: leases do not depend
  * on it. */
-uint64_t leadership_validity(const struct leadership *l, const struct group_config *c,
-                             uint64_t successor_ns, uint64_t now_ns);
+uint64_t leadership_validity(const struct leadership *l, uint64_t successor_ns, uint64_t now_ns);
 /* Whether the leader's authority is confirmed. If not, it grants no leases and forms no groups. */
-bool leadership_is_confirmed(const struct leadership *l, const struct group_config *c,
-                             uint64_t now_ns);
+bool leadership_is_confirmed(const struct leadership *l, uint64_t now_ns);
 /* A leader with too few nodes does not end the job before this time: silent nodes may continue with
  * another leader, and spares and new nodes may be on their way to a new leader, which does not know
  * them yet.
  */
-uint64_t leadership_patient_until(const struct leadership *l, const struct group_config *c,
-                                  size_t n_fell_silent, bool formed_here);
+uint64_t leadership_patient_until(const struct leadership *l, size_t n_fell_silent,
+                                  bool formed_here);
 
 /* ---- the beat ---- */
 
@@ -60,20 +59,16 @@ enum beat_change {
     BEAT_RESUMED_LATE,
 };
 /* Whether the leader is in contact with enough nodes for the beat to continue. */
-enum beat_change leadership_pause(struct leadership *l, const struct group_config *c,
-                                  bool reaches_too_few, uint64_t now_ns);
+enum beat_change leadership_pause(struct leadership *l, bool reaches_too_few, uint64_t now_ns);
 /* recorded: the arbiter or the leader file has the outcome. */
-bool leadership_beat_is_due(const struct leadership *l, const struct group_config *c, bool recorded,
-                            uint64_t now_ns);
+bool leadership_beat_is_due(const struct leadership *l, bool recorded, uint64_t now_ns);
 /* The outcome is still to be recorded, and can be sent to the arbiter now. */
-bool leadership_close_is_due(const struct leadership *l, const struct group_config *c,
-                             uint64_t now_ns);
+bool leadership_close_is_due(const struct leadership *l, uint64_t now_ns);
 /* When the next beat or outcome is due. waits: an outcome is still to be recorded. */
-uint64_t leadership_deadline(const struct leadership *l, const struct group_config *c,
-                             bool recorded, bool waits, uint64_t now_ns);
+uint64_t leadership_deadline(const struct leadership *l, bool recorded, bool waits,
+                             uint64_t now_ns);
 /* Whether the leader can claim its own next epoch now. */
-bool leadership_may_claim(const struct leadership *l, const struct group_config *c,
-                          uint64_t now_ns);
+bool leadership_may_claim(const struct leadership *l, uint64_t now_ns);
 
 /* ---- answers ---- */
 
@@ -102,9 +97,8 @@ struct leadership_news {
     char notice[RDZV_REASON_MAX]; /* a line for people, or "" */
 };
 /* The arbiter has answered. */
-void leadership_answer(struct leadership *l, const struct group_config *c,
-                       const struct arbiter_answer *a, enum outcome_record outcome, uint64_t now_ns,
-                       struct leadership_news *ret);
+void leadership_answer(struct leadership *l, const struct arbiter_answer *a,
+                       enum outcome_record outcome, uint64_t now_ns, struct leadership_news *ret);
 
 /* ---- resigning ---- */
 
@@ -123,7 +117,43 @@ struct resign_view {
     bool interrupted;     /* the job ends because nodes were asked to leave */
     enum outcome_record outcome;
 };
-enum resignation leadership_resign(const struct leadership *l, const struct group_config *c,
-                                   const struct resign_view *view, uint64_t now_ns);
-uint64_t leadership_resign_deadline(const struct leadership *l, const struct group_config *c,
-                                    enum outcome_record outcome, uint64_t now_ns);
+enum resignation leadership_resign(const struct leadership *l, const struct resign_view *view,
+                                   uint64_t now_ns);
+uint64_t leadership_resign_deadline(const struct leadership *l, enum outcome_record outcome,
+                                    uint64_t now_ns);
+
+/* ---- the named successors ---- */
+
+/* The named successors, and their states (muster-rendezvous(7), "Changing the successors"). A wrong
+ * change of the list could let two agents lead: a named successor may claim the next epoch, until
+ * it is surely gone, or until this leader has claimed that epoch. */
+enum successor_state {
+    SUCCESSOR_THERE = 1,
+    SUCCESSOR_GONE,     /* surely, and before it can have claimed: may be dropped */
+    SUCCESSOR_DOUBTFUL, /* may claim the next epoch at any time */
+};
+
+struct succession_plan {
+    const struct group_config *config; /* borrowed */
+    struct successors named;
+    enum successor_state states[RDZV_SUCCESSORS_MAX];
+    uint64_t clock_ns; /* our newest clock that the first has echoed, or the naming */
+    uint64_t check_ns; /* a silent one is not checked again before */
+};
+
+/* Replaces the named successors, their epoch and their order. */
+void plan_adopt(struct succession_plan *p, const struct successors *s, uint64_t now_ns);
+/* A node was removed from the job. surely: it can't have claimed before, and never will. */
+void plan_lose(struct succession_plan *p, uint64_t incarnation, bool surely);
+/* True: the first successor has echoed our clock. */
+bool plan_echo(struct succession_plan *p, uint64_t incarnation, const struct echo *echo,
+               uint64_t now_ns);
+
+enum plan_due {
+    PLAN_NOTHING = 0,
+    PLAN_NAME_ANEW,  /* the first is gone for good */
+    PLAN_ASK_OTHERS, /* it is silent: if enough others are not, it may be dropped */
+};
+/* Called while leases depend on the first successor. */
+enum plan_due plan_check(struct succession_plan *p, uint64_t now_ns);
+uint64_t plan_deadline(const struct succession_plan *p, uint64_t now_ns);

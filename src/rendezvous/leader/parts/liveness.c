@@ -34,22 +34,22 @@ static uint64_t lost_at(const struct group_config *c, const struct node *n) {
     return n->contact_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
-void liveness_init(struct liveness *l) {
-    *l = (struct liveness){.due_ns = TIME_NEVER};
+void liveness_init(struct liveness *l, const struct group_config *c) {
+    *l = (struct liveness){.config = c, .due_ns = TIME_NEVER};
     list_init(&l->heard);
     list_init(&l->watched);
 }
 
 /* ---- which nodes are watched ---- */
 
-static void begin(struct liveness *l, const struct group_config *c, struct node *n) {
+static void begin(struct liveness *l, struct node *n) {
     if (!n->watched) {
         list_remove(&n->by_contact);
         list_append(&l->watched, &n->by_contact);
         n->watched = true;
     }
     n->probe_wait_ns = PROBE_RETRY_MIN_NS;
-    l->due_ns = MIN2(l->due_ns, lost_at(c, n));
+    l->due_ns = MIN2(l->due_ns, lost_at(l->config, n));
 }
 
 static bool begin_probe(struct node *n) {
@@ -59,10 +59,9 @@ static bool begin_probe(struct node *n) {
     return probes;
 }
 
-bool liveness_watch(struct liveness *l, const struct group_config *c, struct node *n,
-                    uint64_t now_ns) {
-    const struct rate waiters = waiters_probes(c);
-    begin(l, c, n);
+bool liveness_watch(struct liveness *l, struct node *n, uint64_t now_ns) {
+    const struct rate waiters = waiters_probes(l->config);
+    begin(l, n);
     if (is_ours(n) || rate_take(&waiters, now_ns, &l->waiters_probed_ns))
         return begin_probe(n);
     n->probe_ns = rate_ready(&waiters, l->waiters_probed_ns);
@@ -70,9 +69,8 @@ bool liveness_watch(struct liveness *l, const struct group_config *c, struct nod
     return false;
 }
 
-void liveness_inherit(struct liveness *l, const struct group_config *c, struct node *n,
-                      uint64_t now_ns) {
-    begin(l, c, n);
+void liveness_inherit(struct liveness *l, struct node *n, uint64_t now_ns) {
+    begin(l, n);
     n->probe_ns = now_ns;
     l->due_ns = MIN2(l->due_ns, now_ns);
 }
@@ -94,12 +92,11 @@ bool liveness_reach_again(struct node *n, uint64_t now_ns) {
            begin_probe(n);
 }
 
-struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
-                             uint64_t now_ns) {
+struct node *liveness_silent(const struct liveness *l, uint64_t now_ns) {
     /* The list is ordered by silence, longest first: no node behind the first fresh one is
      * silent. */
     struct node *n = LIST_FIRST(struct node, &l->heard, by_contact);
-    return n != NULL && now_ns - n->contact_ns > c->rdzv.lease_ns / 2 ? n : NULL;
+    return n != NULL && now_ns - n->contact_ns > l->config->rdzv.lease_ns / 2 ? n : NULL;
 }
 
 enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum probe_result result,
@@ -122,11 +119,10 @@ enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum p
 
 /* Nodes of several hosts were silent for a lease. A failed switch is more likely than that all of
  * them failed. */
-static bool several_hosts_due(const struct liveness *l, const struct group_config *c,
-                              uint64_t now_ns) {
+static bool several_hosts_due(const struct liveness *l, uint64_t now_ns) {
     const char *host = NULL;
     LIST_FOR_EACH(struct node, n, &l->watched, by_contact) {
-        bool due = now_ns >= n->contact_ns + c->rdzv.lease_ns;
+        bool due = now_ns >= n->contact_ns + l->config->rdzv.lease_ns;
         if (n->joined_ns == 0 || !is_ours(n) || !due)
             continue;
         if (host != NULL && strcmp(host, n->info.host) != 0)
@@ -141,17 +137,16 @@ static bool may_be_held(const struct group_config *c, const struct node *n) {
     return c->rdzv.hold_ns != 0 && n->joined_ns != 0 && is_ours(n);
 }
 
-static void hold(struct liveness *l, const struct group_config *c, uint64_t now_ns) {
-    l->hold_until_ns = now_ns + c->rdzv.hold_ns;
+static void hold(struct liveness *l, uint64_t now_ns) {
+    l->hold_until_ns = now_ns + l->config->rdzv.hold_ns;
     LIST_FOR_EACH(struct node, n, &l->watched, by_contact)
         n->held = true;
 }
 
 /* Whether the rate allows to probe this node now. Members come before all nodes that wait for a
  * place. */
-static bool probe_again(struct liveness *l, const struct group_config *c, struct node *n,
-                        uint64_t now_ns) {
-    const struct rate rate = is_ours(n) ? probes_again : waiters_probes(c);
+static bool probe_again(struct liveness *l, struct node *n, uint64_t now_ns) {
+    const struct rate rate = is_ours(n) ? probes_again : waiters_probes(l->config);
     uint64_t *spent = is_ours(n) ? &l->probed_again_ns : &l->waiters_probed_ns;
     if (!rate_take(&rate, now_ns, spent)) {
         l->due_ns = MIN2(l->due_ns, rate_ready(&rate, *spent));
@@ -170,32 +165,31 @@ bool liveness_scan_begin(struct liveness *l, struct liveness_scan *scan, uint64_
     return true;
 }
 
-enum liveness_todo liveness_scan_next(struct liveness *l, const struct group_config *c,
-                                      struct liveness_scan *scan, uint64_t now_ns,
-                                      struct node **ret) {
+enum liveness_todo liveness_scan_next(struct liveness *l, struct liveness_scan *scan,
+                                      uint64_t now_ns, struct node **ret) {
     while (scan->next != &l->watched) {
         struct node *n = *ret = CONTAINER_OF(scan->next, struct node, by_contact);
-        bool due = now_ns >= lost_at(c, n);
-        if (due && may_be_held(c, n) && !n->held && now_ns >= l->hold_until_ns &&
-            several_hosts_due(l, c, now_ns)) {
-            hold(l, c, now_ns);
+        bool due = now_ns >= lost_at(l->config, n);
+        if (due && may_be_held(l->config, n) && !n->held && now_ns >= l->hold_until_ns &&
+            several_hosts_due(l, now_ns)) {
+            hold(l, now_ns);
             return LIVENESS_HOLD; /* the same node is examined next */
         }
         scan->next = n->by_contact.next;
         scan->n_watched++;
         bool too_many = due && !is_ours(n) && ++scan->waiters_lost > WAITERS_LOST_PER_SCAN;
-        bool held = may_be_held(c, n) && now_ns < l->hold_until_ns;
+        bool held = may_be_held(l->config, n) && now_ns < l->hold_until_ns;
         if (due && !too_many && !held)
             return LIVENESS_LOSE;
         bool probes = false;
         if (now_ns >= n->probe_ns)
-            probes = probe_again(l, c, n, now_ns);
+            probes = probe_again(l, n, now_ns);
         else
             l->due_ns = MIN2(l->due_ns, n->probe_ns);
         if (too_many)
             l->due_ns = now_ns; /* the others are examined next */
         else
-            l->due_ns = MIN2(l->due_ns, due ? l->hold_until_ns : lost_at(c, n));
+            l->due_ns = MIN2(l->due_ns, due ? l->hold_until_ns : lost_at(l->config, n));
         if (probes)
             return LIVENESS_PROBE;
     }
@@ -203,8 +197,8 @@ enum liveness_todo liveness_scan_next(struct liveness *l, const struct group_con
     return LIVENESS_DONE;
 }
 
-uint64_t liveness_deadline(const struct liveness *l, const struct group_config *c) {
+uint64_t liveness_deadline(const struct liveness *l) {
     const struct node *n = LIST_FIRST(struct node, &l->heard, by_contact);
-    uint64_t t = n == NULL ? TIME_NEVER : n->contact_ns + c->rdzv.lease_ns / 2 + 1;
+    uint64_t t = n == NULL ? TIME_NEVER : n->contact_ns + l->config->rdzv.lease_ns / 2 + 1;
     return MIN2(MAX2(l->due_ns, l->scan_ns), t);
 }

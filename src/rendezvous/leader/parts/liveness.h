@@ -28,7 +28,8 @@ static inline bool rate_take(const struct rate *rate, uint64_t now_ns, uint64_t 
 }
 
 struct liveness {
-    struct list heard; /* nodes that are connected and not silent, by contact_ns */
+    const struct group_config *config; /* borrowed */
+    struct list heard;                 /* nodes that are connected and not silent, by contact_ns */
     struct list watched;
     uint64_t due_ns;  /* no watched node is due before this */
     uint64_t scan_ns; /* they are not examined before this either, because they are many */
@@ -37,22 +38,19 @@ struct liveness {
     uint64_t hold_until_ns;
 };
 
-void liveness_init(struct liveness *l);
+void liveness_init(struct liveness *l, const struct group_config *c);
 /* The node is watched from now on: it is silent or disconnected. True: it must be probed at
  * once. */
-_must_use_ bool liveness_watch(struct liveness *l, const struct group_config *c, struct node *n,
-                               uint64_t now_ns);
+_must_use_ bool liveness_watch(struct liveness *l, struct node *n, uint64_t now_ns);
 /* The same for a node of the last leader: it is examined at the first look. */
-void liveness_inherit(struct liveness *l, const struct group_config *c, struct node *n,
-                      uint64_t now_ns);
+void liveness_inherit(struct liveness *l, struct node *n, uint64_t now_ns);
 /* A message or connection of the node has arrived. True: it was watched. */
 bool liveness_contact(struct liveness *l, struct node *n, uint64_t now_ns);
 /* A message of the node has arrived. True: it is a member whose listener was not reached, perhaps
  * because its machine was too busy, and must be probed. */
 _must_use_ bool liveness_reach_again(struct node *n, uint64_t now_ns);
 /* The first node that is silent, and not watched yet; or NULL. */
-struct node *liveness_silent(const struct liveness *l, const struct group_config *c,
-                             uint64_t now_ns);
+struct node *liveness_silent(const struct liveness *l, uint64_t now_ns);
 
 enum liveness_probe {
     LIVENESS_PROBE_NOTHING = 0,
@@ -80,8 +78,7 @@ enum liveness_todo {
 };
 _must_use_ bool liveness_scan_begin(struct liveness *l, struct liveness_scan *scan,
                                     uint64_t now_ns);
-enum liveness_todo liveness_scan_next(struct liveness *l, const struct group_config *c,
-                                      struct liveness_scan *scan, uint64_t now_ns,
-                                      struct node **ret);
+enum liveness_todo liveness_scan_next(struct liveness *l, struct liveness_scan *scan,
+                                      uint64_t now_ns, struct node **ret);
 /* When the next node becomes silent, or is due. */
-uint64_t liveness_deadline(const struct liveness *l, const struct group_config *c);
+uint64_t liveness_deadline(const struct liveness *l);

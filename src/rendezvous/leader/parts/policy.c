@@ -20,12 +20,8 @@ void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t los
     p->losses = MAX2(p->losses, losses);
 }
 
-bool policy_restarts_spent(const struct policy *p, const struct group_config *c) {
-    return p->restarts_used >= c->rdzv.max_restarts;
-}
-
-bool policy_losses_spent(const struct policy *p, const struct group_config *c) {
-    return p->losses > c->rdzv.max_node_losses;
+bool policy_losses_spent(const struct policy *p) {
+    return p->losses > p->config->rdzv.max_node_losses;
 }
 
 /* ---- crash loops ---- */
@@ -67,35 +63,33 @@ static uint64_t hash_failure(const struct group_config *c, const struct failure 
     return h == 0 ? 1 : h;
 }
 
-void policy_add_loss(struct policy *p) { p->losses++; }
-
-bool policy_is_crash_loop(const struct policy *p, const struct group_config *c,
-                          const struct failure *f, bool others) {
-    uint64_t hash = hash_failure(c, f);
-    bool will_be_excluded = others && c->rdzv.exclude_after > 0 && f->incarnation == p->fail_node;
+bool policy_is_crash_loop(const struct policy *p, const struct failure *f, bool others) {
+    uint64_t hash = hash_failure(p->config, f);
+    bool will_be_excluded =
+        others && p->config->rdzv.exclude_after > 0 && f->incarnation == p->fail_node;
     return hash != 0 && hash == p->last_hash && !will_be_excluded;
 }
 
 /* ---- the charge ---- */
 
-void policy_charge(struct policy *p, const struct group_config *c, const struct failure *f) {
+void policy_charge(struct policy *p, const struct failure *f) {
     p->restarts_used++;
-    p->last_hash = hash_failure(c, f);
+    p->last_hash = hash_failure(p->config, f);
 }
 
-uint32_t policy_count_node(struct policy *p, const struct group_config *c, uint64_t incarnation,
-                           bool others) {
+uint32_t policy_count_node(struct policy *p, uint64_t incarnation, bool others) {
     p->fail_count = incarnation == p->fail_node ? p->fail_count + 1 : 1;
     p->fail_node = incarnation;
-    if (c->rdzv.exclude_after == 0 || p->fail_count < c->rdzv.exclude_after || !others)
+    if (p->config->rdzv.exclude_after == 0 || p->fail_count < p->config->rdzv.exclude_after ||
+        !others)
         return 0;
     uint32_t count = p->fail_count;
     p->fail_count = 0;
     return count;
 }
 
-uint64_t policy_backoff_ns(struct policy *p, const struct group_config *c, uint64_t ran_ns) {
-    uint64_t step = c->rdzv.restart_backoff_ns;
+uint64_t policy_backoff_ns(struct policy *p, uint64_t ran_ns) {
+    uint64_t step = p->config->rdzv.restart_backoff_ns;
     if (step == 0)
         return 0;
     /* After a long run the pause is the shortest again. */
@@ -121,4 +115,56 @@ void policy_exclude_host(struct policy *p, const char *host) {
         return;
     p->hosts = xrealloc(p->hosts, (p->n_hosts + 1) * sizeof *p->hosts);
     (void)snprintf(p->hosts[p->n_hosts++], RDZV_HOST_MAX, "%s", host);
+}
+
+/* ---- groups without progress ---- */
+
+/* The limit of groups without progress in a row. A group does not count if the job was smaller than
+ * ever after it, because that can't go on for ever. */
+#define STALLS_MAX 8
+/* Losses often come together: after this many such groups, the next one has to wait. */
+#define STALLS_FREE 2
+#define PAUSE_STEPS_MAX 4 /* 16 times */
+
+/* How long a group has to run to count as progress. The event that ends it may be noticed this much
+ * later. */
+static uint64_t soon_ns(const struct group_config *c) {
+    return c->rdzv.crash_loop_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
+}
+
+bool stalls_go_on(const struct stalls *s, uint64_t started_ns, uint64_t now_ns) {
+    return s->in_a_row > 0 && (started_ns == 0 || now_ns - started_ns < soon_ns(s->config));
+}
+
+uint64_t stalls_count(struct stalls *s, const struct group_end *end) {
+    bool ran = end->started_ns != 0 && end->stopped_ns - end->started_ns >= soon_ns(s->config);
+    if (ran)
+        s->in_a_row = s->counted = 0;
+    if (ran || end->worker_failed || end->wished || s->config->rdzv.crash_loop_ns == 0)
+        return 0;
+    if (s->in_a_row++ > 0 && end->nodes_left < s->fewest)
+        s->fewest = end->nodes_left;
+    else if (s->counted++ == 0)
+        s->fewest = end->nodes_left;
+    if (s->counted >= STALLS_MAX)
+        return TIME_NEVER;
+    if (s->in_a_row <= STALLS_FREE)
+        return 0;
+    return s->config->rdzv.crash_loop_ns / 2
+           << MIN2(s->in_a_row - STALLS_FREE - 1, (uint32_t)PAUSE_STEPS_MAX);
+}
+
+void stalls_pause_text(const struct stalls *s, uint64_t pause_ns, char *out, size_t size) {
+    (void)snprintf(out, size,
+                   "%u groups in a row ended before they had run for %g s, although no worker "
+                   "failed: the next one waits %g s",
+                   s->in_a_row, (double)soon_ns(s->config) / 1e9, (double)pause_ns / 1e9);
+}
+
+void stalls_end_text(const struct stalls *s, const char *why, char *out, size_t size) {
+    (void)snprintf(out, size,
+                   "no group lasts: the last %u ended before they had run for %g s, although no "
+                   "worker failed, the last one because %s; remove that cause, or give "
+                   "--crash-loop=0 to keep trying",
+                   s->in_a_row, (double)soon_ns(s->config) / 1e9, why);
 }

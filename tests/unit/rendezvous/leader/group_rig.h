@@ -61,4 +61,4 @@ struct desired told(const struct rig *r, uint64_t node);
 /* In rank order, written "1 3 2"; valid until the next call. */
 const char *members(const struct rig *r);
 
-#define assert_state(r, s) cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_name(group_state((r)->g)))
+#define assert_state(r, s) cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_names[group_state((r)->g)])

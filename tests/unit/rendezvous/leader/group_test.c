@@ -346,13 +346,13 @@ Test(group, a_lost_node_in_every_state) {
         cr_assert_eq(group_nodes(r.g, NULL, 0), 3, "silence proves nothing, case %zu", i);
         probe(&r, 3, PROBE_GONE);
         cr_assert_eq(count(&r, GROUP_EFFECT_FORGET, 3), 1);
-        cr_assert_eq(group_state(r.g), cases[i].then, "case %zu: %s", i, group_state_name(group_state(r.g)));
+        cr_assert_eq(group_state(r.g), cases[i].then, "case %zu: %s", i, group_state_names[group_state(r.g)]);
         if (cases[i].state != GROUP_GATHERING) {
             struct generation g = group_generation(r.g);
             report(&r, 1, (struct report){.state = NODE_STOPPED, .generation = g});
             report(&r, 2, (struct report){.state = NODE_STOPPED, .generation = g});
         }
-        cr_assert_eq(group_state(r.g), cases[i].last, "case %zu: %s", i, group_state_name(group_state(r.g)));
+        cr_assert_eq(group_state(r.g), cases[i].last, "case %zu: %s", i, group_state_names[group_state(r.g)]);
     }
 }
 
@@ -882,8 +882,8 @@ Test(group, the_operator_ends_the_job_in_every_state) {
         say(&r, 2, NODE_STOPPED);
         assert_state(&r, GROUP_CLOSED);
         /* a failure in doubt is named, too */
-        cr_assert_eq(strncmp(told(&r, 2).reason, "enough", 6), 0, "from %s", group_state_name(state));
-        cr_assert_eq(told(&r, 2).no_fault, !halted, "from %s", group_state_name(state));
+        cr_assert_eq(strncmp(told(&r, 2).reason, "enough", 6), 0, "from %s", group_state_names[state]);
+        cr_assert_eq(told(&r, 2).no_fault, !halted, "from %s", group_state_names[state]);
     }
 }
 

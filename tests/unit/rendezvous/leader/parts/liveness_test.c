@@ -21,7 +21,7 @@ static void begin(struct job *j) {
     j->c.rdzv.margin_ns = S(2);
     j->c.rdzv.hold_ns = 0;
     roster_init(&j->r, 1);
-    liveness_init(&j->l);
+    liveness_init(&j->l, &j->c);
 }
 
 /* A node that is heard now: a member, or one that waits for a place. */
@@ -38,7 +38,7 @@ static struct node *add(struct job *j, uint64_t incarnation, bool member, uint64
 
 /* Probed at once or not. */
 static void watch(struct job *j, struct node *n, uint64_t now_ns) {
-    bool probed = liveness_watch(&j->l, &j->c, n, now_ns);
+    bool probed = liveness_watch(&j->l, n, now_ns);
     cr_assert_eq(probed, n->probing);
 }
 
@@ -53,7 +53,7 @@ static const char *look(struct job *j, uint64_t now_ns) {
     if (!liveness_scan_begin(&j->l, &look, now_ns))
         return "not due";
     for (;;) {
-        enum liveness_todo todo = liveness_scan_next(&j->l, &j->c, &look, now_ns, &n);
+        enum liveness_todo todo = liveness_scan_next(&j->l, &look, now_ns, &n);
         if (todo == LIVENESS_DONE)
             return text;
         at += snprintf(text + at, sizeof text - (size_t)at, "%s%s %d", at == 0 ? "" : ", ", names[todo],
@@ -68,11 +68,11 @@ Test(liveness, a_node_is_silent_after_half_a_lease_and_the_longest_silent_comes_
     begin(&j);
     struct node *a = add(&j, 1, true, S(10)), *b = add(&j, 2, true, S(11));
     cr_assert(liveness_contact(&j.l, a, S(12)) == false && a->contact_ns == S(12));
-    cr_assert_eq(liveness_deadline(&j.l, &j.c), S(15) + 1);
-    cr_assert_null(liveness_silent(&j.l, &j.c, S(15)));
-    cr_assert_eq(liveness_silent(&j.l, &j.c, S(15) + 1), b);
-    cr_assert(liveness_watch(&j.l, &j.c, b, S(15) + 1), "a member is probed at once");
-    cr_assert_null(liveness_silent(&j.l, &j.c, S(15) + 1), "it is watched now, and the other is fresh");
+    cr_assert_eq(liveness_deadline(&j.l), S(15) + 1);
+    cr_assert_null(liveness_silent(&j.l, S(15)));
+    cr_assert_eq(liveness_silent(&j.l, S(15) + 1), b);
+    cr_assert(liveness_watch(&j.l, b, S(15) + 1), "a member is probed at once");
+    cr_assert_null(liveness_silent(&j.l, S(15) + 1), "it is watched now, and the other is fresh");
     cr_assert(liveness_contact(&j.l, b, S(16)) && !b->watched && b->probe_ns == TIME_NEVER);
     roster_fini(&j.r);
 }
@@ -81,11 +81,11 @@ Test(liveness, a_watched_node_is_lost_a_lease_and_a_margin_after_its_last_sign_o
     struct job j;
     begin(&j);
     struct node *n = add(&j, 1, true, S(10));
-    cr_assert(liveness_watch(&j.l, &j.c, n, S(15)));
-    cr_assert_eq(liveness_deadline(&j.l, &j.c), S(20));
+    cr_assert(liveness_watch(&j.l, n, S(15)));
+    cr_assert_eq(liveness_deadline(&j.l), S(20));
     cr_assert_str_eq(look(&j, S(20) - 1), "not due");
     cr_assert_str_eq(look(&j, S(20)), "lose 1");
-    cr_assert_eq(liveness_deadline(&j.l, &j.c), TIME_NEVER);
+    cr_assert_eq(liveness_deadline(&j.l), TIME_NEVER);
     roster_fini(&j.r);
 }
 
@@ -94,11 +94,11 @@ Test(liveness, probes_that_say_nothing_are_repeated_ever_more_rarely_up_to_a_bou
     begin(&j);
     struct node *n = add(&j, 1, true, S(10));
     uint64_t now_ns = S(15);
-    cr_assert(liveness_watch(&j.l, &j.c, n, now_ns));
+    cr_assert(liveness_watch(&j.l, n, now_ns));
     static const uint64_t waits_ms[] = {2, 4, 8, 16, 32, 64, 128, 200, 200, 200};
     for (size_t i = 0; i < sizeof waits_ms / sizeof *waits_ms; i++) {
         cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_UNKNOWN, now_ns), LIVENESS_PROBE_NOTHING);
-        cr_assert_eq(liveness_deadline(&j.l, &j.c), now_ns + MS(waits_ms[i]), "probe %zu", i);
+        cr_assert_eq(liveness_deadline(&j.l), now_ns + MS(waits_ms[i]), "probe %zu", i);
         now_ns += MS(waits_ms[i]);
         cr_assert_str_eq(look(&j, now_ns - 1), "not due");
         cr_assert_str_eq(look(&j, now_ns), "probe 1");
@@ -111,11 +111,11 @@ Test(liveness, a_probe_under_way_is_not_sent_again) {
     struct job j;
     begin(&j);
     struct node *n = add(&j, 1, true, S(10));
-    cr_assert(liveness_watch(&j.l, &j.c, n, S(15)));
+    cr_assert(liveness_watch(&j.l, n, S(15)));
     n->connected = true;
     (void)liveness_contact(&j.l, n, S(16));
     n->connected = false;
-    cr_assert_not(liveness_watch(&j.l, &j.c, n, S(17)), "the first has not come back");
+    cr_assert_not(liveness_watch(&j.l, n, S(17)), "the first has not come back");
     (void)liveness_on_probe(&j.l, n, PROBE_UNKNOWN, S(17));
     cr_assert_eq(n->probe_ns, S(17) + MS(2), "with the shortest wait");
     roster_fini(&j.r);
@@ -126,7 +126,7 @@ Test(liveness, refused_means_gone_only_where_the_listener_was_reached_before_and
     begin(&j);
     struct node *n = add(&j, 1, true, S(10));
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(11)), LIVENESS_PROBE_NOTHING);
-    cr_assert(liveness_watch(&j.l, &j.c, n, S(15)));
+    cr_assert(liveness_watch(&j.l, n, S(15)));
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_NOTHING, "a firewall, perhaps");
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_ALIVE, S(15)), LIVENESS_PROBE_NOTHING);
     cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_GONE);
@@ -151,9 +151,9 @@ Test(liveness, nodes_that_wait_for_a_place_share_a_rate_of_probes) {
     j.c.waiter_probe_ns = MS(10);
     size_t probed = 0;
     for (uint64_t i = 1; i <= 20; i++)
-        probed += liveness_watch(&j.l, &j.c, add(&j, i, false, S(10)), S(15));
+        probed += liveness_watch(&j.l, add(&j, i, false, S(10)), S(15));
     cr_assert_eq(probed, 16, "a burst");
-    cr_assert(liveness_watch(&j.l, &j.c, add(&j, 21, true, S(10)), S(15)), "a member does not wait for them");
+    cr_assert(liveness_watch(&j.l, add(&j, 21, true, S(10)), S(15)), "a member does not wait for them");
     cr_assert_str_eq(look(&j, S(15)), "not due");
     cr_assert_str_eq(look(&j, S(15) + MS(10)), "probe 17");
     cr_assert_str_eq(look(&j, S(15) + MS(30)), "probe 18, probe 19");
@@ -165,9 +165,9 @@ Test(liveness, nodes_of_several_hosts_that_are_silent_at_once_are_held) {
     begin(&j);
     j.c.rdzv.hold_ns = S(3);
     for (uint64_t i = 1; i <= 2; i++)
-        cr_assert(liveness_watch(&j.l, &j.c, add(&j, i, true, S(10)), S(15)));
+        cr_assert(liveness_watch(&j.l, add(&j, i, true, S(10)), S(15)));
     cr_assert_str_eq(look(&j, S(20)), "hold 1");
-    cr_assert_eq(liveness_deadline(&j.l, &j.c), S(23));
+    cr_assert_eq(liveness_deadline(&j.l), S(23));
     struct node *back = roster_find(&j.r, 2);
     cr_assert(liveness_contact(&j.l, back, S(22)) && !back->held);
     cr_assert_str_eq(look(&j, S(23)), "lose 1", "once: nobody is held for ever");
@@ -193,9 +193,9 @@ Test(liveness, an_inherited_node_is_probed_with_the_first_look_and_lost_when_the
     struct node *n = roster_add(&j.r, &(struct node_info){.incarnation = 1});
     n->lost_at_ns = S(13);
     n->reached = true;
-    liveness_inherit(&j.l, &j.c, n, S(10));
+    liveness_inherit(&j.l, n, S(10));
     cr_assert_str_eq(look(&j, S(10)), "probe 1");
-    cr_assert_eq(liveness_deadline(&j.l, &j.c), S(13));
+    cr_assert_eq(liveness_deadline(&j.l), S(13));
     cr_assert_str_eq(look(&j, S(13)), "lose 1");
     roster_fini(&j.r);
 }
@@ -205,11 +205,11 @@ Test(liveness, a_crowd_that_waits_for_a_place_is_lost_bit_by_bit_and_costs_membe
     begin(&j);
     for (uint64_t i = 1; i <= 300; i++)
         watch(&j, add(&j, i, false, S(10)), S(15));
-    cr_assert(liveness_watch(&j.l, &j.c, add(&j, 999, true, S(10)), S(15)));
+    cr_assert(liveness_watch(&j.l, add(&j, 999, true, S(10)), S(15)));
     (void)look(&j, S(20));
     cr_assert_eq(j.r.n, 301 - 128 - 1, "128 of them, and the member behind them all");
     cr_assert_null(roster_find(&j.r, 999));
-    uint64_t next_ns = liveness_deadline(&j.l, &j.c);
+    uint64_t next_ns = liveness_deadline(&j.l);
     cr_assert(next_ns > S(20) + MS(1) && next_ns < S(20) + MS(2), "a while that grows with their number");
     (void)look(&j, next_ns);
     cr_assert_eq(j.r.n, 301 - 2 * 128 - 1);

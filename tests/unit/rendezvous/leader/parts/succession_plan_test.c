@@ -1,5 +1,5 @@
 /* Who is named, and what became of them. */
-#include "rendezvous/leader/parts/succession_plan.h"
+#include "rendezvous/leader/parts/leadership.h"
 
 #include <criterion/criterion.h>
 
@@ -37,18 +37,18 @@ Test(succession_plan, only_the_firsts_echo_of_this_epoch_counts) {
 Test(succession_plan, a_lost_one_stays_named_until_it_is_dropped) {
     struct group_config c;
     group_config_default(&c);
-    struct succession_plan p = {0};
+    struct succession_plan p = {.config = &c};
     struct successors s = named(1, 2, 3);
     plan_adopt(&p, &s, S(10));
-    cr_assert_eq(plan_check(&p, &c, S(11)), PLAN_NOTHING);
-    uint64_t deadline_ns = plan_deadline(&p, &c, S(11));
+    cr_assert_eq(plan_check(&p, S(11)), PLAN_NOTHING);
+    uint64_t deadline_ns = plan_deadline(&p, S(11));
     cr_assert_eq(deadline_ns, S(10) + c.rdzv.lease_ns / 2, "half a lease without an echo");
-    cr_assert_eq(plan_check(&p, &c, deadline_ns - 1), PLAN_NOTHING);
-    cr_assert_eq(plan_check(&p, &c, deadline_ns), PLAN_ASK_OTHERS);
+    cr_assert_eq(plan_check(&p, deadline_ns - 1), PLAN_NOTHING);
+    cr_assert_eq(plan_check(&p, deadline_ns), PLAN_ASK_OTHERS);
     plan_lose(&p, 2, false);
     s = named(1, 3, 2);
     plan_adopt(&p, &s, S(14));
     cr_assert_eq(p.states[1], SUCCESSOR_DOUBTFUL, "its state goes with it");
     plan_lose(&p, 3, true);
-    cr_assert_eq(plan_check(&p, &c, S(14)), PLAN_NAME_ANEW);
+    cr_assert_eq(plan_check(&p, S(14)), PLAN_NAME_ANEW);
 }
