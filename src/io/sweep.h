@@ -1,4 +1,4 @@
-/* Removes what is no longer needed from a directory, within a time limit. */
+/* Goes through a directory, within a time limit, to list or to remove what is there. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,8 +6,8 @@
 
 #define SWEEP_SEEN_MAX 20000 /* the most entries that one call examines */
 
-/* Examines the entry `name` of the open directory, and removes it if it is no longer needed. False:
- * only its name was read. */
+/* Examines the entry `name` of the open directory, and may remove it. False: only its name was
+ * read. */
 typedef bool (*sweep_fn)(int dir, const char *name, void *arg);
 
 /* Takes ownership of dir, a descriptor or a negative value. At least one entry is examined, even

@@ -212,7 +212,6 @@ static void connect_agent(struct agent *a) {
     member.incarnation = a->info.incarnation;
     struct rdzv_client_config config = {
         .info = a->info,
-        .has_addr = true,
         .addr = d->leader,
         .ops = {.prepare = prepare,
                 .start = start,

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/auth/auth_key.h"
+#include "rendezvous/auth/auth.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

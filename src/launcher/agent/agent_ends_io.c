@@ -476,7 +476,8 @@ static void stop_job(struct agent *a, const struct life_event *e, const char *na
         agent_stop_text(e->signo, reason, sizeof reason);
     else
         (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
-    rdzv_server_stop_job(leading_server(a->leading), reason, false);
+    rdzv_server_event(leading_server(a->leading),
+                      &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason});
 }
 
 static void leave(struct agent *a, const struct life_event *e, const char *name) {
@@ -505,7 +506,10 @@ static void carry_out(struct agent *a, enum life_effect effect, const struct lif
         break;
     case LIFE_EFFECT_PASS_ON: local_workers_stop(a->local_workers, e->signo, grace_of(a)); break;
     case LIFE_EFFECT_LET_GO: leading_let_go(a->leading); break;
-    case LIFE_EFFECT_RESIGN: rdzv_server_resign(leading_server(a->leading)); break;
+    case LIFE_EFFECT_RESIGN:
+        rdzv_server_event(leading_server(a->leading),
+                          &(struct group_event){.kind = GROUP_EVENT_RESIGN});
+        break;
     case LIFE_EFFECT_REQUEUE: agent_requeue_ask(a); break;
     case LIFE_EFFECT_QUIT:
         if (a->loop != NULL)

@@ -154,7 +154,8 @@ bool agent_head_asked(const struct agent *a) {
 static void on_expect(void *arg, uint32_t nodes) {
     struct agent *a = arg;
     if (agent_leads(a))
-        rdzv_server_expect(leading_server(a->leading), nodes);
+        rdzv_server_event(leading_server(a->leading),
+                          &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = nodes});
 }
 
 static void on_gone(void *arg) {

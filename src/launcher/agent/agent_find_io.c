@@ -254,7 +254,6 @@ static int join(struct agent *a, const struct addr *own) {
                  .node_rank = spec->node_rank,
                  .pid = getpid()},
         .port = spec->endpoint_port,
-        .has_addr = own != NULL,
         .arbiter = a->arbiter,
         .auth = a->auth,
         .own_listener = a->own_listener,

@@ -163,7 +163,7 @@ bool agent_is_authenticated(const struct agent *a) {
 }
 
 /* Munge has been asked. */
-static void on_auth_ready(void *arg) {
+static void on_auth_ready(void *arg, const struct auth_choice *none) {
     struct agent *a = arg;
     a->auth_ask = NULL;
     auth_tell_no_key(a->auth);
@@ -498,7 +498,9 @@ static const struct group *led(void *arg) {
 
 static void refuse(void *arg, const char *reason) {
     struct agent *a = arg;
-    rdzv_server_stop_job(leading_server(a->leading), reason, true);
+    rdzv_server_event(
+        leading_server(a->leading),
+        &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason, .halted = true});
 }
 
 static const struct preflight_ops preflight_ops = {
@@ -509,7 +511,9 @@ static const struct preflight_ops preflight_ops = {
 static void on_joiner(void *arg, uint64_t incarnation, bool came) {
     struct agent *a = arg;
     if (a->client != NULL)
-        rdzv_client_joiner(a->client, incarnation, came);
+        rdzv_client_event(a->client, &(struct member_event){.kind = came ? MEMBER_EVENT_JOINER
+                                                                         : MEMBER_EVENT_JOINER_GONE,
+                                                            .joiner = incarnation});
 }
 
 static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {

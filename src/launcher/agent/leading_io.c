@@ -234,13 +234,19 @@ static void on_hang(void *arg, struct generation generation, const struct failur
     struct rdzv_watchdog dog;
     hang_leader_watchdog(l->hang, &dog);
     if (l->server != NULL)
-        rdzv_server_hang(l->server, generation, failure, dog.quiet_ns, evidence, only_reported);
+        rdzv_server_event(l->server, &(struct group_event){.kind = GROUP_EVENT_HANG,
+                                                           .generation = generation,
+                                                           .failure = failure,
+                                                           .quiet_ns = dog.quiet_ns,
+                                                           .evidence = evidence,
+                                                           .only_reported = only_reported});
 }
 
 static void on_quiet(void *arg, uint64_t quiet_ns) {
     struct leading *l = arg;
     if (l->server != NULL)
-        rdzv_server_quiet(l->server, quiet_ns);
+        rdzv_server_event(l->server,
+                          &(struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = quiet_ns});
 }
 
 static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }
@@ -360,7 +366,6 @@ static int new_server(struct leading *l, const struct group_config *group) {
     const struct job_spec *spec = l->agent->config.spec;
     struct rdzv_server_config config = {
         .listener_port = l->agent->node_port,
-        .heartbeat_ns = spec->rdzv.heartbeat_ns,
         .auth = l->agent->auth,
         .arbiter = l->agent->arbiter,
         .leader_file = l->leader_file,
@@ -384,13 +389,9 @@ static int new_server(struct leading *l, const struct group_config *group) {
                   .owners = {store_guard_answer, l->guard}},
     };
     l->end = LEADING_SERVES;
-    (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
-    if (spec->local_addr != NULL) {
-        config.has_local_addr = leading_local_addr(spec->local_addr, &config.local_addr);
-        if (!config.has_local_addr)
-            log_warning("--local-addr %s is not an address of this machine; another is chosen",
-                        spec->local_addr);
-    }
+    if (spec->local_addr != NULL && !leading_local_addr(spec->local_addr, &config.local_addr))
+        log_warning("--local-addr %s is not an address of this machine; another is chosen",
+                    spec->local_addr);
     return rdzv_server_new(l->agent->loop, group, &config, &l->server);
 }
 

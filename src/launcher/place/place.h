@@ -109,7 +109,7 @@ struct place_probes {
 /* Over ssh, "fd:5": a file with the job, instead of the command line. */
 #define STARTER_JOB_ENV "MUSTER_HEAD_JOB"
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* STARTER_TOKEN_CHARS hexadecimal digits */
-/* The key of the job (starter_io.h): as auth_key.h writes it, or STARTER_NO_KEY. muster takes
+/* The key of the job (starter_io.h): as auth.h writes it, or STARTER_NO_KEY. muster takes
  * it out of its own environment, too, when it begins. */
 #define STARTER_KEY_ENV "MUSTER_HEAD_KEY"
 #define STARTER_NO_KEY "none"

@@ -53,17 +53,12 @@ struct auth {
     uint32_t n_told;
 };
 
-enum auth_ask_kind { AUTH_ASK_READY = 1, AUTH_ASK_CHOICE };
 struct auth_ask {
     struct list link;
-    enum auth_ask_kind kind;
     struct auth *auth; /* NULL: it was freed */
-    union {
-        auth_ready_fn *ready;
-        auth_chosen_fn *chosen;
-    } fn;
+    auth_fn *fn;
     void *arg;
-    /* CHOICE */
+    bool is_choice; /* else it only waits until this side is ready */
     struct peer_owner peer;
     struct auth_greeting greeting;
     struct helper_call *decoding;
@@ -362,29 +357,22 @@ void auth_ask_free(struct auth_ask *ask) {
     free(ask);
 }
 
-static struct auth_ask *new_ask(struct auth *a, enum auth_ask_kind kind, void *arg) {
+static struct auth_ask *new_ask(struct auth *a, bool is_choice, auth_fn *fn, void *arg) {
     struct auth_ask *ask = xcalloc(1, sizeof *ask);
-    *ask = (struct auth_ask){.kind = kind, .auth = a, .arg = arg};
+    *ask = (struct auth_ask){.auth = a, .fn = fn, .arg = arg, .is_choice = is_choice};
     list_init(&ask->link);
     return ask;
 }
 
-static void fire_ready(struct auth_ask *ask) {
-    auth_ready_fn *fn = ask->fn.ready;
+static void fire(struct auth_ask *ask, const struct auth_choice *choice) {
+    auth_fn *fn = ask->fn;
     void *arg = ask->arg;
     auth_ask_free(ask);
-    fn(arg);
-}
-
-static void fire(struct auth_ask *ask, enum auth_way way, struct ssl_st *session, const char *why) {
-    auth_chosen_fn *fn = ask->fn.chosen;
-    void *arg = ask->arg;
-    auth_ask_free(ask);
-    fn(arg, &(struct auth_choice){.way = way, .session = session, .why = why});
+    fn(arg, choice);
 }
 
 static void refuse(struct auth_ask *ask, const char *why) {
-    fire(ask, AUTH_WAY_REFUSED, NULL, why);
+    fire(ask, &(struct auth_choice){.way = AUTH_WAY_REFUSED, .why = why});
 }
 
 /* ---- the decision ---- */
@@ -396,7 +384,7 @@ static void connect_with(struct auth_ask *ask, uint32_t key) {
     if (tls_psk_connect(a->psk, &keyring_at(a->ring, key)->tls, &session, &err) < 0)
         refuse(ask, err.text);
     else
-        fire(ask, AUTH_WAY_TLS, session, NULL);
+        fire(ask, &(struct auth_choice){.way = AUTH_WAY_TLS, .session = session});
 }
 
 static void ask_munge(struct auth_ask *ask) {
@@ -429,7 +417,7 @@ static void choose(struct auth_ask *ask) {
     me.munge_other_user = ask->is_other_user;
     enum auth_way way = auth_decide(&me, &ask->greeting, &ask->peer, &key, why);
     switch (way) {
-    case AUTH_WAY_PLAIN: fire(ask, way, NULL, NULL); return;
+    case AUTH_WAY_PLAIN: fire(ask, &(struct auth_choice){.way = way}); return;
     case AUTH_WAY_TLS: connect_with(ask, key); return;
     case AUTH_WAY_MUNGE: ask_munge(ask); return;
     case AUTH_WAY_REFUSED: refuse(ask, why); return;
@@ -447,10 +435,10 @@ static void auth_on_timer(void *arg) {
             break;
         }
         list_remove(&ask->link);
-        if (ask->kind == AUTH_ASK_READY)
-            fire_ready(ask);
-        else
+        if (ask->is_choice)
             choose(ask);
+        else
+            fire(ask, NULL);
     }
     a->in_callback = false;
     if (a->doomed)
@@ -459,9 +447,8 @@ static void auth_on_timer(void *arg) {
 
 /* ---- what is called ---- */
 
-struct auth_ask *auth_wait(struct auth *a, auth_ready_fn *fn, void *arg) {
-    struct auth_ask *ask = new_ask(a, AUTH_ASK_READY, arg);
-    ask->fn.ready = fn;
+struct auth_ask *auth_wait(struct auth *a, auth_fn *fn, void *arg) {
+    struct auth_ask *ask = new_ask(a, false, fn, arg);
     if (auth_is_ready(a)) {
         auth_ask_due(ask);
     } else {
@@ -472,9 +459,8 @@ struct auth_ask *auth_wait(struct auth *a, auth_ready_fn *fn, void *arg) {
 }
 
 struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
-                             const struct auth_greeting *g, auth_chosen_fn *fn, void *arg) {
-    struct auth_ask *ask = new_ask(a, AUTH_ASK_CHOICE, arg);
-    ask->fn.chosen = fn;
+                             const struct auth_greeting *g, auth_fn *fn, void *arg) {
+    struct auth_ask *ask = new_ask(a, true, fn, arg);
     ask->greeting = *g;
     ask->peer = auth_peer_of(a, fd, peer);
     /* With AUTH_NONE the kernel is not asked. An agent of this machine that takes only its own

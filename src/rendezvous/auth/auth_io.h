@@ -79,8 +79,15 @@ uint64_t auth_n_refused(const struct auth *a);
  * AUTH_ON nobody is admitted; and what to write. */
 void auth_tell_no_key(struct auth *a);
 
-/* Never called from inside the call that was given it. The ask is freed then. */
-typedef void auth_ready_fn(void *arg);
+struct auth_choice {
+    enum auth_way way; /* AUTH_WAY_PLAIN, AUTH_WAY_TLS, AUTH_WAY_REFUSED */
+    struct ssl_st
+        *session;    /* TLS: whoever gets it owns it (stream_start_tls(), tls_session_free()) */
+    const char *why; /* REFUSED: a sentence about "the agent there"; borrowed for the callback */
+};
+/* Never called from inside the call that was given it. The ask is freed then. choice: NULL after
+ * auth_wait(). */
+typedef void auth_fn(void *arg, const struct auth_choice *choice);
 /* Cancels: the function is not called. Takes NULL. */
 void auth_ask_free(struct auth_ask *ask);
 
@@ -89,8 +96,8 @@ void auth_ask_free(struct auth_ask *ask);
 /* Whether the greeting for another machine is complete. False only until munge has been asked once;
  * a peer of this machine need not wait for it. */
 bool auth_is_ready(const struct auth *a);
-/* Asks munge if nobody has yet, and calls fn(arg) once it is ready, at most MUNGE_NS later. */
-_must_use_ struct auth_ask *auth_wait(struct auth *a, auth_ready_fn *fn, void *arg);
+/* Asks munge if nobody has yet, and calls fn once it is ready, at most MUNGE_NS later. */
+_must_use_ struct auth_ask *auth_wait(struct auth *a, auth_fn *fn, void *arg);
 /* What is said to a peer. If keys can't be used (no OpenSSL), the greeting has none and is not
  * open, and a line says why. */
 void auth_greet(struct auth *a, struct auth_greeting *ret);
@@ -107,17 +114,7 @@ void auth_refused(struct auth *a, const struct addr *peer, const char *why);
 
 /* ---- the connecting side ---- */
 
-struct auth_choice {
-    enum auth_way way; /* AUTH_WAY_PLAIN, AUTH_WAY_TLS, AUTH_WAY_REFUSED */
-    struct ssl_st
-        *session;    /* TLS: whoever gets it owns it (stream_start_tls(), tls_session_free()) */
-    const char *why; /* REFUSED: a sentence about "the agent there"; borrowed for the callback */
-};
-/* Never called from inside auth_choose(). The ask is freed then. */
-typedef void auth_chosen_fn(void *arg, const struct auth_choice *choice);
-
 /* fd: the connected socket. The greeting is copied. fn is called once, soon; if munge must be
  * asked, at most MUNGE_NS later. */
 _must_use_ struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
-                                        const struct auth_greeting *g, auth_chosen_fn *fn,
-                                        void *arg);
+                                        const struct auth_greeting *g, auth_fn *fn, void *arg);

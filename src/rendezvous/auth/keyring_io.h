@@ -18,7 +18,6 @@
 #include "base/err.h"
 #include "io/net/tls_psk.h"
 #include "rendezvous/auth/auth.h"
-#include "rendezvous/auth/auth_key.h"
 
 struct keyring;
 

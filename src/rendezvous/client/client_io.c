@@ -4,14 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/log.h"
 #include "io/clock.h"
 #include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/client/client_priv.h"
 
 #define CONNECT_TIMEOUT_NS (10 * NS_PER_S)
-#define PEER_TIMEOUT_NS (1500 * NS_PER_MS)
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
-#define PROBE_TIMEOUT_NS (1 * NS_PER_S)
+/* More unsent evidence than this would delay leases, and must not come near CONN_UNSENT_MAX. */
+#define EVIDENCE_UNSENT_MAX ((size_t)64 * 1024)
 
 /* ---- what the node waits for ---- */
 
@@ -47,7 +48,8 @@ static void show_no_place(struct rdzv_client *c, const char *what, const char *w
     pump_release(&c->pump, held);
 }
 
-void client_show_spare(struct rdzv_client *c, const struct desired *d) {
+/* Reports that this node is a spare, each time that it becomes one; or that it is excluded. */
+static void show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
         show_no_place(c, "this node is excluded from the job", d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)
@@ -57,38 +59,377 @@ void client_show_spare(struct rdzv_client *c, const struct desired *d) {
         c->waiting[0] = '\0';
 }
 
-/* ---- effects ---- */
+/* ---- messages that are sent ---- */
+
+/* Does nothing if no leader has sent WELCOME. */
+static void send_to_leader(struct rdzv_client *c, const struct wire_message *m) {
+    if (c->conn != NULL && client_is_welcomed(c))
+        conn_send(c->conn, m);
+}
+
+/* Where workers of this node may come from, if the leader is on another machine. */
+static void list_own_addrs(const struct addr *leader, char out[RDZV_OWN_ADDRS_MAX]) {
+    struct addr own[RDZV_OWN_ADDRS];
+    char text[ADDR_TEXT_MAX];
+    size_t n, len = 0;
+    if (addr_is_loopback(leader) || addr_all_global(own, ARRAY_SIZE(own), &n) < 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        addr_host_text(&own[i], text);
+        int wrote = snprintf(out + len, RDZV_OWN_ADDRS_MAX - len, "%s%s", len > 0 ? "," : "", text);
+        if (wrote < 0 || (size_t)wrote >= RDZV_OWN_ADDRS_MAX - len) {
+            out[len] = '\0';
+            return;
+        }
+        len += (size_t)wrote;
+    }
+}
+
+bool client_send_join(struct rdzv_client *c) {
+    const struct addr *leader = &c->addrs[c->search.at];
+    struct wire_message m = {
+        .kind = WIRE_JOIN,
+        .join = {.version = WIRE_VERSION,
+                 .info = c->config.info,
+                 .program = c->config.program,
+                 .min_nodes = c->rdzv.min_nodes,
+                 .max_nodes = c->rdzv.max_nodes,
+                 .report = *member_report(c->member)},
+    };
+    memcpy(m.join.run_id, c->config.run_id, sizeof m.join.run_id);
+    if (c->config.ops.joining != NULL) {
+        struct addr local;
+        if (conn_local_addr(c->conn, &local) < 0)
+            local = (struct addr){0};
+        bool held = pump_hold(&c->pump); /* events that this causes come after JOIN */
+        bool known = c->config.ops.joining(c->config.arg, leader, &local, &m.join.info);
+        pump_release(&c->pump, held);
+        if (!known)
+            return false;
+    }
+    list_own_addrs(leader, m.join.addrs);
+    conn_send(c->conn, &m);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_JOINED});
+    return true;
+}
+
+void rdzv_client_join(struct rdzv_client *c) {
+    if (c->conn != NULL && search_wants_join(&c->search))
+        (void)client_send_join(c);
+}
+
+static void send_node_summary(struct rdzv_client *c) {
+    if (c->node_summary == NULL)
+        return;
+    struct wire_message m = {.kind = WIRE_NODE_SUMMARY};
+    memcpy(m.node_summary.text, c->node_summary, strlen(c->node_summary) + 1);
+    send_to_leader(c, &m);
+}
+
+static void send_warm(struct rdzv_client *c) {
+    if (c->warm != NULL)
+        send_to_leader(c, &(struct wire_message){.kind = WIRE_WARM, .warm = *c->warm});
+}
+
+void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
+    assert(strlen(text) < RDZV_NODE_SUMMARY_MAX);
+    free(c->node_summary);
+    c->node_summary = xstrdup(text);
+    send_node_summary(c);
+}
+
+void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm) {
+    if (c->warm == NULL)
+        c->warm = xcalloc(1, sizeof *c->warm);
+    *c->warm = *warm;
+    send_warm(c);
+}
+
+void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs) {
+    send_to_leader(c, &(struct wire_message){.kind = WIRE_SIGNS, .signs = *signs});
+}
+
+bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_evidence *piece) {
+    if (c->conn != NULL && conn_unsent(c->conn) > EVIDENCE_UNSENT_MAX)
+        return false;
+    struct wire_message m = {.kind = WIRE_EVIDENCE, .evidence = *piece};
+    send_to_leader(c, &m);
+    return true;
+}
 
 static void send_report(struct rdzv_client *c) {
     struct wire_message m = {.kind = WIRE_REPORT, .report = *member_report(c->member)};
-    client_send_to_leader(c, &m);
+    send_to_leader(c, &m);
 }
 
 static void send_message(struct rdzv_client *c, const struct wire_small *message) {
     struct wire_message m;
     wire_small_message(message, &m);
-    client_send_to_leader(c, &m);
+    send_to_leader(c, &m);
 }
+
+static void renew(struct rdzv_client *c, const struct renew *renew) {
+    struct wire_message m = {.kind = WIRE_RENEW, .renew = *renew};
+    struct loop_stats stats = loop_get_stats(c->loop);
+    m.renew.stalls = (uint32_t)MIN2(stats.n_long, (uint64_t)UINT32_MAX);
+    m.renew.longest_stall_ns = stats.longest_ns;
+    send_to_leader(c, &m);
+}
+
+/* ---- before WELCOME ---- */
+
+static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
+    char at[ADDR_TEXT_MAX];
+    addr_to_text(&c->addrs[c->search.at], at);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HELLO,
+                                            .version = hello->version,
+                                            .leader = hello->incarnation,
+                                            .run_id = hello->run_id,
+                                            .at_text = at,
+                                            .within_host = conn_is_within_host(c->conn),
+                                            .is_authenticated =
+                                                auth_state(c->config.auth) == AUTH_STATE_KEYS});
+}
+
+/* WELCOME comes first, before events that this causes. */
+static void report_leader(struct rdzv_client *c, const struct wire_welcome *w, bool first) {
+    const struct rdzv_client_ops *ops = &c->config.ops;
+    bool held = pump_hold(&c->pump);
+    if (client_has_arbiter(c) && ops->leader != NULL)
+        ops->leader(c->config.arg, c->leader, &c->leader_listener, first);
+    if ((w->min_nodes != c->rdzv.min_nodes || w->max_nodes != c->rdzv.max_nodes) &&
+        ops->other_limits != NULL)
+        ops->other_limits(c->config.arg, w->min_nodes, w->max_nodes);
+    pump_release(&c->pump, held);
+}
+
+static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
+    struct addr at;
+    if (conn_peer_addr(c->conn, &at) == 0) {
+        addr_set_port(&at, w->listener_port);
+        c->leader_listener = at;
+        client_remember(c, w->leader, &at);
+    }
+    uint64_t before = c->leader;
+    c->leader = w->leader;
+    c->leader_epoch = w->epoch;
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_WELCOME});
+    c->waiting[0] = '\0';
+    c->rdzv.lease_ns = w->lease_ns;
+    c->rdzv.heartbeat_ns = w->heartbeat_ns;
+    conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
+    send_node_summary(c);
+    send_warm(c);
+    if (w->leader != before)
+        report_leader(c, w, before == 0);
+    rdzv_client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
+                                                .leader = w->leader,
+                                                .epoch = w->epoch,
+                                                .heartbeat_ns = w->heartbeat_ns,
+                                                .margin_ns = w->margin_ns,
+                                                .lease_ns = w->lease_ns});
+}
+
+/* ---- addresses: "" is the address at which this connection reached its other end ---- */
+
+static void fill_addr(const struct rdzv_client *c, char *addr, size_t size) {
+    struct addr at;
+    char text[ADDR_TEXT_MAX];
+    if (addr[0] != '\0' || conn_peer_addr(c->conn, &at) < 0)
+        return;
+    addr_host_text(&at, text);
+    if (strlen(text) < size)
+        memcpy(addr, text, strlen(text) + 1);
+}
+
+static void on_redirect(struct rdzv_client *c, const struct wire_redirect *r) {
+    struct rdzv_peer leader = r->leader;
+    fill_addr(c, leader.addr, sizeof leader.addr);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP});
+    rdzv_client_event(c, &(struct member_event){
+                             .kind = MEMBER_EVENT_REDIRECT, .epoch = r->epoch, .peer = &leader});
+}
+
+static void on_named(struct rdzv_client *c, const struct successors *named) {
+    struct successors s = *named;
+    for (uint32_t i = 0; i < s.n; i++) {
+        struct addr at;
+        fill_addr(c, s.list[i].addr, sizeof s.list[i].addr);
+        /* The leader names only successors that it has reached. */
+        if (addr_from_literal(s.list[i].addr, s.list[i].port, &at) == 0)
+            client_remember(c, s.list[i].incarnation, &at);
+    }
+    client_drop_handover(c);
+    rdzv_client_event(c, &(struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+}
+
+void client_drop_handover(struct rdzv_client *c) {
+    handover_fini(&c->handover);
+    c->n_handover = 0;
+}
+
+static int begin_handover(struct rdzv_client *c, const struct handover *e) {
+    if (e->n_members > RDZV_NODES_MAX)
+        return -EPROTO;
+    client_drop_handover(c);
+    c->handover = *e;
+    c->handover.members = NULL;
+    if (e->n_members > 0)
+        c->handover.members = calloc(e->n_members, sizeof *c->handover.members);
+    if (e->n_members > 0 && c->handover.members == NULL)
+        return -ENOMEM;
+    return 0;
+}
+
+/* Parts come in order, each once; the first part starts a new handover. */
+static int take_members(struct rdzv_client *c, const struct wire_members *m) {
+    int r = m->first == 0 ? begin_handover(c, &m->handover) : 0;
+    if (r < 0)
+        return r;
+    if (c->handover.epoch == 0 || m->first != c->n_handover ||
+        m->handover.epoch != c->handover.epoch || m->n > c->handover.n_members - c->n_handover ||
+        (m->n == 0 && c->handover.n_members > 0))
+        return -EPROTO;
+    for (uint32_t i = 0; i < m->n; i++) {
+        struct handover_member *to = &c->handover.members[c->n_handover++];
+        *to = m->list[i];
+        fill_addr(c, to->addr, sizeof to->addr);
+    }
+    return 0;
+}
+
+static void on_members(struct rdzv_client *c, const struct wire_members *m) {
+    int r = take_members(c, m);
+    if (r < 0) {
+        log_debug("rendezvous: the leader's list of members %s; disconnected",
+                  r == -ENOMEM ? "does not fit into memory" : "has parts missing, or too many");
+        client_search(c, &(struct search_event){.kind = SEARCH_EVENT_INVALID});
+        return;
+    }
+    if (c->n_handover < c->handover.n_members)
+        return;
+    _cleanup_(handover_fini) struct handover whole = c->handover;
+    c->handover = (struct handover){0};
+    client_drop_handover(c);
+    rdzv_client_event(c, &(struct member_event){.kind = MEMBER_EVENT_HANDOVER, .handover = &whole});
+}
+
+static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
+    if (c->config.ops.status == NULL)
+        return;
+    bool held = pump_hold(&c->pump);
+    c->config.ops.status(c->config.arg, status);
+    pump_release(&c->pump, held);
+    rdzv_client_event(c, &(struct member_event){.kind = MEMBER_EVENT_TIME});
+}
+
+/* ---- messages that arrive ---- */
+
+static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
+    log_debug("rendezvous: the leader sent an unexpected %s; disconnected", wire_kind_name(kind));
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_INVALID});
+}
+
+static void on_first_message(struct rdzv_client *c, const struct wire_message *m) {
+    if (m->kind == WIRE_WELCOME)
+        on_welcome(c, &m->welcome);
+    else if (m->kind == WIRE_REFUSED)
+        client_search(c, &(struct search_event){.kind = SEARCH_EVENT_REFUSED,
+                                                .final = m->refused.final,
+                                                .why = m->refused.reason});
+    else
+        on_unexpected(c, m->kind);
+}
+
+static void on_desired(struct rdzv_client *c, const struct desired *desired) {
+    show_spare(c, desired);
+    rdzv_client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = desired});
+}
+
+static void on_watchdog(struct rdzv_client *c, const struct wire_message *m) {
+    if (c->config.watchdog == NULL)
+        return;
+    bool held = pump_hold(&c->pump);
+    c->config.watchdog(c->config.watchdog_arg, m);
+    pump_release(&c->pump, held);
+}
+
+static enum peer_owner_kind owner_of(struct rdzv_client *c, const struct addr *client,
+                                     const struct addr *store, uint32_t *other) {
+    struct peer_owner owner = peer_gate_owner_of(c->config.gate, client, store);
+    if (owner.kind == PEER_OTHER_USER && *other == 0)
+        *other = owner.uid;
+    return owner.kind;
+}
+
+static void on_whose(struct rdzv_client *c, const struct rdzv_whose *w) {
+    struct wire_message m = {.kind = WIRE_OWNER, .owner = {.id = w->id, .n = w->n}};
+    struct addr client, store;
+    bool clear = addr_from_literal(w->client, 0, &client) == 0 &&
+                 addr_from_literal(w->store, w->store_port, &store) == 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        if (clear)
+            addr_set_port(&client, w->ports[i]);
+        m.owner.list[i] = clear ? owner_of(c, &client, &store, &m.owner.uid) : PEER_UNKNOWN;
+    }
+    send_to_leader(c, &m);
+}
+
+static void on_leader_message(struct rdzv_client *c, const struct wire_message *m) {
+    if (m->kind == WIRE_DESIRED)
+        on_desired(c, &m->desired);
+    else if (m->kind == WIRE_LEASE)
+        rdzv_client_event(c, &(struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = m->lease});
+    else if (m->kind == WIRE_STATUS)
+        on_status(c, &m->status);
+    else if (m->kind == WIRE_NAMED)
+        on_named(c, &m->named);
+    else if (m->kind == WIRE_MEMBERS)
+        on_members(c, &m->members);
+    else if (m->kind == WIRE_ASK || m->kind == WIRE_SUSPECTS || m->kind == WIRE_PROCEED)
+        on_watchdog(c, m);
+    else if (m->kind == WIRE_WHOSE)
+        on_whose(c, &m->whose);
+    else
+        on_unexpected(c, m->kind);
+}
+
+static void on_message(void *arg, struct conn *conn, const struct wire_message *m) {
+    struct rdzv_client *c = arg;
+    if (m->kind == WIRE_HELLO)
+        on_hello(c, &m->hello);
+    else if (m->kind == WIRE_REDIRECT && client_has_arbiter(c))
+        on_redirect(c, &m->redirect);
+    else if (client_is_welcomed(c))
+        on_leader_message(c, m);
+    else
+        on_first_message(c, m);
+}
+
+static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
+    struct rdzv_client *c = arg;
+    if (client_is_welcomed(c))
+        log_debug("rendezvous: the connection to the leader ended: %s", text);
+    client_search(c,
+                  &(struct search_event){.kind = SEARCH_EVENT_CLOSED, .code = code, .why = text});
+}
+
+const struct conn_ops client_conn_ops = {.on_message = on_message, .on_closed = on_closed};
+
+/* ---- effects ---- */
 
 static void hang_up(struct rdzv_client *c) {
     client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP});
 }
 
 static void leave(struct rdzv_client *c) {
-    client_send_to_leader(c, &(struct wire_message){.kind = WIRE_LEAVE});
+    send_to_leader(c, &(struct wire_message){.kind = WIRE_LEAVE});
     conn_finish(TAKE_PTR(c->conn));
     hang_up(c);
 }
 
 static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
-    client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = answer});
-}
-
-static void ask_arbiter(struct rdzv_client *c, const struct arbiter_request *request) {
-    struct arbiter_request r = *request;
-    if (r.leader.incarnation == 0)
-        r.leader = c->self;
-    arbiter_ask(c->config.arbiter, &r, on_arbiter, c);
+    rdzv_client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = answer});
 }
 
 static void end(struct rdzv_client *c) {
@@ -97,14 +438,6 @@ static void end(struct rdzv_client *c) {
     resolve_free(TAKE_PTR(c->resolve));
     client_free_probes(c);
     c->config.ops.end(c->config.arg, member_end(c->member));
-}
-
-static void renew(struct rdzv_client *c, const struct renew *renew) {
-    struct wire_message m = {.kind = WIRE_RENEW, .renew = *renew};
-    struct loop_stats stats = loop_get_stats(c->loop);
-    m.renew.stalls = (uint32_t)MIN2(stats.n_long, (uint64_t)UINT32_MAX);
-    m.renew.longest_stall_ns = stats.longest_ns;
-    client_send_to_leader(c, &m);
 }
 
 static void obey(struct rdzv_client *c, const struct member_effect *e) {
@@ -137,7 +470,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_END: end(c); break;
     case MEMBER_EFFECT_HANG_UP: hang_up(c); break;
     case MEMBER_EFFECT_SEND: send_message(c, &e->message); break;
-    case MEMBER_EFFECT_ARBITER: ask_arbiter(c, e->request); break;
+    case MEMBER_EFFECT_ARBITER: arbiter_ask(c->config.arbiter, e->request, on_arbiter, c); break;
     case MEMBER_EFFECT_PROBE_PEER: client_probe_peer(c, &e->peer); break;
     case MEMBER_EFFECT_LEAD: ops->lead(arg, &e->lead); break;
     case MEMBER_EFFECT_JOIN_POLICY:
@@ -191,39 +524,15 @@ static const struct pump_ops pump_ops = {
                  {offsetof(struct member_event, sick), PUMP_TEXT}},
 };
 
-void client_event(struct rdzv_client *c, struct member_event *ev) {
-    assert(!c->pump.busy || (ev->desired == NULL && ev->successors == NULL &&
-                             ev->handover == NULL && ev->answer == NULL && ev->peer == NULL));
-    pump_event(&c->pump, ev);
-}
-
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event) {
     struct member_event ev = *event;
-    client_event(c, &ev);
-}
-
-void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
-    assert(strlen(text) < RDZV_NODE_SUMMARY_MAX);
-    free(c->node_summary);
-    c->node_summary = xstrdup(text);
-    client_send_node_summary(c);
-}
-
-void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm) {
-    if (c->warm == NULL)
-        c->warm = xcalloc(1, sizeof *c->warm);
-    *c->warm = *warm;
-    client_send_warm(c);
-}
-
-void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came) {
-    client_event(
-        c, &(struct member_event){.kind = came ? MEMBER_EVENT_JOINER : MEMBER_EVENT_JOINER_GONE,
-                                  .joiner = incarnation});
+    assert(!c->pump.busy || (ev.desired == NULL && ev.successors == NULL && ev.handover == NULL &&
+                             ev.answer == NULL && ev.peer == NULL));
+    pump_event(&c->pump, &ev);
 }
 
 static void on_timer(void *arg) {
-    client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_TIME});
+    rdzv_client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_TIME});
 }
 
 /* ---- creation and end ---- */
@@ -236,15 +545,10 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
     struct rdzv_client *c = xcalloc(1, sizeof *c);
     c->loop = loop;
     c->config = *config;
-    c->config.connect_timeout_ns =
-        config->connect_timeout_ns > 0 ? config->connect_timeout_ns : CONNECT_TIMEOUT_NS;
-    c->config.peer_timeout_ns =
-        config->peer_timeout_ns > 0 ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
-    c->config.resolve_timeout_ns =
-        config->resolve_timeout_ns > 0 ? config->resolve_timeout_ns : RESOLVE_TIMEOUT_NS;
-    c->config.probe_timeout_ns =
-        config->probe_timeout_ns > 0 ? config->probe_timeout_ns : PROBE_TIMEOUT_NS;
-    c->self = member_config->self;
+    if (c->config.connect_timeout_ns == 0)
+        c->config.connect_timeout_ns = CONNECT_TIMEOUT_NS;
+    if (c->config.resolve_timeout_ns == 0)
+        c->config.resolve_timeout_ns = RESOLVE_TIMEOUT_NS;
     c->rdzv = member_config->rdzv;
     list_init(&c->peer_probes);
     uint64_t now = clock_now_ns();

@@ -87,17 +87,14 @@ struct rdzv_client_config {
     /* of an endpoint of several ports, instead of `port`: the leader has one of these; 0: none */
     uint16_t ports[RDZV_ENDPOINT_PORTS_MAX];
     unsigned n_ports;
-    bool has_addr; /* or an address (the leader's own agent): */
-    struct addr addr;
+    struct addr addr;        /* or an address (the leader's own agent); len 0: none */
     struct arbiter *arbiter; /* borrowed; NULL: the member's config has none either */
     struct auth *auth;       /* borrowed; NULL: as AUTH_NONE */
     /* with an arbiter: where this agent can connect to its own listener */
     struct addr own_listener;
     struct peer_gate *gate; /* borrowed; answers the leader whose connections are. NULL: it can't */
     uint64_t connect_timeout_ns; /* for one attempt at the endpoint; 0: 10 s */
-    uint64_t peer_timeout_ns;    /* for one address of a peer, until HELLO; 0: 1.5 s */
     uint64_t resolve_timeout_ns; /* 0: 10 s */
-    uint64_t probe_timeout_ns;   /* 0: 1 s */
     struct rdzv_client_ops ops;
     void *arg; /* of ops */
     /* ASK, SUSPECTS or PROCEED: the leader wants evidence of what the workers do, or no longer
@@ -114,8 +111,8 @@ _must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *me
 void rdzv_client_free(struct rdzv_client *c);
 
 /* Events of the launcher: PREPARED, FENCED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE,
- * DEPOSED, SAFE_POINT, DOMAIN, HEALTH. Fills in now_ns and copies what the event points at. Steps
- * at once, unless called from a callback. */
+ * JOINER, JOINER_GONE, DEPOSED, SAFE_POINT, DOMAIN, HEALTH. Fills in now_ns and copies what the
+ * event points at. Steps at once, unless called from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 
 /* The information that ops.joining waited for is available. */
@@ -134,9 +131,6 @@ _must_use_ bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_ev
 
 /* How many times a leader has sent WELCOME; 0 while there is none. */
 uint64_t rdzv_client_welcomes(const struct rdzv_client *c);
-
-/* A node is parked at our listener, or the connection of a parked one has ended. */
-void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came);
 
 /* The leader of this node, and its address for other machines ("": it is on this machine). False:
  * no leader is known. */

@@ -1,9 +1,7 @@
 /* Shared by the files of this folder, and private to them.
  *   search.h           the search for the leader: a pure machine
- *   client_io.c        steps and effects of the member; creation and end
- *   client_search_io.c steps and effects of the search
- *   client_messages_io.c  messages that arrive on the connection, and JOIN
- *   client_probe_io.c  addresses of peers; probes of their listeners */
+ *   client_io.c        steps and effects of the member; messages; creation and end
+ *   client_search_io.c steps and effects of the search; addresses of peers, probes of them */
 #pragma once
 
 #include "base/list.h"
@@ -28,7 +26,6 @@ struct client_look {
 struct rdzv_client {
     struct loop *loop;
     struct rdzv_client_config config;
-    struct rdzv_peer self;
     struct rdzv_settings rdzv; /* this node's own; lease and heartbeat as last received */
     struct member *member;
     struct member_update update;
@@ -75,20 +72,19 @@ static inline bool client_is_welcomed(const struct rdzv_client *c) {
 
 /* ---- client_io.c ---- */
 
-/* Steps the member and carries out its effects. Called from inside a step or a callback, it does so
- * after the current step. */
-void client_event(struct rdzv_client *c, struct member_event *ev);
+extern const struct conn_ops client_conn_ops;
 void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text);
-/* Reports that this node is a spare, each time that it becomes one; or that it is excluded. */
-void client_show_spare(struct rdzv_client *c, const struct desired *d);
 /* Frees the client, which was freed by its owner, unless one of its machines is in a step. */
 void client_destroy_if_idle(void *client);
+/* Sends JOIN. False: the node's description is not known yet, so it is not sent. */
+bool client_send_join(struct rdzv_client *c);
+void client_drop_handover(struct rdzv_client *c);
 
 /* ---- client_search_io.c ---- */
 
 void client_search_init(struct rdzv_client *c, uint64_t now_ns);
 void client_search_fini(struct rdzv_client *c);
-/* Steps the search and carries out its effects, like client_event(). Fills in now_ns. */
+/* Steps the search and carries out its effects, like rdzv_client_event(). Fills in now_ns. */
 void client_search(struct rdzv_client *c, const struct search_event *ev);
 /* The order of the attempts: port by port from ports[first], the last one followed by ports[0], and
  * for each port every address. Returns n_ports * n. */
@@ -96,25 +92,6 @@ size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first
                          const struct addr *addrs, size_t n, struct addr *ret);
 /* Ends the connection, the look-up and the probes of the search. */
 void client_close(struct rdzv_client *c);
-
-/* ---- client_messages_io.c ---- */
-
-extern const struct conn_ops client_conn_ops;
-/* Sends JOIN. False: the node's description is not known yet, so it is not sent. */
-bool client_send_join(struct rdzv_client *c);
-/* Only if there is a connection, and a leader. */
-void client_send_node_summary(struct rdzv_client *c);
-void client_send_warm(struct rdzv_client *c);
-/* Does nothing if no leader has sent WELCOME. */
-void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
-void client_drop_handover(struct rdzv_client *c);
-
-/* ---- client_probe_io.c ---- */
-
-/* Fills in the addresses of the peer's listener, to be tried in turn; first the one that is known
- * to work. Returns how many. */
-size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
-                         struct addr out[CLIENT_PEER_ADDRS_MAX]);
 void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct addr *listener);
 void client_probe_leader(struct rdzv_client *c);
 void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer);

@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,10 +6,166 @@
 #include "io/net/hosts_file.h"
 #include "rendezvous/client/client_priv.h"
 
+/* For one address of a peer, until HELLO. */
+#define PEER_TIMEOUT_NS (1500 * NS_PER_MS)
 /* A leader that is busy answers a probe within this time. */
-#define LOOK_TIMEOUT_NS (1 * NS_PER_S)
+#define PROBE_TIMEOUT_NS (1 * NS_PER_S)
 
-/* ---- addresses ---- */
+/* ---- addresses of peers ---- */
+
+static const struct addr *reached_at(const struct rdzv_client *c, uint64_t incarnation) {
+    for (size_t i = 0; i < CLIENT_REACHED_MAX; i++)
+        if (incarnation != 0 && c->reached[i].incarnation == incarnation)
+            return &c->reached[i].listener;
+    return NULL;
+}
+
+void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct addr *listener) {
+    for (size_t i = 0; i < CLIENT_REACHED_MAX; i++) {
+        if (c->reached[i].incarnation == incarnation) {
+            c->reached[i].listener = *listener;
+            return;
+        }
+    }
+    c->reached[c->next_reached].incarnation = incarnation;
+    c->reached[c->next_reached].listener = *listener;
+    c->next_reached = (c->next_reached + 1) % CLIENT_REACHED_MAX;
+}
+
+/* Fills in the addresses of the peer's listener, to be tried in turn; first the one that is known
+ * to work. Returns how many. */
+static size_t peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
+                         struct addr out[CLIENT_PEER_ADDRS_MAX]) {
+    size_t n = 0;
+    const struct addr *known = reached_at(c, peer->incarnation);
+    if (peer->incarnation == c->config.info.incarnation && c->config.own_listener.len > 0)
+        out[n++] = c->config.own_listener;
+    if (known != NULL)
+        out[n++] = *known;
+    size_t first = n;
+    if (peer->addr[0] == '\0' && c->leader_listener.len > 0 && n < CLIENT_PEER_ADDRS_MAX) {
+        out[n] = c->leader_listener;
+        addr_set_port(&out[n++], peer->port);
+    }
+    n += addr_from_list(peer->addr, peer->port, out + n, CLIENT_PEER_ADDRS_MAX - n);
+    for (size_t i = first; i < n && known != NULL; i++) {
+        if (addr_same_host(&out[i], known)) {
+            memmove(&out[i], &out[i + 1], (n - i - 1) * sizeof *out);
+            n--;
+            break;
+        }
+    }
+    return n;
+}
+
+/* ---- probes of their listeners ---- */
+
+/* The probe of a peer that may have several addresses. */
+struct peer_probe {
+    struct list link;
+    struct rdzv_client *client;
+    struct probe *probe;
+    bool of_leader; /* answered as PROBE, otherwise as PEER_PROBE */
+    bool known;     /* it was reached earlier, at its only address */
+    uint64_t incarnation;
+    struct addr addrs[CLIENT_PEER_ADDRS_MAX];
+    size_t n, next;
+};
+
+static void peer_probe_free(struct peer_probe *p) {
+    list_remove(&p->link);
+    p->client->n_peer_probes--;
+    probe_free(p->probe);
+    free(p);
+}
+
+static void report(struct rdzv_client *c, bool of_leader, uint64_t incarnation,
+                   enum probe_result result) {
+    rdzv_client_event(
+        c, &(struct member_event){.kind = of_leader ? MEMBER_EVENT_PROBE : MEMBER_EVENT_PEER_PROBE,
+                                  .joiner = incarnation,
+                                  .probe = result});
+}
+
+static void peer_probe_done(struct peer_probe *p, enum probe_result result) {
+    struct rdzv_client *c = p->client;
+    bool of_leader = p->of_leader;
+    uint64_t incarnation = p->incarnation;
+    peer_probe_free(p);
+    report(c, of_leader, incarnation, result);
+}
+
+static void next_addr(struct peer_probe *p);
+
+static void on_peer_probed(void *arg, const struct probe_answer *answer) {
+    struct peer_probe *p = arg;
+    enum probe_result result = probe_result_for(answer, p->client->config.info.incarnation);
+    p->probe = NULL;
+    if (result == PROBE_ALIVE) {
+        client_remember(p->client, p->incarnation, &p->addrs[p->next - 1]);
+        peer_probe_done(p, PROBE_ALIVE);
+    } else if (result == PROBE_GONE && p->known) {
+        peer_probe_done(p, PROBE_GONE);
+    } else {
+        next_addr(p);
+    }
+}
+
+static void next_addr(struct peer_probe *p) {
+    const struct rdzv_client *c = p->client;
+    while (p->next < p->n) {
+        const struct addr *to = &p->addrs[p->next++];
+        if (probe_start(c->loop, NULL, to, c->config.auth, p->incarnation, PROBE_TIMEOUT_NS,
+                        on_peer_probed, p, &p->probe) == 0)
+            return;
+    }
+    peer_probe_done(p, PROBE_UNKNOWN);
+}
+
+/* at: the only address to be tried, where it was reached; NULL: those that are known of it. The
+ * member probes its leader once at a time, so that is not limited. */
+static void begin_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader,
+                        const struct addr *at) {
+    LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
+        if (p->incarnation == peer->incarnation && p->of_leader == of_leader)
+            return; /* its answer also counts for this one */
+    }
+    if ((!of_leader && c->n_peer_probes >= CLIENT_PROBES_MAX) || peer->incarnation == 0) {
+        report(c, of_leader, peer->incarnation, PROBE_UNKNOWN);
+        return;
+    }
+    struct peer_probe *p = xcalloc(1, sizeof *p);
+    p->client = c;
+    p->of_leader = of_leader;
+    p->incarnation = peer->incarnation;
+    p->n = at != NULL ? 1 : peer_addrs(c, peer, p->addrs);
+    if (at != NULL)
+        p->addrs[0] = *at;
+    p->known = at != NULL || reached_at(c, peer->incarnation) != NULL;
+    if (p->known)
+        p->n = 1;
+    list_append(&c->peer_probes, &p->link);
+    c->n_peer_probes++;
+    next_addr(p);
+}
+
+void client_probe_leader(struct rdzv_client *c) {
+    struct rdzv_peer leader = {.incarnation = c->leader};
+    bool other = client_has_arbiter(c) && member_leader(c->member, &leader) &&
+                 leader.incarnation != c->leader;
+    begin_probe(c, &leader, true, other ? NULL : &c->leader_listener);
+}
+
+void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer) {
+    begin_probe(c, peer, false, NULL);
+}
+
+void client_free_probes(struct rdzv_client *c) {
+    LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link)
+        peer_probe_free(p);
+}
+
+/* ---- addresses of the endpoint ---- */
 
 size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first,
                          const struct addr *addrs, size_t n, struct addr *ret) {
@@ -52,7 +207,7 @@ static void resolve_endpoint(struct rdzv_client *c) {
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n = 1;
     int r = 0;
-    if (config->has_addr)
+    if (config->addr.len > 0)
         addrs[0] = config->addr;
     else
         r = resolve_now(config->host, config->port, addrs, &n);
@@ -81,7 +236,7 @@ static void resolve(struct rdzv_client *c) {
         resolve_endpoint(c);
         return;
     }
-    size_t n = client_peer_addrs(c, &c->search.target, c->addrs);
+    size_t n = peer_addrs(c, &c->search.target, c->addrs);
     if (n > 0)
         client_search(c, &(struct search_event){.kind = SEARCH_EVENT_ADDRS, .n = n});
     else
@@ -91,7 +246,8 @@ static void resolve(struct rdzv_client *c) {
 /* ---- effects ---- */
 
 static void connect_to(struct rdzv_client *c, size_t at) {
-    int r = conn_connect(c->loop, &c->addrs[at], c->config.auth, &client_conn_ops, c, &c->conn);
+    int r =
+        conn_connect(c->loop, NULL, &c->addrs[at], c->config.auth, &client_conn_ops, c, &c->conn);
     if (r < 0) {
         client_search(
             c, &(struct search_event){.kind = SEARCH_EVENT_CLOSED, .code = r, .why = strerror(-r)});
@@ -141,8 +297,8 @@ static void probe(struct rdzv_client *c, size_t at) {
         look++;
     assert(look < c->looks + SEARCH_PROBES_MAX);
     *look = (struct client_look){.client = c, .at = at};
-    int r = probe_start(c->loop, NULL, &c->addrs[at], c->config.auth, 0, LOOK_TIMEOUT_NS, on_probed,
-                        look, &look->probe);
+    int r = probe_start(c->loop, NULL, &c->addrs[at], c->config.auth, 0, PROBE_TIMEOUT_NS,
+                        on_probed, look, &look->probe);
     if (r < 0)
         client_search(c,
                       &(struct search_event){
@@ -188,10 +344,12 @@ static void obey(struct rdzv_client *c, const struct search_effect *e) {
             ops->nobody_there(c->config.arg, &c->addrs[e->at]);
         break;
     case SEARCH_EFFECT_DISCONNECTED:
-        client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = e->why});
+        rdzv_client_event(
+            c, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = e->why});
         break;
     case SEARCH_EFFECT_REFUSED:
-        client_event(c, &(struct member_event){.kind = MEMBER_EVENT_REFUSED, .reason = e->why});
+        rdzv_client_event(c,
+                          &(struct member_event){.kind = MEMBER_EVENT_REFUSED, .reason = e->why});
         break;
     case SEARCH_EFFECT_KIND_COUNT: assert_not_reached();
     }
@@ -253,7 +411,7 @@ void client_search_init(struct rdzv_client *c, uint64_t now_ns) {
                                    .has_arbiter = client_has_arbiter(c),
                                    .n_ports = config->n_ports,
                                    .connect_timeout_ns = config->connect_timeout_ns,
-                                   .peer_timeout_ns = config->peer_timeout_ns};
+                                   .peer_timeout_ns = PEER_TIMEOUT_NS};
     memcpy(search.run_id, config->run_id, sizeof search.run_id);
     memcpy(search.ports, config->ports, sizeof search.ports);
     search_init(&c->search, &search, now_ns);

@@ -264,7 +264,7 @@ static void try_next(struct operator_call *a) {
     operator_stacks_fini(&a->reply->stacks);
     while (a->at < a->n_addrs) {
         wait_for_more(a);
-        int r = conn_connect(a->loop, &a->addrs[a->at], a->q->auth, &callbacks, a, &a->conn);
+        int r = conn_connect(a->loop, NULL, &a->addrs[a->at], a->q->auth, &callbacks, a, &a->conn);
         if (r == 0) {
             conn_call(a->conn);
             return;

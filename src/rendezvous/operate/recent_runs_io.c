@@ -1,6 +1,5 @@
 #include "rendezvous/operate/recent_runs_io.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +12,7 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/sweep.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define FILE_PREFIX "run-"
@@ -62,46 +62,47 @@ static int read_run(int dir, const char *name, struct recent_run *ret) {
     return json_table_parse(text, (size_t)n, &limits, &table, ret, NULL) == 0 ? 0 : -EBADMSG;
 }
 
-/* Reads the files whose names begin with `prefix`. Takes ownership of fd. With `tidy`, a file that
- * is not a record is removed. */
-static int list_dir(int fd, const char *prefix, bool tidy, struct recent_run **ret, size_t *ret_n) {
-    DIR *dir = fdopendir(fd);
-    if (dir == NULL) {
-        int r = -errno;
-        (void)close(fd);
-        return r;
-    }
-    uint32_t looked_at = 0;
-    for (struct dirent *d; looked_at < LOOKED_AT_MAX && (d = readdir(dir)) != NULL;) {
-        if (strncmp(d->d_name, prefix, strlen(prefix)) != 0)
-            continue;
-        looked_at++;
-        struct recent_run run = {0};
-        int r = read_run(dirfd(dir), d->d_name, &run);
-        if (r == -EBADMSG && tidy)
-            (void)unlinkat(dirfd(dir), d->d_name, 0);
-        if (r < 0)
-            continue;
-        (void)snprintf(run.file, sizeof run.file, "%.*s", RECENT_RUNS_FILE_MAX - 1, d->d_name);
-        *ret = xrealloc(*ret, (*ret_n + 1) * sizeof **ret);
-        (*ret)[(*ret_n)++] = run;
-    }
-    (void)closedir(dir);
-    if (*ret_n > 0)
-        qsort(*ret, *ret_n, sizeof **ret, newest_first);
-    return 0;
+struct listing {
+    const char *prefix; /* of the files that are read */
+    bool tidy;          /* a file that is not a record is removed */
+    struct recent_run *runs;
+    size_t n, looked_at;
+};
+
+/* A sweep_fn. */
+static bool list_one(int dir, const char *name, void *arg) {
+    struct listing *l = arg;
+    struct recent_run run = {0};
+    if (strncmp(name, l->prefix, strlen(l->prefix)) != 0 || l->looked_at++ >= LOOKED_AT_MAX)
+        return false;
+    int r = read_run(dir, name, &run);
+    if (r == -EBADMSG && l->tidy)
+        (void)unlinkat(dir, name, 0);
+    if (r < 0)
+        return true;
+    (void)snprintf(run.file, sizeof run.file, "%.*s", RECENT_RUNS_FILE_MAX - 1, name);
+    l->runs = xgrow(l->runs, l->n, sizeof *l->runs);
+    l->runs[l->n++] = run;
+    return true;
+}
+
+/* Takes ownership of dir. */
+static void list_dir(int dir, struct listing *l) {
+    sweep_dir(dir, UINT64_MAX, list_one, l);
+    if (l->n > 0)
+        qsort(l->runs, l->n, sizeof *l->runs, newest_first);
 }
 
 static int list(const char *prefix, struct recent_run **ret, size_t *ret_n, struct err *err) {
     char path[REGISTRY_PATH_MAX];
+    struct listing l = {.prefix = prefix};
     int dir;
-    *ret = NULL;
-    *ret_n = 0;
     int r = registry_dir_open(&dir, path, err);
-    if (r < 0)
-        return r;
-    r = list_dir(dir, prefix, false, ret, ret_n);
-    return r < 0 ? err_set(err, r, "can't read the run directory %s: %s", path, strerror(-r)) : 0;
+    if (r == 0)
+        list_dir(dir, &l);
+    *ret = l.runs;
+    *ret_n = l.n;
+    return r;
 }
 
 int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
@@ -149,30 +150,22 @@ ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *na
     return found;
 }
 
-/* How many records there are, without reading them. */
-static size_t count(int dir) {
-    int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = again < 0 ? NULL : fdopendir(again);
-    size_t n = 0;
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
-        n += strncmp(e->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0;
-    if (d != NULL)
-        (void)closedir(d);
-    else if (again >= 0)
-        (void)close(again);
-    return n;
+/* A sweep_fn. */
+static bool count_one(int dir, const char *name, void *n) {
+    *(size_t *)n += strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0;
+    return false;
 }
 
 static void remove_old(int dir) {
-    _cleanup_(freep) struct recent_run *runs = NULL;
+    struct listing l = {.prefix = FILE_PREFIX, .tidy = true};
     size_t n = 0;
-    if (count(dir) <= RECENT_RUNS_KEPT + RECENT_RUNS_KEPT / 4)
+    sweep_dir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), UINT64_MAX, count_one, &n);
+    if (n <= RECENT_RUNS_KEPT + RECENT_RUNS_KEPT / 4)
         return;
-    int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (again < 0 || list_dir(again, FILE_PREFIX, true, &runs, &n) < 0)
-        return;
-    for (size_t i = RECENT_RUNS_KEPT; i < n; i++)
-        (void)unlinkat(dir, runs[i].file, 0);
+    list_dir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), &l);
+    for (size_t i = RECENT_RUNS_KEPT; i < l.n; i++)
+        (void)unlinkat(dir, l.runs[i].file, 0);
+    free(l.runs);
 }
 
 static int write_whole(int dir, const char *name, const struct strbuf *text) {

@@ -307,12 +307,8 @@ struct entries {
     struct registry_entry *list;
     size_t n;
     uint32_t uid; /* whose directory is read now */
+    const struct pid_space *here;
 };
-
-static void keep(struct entries *e, const struct registry_entry *entry) {
-    e->list = xgrow(e->list, e->n, sizeof *e->list);
-    e->list[e->n++] = *entry;
-}
 
 /* An entry, and its key. */
 static void remove_both(int dir, const char *name) {
@@ -322,35 +318,25 @@ static void remove_both(int dir, const char *name) {
     (void)unlinkat(dir, name, 0);
 }
 
-/* Takes ownership of fd. */
-static int list_dir(int fd, const char *dir_name, const struct pid_space *here, struct entries *out,
-                    struct err *err) {
-    DIR *dir = fdopendir(fd);
-    if (dir == NULL) {
-        int r = -errno;
-        (void)close(fd);
-        return err_set(err, r, "can't read the run directory %s: %s", dir_name, strerror(-r));
+/* A sweep_fn. */
+static bool list_one(int dir, const char *name, void *arg) {
+    struct entries *e = arg;
+    struct registry_entry entry;
+    enum verdict verdict = NOT_KNOWN;
+    uint32_t pid;
+    if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 ||
+        parse_u32(name + strlen(FILE_PREFIX), &pid) != 0 || e->n >= REGISTRY_ENTRIES_MAX)
+        return false;
+    if (read_entry(dir, name, e->here, &entry, &verdict) < 0)
+        return true;
+    entry.uid = e->uid;
+    if (verdict != GONE) {
+        e->list = xgrow(e->list, e->n, sizeof *e->list);
+        e->list[e->n++] = entry;
+    } else if (e->uid == geteuid()) {
+        remove_both(dir, name);
     }
-    uint32_t looked_at = 0;
-    for (struct dirent *d; looked_at < REGISTRY_ENTRIES_MAX && (d = readdir(dir)) != NULL;) {
-        uint32_t pid;
-        if (strncmp(d->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 ||
-            parse_u32(d->d_name + strlen(FILE_PREFIX), &pid) != 0)
-            continue;
-        looked_at++;
-        struct registry_entry entry;
-        enum verdict verdict = NOT_KNOWN;
-        int r = read_entry(dirfd(dir), d->d_name, here, &entry, &verdict);
-        if (r < 0)
-            continue;
-        entry.uid = out->uid;
-        if (verdict != GONE)
-            keep(out, &entry);
-        else if (out->uid == geteuid())
-            remove_both(dirfd(dir), d->d_name);
-    }
-    (void)closedir(dir);
-    return 0;
+    return true;
 }
 
 static int compare_age(const void *a, const void *b) {
@@ -367,7 +353,7 @@ struct others {
 static const struct others all_others[] = {
     {"/tmp", "muster-", ""}, {"/run/user", "", "/muster"}, {"/dev/shm", "muster-", ""}};
 
-static void list_others(const struct others *o, const struct pid_space *here, struct entries *out) {
+static void list_others(const struct others *o, struct entries *out) {
     DIR *dir = opendir(o->parent);
     uint32_t seen = 0;
     for (struct dirent *d; dir != NULL && seen < REGISTRY_ENTRIES_MAX && (d = readdir(dir));) {
@@ -381,7 +367,7 @@ static void list_others(const struct others *o, const struct pid_space *here, st
         (void)snprintf(path, sizeof path, "%s/%.300s%s", o->parent, d->d_name, o->after);
         out->uid = uid;
         if (open_dir_of(path, uid, false, &fd, NULL) == 0)
-            (void)list_dir(fd, path, here, out, NULL);
+            sweep_dir(fd, UINT64_MAX, list_one, out);
     }
     if (dir != NULL)
         (void)closedir(dir);
@@ -391,19 +377,19 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
     char names[DIRS_MAX][REGISTRY_PATH_MAX];
     size_t n = dir_names(names);
     struct pid_space here = this_space();
-    struct entries found = {.uid = geteuid()};
+    struct entries found = {.uid = geteuid(), .here = &here};
     int r = 0;
     for (size_t i = 0; i < n; i++) {
         int fd;
         int r_dir = open_dir(names[i], false, &fd, err);
         if (r_dir == 0)
-            r_dir = list_dir(fd, names[i], &here, &found, err);
+            sweep_dir(fd, UINT64_MAX, list_one, &found);
         bool spare = i + 1 == n && n > 1; /* others may have made it: that is nobody's error */
         if (r_dir < 0 && r_dir != -ENOENT && !spare)
             r = r_dir;
     }
     for (size_t i = 0; i < ARRAY_SIZE(all_others) && all && geteuid() == 0; i++)
-        list_others(&all_others[i], &here, &found);
+        list_others(&all_others[i], &found);
     /* A directory that can't be used is not an error if agents were found elsewhere. */
     if (found.n == 0 && r < 0) {
         free(found.list);

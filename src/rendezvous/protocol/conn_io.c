@@ -179,12 +179,17 @@ static void follow(struct conn *c, const struct auth_choice *choice) {
     }
 }
 
-static void on_chosen(void *arg, const struct auth_choice *choice) {
+static void greet(struct conn *c);
+
+/* What was asked of the struct auth; choice NULL: its greeting is ready. */
+static void on_auth(void *arg, const struct auth_choice *choice) {
     struct conn *c = arg;
     c->ask = NULL;
     conn_enter(c);
-    if (conn_lives(c))
+    if (conn_lives(c) && choice != NULL)
         follow(c, choice);
+    else if (conn_lives(c))
+        greet(c);
     conn_leave(c);
 }
 
@@ -210,7 +215,7 @@ static void choose(struct conn *c, struct auth_greeting *g) {
         return;
     }
     if (c->has_peer)
-        c->ask = auth_choose(c->auth, fd, &c->peer, g, on_chosen, c);
+        c->ask = auth_choose(c->auth, fd, &c->peer, g, on_auth, c);
     else
         conn_closed(c, -ENOTCONN, strerror(ENOTCONN));
 }
@@ -240,15 +245,6 @@ static void greet(struct conn *c) {
         stream_read_later(c->stream);
 }
 
-static void on_ready(void *arg) {
-    struct conn *c = arg;
-    c->ask = NULL;
-    conn_enter(c);
-    if (conn_lives(c))
-        greet(c);
-    conn_leave(c);
-}
-
 static bool admits_plain(struct conn *c) {
     return c->auth == NULL || c->is_ours ||
            (c->has_peer && auth_takes_plain(c->auth, stream_fd(c->stream), &c->peer));
@@ -263,7 +259,7 @@ static void take_call(struct conn *c, const struct wire_message *m) {
     else if (auth_is_ready(c->auth) || admits_plain(c))
         greet(c);
     else {
-        c->ask = auth_wait(c->auth, on_ready, c);
+        c->ask = auth_wait(c->auth, on_auth, c);
         c->phase = CONN_PREPARING;
     }
 }
@@ -420,8 +416,8 @@ int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops
 
 void conn_is_ours(struct conn *c) { c->is_ours = true; }
 
-int conn_connect_from(struct loop *loop, const struct addr *from, const struct addr *to,
-                      struct auth *auth, const struct conn_ops *ops, void *arg, struct conn **ret) {
+int conn_connect(struct loop *loop, const struct addr *from, const struct addr *to,
+                 struct auth *auth, const struct conn_ops *ops, void *arg, struct conn **ret) {
     struct conn *c = make(loop, auth, ops, arg);
     c->peer = *to;
     c->has_peer = true;
@@ -436,11 +432,6 @@ int conn_connect_from(struct loop *loop, const struct addr *from, const struct a
     conn_write(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
     *ret = c;
     return 0;
-}
-
-int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
-                 const struct conn_ops *ops, void *arg, struct conn **ret) {
-    return conn_connect_from(loop, NULL, to, auth, ops, arg, ret);
 }
 
 void conn_free(struct conn *c) {

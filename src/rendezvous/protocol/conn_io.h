@@ -3,7 +3,7 @@
  * it buffers is bounded in both directions. It knows no states and no order of messages.
  *
  *     struct conn_ops ops = {on_message, on_closed};
- *     conn_connect(loop, &addr, auth, &ops, me, &c);
+ *     conn_connect(loop, NULL, &addr, auth, &ops, me, &c);
  *     conn_send(c, &message);                       may be called before it is connected
  *     conn_finish(c) or conn_free(c)
  *
@@ -53,13 +53,11 @@ _must_use_ int conn_new(struct loop *loop, int fd, struct auth *auth, const stru
 /* After conn_new(): the kernel has said that the other end is a process of this machine, and of
  * this user or root (PEER_OURS of io/peer/peer_gate.h). It is not asked again. */
 void conn_is_ours(struct conn *c);
-/* The connecting side. If the connection can't be made, on_closed is called later. */
-_must_use_ int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
-                            const struct conn_ops *ops, void *arg, struct conn **ret);
-/* The same from one of this machine's addresses: stream_connect_from(). */
-_must_use_ int conn_connect_from(struct loop *loop, const struct addr *from, const struct addr *to,
-                                 struct auth *auth, const struct conn_ops *ops, void *arg,
-                                 struct conn **ret);
+/* The connecting side. If the connection can't be made, on_closed is called later. from: one of
+ * this machine's addresses (stream_connect_from()); NULL: any. */
+_must_use_ int conn_connect(struct loop *loop, const struct addr *from, const struct addr *to,
+                            struct auth *auth, const struct conn_ops *ops, void *arg,
+                            struct conn **ret);
 /* Closes the connection and drops what is unsent. NULL is fine. */
 void conn_free(struct conn *c);
 /* Sends what is queued, for at most CONN_FINISH_NS, then closes; frees at once. NULL is fine. */

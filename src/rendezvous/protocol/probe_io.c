@@ -28,6 +28,11 @@ static void answer(struct probe *p, struct probe_answer a) {
     fn(arg, &a);
 }
 
+enum probe_result probe_result_for(const struct probe_answer *answer, uint64_t own) {
+    bool came_back = answer->incarnation == own && !answer->within_host;
+    return answer->result == PROBE_GONE && came_back ? PROBE_UNKNOWN : answer->result;
+}
+
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     struct probe *p = arg;
     struct probe_answer a = {.result = PROBE_UNKNOWN};
@@ -59,7 +64,7 @@ int probe_start(struct loop *loop, const struct addr *from, const struct addr *t
     static const struct conn_ops callbacks = {.on_message = on_message, .on_closed = on_closed};
     struct probe *p = xcalloc(1, sizeof *p);
     *p = (struct probe){.incarnation = incarnation, .fn = fn, .arg = arg};
-    int r = conn_connect_from(loop, from, to, auth, &callbacks, p, &p->conn);
+    int r = conn_connect(loop, from, to, auth, &callbacks, p, &p->conn);
     if (r < 0) {
         free(p);
         return r;

@@ -600,17 +600,23 @@ const struct json_table *wire_table(enum wire_kind kind) { return &wire_rows[kin
 
 bool wire_is_for_leader(enum wire_kind kind) { return wire_rows[kind].for_leader; }
 
-static uint32_t epoch_in(const struct json_table *t, const void *of) {
-    uint32_t epoch = 0;
+/* The number of this name among the message's own fields; NULL: it has none. */
+static uint32_t *number_in(const struct wire_message *m, const char *key) {
+    const struct json_table *t = wire_table(m->kind);
     for (size_t i = 0; i < t->n; i++)
-        if (t->fields[i].kind == JSON_FIELD_U32 && strcmp(t->fields[i].key, "epoch") == 0)
-            memcpy(&epoch, (const char *)of + t->fields[i].offset, sizeof epoch);
-    return epoch;
+        if (t->fields[i].kind == JSON_FIELD_U32 && strcmp(t->fields[i].key, key) == 0)
+            return (void *)((char *)(uintptr_t)m + BODY + t->fields[i].offset);
+    return NULL;
 }
 
 uint32_t wire_epoch_of(const struct wire_message *m) {
-    return m->kind == WIRE_REPORT ? m->report.epoch
-                                  : epoch_in(wire_table(m->kind), (const char *)m + BODY);
+    const uint32_t *epoch = m->kind == WIRE_REPORT ? &m->report.epoch : number_in(m, "epoch");
+    return epoch != NULL ? *epoch : 0;
+}
+
+uint32_t wire_version_of(const struct wire_message *m) {
+    const uint32_t *version = number_in(m, "version");
+    return version != NULL ? *version : WIRE_VERSION;
 }
 
 void wire_small_set(struct wire_small *s, enum wire_kind kind, const void *body) {
@@ -644,36 +650,14 @@ void wire_add_frame(const struct wire_message *m, struct strbuf *to) {
 
 static const char *name_of(unsigned kind) { return wire_rows[kind].name; }
 
-/* Where the version is, of the kinds that have one; else 0. */
-static size_t version_offset(enum wire_kind kind) {
-    if (kind == WIRE_CALL)
-        return offsetof(struct wire_message, call.version);
-    if (kind == WIRE_GREETING)
-        return offsetof(struct wire_message, greeting.version);
-    if (kind == WIRE_HELLO)
-        return offsetof(struct wire_message, hello.version);
-    if (kind == WIRE_JOIN)
-        return offsetof(struct wire_message, join.version);
-    return kind == WIRE_COMMAND ? offsetof(struct wire_message, command.version) : 0;
-}
-
-uint32_t wire_version_of(const struct wire_message *m) {
-    uint32_t version = WIRE_VERSION;
-    size_t at = version_offset(m->kind);
-    if (at != 0)
-        memcpy(&version, (const char *)m + at, sizeof version);
-    return version;
-}
-
 /* The field that these kinds have in every version, so that both sides can report that the versions
  * differ. */
 static bool other_version(const struct json *doc, struct wire_message *ret) {
-    uint32_t version;
-    size_t at = version_offset(ret->kind);
-    if (at == 0 || json_get_u32(doc, "version", UINT32_MAX, &version, NULL) != 0 ||
+    uint32_t version, *at = number_in(ret, "version");
+    if (at == NULL || json_get_u32(doc, "version", UINT32_MAX, &version, NULL) != 0 ||
         version == WIRE_VERSION)
         return false;
-    memcpy((char *)ret + at, &version, sizeof version);
+    *at = version;
     return true;
 }
 

@@ -20,6 +20,7 @@
 
 #define LISTENER_SOCKETS_MAX 4
 #define LISTENER_SOURCES 256 /* addresses share these, by a hash that nobody knows outside */
+#define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
 
 /* Where unknown callers come from. */
 struct source {
@@ -85,53 +86,70 @@ struct joiner {
     size_t join_len;
 };
 
-static const struct conn_ops listener_pending_ops;
+/* ---- sources ---- */
 
-static void listener_update_interest(struct rdzv_listener *l);
-static void listener_move(struct joiner *c, struct list *to, size_t *count);
-static _must_use_ struct conn *listener_take(struct joiner *c);
-static void listener_serve_waiting(struct rdzv_listener *l);
-
-static void begin(struct joiner *c) {
-    struct rdzv_listener *l = c->listener;
-    c->shakes = true;
-    c->shaking_ns = clock_now_ns();
-    c->deadline_ns = c->shaking_ns + RDZV_HANDSHAKE_NS;
-    list_remove(&c->link);
-    list_append(&l->shaking, &c->link);
-    list_append(&c->source->shaking, &c->turn);
-    c->source->n_shaking++;
-    l->n_shaking++;
-    listener_update_interest(l);
+/* An IPv6 host has a whole network of 64 bits. */
+static struct source *source_of(struct rdzv_listener *l, const struct addr *peer) {
+    struct addr a = addr_unmapped(peer);
+    bool v4 = a.ss.ss_family == AF_INET;
+    const void *host = v4 ? (const void *)&((const struct sockaddr_in *)&a.ss)->sin_addr
+                          : (const void *)&((const struct sockaddr_in6 *)&a.ss)->sin6_addr;
+    uint64_t h = hash_bytes(HASH_BEGIN, &l->source_seed, sizeof l->source_seed);
+    h = hash_bytes(h, host, v4 ? 4 : 8);
+    return &l->sources[(h ^ h >> 32) % LISTENER_SOURCES];
 }
 
-/* conn_ops.on_handshake */
-static bool listener_on_handshake(void *arg, struct conn *conn) {
-    struct joiner *c = arg;
-    struct rdzv_listener *l = c->listener;
-    if (l->n_shaking < RDZV_HANDSHAKES_MAX && l->n_waiting == 0) {
-        begin(c);
-        return true;
-    }
-    c->waits = true;
-    list_append(&c->source->waiting, &c->turn);
-    l->n_waiting++;
-    listener_update_interest(l);
-    return false;
+static void leave_source(struct joiner *c) {
+    if (c->source == NULL)
+        return;
+    list_remove(&c->kin);
+    TAKE_PTR(c->source)->n--;
 }
 
-/* Its handshake is done, or its connection ends. */
-static void listener_end_handshake(struct joiner *c) {
-    struct rdzv_listener *l = c->listener;
-    list_remove(&c->turn);
-    if (c->shakes) {
-        c->source->n_shaking--;
-        l->n_shaking--;
-    } else if (c->waits) {
-        l->n_waiting--;
-    }
-    c->shakes = c->waits = false;
+/* Of more connections than are held, the oldest goes whose source has most. NULL: there is room. */
+static struct joiner *superfluous(const struct rdzv_listener *l) {
+    const struct source *most = &l->sources[0];
+    if (l->n_pending < l->pending_max)
+        return NULL;
+    for (size_t i = 1; i < LISTENER_SOURCES; i++)
+        if (l->sources[i].n > most->n)
+            most = &l->sources[i];
+    return LIST_FIRST(struct joiner, &most->callers, kin);
 }
+
+/* When there is room for one more. Nobody goes at once: nodes that come together need a moment. */
+static uint64_t next_room_ns(const struct rdzv_listener *l) {
+    const struct joiner *c = superfluous(l);
+    return c == NULL ? 0 : c->since_ns + RDZV_ROOM_NS;
+}
+
+/* ---- limits ---- */
+
+static uint64_t first_deadline(const struct list *callers) {
+    const struct joiner *first = LIST_FIRST(struct joiner, callers, link);
+    return first == NULL ? TIME_NEVER : first->deadline_ns;
+}
+
+/* While a group is formed, its leases come first, so strangers get only a share of a core in the
+ * long run. While nodes are gathered, or if this agent does not lead, there is nothing that
+ * strangers could delay. */
+static bool is_limited(const struct rdzv_listener *l) {
+    return l->server != NULL && group_state(rdzv_server_group(l->server)) != GROUP_GATHERING;
+}
+
+/* When the next stranger can be accepted. If that is now or earlier, it can be accepted now. */
+static uint64_t next_stranger_ns(const struct rdzv_listener *l) {
+    const uint64_t ahead_ns = RDZV_STRANGERS_BURST * RDZV_STRANGER_NS;
+    return !is_limited(l) || l->spent_until_ns < ahead_ns ? 0 : l->spent_until_ns - ahead_ns;
+}
+
+static void count_stranger(struct rdzv_listener *l, uint64_t now) {
+    if (is_limited(l))
+        l->spent_until_ns = MAX2(l->spent_until_ns, now) + RDZV_STRANGER_NS;
+}
+
+/* The other half of the descriptors is for workers, nodes and the store. */
+static size_t pending_max(void) { return MIN2(file_limit() / 2, (size_t)RDZV_PENDING_MAX); }
 
 /* The source of those that wait with the fewest handshakes under way. */
 static const struct source *next_source(const struct rdzv_listener *l) {
@@ -155,8 +173,8 @@ static struct joiner *greedy(const struct rdzv_listener *l) {
     return LIST_FIRST(struct joiner, &most->shaking, turn);
 }
 
-/* When listener_serve_waiting() has something to do; TIME_NEVER: never. */
-static uint64_t listener_next_handshake_ns(const struct rdzv_listener *l) {
+/* When serve_waiting() has something to do; TIME_NEVER: never. */
+static uint64_t next_handshake_ns(const struct rdzv_listener *l) {
     if (l->n_waiting == 0)
         return TIME_NEVER;
     if (l->n_shaking < RDZV_HANDSHAKES_MAX)
@@ -165,18 +183,117 @@ static uint64_t listener_next_handshake_ns(const struct rdzv_listener *l) {
     return c == NULL ? TIME_NEVER : c->shaking_ns + RDZV_HANDSHAKE_ROOM_NS;
 }
 
+/* ---- joiners ---- */
+
+/* Sets the timer, and stops or continues accepting. */
+static void update_interest(struct rdzv_listener *l) {
+    uint64_t now = clock_now_ns(), next_ns = next_stranger_ns(l), room_ns = next_room_ns(l);
+    bool too_many = next_ns > now, full = room_ns > now;
+    uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
+    at = MIN2(at, first_deadline(&l->silent));
+    at = MIN2(at, first_deadline(&l->shaking));
+    at = MIN2(at, next_handshake_ns(l));
+    at = full ? MIN2(at, room_ns) : at;
+    /* so that several are accepted at once, not each separately */
+    loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
+    if ((too_many || full) == l->paused)
+        return;
+    l->paused = too_many || full;
+    for (size_t i = 0; i < l->n_sockets; i++) {
+        if (l->paused)
+            listener_pause(l->sockets[i]);
+        else
+            listener_retry(l->sockets[i]);
+    }
+}
+
+/* Its handshake is done, or its connection ends. */
+static void end_handshake(struct joiner *c) {
+    struct rdzv_listener *l = c->listener;
+    list_remove(&c->turn);
+    if (c->shakes) {
+        c->source->n_shaking--;
+        l->n_shaking--;
+    } else if (c->waits) {
+        l->n_waiting--;
+    }
+    c->shakes = c->waits = false;
+}
+
+/* Moves the caller to another list. */
+static void move(struct joiner *c, struct list *to, size_t *count) {
+    list_remove(&c->link);
+    end_handshake(c);
+    leave_source(c);
+    (*c->count)--;
+    list_append(to, &c->link);
+    c->count = count;
+    (*count)++;
+    update_interest(c->listener);
+}
+
+/* Frees `c`, and returns its connection, which the calling function must end or pass on. */
+static _must_use_ struct conn *take(struct joiner *c) {
+    struct conn *conn = c->conn;
+    struct rdzv_listener *l = c->listener;
+    loop_watch_free(c->first);
+    if (c->fd >= 0)
+        (void)close(c->fd);
+    list_remove(&c->link);
+    end_handshake(c);
+    leave_source(c);
+    list_remove(&c->asking.link);
+    (*c->count)--;
+    if (c->incarnation != 0)
+        idmap_remove(&l->parked_by_incarnation, c->incarnation);
+    free(c->join);
+    free(c);
+    update_interest(l);
+    return conn;
+}
+
+/* ---- handshakes ---- */
+
+static void begin(struct joiner *c) {
+    struct rdzv_listener *l = c->listener;
+    c->shakes = true;
+    c->shaking_ns = clock_now_ns();
+    c->deadline_ns = c->shaking_ns + RDZV_HANDSHAKE_NS;
+    list_remove(&c->link);
+    list_append(&l->shaking, &c->link);
+    list_append(&c->source->shaking, &c->turn);
+    c->source->n_shaking++;
+    l->n_shaking++;
+    update_interest(l);
+}
+
+/* conn_ops.on_handshake */
+static bool on_handshake(void *arg, struct conn *conn) {
+    struct joiner *c = arg;
+    struct rdzv_listener *l = c->listener;
+    if (l->n_shaking < RDZV_HANDSHAKES_MAX && l->n_waiting == 0) {
+        begin(c);
+        return true;
+    }
+    c->waits = true;
+    list_append(&c->source->waiting, &c->turn);
+    l->n_waiting++;
+    update_interest(l);
+    return false;
+}
+
 /* Begins handshakes that wait, as far as there is room, and makes room. */
-static void listener_serve_waiting(struct rdzv_listener *l) {
+static void serve_waiting(struct rdzv_listener *l) {
     uint64_t now = clock_now_ns();
-    while (listener_next_handshake_ns(l) <= now && !loop_slice_is_over(l->loop)) {
+    while (next_handshake_ns(l) <= now && !loop_slice_is_over(l->loop)) {
         struct joiner *c = l->n_shaking < RDZV_HANDSHAKES_MAX ? NULL : greedy(l);
         if (c != NULL)
-            conn_free(listener_take(c));
+            conn_free(take(c));
         const struct source *next = next_source(l);
         c = next == NULL ? NULL : LIST_FIRST(struct joiner, &next->waiting, turn);
         if (c == NULL)
             return;
-        listener_end_handshake(c); /* it waits no more */
+        end_handshake(c); /* it waits no more */
         begin(c);
         conn_go_on(c->conn);
     }
@@ -186,7 +303,7 @@ static void listener_serve_waiting(struct rdzv_listener *l) {
 
 static void refuse(struct joiner *c, bool final, const char *reason) {
     conn_refuse(c->conn, final, reason);
-    conn_finish(listener_take(c));
+    conn_finish(take(c));
 }
 
 static void redirect(struct joiner *c) {
@@ -194,47 +311,18 @@ static void redirect(struct joiner *c) {
     conn_send(c->conn,
               &(struct wire_message){.kind = WIRE_REDIRECT,
                                      .redirect = {.epoch = l->leader_epoch, .leader = l->leader}});
-    conn_finish(listener_take(c));
+    conn_finish(take(c));
 }
-
-static void on_parked_message(void *arg, struct conn *conn, const struct wire_message *m);
-static void on_parked_closed(void *arg, struct conn *conn, int code, const char *text);
-static const struct conn_ops parked_ops = {.on_message = on_parked_message,
-                                           .on_closed = on_parked_closed};
 
 static void report_joiner(const struct rdzv_listener *l, uint64_t incarnation, bool came) {
     if (l->config.joiner != NULL)
         l->config.joiner(l->config.arg, incarnation, came);
 }
 
-static void park(struct joiner *c, const struct wire_message *m) {
-    struct rdzv_listener *l = c->listener;
-    uint64_t incarnation = m->join.info.incarnation;
-    struct joiner *before = idmap_get(&l->parked_by_incarnation, incarnation);
-    if (before == NULL && l->n_parked >= RDZV_NODES_MAX) {
-        refuse(c, false, "more nodes wait there than a job may have");
-        return;
-    }
-    if (before != NULL) /* the node came back on a new connection */
-        conn_free(listener_take(before));
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(m, &text);
-    c->join = xstrndup(strbuf_text(&text), text.len);
-    c->join_len = text.len;
-    c->incarnation = incarnation;
-    idmap_put(&l->parked_by_incarnation, incarnation, c);
-    conn_set_owner(c->conn, &parked_ops, c);
-    if (l->config.lease_ns > 0)
-        conn_set_patience(c->conn, l->config.lease_ns, l->config.heartbeat_ns);
-    listener_move(c, &l->parked, &l->n_parked);
-    if (before == NULL)
-        report_joiner(l, incarnation, true);
-}
-
 static void unpark(struct joiner *c) {
     const struct rdzv_listener *l = c->listener;
     uint64_t incarnation = c->incarnation;
-    conn_free(listener_take(c));
+    conn_free(take(c));
     report_joiner(l, incarnation, false);
 }
 
@@ -249,12 +337,39 @@ static void on_parked_closed(void *arg, struct conn *conn, int code, const char 
     unpark(arg);
 }
 
+static const struct conn_ops parked_ops = {.on_message = on_parked_message,
+                                           .on_closed = on_parked_closed};
+
+static void park(struct joiner *c, const struct wire_message *m) {
+    struct rdzv_listener *l = c->listener;
+    uint64_t incarnation = m->join.info.incarnation;
+    struct joiner *before = idmap_get(&l->parked_by_incarnation, incarnation);
+    if (before == NULL && l->n_parked >= RDZV_NODES_MAX) {
+        refuse(c, false, "more nodes wait there than a job may have");
+        return;
+    }
+    if (before != NULL) /* the node came back on a new connection */
+        conn_free(take(before));
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(m, &text);
+    c->join = xstrndup(strbuf_text(&text), text.len);
+    c->join_len = text.len;
+    c->incarnation = incarnation;
+    idmap_put(&l->parked_by_incarnation, incarnation, c);
+    conn_set_owner(c->conn, &parked_ops, c);
+    if (l->config.lease_ns > 0)
+        conn_set_patience(c->conn, l->config.lease_ns, l->config.heartbeat_ns);
+    move(c, &l->parked, &l->n_parked);
+    if (before == NULL)
+        report_joiner(l, incarnation, true);
+}
+
 /* Passes the caller to the server, as if its JOIN came now. */
 static void hand_over(struct joiner *c) {
     struct rdzv_server *server = c->listener->server;
     struct wire_message m;
     int r = wire_decode(c->join, c->join_len, &m, NULL);
-    struct conn *conn = listener_take(c);
+    struct conn *conn = take(c);
     if (r == 0)
         rdzv_server_join(server, conn, &m.join);
     else
@@ -295,7 +410,7 @@ static void on_join(struct joiner *c, const struct wire_message *m) {
         park(c, m);
     } else if (l->join_policy == JOIN_POLICY_SERVED) {
         struct rdzv_server *server = l->server;
-        rdzv_server_join(server, listener_take(c), join);
+        rdzv_server_join(server, take(c), join);
     } else {
         treat(c);
     }
@@ -373,22 +488,11 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
         rdzv_server_status(l->server, &c->asking);
     } else if (w->command.kind == COMMAND_STACKS) {
         struct rdzv_server *server = l->server;
-        rdzv_server_stacks(server, &w->command, listener_take(c));
+        rdzv_server_stacks(server, &w->command, take(c));
     } else {
         rdzv_server_command(l->server, &w->command, c->conn);
     }
 }
-
-static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m);
-
-static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
-    if (code == -EPROTO)
-        log_debug("rendezvous: a connection violates the protocol: %s; closed", text);
-    conn_free(listener_take(arg));
-}
-
-static const struct conn_ops operator_ops = {.on_message = on_operator_message,
-                                             .on_closed = on_closed};
 
 static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m) {
     struct joiner *c = arg;
@@ -396,20 +500,29 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
     if (m->kind != WIRE_COMMAND || c->asking.waits) {
         log_debug("rendezvous: an operator sent %s%s; closed", wire_kind_name(m->kind),
                   c->asking.waits ? " before the answer to its last question" : "");
-        conn_free(listener_take(c));
+        conn_free(take(c));
         return;
     }
     c->deadline_ns = clock_now_ns() + RDZV_OPERATOR_SILENCE_NS;
     /* to the end of the list: it was silent for the shortest time */
-    listener_move(c, &l->operators, &l->n_operators);
+    move(c, &l->operators, &l->n_operators);
     on_command(c, &m->command);
 }
+
+static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
+    if (code == -EPROTO)
+        log_debug("rendezvous: a connection violates the protocol: %s; closed", text);
+    conn_free(take(arg));
+}
+
+static const struct conn_ops operator_ops = {.on_message = on_operator_message,
+                                             .on_closed = on_closed};
 
 static void on_first_command(struct joiner *c, const struct wire_message *m) {
     struct rdzv_listener *l = c->listener;
     if (l->n_operators >= RDZV_OPERATORS_MAX) {
         conn_answer(c->conn, false, "too many operators ask this agent at the moment; try again");
-        conn_finish(listener_take(c));
+        conn_finish(take(c));
         return;
     }
     conn_set_owner(c->conn, &operator_ops, c);
@@ -429,7 +542,7 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
     } else {
         log_debug("rendezvous: a connection began with %s instead of JOIN; closed",
                   wire_kind_name(m->kind));
-        conn_free(listener_take(c));
+        conn_free(take(c));
     }
 }
 
@@ -445,143 +558,24 @@ static void on_open(void *arg, struct conn *conn) {
     conn_send(conn, &hello);
     if (!c->shakes)
         return;
-    listener_end_handshake(c);
+    end_handshake(c);
     list_remove(&c->link);
     list_append(&l->pending, &c->link);
     c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
-    listener_update_interest(l);
+    update_interest(l);
 }
 
-static const struct conn_ops listener_pending_ops = {.on_message = on_message,
-                                                     .on_closed = on_closed,
-                                                     .on_open = on_open,
-                                                     .on_handshake = listener_on_handshake};
+static const struct conn_ops pending_ops = {.on_message = on_message,
+                                            .on_closed = on_closed,
+                                            .on_open = on_open,
+                                            .on_handshake = on_handshake};
 
-#define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
+/* ---- accepting ---- */
 
 static int take_fd(int *fd) {
     int taken = *fd;
     *fd = -1;
     return taken;
-}
-
-static uint64_t first_deadline(const struct list *callers) {
-    const struct joiner *first = LIST_FIRST(struct joiner, callers, link);
-    return first == NULL ? TIME_NEVER : first->deadline_ns;
-}
-
-/* While a group is formed, its leases come first, so strangers get only a share of a core in the
- * long run. While nodes are gathered, or if this agent does not lead, there is nothing that
- * strangers could delay. */
-static bool is_limited(const struct rdzv_listener *l) {
-    return l->server != NULL && group_state(rdzv_server_group(l->server)) != GROUP_GATHERING;
-}
-
-/* When the next stranger can be accepted. If that is now or earlier, it can be accepted now. */
-static uint64_t next_stranger_ns(const struct rdzv_listener *l) {
-    const uint64_t ahead_ns = RDZV_STRANGERS_BURST * RDZV_STRANGER_NS;
-    return !is_limited(l) || l->spent_until_ns < ahead_ns ? 0 : l->spent_until_ns - ahead_ns;
-}
-
-static void count_stranger(struct rdzv_listener *l, uint64_t now) {
-    if (is_limited(l))
-        l->spent_until_ns = MAX2(l->spent_until_ns, now) + RDZV_STRANGER_NS;
-}
-
-/* The other half of the descriptors is for workers, nodes and the store. */
-static size_t pending_max(void) { return MIN2(file_limit() / 2, (size_t)RDZV_PENDING_MAX); }
-
-/* ---- sources ---- */
-
-/* An IPv6 host has a whole network of 64 bits. */
-static struct source *source_of(struct rdzv_listener *l, const struct addr *peer) {
-    struct addr a = addr_unmapped(peer);
-    bool v4 = a.ss.ss_family == AF_INET;
-    const void *host = v4 ? (const void *)&((const struct sockaddr_in *)&a.ss)->sin_addr
-                          : (const void *)&((const struct sockaddr_in6 *)&a.ss)->sin6_addr;
-    uint64_t h = hash_bytes(HASH_BEGIN, &l->source_seed, sizeof l->source_seed);
-    h = hash_bytes(h, host, v4 ? 4 : 8);
-    return &l->sources[(h ^ h >> 32) % LISTENER_SOURCES];
-}
-
-static void leave_source(struct joiner *c) {
-    if (c->source == NULL)
-        return;
-    list_remove(&c->kin);
-    TAKE_PTR(c->source)->n--;
-}
-
-/* Of more connections than are held, the oldest goes whose source has most. NULL: there is room. */
-static struct joiner *superfluous(const struct rdzv_listener *l) {
-    const struct source *most = &l->sources[0];
-    if (l->n_pending < l->pending_max)
-        return NULL;
-    for (size_t i = 1; i < LISTENER_SOURCES; i++)
-        if (l->sources[i].n > most->n)
-            most = &l->sources[i];
-    return LIST_FIRST(struct joiner, &most->callers, kin);
-}
-
-/* When there is room for one more. Nobody goes at once: nodes that come together need a moment. */
-static uint64_t next_room_ns(const struct rdzv_listener *l) {
-    const struct joiner *c = superfluous(l);
-    return c == NULL ? 0 : c->since_ns + RDZV_ROOM_NS;
-}
-
-/* ---- callers ---- */
-
-/* Sets the timer, and stops or continues accepting. */
-static void listener_update_interest(struct rdzv_listener *l) {
-    uint64_t now = clock_now_ns(), next_ns = next_stranger_ns(l), room_ns = next_room_ns(l);
-    bool too_many = next_ns > now, full = room_ns > now;
-    uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
-    at = MIN2(at, first_deadline(&l->silent));
-    at = MIN2(at, first_deadline(&l->shaking));
-    at = MIN2(at, listener_next_handshake_ns(l));
-    at = full ? MIN2(at, room_ns) : at;
-    /* so that several are accepted at once, not each separately */
-    loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
-    if ((too_many || full) == l->paused)
-        return;
-    l->paused = too_many || full;
-    for (size_t i = 0; i < l->n_sockets; i++) {
-        if (l->paused)
-            listener_pause(l->sockets[i]);
-        else
-            listener_retry(l->sockets[i]);
-    }
-}
-
-/* Moves the caller to another list. */
-static void listener_move(struct joiner *c, struct list *to, size_t *count) {
-    list_remove(&c->link);
-    listener_end_handshake(c);
-    leave_source(c);
-    (*c->count)--;
-    list_append(to, &c->link);
-    c->count = count;
-    (*count)++;
-    listener_update_interest(c->listener);
-}
-
-/* Frees `c`, and returns its connection, which the calling function must end or pass on. */
-static _must_use_ struct conn *listener_take(struct joiner *c) {
-    struct conn *conn = c->conn;
-    struct rdzv_listener *l = c->listener;
-    loop_watch_free(c->first);
-    if (c->fd >= 0)
-        (void)close(c->fd);
-    list_remove(&c->link);
-    listener_end_handshake(c);
-    leave_source(c);
-    list_remove(&c->asking.link);
-    (*c->count)--;
-    if (c->incarnation != 0)
-        idmap_remove(&l->parked_by_incarnation, c->incarnation);
-    free(c->join);
-    free(c);
-    listener_update_interest(l);
-    return conn;
 }
 
 /* The descriptor becomes readable when it has so many bytes, or has ended. tcp(7): SO_RCVLOWAT */
@@ -594,7 +588,7 @@ static void refuse_store_client(struct joiner *c) {
     struct addr peer;
     if (addr_of_peer(c->fd, &peer) == 0)
         (void)!peer_gate_admits(c->listener->config.gate, c->fd, &peer);
-    conn_free(listener_take(c));
+    conn_free(take(c));
 }
 
 /* The caller speaks our protocol, or none. */
@@ -609,9 +603,8 @@ static void greet(struct joiner *c) {
     c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
     loop_watch_free(TAKE_PTR(c->first));
     wait_for_bytes(c->fd, 1);
-    if (conn_new(l->loop, take_fd(&c->fd), l->config.auth, &listener_pending_ops, c, &c->conn) <
-        0) {
-        conn_free(listener_take(c));
+    if (conn_new(l->loop, take_fd(&c->fd), l->config.auth, &pending_ops, c, &c->conn) < 0) {
+        conn_free(take(c));
         return;
     }
     c->asking.conn = c->conn;
@@ -626,7 +619,7 @@ static void pass_to_store(struct joiner *c) {
         fd = take_fd(&c->fd);
         wait_for_bytes(fd, 1);
     }
-    conn_free(listener_take(c));
+    conn_free(take(c));
     if (fd >= 0)
         l->config.store_client(l->config.arg, fd);
 }
@@ -648,7 +641,7 @@ static bool recognize(struct joiner *c) {
 static void on_first_bytes(void *arg, int fd, unsigned events) {
     struct joiner *c = arg;
     if (!recognize(c))
-        conn_free(listener_take(c));
+        conn_free(take(c));
 }
 
 static bool is_chosen(const struct rdzv_listener *l, const struct addr *at) {
@@ -691,7 +684,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     }
     struct joiner *c = superfluous(l);
     if (c != NULL)
-        conn_free(listener_take(c));
+        conn_free(take(c));
     c = xcalloc(1, sizeof *c);
     *c = (struct joiner){.listener = l, .fd = fd, .source = source_of(l, peer)};
     c->ours = owner.kind == PEER_OURS;
@@ -709,19 +702,19 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     l->n_pending++;
     if (LIST_FIRST(struct joiner, &l->silent, link) == c || l->n_pending >= l->pending_max ||
         next_stranger_ns(l) > now)
-        listener_update_interest(l);
+        update_interest(l);
     if (recognize(c))
         return;
     wait_for_bytes(fd, TCPSTORE_FIRST_BYTES);
     if (loop_watch_new(l->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_first_bytes, c, &c->first) < 0)
-        conn_free(listener_take(c));
+        conn_free(take(c));
 }
 
 static void drop_shaking(struct joiner *c) {
     struct addr peer;
     if (conn_peer_addr(c->conn, &peer) == 0)
         auth_refused(c->listener->config.auth, &peer, "it did not complete its handshake in time");
-    conn_free(listener_take(c));
+    conn_free(take(c));
 }
 
 /* Drops callers that are late; the rest in a later turn. If this process is late itself, they may
@@ -733,7 +726,7 @@ static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t no
         if (callers == &l->shaking)
             drop_shaking(c);
         else if (callers != &l->silent || !recognize(c))
-            conn_free(listener_take(c));
+            conn_free(take(c));
 }
 
 static void on_timer(void *arg) {
@@ -742,10 +735,12 @@ static void on_timer(void *arg) {
     drop_late(l, &l->silent, now);
     drop_late(l, &l->pending, now);
     drop_late(l, &l->shaking, now);
-    listener_serve_waiting(l);
+    serve_waiting(l);
     drop_late(l, &l->operators, now);
-    listener_update_interest(l);
+    update_interest(l);
 }
+
+/* ---- creation and end ---- */
 
 struct rdzv_listener *rdzv_listener_new(struct loop *loop,
                                         const struct rdzv_listener_config *config) {
@@ -791,7 +786,7 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
 static void drop_all(struct list *callers) {
     struct joiner *c;
     while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL)
-        conn_finish(listener_take(c));
+        conn_finish(take(c));
 }
 
 void rdzv_listener_free(struct rdzv_listener *l) {

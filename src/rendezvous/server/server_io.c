@@ -1,15 +1,145 @@
 #include "rendezvous/server/server_io.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/log.h"
 #include "io/clock.h"
 #include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/server/server_priv.h"
 
+#define PROBE_TIMEOUT_NS (1 * NS_PER_S)
+/* STATUS is only for people: it is not sent to a node that reads slowly. */
+#define STATUS_UNSENT_MAX ((size_t)64 * 1024)
 /* The most bytes that a member of a handover takes on the wire. */
 #define MEMBER_BYTES_MAX 192
+/* The limit of lines about nodes that were refused, or started with other limits. */
+#define REPORTS_MAX 32
+
+/* One line for people, to a callback that may free the server: its events wait. */
+static void notice(struct rdzv_server *s, const char *line) {
+    bool held = pump_hold(&s->pump);
+    if (s->config.ops.notice != NULL)
+        s->config.ops.notice(s->config.arg, line);
+    pump_release(&s->pump, held);
+}
+
+/* The same about a node. A line for each of many would fill the terminal. */
+static _printf_(2, 3) void report(struct rdzv_server *s, const char *fmt, ...) {
+    char line[RDZV_REASON_MAX + 256];
+    va_list ap;
+    if (s->n_reports >= REPORTS_MAX)
+        return;
+    s->n_reports++;
+    va_start(ap, fmt);
+    (void)vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    notice(s, line);
+}
+
+/* ---- messages to nodes ---- */
+
+static struct server_node *find(const struct rdzv_server *s, uint64_t incarnation) {
+    return incarnation == 0 ? NULL : idmap_get(&s->nodes, incarnation);
+}
+
+/* The current epoch: a leader may have claimed later epochs for itself since it began. */
+static uint32_t server_epoch(const struct rdzv_server *s) {
+    return MAX2(s->group_config.epoch, group_successors(s->group)->epoch);
+}
+
+static void send_welcome(struct server_node *n) {
+    const struct rdzv_server *s = n->server;
+    n->welcomed = true;
+    struct wire_message m = {
+        .kind = WIRE_WELCOME,
+        .welcome = {.epoch = server_epoch(s),
+                    .leader = s->group_config.leader_incarnation,
+                    .listener_port = s->config.listener_port,
+                    .heartbeat_ns = s->group_config.rdzv.heartbeat_ns,
+                    .lease_ns = s->group_config.rdzv.lease_ns,
+                    .margin_ns = s->group_config.rdzv.margin_ns,
+                    .min_nodes = s->group_config.rdzv.min_nodes,
+                    .max_nodes = s->group_config.rdzv.max_nodes},
+    };
+    conn_send(n->conn, &m);
+}
+
+static void send_pending_lease(struct server_node *n) {
+    if (list_empty(&n->lease_pending_link))
+        return;
+    list_remove(&n->lease_pending_link);
+    conn_send(n->conn, &(struct wire_message){.kind = WIRE_LEASE, .lease = n->lease_pending});
+}
+
+/* Sends what must come before any message to this node. False: it is not connected. */
+static bool prepare_to_send(struct server_node *n) {
+    if (n == NULL || n->conn == NULL)
+        return false;
+    if (!n->welcomed)
+        send_welcome(n);
+    send_pending_lease(n);
+    return true;
+}
+
+void server_send(struct server_node *n, const struct wire_message *m) {
+    if (prepare_to_send(n))
+        conn_send(n->conn, m);
+}
+
+static void send_text(struct server_node *n, const char *text, size_t len) {
+    if (prepare_to_send(n))
+        conn_send_text(n->conn, text, len);
+}
+
+/* While a group forms or stops, the next DESIRED is soon sent to each node, and the lease can go
+ * with it. A successor's lease does not wait: the leases of all depend on the first one's echo. */
+static bool message_is_due(const struct server_node *n) {
+    const struct group *g = n->server->group;
+    return (group_state(g) == GROUP_FORMING || group_state(g) == GROUP_STOPPING) &&
+           !group_is_successor(g, n->incarnation);
+}
+
+/* Sends the lease at once, or with the next message to this node if one is due soon, because with
+ * thousands of nodes each packet costs time. Waits for half a heartbeat at most. */
+static void send_lease(struct server_node *n, const struct lease *lease) {
+    if (n == NULL || n->conn == NULL)
+        return;
+    struct rdzv_server *s = n->server;
+    n->lease_pending = *lease; /* replaces an older one */
+    if (!list_empty(&n->lease_pending_link))
+        return;
+    if (list_empty(&s->lease_pending))
+        loop_timer_set(s->lease_pending_timer,
+                       clock_now_ns() + s->group_config.rdzv.heartbeat_ns / 2);
+    list_append(&s->lease_pending, &n->lease_pending_link);
+    if (!message_is_due(n))
+        (void)prepare_to_send(n);
+}
+
+static void on_lease_pending(void *arg) {
+    struct rdzv_server *s = arg;
+    LIST_FOR_EACH(struct server_node, n, &s->lease_pending, lease_pending_link) {
+        if (loop_slice_is_over(s->loop)) {
+            loop_timer_set(s->lease_pending_timer, clock_now_ns()); /* the rest in the next turn */
+            return;
+        }
+        send_pending_lease(n);
+    }
+}
+
+bool rdzv_server_watchdog(struct rdzv_server *s, uint64_t incarnation,
+                          const struct wire_message *m) {
+    struct server_node *n = find(s, incarnation);
+    if (n == NULL || n->conn == NULL || s->deposed)
+        return false;
+    server_send(n, m);
+    return true;
+}
 
 /* ---- NAMED and MEMBERS ---- */
 
@@ -46,20 +176,18 @@ static void send_handover(struct rdzv_server *s, struct server_node *n) {
 }
 
 /* Sends the successors to the node, and, if it is one of them, the handover. */
-static void server_send_successors(struct rdzv_server *s, struct server_node *n) {
+static void send_successors(struct rdzv_server *s, struct server_node *n) {
     if (n == NULL || n->conn == NULL || group_successors(s->group)->epoch == 0)
         return; /* without an arbiter there are no successors */
     if (s->named.len == 0)
         make_named(s);
-    server_send_text(n, strbuf_text(&s->named), s->named.len);
+    send_text(n, strbuf_text(&s->named), s->named.len);
     if (group_is_successor(s->group, n->incarnation))
         send_handover(s, n);
 }
 
-/* ---- deposed ---- */
-
 /* Redirects all nodes to the leader, as far as it is known, and ends their connections. */
-static void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
+static void redirect_all(struct rdzv_server *s, uint32_t epoch) {
     struct wire_message m = {.kind = WIRE_REDIRECT, .redirect = {.epoch = epoch}};
     if (s->record.epoch >= epoch && !s->record.closed && !s->record.vacant) {
         m.redirect.epoch = s->record.epoch;
@@ -79,7 +207,7 @@ static void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
 
 /* ---- operators ---- */
 
-static void server_answer(struct server_asker *asker, bool ok, const char *text) {
+static void answer(struct server_asker *asker, bool ok, const char *text) {
     if (asker == NULL || asker->answered)
         return;
     asker->answered = true;
@@ -89,17 +217,19 @@ static void server_answer(struct server_asker *asker, bool ok, const char *text)
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to) {
     struct server_asker asker = {.conn = to};
     if (s->deposed) {
-        server_answer(&asker, false, "this agent no longer leads; try again");
+        answer(&asker, false, "this agent no longer leads; try again");
         return;
     }
     assert(command->kind != COMMAND_STATUS); /* rdzv_server_status() */
     assert(!s->pump.busy);                   /* it is called from the loop */
     s->asker = &asker;
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
-    server_answer(&asker, false, "the leader did not accept the command; try again");
+    rdzv_server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
+    answer(&asker, false, "the leader did not accept the command; try again");
 }
 
-void server_stop_probe(struct server_node *n) {
+/* ---- probes ---- */
+
+static void stop_probe(struct server_node *n) {
     list_remove(&n->probe_link);
     if (n->probe != NULL) {
         probe_free(TAKE_PTR(n->probe));
@@ -107,22 +237,17 @@ void server_stop_probe(struct server_node *n) {
     }
 }
 
-/* Whoever passes the probe on to this agent's own listener, which has the key too, proves nothing.
- */
-static enum probe_result result_of(const struct rdzv_server *s, const struct probe_answer *answer) {
-    bool came_back =
-        answer->incarnation == s->group_config.leader_incarnation && !answer->within_host;
-    return answer->result == PROBE_GONE && came_back ? PROBE_UNKNOWN : answer->result;
-}
+static void start_probes(struct rdzv_server *s);
 
 static void on_probed(void *arg, const struct probe_answer *answer) {
     struct server_node *n = arg;
     struct rdzv_server *s = n->server;
-    struct group_event ev = {
-        .kind = GROUP_EVENT_PROBE, .node = n->incarnation, .probe = result_of(s, answer)};
+    struct group_event ev = {.kind = GROUP_EVENT_PROBE,
+                             .node = n->incarnation,
+                             .probe = probe_result_for(answer, s->group_config.leader_incarnation)};
     n->probe = NULL;
     s->n_probes--;
-    server_start_probes(s);
+    start_probes(s);
     bool unreachable = n->reaching && answer->result != PROBE_ALIVE && n->conn != NULL;
     n->reaching = false;
     if (unreachable) {
@@ -135,28 +260,26 @@ static void on_probed(void *arg, const struct probe_answer *answer) {
             "%.1f s, not at once",
             info == NULL ? "?" : info->host, at,
             (double)(s->group_config.rdzv.lease_ns + s->group_config.rdzv.margin_ns) / 1e9);
-        bool held = pump_hold(&s->pump);
-        server_notice(s, line);
-        pump_release(&s->pump, held);
+        notice(s, line);
     }
-    server_event(s, &ev);
+    rdzv_server_event(s, &ev);
 }
 
 /* Only queues the answer, never calls from inside. */
 static void answer_later(struct rdzv_server *s, uint64_t incarnation, enum probe_result result) {
     bool held = pump_hold(&s->pump);
-    server_event(
+    rdzv_server_event(
         s, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = incarnation, .probe = result});
     pump_release(&s->pump, held);
     loop_timer_set(s->pump.timer, clock_now_ns());
 }
 
-void server_start_probes(struct rdzv_server *s) {
+static void start_probes(struct rdzv_server *s) {
     while (s->n_probes < RDZV_PROBES_MAX && !list_empty(&s->probe_queue)) {
         struct server_node *n = LIST_FIRST(struct server_node, &s->probe_queue, probe_link);
         list_remove(&n->probe_link);
         int r = probe_start(s->loop, NULL, &n->listener, s->config.auth, n->incarnation,
-                            s->config.probe_timeout_ns, on_probed, n, &n->probe);
+                            PROBE_TIMEOUT_NS, on_probed, n, &n->probe);
         if (r == 0) {
             s->n_probes++;
             continue;
@@ -166,11 +289,58 @@ void server_start_probes(struct rdzv_server *s) {
     }
 }
 
+/* ---- nodes ---- */
+
+/* Closes the node's connection, ends its probe, and forgets it. */
+static void drop_node(struct server_node *n) {
+    struct rdzv_server *s = n->server;
+    const struct rdzv_server_parts *parts = &s->config.parts;
+    if (parts->summaries.forgotten != NULL)
+        parts->summaries.forgotten(parts->summaries.arg, n->incarnation);
+    if (parts->evidence.forgotten != NULL)
+        parts->evidence.forgotten(parts->evidence.arg, n->incarnation);
+    stop_probe(n);
+    server_whose_node_fini(n);
+    list_remove(&n->lease_pending_link);
+    list_remove(&n->desired_link);
+    conn_free(n->conn);
+    idmap_remove(&s->nodes, n->incarnation);
+    list_remove(&n->link);
+    free(n);
+    start_probes(s);
+}
+
+static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation) {
+    struct server_node *n = xcalloc(1, sizeof *n);
+    n->server = s;
+    n->incarnation = incarnation;
+    list_init(&n->probe_link);
+    list_init(&n->lease_pending_link);
+    list_init(&n->desired_link);
+    server_whose_node_init(n);
+    list_append(&s->all, &n->link);
+    idmap_put(&s->nodes, incarnation, n);
+    return n;
+}
+
+/* Of a node that the group knows and that never joined this server. NULL: the group does not know
+ * it either. */
+static struct server_node *find_inherited(struct rdzv_server *s, uint64_t incarnation) {
+    const struct node_info *info = group_node_info(s->group, incarnation);
+    if (info == NULL)
+        return NULL;
+    struct server_node *n = node_new(s, incarnation);
+    if (addr_from_literal(info->addr, info->listener_port, &n->listener) < 0)
+        /* "": it was on the last leader's machine, whose address is not known */
+        n->listener.len = 0;
+    return n;
+}
+
 /* reach: check whether the node's listener can be reached at all, and report if not. */
-static void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach) {
-    struct server_node *n = server_find(s, incarnation);
+static void probe(struct rdzv_server *s, uint64_t incarnation, bool reach) {
+    struct server_node *n = find(s, incarnation);
     if (n == NULL)
-        n = server_find_inherited(s, incarnation);
+        n = find_inherited(s, incarnation);
     if (n == NULL || n->listener.len == 0) {
         answer_later(s, incarnation, PROBE_UNKNOWN);
         return;
@@ -178,16 +348,214 @@ static void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach
     n->reaching = reach;
     if (n->probe == NULL && !list_linked(&n->probe_link))
         list_append(&s->probe_queue, &n->probe_link);
-    server_start_probes(s);
+    start_probes(s);
 }
 
-#define PROBE_TIMEOUT_NS (1 * NS_PER_S)
-/* STATUS is only for people: it is not sent to a node that reads slowly. */
-#define STATUS_UNSENT_MAX ((size_t)64 * 1024)
+static void disconnected(struct server_node *n) {
+    struct rdzv_server *s = n->server;
+    uint64_t incarnation = n->incarnation;
+    list_remove(&n->lease_pending_link);
+    server_whose_disconnected(n);
+    conn_free(TAKE_PTR(n->conn));
+    rdzv_server_event(s,
+                      &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
+}
 
-void server_notice(struct rdzv_server *s, const char *line) {
-    if (s->config.ops.notice != NULL)
-        s->config.ops.notice(s->config.arg, line);
+/* A node knows a later epoch than ours. The group gets this event after those of the message. */
+static void record_epoch(struct rdzv_server *s, uint32_t epoch) {
+    if (epoch <= MAX2(server_epoch(s), s->higher_epoch))
+        return;
+    s->higher_epoch = epoch;
+    bool held = pump_hold(&s->pump); /* only queued: it may be the last step */
+    rdzv_server_event(s, &(struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = epoch});
+    pump_release(&s->pump, held);
+}
+
+/* Not for the group, but for the other parts. It may free the server. True: it was such a message.
+ */
+static bool pass_on(struct server_node *n, const struct wire_message *m) {
+    const struct rdzv_server *s = n->server;
+    const struct rdzv_server_parts *parts = &s->config.parts;
+    if (m->kind == WIRE_NODE_SUMMARY) {
+        const struct node_info *info = group_node_info(s->group, n->incarnation);
+        if (parts->summaries.received != NULL && info != NULL && !s->deposed)
+            parts->summaries.received(parts->summaries.arg, n->incarnation, info->host,
+                                      m->node_summary.text);
+    } else if (m->kind == WIRE_SIGNS) {
+        if (parts->watchdog.signs != NULL && !s->deposed)
+            parts->watchdog.signs(parts->watchdog.arg, n->incarnation, &m->signs);
+    } else if (m->kind == WIRE_EVIDENCE) {
+        if (parts->evidence.piece != NULL && !s->deposed)
+            parts->evidence.piece(parts->evidence.arg, n->incarnation, &m->evidence);
+    } else {
+        return m->kind == WIRE_OWNER;
+    }
+    return true;
+}
+
+static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    struct server_node *n = arg;
+    n->heard_ns = clock_now_ns();
+    if (!wire_is_for_leader(m->kind) ||
+        (m->kind == WIRE_OWNER && !server_whose_answer(n, &m->owner))) {
+        log_debug("rendezvous: node %016" PRIx64 " sent an unexpected %s; disconnected",
+                  n->incarnation, wire_kind_name(m->kind));
+        disconnected(n);
+        return;
+    }
+    if (pass_on(n, m))
+        return;
+    struct group_event ev = {
+        .kind = GROUP_EVENT_MESSAGE, .node = n->incarnation, .message = m->kind, .body = &m->body};
+    if (m->kind == WIRE_REPORT) {
+        ev.kind = GROUP_EVENT_REPORT;
+        ev.report = &m->report;
+        if (m->report.at_safe_point && n->server->config.ops.safe_point != NULL)
+            n->server->config.ops.safe_point(n->server->config.arg);
+    } else if (m->kind == WIRE_RENEW) {
+        ev.kind = GROUP_EVENT_RENEW;
+        ev.renew = m->renew;
+    } else if (m->kind == WIRE_LEAVE) {
+        ev.kind = GROUP_EVENT_LEAVE;
+    }
+    record_epoch(n->server, wire_epoch_of(m));
+    rdzv_server_event(n->server, &ev);
+}
+
+static void on_closed(void *arg, struct conn *c, int code, const char *text) {
+    struct server_node *n = arg;
+    log_debug("rendezvous: connection of node %016" PRIx64 " ended: %s%s", n->incarnation,
+              code == -EPROTO ? "protocol violation: " : "", text);
+    disconnected(n);
+}
+
+static const struct conn_ops node_callbacks = {.on_message = on_message, .on_closed = on_closed};
+
+/* ---- joining ---- */
+
+static void refuse(struct conn *conn, const char *reason, bool for_now) {
+    conn_refuse(conn, !for_now, reason);
+    conn_finish(conn);
+}
+
+static void report_other_limits(struct server_node *n) {
+    const struct rdzv_settings *ours = &n->server->group_config.rdzv;
+    const struct node_info *info = group_node_info(n->server->group, n->incarnation);
+    if (n->limits_reported || info == NULL ||
+        (n->min_nodes == ours->min_nodes && n->max_nodes == ours->max_nodes))
+        return;
+    n->limits_reported = true;
+    report(n->server,
+           "node %s was started with --nnodes %u:%u, the leader with %u:%u; the leader's numbers "
+           "count",
+           info->host, n->min_nodes, n->max_nodes, ours->min_nodes, ours->max_nodes);
+}
+
+static void node_connected(struct server_node *n, struct conn *conn, const struct wire_join *join) {
+    struct conn *old = n->conn;
+    n->conn = conn;
+    n->welcomed = false;
+    n->heard_ns = clock_now_ns();
+    list_remove(&n->lease_pending_link);
+    n->min_nodes = join->min_nodes;
+    n->max_nodes = join->max_nodes;
+    conn_set_owner(conn, &node_callbacks, n);
+    conn_free(old);
+    if (conn_local_addr(conn, &n->local) < 0)
+        n->local.len = 0; /* the connection has ended already; that will be noticed soon */
+    if (conn_peer_addr(conn, &n->listener) == 0) {
+        n->loopback = addr_is_loopback(&n->listener);
+        n->here = n->loopback || (n->local.len > 0 && addr_same_host(&n->local, &n->listener));
+        addr_set_port(&n->listener, join->info.listener_port);
+    }
+    conn_set_patience(conn, n->server->group_config.rdzv.lease_ns,
+                      n->server->group_config.rdzv.heartbeat_ns);
+    server_whose_joined(n, join->addrs);
+}
+
+/* The node's address as the leader sees it, which is sent to others. "": reachable only from this
+ * machine. */
+static void fill_addr(const struct server_node *n, struct node_info *info) {
+    char text[ADDR_TEXT_MAX];
+    info->addr[0] = '\0';
+    if (n->listener.len == 0 || n->loopback)
+        return;
+    addr_host_text(&n->listener, text);
+    if (strlen(text) < sizeof info->addr)
+        memcpy(info->addr, text, strlen(text) + 1);
+}
+
+/* A node of this incarnation is connected from another host, and is heard. Only who has a key, and
+ * so is one of ours, is believed to be that node all the same; another one when the connection
+ * there is silent. */
+static bool is_stolen(const struct server_node *n, const struct conn *conn) {
+    struct addr peer;
+    if (n->conn == NULL || conn_is_secured(conn) || conn_peer_addr(conn, &peer) < 0)
+        return false;
+    if (addr_same_host(&peer, &n->listener) || (n->here && conn_is_within_host(conn)))
+        return false;
+    return clock_now_ns() - n->heard_ns < 2 * n->server->group_config.rdzv.heartbeat_ns;
+}
+
+static const char *host_text(const struct addr *at, char ret[ADDR_TEXT_MAX]) {
+    if (at->len == 0)
+        return "an unknown address";
+    addr_host_text(at, ret);
+    return ret;
+}
+
+void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
+    if (s->deposed) { /* its listener will get another policy soon */
+        refuse(conn, "the agent there no longer leads", true);
+        return;
+    }
+    struct server_node *n = find(s, join->info.incarnation);
+    if (n != NULL && is_stolen(n, conn)) {
+        struct addr peer = {0};
+        char at[ADDR_TEXT_MAX];
+        (void)!conn_peer_addr(conn, &peer);
+        report(s,
+               "refused a node at %s that claims to be one which is connected from another address",
+               host_text(&peer, at));
+        refuse(conn, "this node is connected from another address", true);
+        return;
+    }
+    if (n == NULL && s->nodes.len >= RDZV_NODES_MAX) {
+        refuse(conn, "the job has as many nodes as it can hold", false);
+        return;
+    }
+    if (n == NULL)
+        n = node_new(s, join->info.incarnation);
+    node_connected(n, conn, join);
+    struct node_info info = join->info;
+    fill_addr(n, &info);
+    record_epoch(s, join->report.epoch);
+    rdzv_server_event(s, &(struct group_event){.kind = GROUP_EVENT_JOIN,
+                                               .node = n->incarnation,
+                                               .info = &info,
+                                               .program = &join->program,
+                                               .report = &join->report});
+}
+
+/* After a JOIN and its effects: sends WELCOME, unless another message was sent to the node. */
+static void finish_join(struct rdzv_server *s, uint64_t incarnation) {
+    struct server_node *n = find(s, incarnation);
+    if (n == NULL)
+        return;
+    if (n->conn != NULL && !n->welcomed)
+        send_welcome(n);
+    report_other_limits(n);
+}
+
+/* People look at the leader's terminal, too: the refused node's may be one of hundreds. */
+static void refuse_node(struct server_node *n, const char *reason, bool for_now) {
+    char at[ADDR_TEXT_MAX];
+    if (!for_now)
+        report(n->server, "a node at %s was refused: %.*s", host_text(&n->listener, at),
+               RDZV_REASON_MAX, reason);
+    if (n->conn != NULL)
+        refuse(TAKE_PTR(n->conn), reason, for_now);
+    drop_node(n);
 }
 
 /* ---- the workers' store ---- */
@@ -207,7 +575,7 @@ static struct addr choose_store_addr(const struct rdzv_server *s) {
     n = group_members(s->group, members, n);
     const struct server_node *elsewhere = NULL;
     for (size_t i = 0; i < n && (elsewhere == NULL || elsewhere->here); i++) {
-        const struct server_node *m = server_find(s, members[i]);
+        const struct server_node *m = find(s, members[i]);
         if (m != NULL && !m->loopback && m->local.len > 0 && (elsewhere == NULL || !m->here))
             elsewhere = m;
     }
@@ -215,7 +583,7 @@ static struct addr choose_store_addr(const struct rdzv_server *s) {
     free(members);
     if (alone || elsewhere == NULL)
         return loopback_addr();
-    struct addr a = s->config.has_local_addr ? s->config.local_addr : elsewhere->local;
+    struct addr a = s->config.local_addr.len > 0 ? s->config.local_addr : elsewhere->local;
     addr_set_port(&a, 0);
     return a;
 }
@@ -235,7 +603,7 @@ static void open_store(struct rdzv_server *s, struct generation generation) {
     } else {
         ev.reason = err.text[0] != '\0' ? err.text : strerror(-r);
     }
-    server_event(s, &ev);
+    rdzv_server_event(s, &ev);
 }
 
 static void close_store(struct rdzv_server *s) {
@@ -252,26 +620,20 @@ static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
     if ((answer->result == ARBITER_OK || answer->result == ARBITER_LOST) &&
         answer->record.epoch >= s->record.epoch)
         s->record = answer->record;
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = answer});
-}
-
-static void ask_arbiter(struct rdzv_server *s, const struct arbiter_request *request) {
-    struct arbiter_request r = *request;
-    r.leader = s->group_config.self;
-    arbiter_ask(s->config.arbiter, &r, on_arbiter, s);
+    rdzv_server_event(s, &(struct group_event){.kind = GROUP_EVENT_ARBITER, .answer = answer});
 }
 
 static void touch(struct rdzv_server *s, enum outcome outcome) {
     uint64_t began_ns = clock_now_ns();
     bool touched =
         s->config.leader_file != NULL && leader_file_touch(s->config.leader_file, outcome) == 0;
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
-                                          .touched_ns = touched ? began_ns : 0});
+    rdzv_server_event(s, &(struct group_event){.kind = GROUP_EVENT_TOUCHED,
+                                               .touched_ns = touched ? began_ns : 0});
 }
 
 static void depose(struct rdzv_server *s, uint32_t epoch) {
     s->deposed = true;
-    server_redirect_all(s, epoch);
+    redirect_all(s, epoch);
     if (s->config.ops.deposed != NULL)
         s->config.ops.deposed(s->config.arg, epoch);
 }
@@ -285,7 +647,7 @@ static void send_status(struct rdzv_server *s) {
     wire_encode(&m, &text);
     LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         if (n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX)
-            server_send_text(n, strbuf_text(&text), text.len);
+            send_text(n, strbuf_text(&text), text.len);
     }
 }
 
@@ -306,7 +668,7 @@ static void send_desired(struct rdzv_server *s, struct server_node *n) {
         wire_encode(&m, &s->last_desired_text);
         s->last_desired = m.desired;
     }
-    server_send_text(n, strbuf_text(&s->last_desired_text), s->last_desired_text.len);
+    send_text(n, strbuf_text(&s->last_desired_text), s->last_desired_text.len);
 }
 
 /* The message has the desired state at this time, which can be newer than when it was queued. */
@@ -336,30 +698,30 @@ static void report_to(const struct rdzv_server *s, void (*fn)(void *arg)) {
 }
 
 static void obey(struct rdzv_server *s, const struct group_effect *e) {
-    struct server_node *n = server_find(s, e->node);
+    struct server_node *n = find(s, e->node);
     switch (e->kind) {
     case GROUP_EFFECT_DESIRED: send_desired_soon(s, n); break;
-    case GROUP_EFFECT_LEASE: server_send_lease(n, &e->lease); break;
-    case GROUP_EFFECT_PROBE: server_probe(s, e->node, false); break;
-    case GROUP_EFFECT_REACH: server_probe(s, e->node, true); break;
+    case GROUP_EFFECT_LEASE: send_lease(n, &e->lease); break;
+    case GROUP_EFFECT_PROBE: probe(s, e->node, false); break;
+    case GROUP_EFFECT_REACH: probe(s, e->node, true); break;
     case GROUP_EFFECT_REFUSE:
         if (n != NULL)
-            server_refuse_node(n, e->reason, e->for_now);
+            refuse_node(n, e->reason, e->for_now);
         break;
     case GROUP_EFFECT_FORGET:
         if (n != NULL)
-            server_drop_node(n);
+            drop_node(n);
         break;
     case GROUP_EFFECT_STORE_OPEN: open_store(s, e->generation); break;
     case GROUP_EFFECT_STORE_CLOSE: close_store(s); break;
     case GROUP_EFFECT_STATUS: send_status(s); break;
-    case GROUP_EFFECT_NOTICE: server_notice(s, e->reason); break;
+    case GROUP_EFFECT_NOTICE: notice(s, e->reason); break;
     case GROUP_EFFECT_DONE: s->config.ops.done(s->config.arg, group_outcome(s->group)); break;
-    case GROUP_EFFECT_NAME: server_send_successors(s, n); break;
-    case GROUP_EFFECT_ARBITER: ask_arbiter(s, e->request); break;
+    case GROUP_EFFECT_NAME: send_successors(s, n); break;
+    case GROUP_EFFECT_ARBITER: arbiter_ask(s->config.arbiter, e->request, on_arbiter, s); break;
     case GROUP_EFFECT_TOUCH: touch(s, e->outcome); break;
     case GROUP_EFFECT_DEPOSED: depose(s, e->epoch); break;
-    case GROUP_EFFECT_ANSWER: server_answer(s->asker, e->ok, e->reason); break;
+    case GROUP_EFFECT_ANSWER: answer(s->asker, e->ok, e->reason); break;
     case GROUP_EFFECT_TIMELINE:
         if (s->config.ops.timeline != NULL)
             s->config.ops.timeline(s->config.arg, e->entry);
@@ -384,8 +746,19 @@ static uint64_t step(void *arg, void *event) {
     if (ev->kind == GROUP_EVENT_COMMAND)
         s->asker = NULL;
     if (ev->kind == GROUP_EVENT_JOIN && !s->pump.dead && !s->deposed)
-        server_finish_join(s, ev->node);
+        finish_join(s, ev->node);
     return s->deposed ? TIME_NEVER : s->update.deadline_ns;
+}
+
+static void free_nodes(struct rdzv_server *s) {
+    LIST_FOR_EACH(struct server_node, n, &s->all, link) {
+        stop_probe(n);
+        server_whose_node_fini(n);
+        conn_finish(n->conn);
+        free(n);
+    }
+    list_init(&s->all);
+    idmap_fini(&s->nodes);
 }
 
 static void destroy(void *arg) {
@@ -395,10 +768,9 @@ static void destroy(void *arg) {
     close_store(s);
     while (!list_empty(&s->desired_pending) && !s->deposed)
         send_desired(s, CONTAINER_OF(s->desired_pending.next, struct server_node, desired_link));
-    server_free_nodes(s);
+    free_nodes(s);
     server_whose_fini(s);
-    server_overviews_fini(s);
-    server_stacks_fini(s);
+    server_operators_fini(s);
     pump_fini(&s->pump);
     loop_timer_free(s->lease_pending_timer);
     loop_timer_free(s->desired_timer);
@@ -415,27 +787,27 @@ static const struct pump_ops pump_ops = {
     .event_size = sizeof(struct group_event),
     .pointers = {{offsetof(struct group_event, store_host), PUMP_TEXT},
                  {offsetof(struct group_event, reason), PUMP_TEXT},
+                 {offsetof(struct group_event, evidence), PUMP_TEXT},
                  {offsetof(struct group_event, failure), sizeof(struct failure)}},
 };
 
 /* What callbacks and effects cause is queued: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN,
  * HANG. */
-void server_event(struct rdzv_server *s, struct group_event *ev) {
-    assert(!s->pump.busy || (ev->info == NULL && ev->report == NULL && ev->answer == NULL &&
-                             ev->command == NULL && ev->kind != GROUP_EVENT_MESSAGE));
-    pump_event(&s->pump, ev);
+void rdzv_server_event(struct rdzv_server *s, const struct group_event *event) {
+    struct group_event ev = *event;
+    assert(!s->pump.busy || (ev.info == NULL && ev.report == NULL && ev.answer == NULL &&
+                             ev.command == NULL && ev.kind != GROUP_EVENT_MESSAGE));
+    pump_event(&s->pump, &ev);
 }
 
 /* Messages of the last step are sent before the next time event: the group may wait for that. */
 static void on_timer(void *arg) {
     struct rdzv_server *s = arg;
     if (list_empty(&s->desired_pending))
-        server_event(s, &(struct group_event){.kind = GROUP_EVENT_TIME});
+        rdzv_server_event(s, &(struct group_event){.kind = GROUP_EVENT_TIME});
     else
         loop_timer_set(s->pump.timer, clock_now_ns());
 }
-
-static void on_lease_pending(void *arg) { server_send_pending_leases(arg); }
 
 /* ---- creation and end ---- */
 
@@ -447,8 +819,6 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     s->group_config = *group_config;
     s->group_config.handover = NULL; /* the group has copied it */
     s->nodes.seed = random_u64();
-    if (s->config.probe_timeout_ns == 0)
-        s->config.probe_timeout_ns = PROBE_TIMEOUT_NS;
     list_init(&s->all);
     list_init(&s->probe_queue);
     list_init(&s->lease_pending);
@@ -462,8 +832,7 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     pump_init(&s->pump, loop, &pump_ops, s, on_timer);
     s->lease_pending_timer = loop_timer_new(loop, on_lease_pending, s);
     s->desired_timer = loop_timer_new(loop, on_desired_timer, s);
-    server_overviews_init(s);
-    server_stacks_init(s);
+    server_operators_init(s);
     server_whose_init(s);
     loop_timer_set(s->pump.timer, now);
     *ret = s;
@@ -473,34 +842,6 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
 void rdzv_server_free(struct rdzv_server *s) {
     if (s != NULL)
         pump_free(&s->pump);
-}
-
-void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted) {
-    server_event(
-        s, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason, .halted = halted});
-}
-
-void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes) {
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = n_nodes});
-}
-
-void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
-                      const struct failure *failure, uint64_t quiet_ns, const char *evidence,
-                      bool only_reported) {
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_HANG,
-                                          .generation = generation,
-                                          .failure = failure,
-                                          .quiet_ns = quiet_ns,
-                                          .evidence = evidence,
-                                          .only_reported = only_reported});
-}
-
-void rdzv_server_quiet(struct rdzv_server *s, uint64_t quiet_ns) {
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = quiet_ns});
-}
-
-void rdzv_server_resign(struct rdzv_server *s) {
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
 }
 
 const struct group *rdzv_server_group(const struct rdzv_server *s) { return s->group; }

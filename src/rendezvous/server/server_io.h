@@ -19,18 +19,11 @@
  *     rdzv_listener_serve(l, s);
  *     … rdzv_listener_serve(l, NULL) or rdzv_listener_free(l), then rdzv_server_free(s)
  *
- * Everything that a peer can make us store is bounded. At most RDZV_PENDING_MAX connections have
- * not sent a valid JOIN, at most half of this process's descriptors: one that has sent nothing for
- * RDZV_FIRST_BYTES_NS, and each for at most RDZV_FIRST_WORD_NS. Of those beyond, the oldest goes
- * whose source has most, by rough account, so that one source can't shut out others. At most
- * RDZV_HANDSHAKES_MAX of them are in a handshake, each for at most RDZV_HANDSHAKE_NS; others wait
- * for theirs, and sources have equal shares of these, too. While a group is formed, only one new
- * connection is accepted in RDZV_STRANGER_NS. There are at most RDZV_NODES_MAX parked nodes, and as
- * many joined ones. There are at most RDZV_OPERATORS_MAX operators, each until it is silent for
- * RDZV_OPERATOR_SILENCE_NS; they share the few texts of the status that are still to be sent. Those
- * who ask for stacks are at most 16, share an answer of at most 64 MiB, and have 10 s and 1 s per
- * MiB to read it. Each node has at most WIRE_MESSAGE_MAX unread bytes and CONN_UNSENT_MAX unsent
- * bytes (plus a successor's list of members). A peer that violates the protocol is disconnected. */
+ * Everything that a peer can make us store is bounded: by the limits below, and for stacks in
+ * server_operators_io.c; muster-protocol(7), LIMITS, lists them all. Of too many connections
+ * without a valid JOIN, the oldest goes whose source has most, by rough account, so that one
+ * source can't shut out others; sources have equal shares of the handshakes, too. A peer that
+ * violates the protocol is disconnected. */
 #pragma once
 
 #include "io/loop.h"
@@ -177,13 +170,11 @@ struct rdzv_server_parts {
 };
 
 struct rdzv_server_config {
-    char run_id[RDZV_RUN_ID_MAX];
-    uint16_t listener_port;    /* of the leader's own listener, where nodes probe it */
-    uint64_t heartbeat_ns;     /* sent to all nodes, with the group's lease and margin */
-    uint64_t probe_timeout_ns; /* 0: 1 s */
-    struct auth *auth;         /* borrowed; for probes. NULL: as AUTH_NONE */
-    bool has_local_addr;       /* --local-addr: */
-    struct addr local_addr; /* where the store listens, unless the whole group is on this machine */
+    uint16_t listener_port; /* of the leader's own listener, where nodes probe it */
+    struct auth *auth;      /* borrowed; for probes. NULL: as AUTH_NONE */
+    /* --local-addr: where the store listens, unless the whole group is on this machine; len 0: not
+     * given */
+    struct addr local_addr;
     struct arbiter *arbiter;         /* borrowed; NULL unless the group's anchor is one */
     struct leader_file *leader_file; /* borrowed; NULL unless the group's anchor is one */
     struct rdzv_server_ops ops;
@@ -197,16 +188,9 @@ _must_use_ int rdzv_server_new(struct loop *loop, const struct group_config *gro
 /* Closes the nodes' connections and open stores. Allowed in its own callbacks. NULL is fine. */
 void rdzv_server_free(struct rdzv_server *s);
 
-/* With an arbiter: this agent's own node has left. `done` follows when another agent can lead, or
- * when the arbiter has recorded that there is nothing left to wait for; it can follow at once. */
-void rdzv_server_resign(struct rdzv_server *s);
-/* Ends the job: a signal came to the leader's agent, or its checks refuse the nodes. halted: nobody
- * should run the job again as it is, so other nodes don't end as if it could be. Copies the
- * reason. */
-void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted);
-/* No more than n_nodes are here or can still come: the group does not wait for others. 0: that is
- * not known. */
-void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes);
+/* Events of this agent: STOP, EXPECT, RESIGN, HANG, QUIET. Fills in now_ns, and copies what the
+ * event points at. Steps at once, unless called from a callback. */
+void rdzv_server_event(struct rdzv_server *s, const struct group_event *event);
 
 /* Sends this node a message of the watchdog: ASK, SUSPECTS or PROCEED. False: it is not connected.
  */
@@ -227,13 +211,6 @@ void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
                             const struct rdzv_stacks *node, const char *json, size_t len);
 /* All nodes of the group were added, in order; or, for one sentence, why there is no answer. */
 void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, const char *why_not);
-/* The running group hangs: GROUP_EVENT_HANG. Copies. The group is stopped, unless that is only
- * reported; or nothing happens because it no longer runs. */
-void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
-                      const struct failure *failure, uint64_t quiet_ns, const char *evidence,
-                      bool only_reported);
-/* Most workers waited for so long, and no longer do: GROUP_EVENT_QUIET. */
-void rdzv_server_quiet(struct rdzv_server *s, uint64_t quiet_ns);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

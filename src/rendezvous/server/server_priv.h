@@ -1,10 +1,8 @@
 /* Shared by the files of the leader's side, and private to them.
- *   node_listener_io.c accepts, sends HELLO, passes JOINs and COMMANDs on
- *   server_nodes_io.c  the nodes' connections; turns their messages into events
- *   server_overview_io.c  the status, for all operators that ask for it at one time
- *   server_stacks_io.c  what the workers do, for operators that ask for it
- *   server_whose_io.c  whose the clients of the workers' store are, on other machines
- *   server_io.c        the group's steps and effects, the store's address, creation and end */
+ *   node_listener_io.c     accepts, sends HELLO, passes JOINs and COMMANDs on
+ *   server_io.c            the group's steps and effects; the nodes' connections
+ *   server_operators_io.c  the status and what the workers do, for operators
+ *   server_whose_io.c      who owns the clients of the workers' store, on other machines */
 #pragma once
 
 #include "base/idmap.h"
@@ -14,26 +12,24 @@
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
 
-/* An operator that has asked for the status. Part of the listener's struct caller. */
+/* An operator that has asked for the status. Part of the listener's struct joiner. */
 struct rdzv_asking {
-    struct list link;  /* linked while its overview is not completely sent */
+    struct list link;  /* linked while it waits */
     struct conn *conn; /* the listener's */
     bool waits;        /* its overview is not made yet */
 };
 
-struct overview_text;
+struct shared_text;
 struct overviews {
     struct loop_timer *timer;
-    struct list asking;         /* struct rdzv_asking: the next overview is for them */
-    struct list texts;          /* struct overview_text, oldest first */
-    struct overview_text *text; /* the one that is being made; NULL: none */
+    struct list asking, asked;  /* struct rdzv_asking: for the next overview; for `text` */
+    struct shared_text *text;   /* the one that is being made; NULL: none */
     struct overview_node *rows; /* of it */
     uint32_t n_rows, next_row;
     uint64_t cost_ns;       /* of making it, so far */
     uint64_t rest_until_ns; /* no overview is begun before */
 };
 
-struct stacks_text;
 struct server_stacks {
     struct rdzv_server *server;
     enum rdzv_ask_what what;
@@ -41,7 +37,7 @@ struct server_stacks {
     struct list waiting, asked, readers; /* struct stacks_asker: for the next answer; for `text`;
                                             their answer is being sent */
     unsigned n_askers;
-    struct stacks_text *text; /* the answer that is being gathered; NULL: none */
+    struct shared_text *text; /* the answer that is being gathered; NULL: none */
     uint64_t rest_until_ns;   /* none is begun before */
     uint64_t over_ns;         /* when the samples are complete that were asked for last */
 };
@@ -78,7 +74,7 @@ struct rdzv_server {
     struct list all;         /* struct server_node */
     struct list probe_queue; /* struct server_node, by probe_link */
     unsigned n_probes;       /* under way */
-    unsigned n_limits_said;  /* reports of nodes that were started differently, or refused */
+    unsigned n_reports;      /* of nodes that were started differently, or refused */
     bool store_open;
     struct generation store_generation;
     uint32_t higher_epoch;        /* the one that was reported to the group; 0: none */
@@ -123,69 +119,28 @@ struct server_node {
     bool here;                     /* it came from this machine, over any address */
     struct probe *probe;           /* NULL: none under way */
     uint32_t min_nodes, max_nodes; /* as its user gave them */
-    bool limits_said;              /* it was reported that they differ from the leader's */
+    bool limits_reported;          /* that they differ from the leader's */
     bool reaching;                 /* the next probe shows whether it can be reached at all */
     struct node_whose whose;
 };
 
 /* ---- server_io.c ---- */
 
-/* Steps the group and carries out its effects. Called from inside a step or a callback, it does so
- * after the current step.
- */
-void server_event(struct rdzv_server *s, struct group_event *ev);
-/* Passes one line for people to a callback that may free the server: call it only while
- * s->pump.busy. */
-void server_notice(struct rdzv_server *s, const char *line);
-
-/* ---- server_nodes_io.c ---- */
-
 /* Takes over the connection on which this JOIN came. Version and run id were checked before. */
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
-
-/* NULL: not known. */
-struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnation);
-/* Called after a JOIN and its effects: sends WELCOME to the node, unless another message was sent
- * to it. */
-void server_finish_join(struct rdzv_server *s, uint64_t incarnation);
 /* Sends a message, after WELCOME if that was not sent yet. Does nothing if n is NULL or not
  * connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
-void server_send_text(struct server_node *n, const char *text, size_t len);
-/* Sends the lease at once, or with the next message to this node if one is due soon, because with
- * thousands of nodes each packet costs time. Waits for half a heartbeat at most. */
-void server_send_lease(struct server_node *n, const struct lease *lease);
-/* Sends all leases that are pending. */
-void server_send_pending_leases(struct rdzv_server *s);
-/* Makes a server_node for a node that the group knows and that never joined this server. NULL: the
- * group does not know it either. */
-struct server_node *server_find_inherited(struct rdzv_server *s, uint64_t incarnation);
-/* Sends the reason to the node, and forgets it. */
-void server_refuse_node(struct server_node *n, const char *reason, bool for_now);
-/* Closes the node's connection, ends its probe, and forgets it. */
-void server_drop_node(struct server_node *n);
-/* Frees all nodes. Messages in their queues are still sent. */
-void server_free_nodes(struct rdzv_server *s);
-
-void server_stop_probe(struct server_node *n);
-/* Starts the probes in the queue, as far as the limit allows. */
-void server_start_probes(struct rdzv_server *s);
-
-/* An operator's command, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the
- * call. */
+/* An operator's command, other than LEAVE, STATUS and STACKS. Answers on `to`, which is borrowed.
+ */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);
 
-/* ---- server_overview_io.c ---- */
+/* ---- server_operators_io.c ---- */
 
-void server_overviews_init(struct rdzv_server *s);
-void server_overviews_fini(struct rdzv_server *s);
+void server_operators_init(struct rdzv_server *s);
+void server_operators_fini(struct rdzv_server *s);
 /* STATUS: answered later, on asking->conn. `asking` is borrowed until its link is removed. */
 void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking);
-
-/* ---- server_stacks_io.c ---- */
-
-void server_stacks_init(struct rdzv_server *s);
-void server_stacks_fini(struct rdzv_server *s);
 /* STACKS: takes ownership of the connection, and answers later. */
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn);
 

@@ -108,42 +108,34 @@ static int weight(const struct claim *c) {
     return c->node->whose.own == PEER_OURS ? 5 : 4;
 }
 
+/* The best claim to this address; NULL: there is none. *ret_translated: a node comes from there
+ * whose own connection is translated. */
 static const struct claim *best_claim(const struct rdzv_server *s,
-                                      const uint8_t host[ADDR_HOST_BYTES]) {
+                                      const uint8_t host[ADDR_HOST_BYTES], bool *ret_translated) {
     struct place *p = idmap_get(&s->whose.places, place_id(s, host));
     const struct claim *best = NULL;
     unsigned left = COMPARED_MAX;
+    *ret_translated = false;
     if (p == NULL)
         return NULL;
     LIST_FOR_EACH(struct claim, c, &p->claims, link) {
-        if (left-- == 0 || (best != NULL && weight(best) == 5))
+        if (left-- == 0)
             break;
-        if (memcmp(c->host, host, ADDR_HOST_BYTES) == 0 &&
-            (best == NULL || weight(c) > weight(best)))
+        if (memcmp(c->host, host, ADDR_HOST_BYTES) != 0)
+            continue;
+        if (best == NULL || weight(c) > weight(best))
             best = c;
+        if (c->seen && c->node->whose.own == PEER_ELSEWHERE)
+            *ret_translated = true;
     }
     return best;
 }
 
-/* Whether any node comes from there whose own connection is translated. */
-static bool is_translated(const struct rdzv_server *s, const uint8_t host[ADDR_HOST_BYTES]) {
-    struct place *p = idmap_get(&s->whose.places, place_id(s, host));
-    unsigned left = COMPARED_MAX;
-    if (p == NULL)
-        return false;
-    LIST_FOR_EACH(struct claim, c, &p->claims, link) {
-        if (left-- == 0 || !c->seen)
-            break;
-        if (memcmp(c->host, host, ADDR_HOST_BYTES) == 0 && c->node->whose.own == PEER_ELSEWHERE)
-            return true;
-    }
-    return false;
-}
-
 enum peer_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client) {
     uint8_t host[ADDR_HOST_BYTES];
+    bool translated;
     addr_host_bytes(client, host);
-    const struct claim *c = best_claim(s, host);
+    const struct claim *c = best_claim(s, host, &translated);
     if (c == NULL)
         return PEER_SOURCE_UNKNOWN;
     switch (weight(c)) {
@@ -262,8 +254,9 @@ void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const s
                        uint32_t id) {
     uint8_t host[ADDR_HOST_BYTES];
     uint64_t now = clock_now_ns();
+    bool translated;
     addr_host_bytes(client, host);
-    const struct claim *c = best_claim(s, host);
+    const struct claim *c = best_claim(s, host, &translated);
     if (c == NULL || s->deposed)
         return;
     struct server_node *n = c->node;
@@ -280,7 +273,8 @@ void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const s
 
 static void report_owners(struct rdzv_server *s, const struct whose_sent *q,
                           const struct rdzv_owners *owners) {
-    bool translated = is_translated(s, q->host);
+    bool translated;
+    (void)best_claim(s, q->host, &translated);
     for (uint32_t i = 0; i < q->n && s->config.parts.owners.answer != NULL && !s->deposed; i++) {
         struct peer_owner owner = {.kind = owners->list[i], .uid = owners->uid};
         if (owner.kind == PEER_ELSEWHERE && translated)

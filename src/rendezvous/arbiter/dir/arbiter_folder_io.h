@@ -1,12 +1,12 @@
 /* One job's folder in a shared directory: its layout, and how its files are read and replaced. The
- * rules of claims are in arbiter_dir_child_io. Every call may block for as long as the file system
+ * rules of claims are in arbiter_dir_io. Every call may block for as long as the file system
  * does; only the arbiter's child process makes them.
  *
  *     <path>/muster-<run id>/     0700, ours
  *         epoch-3      the record of epoch 3 (arbiter_record.h); made once, exclusively
  *         beat-3       16 hexadecimal digits, rewritten in place by epoch 3's leader
  *         latest       a number: where to begin the search. Only a hint
- *         key          the job's key (auth_key.h), 0600; the first node creates it
+ *         key          the job's key (auth.h), 0600; the first node creates it
  *         claim-…  mark-…  latest-…  owner-…  key-…
  *                      files that are being written; removed when an hour old
  *
@@ -20,7 +20,7 @@
 #include <sys/types.h>
 
 #include "rendezvous/arbiter/arbiter_record.h"
-#include "rendezvous/auth/auth_key.h"
+#include "rendezvous/auth/auth.h"
 
 #define ARBITER_PATH_MAX 2048
 /* The limit of files that are examined when the folder has to be listed. */

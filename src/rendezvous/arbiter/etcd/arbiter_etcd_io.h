@@ -14,7 +14,6 @@
 #define ARBITER_ETCD_ENDPOINTS_MAX 16
 #define ARBITER_ETCD_PREFIX_MAX 512   /* bytes */
 #define ARBITER_ETCD_PREFIX "/muster" /* used if none is given */
-#define ARBITER_ETCD_PORT 2379        /* likewise */
 
 /* All texts are copied; NULL if not given. */
 struct arbiter_etcd_config {

@@ -1,4 +1,4 @@
-#include "rendezvous/auth/auth_key.h"
+#include "rendezvous/auth/auth.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

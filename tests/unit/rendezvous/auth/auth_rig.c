@@ -79,7 +79,7 @@ struct keyring *rig_keys(uint8_t byte, enum auth_source source) {
 
 /* ---- meeting ---- */
 
-static void on_ready(void *arg) {
+static void on_ready(void *arg, const struct auth_choice *none) {
     struct auth_ask **ask = arg;
     *ask = NULL;
     loop_quit(rig_loop);

@@ -146,9 +146,7 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     g.rdzv.lease_ns = w.lease_ns;
     g.rdzv.heartbeat_ns = w.beat_ns;
     struct rdzv_server_config config = {
-        .run_id = RUN_ID,
         .listener_port = a->self.port,
-        .heartbeat_ns = g.rdzv.heartbeat_ns,
         .arbiter = &w.arbiter,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
@@ -177,7 +175,8 @@ static void on_leader(void *arg, uint64_t incarnation, const struct addr *listen
 
 static void on_joiner(void *arg, uint64_t incarnation, bool came) {
     struct agent *a = arg;
-    rdzv_client_joiner(a->client, incarnation, came);
+    rdzv_client_event(a->client, &(struct member_event){.kind = came ? MEMBER_EVENT_JOINER : MEMBER_EVENT_JOINER_GONE,
+                                                        .joiner = incarnation});
 }
 
 /* ---- the world ---- */
@@ -302,7 +301,7 @@ static void start_job(unsigned n, const char *addr) {
     w.last_call_ns = w.lease_ns; /* until all are here */
     (void)add_agent(addr);
     wait_until(w.agents[0].server != NULL);
-    rdzv_server_expect(w.agents[0].server, n);
+    rdzv_server_event(w.agents[0].server, &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = n});
     for (unsigned i = 1; i < n; i++)
         (void)add_agent(addr);
     wait_running(n);
@@ -417,7 +416,7 @@ Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begi
     (void)add_agent("127.0.0.1");
     wait_until(w.agents[0].running);
     w.reads = 0;
-    cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, NULL, &ops, NULL, &node.conn), 0);
+    cr_assert_eq(conn_connect(w.loop, NULL, &w.agents[0].own, NULL, &ops, NULL, &node.conn), 0);
     struct wire_message join = {.kind = WIRE_JOIN,
                                 .join = {.version = WIRE_VERSION,
                                          .run_id = RUN_ID,

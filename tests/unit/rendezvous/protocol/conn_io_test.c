@@ -140,7 +140,7 @@ static struct auth *auth_with(const char *keys) {
     return a;
 }
 
-static void call(void) { cr_assert_eq(conn_connect(loop, &at, caller.auth, &ops, &caller, &caller.conn), 0); }
+static void call(void) { cr_assert_eq(conn_connect(loop, NULL, &at, caller.auth, &ops, &caller, &caller.conn), 0); }
 
 static bool caller_heard(void) { return caller.n_heard > 0; }
 static bool caller_closed(void) { return caller.closed; }

@@ -120,7 +120,7 @@ static struct peer *add_peer(void) {
     static const struct conn_ops ops = {.on_message = on_message, .on_closed = on_closed};
     cr_assert_lt(w.n_peers, PEERS_MAX);
     struct peer *p = &w.peers[w.n_peers++];
-    cr_assert_eq(conn_connect(w.loop, &w.at, NULL, &ops, p, &p->conn), 0);
+    cr_assert_eq(conn_connect(w.loop, NULL, &w.at, NULL, &ops, p, &p->conn), 0);
     conn_call(p->conn);
     return p;
 }
@@ -180,7 +180,7 @@ static void lead(uint32_t max_nodes) {
     group_config_default(&g);
     g.leader_incarnation = 42;
     g.rdzv.min_nodes = g.rdzv.max_nodes = max_nodes;
-    struct rdzv_server_config config = {.run_id = "run", .listener_port = addr_port(&w.at), .heartbeat_ns = NS_PER_S};
+    struct rdzv_server_config config = {.listener_port = addr_port(&w.at)};
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);
 }
@@ -488,7 +488,7 @@ Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
     struct peer *p = &w.peers[w.n_peers++];
     struct addr from;
     cr_assert_eq(addr_from_literal("127.0.0.9", 0, &from), 0);
-    cr_assert_eq(conn_connect_from(w.loop, &from, &w.at, auth, &peer_ops, p, &p->conn), 0);
+    cr_assert_eq(conn_connect(w.loop, &from, &w.at, auth, &peer_ops, p, &p->conn), 0);
     wait_until(w.peers[w.n_peers - 1].greeted);
     cr_assert_lt(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS / 2, "it did not wait until one was late");
     cr_assert(conn_is_secured(p->conn));

@@ -43,7 +43,6 @@ struct world {
     unsigned stores_open, stores_opened, incidents, dones;
     struct addr store_addr;
     int store_fails;
-    uint64_t heartbeat_ns;
     char incident[4096];
     enum outcome outcome;
     bool slow;       /* each note takes all of a slice */
@@ -139,7 +138,6 @@ static void on_note(void *arg, const struct timeline_entry *entry) {
 static void begin(void) {
     memset(&world, 0, sizeof world);
     cr_assert_eq(loop_new(&world.loop), 0);
-    world.heartbeat_ns = 50 * NS_PER_MS;
     (void)snprintf(world.run_id, sizeof world.run_id, "run");
     world.endpoint_fd = listen_at("127.0.0.1", &world.endpoint);
 }
@@ -154,6 +152,7 @@ static struct group_config group_config(uint32_t min, uint32_t max, uint32_t res
     g.rdzv.last_call_ns = 20 * NS_PER_MS;
     g.settle_ns = 20 * NS_PER_MS;
     g.rdzv.lease_ns = 2 * NS_PER_S;
+    g.rdzv.heartbeat_ns = 50 * NS_PER_MS;
     return g;
 }
 
@@ -174,7 +173,6 @@ static struct agent *add_agent(void) {
 static void lead(struct agent *a, const struct group_config *g) {
     struct rdzv_server_config config = {
         .listener_port = a->listener_port,
-        .heartbeat_ns = world.heartbeat_ns,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
                 .notice = on_incident,
@@ -182,7 +180,6 @@ static void lead(struct agent *a, const struct group_config *g) {
                 .done = on_done},
         .arg = &world,
     };
-    memcpy(config.run_id, world.run_id, sizeof world.run_id);
     cr_assert_eq(rdzv_server_new(world.loop, g, &config, &world.server), 0);
     cr_assert_eq(rdzv_listener_add(a->listener, dup(world.endpoint_fd)), 0);
     rdzv_listener_serve(a->listener, world.server);
@@ -451,7 +448,7 @@ Test(server_io, the_operator_ends_the_job_everywhere, .init = begin, .fini = fin
     struct group_config g = group_config(2, 2, 5);
     start_job(2, &g);
     wait_until(all_run(&world));
-    rdzv_server_stop_job(world.server, "SIGTERM came", false);
+    rdzv_server_event(world.server, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = "SIGTERM came"});
     wait_until(is_done(&world));
     for (unsigned i = 0; i < 2; i++) {
         cr_assert_eq(world.agents[i].end.kind, MEMBER_END_FAILED);
@@ -723,7 +720,7 @@ static struct wire_message renew_message(uint64_t clock_ns) {
 
 Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
-    world.heartbeat_ns = 200 * NS_PER_MS;
+    g.rdzv.heartbeat_ns = 200 * NS_PER_MS;
     start_job(1, &g);
     raw_open(addr_port(&world.endpoint));
     struct wire_message m = join_message(77);
@@ -934,7 +931,7 @@ Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = 
 }
 
 static bool slow_is_known(struct world *w) {
-    struct server_node *n = server_find(w->server, 77);
+    struct server_node *n = idmap_get(&w->server->nodes, 77);
     return n != NULL && n->welcomed;
 }
 
@@ -950,7 +947,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     size_t len = called_frame_of(&m, frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     wait_until(slow_is_known(&world));
-    struct conn *slow = server_find(world.server, 77)->conn;
+    struct conn *slow = ((struct server_node *)idmap_get(&world.server->nodes, 77))->conn;
     static char text[4096];
     memset(text, 'x', sizeof text);
     const size_t much = 128 * 1024;
@@ -1123,7 +1120,6 @@ static void start_two_from(const struct addr *outer, const struct rdzv_server_co
         rdzv_listener_serve(leader->listener, world.server);
     }
     struct rdzv_client_config config = client_config(leader);
-    config.has_addr = true;
     cr_assert_eq(endpoint_own_addr(world.endpoint_fd, &config.addr), 0);
     join_as(leader, &config);
     config = client_config(other);
@@ -1147,10 +1143,7 @@ Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finis
     struct addr outer = outer_addr();
     listen_elsewhere("0.0.0.0");
     struct rdzv_server_config config = {
-        .run_id = "run",
         .listener_port = 1,
-        .heartbeat_ns = 50 * NS_PER_MS,
-        .has_local_addr = true,
         .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
         .arg = &world,
     };
@@ -1173,9 +1166,7 @@ static void on_owner(void *arg, uint32_t id, const struct peer_owner *o) {
 static void assert_owners(bool with_gate, enum peer_owner_kind real, enum peer_owner_kind absent) {
     struct addr outer = outer_addr(), own;
     struct rdzv_server_config config = {
-        .run_id = "run",
         .listener_port = 1,
-        .heartbeat_ns = 50 * NS_PER_MS,
         .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
         .arg = &world,
         .parts = {.owners = {on_owner, &world}},
@@ -1317,7 +1308,6 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
     struct agent *leader = add_agent();
     struct rdzv_server_config config = {
         .listener_port = leader->listener_port,
-        .heartbeat_ns = 50 * NS_PER_MS,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
                 .notice = on_incident_free_server,
@@ -1553,7 +1543,7 @@ static bool all_started_so_often(struct world *w) {
 Test(server_io, a_new_group_takes_milliseconds, .init = begin, .fini = finish) {
     struct group_config g = group_config(4, 4, 100);
     g.rdzv.crash_loop_ns = 0; /* failing at once is what is wanted here */
-    world.heartbeat_ns = NS_PER_S;
+    g.rdzv.heartbeat_ns = NS_PER_S;
     start_job(4, &g);
     wait_until(all_run(&world));
     uint64_t best = UINT64_MAX;

@@ -97,9 +97,7 @@ static void begin(void) {
     group_config_default(&g);
     g.leader_incarnation = 42;
     g.rdzv.min_nodes = g.rdzv.max_nodes = 2;
-    struct rdzv_server_config config = {.run_id = "run",
-                                        .listener_port = addr_port(&w.at),
-                                        .heartbeat_ns = NS_PER_S,
+    struct rdzv_server_config config = {.listener_port = addr_port(&w.at),
                                         .parts = {.stacks = {on_stacks, on_cancel, NULL}}};
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);
@@ -124,7 +122,7 @@ static struct operator* ask_for(uint64_t period_ns, uint64_t timeout_ns) {
         .kind = WIRE_COMMAND,
         .command = {.version = WIRE_VERSION,
                     .command = {.kind = COMMAND_STACKS, .timeout_ns = timeout_ns, .period_ns = period_ns}}};
-    cr_assert_eq(conn_connect(w.loop, &w.at, NULL, &operator_ops, o, &o->conn), 0);
+    cr_assert_eq(conn_connect(w.loop, NULL, &w.at, NULL, &operator_ops, o, &o->conn), 0);
     conn_send(o->conn, &m);
     return o;
 }

@@ -80,10 +80,7 @@ static void begin(void) {
     group_config_default(&g);
     g.leader_incarnation = 42;
     g.rdzv.min_nodes = g.rdzv.max_nodes = 4;
-    struct rdzv_server_config config = {.run_id = "run",
-                                        .listener_port = addr_port(&w.at),
-                                        .heartbeat_ns = NS_PER_S,
-                                        .parts = {.owners = {on_owner, NULL}}};
+    struct rdzv_server_config config = {.listener_port = addr_port(&w.at), .parts = {.owners = {on_owner, NULL}}};
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);
     w.store = literal("10.9.9.1", 4711);

@@ -1,5 +1,5 @@
 /* The process behind the arbiter over a directory: it hangs, dies, is late, and is left. */
-#include "rendezvous/arbiter/dir/arbiter_dir_child_io.h"
+#include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* Many claimants at once, on real files: one winner for each epoch, one outcome for each job. */
-#include "rendezvous/arbiter/dir/arbiter_dir_child_io.h"
+#include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

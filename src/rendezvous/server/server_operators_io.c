@@ -1,14 +1,21 @@
-/* The answer to operators that ask what the workers do: gathered once for all that have asked by
- * then, and made once, as text. Those who ask meanwhile wait for the next one; samples take long,
- * so they are refused then. An operator that does not read costs its place and that text, until its
- * deadline. */
+/* The answers to operators that ask for the status, or what the workers do. Each is made once, as
+ * text, for all that have asked by then; one that asks meanwhile waits for the next text. As
+ * samples take long, it is refused then. Making and sending the status gets a fixed share of the
+ * leader's time, however many operators ask. An operator that does not read costs its place and
+ * that text, until its deadline. */
 #include <stdio.h>
 #include <string.h>
 
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
-/* At once, those included whose answer is still being sent. */
+/* The share of a core that the status gets: one part in this many. */
+#define SHARE 10
+/* What an answer costs in addition to its bytes: reading the question, and system calls. */
+#define ANSWER_NS (50 * NS_PER_US)
+#define BYTES_PER_NS 2
+
+/* Operators that ask for stacks at once, those included whose answer is still being sent. */
 #define ASKERS_MAX 16
 /* Between two gatherings: each costs every node some CPU time. */
 #define REST_NS NS_PER_S
@@ -18,11 +25,132 @@
 #define READ_NS (10 * NS_PER_S)
 #define READ_NS_PER_MIB NS_PER_S
 
+#define DEPOSED "this agent no longer leads; try again"
+
 /* Frames, shared by the connections that send them. */
-struct stacks_text {
+struct shared_text {
     unsigned refs;
     struct strbuf frames;
 };
+
+static struct shared_text *text_new(void) {
+    struct shared_text *t = xcalloc(1, sizeof *t);
+    t->refs = 1;
+    return t;
+}
+
+static void text_unref(void *arg) {
+    struct shared_text *t = arg;
+    if (t == NULL || --t->refs > 0)
+        return;
+    strbuf_fini(&t->frames);
+    free(t);
+}
+
+static void text_send(struct shared_text *t, struct conn *to) {
+    t->refs++;
+    conn_send_frames(to, strbuf_text(&t->frames), t->frames.len, text_unref, t);
+}
+
+/* ---- the status ---- */
+
+/* Copies the current state as plain data; making the text takes longer. */
+static void begin_status(struct rdzv_server *s) {
+    struct overviews *o = &s->overviews;
+    struct wire_message m = {.kind = WIRE_OVERVIEW};
+    uint64_t now = clock_now_ns();
+    group_overview(s->group, now, &m.overview);
+    if (s->config.parts.watchdog.state != NULL)
+        s->config.parts.watchdog.state(s->config.parts.watchdog.arg, &m.overview.watchdog);
+    if (rdzv_watchdog_is_quiet(&m.overview.watchdog))
+        job_history_add_quiet(&m.overview.history, m.overview.watchdog.quiet_ns);
+    if (s->config.parts.time.state != NULL)
+        s->config.parts.time.state(s->config.parts.time.arg, &m.overview.time);
+    m.overview.access.state = AUTH_STATE_NONE;
+    if (s->config.ops.access != NULL)
+        s->config.ops.access(s->config.arg, &m.overview.access);
+    o->rows = xcalloc(m.overview.n_nodes + 1, sizeof *o->rows);
+    o->n_rows = (uint32_t)group_overview_nodes(s->group, now, 0, o->rows, m.overview.n_nodes);
+    assert(o->n_rows == m.overview.n_nodes);
+    o->next_row = 0;
+    o->text = text_new();
+    wire_add_frame(&m, &o->text->frames);
+    while (!list_empty(&o->asking)) {
+        struct rdzv_asking *a = LIST_FIRST(struct rdzv_asking, &o->asking, link);
+        list_remove(&a->link);
+        list_append(&o->asked, &a->link);
+    }
+}
+
+static void go_on_with_status(struct rdzv_server *s) {
+    struct overviews *o = &s->overviews;
+    struct wire_message m = {.kind = WIRE_NODES};
+    while (o->next_row < o->n_rows && !loop_slice_is_over(s->loop)) {
+        m.nodes.first = o->next_row;
+        m.nodes.n = MIN2(o->n_rows - o->next_row, (uint32_t)RDZV_OVERVIEW_CHUNK);
+        memcpy(m.nodes.list, o->rows + o->next_row, m.nodes.n * sizeof *o->rows);
+        wire_add_frame(&m, &o->text->frames);
+        o->next_row += m.nodes.n;
+    }
+}
+
+/* Returns the cost. */
+static uint64_t send_status(struct overviews *o) {
+    uint64_t cost_ns = 0;
+    free(TAKE_PTR(o->rows));
+    LIST_FOR_EACH(struct rdzv_asking, a, &o->asked, link) {
+        list_remove(&a->link);
+        a->waits = false;
+        text_send(o->text, a->conn);
+        cost_ns += ANSWER_NS + o->text->frames.len / BYTES_PER_NS;
+    }
+    text_unref(TAKE_PTR(o->text));
+    return cost_ns;
+}
+
+static void work_on_status(struct rdzv_server *s) {
+    struct overviews *o = &s->overviews;
+    uint64_t began = clock_now_ns();
+    if (o->text == NULL && (list_empty(&o->asking) || began < o->rest_until_ns))
+        return;
+    if (o->text == NULL)
+        begin_status(s);
+    go_on_with_status(s);
+    bool all = o->next_row == o->n_rows;
+    uint64_t sending_ns = all ? send_status(o) : 0;
+    uint64_t now = clock_now_ns();
+    o->cost_ns += now - began + sending_ns;
+    if (all) {
+        o->rest_until_ns = now + o->cost_ns * (SHARE - 1);
+        o->cost_ns = 0;
+    }
+}
+
+static void set_status_timer(struct overviews *o) {
+    uint64_t at = list_empty(&o->asking) ? TIME_NEVER : o->rest_until_ns;
+    loop_timer_set(o->timer, o->text != NULL ? clock_now_ns() : at);
+}
+
+static void on_status_timer(void *arg) {
+    struct rdzv_server *s = arg;
+    work_on_status(s);
+    set_status_timer(&s->overviews);
+}
+
+void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking) {
+    if (s->deposed) {
+        conn_answer(asking->conn, false, DEPOSED);
+        return;
+    }
+    asking->waits = true;
+    list_remove(&asking->link);
+    list_append(&s->overviews.asking, &asking->link);
+    if (s->overviews.text == NULL)
+        work_on_status(s);
+    set_status_timer(&s->overviews);
+}
+
+/* ---- what the workers do ---- */
 
 struct stacks_asker {
     struct list link;
@@ -34,14 +162,6 @@ struct stacks_asker {
 };
 
 static void set_timer(struct server_stacks *st);
-
-static void text_unref(void *arg) {
-    struct stacks_text *t = arg;
-    if (--t->refs > 0)
-        return;
-    strbuf_fini(&t->frames);
-    free(t);
-}
 
 /* Returns its connection, which the caller ends. */
 static struct conn *forget(struct stacks_asker *a) {
@@ -67,8 +187,6 @@ static void refuse(struct conn *conn, const char *why) {
     conn_finish(conn);
 }
 
-/* ---- questions ---- */
-
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)m; /* one question is all that is answered on this connection */
     leave(arg);
@@ -88,8 +206,7 @@ static void begin(struct server_stacks *st) {
         list_remove(&a->link);
         list_append(&st->asked, &a->link);
     }
-    st->text = xcalloc(1, sizeof *st->text);
-    st->text->refs = 1;
+    st->text = text_new();
     config->parts.stacks.ask(config->parts.stacks.arg, period_ns, timeout_ns);
 }
 
@@ -100,8 +217,7 @@ static void begin_if_due(struct server_stacks *st) {
 
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn) {
     if (s->deposed || s->config.parts.stacks.ask == NULL) {
-        refuse(conn, s->deposed ? "this agent no longer leads; try again"
-                                : "this agent cannot report what the workers do");
+        refuse(conn, s->deposed ? DEPOSED : "this agent cannot report what the workers do");
         return;
     }
     struct server_stacks *st = &s->stacks[command->period_ns > 0 ? ASK_PROFILE : ASK_STACKS];
@@ -129,8 +245,6 @@ void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, st
     set_timer(st);
 }
 
-/* ---- the answer ---- */
-
 /* The bytes of a piece: it ends between two characters of UTF-8. */
 static size_t piece_len(const char *text, size_t len) {
     size_t n = MIN2(len, RDZV_EVIDENCE_CHUNK_MAX - 1);
@@ -139,7 +253,7 @@ static size_t piece_len(const char *text, size_t len) {
     return n;
 }
 
-static void add_evidence(struct stacks_text *t, uint32_t node, const char *json, size_t len) {
+static void add_evidence(struct shared_text *t, uint32_t node, const char *json, size_t len) {
     struct wire_message m = {.kind = WIRE_EVIDENCE, .evidence = {.id = node, .first = true}};
     do {
         size_t n = piece_len(json, len);
@@ -155,7 +269,7 @@ static void add_evidence(struct stacks_text *t, uint32_t node, const char *json,
 
 void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
                             const struct rdzv_stacks *node, const char *json, size_t len) {
-    struct stacks_text *t = s->stacks[what].text;
+    struct shared_text *t = s->stacks[what].text;
     if (t == NULL)
         return;
     struct wire_message m = {.kind = WIRE_STACKS, .stacks = *node};
@@ -170,7 +284,7 @@ void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
 
 void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, const char *why_not) {
     struct server_stacks *st = &s->stacks[what];
-    struct stacks_text *t = TAKE_PTR(st->text);
+    struct shared_text *t = TAKE_PTR(st->text);
     if (t == NULL)
         return;
     uint64_t now = clock_now_ns();
@@ -183,14 +297,11 @@ void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, cons
         list_remove(&a->link);
         list_append(&st->readers, &a->link);
         a->deadline_ns = now + READ_NS + (t->frames.len >> 20) * READ_NS_PER_MIB;
-        t->refs++;
-        conn_send_frames(a->conn, strbuf_text(&t->frames), t->frames.len, text_unref, t);
+        text_send(t, a->conn);
     }
     text_unref(t);
     set_timer(st);
 }
-
-/* ---- time ---- */
 
 static void set_timer(struct server_stacks *st) {
     uint64_t at = TIME_NEVER;
@@ -211,7 +322,12 @@ static void on_timer(void *arg) {
     set_timer(st);
 }
 
-void server_stacks_init(struct rdzv_server *s) {
+/* ---- creation and end ---- */
+
+void server_operators_init(struct rdzv_server *s) {
+    list_init(&s->overviews.asking);
+    list_init(&s->overviews.asked);
+    s->overviews.timer = loop_timer_new(s->loop, on_status_timer, s);
     for (size_t i = 0; i < ARRAY_SIZE(s->stacks); i++) {
         struct server_stacks *st = &s->stacks[i];
         st->server = s;
@@ -223,16 +339,26 @@ void server_stacks_init(struct rdzv_server *s) {
     }
 }
 
-/* Those who wait get no answer here: the job is over, or another agent leads, whom they can ask. */
-void server_stacks_fini(struct rdzv_server *s) {
+/* Operators that wait get no answer here: the job is over, or another agent leads, and they ask
+ * again. */
+void server_operators_fini(struct rdzv_server *s) {
+    struct overviews *o = &s->overviews;
+    struct list *asking[] = {&o->asking, &o->asked};
+    for (size_t i = 0; i < ARRAY_SIZE(asking); i++)
+        LIST_FOR_EACH(struct rdzv_asking, a, asking[i], link) {
+            list_remove(&a->link);
+            conn_cut(a->conn);
+        }
+    free(o->rows);
+    text_unref(o->text);
+    loop_timer_free(o->timer);
     for (size_t k = 0; k < ARRAY_SIZE(s->stacks); k++) {
         struct server_stacks *st = &s->stacks[k];
         struct list *lists[] = {&st->waiting, &st->asked, &st->readers};
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
             LIST_FOR_EACH(struct stacks_asker, a, lists[i], link)
                 conn_finish(forget(a));
-        if (st->text != NULL)
-            text_unref(TAKE_PTR(st->text));
+        text_unref(st->text);
         loop_timer_free(st->timer);
     }
 }
