@@ -8,7 +8,6 @@
 
 #define RECORD_VERSION 1
 
-/* No record is of two kinds. */
 static int check_kind(const void *of, struct err *err) {
     const struct arbiter_record *r = of;
     return r->vacant + r->idle + r->closed <= 1

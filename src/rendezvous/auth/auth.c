@@ -333,7 +333,6 @@ static _printf_(3, 4) int unfit(int outcome, char *why, const char *fmt, ...) {
     return outcome;
 }
 
-/* Whether there is a payload to look at. */
 static int judge_code(const struct auth_munge_decoded *d, uid_t own, char *why) {
     switch (d->code) {
     case MUNGE_E_SUCCESS:

@@ -37,7 +37,6 @@ static int check_file(int fd, const char *path, bool own, struct err *err) {
     return 0;
 }
 
-/* The bytes of a file, for as long as they are needed. */
 struct text {
     size_t len;
     char data[AUTH_KEY_FILE_MAX];

@@ -154,7 +154,6 @@ static void nothing_there(struct search *s, size_t at) {
         emit(s, SEARCH_EFFECT_NOTHING_THERE)->at = at;
 }
 
-/* No agent of this run answers at any port. */
 static void none_found(struct search *s) {
     s->finding = search_all_silent(s) ? RDZV_FINDING_SILENCE
                  : all_refuse(s)      ? RDZV_FINDING_NOTHING
@@ -165,7 +164,6 @@ static void none_found(struct search *s) {
 
 /* ---- attempts ---- */
 
-/* Gives up what is under way. */
 static void rest(struct search *s, uint64_t due_ns) {
     if (s->state != SEARCH_RESTING) {
         move(s, SEARCH_RESTING);
@@ -603,7 +601,6 @@ static unsigned alike(const struct search *s, unsigned first,
     return n;
 }
 
-/* "node1 (10.0.0.1)" */
 static void describe_silent(const struct search *s, const char *host, const char *address,
                             char ret[SEARCH_TEXT_MAX]) {
     const struct search_port *p = &s->ports[0];

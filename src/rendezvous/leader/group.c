@@ -202,7 +202,6 @@ void group_update_fini(struct group_update *u) {
 
 /* ---- messages of nodes ---- */
 
-/* Acts on a member's report while its group forms or runs. */
 static void consider_report(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     bool wants_out = report->leaving && report->state != NODE_FINISHED;

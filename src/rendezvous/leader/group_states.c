@@ -111,7 +111,6 @@ static bool misses_who_left(const struct group *g) {
            stay + leave >= g->need;
 }
 
-/* Why there are too few nodes. */
 static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
     (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
     if (g->gathering.last_left[0] != '\0')
@@ -203,7 +202,6 @@ static bool awaits_spare(const struct group *g) {
            formation_candidates(&g->roster, &g->config) != TALLY_FIT;
 }
 
-/* All are here who can be members. */
 static bool is_full(const struct group *g) {
     uint32_t most = g->gathering.expected > 0 ? g->gathering.expected : UINT32_MAX;
     size_t full = formation_size(&g->config, most), size = size_now(g);
@@ -388,7 +386,6 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
     g->outcome = OUTCOME_FAILED;
 }
 
-/* A member is lost, or wants to leave. */
 void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
     char text[RDZV_REASON_MAX];
     weigh_loss(g, why, text);
@@ -638,7 +635,6 @@ static bool settle(struct group *g, bool all_stopped) {
     return false;
 }
 
-/* The job can continue without this node. */
 static bool is_dispensable(const struct group *g, const struct node *n) {
     if (n == NULL)
         return false;

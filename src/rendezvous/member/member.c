@@ -741,7 +741,6 @@ static uint64_t workers_deadline(const struct member *m) {
     return m->state == MEMBER_HELD ? m->held_until_ns : m->lease.end_ns;
 }
 
-/* The workers are stopped until there is a lease. */
 static void hold(struct member *m) {
     if (m->state == MEMBER_RUNNING) {
         m->held_stop = false;

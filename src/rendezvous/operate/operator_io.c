@@ -54,7 +54,6 @@ static void fail(struct operator_call *a, int code, const char *fmt, ...) {
     a->code = code;
 }
 
-/* This address gave no answer: tries the next one. */
 static void leave_address(struct operator_call *a) {
     conn_free(TAKE_PTR(a->conn));
     a->at++;

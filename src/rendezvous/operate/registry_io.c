@@ -310,7 +310,6 @@ struct entries {
     const struct pid_space *here;
 };
 
-/* An entry, and its key. */
 static void remove_both(int dir, const char *name) {
     char key[64];
     (void)snprintf(key, sizeof key, KEY_PREFIX "%.32s", name + strlen(FILE_PREFIX));

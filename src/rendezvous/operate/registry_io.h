@@ -2,12 +2,6 @@
  * status" finds it without an address. Only file access, no loop. The files are only for people, so
  * a failure has no other effect.
  *
- *     struct registry_own own;
- *     if (registry_add(run_id, "127.0.0.1", port, &own, &err) < 0)
- *         log_debug("%s", err.text);
- *     …
- *     registry_remove(&own);
- *
  * The run directory is $MUSTER_RUN_DIR; else /run/muster for root; else $XDG_RUNTIME_DIR/muster,
  * else /tmp/muster-UID; and if none of these can be made, /dev/shm/muster-UID. It is created with
  * mode 0700. It is refused if it belongs to another user, or if others can write to it.

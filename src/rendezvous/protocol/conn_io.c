@@ -62,7 +62,6 @@ static void conn_leave(struct conn *c) {
         destroy(c);
 }
 
-/* Whether its owner may still be called. */
 static bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
 
 /* Reports it to the owner, once. */
@@ -100,7 +99,6 @@ static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret) {
     return true;
 }
 
-/* Writes a frame at once, whatever the phase. */
 static void conn_write(struct conn *c, const struct wire_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     wire_add_frame(m, &frame);
@@ -117,7 +115,6 @@ static bool tls_begins(const uint8_t b[TLS_FIRST_BYTES]) {
     return b[0] == 22 && b[1] == 3 && b[2] > 0;
 }
 
-/* From now on messages pass. */
 static void open_up(struct conn *c) {
     c->phase = CONN_OPEN;
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + WIRE_MESSAGE_MAX);
@@ -289,7 +286,6 @@ void conn_go_on(struct conn *c) {
     conn_leave(c);
 }
 
-/* The first bytes after the greeting. */
 static bool take_choice(struct conn *c) {
     const uint8_t *first = stream_peek(c->stream, TLS_FIRST_BYTES);
     char why[AUTH_WHY_MAX];

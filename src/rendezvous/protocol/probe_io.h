@@ -1,5 +1,5 @@
-/* A probe: connects to a node's listener, and waits for the HELLO with its incarnation. It sends
- * nothing but what every caller does, so it includes the handshake of TLS where there is one.
+/* A probe: connects to a node's listener, and waits for the HELLO with its incarnation. With keys
+ * that includes the handshake of TLS.
  *
  *     refused                          PROBE_GONE   (the caller decides whether a refusal counts)
  *     HELLO of another incarnation     PROBE_GONE

@@ -2,11 +2,10 @@
  *
  * rdzv_listener (every agent has one) accepts on the node's listening sockets. A connection whose
  * first bytes are those of PyTorch's TCPStore goes to config.store_client. Every other one gets
- * GREETING when it has called, and HELLO when it is known that it may talk to this agent (probes
- * need no more). Nodes that send JOIN are passed to the rdzv_server, if this agent leads. Otherwise
- * the JOIN is refused ("does not lead"), parked until the leader is known, or redirected to the
- * leader. An operator's COMMAND is answered by the agent (LEAVE) or by the server, or is redirected
- * to the leader; more commands can follow on the same connection.
+ * GREETING when it has called, and HELLO when it is known that it may talk to this agent. A node's
+ * JOIN goes to the rdzv_server, if this agent leads; otherwise it is refused, parked until the
+ * leader is known, or redirected to the leader. Operators' COMMANDs, one after the other, are
+ * answered by the agent (LEAVE) or by the server, or redirected to the leader.
  *
  * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
  * the nodes. It decides nothing: it turns messages into events and effects into messages. The

@@ -27,7 +27,6 @@ struct place {
     struct list claims;
 };
 
-/* Waits to be sent. */
 struct whose_ask {
     struct list link;
     uint32_t id;

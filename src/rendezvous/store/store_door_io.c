@@ -40,7 +40,6 @@ struct waiting {
     struct loop_watch *end;
 };
 
-/* A client and the store, and what flows between them. */
 struct passed {
     struct list link;
     struct store_door *door;

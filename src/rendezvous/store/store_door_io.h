@@ -1,25 +1,20 @@
 /* The door to the workers' store for clients that come to one of muster's own ports: by
  * init_method=tcp://HOST:PORT, by a MASTER_PORT that the user chose, or through a firewall with one
- * open port. A client is served here if this agent has the store of the running generation, or
- * connected to the store of the node that has it. If no generation runs, it waits for one. The
- * first of another machine that comes before all generations is told: it may be torchrun.
+ * open port. A client is served here if this agent has the store of the running generation, else it
+ * is connected to the store of the node that has it. If no generation runs, it waits for one; the
+ * first of another machine that comes before all generations is logged: it may be torchrun.
  *
  *     door = store_door_new(loop, gate);
  *     store_door_client(door, fd);            of rdzv_listener_config.store_client
  *     store_door_serve(door, store);          the leader: a generation's store was opened …
  *     store_door_unserve(door, store);        … and before it is closed
  *     store_door_pass(door, &addr, own_only); any other node: a generation runs, its store is there
- *     store_door_pass(door, NULL, false);     … and it runs no more
+ *     store_door_pass(door, NULL, false);     … and it no longer runs
  *
- * Whoever is passed on comes to the store from this agent, whose word counts for it. So with
+ * A client that is passed on reaches the store from this agent, which vouches for it. So with
  * own_only, where the store judges clients of other machines (store_guard_io.h), only clients of
- * this machine that the gate calls ours are passed on; others are closed, and the first is told.
- *
- * Bounds: STORE_DOOR_WAITING_MAX clients wait, at most a quarter of this process's descriptors; the
- * one that waits for longest goes when another one comes. What they send stays in the kernel's
- * buffer, which does not grow for it. STORE_DOOR_PASSED_MAX are passed on, with at most another
- * quarter of the descriptors, each with at most STORE_DOOR_UNSENT_MAX bytes in each direction;
- * others are disconnected. What connects two sockets ends when either of them does. */
+ * this user on this machine are passed on. The limits below bound what clients can make it hold: of
+ * too many that wait, the one that waits for longest is closed. */
 #pragma once
 
 #include "io/loop.h"

@@ -1,6 +1,6 @@
 /* Who may use the workers' store of a job. A client of this machine is judged by the kernel
- * (peer_gate); one of another machine by the agent at the address from which it comes, which asks
- * its own kernel. Meanwhile nothing is read of what the client has sent.
+ * (peer_gate); one of another machine by the agent at its address, which asks its own kernel.
+ * Meanwhile nothing is read of what the client has sent.
  *
  *     guard = store_guard_new(loop, &config);
  *     store_guard_apply(guard, true);                    the job is authenticated
@@ -8,18 +8,11 @@
  *         config.ask(…, id, …)    and later    store_guard_answer(guard, id, &owner)
  *     store_guard_forget(guard, me);                     before `me` is freed
  *
- *         admitted at once  <--- address ---  accepted  --- address ---> refused
- *                                                |
- *                                              waits --- answer of its agent -> admitted or refused
- *                                                `-- STORE_GUARD_ANSWER_NS, or too many --> refused
- *
- * A refused client is closed without a word, counted, and told in one line for each address and
- * reason, for at most STORE_GUARD_TOLD_MAX of them. PyTorch's client connects again until its own
- * time-out, so one that was refused because its agent was silent is only late.
- *
- * Bounds: only clients that come from a node's address wait, at most STORE_GUARD_WAITING_MAX, and
- * at most a quarter of this process's descriptors. Of more, the oldest is refused of the address
- * that has most. */
+ * A refused client is closed without an answer, counted, and logged once for each address and
+ * reason. PyTorch's client connects again until its own timeout, so one that was refused because
+ * its agent was silent is only late. Only clients that come from a node's address wait; of too
+ * many, or of more than a quarter of this process's descriptors, the oldest is refused of the
+ * address that has most. */
 #pragma once
 
 #include "io/loop.h"

@@ -1,18 +1,14 @@
 /* The store on the network: listeners and connections on the loop, around one `store` each.
  *
- *     struct store_server_config config = {.listen_at = &at, .n_listen_at = 1,
- *                                          .limits = store_limits_of_machine(),
- *                                          .log = on_line, .log_arg = me};
  *     r = store_server_new(loop, &config, &server, &err);
  *     store_server_addr(server, 0, &addr);      the real port
  *     store_server_close(server);               ends all connections, in the turns that follow
  *
  * Several servers can run on one loop, one for each generation; each has its own keys. The protocol
  * is plain TCP; the gate keeps other users of this machine away, and the guard those of other
- * machines. No names are looked up. A connection that does not begin
- * with VALIDATE is closed at once or after limits.validate_ns, without a message; one that exceeds
- * a limit is closed with one line. Without free descriptors the server stops accepting, and
- * continues by itself. */
+ * machines. A connection that does not begin with VALIDATE is closed at once or after
+ * limits.validate_ns, without a message; one that exceeds a limit is closed with one line. Without
+ * free descriptors the server stops accepting, and continues by itself. */
 #pragma once
 
 #include "base/err.h"

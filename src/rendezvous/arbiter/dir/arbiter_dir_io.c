@@ -142,7 +142,6 @@ static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbit
     return 0;
 }
 
-/* Adds the beat, for an answer. */
 static int add_beat(struct arbiter_dir_server *s, struct arbiter_record *record, struct err *err) {
     if (record->epoch == 0 || record->closed || record->vacant)
         return 0;
@@ -261,7 +260,6 @@ static int lost_to(struct arbiter_dir_server *s, const struct arbiter_record *wi
     return add_beat(s, &ret->record, err);
 }
 
-/* CLAIM, CLOSE and VACATE. */
 static int do_write(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
     struct arbiter_record now, mine = {0};
@@ -479,7 +477,6 @@ static int send_task(struct arbiter_dir *d, struct arbiter_asked *q) {
     return 0;
 }
 
-/* Gives the child its next request, if it is free. */
 static void dir_work(struct arbiter *arbiter) {
     struct arbiter_dir *d = of(arbiter);
     struct arbiter_asked *q;
@@ -542,7 +539,6 @@ pid_t arbiter_dir_child_pid(const struct arbiter *arbiter) {
 
 /* --- before the first request ----------------------------------------------------------------- */
 
-/* What a helper is asked about the job's folder, and what it answers. */
 struct folder_question {
     const char *path, *run_id;
     bool read_only;

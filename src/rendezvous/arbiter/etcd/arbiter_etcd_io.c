@@ -306,7 +306,6 @@ static int check_config(const struct arbiter_etcd_config *c, struct err *err) {
     return 0;
 }
 
-/* All endpoints speak TLS, or none. */
 static int read_endpoints(const struct arbiter_etcd_config *c,
                           struct arbiter_etcd_endpoint ret[ARBITER_ETCD_ENDPOINTS_MAX],
                           bool *ret_tls, struct err *err) {

@@ -292,7 +292,6 @@ static int compare_places(const struct node *leader, const struct node *a, const
     return natural_compare(a->info.topology, b->info.topology);
 }
 
-/* What the order of new nodes depends on. */
 struct newcomers {
     const struct node *leader; /* NULL: the leader's node is not here */
     enum rdzv_rank_order by;

@@ -23,7 +23,6 @@ static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
     return age >= term_ns ? 0 : term_ns - age;
 }
 
-/* For how long the leader's own authority is still confirmed. */
 static uint64_t confirmed_for(const struct leadership *l, uint64_t now_ns) {
     switch (l->config->leadership) {
     case LEADERSHIP_NONE: return l->config->rdzv.lease_ns;
@@ -124,7 +123,6 @@ static enum leadership_change adopt(struct leadership *l, const struct arbiter_r
     return LEADERSHIP_NEW_EPOCH;
 }
 
-/* Acts on the state at the arbiter. */
 static enum leadership_change on_record(struct leadership *l, const struct arbiter_answer *a,
                                         enum outcome_record outcome, struct leadership_news *ret) {
     const struct arbiter_record *r = &a->record;
@@ -242,7 +240,6 @@ static uint64_t resign_limit(const struct leadership *l) {
     return l->resign_ns + l->config->rdzv.close_timeout_ns + l->config->grace_ns;
 }
 
-/* When the arbiter was asked to record the end. */
 static uint64_t asked_ns(const struct leadership *l) {
     return MAX2(MAX2(l->vacate_ns, l->close_ns), l->resign_ns);
 }
