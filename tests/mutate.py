@@ -103,7 +103,7 @@ MISTAKES = [
     # what operators see
     ("rendezvous/leader/group_states.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
     ("rendezvous/leader/group_states.c", "group_stop_event(g, &g->last_event);", ""),
-    ("rendezvous/member/election.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,", "? e->form_job_ns : 0,"),
+    ("rendezvous/member/election.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0;", "? e->form_job_ns : 0;"),
     ("client/store_client.c", "return fail(-ECONNABORTED,", "return fail(code,"),
 ]
 

@@ -167,8 +167,8 @@ static void check_effects(const struct member *m, const struct member_update *u,
             seen->ended = true;
             break;
         case MEMBER_EFFECT_LEAD: /* never twice in one epoch, nor in an older one */
-            CHECK(e->lead.epoch > seen->led);
-            seen->led = e->lead.epoch;
+            CHECK(e->lead->epoch > seen->led);
+            seen->led = e->lead->epoch;
             break;
         case MEMBER_EFFECT_ARBITER: CHECK(e->request->kind == ARBITER_READ || e->request->kind == ARBITER_CLAIM); break;
         case MEMBER_EFFECT_HANG_UP:

@@ -104,7 +104,7 @@ static void mutate_config(const struct world *w, struct group_config *c, struct 
 
 static void serve(struct world *w, struct conn *c, struct word *join);
 
-void leader_new(struct world *w, struct life *l, const struct member_lead *lead) {
+void leader_new(struct world *w, struct life *l, const struct group_config *lead) {
     if (l->lead.group != NULL) {
         world_broken(w, "I1: %u.%u leads already and leads again", l->host, l->index);
         return;

@@ -277,7 +277,7 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
     case MEMBER_EFFECT_END: ended(w, l); break;
     case MEMBER_EFFECT_HANG_UP: search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP}); break;
     case MEMBER_EFFECT_ARBITER: arbiter_asked(w, l, e->request, false); break;
-    case MEMBER_EFFECT_LEAD: leader_new(w, l, &e->lead); break;
+    case MEMBER_EFFECT_LEAD: leader_new(w, l, e->lead); break;
     case MEMBER_EFFECT_JOIN_POLICY: leader_join_policy(w, l, e); break;
     case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
     }

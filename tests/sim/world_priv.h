@@ -470,7 +470,7 @@ void worker_exits(struct world *w, struct life *l, uint32_t local, int32_t code,
 
 /* world_leader.c */
 /* A fixed leader's, at its boot: `lead` is NULL; otherwise what its member says. */
-void leader_new(struct world *w, struct life *l, const struct member_lead *lead);
+void leader_new(struct world *w, struct life *l, const struct group_config *lead);
 void leader_word(struct world *w, struct conn *c, struct word *word);
 void leader_item(struct world *w, struct item *it);
 void leader_join_policy(struct world *w, struct life *l, const struct member_effect *e);

@@ -83,6 +83,17 @@ void addr_host_text(const struct addr *in, char out[ADDR_TEXT_MAX]) {
     }
 }
 
+void addr_to_list(const struct addr *addrs, size_t n, char *out, size_t size) {
+    size_t len = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        char text[ADDR_TEXT_MAX];
+        addr_host_text(&addrs[i], text);
+        if (len + 1 + strlen(text) < size)
+            len += (size_t)snprintf(out + len, size - len, "%s%s", len > 0 ? "," : "", text);
+    }
+}
+
 void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]) {
     char host[ADDR_TEXT_MAX];
     addr_host_text(a, host);

@@ -30,6 +30,8 @@ size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t 
 void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
 /* The same without port and brackets: the form of MASTER_ADDR. */
 void addr_host_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
+/* "10.0.0.1,fe80::1%eth0": as many as fit into `size` bytes. */
+void addr_to_list(const struct addr *addrs, size_t n, char *out, size_t size);
 /* Mapped IPv4 as plain IPv4; other addresses unchanged. */
 struct addr addr_unmapped(const struct addr *a);
 uint16_t addr_port(const struct addr *a);

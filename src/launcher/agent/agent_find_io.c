@@ -474,14 +474,6 @@ static void find_endpoint(struct agent *a) {
 
 /* ---- an arbiter ---- */
 
-static void add_own_addr(struct rdzv_peer *self, const struct addr *addr) {
-    char text[ADDR_TEXT_MAX];
-    size_t len = strlen(self->addr);
-    addr_host_text(addr, text);
-    if (len + 1 + strlen(text) < sizeof self->addr)
-        (void)snprintf(self->addr + len, sizeof self->addr - len, "%s%s", len > 0 ? "," : "", text);
-}
-
 /* The addresses that other nodes get: --local-addr, or all addresses of this machine; loopback only
  * if there are no others, for a job on this machine alone. */
 static void find_own_addrs(struct agent *a) {
@@ -500,8 +492,7 @@ static void find_own_addrs(struct agent *a) {
         if (r < 0)
             log_warning("can't list this machine's addresses: %s", strerror(-r));
     }
-    for (size_t i = 0; i < n; i++)
-        add_own_addr(&a->self, &addrs[i]);
+    addr_to_list(addrs, n, a->self.addr, sizeof a->self.addr);
     if (n == 0)
         (void)snprintf(a->self.addr, sizeof a->self.addr, "127.0.0.1");
 }

@@ -429,7 +429,7 @@ static void other_limits(void *arg, uint32_t min_nodes, uint32_t max_nodes) {
                own->min_nodes, own->max_nodes, min_nodes, max_nodes);
 }
 
-static void lead_on(void *arg, const struct member_lead *lead) {
+static void lead_on(void *arg, const struct group_config *lead) {
     struct agent *a = arg;
     int r = leading_on(a->leading, lead);
     if (r >= 0)

@@ -230,7 +230,7 @@ _must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_o
 /* The address is in use: sets the error to the setting, and the owner. True: it isn't muster. */
 bool leading_port_taken(const char *setting, const struct addr *at, struct err *err);
 /* The member has won an epoch. 0 or a negative errno. */
-_must_use_ int leading_on(struct leading *l, const struct member_lead *lead);
+_must_use_ int leading_on(struct leading *l, const struct group_config *lead);
 struct rdzv_server *leading_server(const struct leading *l);
 /* It leads, and has not informed all nodes of the job's end yet. */
 bool leading_serves(const struct leading *l);

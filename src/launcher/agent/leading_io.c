@@ -338,7 +338,6 @@ static void deposed(void *arg, uint32_t epoch) {
 
 static void group_config_from(const struct leading *l, struct group_config *c) {
     const struct job_spec *spec = l->agent->config.spec;
-    group_config_default(c);
     c->rdzv = spec->rdzv;
     c->leader_incarnation = l->agent->incarnation;
     (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
@@ -434,6 +433,7 @@ static void tell_endpoint(const struct leading *l, uint16_t port, struct group_c
 
 int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct err *err) {
     struct group_config group;
+    group_config_default(&group);
     group_config_from(l, &group);
     int r = endpoint_own_addr(endpoint_fd, ret_own);
     if (r == 0) {
@@ -452,7 +452,7 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct 
 }
 
 /* Without this line a minute of silence would look like a fault. */
-static void log_wait(const struct member_lead *lead) {
+static void log_wait(const struct group_config *lead) {
     uint64_t now = clock_now_ns();
     if (lead->not_before_ns > now + WAIT_SAID_NS)
         log_notice("workers of the previous leader may still run: waiting up to %.0f s until they "
@@ -460,22 +460,12 @@ static void log_wait(const struct member_lead *lead) {
                    (double)(lead->not_before_ns - now) / (double)NS_PER_S);
 }
 
-int leading_on(struct leading *l, const struct member_lead *lead) {
-    struct group_config group;
+int leading_on(struct leading *l, const struct group_config *lead) {
+    struct group_config group = *lead;
     assert(l->server == NULL);
     group_config_from(l, &group);
-    group.leadership = LEADERSHIP_ARBITER;
-    group.epoch = lead->epoch;
-    group.idle = lead->idle;
-    group.not_before_ns = lead->not_before_ns;
-    group.absent_until_ns = lead->absent_until_ns;
-    group.old_leader = lead->old_leader;
-    group.lost_ns = lead->lost_ns;
     const struct desired *stop = member_stop_cause(rdzv_client_member(l->agent->client));
     group.stop_reason = stop != NULL ? stop->reason : NULL;
-    group.job_ns = lead->job_ns;
-    group.handover = lead->handover;
-    group.self = l->agent->self;
     if (lead->handover != NULL)
         group.log_nonce = lead->handover->log_nonce;
     int r = new_server(l, &group);

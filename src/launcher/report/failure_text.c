@@ -11,7 +11,7 @@
 #include "base/text/duration.h"
 #include "base/text/utf8.h"
 #include "launcher/worker/worker.h"
-#include "rendezvous/protocol/exception.h"
+#include "rendezvous/protocol/failure.h"
 
 #define WIDTH_MAX 60
 #define NOT_AVAILABLE "<N/A>"

@@ -68,14 +68,48 @@ struct auth_ask {
     bool is_other_user;
 };
 
-static void auth_tell(struct auth *a, const char *text);
-static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err);
-static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer);
-static void auth_ask_due(struct auth_ask *ask);
+static void auth_tell(struct auth *a, const char *text) {
+    if (a->line != NULL)
+        a->line(a->arg, text);
+}
+
+static struct auth_side side_without_ids(const struct auth *a) {
+    return (struct auth_side){
+        .mode = a->mode, .local = a->local, .n_keys = keyring_n(a->ring), .munge = a->munge};
+}
+
+/* What is known of this side. Derives ids first; if that fails, the error, and *ret without ids. */
+static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err) {
+    int r = keyring_derive(a->ring, err);
+    *ret = side_without_ids(a);
+    if (r < 0)
+        return r;
+    for (uint32_t i = 0; i < ret->n_keys; i++) {
+        const struct keyring_key *key = keyring_at(a->ring, i);
+        ret->ids[i] = (struct auth_id){.id = key->id, .source = key->source};
+    }
+    return 0;
+}
+
+/* Who is at the other end, as the kernel says; with AUTH_NONE it is not asked. */
+static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
+    struct peer_owner owner = {.kind = PEER_ELSEWHERE};
+    if (a->mode != AUTH_NONE)
+        owner = peer_gate_owner(a->gate, fd, peer);
+    /* root may ask the agents of all users */
+    if (owner.kind == PEER_OTHER_USER && a->is_operator && geteuid() == 0)
+        owner.kind = PEER_OURS;
+    return owner;
+}
+
+static void auth_ask_due(struct auth_ask *ask) {
+    list_remove(&ask->link);
+    list_append(&ask->auth->due, &ask->link);
+    loop_timer_set(ask->auth->timer, clock_now_ns());
+}
 
 /* ---- asking munge ---- */
 
-/* What the helper is asked. */
 struct question {
     const char *path;                  /* of the socket; NULL: the library's */
     uint8_t secret[AUTH_SECRET_BYTES]; /* the helper has no keyring */
@@ -289,7 +323,6 @@ static void auth_munge_encode(struct auth *a) {
     encoded(a, &failed);
 }
 
-/* Asks again if it is time. */
 static void auth_munge_renew(struct auth *a) {
     uint64_t age = clock_now_ns() - a->encoded_ns;
     if (!a->munge_asked)
@@ -341,13 +374,6 @@ static void auth_munge_decode(struct auth_ask *ask) {
 }
 
 /* ---- asks ---- */
-
-/* Puts an ask among those whose turn has come. */
-static void auth_ask_due(struct auth_ask *ask) {
-    list_remove(&ask->link);
-    list_append(&ask->auth->due, &ask->link);
-    loop_timer_set(ask->auth->timer, clock_now_ns());
-}
 
 void auth_ask_free(struct auth_ask *ask) {
     if (ask == NULL)
@@ -469,11 +495,6 @@ struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
         ask->peer.kind = PEER_OURS;
     auth_ask_due(ask);
     return ask;
-}
-
-static void auth_tell(struct auth *a, const char *text) {
-    if (a->line != NULL)
-        a->line(a->arg, text);
 }
 
 /* ---- making it ---- */
@@ -602,24 +623,6 @@ const uint8_t *auth_job_secret(const struct auth *a) {
 
 /* ---- what this side has ---- */
 
-static struct auth_side side_without_ids(const struct auth *a) {
-    return (struct auth_side){
-        .mode = a->mode, .local = a->local, .n_keys = keyring_n(a->ring), .munge = a->munge};
-}
-
-/* What is known of this side. Derives ids first; if that fails, the error, and *ret without ids. */
-static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err) {
-    int r = keyring_derive(a->ring, err);
-    *ret = side_without_ids(a);
-    if (r < 0)
-        return r;
-    for (uint32_t i = 0; i < ret->n_keys; i++) {
-        const struct keyring_key *key = keyring_at(a->ring, i);
-        ret->ids[i] = (struct auth_id){.id = key->id, .source = key->source};
-    }
-    return 0;
-}
-
 enum auth_state auth_state(const struct auth *a) {
     if (a == NULL || a->mode == AUTH_NONE)
         return AUTH_STATE_NONE;
@@ -630,17 +633,6 @@ enum auth_state auth_state(const struct auth *a) {
 }
 
 uint64_t auth_n_refused(const struct auth *a) { return a != NULL ? a->n_refused : 0; }
-
-/* Who is at the other end, as the kernel says; with AUTH_NONE it is not asked. */
-static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
-    struct peer_owner owner = {.kind = PEER_ELSEWHERE};
-    if (a->mode != AUTH_NONE)
-        owner = peer_gate_owner(a->gate, fd, peer);
-    /* root may ask the agents of all users */
-    if (owner.kind == PEER_OTHER_USER && a->is_operator && geteuid() == 0)
-        owner.kind = PEER_OURS;
-    return owner;
-}
 
 /* ---- the accepting side ---- */
 

@@ -2,19 +2,17 @@
  * auth for each process, shared by all its connections.
  *
  * The accepting side:
- *     if (!auth_is_ready(a)) ask = auth_wait(a, on_ready, me);   only for peers elsewhere
+ *     if (!auth_is_ready(a)) ask = auth_wait(a, on_auth, me);    only for peers elsewhere
  *     auth_greet(a, &greeting); … the greeting is sent …
  *     plain bytes come:  auth_takes_plain(a, fd, &peer) or auth_plain_refusal(), auth_refused()
  *     TLS begins:        auth_accept(a, &session, &err); stream_start_tls(s, session)
- *
  * The connecting side:
- *     the greeting has come:  ask = auth_choose(a, fd, &peer, &greeting, on_chosen, me)
- *     on_chosen(me, &choice)  plain; or stream_start_tls(s, choice.session); or on_closed(why)
+ *     the greeting has come:  ask = auth_choose(a, fd, &peer, &greeting, on_auth, me)
+ *     on_auth(me, &choice)    plain; or stream_start_tls(s, choice.session); or on_closed(why)
  *
  * On the accepting side a NULL auth is as one with AUTH_NONE: for tests and tools. OpenSSL is
  * loaded when the first greeting is made or read, and only if there is a key or munge answers.
- * Munge is asked when auth_wait() or auth_choose() first need it, in a helper process, for at most
- * MUNGE_NS. */
+ * Munge is asked when it is first needed, in a helper process, for at most MUNGE_NS. */
 #pragma once
 
 #include "io/loop.h"

@@ -16,7 +16,6 @@
 
 /* ---- what the node waits for ---- */
 
-/* Whether the text is a new one. */
 static bool is_new(struct rdzv_client *c, const char *text) {
     if (strcmp(text, c->waiting) == 0)
         return false;
@@ -67,26 +66,10 @@ static void send_to_leader(struct rdzv_client *c, const struct wire_message *m) 
         conn_send(c->conn, m);
 }
 
-/* Where workers of this node may come from, if the leader is on another machine. */
-static void list_own_addrs(const struct addr *leader, char out[RDZV_OWN_ADDRS_MAX]) {
-    struct addr own[RDZV_OWN_ADDRS];
-    char text[ADDR_TEXT_MAX];
-    size_t n, len = 0;
-    if (addr_is_loopback(leader) || addr_all_global(own, ARRAY_SIZE(own), &n) < 0)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        addr_host_text(&own[i], text);
-        int wrote = snprintf(out + len, RDZV_OWN_ADDRS_MAX - len, "%s%s", len > 0 ? "," : "", text);
-        if (wrote < 0 || (size_t)wrote >= RDZV_OWN_ADDRS_MAX - len) {
-            out[len] = '\0';
-            return;
-        }
-        len += (size_t)wrote;
-    }
-}
-
 bool client_send_join(struct rdzv_client *c) {
     const struct addr *leader = &c->addrs[c->search.at];
+    struct addr own[RDZV_OWN_ADDRS];
+    size_t n_own;
     struct wire_message m = {
         .kind = WIRE_JOIN,
         .join = {.version = WIRE_VERSION,
@@ -107,7 +90,9 @@ bool client_send_join(struct rdzv_client *c) {
         if (!known)
             return false;
     }
-    list_own_addrs(leader, m.join.addrs);
+    /* where workers of this node may come from, if the leader is on another machine */
+    if (!addr_is_loopback(leader) && addr_all_global(own, ARRAY_SIZE(own), &n_own) == 0)
+        addr_to_list(own, n_own, m.join.addrs, sizeof m.join.addrs);
     conn_send(c->conn, &m);
     client_search(c, &(struct search_event){.kind = SEARCH_EVENT_JOINED});
     return true;
@@ -472,7 +457,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_SEND: send_message(c, &e->message); break;
     case MEMBER_EFFECT_ARBITER: arbiter_ask(c->config.arbiter, e->request, on_arbiter, c); break;
     case MEMBER_EFFECT_PROBE_PEER: client_probe_peer(c, &e->peer); break;
-    case MEMBER_EFFECT_LEAD: ops->lead(arg, &e->lead); break;
+    case MEMBER_EFFECT_LEAD: ops->lead(arg, e->lead); break;
     case MEMBER_EFFECT_JOIN_POLICY:
         ops->join_policy(arg, e->join_policy, &e->peer, e->epoch);
         break;

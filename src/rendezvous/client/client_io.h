@@ -1,7 +1,6 @@
 /* A node's side on the network: owns the member machine, the search for the leader (search.h), the
  * connection to the leader and the probes of its listener. It decides nothing: messages go to the
- * leader, other effects go to the launcher by callbacks, and the launcher's events come back by
- * rdzv_client_event().
+ * leader, other effects to the launcher by callbacks, and the launcher's events come back:
  *
  *     rdzv_client_new(loop, &member_config, &config, &c);    it connects from the loop
  *     … ops.prepare → rdzv_client_event(c, {MEMBER_EVENT_PREPARED, .generation = g})
@@ -9,13 +8,9 @@
  *     … ops.end: the agent exits with it
  *     rdzv_client_free(c);
  *
- * After a lost connection it reconnects at once, and resumes (same incarnation, same report). The
- * heartbeat, lease and margin in the leader's WELCOME apply to all nodes and replace this node's
- * own.
- *
- * With an arbiter there is no endpoint: the member decides which agent to connect to, and the agent
- * may delay its answer to JOIN (it may be about to lead). A REDIRECT ends the connection without a
- * DISCONNECT, like a refusal. */
+ * After a lost connection it reconnects at once, and resumes (same incarnation, same report). With
+ * an arbiter there is no endpoint: the member decides which agent to connect to, and that agent may
+ * delay its answer to JOIN, as it may be about to lead. */
 #pragma once
 
 #include "io/loop.h"
@@ -37,21 +32,19 @@ struct rdzv_client_ops {
      * connection. May be NULL */
     bool (*joining)(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info);
+    /* The member's effects of these names (member.h). `cause`: the leader's STOP or CLOSED with the
+ * first failure; NULL: there was none. `hold` and `resume` may be NULL. When `lead` returns, the
+ * listener serves this agent's group */
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
-    /* ways: as in struct desired. */
     void (*start)(void *arg, struct generation generation, uint32_t reachability);
-    /* End the workers: grace_ns from SIGTERM to SIGKILL (UINT64_MAX: the job's own setting).
-     * `cause` is the leader's STOP or CLOSED with the first failure, NULL if there was none. */
     void (*stop)(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
-    /* SIGKILL everything now: the lease has run out. */
     void (*fence)(void *arg);
-    /* The lease has run out while this process did not run: stop the workers (SIGSTOP), and keep
-     * them stopped, until `resume` (paused_ns: for how long this node did not run) or `fence`. Both
-     * may be NULL */
     void (*hold)(void *arg);
     void (*resume)(void *arg, uint64_t paused_ns);
-    /* The end of the lease, for the guardian; TIME_NEVER: nothing runs, so nothing has to end. */
     void (*lease_end)(void *arg, uint64_t end_ns);
+    void (*lead)(void *arg, const struct group_config *lead);
+    void (*join_policy)(void *arg, enum member_join_policy join_policy,
+                        const struct rdzv_peer *peer, uint32_t epoch);
     /* Which nodes are present and which are missing, while the leader gathers. */
     void (*status)(void *arg, const struct rdzv_status *status);
     /* There is no leader yet: one sentence about why; called again whenever it changes. The node
@@ -62,18 +55,12 @@ struct rdzv_client_ops {
     void (*nobody_there)(void *arg, const struct addr *at);
     /* The job runs, and has no place for this node now: one sentence; as long as the job lasts. */
     void (*waiting_for_place)(void *arg, const char *text);
-    /* With an arbiter: this agent leads from now on, with a group that begins with the state in
-     * `lead`. The listener serves it when this returns. */
-    void (*lead)(void *arg, const struct member_lead *lead);
     /* With an arbiter: WELCOME came from a different node than before, whose listener has this
      * address (our own incarnation: this node leads). `first`: it is the first WELCOME. May be
      * NULL */
     void (*leader)(void *arg, uint64_t incarnation, const struct addr *listener, bool first);
     /* The leader was started with other numbers of nodes, which count. May be NULL */
     void (*other_limits)(void *arg, uint32_t min_nodes, uint32_t max_nodes);
-    /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
-    void (*join_policy)(void *arg, enum member_join_policy join_policy,
-                        const struct rdzv_peer *peer, uint32_t epoch);
     /* This node no longer takes part in the job. Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };

@@ -60,7 +60,6 @@ static size_t peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *pe
 
 /* ---- probes of their listeners ---- */
 
-/* The probe of a peer that may have several addresses. */
 struct peer_probe {
     struct list link;
     struct rdzv_client *client;

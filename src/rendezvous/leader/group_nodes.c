@@ -4,16 +4,12 @@
 
 #include "rendezvous/leader/group_priv.h"
 
-static void group_report_waiters_gone(struct group *g);
-static uint64_t group_waiters_gone_deadline(const struct group *g);
-
 static void refuse(struct group *g, uint64_t node, const char *text, bool for_now) {
     struct group_effect *e = group_emit(g, GROUP_EFFECT_REFUSE, node);
     e->for_now = for_now;
     group_set_reason(g, e, text);
 }
 
-/* The reason of the end, if too few nodes come. */
 static void remember_refused(struct group *g, const char *host, const char *why) {
     (void)snprintf(g->gathering.refused_host, sizeof g->gathering.refused_host, "%s", host);
     (void)snprintf(g->gathering.refused_why, sizeof g->gathering.refused_why, "%s", why);
@@ -148,24 +144,12 @@ static void look_at_watched(struct group *g) {
         }
 }
 
-void group_watch(struct group *g) {
-    struct node *n;
-    while ((n = liveness_silent(&g->liveness, g->now_ns)) != NULL)
-        group_watch_node(g, n);
-    look_at_watched(g);
-    group_report_waiters_gone(g);
-}
-
-uint64_t group_watch_deadline(const struct group *g) {
-    return MIN2(liveness_deadline(&g->liveness), group_waiters_gone_deadline(g));
-}
-
 /* The rate at which the loss of nodes that waited for a place is reported, however many they
  * are. */
 static const struct rate waiters_lines = {NS_PER_S, 20};
 
 /* Reports nodes that waited for a place and left. Many are reported in one line. */
-static void group_report_waiters_gone(struct group *g) {
+static void report_waiters_gone(struct group *g) {
     if (g->waiters_gone.n == 0 ||
         !rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns))
         return;
@@ -186,9 +170,21 @@ static void waiter_gone(struct group *g, const char *text) {
     (void)snprintf(g->waiters_gone.last, sizeof g->waiters_gone.last, "%.500s", text);
 }
 
-static uint64_t group_waiters_gone_deadline(const struct group *g) {
+static uint64_t waiters_gone_deadline(const struct group *g) {
     return g->waiters_gone.n > 0 ? rate_ready(&waiters_lines, g->waiters_gone.reported_ns)
                                  : TIME_NEVER;
+}
+
+void group_watch(struct group *g) {
+    struct node *n;
+    while ((n = liveness_silent(&g->liveness, g->now_ns)) != NULL)
+        group_watch_node(g, n);
+    look_at_watched(g);
+    report_waiters_gone(g);
+}
+
+uint64_t group_watch_deadline(const struct group *g) {
+    return MIN2(liveness_deadline(&g->liveness), waiters_gone_deadline(g));
 }
 
 static void add_removal(struct group *g, const struct node *n, const char *why, enum removal how) {

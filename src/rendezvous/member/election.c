@@ -364,17 +364,19 @@ static void lead(struct election *e, const struct step *s, uint32_t epoch, bool 
     bool first = knows && e->successor_index == 0;
     move(e, ELECTION_LEADING);
     link_raise_epoch(s->link, epoch);
-    step_emit(s, MEMBER_EFFECT_LEAD)->lead = (struct member_lead){
-        .epoch = epoch,
-        .idle = idle,
-        .not_before_ns = knows || idle ? 0 : longest,
-        .absent_until_ns =
-            first ? e->successor_base_ns + c->rdzv.lease_ns + c->rdzv.margin_ns : longest,
-        .old_leader = e->leader_peer.incarnation,
-        .lost_ns = e->lost_ns,
-        .job_ns = e->form_at_ns != 0 ? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,
-        .handover = knows ? &e->handover : NULL,
-    };
+    group_config_default(&e->lead);
+    e->lead.leadership = LEADERSHIP_ARBITER;
+    e->lead.self = c->self;
+    e->lead.epoch = epoch;
+    e->lead.idle = idle;
+    e->lead.not_before_ns = knows || idle ? 0 : longest;
+    e->lead.absent_until_ns =
+        first ? e->successor_base_ns + c->rdzv.lease_ns + c->rdzv.margin_ns : longest;
+    e->lead.old_leader = e->leader_peer.incarnation;
+    e->lead.lost_ns = e->lost_ns;
+    e->lead.job_ns = e->form_at_ns != 0 ? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0;
+    e->lead.handover = knows ? &e->handover : NULL;
+    step_emit(s, MEMBER_EFFECT_LEAD)->lead = &e->lead;
     e->leader_peer = c->self;
     e->leader_gone = false;
     e->waiting[0] = '\0';
@@ -417,7 +419,6 @@ static uint64_t claim_end(const struct election *e, const struct step *s) {
     return e->claim_ns + s->config->rdzv.lease_ns * (e->ruined_ns != 0 ? 2 : 1);
 }
 
-/* Claims, if it is allowed to by now. */
 static void claim_time(struct election *e, const struct step *s) {
     if (e->state == ELECTION_CLAIMING) {
         if (s->now_ns >= claim_end(e, s))

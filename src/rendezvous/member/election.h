@@ -124,7 +124,8 @@ struct election {
     uint64_t claim_ns, claim_retry_ns;
     /* a claim was sent, and is not answered */
     bool claim_asked;
-    struct arbiter_request requests[ELECTION_REQUESTS_MAX]; /* effects point here */
+    struct group_config lead;                               /* the effect points here, */
+    struct arbiter_request requests[ELECTION_REQUESTS_MAX]; /* others here */
     unsigned n_requests;
 };
 

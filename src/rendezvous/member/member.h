@@ -162,18 +162,6 @@ enum member_join_policy {
     JOIN_POLICY_SERVED,        /* this agent leads: LEAD has made the server */
 };
 
-/* The state with which a new leader begins, for its group_config. */
-struct member_lead {
-    uint32_t epoch;
-    bool idle;              /* the epoch is idle */
-    uint64_t not_before_ns; /* 0: nothing to wait for */
-    uint64_t absent_until_ns;
-    uint64_t old_leader;             /* incarnation; 0: not known */
-    uint64_t lost_ns;                /* when it was lost */
-    uint64_t job_ns;                 /* the age of the job; 0: this node was in no group */
-    const struct handover *handover; /* NULL: none. Borrowed until the next step */
-};
-
 struct member_effect {
     enum member_effect_kind kind;
     struct renew renew;
@@ -186,7 +174,9 @@ struct member_effect {
     struct rdzv_peer peer;
     enum member_join_policy join_policy;
     uint32_t epoch;
-    struct member_lead lead;
+    /* LEAD: what the election knows of a leadership; the rest is as by group_config_default(), for
+     * the launcher to fill in. Borrowed until the next step, and its handover */
+    const struct group_config *lead;
     const struct arbiter_request *request; /* borrowed until the next step */
     const char *reason;                    /* borrowed until the next step */
 };

@@ -54,7 +54,6 @@ static bool parse(const struct leader_file *m, const char *text, struct leader_f
         return false;
     ret->outcome = (enum outcome)outcome;
     ret->hold_ns = MIN2(hold_ms, LEADER_FILE_HOLD_MAX_NS / NS_PER_MS) * NS_PER_MS;
-    ret->found = true;
     return true;
 }
 
@@ -151,7 +150,7 @@ int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
 uint32_t leader_file_epoch(const struct leader_file *m) { return m->epoch; }
 
 uint64_t leader_file_free_from(const struct leader_file_prev *prev, uint64_t now_ns) {
-    if (!prev->found || prev->outcome != OUTCOME_NONE || prev->touched_ns == 0)
+    if (prev->epoch == 0 || prev->outcome != OUTCOME_NONE || prev->touched_ns == 0)
         return 0;
     uint64_t until = MIN2(prev->touched_ns, now_ns) + prev->hold_ns;
     return until > now_ns ? until : 0;

@@ -3,16 +3,13 @@
  * run directory (registry_io.h): the epoch, whether the job was closed, and, as its modification
  * time, when the leader last updated it. Only file access, no loop.
  *
- *     struct leader_file_prev prev; struct leader_file *f;
  *     r = leader_file_open(run_id, "node1:29400", lease_ns + margin_ns, &prev, &f, &err);
  *     … lead epoch leader_file_epoch(f), start nothing before leader_file_free_from(&prev, now_ns)
  *     r = leader_file_touch(f, OUTCOME_NONE);     every heartbeat
  *     r = leader_file_touch(f, OUTCOME_SUCCESS);  before the outcome is sent to the nodes
- *     leader_file_free(f);
  *
- * Times in it are CLOCK_MONOTONIC, which a change of the wall clock does not affect. They can be
- * compared within one boot; the boot id is in the file, too. A leader that had the leader file
- * before a reboot has no workers left. */
+ * Times in it are CLOCK_MONOTONIC, which a change of the wall clock does not affect; they can be
+ * compared within one boot, whose id is in the file, too. */
 #pragma once
 
 #include "base/err.h"
@@ -20,8 +17,7 @@
 
 /* The state that the last leader at this endpoint left. */
 struct leader_file_prev {
-    bool found;
-    uint32_t epoch;
+    uint32_t epoch;       /* 0: there was none */
     enum outcome outcome; /* NONE: it did not close */
     uint64_t touched_ns;  /* our clock; 0: before this boot */
     uint64_t hold_ns;     /* for how long after touched_ns its workers may have run */

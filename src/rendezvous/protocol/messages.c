@@ -1,10 +1,8 @@
 #include "rendezvous/protocol/messages.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include "base/util.h"
-#include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
 
 const char *const node_state_names[NODE_STATE_COUNT] = {
@@ -47,41 +45,6 @@ bool rdzv_settings_make_sense(const struct rdzv_settings *s) {
 }
 
 uint64_t rdzv_margin_ns(uint64_t lease_ns) { return MAX2(NS_PER_S, lease_ns / 50); }
-
-static int noise_of_exit(const struct failure *f) {
-    static const char *const echoes[] = {
-        "DistNetworkError",
-        "DistStoreError",
-        "DistBackendError",
-        "NCCL",
-        "TCPStore",
-        "gloo",
-        "Connection closed by peer",
-        "Connection refused",
-        "Connection reset by peer",
-        "lost the connection",
-    };
-    return text_has_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
-}
-
-int failure_noise(const struct failure *f) {
-    switch (f->kind) {
-    case FAILURE_OOM:
-    case FAILURE_SPAWN:
-    case FAILURE_HANG: return 0;
-    case FAILURE_SIGNAL: return f->code == SIGABRT || f->code == SIGPIPE ? noise_of_exit(f) : 0;
-    case FAILURE_EXIT:
-    case FAILURE_NODE: return noise_of_exit(f);
-    case FAILURE_NONE:
-    case FAILURE_KIND_COUNT: return 3;
-    }
-    assert_not_reached();
-}
-
-bool failure_may_end_node(const struct failure *f) {
-    return f->kind == FAILURE_OOM ||
-           (f->kind == FAILURE_SIGNAL && (f->code == SIGKILL || f->code == SIGTERM));
-}
 
 void job_history_add_quiet(struct job_history *h, uint64_t quiet_ns) {
     quiet_ns = MIN2(quiet_ns, h->phase_ns[JOB_PHASE_RUNNING]);

@@ -185,7 +185,6 @@ static uint64_t next_handshake_ns(const struct rdzv_listener *l) {
 
 /* ---- joiners ---- */
 
-/* Sets the timer, and stops or continues accepting. */
 static void update_interest(struct rdzv_listener *l) {
     uint64_t now = clock_now_ns(), next_ns = next_stranger_ns(l), room_ns = next_room_ns(l);
     bool too_many = next_ns > now, full = room_ns > now;
@@ -207,7 +206,6 @@ static void update_interest(struct rdzv_listener *l) {
     }
 }
 
-/* Its handshake is done, or its connection ends. */
 static void end_handshake(struct joiner *c) {
     struct rdzv_listener *l = c->listener;
     list_remove(&c->turn);
@@ -220,7 +218,6 @@ static void end_handshake(struct joiner *c) {
     c->shakes = c->waits = false;
 }
 
-/* Moves the caller to another list. */
 static void move(struct joiner *c, struct list *to, size_t *count) {
     list_remove(&c->link);
     end_handshake(c);
@@ -267,7 +264,6 @@ static void begin(struct joiner *c) {
     update_interest(l);
 }
 
-/* conn_ops.on_handshake */
 static bool on_handshake(void *arg, struct conn *conn) {
     struct joiner *c = arg;
     struct rdzv_listener *l = c->listener;
@@ -497,9 +493,9 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
 static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m) {
     struct joiner *c = arg;
     struct rdzv_listener *l = c->listener;
-    if (m->kind != WIRE_COMMAND || c->asking.waits) {
+    if (m->kind != WIRE_COMMAND || list_linked(&c->asking.link)) {
         log_debug("rendezvous: an operator sent %s%s; closed", wire_kind_name(m->kind),
-                  c->asking.waits ? " before the answer to its last question" : "");
+                  list_linked(&c->asking.link) ? " before the answer to its last question" : "");
         conn_free(take(c));
         return;
     }

@@ -100,7 +100,6 @@ static uint64_t send_status(struct overviews *o) {
     free(TAKE_PTR(o->rows));
     LIST_FOR_EACH(struct rdzv_asking, a, &o->asked, link) {
         list_remove(&a->link);
-        a->waits = false;
         text_send(o->text, a->conn);
         cost_ns += ANSWER_NS + o->text->frames.len / BYTES_PER_NS;
     }
@@ -142,7 +141,6 @@ void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking) {
         conn_answer(asking->conn, false, DEPOSED);
         return;
     }
-    asking->waits = true;
     list_remove(&asking->link);
     list_append(&s->overviews.asking, &asking->link);
     if (s->overviews.text == NULL)

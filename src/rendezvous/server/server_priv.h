@@ -16,7 +16,6 @@
 struct rdzv_asking {
     struct list link;  /* linked while it waits */
     struct conn *conn; /* the listener's */
-    bool waits;        /* its overview is not made yet */
 };
 
 struct shared_text;

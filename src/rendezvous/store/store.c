@@ -124,10 +124,6 @@ static inline bool store_key_is_ready(const struct store_key *k) {
     return k != NULL && (k->value != NULL || k->first != NULL);
 }
 
-static struct store_key *store_make_key(struct store *s, struct store_span name);
-static void store_drop_if_empty(struct store *s, struct store_key *k);
-static void store_wait_add(struct wait *w, size_t i, struct store_key *k);
-
 #define BITS_FIRST 6
 #define BITS_MAX 32
 /* Buckets that are moved with each new key: two would be enough before the table grows again. */
@@ -319,6 +315,22 @@ static void store_keys_remove(struct store_keys *t, struct store_key *k) {
     key_free(k);
 }
 
+/* Finds, or creates and counts, a key; NULL if there is no memory. */
+static struct store_key *store_make_key(struct store *s, struct store_span name) {
+    bool is_new;
+    struct store_key *k = store_keys_make(&s->keys, name, &is_new);
+    if (k != NULL && is_new)
+        s->bytes += store_key_cost(name.len);
+    return k;
+}
+
+static void store_drop_if_empty(struct store *s, struct store_key *k) {
+    if (k->value != NULL || k->first != NULL || !list_empty(&k->waiters) || k->handed > 0)
+        return;
+    s->bytes -= store_key_cost(k->name->len);
+    store_keys_remove(&s->keys, k);
+}
+
 /* The size of the arrays that an update keeps from step to step. */
 #define UPDATE_KEEP 4096
 
@@ -377,7 +389,6 @@ void store_update_fini(struct store_update *u) {
     *u = (struct store_update){0};
 }
 
-/* Sets the refusal. Returns STORE_REFUSED. */
 static int store_refuse(struct store_update *u, const char *why, uint64_t size) {
     u->refusal = why;
     u->size = size;
@@ -405,7 +416,6 @@ static bool completes(struct wait *w) {
     return true;
 }
 
-/* Ends the client's wait without a reply. */
 static void store_wait_drop(struct store *s, struct client *c) {
     struct wait *w = TAKE_PTR(c->wait);
     if (w == NULL)
@@ -599,23 +609,6 @@ void store_release(struct store *s, uint64_t bytes) {
 
 uint64_t store_bytes(const struct store *s) { return s->bytes; }
 uint64_t store_num_keys(const struct store *s) { return s->num_keys; }
-
-/* Finds, or creates and counts, a key; NULL if there is no memory. */
-static struct store_key *store_make_key(struct store *s, struct store_span name) {
-    bool is_new;
-    struct store_key *k = store_keys_make(&s->keys, name, &is_new);
-    if (k != NULL && is_new)
-        s->bytes += store_key_cost(name.len);
-    return k;
-}
-
-/* Removes the key if it has no value, queue or waiters any more. */
-static void store_drop_if_empty(struct store *s, struct store_key *k) {
-    if (k->value != NULL || k->first != NULL || !list_empty(&k->waiters) || k->handed > 0)
-        return;
-    s->bytes -= store_key_cost(k->name->len);
-    store_keys_remove(&s->keys, k);
-}
 
 /* Takes ownership of v. */
 static void put_value(struct store *s, struct store_key *k, struct store_value *v) {

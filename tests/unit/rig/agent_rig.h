@@ -39,7 +39,7 @@ struct agent {
     bool alive;
     unsigned leads, deposed, leaders_seen;
     uint64_t last_leader;
-    struct member_lead lead;
+    struct group_config lead;
     struct handover lead_handover;
 };
 

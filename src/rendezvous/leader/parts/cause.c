@@ -2,8 +2,6 @@
 
 #include <stdio.h>
 
-#include "rendezvous/protocol/exception.h"
-
 /* The number of better causes that are reported at once in one stop; later ones are reported when
  * the cause is settled. */
 #define BETTER_AT_ONCE_MAX 8

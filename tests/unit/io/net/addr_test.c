@@ -169,3 +169,14 @@ Test(addr, both_ends_of_a_connection_name_each_other) {
     close(listener);
     cr_assert_eq(addr_of_socket(listener, &mine), -EBADF);
 }
+
+Test(addr, a_list_has_the_addresses_that_fit) {
+    struct addr a[] = {literal("10.0.0.1", 1), literal("fd00::2", 2), literal("10.0.0.3", 3)};
+    char out[32];
+    addr_to_list(a, 3, out, sizeof out);
+    cr_assert_str_eq(out, "10.0.0.1,fd00::2,10.0.0.3");
+    addr_to_list(a, 3, out, 12);
+    cr_assert_str_eq(out, "10.0.0.1");
+    addr_to_list(a, 0, out, sizeof out);
+    cr_assert_str_eq(out, "");
+}

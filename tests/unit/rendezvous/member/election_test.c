@@ -283,7 +283,7 @@ Test(election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
     ours.idle = true;
     hears(&rig, ARBITER_CLAIM, 1, ARBITER_OK, &ours);
     assert_election(&rig, ELECTION_LEADING);
-    struct member_lead lead = must(&rig, MEMBER_EFFECT_LEAD).lead;
+    struct group_config lead = *must(&rig, MEMBER_EFFECT_LEAD).lead;
     cr_assert(lead.epoch == 1 && lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
     cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SERVED);
     cr_assert_str_eq(tried(&rig), "7", "its node joins its own leader");
@@ -397,7 +397,7 @@ Test(election, a_vacant_epoch_is_followed_by_a_claim_at_once_and_by_no_wait) {
         struct arbiter_record won = led_by(5, SELF);
         won.idle = true;
         hears(&r, ARBITER_CLAIM, 5, ARBITER_OK, &won);
-        struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
+        struct group_config lead = *must(&r, MEMBER_EFFECT_LEAD).lead;
         cr_assert(lead.epoch == 5 && lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
     }
 }
@@ -421,12 +421,12 @@ static void follow_idle(struct rig *r) {
     welcome(r, 1, 3);
 }
 
-static struct member_lead wins(struct rig *r, uint32_t epoch, bool idle) {
+static struct group_config wins(struct rig *r, uint32_t epoch, bool idle) {
     struct arbiter_record won = led_by(epoch, SELF);
     won.idle = idle;
     hears(r, ARBITER_CLAIM, epoch, ARBITER_OK, &won);
     assert_election(r, ELECTION_LEADING);
-    return must(r, MEMBER_EFFECT_LEAD).lead;
+    return *must(r, MEMBER_EFFECT_LEAD).lead;
 }
 
 Test(election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat) {
@@ -448,7 +448,7 @@ Test(election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat
         }
         assert_claim(&r, 4);
         cr_assert(last_claim(&r).idle);
-        struct member_lead lead = wins(&r, 4, true);
+        struct group_config lead = wins(&r, 4, true);
         cr_assert(lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
     }
 }
@@ -513,7 +513,7 @@ Test(election, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle) {
     pass(&rig, 2);
     assert_claim(&rig, 5);
     cr_assert_not(last_claim(&rig).idle);
-    struct member_lead lead = wins(&rig, 5, false);
+    struct group_config lead = wins(&rig, 5, false);
     cr_assert(!lead.idle && lead.not_before_ns == rig.now_ns + S(61.2), "it waits");
 }
 
@@ -522,7 +522,7 @@ Test(election, what_a_won_epoch_is_the_record_says) {
     follow_idle(&rig);
     leader_gone(&rig);
     assert_claim(&rig, 4);
-    struct member_lead lead = wins(&rig, 4, false);
+    struct group_config lead = wins(&rig, 4, false);
     cr_assert(!lead.idle && lead.not_before_ns > rig.now_ns + S(60));
 }
 
@@ -1360,11 +1360,11 @@ Test(election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_
 
 /* ---- with what it begins ---- */
 
-static struct member_lead win(struct rig *r, uint32_t epoch) {
+static struct group_config win(struct rig *r, uint32_t epoch) {
     struct arbiter_record ours = led_by(epoch, SELF);
     hears(r, ARBITER_CLAIM, epoch, ARBITER_OK, &ours);
     assert_election(r, ELECTION_LEADING);
-    struct member_lead lead = must(r, MEMBER_EFFECT_LEAD).lead;
+    struct group_config lead = *must(r, MEMBER_EFFECT_LEAD).lead;
     cr_assert_eq(lead.epoch, epoch);
     cr_assert_eq(member_epoch(r->m), epoch);
     return lead;
@@ -1378,7 +1378,7 @@ Test(election, the_first_successor_knows_that_no_lease_outlives_its_own_last_one
     leader_gone(&rig);
     cr_assert_lt(last, rig.now_ns);
     pass(&rig, 1);
-    struct member_lead lead = win(&rig, 4);
+    struct group_config lead = win(&rig, 4);
     cr_assert_eq(lead.absent_until_ns, last + S(6));
     cr_assert_eq(lead.not_before_ns, 0);
     cr_assert(lead.handover != NULL && lead.handover->n_members == 2 && lead.handover->members[0].incarnation == 1);
@@ -1401,7 +1401,7 @@ Test(election, a_later_successor_knows_the_members_and_not_when_their_leases_end
     leader_gone(&rig);
     peer_probed(&rig, 2, PROBE_GONE);
     pass(&rig, 0.5);
-    struct member_lead lead = win(&rig, 4);
+    struct group_config lead = win(&rig, 4);
     cr_assert_eq(lead.absent_until_ns, rig.now_ns + S(61.2));
     cr_assert(lead.not_before_ns == 0 && lead.handover != NULL);
 }
@@ -1415,7 +1415,7 @@ Test(election, whoever_was_not_named_waits_for_the_longest_lease) {
     rig.reads = true;
     while (member_election(rig.m) != ELECTION_CLAIMING)
         pass(&rig, 1);
-    struct member_lead lead = win(&rig, 4);
+    struct group_config lead = win(&rig, 4);
     cr_assert_eq(lead.not_before_ns, rig.now_ns + S(61.2));
     cr_assert_eq(lead.absent_until_ns, rig.now_ns + S(61.2));
     cr_assert_null(lead.handover);
@@ -1436,7 +1436,7 @@ Test(election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
         pass(&rig, 1);
     }
     assert_claim(&rig, 6);
-    struct member_lead lead = win(&rig, 6);
+    struct group_config lead = win(&rig, 6);
     cr_assert_null(lead.handover);
     cr_assert_eq(lead.not_before_ns, rig.now_ns + S(61.2));
 }

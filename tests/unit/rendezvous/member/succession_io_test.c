@@ -122,23 +122,14 @@ static void on_deposed(void *arg, uint32_t epoch) {
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
 }
 
-static void on_lead(void *arg, const struct member_lead *lead) {
+static void on_lead(void *arg, const struct group_config *lead) {
     struct agent *a = arg;
     a->leads++;
     a->lead = *lead;
     if (lead->handover != NULL)
         handover_copy(&a->lead_handover, lead->handover);
-    struct group_config g;
-    group_config_default(&g);
+    struct group_config g = *lead;
     g.leader_incarnation = a->incarnation;
-    g.epoch = lead->epoch;
-    g.idle = lead->idle;
-    g.not_before_ns = lead->not_before_ns;
-    g.absent_until_ns = lead->absent_until_ns;
-    g.old_leader = lead->old_leader;
-    g.handover = lead->handover;
-    g.leadership = LEADERSHIP_ARBITER;
-    g.self = a->self;
     g.rdzv.min_nodes = w.min_nodes;
     g.rdzv.max_nodes = NODES_MAX;
     g.rdzv.last_call_ns = w.last_call_ns;

@@ -50,7 +50,7 @@ static struct leader_file *open_leader_file(const char *run_id, const char *endp
 Test(leader_file_io, a_first_start_waits_for_nothing, .init = begin, .fini = finish) {
     struct leader_file_prev prev;
     struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert_not(prev.found);
+    cr_assert(prev.epoch == 0);
     cr_assert_eq(leader_file_epoch(m), 1);
     cr_assert_eq(leader_file_free_from(&prev, clock_now_ns()), 0);
     leader_file_free(m);
@@ -64,7 +64,7 @@ Test(leader_file_io, who_did_not_close_is_waited_for_from_its_last_touch, .init 
     uint64_t after = clock_now_ns();
     leader_file_free(m); /* as a SIGKILL does */
     m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.found);
+    cr_assert(prev.epoch > 0);
     cr_assert_eq(prev.epoch, 1);
     cr_assert_eq(prev.outcome, OUTCOME_NONE);
     cr_assert(prev.touched_ns >= before && prev.touched_ns <= after);
@@ -101,7 +101,7 @@ Test(leader_file_io, a_closed_leader_file_hinders_nobody, .init = begin, .fini =
     cr_assert_eq(leader_file_touch(m, OUTCOME_SUCCESS), 0, "nor does another word");
     leader_file_free(m);
     m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.found);
+    cr_assert(prev.epoch > 0);
     cr_assert_eq(prev.outcome, OUTCOME_FAILED);
     cr_assert_eq(leader_file_free_from(&prev, clock_now_ns()), 0);
     cr_assert_eq(leader_file_epoch(m), 2, "the epoch grows all the same");
@@ -115,12 +115,12 @@ Test(leader_file_io, other_endpoints_and_other_runs_have_marks_of_their_own, .in
     struct leader_file_prev prev;
     for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
         struct leader_file *m = open_leader_file(runs[i], at[i], &prev);
-        cr_assert_not(prev.found, "%s", runs[i]);
+        cr_assert(prev.epoch == 0, "%s", runs[i]);
         leader_file_free(m);
     }
     for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
         struct leader_file *m = open_leader_file(runs[i], at[i], &prev);
-        cr_assert(prev.found, "%s", runs[i]);
+        cr_assert(prev.epoch > 0, "%s", runs[i]);
         cr_assert_eq(leader_file_epoch(m), 2);
         leader_file_free(m);
     }
@@ -144,7 +144,7 @@ Test(leader_file_io, a_reboot_ended_all_workers, .init = begin, .fini = finish) 
     leader_file_free(open_leader_file("run", "node1:29400", &prev));
     each_leader_file(set_boot);
     struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.found);
+    cr_assert(prev.epoch > 0);
     cr_assert_eq(prev.touched_ns, 0);
     cr_assert_eq(leader_file_free_from(&prev, clock_now_ns()), 0);
     cr_assert_eq(leader_file_epoch(m), 2);
@@ -196,11 +196,11 @@ Test(leader_file_io, marks_of_long_ago_are_cleared_away, .init = begin, .fini = 
     cr_assert_eq(marks_left(), 2, "both may have workers");
     each_leader_file(touch_long_ago);
     struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.found);
+    cr_assert(prev.epoch > 0);
     cr_assert_eq(marks_left(), 1);
     leader_file_free(m);
     leader_file_free(open_leader_file("old", "node1:29400", &prev));
-    cr_assert_not(prev.found);
+    cr_assert(prev.epoch == 0);
 }
 
 Test(leader_file_io, closed_marks_go_after_an_hour, .init = begin, .fini = finish) {
@@ -233,10 +233,10 @@ Test(leader_file_io, a_file_that_is_no_leader_file_is_replaced, .init = begin, .
         leader_file_free(open_leader_file("run", "node1:29400", &prev));
         each_leader_file(harm[i]);
         struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
-        cr_assert_not(prev.found);
+        cr_assert(prev.epoch == 0);
         leader_file_free(m);
         m = open_leader_file("run", "node1:29400", &prev);
-        cr_assert(prev.found);
+        cr_assert(prev.epoch > 0);
         leader_file_free(m);
     }
 }
