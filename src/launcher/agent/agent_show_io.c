@@ -407,6 +407,12 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
              stopping, again ? "; the job starts again" : "");
 }
 
+static void write_whole(const char *to, const struct strbuf *text, const char *variable) {
+    int r = file_write_atomic(to, strbuf_text(text), text->len);
+    if (r < 0)
+        log_warning("can't write the failure to %s ($%s): %s", to, variable, strerror(-r));
+}
+
 /* As torchrun does: if TORCHELASTIC_ERROR_FILE is set for the agent, it writes the cause there. */
 static void pass_error_on(const struct agent *a, const struct failure *f) {
     const char *to = env_get(a->config.envp, "TORCHELASTIC_ERROR_FILE");
@@ -418,11 +424,8 @@ static void pass_error_on(const struct agent *a, const struct failure *f) {
         return;
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     struct err err = {0};
-    if (error_file_for_parent(text, len, failure_exit_code(f), &out, &err) != 0)
-        return;
-    int r = file_write_atomic(to, strbuf_text(&out), out.len);
-    if (r < 0)
-        log_warning("can't write the error to %s ($TORCHELASTIC_ERROR_FILE): %s", to, strerror(-r));
+    if (error_file_for_parent(text, len, failure_exit_code(f), &out, &err) == 0)
+        write_whole(to, &out, "TORCHELASTIC_ERROR_FILE");
 }
 
 /* For the program that called muster: the Python package. */
@@ -432,9 +435,7 @@ static void pass_failure_on(const struct agent *a, const struct failure *f) {
     if (to == NULL || to[0] == '\0')
         return;
     failure_json(a->config.spec->script, f, &out);
-    int r = file_write_atomic(to, strbuf_text(&out), out.len);
-    if (r < 0)
-        log_warning("can't write the failure to %s ($MUSTER_FAILURE_FILE): %s", to, strerror(-r));
+    write_whole(to, &out, "MUSTER_FAILURE_FILE");
 }
 
 static int64_t utc_offset_s(uint64_t wall_ns) {
