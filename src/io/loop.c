@@ -160,7 +160,8 @@ static void run_first(struct rank *rank) {
 static void run_deferred(struct rank *rank) {
     struct loop *loop = rank->loop;
     uint64_t spent_ns = 0;
-    for (size_t n = rank->n_deferred; n > 0 && spent_ns < LOOP_SLICE_NS; n--) {
+    for (size_t n = rank->n_deferred; n > 0 && rank->n_deferred > 0 && spent_ns < LOOP_SLICE_NS;
+         n--) {
         callback_begins(loop, (int)(rank - loop->ranks));
         run_first(rank);
         spent_ns += callback_ends(loop, "work that was put off");
@@ -535,6 +536,17 @@ void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, v
     bool in_callback = loop->since_ns != TIME_NEVER;
     if (!in_callback || rank >= &loop->ranks[loop->running])
         event_active(&rank->due, EV_TIMEOUT, 0);
+}
+
+void loop_defer_drop(struct loop *loop, loop_defer_fn *fn, const void *arg) {
+    for (size_t i = 0; i < ARRAY_SIZE(loop->ranks); i++)
+        LIST_FOR_EACH(struct deferred, d, &loop->ranks[i].deferred, link) {
+            if (d->arg != arg || (fn != NULL && d->fn != fn))
+                continue;
+            list_remove(&d->link);
+            loop->ranks[i].n_deferred--;
+            free(d);
+        }
 }
 
 void loop_add_hook(struct loop *loop, struct loop_hook *hook) {

@@ -81,9 +81,10 @@ void loop_signal_free(struct loop_signal *s);
 /* Calls fn(arg) once, after the current callback has returned, and before the next one of a lower
  * priority. Use it to free an object from inside its own callback chain, and to continue long work
  * after other callbacks. Within one priority, calls run in the order in which they were deferred;
- * what they defer runs in a later turn. They can't be cancelled; loop_free() runs those that are
- * left. */
+ * what they defer runs in a later turn. loop_free() runs those that are left. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
+/* Cancels calls of fn(arg); fn NULL: all calls with this argument. */
+void loop_defer_drop(struct loop *loop, loop_defer_fn *fn, const void *arg);
 /* Whether the current callback has used up its LOOP_SLICE_NS. Always false outside of callbacks. */
 bool loop_slice_is_over(const struct loop *loop);
 

@@ -15,17 +15,15 @@
 #include "launcher/supervise/worker_priv.h"
 
 static void spawn(struct worker *w, const struct child_spec *spec);
-static void start_some(struct worker_group *g);
 static void warm_free(struct worker *w);
 static bool warm_ended(struct worker *w);
 static void start_no_more(struct worker_group *g);
 
 /* ---- the end of the group ---- */
 
-static void on_remove_turn(void *arg);
-
 /* The kernel needs 100 ms or more to remove a thousand cgroups. */
-static void remove_some(struct worker_group *g) {
+static void remove_some(void *arg) {
+    struct worker_group *g = arg;
     while (g->remove_at < g->n) {
         struct worker *w = &g->workers[g->remove_at++];
         if (w->cgroup_fd < 0)
@@ -34,23 +32,15 @@ static void remove_some(struct worker_group *g) {
         (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name);
         file_close(&w->cgroup_fd);
         if (loop_slice_is_over(g->loop)) {
-            worker_put_off(g, WORKER_DUE_REMOVE, LOOP_PRIO_BULK, on_remove_turn);
+            worker_put_off(g, LOOP_PRIO_BULK, remove_some);
             return;
         }
     }
+    free(g);
 }
 
-static void on_remove_turn(void *arg) {
-    struct worker_group *g = arg;
-    g->due &= ~(unsigned)WORKER_DUE_REMOVE;
-    remove_some(g);
-    if (g->due == 0)
-        free(g);
-}
-
-/* Frees everything except the memory and the cgroups: deferred calls find these, and free them. */
 static void dispose(struct worker_group *g) {
-    g->life = WORKER_GROUP_DISPOSED;
+    loop_defer_drop(g->loop, NULL, g);
     for (uint32_t i = 0; i < g->n; i++) {
         struct worker *w = &g->workers[i];
         warm_free(w);
@@ -67,41 +57,27 @@ static void dispose(struct worker_group *g) {
     strbuf_fini(&g->killed);
     free(g->oom_file);
     remove_some(g);
-    if (g->due == 0)
-        free(g);
 }
 
 /* Around calls of the owner's functions. leave(): false if the group was freed. */
 static void enter(struct worker_group *g) { g->busy++; }
 
 static bool leave(struct worker_group *g) {
-    if (--g->busy > 0 || g->life == WORKER_GROUP_LIVES)
-        return g->life == WORKER_GROUP_LIVES;
+    if (--g->busy > 0 || !g->doomed)
+        return !g->doomed;
     dispose(g);
     return false;
 }
 
-void worker_put_off(struct worker_group *g, enum worker_due due, enum loop_priority prio,
-                    loop_defer_fn *fn) {
-    if ((g->due & due) != 0)
-        return;
-    g->due |= due;
+void worker_put_off(struct worker_group *g, enum loop_priority prio, loop_defer_fn *fn) {
+    loop_defer_drop(g->loop, fn, g);
     loop_defer(g->loop, prio, fn, g);
 }
 
-bool worker_arrived(struct worker_group *g, enum worker_due due) {
-    g->due &= ~(unsigned)due;
-    if (g->life != WORKER_GROUP_DISPOSED)
-        return true;
-    if (g->due == 0)
-        free(g);
-    return false;
-}
-
 void worker_group_free(struct worker_group *g) {
-    if (g == NULL || g->life != WORKER_GROUP_LIVES)
+    if (g == NULL || g->doomed)
         return;
-    g->life = WORKER_GROUP_DOOMED;
+    g->doomed = true;
     const pid_t *kept;
     bool kill_kept = !g->left && worker_group_kept(g, &kept) > 0;
     g->unwell = true;
@@ -127,10 +103,10 @@ static void send_to(struct worker *w, int signo) {
         note_signal(w, signo);
 }
 
-static void on_signal_turn(void *arg);
-
 /* Some at a time: thousands of signals take longer than a turn of the loop. */
-static void signal_some(struct worker_group *g) {
+static void signal_some(void *arg) {
+    struct worker_group *g = arg;
+    g->signals = false;
     while (g->signal_at < g->n_tried) {
         struct worker *w = &g->workers[g->signal_at++];
         if (w->ended)
@@ -139,16 +115,11 @@ static void signal_some(struct worker_group *g) {
         if (g->signal_no != SIGKILL && w->watch != NULL)
             (void)!child_watch_kill_group(w->watch, SIGCONT);
         if (loop_slice_is_over(g->loop)) {
-            worker_put_off(g, WORKER_DUE_SIGNAL, LOOP_PRIO_BULK, on_signal_turn);
+            g->signals = true;
+            worker_put_off(g, LOOP_PRIO_BULK, signal_some);
             return;
         }
     }
-}
-
-static void on_signal_turn(void *arg) {
-    struct worker_group *g = arg;
-    if (worker_arrived(g, WORKER_DUE_SIGNAL))
-        signal_some(g);
 }
 
 /* A signal that is being sent continues; another one replaces it. */
@@ -158,7 +129,7 @@ static void signal_all(struct worker_group *g, int signo) {
         return;
     }
     g->held = false;
-    if ((g->due & WORKER_DUE_SIGNAL) != 0 && g->signal_no == signo)
+    if (g->signals && g->signal_no == signo)
         return;
     g->signal_no = signo;
     g->signal_at = 0;
@@ -220,9 +191,9 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
         report_unkillable(g);
     if (update->report_waiting && g->ops.on_waiting != NULL)
         report_waiting(g);
-    if (update->all_gone && g->life == WORKER_GROUP_LIVES)
+    if (update->all_gone && !g->doomed)
         g->ops.on_all_gone(g->arg);
-    if (update->over && g->life == WORKER_GROUP_LIVES && g->ops.on_over != NULL)
+    if (update->over && !g->doomed && g->ops.on_over != NULL)
         g->ops.on_over(g->arg);
     if (leave(g) && update->sweep != WORKER_PASS_NONE)
         worker_sweep_all(g, update->sweep, true);
@@ -242,9 +213,9 @@ static void on_timer(void *arg) {
 static void end_all(struct worker_group *g, const struct worker_event *event) {
     enter(g);
     worker_keep_no_more(g);
-    if (g->life == WORKER_GROUP_LIVES)
+    if (!g->doomed)
         worker_step(g, event);
-    if (g->life == WORKER_GROUP_LIVES)
+    if (!g->doomed)
         start_no_more(g);
     (void)!leave(g);
 }
@@ -578,10 +549,8 @@ static void start_worker(struct worker_group *g, struct worker *w, struct child_
 /* Reports, from the loop, which workers could not even be cloned. */
 static void report_failures(void *arg) {
     struct worker_group *g = arg;
-    if (!worker_arrived(g, WORKER_DUE_FAILURES))
-        return;
     enter(g);
-    for (uint32_t i = 0; i < g->n_tried && g->life == WORKER_GROUP_LIVES; i++)
+    for (uint32_t i = 0; i < g->n_tried && !g->doomed; i++)
         if (g->workers[i].watch == NULL && !g->workers[i].ended)
             has_ended(&g->workers[i], NULL);
     (void)!leave(g);
@@ -597,24 +566,19 @@ static void start_next(struct worker_group *g) {
         start_worker(g, w, &spec);
     g->ops.made(g->arg, w->index);
     if (w->watch == NULL)
-        worker_put_off(g, WORKER_DUE_FAILURES, LOOP_PRIO_CHILD, report_failures);
+        worker_put_off(g, LOOP_PRIO_CHILD, report_failures);
     if (r < 0)
         start_no_more(g); /* this worker itself has not ended yet */
 }
 
-static void on_start_turn(void *arg) {
+static void start_some(void *arg) {
     struct worker_group *g = arg;
-    if (worker_arrived(g, WORKER_DUE_START))
-        start_some(g);
-}
-
-static void start_some(struct worker_group *g) {
     if (g->n_tried < g->n)
         do
             start_next(g);
         while (g->n_tried < g->n && !loop_slice_is_over(g->loop));
     if (g->n_tried < g->n) {
-        worker_put_off(g, WORKER_DUE_START, LOOP_PRIO_BULK, on_start_turn);
+        worker_put_off(g, LOOP_PRIO_BULK, start_some);
         return;
     }
     file_close(&g->report_write_fd);

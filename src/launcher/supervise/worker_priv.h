@@ -34,24 +34,8 @@ struct worker_ports {
     ino_t inodes[WORKER_PORTS_MAX];
 };
 
-enum worker_life {
-    WORKER_GROUP_LIVES = 0,
-    WORKER_GROUP_DOOMED,   /* freed by its owner, in a callback */
-    WORKER_GROUP_DISPOSED, /* only its memory and cgroups are left, for deferred calls */
-};
-
-/* Deferred calls. */
-enum worker_due {
-    WORKER_DUE_START = 1,
-    WORKER_DUE_FAILURES = 2,
-    WORKER_DUE_WALK = 4,
-    WORKER_DUE_SIGNAL = 8,
-    WORKER_DUE_REMOVE = 16,
-};
-
 struct worker_group {
-    enum worker_life life;
-    unsigned due; /* bits of worker_due; the last deferred call frees a disposed group */
+    bool doomed; /* freed by its owner, in a callback */
     struct loop *loop;
     struct child_reaper *reaper;
     struct loop_timer *timer; /* the machine's deadline */
@@ -67,6 +51,7 @@ struct worker_group {
     uint32_t n_tried;    /* workers that were started, could not be started, or will not be */
     int signal_no;       /* the signal that is being sent, */
     uint32_t signal_at;  /* and the next worker to get it */
+    bool signals;        /* it gets it in a later turn */
     bool held;           /* the signal of a stop waits: */
     int held_no;         /* which one; 0: none yet, */
     uint64_t had_ns;     /* and workers that were started before this time have got it already */
@@ -97,12 +82,8 @@ struct worker_group {
 /* ---- worker_io.c ---- */
 
 void worker_step(struct worker_group *g, const struct worker_event *event);
-/* Defers fn(g) until others had their turn, unless the group is freed. fn must first call
- * worker_arrived(). */
-void worker_put_off(struct worker_group *g, enum worker_due due, enum loop_priority prio,
-                    loop_defer_fn *fn);
-/* False: the group was freed. */
-_must_use_ bool worker_arrived(struct worker_group *g, enum worker_due due);
+/* Defers fn(g) until others had their turn, once, unless the group is freed. */
+void worker_put_off(struct worker_group *g, enum loop_priority prio, loop_defer_fn *fn);
 
 /* ---- worker_sweep_io.c ---- */
 

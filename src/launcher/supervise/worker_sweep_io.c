@@ -201,8 +201,7 @@ static void sent(void *group, pid_t pid) {
 
 static void note_killed(struct worker_group *g, pid_t pid) {
     char name[SWEEP_NAME_MAX];
-    if (g->life != WORKER_GROUP_LIVES || idmap_get(&g->asked, (uint64_t)pid) == &was_named ||
-        sweep_has_ended(pid))
+    if (g->doomed || idmap_get(&g->asked, (uint64_t)pid) == &was_named || sweep_has_ended(pid))
         return;
     idmap_put(&g->asked, (uint64_t)pid, &was_named);
     if (g->n_killed++ >= NAMED_IN_LINE)
@@ -365,23 +364,18 @@ static void walked(struct worker_group *g, const struct sweep_result *result) {
                                           .blocking = g->blocking});
 }
 
-static void on_walk_turn(void *arg);
-
-static void go_on(struct worker_group *g) {
+static void go_on(void *arg) {
+    struct worker_group *g = arg;
     struct sweep_result result;
+    if (!g->walks)
+        return;
     if (!sweep_walk_go_on(g->walk, clock_now_ns() + PIECE_NS, &result)) {
-        worker_put_off(g, WORKER_DUE_WALK, LOOP_PRIO_BULK, on_walk_turn);
+        worker_put_off(g, LOOP_PRIO_BULK, go_on);
         return;
     }
     g->walks = false;
     pass_is_over(g);
     walked(g, &result);
-}
-
-static void on_walk_turn(void *arg) {
-    struct worker_group *g = arg;
-    if (worker_arrived(g, WORKER_DUE_WALK) && g->walks)
-        go_on(g);
 }
 
 /* ---- the calls ---- */

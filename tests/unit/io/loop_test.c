@@ -236,6 +236,24 @@ Test(loop, deferred_work_may_defer_more) {
     cr_assert_str_eq(strbuf_text(&stage.seen), "Ddd");
 }
 
+static void drop_the_rest(void *arg) {
+    struct stage *st = arg;
+    strbuf_add_char(&st->seen, 'x');
+    loop_defer_drop(st->loop, NULL, st);
+}
+
+Test(loop, deferred_work_can_be_dropped_by_its_argument_and_its_function) {
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, defer_again, &stage);
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, note_deferred, &stage);
+    loop_defer(stage.loop, LOOP_PRIO_BULK, note_deferred, &stage.seen);
+    loop_defer_drop(stage.loop, NULL, &stage.seen);
+    loop_defer_drop(stage.loop, defer_again, &stage);
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, drop_the_rest, &stage);
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, note_deferred, &stage);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "dx");
+}
+
 Test(loop, freeing_the_loop_runs_what_was_deferred) {
     struct stage st;
     stage_init(&st);
