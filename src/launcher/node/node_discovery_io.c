@@ -34,7 +34,7 @@ struct node_discovery {
     struct loop *loop;
     struct node_discovery_config config;
     struct helper_call *call; /* NULL: it has ended */
-    bool ended, doomed, call_due;
+    bool ended;
     bool routed; /* a route was requested */
     struct topology topology;
     struct nccl_facts facts;
@@ -121,7 +121,11 @@ static int discover(int fd, void *arg) {
 
 /* ---- in the agent ---- */
 
-static void release(struct node_discovery *l) {
+void node_discovery_free(struct node_discovery *l) {
+    if (l == NULL)
+        return;
+    loop_defer_drop(l->loop, NULL, l);
+    helper_call_free(l->call);
     topology_fini(&l->topology);
     topology_fini(&l->early);
     nccl_facts_fini(&l->facts);
@@ -142,22 +146,22 @@ static bool next_waiter(struct node_discovery *l, struct waiter *ret) {
     return false;
 }
 
-static void call_waiters(void *arg) {
+static void call_soon(struct node_discovery *l);
+
+static void call_waiter(void *arg) {
     struct node_discovery *l = arg;
     struct waiter w;
-    while (!l->doomed && next_waiter(l, &w))
-        w.fn(w.arg);
-    l->call_due = false; /* so far it was only marked to be freed */
-    if (l->doomed)
-        release(l);
+    if (!next_waiter(l, &w))
+        return;
+    call_soon(l); /* for the others */
+    w.fn(w.arg);  /* may free it */
 }
 
-/* Callbacks are called only from the loop, so a caller may free the object that it waits for. */
+/* Callbacks are called only from the loop. */
 static void call_soon(struct node_discovery *l) {
-    if (l->call_due || l->n_waiters == 0)
-        return;
-    l->call_due = true;
-    loop_defer(l->loop, LOOP_PRIO_LEASE, call_waiters, l);
+    loop_defer_drop(l->loop, call_waiter, l);
+    if (l->n_waiters > 0)
+        loop_defer(l->loop, LOOP_PRIO_LEASE, call_waiter, l);
 }
 
 /* 1: an answer was read; 0: it is not complete yet; -EBADMSG. */
@@ -236,21 +240,11 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
     int r = helper_call_new(loop, &call, on_answer, l, &l->call);
     l->config.route_to = NULL;
     if (r < 0) {
-        release(l);
+        node_discovery_free(l);
         return err_set(err, r, "can't start a process that examines this node: %s", strerror(-r));
     }
     *ret = l;
     return 0;
-}
-
-void node_discovery_free(struct node_discovery *l) {
-    if (l == NULL)
-        return;
-    /* free it now, because the reaper can be gone when the rest is freed */
-    helper_call_free(TAKE_PTR(l->call));
-    l->doomed = true;
-    if (!l->call_due)
-        release(l);
 }
 
 static void add_waiter(struct node_discovery *l, node_discovery_fn *fn, void *arg, bool early) {

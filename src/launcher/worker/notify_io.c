@@ -12,12 +12,10 @@
 #include "io/file.h"
 
 struct notify {
-    struct loop *loop;
     struct loop_watch *watch;
     notify_fn *fn;
     void *arg;
     int fd;
-    bool busy, doomed; /* freed inside its own callback */
     char name[48];
 };
 
@@ -38,7 +36,7 @@ static int open_socket(struct notify *n) {
 
 int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret, struct err *err) {
     struct notify *n = xcalloc(1, sizeof *n);
-    *n = (struct notify){.loop = loop, .fn = fn, .arg = arg, .fd = -1};
+    *n = (struct notify){.fn = fn, .arg = arg, .fd = -1};
     (void)snprintf(n->name, sizeof n->name, "@muster-notify-%016" PRIx64, random_u64());
     int r = open_socket(n);
     if (r == 0)
@@ -54,9 +52,6 @@ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret,
 
 void notify_free(struct notify *n) {
     if (n == NULL)
-        return;
-    n->doomed = true;
-    if (n->busy)
         return;
     loop_watch_free(n->watch);
     file_close(&n->fd);
@@ -86,8 +81,9 @@ static pid_t sender(struct msghdr *msg, int *ret_fd) {
     return who.pid;
 }
 
-/* False if there are no more messages. */
-static bool take_one(struct notify *n) {
+/* One message: the callback may free the socket, and others have their turn. */
+static void on_readable(void *arg, int fd, unsigned events) {
+    struct notify *n = arg;
     char data[NOTIFY_BYTES_MAX];
     union { /* room for one descriptor: the kernel closes others that are passed */
         struct cmsghdr head;
@@ -100,7 +96,7 @@ static bool take_one(struct notify *n) {
                          .msg_controllen = sizeof control};
     ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (len < 0)
-        return errno == EINTR;
+        return;
     int waits; /* its sender lives until this is closed, so that it is known whose it is */
     pid_t pid = sender(&msg, &waits);
     if (pid > 0 && (msg.msg_flags & MSG_TRUNC) == 0) {
@@ -108,16 +104,4 @@ static bool take_one(struct notify *n) {
         n->fn(n->arg, pid, &message);
     }
     file_close(&waits);
-    return true;
-}
-
-static void on_readable(void *arg, int fd, unsigned events) {
-    struct notify *n = arg;
-    n->busy = true;
-    bool more = true;
-    for (unsigned i = 0; i < NOTIFY_TURN_MAX && more; i++)
-        more = take_one(n) && !n->doomed && !loop_slice_is_over(n->loop);
-    n->busy = false;
-    if (n->doomed)
-        notify_free(n);
 }

@@ -19,6 +19,3 @@ _must_use_ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct no
                           struct err *err);
 void notify_free(struct notify *n);              /* takes NULL */
 const char *notify_name(const struct notify *n); /* "@muster-notify-…"; borrowed */
-
-/* How many messages one turn of the loop handles; more wait for the next turn. */
-#define NOTIFY_TURN_MAX 32

@@ -128,7 +128,8 @@ Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
     memcpy(big, "MUSTER_SAFE_POINT=1", 19);
     cr_assert_eq(send_to(&f, big, sizeof big, NULL, 0), (ssize_t)sizeof big);
     cr_assert_eq(send_to(&f, "", 0, NULL, 0), 0);
-    cr_assert_eq(loop_turn(f.loop), 0);
+    for (int turns = 0; turns < 2; turns++)
+        cr_assert_eq(loop_turn(f.loop), 0);
     cr_expect_eq(f.n_safe_points, 0);
     unsigned before = open_descriptors();
     const int fds[] = {STDERR_FILENO, STDERR_FILENO, STDERR_FILENO};
@@ -160,7 +161,7 @@ Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
     say(&f, f.answer);
     for (int turns = 1, before = 0; turns <= 3; turns++, before = f.n_messages) {
         cr_assert_eq(loop_turn(f.loop), 0);
-        cr_expect(f.n_messages > before && f.n_messages - before <= NOTIFY_TURN_MAX, "%d", f.n_messages);
+        cr_expect_eq(f.n_messages, before + 1);
     }
     f.slow = true;
     int before = f.n_messages;
