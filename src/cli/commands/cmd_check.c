@@ -12,7 +12,7 @@
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/net/resolver.h"
-#include "launcher/agent/start_io.h"
+#include "launcher/agent/agent_io.h"
 #include "launcher/node/python_io.h"
 #include "launcher/preflight/check_text.h"
 #include "launcher/preflight/node_summary_io.h"

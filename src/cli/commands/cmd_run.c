@@ -8,7 +8,7 @@
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "cli/options/job_options.h"
-#include "launcher/agent/start_io.h"
+#include "launcher/agent/agent_io.h"
 #include "launcher/node/python_io.h"
 #include "launcher/place/place.h"
 #include "launcher/srun/hold_io.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/agent/start_io.h"
+#include "launcher/agent/agent_io.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/agent/start_io.h"
+#include "launcher/agent/agent_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,6 @@
 #include "io/net/listen.h"
 #include "io/net/resolver.h"
 #include "io/process/child.h"
-#include "launcher/agent/agent_io.h"
 #include "launcher/node/python_io.h"
 #include "launcher/place/place.h"
 #include "launcher/report/termination_io.h"

@@ -8,7 +8,6 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
-#include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup_io.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/logmux_io.h"

@@ -1,4 +1,4 @@
-#include "launcher/node/node_net_io.h"
+#include "launcher/node/node_setup_io.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
