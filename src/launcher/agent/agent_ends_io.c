@@ -2,6 +2,7 @@
  * (launcher/ends); the time until SIGKILL, and why Slurm ends the job; the stop of the workers; and
  * the facts and effects of the machine of agent_life.h. */
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/text/log.h"
@@ -554,7 +555,12 @@ void agent_event(struct agent *a, const struct life_event *e) {
     agent_check(a);
 }
 
-void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text) {
+void agent_give_up(struct agent *a, enum life_event_kind kind, const char *fmt, ...) {
+    char text[4096];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     log_error("%s", text);
     termination_write(a->config.envp, text);
     agent_event(a, &(struct life_event){.kind = kind});

@@ -96,20 +96,10 @@ static void give_up_ports(struct agent *a, const char *host) {
     for (unsigned i = 0; i < spec->n_endpoint_ports; i++)
         add_owner(host, spec->endpoint_ports[i], &owners);
     port_list_text(spec->endpoint_ports, spec->n_endpoint_ports, &ports);
-    _cleanup_(freep) char *text = xasprintf(
-        "run '%s' can't be led at %s, ports %s: all are taken (%s); stop one of these programs, or "
-        "give all nodes other ports: --rdzv-endpoint=HOST:LOW-HIGH",
-        spec->run_id, host, strbuf_text(&ports), strbuf_text(&owners));
-    agent_give_up(a, LIFE_EVENT_USAGE, text);
-}
-
-static void give_up_name(struct agent *a, int r) {
-    char text[512];
-    (void)snprintf(text, sizeof text,
-                   "can't take a unix socket's name for the leader of the run '%.255s': %s; "
-                   "give all nodes one port: --rdzv-endpoint=HOST:PORT",
-                   a->config.spec->run_id, strerror(-r));
-    agent_give_up(a, LIFE_EVENT_FAILURE, text);
+    agent_give_up(a, LIFE_EVENT_USAGE,
+                  "run '%s' can't be led at %s, ports %s: all are taken (%s); stop one of these "
+                  "programs, or give all nodes other ports: --rdzv-endpoint=HOST:LOW-HIGH",
+                  spec->run_id, host, strbuf_text(&ports), strbuf_text(&owners));
 }
 
 static void notice_joins(const struct agent *a) {
@@ -125,7 +115,7 @@ static int listen_at_ports(struct agent *a, const char *host, bool only_guessed,
     struct err err = {0};
     int r = take_name(a, &stranger);
     if (stranger != NULL) {
-        agent_give_up(a, LIFE_EVENT_USAGE, stranger);
+        agent_give_up(a, LIFE_EVENT_USAGE, "%s", stranger);
         return -ECANCELED;
     }
     if (r == -EADDRINUSE) {
@@ -135,7 +125,10 @@ static int listen_at_ports(struct agent *a, const char *host, bool only_guessed,
         return r;
     }
     if (r < 0) {
-        give_up_name(a, r);
+        agent_give_up(a, LIFE_EVENT_FAILURE,
+                      "can't take a unix socket's name for the leader of the run '%.255s': %s; "
+                      "give all nodes one port: --rdzv-endpoint=HOST:PORT",
+                      a->config.spec->run_id, strerror(-r));
         return -ECANCELED;
     }
     r = listen_at_first(a, host, ret_fd, &err);
@@ -144,7 +137,7 @@ static int listen_at_ports(struct agent *a, const char *host, bool only_guessed,
     if (r == -EADDRINUSE)
         give_up_ports(a, host);
     else
-        agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, "%s", err.text);
     return -ECANCELED;
 }
 
@@ -289,9 +282,7 @@ void agent_begin_to_join(struct agent *a) {
         report_domain(a, agent_may_have_domain(a) ? a->discovery : NULL);
         agent_health_report(a);
     } else {
-        char text[256];
-        (void)snprintf(text, sizeof text, "can't begin to join: %s", strerror(-r));
-        agent_give_up(a, LIFE_EVENT_FAILURE, text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, "can't begin to join: %s", strerror(-r));
     }
 }
 
@@ -329,7 +320,7 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
         notice_joins(a);
     if (!stranger && (by_order || only_guessed))
         return false; /* another agent of this machine leads; it refuses those of other runs */
-    agent_give_up(a, stranger ? LIFE_EVENT_USAGE : LIFE_EVENT_FAILURE, err.text);
+    agent_give_up(a, stranger ? LIFE_EVENT_USAGE : LIFE_EVENT_FAILURE, "%s", err.text);
     return true;
 }
 
@@ -352,7 +343,7 @@ static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
     }
     if (err.text[0] == '\0')
         (void)err_set(&err, r, "can't lead the job at %s: %s", endpoint_name(a), strerror(-r));
-    agent_give_up(a, r == -EADDRINUSE ? LIFE_EVENT_USAGE : LIFE_EVENT_FAILURE, err.text);
+    agent_give_up(a, r == -EADDRINUSE ? LIFE_EVENT_USAGE : LIFE_EVENT_FAILURE, "%s", err.text);
     return false;
 }
 
@@ -369,7 +360,7 @@ static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
     if (r == -EADDRINUSE && !give_up_port(a, endpoint_name(a), only_guessed))
         return r;
     if (r < 0 && r != -EADDRINUSE)
-        agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, "%s", err.text);
     return r < 0 ? -ECANCELED : 0;
 }
 
@@ -424,12 +415,10 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
     if (a->life.state >= LIFE_LINGERING)
         return;
     if (code < 0 && spec->rdzv.max_nodes == 1) {
-        char all[512];
-        (void)snprintf(all, sizeof all,
-                       "%.300s; the job's only node leads there: name this machine, or leave the "
-                       "endpoint out",
-                       text);
-        agent_give_up(a, LIFE_EVENT_USAGE, all);
+        agent_give_up(a, LIFE_EVENT_USAGE,
+                      "%.300s; the job's only node leads there: name this machine, or leave the "
+                      "endpoint out",
+                      text);
         return;
     }
     if (code < 0)
@@ -464,12 +453,9 @@ static void find_endpoint(struct agent *a) {
     else if (r == RESOLVE_E_LOOKUP)
         r = resolve_start(a->loop, spec->endpoint_host, spec->endpoint_port, RESOLVE_TIMEOUT_NS,
                           on_resolved, a, &a->resolve);
-    if (r < 0) {
-        char text[512];
-        (void)snprintf(text, sizeof text, "can't look up the endpoint's host %.200s: %s",
-                       spec->endpoint_host, strerror(-r));
-        agent_give_up(a, LIFE_EVENT_FAILURE, text);
-    }
+    if (r < 0)
+        agent_give_up(a, LIFE_EVENT_FAILURE, "can't look up the endpoint's host %.200s: %s",
+                      spec->endpoint_host, strerror(-r));
 }
 
 /* ---- an arbiter ---- */
@@ -522,7 +508,7 @@ void agent_find_place(void *arg) {
         return;
     }
     if (job_arbiter_new(a->loop, a->config.spec, false, 0, &a->arbiter, &err) < 0) {
-        agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, "%s", err.text);
         return;
     }
     find_own_addrs(a);

@@ -408,15 +408,14 @@ static void lease_end(void *arg, uint64_t end_ns) {
 
 static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) {
     struct agent *a = arg;
-    char all[RDZV_REASON_MAX];
     if (a->own_endpoint.len == 0 || rdzv_client_finding(a->client) != RDZV_FINDING_SILENCE) {
         agent_show_waiting(a, why, text);
         return;
     }
     /* over loopback, where later attempts fail, too */
-    (void)snprintf(all, sizeof all, "this node leads the job and cannot connect to itself: %.*s",
-                   (int)strcspn(text, ";"), text);
-    agent_give_up(a, LIFE_EVENT_FAILURE, all);
+    agent_give_up(a, LIFE_EVENT_FAILURE,
+                  "this node leads the job and cannot connect to itself: %.*s",
+                  (int)strcspn(text, ";"), text);
 }
 
 static void other_limits(void *arg, uint32_t min_nodes, uint32_t max_nodes) {
@@ -432,11 +431,8 @@ static void lead_on(void *arg, const struct group_config *lead) {
     int r = leading_on(a->leading, lead);
     if (r >= 0)
         agent_leads_now(a);
-    if (r < 0) {
-        char text[128];
-        (void)snprintf(text, sizeof text, "can't lead the job: %s", strerror(-r));
-        agent_give_up(a, LIFE_EVENT_FAILURE, text);
-    }
+    else
+        agent_give_up(a, LIFE_EVENT_FAILURE, "can't lead the job: %s", strerror(-r));
 }
 
 static void join_policy(void *arg, enum member_join_policy what, const struct rdzv_peer *peer,
@@ -752,8 +748,7 @@ static bool tear_down(struct agent *a) {
     events_free(a->events);
     bool lost = agent_show_end(a);
     child_reaper_free(a->reaper);
-    if (a->config.node_fd >= 0)
-        (void)close(a->config.node_fd);
+    file_close(&a->config.node_fd);
     return lost;
 }
 

@@ -199,7 +199,7 @@ void agent_event(struct agent *a, const struct life_event *e);
 /* Something that the agent's end waits for has changed. */
 void agent_check(void *arg);
 /* The agent can't continue: logs why, and ends. kind: FAILURE or USAGE. */
-void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text);
+void agent_give_up(struct agent *a, enum life_event_kind kind, const char *fmt, ...) _printf_(3, 4);
 /* The same during set-up. Returns r. */
 _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
 /* "the job was stopped by SIGTERM" */

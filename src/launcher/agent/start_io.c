@@ -10,6 +10,7 @@
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/parse.h"
+#include "io/file.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "io/net/resolver.h"
@@ -388,7 +389,6 @@ int job_start(const struct job_spec *spec, char *const *envp, struct keyring *gi
     }
     log_error("%s", err.text);
     termination_write(envp, err.text);
-    if (agent.node_fd >= 0)
-        (void)close(agent.node_fd);
+    file_close(&agent.node_fd);
     return AGENT_EXIT_FAILED;
 }

@@ -11,6 +11,7 @@
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
+#include "io/file.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "nccl_env/facts/facts_io.h"
@@ -37,8 +38,7 @@ static uint16_t free_port(uint16_t wanted) {
         if (addr_from_literal(any[i], wanted, &at) == 0 && listen_socket(&at, 1, &fd, NULL) == 0 &&
             addr_of_socket(fd, &at) == 0)
             port = addr_port(&at);
-        if (fd >= 0)
-            (void)close(fd);
+        file_close(&fd);
     }
     return port;
 }

@@ -149,8 +149,7 @@ static void unspill(struct output *o) {
 static void give_up(struct output *o) {
     o->kind = OUTPUT_NONE;
     queue_discard(o);
-    loop_watch_free(o->watch);
-    o->watch = NULL;
+    loop_watch_free(TAKE_PTR(o->watch));
 }
 
 static ssize_t write_piece(struct output *o) {

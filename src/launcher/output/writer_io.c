@@ -197,10 +197,8 @@ static void report_lost(struct writer *w, bool hung) {
 
 /* Nothing more comes from this writer. Reports to users that their requests are lost. */
 static void lose(struct writer *w, bool hung) {
-    loop_watch_free(w->watch);
-    w->watch = NULL;
-    (void)close(w->fd);
-    w->fd = -1;
+    loop_watch_free(TAKE_PTR(w->watch));
+    file_close(&w->fd);
     helper_end(&w->helper);
     while (!list_empty(&w->unconfirmed)) { /* send them again to the next one */
         struct queued_message *last =
@@ -334,8 +332,7 @@ static int start_process(struct writer *w) {
         w->fd = pair[0];
         return 0;
     }
-    loop_watch_free(w->watch);
-    w->watch = NULL;
+    loop_watch_free(TAKE_PTR(w->watch));
     (void)close(pair[0]);
     return r;
 }

@@ -258,9 +258,8 @@ static int start(struct warm_one *one, enum warm_state state, const struct child
     if (r == 0)
         r = spawn(one, spec, control, output, err);
     file_close(&control);
-    for (unsigned i = 0; i < 2; i++)
-        if (output[i] >= 0)
-            (void)close(output[i]);
+    file_close(&output[0]);
+    file_close(&output[1]);
     return r;
 }
 
@@ -813,10 +812,8 @@ void warm_pool_free(struct warm_pool *p) {
     loop_timer_free(p->report_timer);
     for (uint32_t i = 0; i < p->config.n; i++)
         child_spec_free(p->specs[i]);
-    if (p->zip_fd >= 0)
-        (void)close(p->zip_fd);
-    if (p->record_fd >= 0)
-        (void)close(p->record_fd);
+    file_close(&p->zip_fd);
+    file_close(&p->record_fd);
     free(p->ranks);
     free(p->old);
     free(p->specs);
