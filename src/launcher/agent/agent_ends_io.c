@@ -229,7 +229,6 @@ static bool wants_wait(const struct agent *a) {
            a->ends.late != ENDS_ASKED;
 }
 
-/* This node was ordered to end, by this signal. */
 static void ordered_to_end(struct agent *a, int signo) {
     a->ends.told_ns = clock_now_ns();
     local_workers_set_grace(a->local_workers, grace_of(a));

@@ -67,7 +67,6 @@ void agent_requeue_ask(struct agent *a) {
     requeue_begin(a->requeue.io, &end);
 }
 
-/* The status of a job that ended by itself. */
 static int job_status(const struct job_spec *spec, const struct member_end *end) {
     if (end->was_over)
         return AGENT_EXIT_USAGE;

@@ -364,7 +364,6 @@ static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
     return r < 0 ? -ECANCELED : 0;
 }
 
-/* This agent leads if it can bind the endpoint's socket. */
 static void begin(struct agent *a, bool host, bool only_guessed) {
     const struct job_spec *spec = a->config.spec;
     struct addr own;

@@ -100,7 +100,6 @@ static void make_peer_gate(struct agent *a) {
              err.text);
 }
 
-/* Literal addresses, separated by commas. */
 static void choose_each(struct agent *a, const char *list) {
     char text[ADDR_TEXT_MAX];
     struct addr at;
@@ -160,7 +159,6 @@ bool agent_is_authenticated(const struct agent *a) {
     return auth_state(a->auth) == AUTH_STATE_KEYS;
 }
 
-/* Munge has been asked. */
 static void on_auth_ready(void *arg, const struct auth_choice *none) {
     struct agent *a = arg;
     a->auth_ask = NULL;
@@ -292,7 +290,6 @@ static void on_local_event(void *arg, const struct member_event *event) {
     agent_check(a);
 }
 
-/* Sends an event that the local workers did not report. */
 static void local_event(struct agent *a, enum member_event_kind kind, struct generation g) {
     on_local_event(a, &(struct member_event){.kind = kind, .generation = g});
 }
@@ -325,7 +322,6 @@ static void node_failed(struct agent *a, struct generation g, const char *text) 
                                      .kind = MEMBER_EVENT_FAILURE, .generation = g, .failure = &f});
 }
 
-/* This node is ready for the group, or it is not, and why. */
 static void prepared(void *arg, struct generation g, uint32_t reachability, const char *why_not) {
     struct agent *a = arg;
     if (why_not != NULL)
@@ -520,7 +516,6 @@ static void on_store_client(void *arg, int fd) {
     store_door_client(a->door, fd);
 }
 
-/* An operator drains this node. */
 static void on_leave(void *arg, const char *why, struct answer *ret) {
     struct agent *a = arg;
     char reason[RDZV_REASON_MAX];

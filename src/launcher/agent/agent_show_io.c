@@ -65,7 +65,6 @@ int agent_show_end_signals(struct agent *a) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* While the end waits for a reader of the output. */
 static bool leaves(void *arg) {
     struct agent *a = arg;
     struct signalfd_siginfo si;
@@ -270,7 +269,6 @@ static void add_names(struct strbuf *s, const char *before,
         strbuf_printf(s, " and %u more", total - n);
 }
 
-/* The time that is left now. */
 static uint64_t left_of(const struct agent *a) {
     uint64_t passed = clock_now_ns() - a->status_ns;
     return a->status.wait_ns - MIN2(passed, a->status.wait_ns);
@@ -368,7 +366,6 @@ static void log_cause(const struct agent *a, const struct failure *f, const stru
         log_line(shared_level(a), "%s", strbuf_text(text));
 }
 
-/* Shows the line that the user needs first, once for each failure. */
 static void show_headline(struct agent *a, const struct failure *f,
                           const struct failure_counts *counts) {
     if (a->shown_cause.kind != 0 && same_failure(&a->shown_cause, f))

@@ -262,7 +262,6 @@ static void on_first_step(void *arg, const struct attempt_start *start) {
 
 static const struct job_clock_ops clock_ops = {.first_step = on_first_step};
 
-/* What interrupted the job, and where its time went. */
 static void report_time(const struct leading *l) {
     _cleanup_(strbuf_fini) struct strbuf incidents = {0}, text = {0};
     struct job_history history;
@@ -302,7 +301,6 @@ static void end_stacks(void *arg, enum rdzv_ask_what what, const char *why_not) 
 
 static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_stacks};
 
-/* Ends all connections of nodes. */
 static void stop_leading(struct leading *l) {
     hang_leader_end(l->hang);
     job_clock_end(l->clock);

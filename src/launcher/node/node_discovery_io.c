@@ -49,7 +49,6 @@ struct node_discovery {
 
 /* ---- in the helper ---- */
 
-/* Sends the head, NVML's report, the topology and the facts. */
 static bool send_answer(int fd, struct answer_head *head, const struct topology *t,
                         const struct nccl_facts *facts, const struct discovery_nvml *nvml) {
     _cleanup_(strbuf_fini) struct strbuf out = {0};
@@ -157,7 +156,7 @@ static void call_waiter(void *arg) {
     w.fn(w.arg);  /* may free it */
 }
 
-/* Callbacks are called only from the loop. */
+/* From the loop, as its callers promise. */
 static void call_soon(struct node_discovery *l) {
     loop_defer_drop(l->loop, call_waiter, l);
     if (l->n_waiters > 0)

@@ -18,7 +18,6 @@ unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu) {
 
 /* ---- variables ---- */
 
-/* The rules' input for one worker. */
 static struct env_input env_input_of(const struct node_setup_input *in, const struct node_setup *s,
                                      uint32_t local_rank) {
     const struct job_spec *spec = in->spec;

@@ -305,7 +305,6 @@ static void warn_few_cpus(const struct node_setup_place *p) {
                 p->spec->place.job_id != NULL ? " (srun --cpus-per-task=N gives more)" : "");
 }
 
-/* Reports what was not found, and faults. */
 static void log_warnings(const struct topology *t) {
     for (uint32_t i = 0; t != NULL && i < t->n_warnings; i++)
         log_line(t->warning_kinds[i] == TOPO_WARNING_FAULT ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,

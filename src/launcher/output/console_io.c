@@ -172,7 +172,6 @@ static ssize_t write_piece(struct output *o) {
     assert_not_reached();
 }
 
-/* Lets the loop write what was added. */
 static void queue_update(struct output *o) {
     if (o->behind.len >= SPILL_PIECE)
         spill(o);
@@ -229,7 +228,6 @@ static void on_soon(void *arg) { queue_write(arg); }
 
 /* --- adding ----------------------------------------------------------------------------------- */
 
-/* Where bytes are added. */
 static struct strbuf *queue_buffer(struct output *o) {
     size_t left = o->bytes.len - o->done;
     if (o->spilling)

@@ -12,7 +12,6 @@
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/tempdir_io.h"
 
-/* The files of one worker. */
 struct files {
     char *dir;  /* NULL: none */
     int fds[2]; /* the streams that it writes to files itself; -1: it does not */

@@ -161,7 +161,6 @@ static void on_status(void *arg, const char *text) {
 
 static const struct console_remote remote = {on_print, on_status};
 
-/* Shows the lines that the writer has not shown. */
 static void print_queue(struct writer *w) {
     console_use_remote(w->console, NULL, NULL);
     struct list *lists[] = {&w->unconfirmed, &w->queue};

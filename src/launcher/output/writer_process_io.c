@@ -36,7 +36,6 @@
 /* The last lines of a file are searched in so many bytes. */
 #define FILE_END_BYTES ((off_t)1024 * 1024)
 
-/* A file that a stream is written to. */
 struct log_file {
     int fd;        /* -1: none, or closed */
     char *path;    /* owned; NULL: none */
@@ -546,7 +545,6 @@ static int make_node_dir(const struct process *p, const struct writer_message *m
                                           spec->log_mode, ret, err);
 }
 
-/* The files that a worker writes itself. */
 static void report_files(struct process *p, uint32_t user, uint32_t i, const char *dir) {
     const struct job_spec *spec = p->spec;
     unsigned tee = std_map_get(&spec->tee, i), redirects = std_map_get(&spec->redirects, i);
@@ -604,7 +602,7 @@ static void prepare(struct process *p, const struct writer_message *m) {
                                                     .why = r < 0 ? err.text : NULL}});
 }
 
-/* Writes one line of the event log, at once or not at all. */
+/* At once or not at all. */
 static void write_event(struct process *p, const struct writer_message *m) {
     struct log_file *f = &p->events;
     _cleanup_(strbuf_fini) struct strbuf line = {0};

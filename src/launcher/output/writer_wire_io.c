@@ -14,7 +14,6 @@ union control {
 
 #define TEXTS_MAX 3
 #define PARTS_MAX (2 * TEXTS_MAX)
-/* Where the texts of a kind are in the message. */
 struct texts {
     size_t n, at[TEXTS_MAX];
 };
@@ -54,7 +53,6 @@ static size_t list_parts(const struct writer_message *m, struct iovec ret[PARTS_
     return n;
 }
 
-/* Sets the pointers to the texts. */
 static void unpack(struct writer_packet *p) {
     const char *at = p->text;
     for (size_t i = 0; i < texts[p->m.kind].n; i++) {

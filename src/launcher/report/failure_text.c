@@ -278,7 +278,6 @@ static void add_entry(const struct failure *f, int64_t utc_offset_s, struct strb
     add_traceback(f, ret);
 }
 
-/* Characters of the longest line. */
 static size_t width_of(const char *text) {
     size_t most = 0, n = 0;
     for (const char *p = text; *p != '\0'; p++) {

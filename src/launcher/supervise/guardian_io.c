@@ -31,7 +31,6 @@
 #define CGROUP_NAME_MAX 48
 #define CLAIM_ATTEMPTS 8
 
-/* Both processes see it. */
 struct guardian_shared {
     atomic_uint fences;      /* guardian_fences() */
     atomic_ullong lease_end; /* ns; TIME_NEVER: none */
@@ -91,7 +90,6 @@ static void report_stuck(void *arg, pid_t pid) {
 /* A real-time signal that other programs are unlikely to send; see signal(7) on SIGRTMIN. */
 static int death_signal(void) { return SIGRTMIN + 7; }
 
-/* For the signal handler. */
 static volatile sig_atomic_t expected_parent;
 static volatile sig_atomic_t in_pid_namespace;
 static struct guardian_shared *shared_page;
@@ -656,7 +654,6 @@ static int undo(struct guardian *g, int r) {
     return r;
 }
 
-/* In the guardian: waits for the agent's report that it is set up. */
 static int await_agent(struct guardian *g, struct err *err) {
     (void)close(g->setup[1]);
     g->setup[1] = -1;

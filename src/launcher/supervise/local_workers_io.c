@@ -170,7 +170,6 @@ bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist
     return i < c->config.spec->nproc && build_env(c, i, ret, NULL) == 0;
 }
 
-/* Binds a worker to CPUs and memory. */
 static void bind_worker(const struct affinity *a, struct child_spec *spec) {
     if (!a->bound)
         return;
@@ -251,7 +250,6 @@ static int warm_new(struct local_workers *c) {
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
 
-/* What prepare waits for. */
 enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8, AWAITS_LENT = 16 };
 
 /* ---- what becomes of the workers ---- */
@@ -305,7 +303,6 @@ static void forget_left(struct local_workers *c, uint32_t i) {
     logmux_free(l.logs);
 }
 
-/* The group and its output are over. */
 static bool is_over(const struct worker_group *workers, const struct logmux *logs) {
     return workers == NULL ||
            (worker_group_over(workers) && (logs == NULL || logmux_all_drained(logs)));
@@ -597,7 +594,6 @@ static int set_up(struct local_workers *c, const struct netif_choice *netif, str
     return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
 }
 
-/* One of the things that prepare waits for is done. */
 static void came(struct local_workers *c, unsigned what, const struct err *failed) {
     struct err err = {0};
     int r = 0;

@@ -317,7 +317,6 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
 
 /* ---- workers of the pool: until they answer the go, they can still be started cold ---- */
 
-/* A worker whose answer is awaited. */
 struct worker_warm {
     struct worker *worker;
     int fd;
@@ -514,7 +513,6 @@ static void spawn(struct worker *w, const struct child_spec *spec) {
     }
 }
 
-/* How workers of this group are started. */
 static struct child_spec spec_of_group(const struct worker_group *g) {
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.setsid = spec.keep_nohup = spec.readable = true;

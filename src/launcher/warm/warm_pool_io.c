@@ -25,7 +25,6 @@
 #define LOST_MAX 6
 #define TEMPLATE_INDEX UINT32_MAX
 
-/* A template or a standby. */
 struct warm_one {
     struct warm_pool *pool;
     uint32_t index; /* the local rank */
@@ -38,7 +37,6 @@ struct warm_one {
     struct child_spec *spec; /* the worker that it stands for, with its own environment; owned */
 };
 
-/* What is known of the script's imports. */
 enum knowledge {
     IMPORTS_UNKNOWN = 1, /* no worker has recorded */
     IMPORTS_RECORDING,   /* a worker that records was started */
@@ -78,7 +76,6 @@ struct warm_pool {
 #define NEVER_REPORTED UINT32_MAX
 
 static void set_timer(struct warm_pool *p);
-/* It has reported, and waits. */
 static void is_ready(struct warm_one *one, const struct warm_message *message);
 /* It has ended, or can't be used. `counts`: it could not be made. */
 static void has_failed(struct warm_one *one, const char *why, bool counts);
@@ -100,7 +97,6 @@ static void drop(struct warm_one *one) {
 
 /* ---- what it reports ---- */
 
-/* It has begun, and does not wait yet. */
 static bool is_made(const struct warm_one *one) {
     return one->state == WARM_STATE_REACHING || one->state == WARM_STATE_WARMING;
 }
@@ -465,7 +461,6 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
         has_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
 }
 
-/* The script may import more. */
 static void check_later(struct warm_pool *p) {
     if (p->n_later < LATER_CHECKS_MAX)
         p->check_ns = clock_now_ns() + (p->config.after_ns << p->n_later++);
@@ -519,7 +514,6 @@ static void all_wait(struct warm_pool *p) {
     check_later(p);
 }
 
-/* Begins what is missing. */
 static void go_on(struct warm_pool *p) {
     const uint32_t n = p->config.n;
     if (!read_record(p))

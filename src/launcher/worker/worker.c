@@ -5,7 +5,6 @@
 
 #include "base/text/signal_name.h"
 
-/* For each state, the bits of the states that can follow. */
 static const unsigned next_states[] = {
     [WORKER_STATE_RUNNING] =
         1U << WORKER_STATE_STOPPING | 1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_ENDING,
@@ -168,7 +167,6 @@ static void release(struct worker_group_machine *m, struct worker_update *ret) {
     m->released = true;
 }
 
-/* Some are left that have time. */
 static void wait_for_rest(struct worker_group_machine *m, const struct worker_event *event,
                           struct worker_update *ret) {
     uint64_t now_ns = event->now_ns;
