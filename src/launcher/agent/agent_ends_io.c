@@ -140,8 +140,6 @@ static void start_witness(struct agent *a) {
             signals[n++] = i;
     if (witness_new(a->loop, signals, n, on_witnessed, a, &a->ends.witness) < 0)
         log_debug("no process can be started to watch signals: workers may get one twice");
-    else
-        local_workers_doubt(a->local_workers, TREE_WAIT_NS);
 }
 
 /* ---- the time that is left ---- */

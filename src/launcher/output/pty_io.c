@@ -18,22 +18,12 @@ void pty_resize(int ours, int like, unsigned narrower) {
     (void)ioctl(ours, TIOCSWINSZ, &size);
 }
 
-/* The worker's end by its descriptor, because its name can be of another mount namespace. */
-static int open_peer(int ours) {
-    int fd = ioctl(ours, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (fd >= 0)
-        return fd;
-    char name[64];
-    if (ptsname_r(ours, name, sizeof name) != 0) /* before Linux 4.13: ioctl_tty(2) */
-        return -1;
-    return open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-}
-
 int pty_open(int like, int *ret_ours, int *ret_workers) {
     struct termios settings;
+    /* the worker's end by ours, because its name can be of another mount namespace */
     int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), workers = -1;
     if (ours >= 0 && grantpt(ours) == 0 && unlockpt(ours) == 0)
-        workers = open_peer(ours);
+        workers = ioctl(ours, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     bool ok =
         workers >= 0 && (tcgetattr(like, &settings) == 0 || tcgetattr(workers, &settings) == 0);
     if (ok) {

@@ -20,7 +20,8 @@
 #include "launcher/worker/worker_env.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
-#define LOCAL_LEFT_MAX 8 /* of more, the oldest are killed */
+#define LOCAL_LEFT_MAX 8           /* of more, the oldest are killed */
+#define DOUBT_NS (200 * NS_PER_MS) /* for a failure that may be the end of the whole node */
 
 struct local_workers {
     struct loop *loop;
@@ -49,7 +50,6 @@ struct local_workers {
         bool explained;          /* its last output has arrived */
     } * pending;                 /* [nproc] failures that are not reported yet */
     struct loop_timer *doubt_timer;
-    uint64_t doubt_ns; /* how long one waits that may be the end of the whole node; 0: not at all */
     struct announced *announced; /* [nproc] what they have announced since their start */
     uint64_t first_step;         /* the first MUSTER_STEP of all; 0: none yet */
     char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
@@ -375,7 +375,7 @@ static bool is_in_doubt(const struct local_workers *c, const struct failure *f) 
     bool ends = false;
     for (uint32_t i = 0; i < spec->n_signals; i++)
         ends |= f->kind == FAILURE_SIGNAL && f->code == spec->signals[i];
-    return ends && c->doubt_ns > 0;
+    return ends;
 }
 
 static void doubt(struct local_workers *c, uint32_t index) {
@@ -384,7 +384,7 @@ static void doubt(struct local_workers *c, uint32_t index) {
         first &= !c->pending[i].explained;
     c->pending[index].explained = true;
     if (first)
-        loop_timer_set(c->doubt_timer, clock_now_ns() + c->doubt_ns);
+        loop_timer_set(c->doubt_timer, clock_now_ns() + DOUBT_NS);
 }
 
 static struct failure *take_pending(struct local_workers *c, uint32_t index) {
@@ -403,8 +403,6 @@ static void on_doubt_timer(void *arg) {
     }
     check_all_gone(c);
 }
-
-void local_workers_doubt(struct local_workers *c, uint64_t wait_ns) { c->doubt_ns = wait_ns; }
 
 static void keep_tail(struct local_workers *c, uint32_t index, const char *tail) {
     if (tail[0] == '\0' || c->tails[index] != NULL || c->n_tails == TAILS_MAX)

@@ -81,9 +81,6 @@ void local_workers_stop(struct local_workers *l, int signo, uint64_t grace_ns);
 void local_workers_set_grace(struct local_workers *l, uint64_t grace_ns);
 /* The same, and a stop that has begun ends so long from now at the latest. */
 void local_workers_shorten_grace(struct local_workers *l, uint64_t grace_ns);
-/* From now on the failure of a worker that died of a signal that ends the job is reported so much
- * later, because local_workers_hold() may follow: then it is none. */
-void local_workers_doubt(struct local_workers *l, uint64_t wait_ns);
 /* As worker_group_hold() and worker_group_release() (worker_io.h), for the workers that run now.
  * One that dies of this signal has not failed. */
 void local_workers_hold(struct local_workers *l, int signo);
