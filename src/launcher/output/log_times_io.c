@@ -74,7 +74,6 @@ struct sampled {
 struct log_sampler {
     struct loop_timer *timer;
     struct list files;
-    uint32_t n;
 };
 
 /* Sizes are read without synchronizing (AT_STATX_DONT_SYNC, statx(2)): on NFS nothing is flushed
@@ -108,20 +107,20 @@ static void drop(struct log_sampler *s, struct sampled *f) {
     file_close(&f->fd);
     log_times_close(&f->times);
     list_remove(&f->link);
-    s->n--;
     free(f);
 }
 
 void log_sampler_add(struct log_sampler *s, uint32_t user, const char *path, int fd) {
-    int ours = s == NULL || s->n == LOG_SAMPLER_FILES_MAX ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int ours = s == NULL ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (ours < 0)
         return;
     struct sampled *f = xcalloc(1, sizeof *f);
     f->user = user;
     f->fd = ours;
     log_times_open(&f->times, path, fd);
+    bool first = list_empty(&s->files);
     list_append(&s->files, &f->link);
-    if (s->n++ == 0)
+    if (first)
         set_timer(s, LOG_SAMPLES_NS);
 }
 

@@ -46,7 +46,6 @@ void log_times_close(struct log_times *t);
 
 /* At least; with many files so long that sampling takes a hundredth of the time. */
 #define LOG_SAMPLES_NS (100 * NS_PER_MS)
-#define LOG_SAMPLER_FILES_MAX 8192 /* further files have no times */
 
 struct log_sampler;
 

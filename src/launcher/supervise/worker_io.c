@@ -54,6 +54,7 @@ static void dispose(struct worker_group *g) {
     file_close(&g->report_write_fd);
     sweep_walk_free(g->walk);
     idmap_fini(&g->asked);
+    idmap_fini(&g->ports);
     strbuf_fini(&g->killed);
     free(g->oom_file);
     remove_some(g);

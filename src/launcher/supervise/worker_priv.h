@@ -26,14 +26,6 @@ struct worker {
     bool group_asked;         /* SIGTERM was sent to its process group when it ended */
 };
 
-/* Listening sockets whose ports the next group can need. */
-#define WORKER_PORTS_MAX 64
-struct worker_ports {
-    bool known; /* read in this pass */
-    uint32_t n;
-    ino_t inodes[WORKER_PORTS_MAX];
-};
-
 struct worker_group {
     bool doomed; /* freed by its owner, in a callback */
     struct loop *loop;
@@ -56,14 +48,15 @@ struct worker_group {
     int held_no;         /* which one; 0: none yet, */
     uint64_t had_ns;     /* and workers that were started before this time have got it already */
     struct sweep_walk *walk;
-    bool walks;            /* it is not over */
-    enum worker_pass pass; /* what it does */
-    struct idmap asked;    /* by pid: processes that got SIGTERM, or were named when killed */
-    uint64_t term_ticks;   /* when the last pass began that sent SIGTERM; as proc_stat.start */
-    uint32_t blocking;     /* found by the walk: they must end before another group starts */
-    uint32_t n_killed;     /* found by the walk, to be reported: */
-    struct strbuf killed;  /* the first of them */
-    struct worker_ports ports;
+    bool walks;               /* it is not over */
+    enum worker_pass pass;    /* what it does */
+    struct idmap asked;       /* by pid: processes that got SIGTERM, or were named when killed */
+    uint64_t term_ticks;      /* when the last pass began that sent SIGTERM; as proc_stat.start */
+    uint32_t blocking;        /* found by the walk: they must end before another group starts */
+    uint32_t n_killed;        /* found by the walk, to be reported: */
+    struct strbuf killed;     /* the first of them */
+    struct idmap ports;       /* inodes of sockets that listen on ports the next group can need */
+    bool ports_known;         /* in this pass */
     bool walk_answers;        /* the machine waits for the walk */
     struct sweep_result last; /* of the last walk that is over */
     unsigned busy;            /* depth of callbacks */

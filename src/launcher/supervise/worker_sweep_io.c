@@ -92,6 +92,7 @@ bool worker_group_leave_kept(struct worker_group *g) {
 /* ==== what a pass does with a process ==== */
 
 #define NAMED_IN_LINE 4
+#define PORTS_MAX 4096
 static char was_asked, was_named; /* values of worker_group.asked */
 
 /* ---- what another group would need ---- */
@@ -116,12 +117,12 @@ static void read_ports(struct worker_group *g, const char *path) {
     if (f == NULL)
         return;
     (void)!fgets(line, sizeof line, f);
-    while (g->ports.n < WORKER_PORTS_MAX && fgets(line, sizeof line, f) != NULL &&
+    while (g->ports.len < PORTS_MAX && fgets(line, sizeof line, f) != NULL &&
            sscanf(line, "%*s %*[0-9A-F]:%x %*s %x %*s %*s %*s %*s %*s %lu", &port, &state,
                   &inode) == 3 &&
            state == TCP_LISTEN)
         if (port < first || port > last || port == g->config.store_port)
-            g->ports.inodes[g->ports.n++] = inode;
+            idmap_put(&g->ports, inode, g);
     (void)fclose(f);
 }
 
@@ -129,15 +130,13 @@ static bool is_port(struct worker_group *g, const char *link) {
     unsigned long inode;
     if (sscanf(link, "socket:[%lu]", &inode) != 1)
         return false;
-    if (!g->ports.known) {
-        g->ports.known = true;
+    if (!g->ports_known) {
+        idmap_fini(&g->ports);
+        g->ports_known = true;
         read_ports(g, "/proc/self/net/tcp");
         read_ports(g, "/proc/self/net/tcp6");
     }
-    for (uint32_t i = 0; i < g->ports.n; i++)
-        if (g->ports.inodes[i] == inode)
-            return true;
-    return false;
+    return idmap_get(&g->ports, inode) != NULL;
 }
 
 struct holding {
@@ -250,7 +249,7 @@ static void pass_begins(struct worker_group *g, enum worker_pass pass) {
     }
     g->pass = pass;
     g->blocking = 0;
-    g->ports = (struct worker_ports){0};
+    g->ports_known = false;
 }
 
 static void pass_is_over(struct worker_group *g) {
