@@ -280,7 +280,7 @@ def test_restarts_wait_longer_and_longer(job):
         c.start(0, 1, nnodes=2, options=["--max-restarts=2", "--crash-loop=0", "--restart-backoff=0.5"],
                 words=("start", "rank=1", "count=0", "exit=9", "rank=1", "count=1", "exit=9", "work"))
         c.job.events.wait("start", 2, count=2)
-        waits = [n["stopped_to_formed_ms"] / 1e3 for n in c.notes("started") if n["generation"] != "1.1"]
+        waits = [n["stopped_to_formed_ms"] / 1e3 for n in c.notes("formed") if n["generation"] != "1.1"]
         assert len(waits) == 2 and 0.49 <= waits[0] <= 0.7 * SLOWER and 0.99 <= waits[1] <= 1.2 * SLOWER, waits
         c.finish()
 

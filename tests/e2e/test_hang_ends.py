@@ -113,7 +113,7 @@ def test_what_the_others_did_is_kept_when_one_fails(job, restarts):
     line = rf"rank 1 failed while others waited; ranks 0,3 wait in all_reduce \(train.py:\d+\); {LOAD}"
     assert re.search(line, nodes.said()), nodes.said()
     text, kept = (nodes.kept() / "hang.txt").read_text(), json.loads((nodes.kept() / "hang.json").read_text())
-    assert re.search(line, text) and "rank 1 failed: exit code 7" in text, text
+    assert re.search(line, text) and re.search(r"rank 1 \(node \S+\) ended with exit code 7", text), text
     assert kept["failed_rank"] == 1 and [s["rank"] for s in kept["suspects"]] == [2], kept
     assert not nodes.timeline("hang") and len(nodes.timeline("worker_failed")) == 1, nodes.said()
 

@@ -240,14 +240,14 @@ def test_the_last_event_of_a_job_that_was_restarted(job):
     one = job.agent("a", "--rdzv-id=e2e", "--max-restarts=3", "--crash-loop=0", "--no-python", "sh", "-c", shell)
     one.wait_said("died of SIGSEGV")
     first = until(job, lambda s: s["restarts_used"] == 1 and s["state"] == "running", "e2e")
-    assert re.fullmatch(r"rank 0 \(\S+\) died of SIGSEGV( \(core dumped\))?", first["incident"]) and first["restart_seconds"] is not None, first
+    assert re.fullmatch(r"rank 0 \(node \S+\) died of SIGSEGV( \(core dumped\))?", first["incident"]) and first["restart_seconds"] is not None, first
     (job.tmp / "fail").touch()
     second = until(job, lambda s: s["restarts_used"] == 2 and s["state"] == "running", "e2e")
-    assert re.fullmatch(r"rank 0 \(\S+\) ended with exit code 3: ValueError: bad", second["incident"]), second
+    assert re.fullmatch(r"rank 0 \(node \S+\) ended with exit code 3: ValueError: bad", second["incident"]), second
     assert second["incident_seconds"] >= second["restart_seconds"], second
     assert second["job_seconds"] > second["state_seconds"] and second["command"].startswith("sh"), second
     _, out, err = ask(job, "status", "--output=wide", "e2e")
-    assert re.search(r"^  command    sh .*\n  age        .*\n(?:.*\n)*  last       rank 0 \(\S+\) ended with exit code 3: "
+    assert re.search(r"^  command    sh .*\n  age        .*\n(?:.*\n)*  last       rank 0 \(node \S+\) ended with exit code 3: "
                      r"ValueError: bad, .* ago, restarted in \d.*$", out, re.M), (out, err)
     one.signal(signal.SIGTERM)
     one.wait()
@@ -290,7 +290,7 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     assert ended(job, "fine", "exit 0", 0) == ("success", None)
     outcome, reason = ended(job, "exits", "echo no such file >&2; exit 3", 1, "--log-dir=logs")
     assert outcome == "failed" and re.fullmatch(
-        r"rank 0 \(node \S+\): ended with exit code 3 after .*: no such file", reason), reason
+        r"rank 0 \(node \S+\) ended with exit code 3: no such file", reason), reason
     outcome, reason = ended(job, "dies", "kill -SEGV $$$$", 1)  # "$$" is "$"
     assert outcome == "failed" and "died of SIGSEGV" in reason, reason
     code, out, err = ask(job, "status", "exi")
@@ -379,7 +379,7 @@ def test_status_names_what_happened_last_whatever_it_was(job):
     assert seen["incident"] is None and seen["incident_seconds"] is None, seen
     until(job, lambda s: s["spares"] == 1, "e2e")
     for signo in signal.SIGSEGV, signal.SIGKILL:
-        seen, pids = after(lambda: kill(pids[1], signo), rf"rank 1 \(\S+\) died of {signo.name}( \(core dumped\))?")
+        seen, pids = after(lambda: kill(pids[1], signo), rf"rank 1 \(node \S+\) died of {signo.name}( \(core dumped\))?")
     members = [n for n in seen["nodes"] if n["place"] == "member" and n["id"] != seen["leader"]]
     seen, pids = after(lambda: ask(job, "exclude", members[0]["id"], "e2e"), r"node \S+ was excluded: an operator asked")
     follower = [n for n in seen["nodes"] if n["place"] == "member" and n["id"] != seen["leader"]][0]
@@ -465,7 +465,7 @@ def test_watch_is_a_screen_until_the_job_ends(job, shell):
     assert any(re.match(r"\S+ +0  0-1 +member  running ", row) for row in rows), rows
     kill(int(victim.fields["pid"]), signal.SIGSEGV)
     rows = shell.wait_frame(lambda rows: any("died of SIGSEGV" in row for row in rows))
-    assert any(re.match(r" +\d+ s ago  rank 1 \(\S+\) died of SIGSEGV", row) for row in rows), rows
+    assert any(re.match(r" +\d+ s ago  rank 1 \(node \S+\) died of SIGSEGV", row) for row in rows), rows
     assert b"\033[7m" in bytes(shell.heard.raw), "what is new stands out"
     shell.resize(8, 40)
     rows = shell.wait_frame(lambda rows: len(rows) <= 8)

@@ -95,4 +95,4 @@ def test_two_nodes_survive_a_killed_worker(job, rank, where):
     assert len(job.events.all("done", count=1)) == 4
     failed, = [e for e in map(json.loads, (job.tmp / "log").open()) if e["event"] == "worker_failed"]
     assert (failed["rank"], failed["signal"], failed["restarts_used"]) == (rank, 9, 0) and failed["node"], failed
-    assert failed["cause"] == f"rank {rank} failed: signal 9", "no line that it wrote before explains a signal"
+    assert failed["cause"] == f"rank {rank} (node {failed['node']}) died of SIGKILL", "no line that it wrote before explains a signal"

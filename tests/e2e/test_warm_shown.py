@@ -80,7 +80,6 @@ def test_status_and_event_log_say_who_was_warm_and_why_not(job):
     cold, warm = started(log, 2)
     assert (cold["warm"], cold["cold_because"], cold["world_size"]) == (0, COLD, 4)
     assert warm["warm"] == 4 and "cold_because" not in warm and warm["generation"] == "1.2"
-    assert warm["total_ms"] > 0
 
 
 def test_without_warm_nothing_is_said(job):

@@ -518,15 +518,8 @@ static void check_entry(struct world *w, const struct life *l, const struct time
         world_broken(w, "a note of the future");
     if (n->kind == TIMELINE_INCIDENT)
         check_incident(w, &n->incident);
-    uint64_t last = 0;
-    uint64_t times[] = {n->detected_ns, n->stopped_ns, n->formed_ns, n->started_ns};
-    for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
-        if (times[i] != 0 && times[i] < last)
-            world_broken(w, "the note %s has its times out of order: %.3f %.3f %.3f %.3f", timeline_kind_name(n->kind),
-                         (double)times[0] / 1e9, (double)times[1] / 1e9, (double)times[2] / 1e9,
-                         (double)times[3] / 1e9);
-        last = MAX2(last, times[i]);
-    }
+    if (n->from_ns > n->at_ns)
+        world_broken(w, "the note %s begins after its end", timeline_kind_name(n->kind));
 }
 
 static void obey_one(struct world *w, struct life *l, const struct group_effect *e) {

@@ -52,7 +52,7 @@ static void any_list(struct prng *prng, const struct json_field *f, void *of) {
         else
             json_any(prng, f->table, element);
     }
-    if (f->count_offset != JSON_HOLES)
+    if (f->count_offset < JSON_WHOLE)
         memcpy((char *)of + f->count_offset, &n, sizeof n);
 }
 

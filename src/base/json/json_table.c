@@ -45,7 +45,7 @@ bool json_field_is_there(const struct json_field *f, const void *of) {
 }
 
 uint32_t json_list_count(const struct json_field *f, const void *of) {
-    return f->count_offset == JSON_HOLES ? (uint32_t)(f->size / f->table->size)
+    return f->count_offset >= JSON_WHOLE ? (uint32_t)(f->size / f->table->size)
                                          : u32_at(of, f->count_offset);
 }
 
@@ -296,7 +296,7 @@ static int read_list(const struct json *v, const struct json_field *f, void *of,
     }
     if (r == 0 && n < (uint32_t)f->min)
         return err_set(err, -EINVAL, "\"%s\" is empty", f->key);
-    if (f->count_offset != JSON_HOLES && f->add == NULL)
+    if (f->count_offset < JSON_WHOLE && f->add == NULL)
         memcpy((char *)of + f->count_offset, &n, sizeof n);
     return r;
 }

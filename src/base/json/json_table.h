@@ -56,7 +56,7 @@ struct json_field {
     const char *const *names; /* NAME */
     uint32_t n_names;
     const struct json_table *table; /* OBJECT, LIST */
-    size_t count_offset;            /* LIST: offset of the uint32_t count, or JSON_HOLES */
+    size_t count_offset;            /* LIST: offset of the uint32_t count; JSON_HOLES, JSON_WHOLE */
     /* LIST behind a pointer: appends an element and counts it; returns NULL if there is no room */
     void *(*add)(void *of);
     /* OWN: writes keys and values, or nothing; NULL: the field is only read */
@@ -76,8 +76,9 @@ struct json_field {
      * such limit */
     size_t at_most, below;
 };
-/* The list has no count: elements that are 0 are left out. */
+/* The list has no count: elements that are 0 are left out; or all are written. */
 #define JSON_HOLES SIZE_MAX
+#define JSON_WHOLE (SIZE_MAX - 1)
 
 struct json_table {
     const struct json_field *fields;

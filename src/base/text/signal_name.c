@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/util.h"
 
@@ -20,4 +21,14 @@ static const char *const names[] = {
 
 const char *signal_abbrev(int signo) {
     return signo > 0 && (size_t)signo < ARRAY_SIZE(names) ? names[signo] : NULL;
+}
+
+void signal_text(int signo, char ret[SIGNAL_TEXT_MAX]) {
+    const char *name = signal_abbrev(signo);
+    if (name != NULL)
+        (void)snprintf(ret, SIGNAL_TEXT_MAX, "SIG%s", name);
+    else if (signo >= SIGRTMIN && signo <= SIGRTMAX)
+        (void)snprintf(ret, SIGNAL_TEXT_MAX, "SIGRTMIN+%d", signo - SIGRTMIN);
+    else
+        (void)snprintf(ret, SIGNAL_TEXT_MAX, "signal %d", signo);
 }

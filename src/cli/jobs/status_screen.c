@@ -121,11 +121,10 @@ static void update_nodes(struct status_screen *s, const struct status_view *v, u
 }
 
 static void update_job(struct status_screen *s, const struct overview *o, uint64_t now_ns) {
-    char text[sizeof s->events[0].text], incident[sizeof o->incident];
-    status_event(o, incident);
-    if (incident[0] != '\0' && strcmp(incident, s->incident) != 0)
-        add_event(s, now_ns - MIN2(now_ns, o->incident_ns), incident);
-    (void)strcpy(s->incident, incident);
+    char text[sizeof s->events[0].text];
+    if (o->incident[0] != '\0' && strcmp(o->incident, s->incident) != 0)
+        add_event(s, now_ns - MIN2(now_ns, o->incident_ns), o->incident);
+    (void)strcpy(s->incident, o->incident);
     bool formed =
         !generation_is_none(o->generation) && (o->generation.epoch != s->generation.epoch ||
                                                o->generation.counter != s->generation.counter);

@@ -9,7 +9,6 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "cli/jobs/columns.h"
-#include "launcher/report/failure_text.h"
 #include "watchdog/judge/hang.h"
 
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
@@ -280,24 +279,13 @@ static void add_warm(const struct status_view *v, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
-void status_event(const struct overview *o, char ret[sizeof o->incident]) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (o->has_failure)
-        failure_brief(&o->failure, &text);
-    else
-        strbuf_add(&text, o->incident);
-    utf8_copy_line(ret, sizeof o->incident, strbuf_text(&text));
-}
-
-/* "rank 0 (vm) died of SIGSEGV 12 s ago, restarted in 4 ms" */
+/* "rank 0 (node vm) died of SIGSEGV, 12 s ago, restarted in 4 ms" */
 static void add_event(const struct overview *o, struct strbuf *out) {
-    char text[sizeof o->incident];
-    status_event(o, text);
-    if (text[0] == '\0')
+    if (o->incident[0] == '\0')
         return;
     add_label(out, "last");
-    columns_add_clean(out, text);
-    strbuf_add(out, o->has_failure && o->failure.kind == FAILURE_SIGNAL ? " " : ", ");
+    columns_add_clean(out, o->incident);
+    strbuf_add(out, ", ");
     duration_text(o->incident_ns, out);
     strbuf_add(out, " ago");
     if (o->restart_ns != 0) {
@@ -709,7 +697,6 @@ static void put_domains(const struct status_view *v, struct json_writer *w) {
 void status_json(const struct status_view *v, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     struct overview o = *v->overview;
-    status_event(v->overview, o.incident);
     if (o.leader == 0 && o.since_ns != 0) { /* a job that has ended left only its reason */
         memcpy(o.incident, o.reason, sizeof o.incident);
         o.incident_ns = o.since_ns;

@@ -47,5 +47,3 @@ static inline uint32_t overview_attempt(const struct overview *o) {
 /* "attempt 2: 3 nodes, 12 workers": of a group that has formed. */
 void status_attempt(const struct overview *o, struct strbuf *out);
 static inline const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
-/* The last event, in the words of the report of a failure; "": there was none. */
-void status_event(const struct overview *o, char ret[sizeof o->incident]);

@@ -32,8 +32,8 @@ void agent_ignore_passed_signals(const struct job_spec *spec) {
 }
 
 static void pass_on(struct agent *a, const struct tree_news *news) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(news->signo, name);
+    char name[SIGNAL_TEXT_MAX];
+    signal_text(news->signo, name);
     if (news->answer == TREE_ALL) {
         log_debug("%s was sent to all processes of this node, workers too", name);
         return;
@@ -49,8 +49,8 @@ static void pass_on(struct agent *a, const struct tree_news *news) {
 static void signal_known(struct agent *a, const struct tree_news *news) {
     uint64_t had_ns = news->answer == TREE_ALL ? news->at_ns - MIN2(news->at_ns, LISTING_NS) : 0;
     if (news->signo == a->life.signo) {
-        char name[WORKER_SIGNAL_TEXT_MAX];
-        worker_signal_text(news->signo, name);
+        char name[SIGNAL_TEXT_MAX];
+        signal_text(news->signo, name);
         local_workers_release(a->local_workers, had_ns);
         log_debug("%s was sent to %s", name,
                   had_ns > 0 ? "all processes of this node, workers too" : "muster alone");
@@ -462,8 +462,8 @@ static void log_stops(const struct agent *a, const char *name) {
 }
 
 void agent_stop_text(int signo, char *ret, size_t size) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(signo, name);
+    char name[SIGNAL_TEXT_MAX];
+    signal_text(signo, name);
     (void)snprintf(ret, size, "the job was stopped by %s", name);
 }
 
@@ -490,8 +490,8 @@ static void leave(struct agent *a, const struct life_event *e, const char *name)
 
 static void carry_out(struct agent *a, enum life_effect effect, const struct life_event *e,
                       const struct tree_news *news) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(e->signo, name);
+    char name[SIGNAL_TEXT_MAX];
+    signal_text(e->signo, name);
     switch (effect) {
     case LIFE_EFFECT_BEGIN: begin_to_stop(a, news); break;
     case LIFE_EFFECT_STOP_JOB: stop_job(a, e, name); break;

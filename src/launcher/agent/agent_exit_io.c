@@ -97,10 +97,10 @@ int agent_exit_status(const struct agent *a) {
 /* Adds how the job ended, in one line; for a job that succeeded nothing. */
 static void add_reason(const struct agent *a, struct strbuf *out) {
     const struct member_end *end = &a->end;
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(a->life.signo, name);
+    char name[SIGNAL_TEXT_MAX];
+    signal_text(a->life.signo, name);
     if (end->kind == MEMBER_END_FAILED && end->has_failure)
-        failure_line(&end->failure, out);
+        failure_line(&end->failure, "", out);
     else if (a->life.cause == LIFE_CAUSE_SIGNAL)
         strbuf_printf(out, "stopped by %s", name);
     else if (end->kind == MEMBER_END_LEFT)

@@ -632,18 +632,32 @@ static void begin_preflight(struct agent *a) {
     a->preflight = preflight_new(a->loop, &config, &preflight_ops, a);
 }
 
-static void fill_begin(void *arg, struct events_begin *ret) {
-    static struct rdzv_program program;
-    static char folder[PATH_MAX];
+static void fill_begin(void *arg, struct json_writer *w) {
     const struct agent *a = arg;
+    struct rdzv_program program;
+    char folder[PATH_MAX];
     program_of(a->config.spec, &program);
-    *ret = (struct events_begin){
-        .command = program.shown,
-        .folder = getcwd(folder, sizeof folder) != NULL ? folder : "",
-        .driver = preflight_fact(a->preflight, NODE_SUMMARY_DRIVER),
-        .nccl = preflight_fact(a->preflight, NODE_SUMMARY_NCCL),
-        .torch = preflight_fact(a->preflight, NODE_SUMMARY_TORCH),
-    };
+    json_write_string(w, "command", program.shown);
+    json_write_string(w, "folder", getcwd(folder, sizeof folder) != NULL ? folder : "");
+    for (int f = NODE_SUMMARY_DRIVER; f <= NODE_SUMMARY_TORCH; f++) {
+        const char *version = preflight_fact(a->preflight, (enum node_summary_fact)f);
+        if (version[0] != '\0')
+            json_write_string(w, node_summary_fact_name((enum node_summary_fact)f), version);
+    }
+}
+
+static int begin_events(struct agent *a, struct err *err) {
+    const struct job_spec *spec = a->config.spec;
+    const char *in_logs = spec->log_dir != NULL && !logdir_is_null(spec->log_dir) ? "" : NULL;
+    struct events_config config = {.path = spec->event_log != NULL ? spec->event_log : in_logs,
+                                   .mode = spec->log_mode,
+                                   .console = a->console,
+                                   .logs = local_workers_files(a->local_workers),
+                                   .run_id = spec->run_id,
+                                   .host = a->host,
+                                   .fill = fill_begin,
+                                   .arg = a};
+    return events_new(&config, &a->events, err);
 }
 
 static int set_up(struct agent *a) {
@@ -672,12 +686,6 @@ static int set_up(struct agent *a) {
     r = agent_find_head(a);
     if (r < 0)
         return r;
-    struct err err = {0};
-    bool has_logs = spec->log_dir != NULL && !logdir_is_null(spec->log_dir);
-    r = events_new(spec->event_log == NULL && has_logs ? "" : spec->event_log, spec->log_mode,
-                   spec->run_id, a->host, a->console, &a->events, &err);
-    if (r < 0)
-        return agent_refuse_usage(a, r, err.text);
     bool any_gpu = look_at_node(a);
     struct local_workers_config local_workers = {
         .spec = a->config.spec,
@@ -693,7 +701,10 @@ static int set_up(struct agent *a) {
         .any_gpu = any_gpu,
     };
     a->local_workers = local_workers_new(a->loop, &local_workers, &local_workers_ops, a);
-    events_begin_with(a->events, local_workers_files(a->local_workers), fill_begin, a);
+    struct err err = {0};
+    r = begin_events(a, &err);
+    if (r < 0)
+        return agent_refuse_usage(a, r, err.text);
     r = set_up_listener(a);
     if (r < 0)
         return r;

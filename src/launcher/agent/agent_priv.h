@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include "base/text/signal_name.h"
 #include "io/net/resolver.h"
 #include "io/peer/peer_gate.h"
 #include "io/process/helper.h"
@@ -27,7 +28,6 @@
 #include "launcher/srun/requeue_io.h"
 #include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/local_workers_io.h"
-#include "launcher/worker/worker.h"
 #include "rendezvous/auth/auth_io.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/operate/registry_io.h"
@@ -136,12 +136,12 @@ struct agent {
     int lead_name; /* held while it leads at one of several ports; -1: none */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
-    struct starter_link *head;                     /* NULL: no head has started this agent */
-    struct starter_verdict verdict;                /* what it knows of the job while it leads */
-    bool has_verdict;                              /* to be sent to the head */
-    struct loop_watch *launcher;                   /* of its end; NULL: none, or it has ended */
-    bool head_gone;                                /* it was killed */
-    char head_reason[WORKER_SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */
+    struct starter_link *head;              /* NULL: no head has started this agent */
+    struct starter_verdict verdict;         /* what it knows of the job while it leads */
+    bool has_verdict;                       /* to be sent to the head */
+    struct loop_watch *launcher;            /* of its end; NULL: none, or it has ended */
+    bool head_gone;                         /* it was killed */
+    char head_reason[SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */
     struct agent_requeue requeue;
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */

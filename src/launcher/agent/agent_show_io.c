@@ -550,7 +550,7 @@ static void tell_container(const struct agent *a, const struct member_end *end) 
     if (!failed || (a->life.signo != 0 && !end->has_failure))
         return;
     if (end->kind == MEMBER_END_FAILED && end->has_failure)
-        failure_line(&end->failure, &text);
+        failure_line(&end->failure, "", &text);
     else
         strbuf_printf(&text, "the job ended: %s", end->reason);
     termination_write(a->config.envp, strbuf_text(&text));

@@ -218,7 +218,7 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
     if (entry->kind == TIMELINE_NODE_LOST)
         agent_requeue_lost(l->agent, entry->name);
     else if (entry->kind == TIMELINE_WORKER_FAILED)
-        hang_leader_failed(l->hang, entry->rank, entry->why);
+        hang_leader_failed(l->hang, entry->incident.failure.rank, entry->why);
 }
 
 static bool send_watchdog(void *arg, uint64_t incarnation, const struct wire_message *m) {

@@ -6,7 +6,6 @@
 
 #include "base/json/json_table.h"
 #include "base/text/duration.h"
-#include "base/text/utf8.h"
 
 /* Adds the milliseconds between two times, if both are known: the field's own, and the one that is
  * its condition. */
@@ -29,13 +28,26 @@ static void add_ns(struct json_writer *w, const struct json_field *f, const void
 }
 
 #define FIELD(what, key, member) JSON_FIELD(timeline_entry, what, key, member)
-#define OF(event) JSON_OF_KINDS(timeline_entry, kind, UINT32_C(1) << TIMELINE_##event)
-#define MS(event, key, from, to) \
-    { FIELD(OWN, key, from), .write = add_ms, OF(event), JSON_IF_SET(timeline_entry, to) }
-
-#define OF_FAILURE(kinds) JSON_OF_KINDS(timeline_entry, failure, kinds)
+#define OF(mask) JSON_OF_KINDS(timeline_entry, kind, mask)
+#define BIT(event) (UINT32_C(1) << TIMELINE_##event)
+#define MS(key, mask) \
+    { FIELD(OWN, key, from_ns), .write = add_ms, OF(mask), JSON_IF_SET(timeline_entry, at_ns) }
 #define OF_START(key, member) \
-    { FIELD(OWN, key, start.member), .write = add_ns, OF(FIRST_STEP) }
+    { FIELD(OWN, key, start.member), .write = add_ns, OF(BIT(FIRST_STEP)) }
+
+#define WORKERS ~(1u << FAILURE_NONE | 1u << FAILURE_NODE)
+#define OF_FAILURE(type, what, key, at, member, mask) \
+    JSON_FIELD(type, what, key, at.member), JSON_OF_KINDS(type, at.kind, mask)
+/* The worker, if it is known, and its end. at: a struct failure. */
+#define FAILURE_ROWS(type, at, null)                                                          \
+    {OF_FAILURE(type, U32, "rank", at, rank, WORKERS), JSON_IF_SET(type, at.incarnation),     \
+     .or_null = null},                                                                        \
+        {OF_FAILURE(type, U32, "local_rank", at, local_rank, WORKERS),                        \
+         JSON_IF_SET(type, at.incarnation), .or_null = null},                                 \
+        {OF_FAILURE(type, I32, "exitcode", at, code, 1u << FAILURE_EXIT), .or_null = null}, { \
+        OF_FAILURE(type, I32, "signal", at, code, 1u << FAILURE_SIGNAL | 1u << FAILURE_OOM),  \
+            .or_null = null                                                                   \
+    }
 
 static const struct json_field fields[] = {
     {FIELD(PAIR, "generation", generation), /* an epoch can have no group yet */
@@ -46,30 +58,22 @@ static const struct json_field fields[] = {
     {FIELD(TEXT, "domain", domain), JSON_IF_TEXT(timeline_entry, domain)},
     {FIELD(TEXT, "fabric", fabric), JSON_IF_TEXT(timeline_entry, fabric)},
     {FIELD(TEXT, "cause", why), JSON_IF_TEXT(timeline_entry, why)},
-    {FIELD(U32, "rank", rank), JSON_IF_TRUE(timeline_entry, has_rank)},
-    {FIELD(U32, "local_rank", local_rank), JSON_IF_TRUE(timeline_entry, has_rank)},
-    {FIELD(I32, "pid", pid), JSON_IF_SOME(timeline_entry, pid)},
-    {FIELD(I32, "exitcode", code), OF_FAILURE(1u << FAILURE_EXIT)},
-    {FIELD(I32, "signal", code), OF_FAILURE(1u << FAILURE_SIGNAL | 1u << FAILURE_OOM)},
-    {FIELD(U32, "restarts_used", restarts_used), OF_FAILURE(~1u)},
-    {FIELD(TEXT, "evidence", evidence), JSON_IF_TEXT(timeline_entry, evidence)},
+    FAILURE_ROWS(timeline_entry, incident.failure, false),
+    {FIELD(I32, "pid", incident.failure.pid), JSON_IF_SOME(timeline_entry, incident.failure.pid)},
+    {FIELD(U32, "restarts_used", incident.restarts_used),
+     JSON_IF_SOME(timeline_entry, incident.failure.kind)},
+    {FIELD(TEXT, "evidence", incident.evidence), JSON_IF_TEXT(timeline_entry, incident.evidence)},
     {FIELD(TEXT, "endpoint", endpoint), JSON_IF_TEXT(timeline_entry, endpoint)},
     {FIELD(U32, "nodes", n_nodes), JSON_IF_SOME(timeline_entry, n_nodes)},
     {FIELD(U32, "world_size", world_size), JSON_IF_SOME(timeline_entry, world_size)},
-    {JSON_FIELD(timeline_entry, U32, "warm", n_warm), OF(STARTED),
-     JSON_IF_TRUE(timeline_entry, has_warm)},
+    {FIELD(U32, "warm", n_warm), OF(BIT(STARTED)), JSON_IF_TRUE(timeline_entry, has_warm)},
     {FIELD(TEXT, "cold_because", cold_because), JSON_IF_TEXT(timeline_entry, cold_because)},
-    {JSON_NAMED(timeline_entry, "outcome", outcome, outcome_names), OF(CLOSED)},
-    MS(NODE_LOST, "silent_ms", detected_ns, at_ns),
-    MS(WORKER_FAILED, "heard_after_ms", detected_ns, at_ns),
-    MS(QUIET, "quiet_ms", detected_ns, at_ns),
-    MS(RESUMED, "quiet_ms", detected_ns, at_ns),
-    MS(STOPPED, "detected_to_stopped_ms", detected_ns, at_ns),
-    MS(FORMED, "stopped_to_formed_ms", stopped_ns, at_ns),
-    MS(STARTED, "detected_to_stopped_ms", detected_ns, stopped_ns),
-    MS(STARTED, "stopped_to_formed_ms", stopped_ns, formed_ns),
-    MS(STARTED, "formed_to_started_ms", formed_ns, started_ns),
-    MS(STARTED, "total_ms", detected_ns, started_ns),
+    {JSON_NAMED(timeline_entry, "outcome", outcome, outcome_names), OF(BIT(CLOSED))},
+    MS("silent_ms", BIT(NODE_LOST)),
+    MS("heard_after_ms", BIT(WORKER_FAILED)),
+    MS("quiet_ms", BIT(QUIET) | BIT(RESUMED)),
+    MS("detected_to_stopped_ms", BIT(STOPPED)),
+    MS("stopped_to_formed_ms", BIT(FORMED)),
     OF_START("import_ms", import_ns),
     OF_START("init_ms", init_ns),
     OF_START("load_ms", load_ns),
@@ -78,29 +82,23 @@ static const struct json_field fields[] = {
 static const struct json_table table = JSON_TABLE(timeline_entry, fields);
 
 #define OF_INCIDENT(what, key, member) JSON_FIELD(incident, what, key, member), .or_null = true
-#define OF_WORKER(what, key, member) \
-    { OF_INCIDENT(what, key, member), JSON_IF_TRUE(incident, has_rank) }
-#define OF_DEATH(key, mask) \
-    { OF_INCIDENT(I32, key, code), JSON_OF_KINDS(incident, failure, mask) }
 #define TEXT_OR_NULL(key, member) \
     { OF_INCIDENT(TEXT, key, member), JSON_IF_TEXT(incident, member) }
-#define SOME_OR_NULL(key, member) \
-    { OF_INCIDENT(U32, key, member), JSON_IF_SOME(incident, member) }
+/* Not known before the next group has started. */
+#define AT_START(what, key, member) \
+    { OF_INCIDENT(what, key, member), JSON_IF_SET(incident, started_ns) }
 #define MS_SINCE_SYMPTOM(key, member) \
     { OF_INCIDENT(OWN, key, symptom_ns), .write = add_ms, JSON_IF_SET(incident, member) }
 
 static const struct json_field incident_fields[] = {
     {OF_INCIDENT(U32, "n", n)},
     {JSON_NAMED(incident, "class", class, incident_class_names)},
-    {JSON_FIELD(incident, PAIR, "generation", generation)},
-    {OF_INCIDENT(PAIR, "new_generation", next), JSON_IF_SOME(incident, next.epoch)},
-    TEXT_OR_NULL("node", node),
-    OF_WORKER(U32, "rank", rank),
-    OF_WORKER(U32, "local_rank", local_rank),
-    OF_DEATH("exitcode", 1u << FAILURE_EXIT),
-    OF_DEATH("signal", 1u << FAILURE_SIGNAL | 1u << FAILURE_OOM),
+    {OF_INCIDENT(PAIR, "generation", generation)},
+    AT_START(PAIR, "new_generation", next),
+    TEXT_OR_NULL("node", failure.node),
+    FAILURE_ROWS(incident, failure, true),
     TEXT_OR_NULL("cause", cause),
-    SOME_OR_NULL("xid", xid),
+    {OF_INCIDENT(U32, "xid", xid), JSON_IF_SOME(incident, xid)},
     {OF_INCIDENT(INDEX, "gpu", gpu)}, /* -1: null */
     TEXT_OR_NULL("evidence", evidence),
     {JSON_NAMED(incident, "action", action, incident_action_names)},
@@ -109,9 +107,9 @@ static const struct json_field incident_fields[] = {
     MS_SINCE_SYMPTOM("stopped_ms", stopped_ns),
     MS_SINCE_SYMPTOM("started_ms", started_ns),
     MS_SINCE_SYMPTOM("first_step_ms", first_step_ns),
-    {OF_INCIDENT(U64, "steps_lost", steps_lost), JSON_IF_TRUE(incident, has_steps_lost)},
-    SOME_OR_NULL("nodes", n_nodes),
-    SOME_OR_NULL("world_size", world_size),
+    {OF_INCIDENT(U64, "steps_lost", steps_lost), JSON_IF_SET(incident, first_step_ns)},
+    AT_START(U32, "nodes", n_nodes),
+    AT_START(U32, "world_size", world_size),
 };
 static const struct json_table incident_table = JSON_TABLE(incident, incident_fields);
 
@@ -137,53 +135,38 @@ static void begin_line(struct json_writer *w, const char *event, const char *run
     json_write_string(w, "host", host);
 }
 
-void events_begin_line(const char *run_id, const char *host, const struct events_begin *begin,
-                       uint64_t now_ns, uint64_t wall_ns, struct strbuf *out) {
-    struct json_writer w = json_writer_of(out);
-    const char *const facts[][2] = {{"command", begin->command}, {"folder", begin->folder},
-                                    {"muster", MUSTER_VERSION},  {"driver", begin->driver},
-                                    {"nccl", begin->nccl},       {"torch", begin->torch}};
-    begin_line(&w, "begins", run_id, host, now_ns, wall_ns);
-    for (size_t i = 0; i < ARRAY_SIZE(facts); i++)
-        if (facts[i][1][0] != '\0')
-            json_write_string(&w, facts[i][0], facts[i][1]);
-    json_write_object_end(&w);
+static void end_line(struct json_writer *w, struct strbuf *out) {
+    json_write_object_end(w);
     strbuf_add_char(out, '\n');
 }
 
-/* Returns false if no text is left that can be cut. */
-static bool shorten(struct incident *i) {
-    char *const texts[] = {i->evidence, i->cause, i->sick, i->taker, i->node};
-    for (size_t k = 0; k < ARRAY_SIZE(texts); k++) {
-        size_t len = strlen(texts[k]);
-        if (len == 0)
-            continue;
-        _cleanup_(freep) char *text = xstrdup(texts[k]);
-        utf8_copy(texts[k], texts[k] == i->evidence ? 1 : len / 2 + 1,
-                  text); /* a path: all or nothing */
-        return true;
-    }
-    return false;
+void events_begin_line(const struct events_config *config, uint64_t now_ns, uint64_t wall_ns,
+                       struct strbuf *out) {
+    struct json_writer w = json_writer_of(out);
+    begin_line(&w, "begins", config->run_id, config->host, now_ns, wall_ns);
+    json_write_string(&w, "muster", MUSTER_VERSION);
+    config->fill(config->arg, &w);
+    end_line(&w, out);
 }
 
 void events_line(const char *run_id, const char *host, const struct timeline_entry *entry,
                  uint64_t wall_ns, uint64_t lost, struct strbuf *out) {
-    struct json_writer w = json_writer_of(out);
-    size_t begin = out->len;
-    begin_line(&w, timeline_kind_name(entry->kind), run_id, host, entry->at_ns, wall_ns);
-    if (entry->kind == TIMELINE_INCIDENT)
-        add_incident(&w, host, &entry->incident,
-                     wall_ns - (entry->at_ns - entry->incident.symptom_ns));
-    else
-        json_table_write(&w, &table, entry);
-    if (lost > 0)
-        json_write_u64(&w, "lines_lost_before", MIN2(lost, JSON_INTEGER_MAX));
-    json_write_object_end(&w);
-    strbuf_add_char(out, '\n');
-    struct timeline_entry shorter = *entry; /* long names, and texts full of quotes */
-    if (entry->kind != TIMELINE_INCIDENT || out->len - begin <= EVENTS_INCIDENT_MAX ||
-        !shorten(&shorter.incident))
-        return;
-    out->len = begin;
-    events_line(run_id, host, &shorter, wall_ns, lost, out);
+    struct timeline_entry e = *entry; /* of an incident, cut until its line is short enough */
+    const size_t begin = out->len;
+    for (size_t max = sizeof e.incident.cause; max > 0; max /= 2) {
+        struct json_writer w = json_writer_of(out);
+        out->len = begin;
+        e.incident.cause[max - 1] = '\0';
+        begin_line(&w, timeline_kind_name(e.kind), run_id, host, e.at_ns, wall_ns);
+        if (e.kind == TIMELINE_INCIDENT)
+            add_incident(&w, host, &e.incident, wall_ns - (e.at_ns - e.incident.symptom_ns));
+        else
+            json_table_write(&w, &table, &e);
+        if (lost > 0)
+            json_write_u64(&w, "lines_lost_before", MIN2(lost, JSON_INTEGER_MAX));
+        end_line(&w, out);
+        if (e.kind != TIMELINE_INCIDENT || out->len - begin <= EVENTS_INCIDENT_MAX)
+            return;
+        e.incident.evidence[0] = '\0'; /* a path is not cut */
+    }
 }

@@ -12,19 +12,15 @@
 #include "launcher/output/worker_logs_io.h"
 
 struct events {
-    char *path, *run_id, *host;
-    struct console *console; /* NULL: fd is used */
-    int fd;
-    struct worker_logs *logs;
-    void (*fill)(void *arg, struct events_begin *ret);
-    void *arg;
-    uint64_t began_ns;
-    bool begun;         /* the first line is written */
+    struct events_config config;
+    int fd;             /* -1: standard error, or the log folder: */
     bool in_logs;       /* the file is in the log folder; */
     struct strbuf held; /* these lines wait for it */
-    bool torn;          /* a line was written in part: the next one begins with a newline */
-    bool told;          /* the loss was reported */
-    uint64_t lost_now;  /* lost since the last line that was written */
+    uint64_t began_ns;
+    bool begun;        /* the first line is written */
+    bool torn;         /* a line was written in part: the next one begins with a newline */
+    bool told;         /* the loss was reported */
+    uint64_t lost_now; /* lost since the last line that was written */
     uint64_t lost;
 };
 
@@ -43,31 +39,23 @@ static int open_log(const char *path, uint32_t mode, int *ret_fd, struct err *er
     return 0;
 }
 
-int events_new(const char *path, uint32_t mode, const char *run_id, const char *host,
-               struct console *console, struct events **ret, struct err *err) {
-    int fd = -1;
-    if (path == NULL) {
-        *ret = NULL;
+int events_new(const struct events_config *config, struct events **ret, struct err *err) {
+    const char *path = config->path;
+    int fd = -1, r = 0;
+    *ret = NULL;
+    if (path == NULL)
         return 0;
-    }
     bool to_console = strcmp(path, "-") == 0, in_logs = path[0] == '\0';
-    assert(!to_console || console != NULL);
-    if (!to_console && !in_logs) {
-        int r = open_log(path, mode, &fd, err);
-        if (r < 0)
-            return r;
-    }
-    struct events *e = xcalloc(1, sizeof *e);
-    *e = (struct events){
-        .path = xstrdup(in_logs ? EVENTS_NAME : path),
-        .in_logs = in_logs,
-        .began_ns = clock_now_ns(),
-        .run_id = xstrdup(run_id),
-        .host = xstrdup(host),
-        .console = to_console ? console : NULL,
-        .fd = fd,
-    };
-    *ret = e;
+    assert(!to_console || config->console != NULL);
+    if (!to_console && !in_logs)
+        r = open_log(path, config->mode, &fd, err);
+    if (r < 0)
+        return r;
+    *ret = xcalloc(1, sizeof **ret);
+    **ret = (struct events){
+        .config = *config, .fd = fd, .in_logs = in_logs, .began_ns = clock_now_ns()};
+    if (in_logs)
+        (*ret)->config.path = EVENTS_NAME;
     return 0;
 }
 
@@ -79,7 +67,7 @@ static void lose(struct events *e, const char *why) {
     e->told = true;
     log_warning("--event-log=%s: cannot write: %s; the job continues, and lost lines are "
                 "counted",
-                e->path, why);
+                e->config.path, why);
 }
 
 /* Uses one write, so that lines of several writers are never mixed. */
@@ -101,45 +89,30 @@ static void write_line(struct events *e, const struct strbuf *line) {
 }
 
 static void put(struct events *e, const struct strbuf *line) {
-    if (e->console != NULL)
-        console_print(e->console, CONSOLE_ERR, strbuf_text(line), line->len);
-    else if (!e->in_logs)
-        write_line(e, line);
+    if (e->in_logs)
+        worker_logs_event(e->config.logs, EVENTS_NAME, strbuf_text(line));
+    else if (e->fd < 0)
+        console_print(e->config.console, CONSOLE_ERR, strbuf_text(line), line->len);
     else
-        worker_logs_event(e->logs, EVENTS_NAME, strbuf_text(line));
+        write_line(e, line);
 }
 
 static void put_first(struct events *e) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    struct events_begin begin = {"", "", "", "", ""};
     e->begun = true;
-    if (e->fill == NULL)
+    if (e->config.fill == NULL)
         return;
-    e->fill(e->arg, &begin);
-    events_begin_line(e->run_id, e->host, &begin, e->began_ns,
-                      clock_wall_ns() - (clock_now_ns() - e->began_ns), &line);
+    events_begin_line(&e->config, e->began_ns, clock_wall_ns() - (clock_now_ns() - e->began_ns),
+                      &line);
     put(e, &line);
 }
 
 /* The folder is known now: writes what has waited for it. */
 static void put_held(struct events *e) {
-    for (const char *at = strbuf_text(&e->held); *at != '\0';) {
-        size_t len = strcspn(at, "\n") + 1;
-        _cleanup_(strbuf_fini) struct strbuf line = {0};
-        strbuf_add_bytes(&line, at, len);
-        put(e, &line);
-        at += len;
-    }
+    char *rest = NULL, *line = e->held.len > 0 ? strtok_r(e->held.data, "\n", &rest) : NULL;
+    for (; line != NULL; line = strtok_r(NULL, "\n", &rest))
+        worker_logs_event(e->config.logs, EVENTS_NAME, line);
     strbuf_fini(&e->held);
-}
-
-void events_begin_with(struct events *e, struct worker_logs *logs,
-                       void (*fill)(void *arg, struct events_begin *ret), void *arg) {
-    if (e == NULL)
-        return;
-    e->logs = logs;
-    e->fill = fill;
-    e->arg = arg;
 }
 
 void events_write(struct events *e, const struct timeline_entry *entry) {
@@ -150,8 +123,9 @@ void events_write(struct events *e, const struct timeline_entry *entry) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     if (e->torn)
         strbuf_add_char(&line, '\n');
-    events_line(e->run_id, e->host, entry, clock_wall_ns() - ago_ns, e->lost_now, &line);
-    if (e->in_logs && worker_logs_kept(e->logs) == NULL) {
+    events_line(e->config.run_id, e->config.host, entry, clock_wall_ns() - ago_ns, e->lost_now,
+                &line);
+    if (e->in_logs && worker_logs_kept(e->config.logs) == NULL) {
         if (e->held.len + line.len <= EVENTS_HELD_MAX) {
             strbuf_add_bytes(&e->held, strbuf_text(&line), line.len);
             e->lost_now = 0;
@@ -172,12 +146,10 @@ void events_free(struct events *e) {
     if (e == NULL)
         return;
     if (e->lost > 0)
-        log_warning("--event-log=%s: %llu lines were lost", e->path, (unsigned long long)e->lost);
+        log_warning("--event-log=%s: %llu lines were lost", e->config.path,
+                    (unsigned long long)e->lost);
     file_close(&e->fd);
     strbuf_fini(&e->held);
-    free(e->path);
-    free(e->run_id);
-    free(e->host);
     free(e);
 }
 
@@ -188,16 +160,13 @@ struct events_starts {
     bool warm;
     struct loop_timer *timer;
     struct timeline_entry held; /* kind 0: none */
-    struct timeline_entry next; /* the incident that led to this start; kind 0: none */
 };
 
 static void let_go(struct events_starts *s) {
     loop_timer_set(s->timer, TIME_NEVER);
     if (s->held.kind == TIMELINE_STARTED)
         events_write(s->events, &s->held);
-    if (s->next.kind == TIMELINE_INCIDENT)
-        events_write(s->events, &s->next);
-    s->held = s->next = (struct timeline_entry){0};
+    s->held = (struct timeline_entry){0};
 }
 
 static void on_timer(void *arg) { let_go(arg); }
@@ -225,10 +194,6 @@ void events_starts_write(struct events_starts *s, const struct timeline_entry *e
         return;
     if (entry->kind == TIMELINE_WARM) {
         complete(s, entry);
-        return;
-    }
-    if (entry->kind == TIMELINE_INCIDENT && s->held.kind == TIMELINE_STARTED) {
-        s->next = *entry;
         return;
     }
     let_go(s);

@@ -9,9 +9,8 @@
 
 #include "base/json/json.h"
 #include "base/text/duration.h"
+#include "base/text/signal_name.h"
 #include "base/text/utf8.h"
-#include "launcher/worker/worker.h"
-#include "rendezvous/protocol/failure.h"
 
 #define WIDTH_MAX 60
 #define NOT_AVAILABLE "<N/A>"
@@ -44,44 +43,6 @@ int failure_shell_status(const struct failure *f) {
     return code >= 1 && code <= 255 ? code : 1;
 }
 
-static void exit_cause(int code, struct strbuf *ret) {
-    strbuf_printf(ret, "ended with exit code %d", code);
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    if (code == 126) {
-        strbuf_add(ret, " (found, but not executable)");
-    } else if (code == 127) {
-        strbuf_add(ret, " (program or library not found)");
-    } else if (code > 128 && code <= 128 + 64) {
-        worker_signal_text(code - 128, name);
-        strbuf_printf(ret, " (%s of a process below it)", name);
-    }
-}
-
-void failure_cause_text(const struct failure *f, struct strbuf *ret) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(f->code, name);
-    switch (f->kind) {
-    case FAILURE_EXIT: exit_cause(f->code, ret); return;
-    case FAILURE_SIGNAL:
-        strbuf_printf(ret, "died of %s%s", name, f->core_dumped ? " (core dumped)" : "");
-        return;
-    case FAILURE_OOM:
-        strbuf_add(ret, "ran out of memory");
-        if (f->code != 0)
-            strbuf_printf(ret, " (%s from the kernel)", name);
-        return;
-    case FAILURE_SPAWN:
-        strbuf_printf(ret, "could not be started: %s",
-                      f->text[0] == '\0' ? strerror(f->code) : f->text);
-        return;
-    case FAILURE_NODE: strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text); return;
-    case FAILURE_HANG: strbuf_add(ret, "kept the others waiting"); return;
-    case FAILURE_NONE:
-    case FAILURE_KIND_COUNT: break;
-    }
-    assert_not_reached();
-}
-
 void failure_set_text(struct failure *f, const char *text, bool is_traceback) {
     size_t len = strlen(text);
     if (len >= sizeof f->text) {
@@ -110,19 +71,6 @@ void failure_name_interpreter(struct failure *f, const char *python) {
 
 /* ---- one line -------------------------------------------------------------------------------- */
 
-static void add_piece(const char *before, struct piece p, struct strbuf *ret) {
-    if (p.len == 0)
-        return;
-    strbuf_add(ret, before);
-    strbuf_add_bytes(ret, p.at, p.len);
-}
-
-static void add_exception(const char *before, struct exception e, struct strbuf *ret) {
-    add_piece(before, e.thread, ret);
-    add_piece(e.thread.len > 0 ? " " : before, e.line, ret);
-    add_piece("", e.more, ret);
-}
-
 static void add_how_long(const struct failure *f, struct strbuf *ret) {
     if (f->kind == FAILURE_SPAWN)
         return;
@@ -133,20 +81,17 @@ static void add_how_long(const struct failure *f, struct strbuf *ret) {
 /* "rank 3 (node b): ", "node b: ", "the job hangs: "; then the cause. */
 static void add_who_and_what(const struct failure *f, struct exception exception,
                              struct strbuf *ret) {
-    if (f->kind == FAILURE_HANG) {
-        strbuf_printf(ret, "the job hangs: %s", f->text); /* it has the ranks */
-    } else if (f->kind == FAILURE_NODE) {
-        strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
-        failure_cause_text(f, ret);
+    if (f->kind == FAILURE_HANG || f->kind == FAILURE_NODE) {
+        failure_line(f, "", ret);
     } else {
         strbuf_printf(ret, "rank %" PRIu32 " (node %s): ", f->rank, f->node);
         if (f->kind == FAILURE_EXIT && exception.line.len > 0) {
-            add_exception("", exception, ret);
+            failure_add_exception("", exception, ret);
             return;
         }
         failure_cause_text(f, ret);
         add_how_long(f, ret);
-        add_exception(": ", exception, ret);
+        failure_add_exception(": ", exception, ret);
     }
 }
 
@@ -197,28 +142,6 @@ void failure_last_line(const struct failure *f, struct strbuf *ret) {
     add_who_and_what(f, failure_exception(f), ret);
 }
 
-void failure_line(const struct failure *f, struct strbuf *ret) {
-    struct exception exception = failure_exception(f);
-    add_who_and_what(f, exception, ret);
-    add_exit_code(f, exception, ret);
-    if (f->kind == FAILURE_EXIT && exception.line.len == 0)
-        add_piece(": ", failure_last_output(f), ret);
-}
-
-void failure_brief(const struct failure *f, struct strbuf *ret) {
-    struct exception exception = failure_exception(f);
-    if (f->kind == FAILURE_HANG || f->kind == FAILURE_NODE) {
-        add_who_and_what(f, exception, ret);
-        return;
-    }
-    strbuf_printf(ret, "rank %" PRIu32 " (%s) ", f->rank, f->node);
-    failure_cause_text(f, ret);
-    if (f->kind == FAILURE_EXIT && exception.line.len > 0)
-        add_exception(": ", exception, ret);
-    else if (f->kind == FAILURE_EXIT)
-        add_piece(": ", failure_last_output(f), ret);
-}
-
 /* --- torchrun's block ------------------------------------------------------------------------- */
 
 static void add_time(const struct failure *f, int64_t utc_offset_s, struct strbuf *ret) {
@@ -240,14 +163,14 @@ static void add_indented(const char *text, bool cut, struct strbuf *ret) {
 }
 
 static void add_traceback(const struct failure *f, struct strbuf *ret) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
+    char name[SIGNAL_TEXT_MAX];
     const char *from_stderr = failure_traceback(f);
     if (f->text_is_traceback || has_own_text(f)) {
         add_indented(f->text, false, ret);
     } else if (from_stderr != NULL) {
         add_indented(from_stderr, true, ret);
     } else if (failure_by_signal(f)) {
-        worker_signal_text(f->code, name);
+        signal_text(f->code, name);
         strbuf_printf(ret, "Signal %" PRIi32 " (%s) received by PID %" PRIi32 "%s", f->code, name,
                       f->pid, f->kind == FAILURE_OOM ? " (out of memory)" : "");
     } else {
@@ -269,8 +192,8 @@ static void add_entry(const struct failure *f, int64_t utc_offset_s, struct strb
         strbuf_printf(ret, "\n  exitcode  : %d (pid: %" PRIi32 ") ", failure_exit_code(f), f->pid);
     }
     if (failure_by_signal(f)) {
-        char name[WORKER_SIGNAL_TEXT_MAX];
-        worker_signal_text(f->code, name);
+        char name[SIGNAL_TEXT_MAX];
+        signal_text(f->code, name);
         strbuf_printf(ret, " (%s)", name);
     }
     strbuf_printf(ret, "\n  error_file: %s\n  traceback : ",

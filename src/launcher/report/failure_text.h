@@ -32,15 +32,6 @@ void failure_headline(const struct failure *f, const struct failure_counts *coun
 /* Adds the last line of the report, without a newline: "failed: rank 3 (node b): ValueError: bad",
  * "failed: rank 3 (node b): died of SIGSEGV after 41 s". */
 void failure_last_line(const struct failure *f, struct strbuf *ret);
-/* The headline without the consequences. If there is no exception, the last line of the worker's
- * standard error explains an exit code: "rank 3 (node b): ended with exit code 1 after 41 s: no
- * such file". Adds one line, without a newline. */
-void failure_line(const struct failure *f, struct strbuf *ret);
-/* In few words: "rank 3 (b) died of SIGSEGV", "rank 3 (b) ended with exit code 1: ValueError: no
- * such file". Adds one line, without a newline. */
-void failure_brief(const struct failure *f, struct strbuf *ret);
-/* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
-void failure_cause_text(const struct failure *f, struct strbuf *ret);
 /* Puts a traceback (from error.json) or the last lines of stderr into the failure. If the text is
  * too long, its end is kept, from the beginning of a line on. */
 void failure_set_text(struct failure *f, const char *text, bool is_traceback);

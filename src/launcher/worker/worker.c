@@ -1,9 +1,6 @@
 #include "launcher/worker/worker.h"
 
 #include <signal.h>
-#include <stdio.h>
-
-#include "base/text/signal_name.h"
 
 static const unsigned next_states[] = {
     [WORKER_STATE_RUNNING] =
@@ -226,16 +223,4 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
     }
     ret->deadline_ns = m->deadline_ns;
     check(m);
-}
-
-/* --- texts --- */
-
-void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]) {
-    const char *name = signal_abbrev(signo);
-    if (name != NULL)
-        (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "SIG%s", name);
-    else if (signo >= SIGRTMIN && signo <= SIGRTMAX)
-        (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "SIGRTMIN+%d", signo - SIGRTMIN);
-    else
-        (void)snprintf(out, WORKER_SIGNAL_TEXT_MAX, "signal %d", signo);
 }

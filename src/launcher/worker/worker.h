@@ -97,7 +97,3 @@ void worker_group_machine_init(struct worker_group_machine *m, uint32_t n, uint6
 /* Asserts only on bugs of muster (more exits than workers). Late STOP and KILL are ignored. */
 void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
                                struct worker_update *ret);
-
-/* "SIGSEGV", "SIGRTMIN+3", "signal 77". */
-#define WORKER_SIGNAL_TEXT_MAX 24
-void worker_signal_text(int signo, char out[WORKER_SIGNAL_TEXT_MAX]);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/utf8.h"
 #include "rendezvous/leader/group_priv.h"
 #include "rendezvous/leader/parts/group_config.h"
 
@@ -104,9 +103,9 @@ static void open_incident_of_leader(struct group *g, const struct handover *e) {
                         g->config.old_leader,
                         g->config.lost_ns != 0 ? MIN2(g->config.lost_ns, g->now_ns) : g->now_ns);
     if (left)
-        utf8_copy_line(g->incident.cause, sizeof g->incident.cause, why);
+        (void)snprintf(g->reason, sizeof g->reason, "%s", why);
     else
-        (void)snprintf(g->incident.cause, sizeof g->incident.cause, "the leader%s%s was lost",
+        (void)snprintf(g->reason, sizeof g->reason, "the leader%s%s was lost",
                        name[0] != '\0' ? " on node " : "", name);
 }
 
@@ -205,27 +204,29 @@ void group_update_fini(struct group_update *u) {
 static void consider_report(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
     bool wants_out = report->leaving && report->state != NODE_FINISHED;
-    uint64_t incarnation = n->info.incarnation;
+    enum incident_class class;
     node_name(n, name);
     if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
         group_stop_for_failure(g);
-    } else if (wants_out) {
+        return;
+    }
+    if (wants_out) {
         cause_forget(&g->cause);
         node_leaving_text(n, text);
-        group_open_incident(g, INCIDENT_NODE_LEFT, name, incarnation, g->now_ns);
-        group_stop_for_lost_node(g, text, true);
+        class = INCIDENT_NODE_LEFT;
     } else if (n->report.unusable != NULL) {
         node_unusable_text(n, text);
-        group_open_incident(g, INCIDENT_HEALTH, name, incarnation, g->now_ns);
-        group_stop_for_lost_node(g, text, false);
+        class = INCIDENT_HEALTH;
     } else if (report->state == NODE_STOPPED) {
-        group_open_incident(g, INCIDENT_NODE_LOST, name, incarnation, g->now_ns);
         (void)snprintf(text, sizeof text,
                        "node %s had to stop: it received no message from the leader "
                        "within its lease",
                        name);
-        group_stop_for_lost_node(g, text, false);
+        class = INCIDENT_NODE_LOST;
+    } else {
+        return;
     }
+    group_stop_for_node(g, class, name, n->info.incarnation, g->now_ns, text);
 }
 
 /* The group no longer waits for this node, so the reason is reported. The leader's own node reports

@@ -123,20 +123,20 @@ enum group_effect_kind {
 enum timeline_kind {
     TIMELINE_LEADS = 1, /* this agent leads from now on */
     TIMELINE_NODE_JOINED,
-    TIMELINE_NODE_LOST, /* detected_ns: its last message */
+    TIMELINE_NODE_LOST, /* from_ns: its last message */
     TIMELINE_NODE_LEFT,
     TIMELINE_NODE_EXCLUDED,
-    TIMELINE_WORKER_FAILED, /* detected_ns: when it happened there, on our clock */
+    TIMELINE_WORKER_FAILED, /* from_ns: when it happened there, on our clock */
     TIMELINE_HANG,          /* the job hangs; node: where the suspect is; why: the suspect */
     TIMELINE_STOPPING,
-    TIMELINE_STOPPED,     /* all; detected_ns: when it began to stop */
-    TIMELINE_FORMED,      /* sent to and acknowledged by all; stopped_ns */
-    TIMELINE_STARTED,     /* the whole way: detected_ns, stopped_ns, formed_ns, started_ns */
+    TIMELINE_STOPPED, /* all; from_ns: when it began to stop */
+    TIMELINE_FORMED,  /* sent to and acknowledged by all; from_ns: when all had stopped */
+    TIMELINE_STARTED,
     TIMELINE_SUCCESSORS,  /* other successors are named; reason */
     TIMELINE_BEAT_PAUSED, /* too few nodes are in contact */
     TIMELINE_CLOSED,
-    /* Of the watchdog, which also writes HANG if nothing is stopped for it. detected_ns: the last
-     * time that most workers moved */
+    /* Of the watchdog, which also writes HANG if nothing is stopped for it. from_ns: the last time
+     * that most workers moved */
     TIMELINE_QUIET,      /* most of them wait; why: where, and for whom */
     TIMELINE_RESUMED,    /* after QUIET or HANG: they go on */
     TIMELINE_FIRST_STEP, /* the workers train; start */
@@ -154,22 +154,17 @@ struct timeline_entry {
     char name[RDZV_HOST_MAX]; /* of the node, or "" */
     /* NODE_JOINED: as in struct report */
     char domain[RDZV_DOMAIN_MAX], fabric[RDZV_DOMAIN_MAX];
-    char why[RDZV_REASON_MAX / 4];    /* one line, or "" */
-    char endpoint[RDZV_ENDPOINT_MAX]; /* LEADS: as in struct overview */
-    uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
-    enum outcome outcome;         /* CLOSED */
-    uint32_t n_nodes, world_size; /* FORMED, STARTED */
-    enum failure_kind failure;    /* WORKER_FAILED, HANG; then the next five: */
-    int32_t code, pid;            /* as in struct failure */
-    bool has_rank;                /* it is known which worker it is: */
-    uint32_t rank, local_rank;
-    uint32_t restarts_used;                  /* before it */
-    char evidence[FAILURE_PATH_MAX];         /* HANG: the folder on this leader's node, or "" */
+    char why[RDZV_REASON_MAX / 4];           /* one line, or "" */
+    char endpoint[RDZV_ENDPOINT_MAX];        /* LEADS: as in struct overview */
+    uint64_t from_ns;                        /* the line has the time from then until at_ns */
+    enum outcome outcome;                    /* CLOSED */
+    uint32_t n_nodes, world_size;            /* FORMED, STARTED */
     struct attempt_start start;              /* FIRST_STEP */
     bool has_warm;                           /* STARTED, WARM: with --warm: */
     uint32_t n_warm;                         /* workers that had imported before, */
     char cold_because[RDZV_WARM_REASON_MAX]; /* and why the first of the others had not, or "" */
-    struct incident incident;                /* INCIDENT */
+    /* INCIDENT. WORKER_FAILED, HANG: failure, evidence, and restarts_used before it */
+    struct incident incident;
 };
 const char *timeline_kind_name(enum timeline_kind k); /* "node_lost" */
 

@@ -187,13 +187,6 @@ uint64_t group_watch_deadline(const struct group *g) {
     return MIN2(liveness_deadline(&g->liveness), waiters_gone_deadline(g));
 }
 
-static void add_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
-    bool lost = how != REMOVED_LEFT;
-    struct timeline_entry *entry =
-        group_add_to_timeline(g, lost ? TIMELINE_NODE_LOST : TIMELINE_NODE_LEFT, n, why);
-    entry->detected_ns = n->contact_ns;
-}
-
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX], leaving[RDZV_REASON_MAX];
     node_name(n, name);
@@ -206,9 +199,11 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
     bool outlived = group_outlived_failure(g, n);
     uint64_t incarnation = n->info.incarnation;
+    enum incident_class class = lost ? INCIDENT_NODE_LOST : INCIDENT_NODE_LEFT;
     /* the end of its connection, or else its last message */
     uint64_t symptom_ns = !lost ? g->now_ns : MAX2(n->contact_ns, n->connected ? 0 : n->cut_ns);
-    add_removal(g, n, why, how);
+    group_add_to_timeline(g, lost ? TIMELINE_NODE_LOST : TIMELINE_NODE_LEFT, n, why)->from_ns =
+        n->contact_ns;
     group_successor_lost(g, n, how);
     g->gathering.lost_somebody = g->gathering.lost_somebody || n->in_order;
     formation_lose(&g->formation, n, how == REMOVED_SILENT);
@@ -223,16 +218,15 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
                        lost ? "" : leaving);
         g->gathering.n_left += had_place && !lost;
     }
-    if (g->state == GROUP_GATHERING && incarnation == g->incident.incarnation &&
-        g->incident.class != INCIDENT_NODE_LEFT)
-        group_blame_incident(g, lost ? INCIDENT_NODE_LOST : INCIDENT_NODE_LEFT, name, incarnation,
-                             text); /* the last leader: see inherit() */
+    if (g->state == GROUP_GATHERING && incarnation == g->incident.failure.incarnation &&
+        g->incident.class != INCIDENT_NODE_LEFT) { /* the last leader: see inherit() */
+        group_open_incident(g, class, name, incarnation, symptom_ns);
+        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
+    }
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
-        group_open_incident(g, lost ? INCIDENT_NODE_LOST : INCIDENT_NODE_LEFT, name, incarnation,
-                            symptom_ns);
-        group_stop_for_lost_node(g, text, !lost);
+        group_stop_for_node(g, class, name, incarnation, symptom_ns, text);
     } else if (was_member && g->state == GROUP_STOPPING &&
-               group_blame_lost_node(g, name, incarnation, outlived, text, !lost)) {
+               group_blame_lost_node(g, class, name, incarnation, outlived, text)) {
         return; /* STOP has reported it already */
     } else if (g->state == GROUP_CLOSED || announced) {
         return;

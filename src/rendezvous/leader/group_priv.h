@@ -2,7 +2,6 @@
  *   group.c              effects, incoming events, reports of nodes, the step
  *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
- *   group_sick.c         what is logged of sick nodes
  *   group_incident.c     what stopped a group, and what was done about it
  *   group_leadership.c   leases, the arbiter, the leader file, the successors
  *   group_view.c         messages to the nodes; commands of operators, and what they see
@@ -73,7 +72,6 @@ struct running {
 };
 struct stopping {
     uint64_t since_ns;
-    uint64_t symptom_ns; /* of what it stops for */
     enum after_stop after;
     bool wished;
     bool interrupted; /* because a node was asked to leave */
@@ -94,8 +92,6 @@ struct closed {
 struct last_event {
     char text[RDZV_REASON_MAX / 4]; /* "": there was none */
     uint64_t at_ns;
-    bool has_failure;
-    struct failure failure;
     uint64_t restart_ns; /* until the next group started; 0: none has */
 };
 
@@ -189,16 +185,16 @@ struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind
                                              const struct node *n, const char *why);
 
 /* group_incident.c */
-/* The group is about to be stopped. class NONE: to grow. node, incarnation: "" and 0 if none is to
- * blame. */
+/* The group is about to be stopped, or while it stops, something else is to blame. class NONE: to
+ * grow. node, incarnation: "" and 0 if no node is to blame. */
 void group_open_incident(struct group *g, enum incident_class class, const char *node,
                          uint64_t incarnation, uint64_t symptom_ns);
-/* Something else is to blame, unless the incident is settled. */
-void group_blame_incident(struct group *g, enum incident_class class, const char *node,
-                          uint64_t incarnation, const char *cause);
-/* All have stopped: what is to blame no longer changes. */
+/* All have stopped: what is to blame no longer changes. It is the cause, or else g->reason. */
 void group_settle_incident(struct group *g);
-/* A group has started. */
+/* The members of the next group are chosen. Logs which sick nodes are left out or taken, once for
+ * each verdict. */
+void group_form_incident(struct group *g);
+/* This group has started. */
 void group_start_incident(struct group *g);
 /* The job is over. */
 void group_end_incident(struct group *g);
@@ -228,10 +224,6 @@ void group_watch(struct group *g);
 uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
-/* group_sick.c */
-/* A group was formed: logs which sick nodes it leaves out or takes, once for each verdict. */
-void group_log_sick(struct group *g);
-
 /* group_states.c */
 /* Continues from state to state as far as possible now. */
 void group_advance(struct group *g);
@@ -242,7 +234,9 @@ size_t group_larger(const struct group *g);
 /* A member has told how its workers were started. */
 void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now);
 
-void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
+/* A member is lost, leaves, or can't take part any more: see group_open_incident(). */
+void group_stop_for_node(struct group *g, enum incident_class class, const char *node,
+                         uint64_t incarnation, uint64_t symptom_ns, const char *why);
 /* halted: as in struct closed. */
 void group_stop_for_operator(struct group *g, const char *why, bool halted);
 void group_stop_for_failure(struct group *g);
@@ -265,8 +259,8 @@ void group_better_cause(struct group *g);
 bool group_outlived_failure(const struct group *g, const struct node *n);
 /* A member is lost, or wants to leave, while its group stops. True: that is why the group stops,
  * and it is reported. */
-bool group_blame_lost_node(struct group *g, const char *name, uint64_t incarnation, bool outlived,
-                           const char *why, bool wished);
+bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
+                           uint64_t incarnation, bool outlived, const char *why);
 /* A member was asked to leave while its group stops for another reason. is_new: it has not said so
  * before; then the timeline says a second time that the group stops, so that nobody waits for
  * evidence of the first reason any more (launcher/agent/leading_io.c). */

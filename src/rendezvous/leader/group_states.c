@@ -233,12 +233,7 @@ uint64_t group_gather_deadline(const struct group *g) {
 static void form(struct group *g) {
     formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
                      g->policy.restarts_used, g->policy.losses);
-    if (g->incident.symptom_ns != 0 && g->incident.stopped_ns == 0)
-        /* the workers stopped because the last leader was lost */
-        g->incident.stopped_ns = g->now_ns;
-    group_settle_incident(g);
-    if (g->roster.tally[TALLY_SICK] > 0 || g->roster.sick_are_fit)
-        group_log_sick(g);
+    group_form_incident(g);
     g->running.grow_asked = false;
     g->gathering.n_left = 0;
     cause_forget(&g->cause);
@@ -358,13 +353,8 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     g->stopping.sending = false;
     g->stopping.since_ns = g->now_ns;
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
-    g->incident.stopped_ns = 0;
     move(g, GROUP_STOPPING);
-    char cause[RDZV_REASON_MAX / 4] = "";
-    if (group_shows_cause(g) && reason[0] == '\0')
-        cause_text(&g->cause, cause, sizeof cause);
-    group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
-        ->detected_ns = g->stopping.symptom_ns;
+    (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
     (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_members(g);
 }
@@ -386,24 +376,23 @@ static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_M
     g->outcome = OUTCOME_FAILED;
 }
 
-void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
+void group_stop_for_node(struct group *g, enum incident_class class, const char *node,
+                         uint64_t incarnation, uint64_t symptom_ns, const char *why) {
+    bool wished = class == INCIDENT_NODE_LEFT || class == INCIDENT_EXCLUDED;
     char text[RDZV_REASON_MAX];
+    group_open_incident(g, class, node, incarnation, symptom_ns);
     weigh_loss(g, why, text);
     begin_stop(g, text, wished);
     g->stopping.interrupted = wished;
 }
 
 static struct timeline_entry *add_failure_to_timeline(struct group *g, enum timeline_kind kind,
-                                                      const struct failure *f, const char *why) {
+                                                      const struct failure *f) {
     const struct node *n = roster_find(&g->roster, f->incarnation);
-    struct timeline_entry *entry = group_add_to_timeline(g, kind, n, why);
-    entry->failure = f->kind;
-    entry->code = f->code;
-    entry->pid = f->pid;
-    entry->has_rank = f->kind != FAILURE_NODE && f->incarnation != 0;
-    entry->rank = f->rank;
-    entry->local_rank = f->local_rank;
-    entry->restarts_used = g->policy.restarts_used;
+    struct timeline_entry *entry = group_add_to_timeline(g, kind, n, NULL);
+    failure_copy_line(f, "", entry->why, sizeof entry->why);
+    entry->incident.failure = *f;
+    entry->incident.restarts_used = g->policy.restarts_used;
     return entry;
 }
 
@@ -413,13 +402,10 @@ void group_stop_for_failure(struct group *g) {
     cause_blame(&g->cause, g->roster.n);
     /* the node's clock is known only with an error, so limit the time to now */
     uint64_t at_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
-    char cause[RDZV_REASON_MAX / 4];
-    cause_text(&g->cause, cause, sizeof cause);
     bool hangs = g->cause.failure.kind == FAILURE_HANG;
     group_open_incident(g, hangs ? INCIDENT_HANG : INCIDENT_WORKER, "", 0, at_ns);
     if (!hangs)
-        add_failure_to_timeline(g, TIMELINE_WORKER_FAILED, &g->cause.failure, cause)->detected_ns =
-            at_ns;
+        add_failure_to_timeline(g, TIMELINE_WORKER_FAILED, &g->cause.failure)->from_ns = at_ns;
     begin_stop(g, "", false);
     if (g->stopping.n_workers > 0 && !hangs)
         g->stopping.n_workers--; /* the worker that failed need not be stopped */
@@ -427,7 +413,8 @@ void group_stop_for_failure(struct group *g) {
 
 void group_on_hang(struct group *g, const struct group_event *ev) {
     struct failure f = *ev->failure;
-    char why[RDZV_REASON_MAX / 4];
+    const char *evidence =
+        ev->evidence != NULL && strlen(ev->evidence) < INCIDENT_EVIDENCE_MAX ? ev->evidence : "";
     assert(f.kind == FAILURE_HANG);
     if (g->state != GROUP_RUNNING ||
         generation_compare(ev->generation, g->formation.generation) != 0)
@@ -442,18 +429,15 @@ void group_on_hang(struct group *g, const struct group_event *ev) {
         f.incarnation = 0;
         f.node[0] = '\0';
     }
-    (void)snprintf(why, sizeof why, "%s%.400s", ev->only_reported ? "" : "the job hangs: ", f.text);
-    struct timeline_entry *entry = add_failure_to_timeline(g, TIMELINE_HANG, &f, why);
-    if (ev->evidence != NULL)
-        (void)snprintf(entry->evidence, sizeof entry->evidence, "%s", ev->evidence);
+    struct timeline_entry *entry = add_failure_to_timeline(g, TIMELINE_HANG, &f);
+    (void)strcpy(entry->incident.evidence, evidence);
     if (ev->only_reported) {
-        g->last_event = (struct last_event){.at_ns = g->now_ns, .has_failure = true, .failure = f};
-        (void)strcpy(g->last_event.text, why);
+        g->last_event = (struct last_event){.at_ns = g->now_ns};
+        memcpy(g->last_event.text, entry->why, sizeof g->last_event.text);
     } else if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0)) {
         group_stop_for_failure(g);
         g->incident.symptom_ns = g->now_ns - MIN2(ev->quiet_ns, g->now_ns);
-        if (ev->evidence != NULL && strlen(ev->evidence) < sizeof g->incident.evidence)
-            (void)strcpy(g->incident.evidence, ev->evidence);
+        (void)strcpy(g->incident.evidence, evidence);
     }
 }
 
@@ -472,7 +456,7 @@ static void name_cause_in_doubt(struct group *g, const char *reason, char out[RD
     (void)snprintf(out, RDZV_REASON_MAX, "%s", reason);
     if (g->cause.state != CAUSE_IN_DOUBT || signalled)
         return;
-    cause_text(&g->cause, text, sizeof text);
+    failure_copy_line(&g->cause.failure, "", text, sizeof text);
     group_notice(g, text);
     (void)snprintf(out, RDZV_REASON_MAX, "%.1000s; shortly before, %s", reason, text);
 }
@@ -499,7 +483,7 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
         begin_stop(g, reason, false);
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-        group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason)->detected_ns = g->now_ns;
+        (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
         (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
         group_notify_members(g);
     }
@@ -517,16 +501,14 @@ bool group_budget_spent(const struct group *g) {
 }
 
 void group_stop_event(const struct group *g, struct last_event *ret) {
-    bool failed = group_shows_cause(g);
+    bool failed = group_shows_cause(g), grows = g->incident.class == INCIDENT_NONE;
     if (!failed && g->reason[0] == '\0')
         return;
-    *ret = (struct last_event){.at_ns = g->stopping.symptom_ns, .has_failure = failed};
-    if (failed) {
-        ret->failure = g->cause.failure;
-        cause_text(&g->cause, ret->text, sizeof ret->text);
-    } else {
+    *ret = (struct last_event){.at_ns = grows ? g->stopping.since_ns : g->incident.symptom_ns};
+    if (failed)
+        failure_copy_line(&g->cause.failure, "", ret->text, sizeof ret->text);
+    else
         (void)snprintf(ret->text, sizeof ret->text, "%.500s", g->reason);
-    }
 }
 
 static void make_cause_sure(struct group *g) {
@@ -570,16 +552,15 @@ static bool is_certain(const struct group *g) {
     return cause_is_certain(&g->cause, &facts);
 }
 
-bool group_blame_lost_node(struct group *g, const char *name, uint64_t incarnation, bool outlived,
-                           const char *why, bool wished) {
+bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
+                           uint64_t incarnation, bool outlived, const char *why) {
     if (!cause_is_loss_of(&g->cause, incarnation, outlived))
         return false;
     cause_forget(&g->cause);
     g->cause.better_waits = false;
-    g->stopping.wished = g->stopping.interrupted = wished;
+    g->stopping.wished = g->stopping.interrupted = class == INCIDENT_NODE_LEFT;
     weigh_loss(g, why, g->reason);
-    group_blame_incident(g, wished ? INCIDENT_NODE_LEFT : INCIDENT_NODE_LOST, name, incarnation,
-                         why);
+    group_open_incident(g, class, node, incarnation, g->now_ns);
     notify_before_going_on(g);
     return true;
 }
@@ -589,10 +570,10 @@ void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) 
     node_name(n, name);
     node_leaving_text(n, text);
     /* and so were its workers, a moment before */
-    (void)group_blame_lost_node(g, name, n->info.incarnation, true, text, true);
+    (void)group_blame_lost_node(g, INCIDENT_NODE_LEFT, name, n->info.incarnation, true, text);
     if (!is_new)
         return;
-    group_add_to_timeline(g, TIMELINE_STOPPING, n, text)->detected_ns = g->now_ns;
+    (void)group_add_to_timeline(g, TIMELINE_STOPPING, n, text);
     (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
 }
 
@@ -696,7 +677,7 @@ static bool count_stall(struct group *g, bool worker_failed) {
     char text[RDZV_REASON_MAX / 2];
     if (pause_ns == TIME_NEVER) {
         if (g->reason[0] == '\0' && g->cause.state != CAUSE_NONE)
-            cause_text(&g->cause, text, sizeof text);
+            failure_copy_line(&g->cause.failure, "", text, sizeof text);
         else
             (void)snprintf(text, sizeof text, "%.1000s", g->reason);
         stalls_end_text(&g->stalls, text, g->reason, sizeof g->reason);
@@ -744,7 +725,7 @@ static void advance_stopping(struct group *g) {
     g->incident.stopped_ns = g->now_ns;
     group_settle_incident(g);
     group_stop_event(g, &g->last_event);
-    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stopping.since_ns;
+    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->from_ns = g->stopping.since_ns;
     weigh_stop(g);
     if (g->stopping.after == AFTER_STOP_GATHERING) {
         enter_gathering(g);
@@ -797,7 +778,6 @@ static void advance_forming(struct group *g) {
         return; /* the store is not open yet */
     bool is_late = g->now_ns >= g->forming.deadline_ns;
     if (group_all_members(g, TALLY_PREPARED) && (is_late || !is_probing(g))) {
-        bool incident = g->incident.stopped_ns != 0;
         if (g->formation.started_once && g->last_event.text[0] != '\0')
             g->last_event.restart_ns = g->now_ns - g->last_event.at_ns;
         g->formation.started_once = true;
@@ -808,17 +788,14 @@ static void advance_forming(struct group *g) {
         g->running.n_told_warm = 0;
         move(g, GROUP_RUNNING);
         struct timeline_entry *entry = group_add_to_timeline(g, TIMELINE_FORMED, NULL, NULL);
-        entry->stopped_ns = g->incident.stopped_ns;
+        entry->from_ns = g->incident.stopped_ns;
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
+        group_start_incident(g);
         entry = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
-        entry->detected_ns = incident ? g->incident.noticed_ns : 0;
-        entry->stopped_ns = g->incident.stopped_ns;
-        entry->formed_ns = entry->started_ns = g->now_ns;
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
         (void)group_emit(g, GROUP_EFFECT_STARTED, 0);
-        group_start_incident(g);
         group_notify_members(g);
         reach_members(g);
     } else if (is_late) {

@@ -203,9 +203,8 @@ static void on_exclude(struct group *g, const struct command *c) {
                    member ? ", and leaves the group" : "");
     answer(g, true, text);
     if (member) {
-        group_open_incident(g, INCIDENT_EXCLUDED, name, n->info.incarnation, g->now_ns);
         (void)snprintf(text, sizeof text, "node %s was excluded: %s", name, why);
-        group_stop_for_lost_node(g, text, true);
+        group_stop_for_node(g, INCIDENT_EXCLUDED, name, n->info.incarnation, g->now_ns, text);
     }
 }
 
@@ -293,8 +292,6 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .job_ns = group_job_ns(g, now_ns),
         .incident_ns = now_ns - event.at_ns,
         .restart_ns = event.restart_ns,
-        .has_failure = event.has_failure,
-        .failure = event.failure,
         .outcome = group_outcome(g),
     };
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {

@@ -1,9 +1,12 @@
 #include "rendezvous/protocol/failure.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 
+#include "base/text/signal_name.h"
+#include "base/text/utf8.h"
 #include "base/util.h"
 
 /* The beginning of each frame in a traceback of Python, and of the place of a syntax error. */
@@ -137,7 +140,7 @@ static struct exception python_exception(const char *text) {
     return e;
 }
 
-struct piece failure_last_output(const struct failure *f) {
+static struct piece last_output(const struct failure *f) {
     const char *end = failure_interpreter(f);
     if (end == NULL)
         end = f->text + strlen(f->text);
@@ -162,10 +165,10 @@ struct exception failure_exception(const struct failure *f) {
     }
     if (f->kind == FAILURE_EXIT)
         e = python_exception(f->text);
-    if (f->code != 1 && !f->text_is_traceback && e.line.at < failure_last_output(f).at)
+    if (f->code != 1 && !f->text_is_traceback && e.line.at < last_output(f).at)
         e = (struct exception){0};
     if (e.line.len == 0 && f->text_is_traceback && !failure_by_signal(f))
-        e.line = failure_last_output(f);
+        e.line = last_output(f);
     return e;
 }
 
@@ -177,4 +180,88 @@ const char *failure_traceback(const struct failure *f) {
     if (thread.len > 0)
         return thread.at;
     return line_begin(f->text, begin != NULL ? begin : strstr(f->text, FRAME));
+}
+
+/* ---- in one line ---- */
+
+static void add_exit_code(int code, struct strbuf *ret) {
+    strbuf_printf(ret, "ended with exit code %d", code);
+    char name[SIGNAL_TEXT_MAX];
+    if (code == 126) {
+        strbuf_add(ret, " (found, but not executable)");
+    } else if (code == 127) {
+        strbuf_add(ret, " (program or library not found)");
+    } else if (code > 128 && code <= 128 + 64) {
+        signal_text(code - 128, name);
+        strbuf_printf(ret, " (%s of a process below it)", name);
+    }
+}
+
+void failure_cause_text(const struct failure *f, struct strbuf *ret) {
+    char name[SIGNAL_TEXT_MAX];
+    signal_text(f->code, name);
+    switch (f->kind) {
+    case FAILURE_EXIT: add_exit_code(f->code, ret); return;
+    case FAILURE_SIGNAL:
+        strbuf_printf(ret, "died of %s%s", name, f->core_dumped ? " (core dumped)" : "");
+        return;
+    case FAILURE_OOM:
+        strbuf_add(ret, "ran out of memory");
+        if (f->code != 0)
+            strbuf_printf(ret, " (%s from the kernel)", name);
+        return;
+    case FAILURE_SPAWN:
+        strbuf_printf(ret, "could not be started: %s",
+                      f->text[0] == '\0' ? strerror(f->code) : f->text);
+        return;
+    case FAILURE_NODE: strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text); return;
+    case FAILURE_HANG: strbuf_add(ret, "kept the others waiting"); return;
+    case FAILURE_NONE:
+    case FAILURE_KIND_COUNT: break;
+    }
+    assert_not_reached();
+}
+
+static void add_piece(const char *before, struct piece p, struct strbuf *ret) {
+    if (p.len == 0)
+        return;
+    strbuf_add(ret, before);
+    strbuf_add_bytes(ret, p.at, p.len);
+}
+
+void failure_add_exception(const char *before, struct exception e, struct strbuf *ret) {
+    add_piece(before, e.thread, ret);
+    add_piece(e.thread.len > 0 ? " " : before, e.line, ret);
+    add_piece("", e.more, ret);
+}
+
+void failure_line(const struct failure *f, const char *after, struct strbuf *ret) {
+    struct exception exception = failure_exception(f);
+    if (f->kind == FAILURE_HANG) {
+        strbuf_printf(ret, "the job hangs: %s%s", f->text, after); /* it has the ranks */
+        return;
+    }
+    if (f->kind == FAILURE_NODE)
+        strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
+    else
+        strbuf_printf(ret, "rank %" PRIu32 " (node %s) ", f->rank, f->node);
+    failure_cause_text(f, ret);
+    strbuf_add(ret, after);
+    failure_add_exception(": ", exception, ret);
+    if (f->kind == FAILURE_EXIT && exception.line.len == 0)
+        add_piece(": ", last_output(f), ret);
+}
+
+void failure_copy_line(const struct failure *f, const char *after, char *ret, size_t size) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    failure_line(f, after, &text);
+    if (f->kind == FAILURE_HANG && text.len >= size) { /* whole descriptions of ranks are kept */
+        size_t len = size - 1 - strlen(after);
+        while (len > 0 && text.data[len] != ';')
+            len--;
+        text.len = len > 0 ? len : text.len;
+        text.data[text.len] = '\0';
+        strbuf_add(&text, after);
+    }
+    utf8_copy_line(ret, size, strbuf_text(&text));
 }

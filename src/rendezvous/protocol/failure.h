@@ -1,10 +1,12 @@
 /* One worker's failure, as it travels from the node where it happened to every node's report. Plain
- * data, bounded, copied by value. */
+ * data, bounded, copied by value; and what the worker wrote about it. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/text/strbuf.h"
 
 #define FAILURE_NODE_MAX 128
 #define FAILURE_TEXT_MAX 2048
@@ -75,9 +77,18 @@ struct exception {
 bool failure_by_signal(const struct failure *f);
 /* Returns the exception that ended the worker. */
 struct exception failure_exception(const struct failure *f);
-/* Returns the last line that is not blank, and not that about the interpreter. */
-struct piece failure_last_output(const struct failure *f);
 /* Returns the line about the interpreter; NULL: there is none. */
 const char *failure_interpreter(const struct failure *f);
 /* Returns the traceback in what the worker wrote to its standard error; NULL: there is none. */
 const char *failure_traceback(const struct failure *f);
+
+/* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
+void failure_cause_text(const struct failure *f, struct strbuf *ret);
+void failure_add_exception(const char *before, struct exception e, struct strbuf *ret);
+/* Adds one line, without a newline: "rank 3 (node b) died of SIGSEGV", "rank 3 (node b) ended with
+ * exit code 1: ValueError: no such file". If there is no exception, the last line of the worker's
+ * standard error explains an exit code. after: "", or more words about what happened, which precede
+ * that. */
+void failure_line(const struct failure *f, const char *after, struct strbuf *ret);
+/* The same as a text without control characters, cut to size - 1 bytes. */
+void failure_copy_line(const struct failure *f, const char *after, char *ret, size_t size);

@@ -511,8 +511,6 @@ struct overview {
     char incident[RDZV_REASON_MAX / 4];       /* the last event, or "" */
     uint64_t incident_ns;                     /* how long ago */
     uint64_t restart_ns; /* from the event to the start of the next group; 0: none has started */
-    bool has_failure;    /* the event is a failure: */
-    struct failure failure;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
     struct rdzv_watchdog watchdog;

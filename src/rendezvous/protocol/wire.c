@@ -235,14 +235,14 @@ static const struct json_field ask_fields[] = {
     {JSON_FIELD(rdzv_ask, BOOL, "holds", holds), JSON_IF_TRUE(rdzv_ask, holds)},
 };
 
-static const struct json_field rank_fields[] = {{.kind = JSON_FIELD_U32, .size = sizeof(uint32_t)}};
-static const struct json_table rank = {.fields = rank_fields, .n = 1, .size = sizeof(uint32_t)};
+static const struct json_field u32_fields[] = {{.kind = JSON_FIELD_U32, .size = sizeof(uint32_t)}};
+static const struct json_table u32 = {.fields = u32_fields, .n = 1, .size = sizeof(uint32_t)};
 
 static const struct json_field suspects_fields[] = {
     {JSON_FIELD(rdzv_suspects, PAIR, "generation", generation)},
     {JSON_FIELD(rdzv_suspects, U32, "id", id)},
     {SETTING(rdzv_suspects, "timeout_ns", timeout_ns, 0)},
-    {JSON_LIST(rdzv_suspects, "ranks", ranks, n, rank), .min = 1},
+    {JSON_LIST(rdzv_suspects, "ranks", ranks, n, u32), .min = 1},
 };
 
 static const struct json_field greeting_fields[] = {
@@ -381,23 +381,14 @@ static const struct json_field member_fields[] = {
 };
 static const struct json_table member = JSON_TABLE(handover_member, member_fields);
 
-#define OF_PHASE(key, phase) \
-    { JSON_FIELD(job_history, ID, key, phase_ns[JOB_PHASE_##phase]) }
-#define OF_CLASS(key, class) \
-    { JSON_FIELD(job_history, U32, key, incidents[INCIDENT_##class]) }
+static const struct json_field ns_fields[] = {{.kind = JSON_FIELD_ID, .size = sizeof(uint64_t)}};
+static const struct json_table ns = {.fields = ns_fields, .n = 1, .size = sizeof(uint64_t)};
+
 static const struct json_field history_fields[] = {
-    OF_PHASE("gathering_ns", GATHERING),
-    OF_PHASE("forming_ns", FORMING),
-    OF_PHASE("running_ns", RUNNING),
-    OF_PHASE("stopping_ns", STOPPING),
-    OF_PHASE("quiet_ns", QUIET),
-    OF_CLASS("worker", WORKER),
-    OF_CLASS("hang", HANG),
-    OF_CLASS("node_lost", NODE_LOST),
-    OF_CLASS("node_left", NODE_LEFT),
-    OF_CLASS("excluded", EXCLUDED),
-    OF_CLASS("health", HEALTH),
-    OF_CLASS("operator", OPERATOR),
+    {JSON_FIELD(job_history, LIST, "phases_ns", phase_ns), .table = &ns,
+     .count_offset = JSON_WHOLE},
+    {JSON_FIELD(job_history, LIST, "incidents", incidents), .table = &u32,
+     .count_offset = JSON_WHOLE},
     {JSON_FIELD(job_history, ID, "down_ns", down_ns)},
     {JSON_FIELD(job_history, ID, "steps_lost", steps_lost)},
 };
@@ -498,10 +489,9 @@ static const struct json_field overview_fields[] = {
      .count_offset = JSON_HOLES},
     {JSON_FIELD(overview, ID, "job_ns", job_ns)},
     {JSON_FIELD(overview, TEXT, "command", command)},
-    {JSON_FIELD(overview, TEXT, "incident", incident)},
+    {JSON_FIELD(overview, LINE, "incident", incident)},
     {JSON_FIELD(overview, ID, "incident_ns", incident_ns)},
     {JSON_FIELD(overview, ID, "restart_ns", restart_ns)},
-    {JSON_STRUCT(overview, "failure", failure, failure), JSON_IF_TRUE(overview, has_failure)},
     {JSON_NAMED(overview, "outcome", outcome, outcome_names)},
     {JSON_FIELD(overview, TEXT, "reason", reason)},
     {JSON_NAMED(overview, "watchdog", watchdog.state, watchdog_state_names)},

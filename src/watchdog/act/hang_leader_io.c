@@ -263,7 +263,7 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
     struct timeline_entry entry = {.kind = kind,
                                    .at_ns = now,
                                    .generation = l->group->generation,
-                                   .detected_ns = now > quiet_ns ? now - quiet_ns : 0};
+                                   .from_ns = now > quiet_ns ? now - quiet_ns : 0};
     if (who != NULL) {
         entry.node = who->incarnation;
         (void)snprintf(entry.name, sizeof entry.name, "%s", who->node);

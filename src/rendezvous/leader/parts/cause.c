@@ -1,7 +1,5 @@
 #include "rendezvous/leader/parts/cause.h"
 
-#include <stdio.h>
-
 /* The number of better causes that are reported at once in one stop; later ones are reported when
  * the cause is settled. */
 #define BETTER_AT_ONCE_MAX 8
@@ -39,8 +37,6 @@ bool cause_is_pending(const struct cause *c) {
     return c->state == CAUSE_IN_DOUBT || c->state == CAUSE_SURE;
 }
 
-/* ---- a failure, or a loss ---- */
-
 /* If the job has only one node, no other can continue after its loss. But the failure that explains
  * another one may arrive a little later. */
 bool cause_may_be_loss(const struct cause *c, size_t n_nodes) {
@@ -77,36 +73,4 @@ bool cause_report_better(struct cause *c) {
         return true;
     c->better_waits = true;
     return false;
-}
-
-/* ---- as text ---- */
-
-static void what_happened(const struct failure *f, char *out, size_t len) {
-    switch (f->kind) {
-    case FAILURE_EXIT: (void)snprintf(out, len, "exit code %d", f->code); break;
-    case FAILURE_SIGNAL: (void)snprintf(out, len, "signal %d", f->code); break;
-    case FAILURE_OOM: (void)snprintf(out, len, "out of memory"); break;
-    case FAILURE_SPAWN: (void)snprintf(out, len, "could not be started"); break;
-    case FAILURE_NODE: (void)snprintf(out, len, "the node could not continue"); break;
-    case FAILURE_HANG:
-    case FAILURE_NONE:
-    case FAILURE_KIND_COUNT: assert_not_reached();
-    }
-}
-
-void cause_text(const struct cause *c, char *out, size_t len) {
-    const struct failure *f = &c->failure;
-    char what[64];
-    if (f->kind == FAILURE_HANG) {
-        (void)snprintf(out, len, "the job hangs: %.400s", f->text);
-        return;
-    }
-    what_happened(f, what, sizeof what);
-    /* a signal is not explained by what the worker wrote before */
-    bool killed = f->kind == FAILURE_SIGNAL || f->kind == FAILURE_OOM;
-    struct piece line = failure_exception(f).line;
-    if (line.len == 0 && !killed)
-        line = failure_last_output(f);
-    (void)snprintf(out, len, "rank %u failed: %s%s%.*s", f->rank, what, line.len > 0 ? ": " : "",
-                   (int)MIN2(line.len, (size_t)300), line.len > 0 ? line.at : "");
 }

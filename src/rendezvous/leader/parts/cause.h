@@ -59,5 +59,3 @@ bool cause_is_loss_of(const struct cause *c, uint64_t incarnation, bool outlived
 void cause_make_sure(struct cause *c);
 /* Another failure is the first cause from now on. True: it must be reported at once. */
 _must_use_ bool cause_report_better(struct cause *c);
-/* The cause in one line: "rank 3 failed: exit code 1: …". */
-void cause_text(const struct cause *c, char *out, size_t len);

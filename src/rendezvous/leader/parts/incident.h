@@ -5,7 +5,7 @@
 #include "base/text/strbuf.h"
 #include "rendezvous/protocol/messages.h"
 
-#define INCIDENT_CAUSE_MAX 512
+#define INCIDENT_CAUSE_MAX 384
 #define INCIDENT_EVIDENCE_MAX 256 /* a longer path is left out */
 #define INCIDENT_TEXT_MAX 768
 
@@ -23,17 +23,12 @@ struct incident {
     uint32_t n; /* of the job: 1, 2, …; 0: it is not counted yet */
     enum incident_class class;
     struct generation generation, next; /* that was stopped, and that was started */
-    uint64_t incarnation;               /* of the node; 0: none */
-    char node[RDZV_HOST_MAX];           /* or "" */
-    char taker[RDZV_HOST_MAX];          /* SPARE: a node that was not in the group before */
-    bool left_out;                      /* the node is not in the next group */
-    enum failure_kind failure;          /* of a worker, and the next: */
-    int32_t code;
-    bool has_rank;
-    uint32_t rank, local_rank;
-    char cause[INCIDENT_CAUSE_MAX];
-    char sick[RDZV_SICK_MAX]; /* HEALTH: as in struct report */
-    uint32_t xid;
+    /* WORKER, HANG, and HEALTH after one of them. Of others node and incarnation, or neither */
+    struct failure failure;
+    char taker[RDZV_HOST_MAX];      /* SPARE: a node that was not in the group before */
+    bool left_out;                  /* the node is not in the next group */
+    char cause[INCIDENT_CAUSE_MAX]; /* in one line */
+    uint32_t xid;                   /* HEALTH: as in struct report */
     int32_t gpu;
     char evidence[INCIDENT_EVIDENCE_MAX]; /* a folder of the leader's node, or "" */
     enum incident_action action;
@@ -42,13 +37,12 @@ struct incident {
     /* The first sign of it: a failure, the end of a connection, a node's last message, the last
      * time that most workers moved */
     uint64_t symptom_ns;
-    uint64_t noticed_ns;    /* by the leader, */
-    uint64_t stopped_ns;    /* all workers were gone, */
-    uint64_t started_ns;    /* the next group started, */
-    uint64_t first_step_ns; /* and reported its first step */
-    uint64_t last_step;     /* of the group that was stopped, or one before; 0: not known */
-    bool has_steps_lost;
-    uint64_t steps_lost;
+    uint64_t noticed_ns;          /* by the leader, */
+    uint64_t stopped_ns;          /* all workers were gone, */
+    uint64_t started_ns;          /* the next group started, */
+    uint64_t first_step_ns;       /* and reported its first step */
+    uint64_t last_step;           /* of the group that was stopped, or one before; 0: not known */
+    uint64_t steps_lost;          /* if first_step_ns is set */
     uint32_t old_nodes;           /* of the group that was stopped */
     uint32_t n_nodes, world_size; /* of the next one */
 };
@@ -57,9 +51,6 @@ struct incident {
  * time of the symptom, as text. */
 void incident_text(const struct incident *i, const char *leader, const char *when,
                    char ret[INCIDENT_TEXT_MAX]);
-
-/* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0)" */
-void incident_cause_text(const struct incident *i, struct strbuf *ret);
 
 /* For the end of a job: "3 incidents; workers ran at most 99.6 % of 3 min 22 s; …". Nothing if no
  * group was started again. */

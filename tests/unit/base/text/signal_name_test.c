@@ -15,3 +15,13 @@ Test(signal_name, is_what_the_c_library_says) {
     cr_assert_str_eq(signal_abbrev(SIGTERM), "TERM");
     cr_assert_null(signal_abbrev(0));
 }
+
+Test(signal_name, every_signal_has_a_name) {
+    char name[SIGNAL_TEXT_MAX];
+    signal_text(SIGSEGV, name);
+    cr_expect_str_eq(name, "SIGSEGV");
+    signal_text(SIGRTMIN + 3, name);
+    cr_expect_str_eq(name, "SIGRTMIN+3");
+    signal_text(99, name);
+    cr_expect_str_eq(name, "signal 99");
+}

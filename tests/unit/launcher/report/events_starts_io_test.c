@@ -19,7 +19,8 @@ static void begin(bool warm) {
     cr_assert_not_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/log", dir);
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(events_new(path, 0600, "job7", "node1", NULL, &events, &err), 0, "%s", err.text);
+    struct events_config config = {.path = path, .mode = 0600, .run_id = "job7", .host = "node1"};
+    cr_assert_eq(events_new(&config, &events, &err), 0, "%s", err.text);
     starts = events_starts_new(loop, events, warm);
 }
 

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
+
 static struct failure failure_of(enum failure_kind kind, int32_t code) {
     return (struct failure){
         .kind = kind,
@@ -55,52 +57,58 @@ Test(failure_text, one_line_has_the_rank_and_the_exception) {
         const char *text, *line, *last;
     } cases[] = {
         {FAILURE_EXIT, 1, true, TRACE "  File \"x.py\", line 1\nValueError: no such file\n\n",
-         "rank 3 (node b): ValueError: no such file (exit code 1 after 41 s)",
+         "rank 3 (node b) ended with exit code 1: ValueError: no such file",
          "rank 3 (node b): ValueError: no such file"},
-        {FAILURE_EXIT, 1, true, "ValueError: bad", "rank 3 (node b): ValueError: bad (exit code 1 after 41 s)",
+        {FAILURE_EXIT, 1, true, "ValueError: bad", "rank 3 (node b) ended with exit code 1: ValueError: bad",
          "rank 3 (node b): ValueError: bad"},
         /* PyTorch's prefix, a line of another process, and what PyTorch prints at the end */
         {FAILURE_EXIT, 1, false,
          "[rank3]: " TRACE "[rank3]:   File \"x.py\", line 1, in f\nstep 4\n[rank3]:     f(1,\n[rank3]:       ^\n"
          "[rank3]: ValueError: bad\n[rank3]:[W12 ProcessGroupNCCL.cpp:1] Warning: destroy_process_group() was not "
          "called\n",
-         "rank 3 (node b): ValueError: bad (exit code 1 after 41 s)", "rank 3 (node b): ValueError: bad"},
+         "rank 3 (node b) ended with exit code 1: ValueError: bad", "rank 3 (node b): ValueError: bad"},
         {FAILURE_EXIT, 1, false, "  File \"x.py\", line 1\n    f(\n     ^\nSyntaxError: '(' was never closed\n",
-         "rank 3 (node b): SyntaxError: '(' was never closed (exit code 1 after 41 s)",
+         "rank 3 (node b) ended with exit code 1: SyntaxError: '(' was never closed",
          "rank 3 (node b): SyntaxError: '(' was never closed"},
         {FAILURE_EXIT, 1, false,
          "  + Exception Group " TRACE
          "  |   File \"x.py\", line 1\n  | ExceptionGroup: g (1 sub-exception)\n  +-+---- 1 ----\n"
          "    | " TRACE "    |   File \"x.py\", line 2\n    | KeyError: 'a'\n    +------\n",
-         "rank 3 (node b): KeyError: 'a' (exit code 1 after 41 s)", "rank 3 (node b): KeyError: 'a'"},
+         "rank 3 (node b) ended with exit code 1: KeyError: 'a'", "rank 3 (node b): KeyError: 'a'"},
         {FAILURE_EXIT, 1, false,
          TRACE "  File \"x.py\", line 1\nModuleNotFoundError: No module named 'x'\nThe interpreter was "
                "/usr/bin/python3 (PYTHON_EXEC)",
-         "rank 3 (node b): ModuleNotFoundError: No module named 'x' (exit code 1 after 41 s)",
+         "rank 3 (node b) ended with exit code 1: ModuleNotFoundError: No module named 'x'",
          "rank 3 (node b): ModuleNotFoundError: No module named 'x'"},
         /* cut in the middle of a traceback */
         {FAILURE_EXIT, 1, false, TRACE "  File \"x.py\", line 1",
-         "rank 3 (node b): ended with exit code 1 after 41 s: File \"x.py\", line 1",
+         "rank 3 (node b) ended with exit code 1: File \"x.py\", line 1",
          "rank 3 (node b): ended with exit code 1 after 41 s"},
         {FAILURE_EXIT, 3, false, "one\nno space on /data\n\n",
-         "rank 3 (node b): ended with exit code 3 after 41 s: no space on /data",
+         "rank 3 (node b) ended with exit code 3: no space on /data",
          "rank 3 (node b): ended with exit code 3 after 41 s"},
-        {FAILURE_EXIT, 3, false, "", "rank 3 (node b): ended with exit code 3 after 41 s", NULL},
-        {FAILURE_EXIT, 3, false, " \n\n", "rank 3 (node b): ended with exit code 3 after 41 s", NULL},
+        {FAILURE_EXIT, 3, false, "", "rank 3 (node b) ended with exit code 3",
+         "rank 3 (node b): ended with exit code 3 after 41 s"},
+        {FAILURE_EXIT, 3, false, " \n\n", "rank 3 (node b) ended with exit code 3",
+         "rank 3 (node b): ended with exit code 3 after 41 s"},
         /* old lines do not explain a signal */
-        {FAILURE_SIGNAL, SIGKILL, false, "WARNING: old\n", "rank 3 (node b): died of SIGKILL after 41 s", NULL},
+        {FAILURE_SIGNAL, SIGKILL, false, "WARNING: old\n", "rank 3 (node b) died of SIGKILL",
+         "rank 3 (node b): died of SIGKILL after 41 s"},
         {FAILURE_SIGNAL, SIGSEGV, false, TRACE "  File \"x.py\", line 1\nValueError: was caught\n",
-         "rank 3 (node b): died of SIGSEGV after 41 s", NULL},
-        {FAILURE_SIGNAL, SIGTERM, true, "ValueError: bad", "rank 3 (node b): died of SIGTERM after 41 s", NULL},
-        {FAILURE_SIGNAL, SIGABRT, false, "old\n", "rank 3 (node b): died of SIGABRT after 41 s", NULL},
+         "rank 3 (node b) died of SIGSEGV", "rank 3 (node b): died of SIGSEGV after 41 s"},
+        {FAILURE_SIGNAL, SIGTERM, true, "ValueError: bad", "rank 3 (node b) died of SIGTERM",
+         "rank 3 (node b): died of SIGTERM after 41 s"},
+        {FAILURE_SIGNAL, SIGABRT, false, "old\n", "rank 3 (node b) died of SIGABRT",
+         "rank 3 (node b): died of SIGABRT after 41 s"},
         {FAILURE_SIGNAL, SIGABRT, false,
          "terminate called after throwing an instance of 'std::runtime_error'\n  what():  no peer\nFatal Python error: "
          "Aborted\n",
-         "rank 3 (node b): died of SIGABRT after 41 s: no peer", NULL},
-        {FAILURE_OOM, 9, false, "epoch 4\n", "rank 3 (node b): ran out of memory (SIGKILL from the kernel) after 41 s",
-         NULL},
+         "rank 3 (node b) died of SIGABRT: no peer", "rank 3 (node b): died of SIGABRT after 41 s: no peer"},
+        {FAILURE_OOM, 9, false, "epoch 4\n", "rank 3 (node b) ran out of memory (SIGKILL from the kernel)",
+         "rank 3 (node b): ran out of memory (SIGKILL from the kernel) after 41 s"},
         {FAILURE_SPAWN, ENOENT, false, "exec /x: No such file or directory",
-         "rank 3 (node b): could not be started: exec /x: No such file or directory", NULL},
+         "rank 3 (node b) could not be started: exec /x: No such file or directory",
+         "rank 3 (node b): could not be started: exec /x: No such file or directory"},
         {FAILURE_NODE, 0, false, "no message within the lease", "node b: no message within the lease", NULL},
         {FAILURE_HANG, 0, false, "ranks 0-2 wait; rank 3 (node b, pid 12): stopped",
          "the job hangs: ranks 0-2 wait; rank 3 (node b, pid 12): stopped", NULL},
@@ -110,11 +118,35 @@ Test(failure_text, one_line_has_the_rank_and_the_exception) {
         _cleanup_(strbuf_fini) struct strbuf line = {0}, last = {0};
         _cleanup_(freep) char *want = xasprintf("failed: %s", cases[i].last != NULL ? cases[i].last : cases[i].line);
         failure_set_text(&f, cases[i].text, cases[i].is_traceback);
-        failure_line(&f, &line);
+        failure_line(&f, "", &line);
         failure_last_line(&f, &last);
         cr_expect_str_eq(strbuf_text(&line), cases[i].line, "got: %s", strbuf_text(&line));
         cr_expect_str_eq(strbuf_text(&last), want, "got: %s", strbuf_text(&last));
     }
+}
+
+Test(failure_text, words_about_a_failure_precede_what_the_worker_wrote) {
+    struct failure f = failure_of(FAILURE_EXIT, 1);
+    char text[64];
+    failure_set_text(&f, "Cuda\x1b failed", true);
+    failure_copy_line(&f, ", 80 ms after Xid 79", text, sizeof text);
+    cr_assert_str_eq(text, "rank 3 (node b) ended with exit code 1, 80 ms after Xid 79: Cud");
+    f = failure_of(FAILURE_HANG, 0);
+    (void)strcpy(f.text, "ranks 0-2 wait");
+    failure_copy_line(&f, ", and the node is not fit", text, sizeof text);
+    cr_assert_str_eq(text, "the job hangs: ranks 0-2 wait, and the node is not fit");
+}
+
+Test(failure_text, a_hang_that_names_many_ranks_is_cut_between_them) {
+    struct failure f = failure_of(FAILURE_HANG, 0);
+    char text[320];
+    (void)strcpy(f.text, "rank 3 is stopped");
+    for (int rank = 0; rank < 9; rank++)
+        (void)snprintf(f.text + strlen(f.text), 60, "; rank %d (node a): all_reduce() in f (train.py:9)", rank);
+    failure_copy_line(&f, "", text, sizeof text);
+    cr_assert(strlen(text) > 250 && text_ends(text, " (train.py:9)"), "%s", text);
+    failure_copy_line(&f, ", and the node is not fit", text, sizeof text);
+    cr_assert(strlen(text) > 250 && text_ends(text, " (train.py:9), and the node is not fit"), "%s", text);
 }
 
 /* text: standard error; want: what failure_last_line() has after the rank. */

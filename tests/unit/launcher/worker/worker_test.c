@@ -255,13 +255,3 @@ Test(worker, any_order_of_events_ends_once) {
         cr_assert(!u.kill_all && !u.all_gone, "seed %llu", (unsigned long long)seed);
     }
 }
-
-Test(worker, every_signal_has_a_name) {
-    char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(SIGSEGV, name);
-    cr_expect_str_eq(name, "SIGSEGV");
-    worker_signal_text(SIGRTMIN + 3, name);
-    cr_expect_str_eq(name, "SIGRTMIN+3");
-    worker_signal_text(99, name);
-    cr_expect_str_eq(name, "signal 99");
-}

@@ -56,9 +56,10 @@ Test(group_incident, a_failed_worker_and_a_restart) {
     cr_assert(i->n == 1 && i->class == INCIDENT_WORKER && i->action == INCIDENT_RESTART);
     cr_assert(generation_compare(i->generation, (struct generation){1, 1}) == 0 &&
               generation_compare(i->next, (struct generation){1, 2}) == 0);
-    cr_assert(i->has_rank && i->rank == 3 && i->local_rank == 1 && i->failure == FAILURE_SIGNAL && i->code == SIGSEGV);
-    cr_assert_str_eq(i->node, "h2");
-    cr_assert_str_eq(i->cause, "rank 3 failed: signal 11");
+    cr_assert(i->failure.rank == 3 && i->failure.local_rank == 1 && i->failure.incarnation == 2);
+    cr_assert(i->failure.kind == FAILURE_SIGNAL && i->failure.code == SIGSEGV);
+    cr_assert_str_eq(i->failure.node, "h2");
+    cr_assert_str_eq(i->cause, "rank 3 (node h2) died of SIGSEGV");
     cr_assert(i->restarts_used == 1 && i->max_restarts == 3 && i->old_nodes == 2 && i->n_nodes == 2);
     cr_assert(i->symptom_ns == died_ns && i->noticed_ns == died_ns && i->stopped_ns == died_ns + S(0.5));
     cr_assert(i->started_ns == rig.now_ns && i->began_ns == died_ns - S(5) && i->first_step_ns == 0);
@@ -91,7 +92,7 @@ Test(group_incident, with_steps_it_is_written_at_the_first_one_with_those_that_a
     pass(&rig, 4, 6);
     steps(2, NODE_RUNNING, 11, 11);
     const struct incident *i = written();
-    cr_assert(i->has_steps_lost && i->steps_lost == 14 && i->first_step_ns == rig.now_ns);
+    cr_assert(i->steps_lost == 14 && i->first_step_ns == rig.now_ns);
     steps(1, NODE_RUNNING, 11, 11);
     cr_assert_null(entry(&rig, TIMELINE_INCIDENT));
     struct job_history h;
@@ -103,12 +104,12 @@ Test(group_incident, with_steps_it_is_written_at_the_first_one_with_those_that_a
     start(&rig);
     dies(1, 0); /* before its first step */
     i = written();
-    cr_assert(i->n == 2 && !i->has_steps_lost && i->last_step == 41 && i->action == INCIDENT_RESTART);
+    cr_assert(i->n == 2 && i->first_step_ns == 0 && i->last_step == 41 && i->action == INCIDENT_RESTART);
     stopped(&rig);
     start(&rig);
     steps(1, NODE_RUNNING, 31, 31);
     i = written();
-    cr_assert(i->n == 3 && i->has_steps_lost && i->steps_lost == 11, "of the group before the one that failed early");
+    cr_assert(i->n == 3 && i->steps_lost == 11, "of the group before the one that failed early");
 }
 
 Test(group_incident, a_lost_node_and_a_smaller_group) {
@@ -122,8 +123,9 @@ Test(group_incident, a_lost_node_and_a_smaller_group) {
     stopped(&rig);
     start(&rig);
     const struct incident *i = written();
-    cr_assert(i->class == INCIDENT_NODE_LOST && i->action == INCIDENT_SHRINK && i->left_out && !i->has_rank);
-    cr_assert_str_eq(i->node, "h2");
+    cr_assert(i->class == INCIDENT_NODE_LOST && i->action == INCIDENT_SHRINK && i->left_out &&
+              i->failure.kind == FAILURE_NONE);
+    cr_assert_str_eq(i->failure.node, "h2");
     cr_assert_str_eq(i->cause, "node h2 is gone: its agent ended unexpectedly");
     cr_assert(i->symptom_ns == cut_ns && i->noticed_ns == cut_ns + S(0.018), "not its last message");
     cr_assert(i->old_nodes == 2 && i->n_nodes == 1 && i->restarts_used == 0);
@@ -138,7 +140,7 @@ Test(group_incident, an_excluded_node_and_a_spare) {
     start(&rig);
     const struct incident *i = written();
     cr_assert(i->class == INCIDENT_EXCLUDED && i->action == INCIDENT_SPARE && i->left_out);
-    cr_assert(strcmp(i->node, "h2") == 0 && strcmp(i->taker, "h3") == 0);
+    cr_assert(strcmp(i->failure.node, "h2") == 0 && strcmp(i->taker, "h3") == 0);
 }
 
 Test(group_incident, a_sick_node_that_an_operator_excludes) {
@@ -153,7 +155,7 @@ Test(group_incident, a_sick_node_that_an_operator_excludes) {
     say(&rig, 1, NODE_STOPPED);
     start(&rig);
     const struct incident *i = written();
-    cr_assert(i->class == INCIDENT_EXCLUDED && i->xid == 0 && i->sick[0] == '\0', "%s", i->sick);
+    cr_assert(i->class == INCIDENT_EXCLUDED && i->xid == 0 && strstr(i->cause, "Xid") == NULL, "%s", i->cause);
 }
 
 Test(group_incident, a_node_that_leaves) {
@@ -167,7 +169,7 @@ Test(group_incident, a_node_that_leaves) {
     step(&rig, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
     start(&rig);
     cr_assert(written()->class == INCIDENT_NODE_LEFT && written()->action == INCIDENT_SHRINK);
-    cr_assert_str_eq(written()->node, "h2");
+    cr_assert_str_eq(written()->failure.node, "h2");
 }
 
 Test(group_incident, a_sick_node_whose_worker_died) {
@@ -182,8 +184,8 @@ Test(group_incident, a_sick_node_whose_worker_died) {
                            .gpu = 4});
     start(&rig);
     const struct incident *i = written();
-    cr_assert(i->class == INCIDENT_HEALTH && i->xid == 79 && i->gpu == 4 && i->has_rank && i->rank == 1);
-    cr_assert_str_eq(i->sick, "80 ms after Xid 79 on GPU 4");
+    cr_assert(i->class == INCIDENT_HEALTH && i->xid == 79 && i->gpu == 4 && i->failure.rank == 1);
+    cr_assert_str_eq(i->cause, "rank 1 (node h2) died of SIGSEGV 80 ms after Xid 79 on GPU 4");
 }
 
 Test(group_incident, a_hang_since_when_most_last_moved) {
@@ -199,7 +201,8 @@ Test(group_incident, a_hang_since_when_most_last_moved) {
     stopped(&rig);
     start(&rig);
     const struct incident *i = written();
-    cr_assert(i->class == INCIDENT_HANG && i->rank == 1 && i->symptom_ns == now - S(10) && i->noticed_ns == now);
+    cr_assert(i->class == INCIDENT_HANG && i->failure.rank == 1 && i->symptom_ns == now - S(10) &&
+              i->noticed_ns == now);
     cr_assert_str_eq(i->evidence, "/logs/hangs/1");
     cr_assert_str_eq(i->cause, "the job hangs: rank 1 (node h2) is stopped");
 }

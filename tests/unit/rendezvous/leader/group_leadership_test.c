@@ -1433,7 +1433,7 @@ Test(group_leadership, the_loss_of_a_leader_is_an_incident_of_its_successor) {
     const struct incident *i = &e->incident;
     cr_assert(i->class == INCIDENT_NODE_LOST && i->action == INCIDENT_SHRINK && i->n == 5 && i->left_out);
     cr_assert(generation_compare(i->generation, (struct generation){2, 5}) == 0 && i->symptom_ns == S(999.9));
-    cr_assert_str_eq(i->node, "h3");
+    cr_assert_str_eq(i->failure.node, "h3");
     cr_assert_not_null(strstr(i->cause, "h3"), "%s", i->cause);
     cr_assert(i->old_nodes == 4 && i->n_nodes == 3 && i->began_ns == 0);
 }

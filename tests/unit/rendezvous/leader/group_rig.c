@@ -90,7 +90,9 @@ void say(struct rig *r, uint64_t node, enum node_state state) {
 }
 
 struct failure failure_at(uint64_t node, enum failure_kind kind, double at) {
-    return (struct failure){.kind = kind, .code = 1, .incarnation = node, .at_ns = S(at)};
+    struct failure f = {.kind = kind, .code = 1, .incarnation = node, .at_ns = S(at)};
+    (void)snprintf(f.node, sizeof f.node, "h%d", (int)node);
+    return f;
 }
 
 void fails(struct rig *r, uint64_t node, enum failure_kind kind, double at) {

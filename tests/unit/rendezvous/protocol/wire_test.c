@@ -177,8 +177,6 @@ static const struct wire_message whole[] = {
                   .incident = "lost node4",
                   .incident_ns = 19,
                   .restart_ns = 24,
-                  .has_failure = true,
-                  .failure = {.kind = FAILURE_SIGNAL, .code = 11, .rank = 25},
                   .outcome = OUTCOME_FAILED,
                   .reason = "because",
                   .watchdog = {.state = WATCHDOG_HUNG, .quiet_ns = 20, .limit_ns = UINT64_MAX, .said = "quiet"},
@@ -296,12 +294,9 @@ static int decode(const char *text) {
 #define INC "\"00000000000000a1\""
 
 #define PEER(i, p) "{\"incarnation\":" i ",\"addr\":\"10.0.0.1\",\"port\":" p "}"
-#define HISTORY                                                                                                       \
-    "\"history\":{\"gathering_ns\":\"1\",\"forming_ns\":\"1\",\"running_ns\":\"1\",\"stopping_ns\":\"1\",\"quiet_"    \
-    "ns\":\"1\","                                                                                                     \
-    "\"worker\":1,\"hang\":1,\"node_lost\":1,\"node_left\":1,\"excluded\":1,\"health\":1,\"operator\":1,\"down_ns\":" \
-    "\"1\","                                                                                                          \
-    "\"steps_lost\":\"1\"},"
+#define HISTORY                                                                                   \
+    "\"history\":{\"phases_ns\":[\"1\",\"1\",\"1\",\"1\",\"1\"],\"incidents\":[0,1,1,1,1,1,1,1]," \
+    "\"down_ns\":\"1\",\"steps_lost\":\"1\"},"
 #define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
 #define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"domain\":\"\",\"started\":true}"
 #define MEMBERS_TO_LIST(n, order, first)                                                                     \

@@ -60,21 +60,3 @@ Test(cause, eight_better_causes_are_reported_at_once) {
     cr_assert_not(cause_report_better(&c));
     cr_assert(c.better_waits);
 }
-
-Test(cause, its_text_ends_with_the_last_line) {
-    struct failure f = failure_of(FAILURE_EXIT, 3, 5);
-    (void)strcpy(f.text, "Traceback\n  ValueError: no \n\n");
-    struct cause c = {0};
-    char text[128];
-    cr_assert(cause_add(&c, &f, 0, 0));
-    cause_text(&c, text, sizeof text);
-    cr_assert_str_eq(text, "rank 5 failed: exit code 3: ValueError: no");
-    c.failure.code = 1;
-    (void)strcpy(c.failure.text, "[rank5]: Traceback (most recent call last):\n[rank5]:   File \"t.py\", line 9, in f\n"
-                                 "[rank5]:     x()\n[rank5]: RuntimeError: CUDA error: 700\n[rank5]: Compile with y\n");
-    cause_text(&c, text, sizeof text);
-    cr_assert_str_eq(text, "rank 5 failed: exit code 1: RuntimeError: CUDA error: 700");
-    (void)strcpy(c.failure.text, "python3: No module named x\nThe interpreter was /usr/bin/python3 (PYTHON_EXEC …)");
-    cause_text(&c, text, sizeof text);
-    cr_assert_str_eq(text, "rank 5 failed: exit code 1: python3: No module named x");
-}
