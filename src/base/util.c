@@ -68,6 +68,12 @@ const char *path_name(const char *path) {
     return slash != NULL ? slash + 1 : path;
 }
 
+void words_add(char ***words, size_t *n, char *word) {
+    *words = xgrow(*words, *n + 1, sizeof **words);
+    (*words)[(*n)++] = word;
+    (*words)[*n] = NULL;
+}
+
 void words_free(char **words) {
     for (char **word = words; word != NULL && *word != NULL; word++)
         free(*word);

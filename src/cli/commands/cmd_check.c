@@ -172,21 +172,20 @@ static int start_job(const struct job_spec *spec, struct run_keys *keys) {
 /* Reads the options as the command line of a job that starts nothing, so that they mean the same as
  * in a job. */
 static int check_job(const struct option_value *v) {
-    char *words[CHECK_OPTION_COUNT + 8];
-    int n = 0;
-    words[n++] = xstrdup("check");
+    char **words = NULL;
+    size_t n = 0;
+    words_add(&words, &n, xstrdup("check"));
     for (uint32_t i = CHECK_NNODES; i < CHECK_OPTION_COUNT; i++)
         if (v[i].text != NULL)
-            words[n++] = xasprintf("--%s=%s", defs[i].name, v[i].text);
-    words[n++] = xstrdup("--preflight=strict");
-    words[n++] = xstrdup("--nproc-per-node=1");
-    words[n++] = xstrdup("--no-python");
-    words[n++] = xstrdup("true");
-    words[n] = NULL;
+            words_add(&words, &n, xasprintf("--%s=%s", defs[i].name, v[i].text));
+    words_add(&words, &n, xstrdup("--preflight=strict"));
+    words_add(&words, &n, xstrdup("--nproc-per-node=1"));
+    words_add(&words, &n, xstrdup("--no-python"));
+    words_add(&words, &n, xstrdup("true"));
     struct job_spec spec = {0};
     struct run_keys keys;
     run_keys_take(&keys);
-    int status = run_line_read(n, words, &keys, &spec);
+    int status = run_line_read((int)n, words, &keys, &spec);
     if (status < 0 && spec.rdzv.max_nodes < 2) {
         status = check_alone(v);
     } else if (status < 0 && spec.nodes == PLACE_NODES_OF_USER && !has_place(v)) {
@@ -201,8 +200,7 @@ static int check_job(const struct option_value *v) {
     }
     run_keys_fini(&keys);
     job_spec_fini(&spec);
-    while (n > 0)
-        free(words[--n]);
+    words_free(words);
     return status;
 }
 

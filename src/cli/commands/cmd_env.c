@@ -158,14 +158,11 @@ static bool is_live(const struct env_request *a) {
 
 /* The command line of a job, so that options mean the same as in a job. */
 struct line {
-    char *words[OPTIONS_REPEATED_MAX + ARRAY_SIZE(defs) + 8];
-    int n;
+    char **words;
+    size_t n;
 };
 
-static void line_fini(struct line *l) {
-    while (l->n > 0)
-        free(l->words[--l->n]);
-}
+static void line_fini(struct line *l) { words_free(l->words); }
 
 static void add_row(struct line *l, const struct options_parsed *parsed, size_t row) {
     const struct option_value *v = &parsed->values[row];
@@ -173,11 +170,11 @@ static void add_row(struct line *l, const struct options_parsed *parsed, size_t 
     const char *name = model->name, *text;
     if ((model->flags & OPTION_REPEATS) != 0)
         for (size_t i = 0; (text = option_repeated(parsed, row, i)) != NULL; i++)
-            l->words[l->n++] = xasprintf("--%s=%s", name, text);
+            words_add(&l->words, &l->n, xasprintf("--%s=%s", name, text));
     else if (model->arg == NULL && v->times > 0)
-        l->words[l->n++] = xasprintf("--%s", name);
+        words_add(&l->words, &l->n, xasprintf("--%s", name));
     else if (model->arg != NULL && v->text != NULL)
-        l->words[l->n++] = xasprintf("--%s=%s", name, v->text);
+        words_add(&l->words, &l->n, xasprintf("--%s=%s", name, v->text));
 }
 
 static bool has_gpus(void *arg) { return true; }
@@ -199,16 +196,16 @@ static int read_arguments(struct env_request *a, const struct options_parsed *pa
         nproc = nproc != NULL && is_any_number_of_gpus(nproc) ? NULL : nproc;
     }
     a->nproc_given = nproc != NULL;
-    l.words[l.n++] = xstrdup("env");
-    l.words[l.n++] = xasprintf("--nnodes=%s", a->v[ENV_NNODES].text);
-    l.words[l.n++] = xasprintf("--nproc-per-node=%s", nproc != NULL ? nproc : "1");
+    words_add(&l.words, &l.n, xstrdup("env"));
+    words_add(&l.words, &l.n, xasprintf("--nnodes=%s", a->v[ENV_NNODES].text));
+    words_add(&l.words, &l.n, xasprintf("--nproc-per-node=%s", nproc != NULL ? nproc : "1"));
     for (size_t row = ENV_FIRST_OF_RUN; defs[row].as != NULL; row++)
         add_row(&l, parsed, row);
-    l.words[l.n++] = xstrdup("--rdzv-backend=c10d"); /* does not meet other nodes */
-    l.words[l.n++] = xstrdup("--rdzv-endpoint=127.0.0.1:1");
-    l.words[l.n++] = xstrdup("--no-python");
-    l.words[l.n++] = xstrdup("true");
-    int r = job_options_read(l.n, l.words, environ, &probes, &warnings, &a->spec, &err);
+    words_add(&l.words, &l.n, xstrdup("--rdzv-backend=c10d")); /* does not meet other nodes */
+    words_add(&l.words, &l.n, xstrdup("--rdzv-endpoint=127.0.0.1:1"));
+    words_add(&l.words, &l.n, xstrdup("--no-python"));
+    words_add(&l.words, &l.n, xstrdup("true"));
+    int r = job_options_read((int)l.n, l.words, environ, &probes, &warnings, &a->spec, &err);
     return r < 0 ? usage_error("env", "%s", err.text) : -1;
 }
 

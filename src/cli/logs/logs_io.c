@@ -378,9 +378,7 @@ static uint64_t file_seek_end(struct log_file *f, uint64_t lines) {
 /* ---- finding a run ---- */
 
 void logs_found_fini(struct logs_found *f) {
-    for (size_t i = 0; i < f->n_others; i++)
-        free(f->others[i]);
-    free(f->others);
+    words_free(f->others);
     free(f->dir);
     free(f->generation);
     free(f->run_id);
@@ -404,8 +402,7 @@ static void add_other(struct logs_found *f, const char *name) {
     for (size_t i = 0; i < f->n_others; i++)
         if (strcmp(f->others[i], name) == 0)
             return;
-    f->others = xrealloc(f->others, (f->n_others + 1) * sizeof *f->others);
-    f->others[f->n_others++] = xstrdup(name);
+    words_add(&f->others, &f->n_others, xstrdup(name));
 }
 
 /* ---- folders ---- */

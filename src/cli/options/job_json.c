@@ -110,13 +110,14 @@ static int get_texts(const struct json *v, const struct json_field *f, void *of)
     char **texts = NULL;
     size_t n = 0;
     int r = json_kind_of(v) == JSON_ARRAY ? 0 : -EINVAL;
-    if (r == 0 && json_count(v) > 0)
-        texts = xcalloc((size_t)json_count(v) + 1, sizeof *texts);
     for (const struct json *e = r == 0 ? json_first(v) : NULL; e != NULL && r == 0;
          e = json_next(e)) {
-        r = read_text(e, &texts[n]);
-        if (r == 0 && texts[n++] == NULL)
+        char *text;
+        r = read_text(e, &text);
+        if (r == 0 && text == NULL)
             r = -EINVAL;
+        if (r == 0)
+            words_add(&texts, &n, text);
     }
     if (r < 0)
         words_free(texts);

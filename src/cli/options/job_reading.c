@@ -72,7 +72,5 @@ void job_derived(struct job_reading *j, const char *fmt, ...) {
     va_end(ap);
     while (j->spec->derived != NULL && j->spec->derived[n] != NULL)
         n++;
-    j->spec->derived = xrealloc(j->spec->derived, (n + 2) * sizeof *j->spec->derived);
-    j->spec->derived[n] = xstrdup(text);
-    j->spec->derived[n + 1] = NULL;
+    words_add(&j->spec->derived, &n, xstrdup(text));
 }

@@ -59,8 +59,6 @@ int srun_choose(enum job_starter wanted, const struct place *place, const struct
 
 /* ---- the command ---- */
 
-#define OPTIONS_MAX 20
-
 /* How many tasks each of the job's nodes has; 0: not known, or not the same everywhere. */
 static uint32_t uniform_tasks(const struct place *p) {
     struct tasks tasks;
@@ -86,43 +84,38 @@ static uint32_t gpus_by_task(const struct srun_command *config) {
 
 /* One step of several components has the tasks of each, which srun takes from variables; options of
  * the whole step would be of each component. Of several tasks on a node one is the agent. */
-static size_t add_layout(const struct srun_command *config, char **argv) {
+static void add_layout(const struct srun_command *config, char ***argv, size_t *n) {
     uint32_t components = config->place->het_size;
-    size_t n = 0;
     if (components > 0) {
-        argv[n++] = xasprintf("--het-group=0-%u", components - 1);
-        return n;
+        words_add(argv, n, xasprintf("--het-group=0-%u", components - 1));
+        return;
     }
-    argv[n++] = xasprintf("--nodes=%u", config->nodes);
-    argv[n++] = xasprintf("--ntasks=%u", config->nodes);
-    argv[n++] = xstrdup("--ntasks-per-node=1");
+    words_add(argv, n, xasprintf("--nodes=%u", config->nodes));
+    words_add(argv, n, xasprintf("--ntasks=%u", config->nodes));
+    words_add(argv, n, xstrdup("--ntasks-per-node=1"));
     if (gpus_by_task(config) > 0)
-        argv[n++] = xasprintf("--gpus-per-node=%u", gpus_by_task(config));
-    return n;
+        words_add(argv, n, xasprintf("--gpus-per-node=%u", gpus_by_task(config)));
 }
 
 char **srun_argv(const struct srun_command *config) {
-    size_t n_args = 0, n = 0;
-    while (config->args[n_args] != NULL)
-        n_args++;
-    char **argv = xcalloc(n_args + OPTIONS_MAX, sizeof *argv);
-    argv[n++] = xstrdup("srun");
-    n += add_layout(config, argv + n);
-    argv[n++] = xstrdup("--no-kill"); /* the job goes on without a node */
-    argv[n++] = xstrdup("--kill-on-bad-exit=0");
-    argv[n++] = xstrdup("--wait=0");
+    char **argv = NULL;
+    size_t n = 0;
+    words_add(&argv, &n, xstrdup("srun"));
+    add_layout(config, &argv, &n);
+    words_add(&argv, &n, xstrdup("--no-kill")); /* the job goes on without a node */
+    words_add(&argv, &n, xstrdup("--kill-on-bad-exit=0"));
+    words_add(&argv, &n, xstrdup("--wait=0"));
     if (!config->binds_nothing)
-        argv[n++] = xstrdup("--cpu-bind=none"); /* muster binds workers */
-    argv[n++] = xstrdup("--mpi=none");          /* a worker is no task of the step */
-    argv[n++] = xstrdup("--export=ALL");        /* also after sbatch --export=NONE */
-    argv[n++] = xstrdup("--disable-status");    /* one SIGINT is passed on */
-    argv[n++] = xstrdup("--input=none");        /* what follows in a script is not muster's */
-    argv[n++] = xstrdup(config->program);
+        words_add(&argv, &n, xstrdup("--cpu-bind=none")); /* muster binds workers */
+    words_add(&argv, &n, xstrdup("--mpi=none"));          /* a worker is no task of the step */
+    words_add(&argv, &n, xstrdup("--export=ALL"));        /* also after sbatch --export=NONE */
+    words_add(&argv, &n, xstrdup("--disable-status"));    /* one SIGINT is passed on */
+    words_add(&argv, &n, xstrdup("--input=none")); /* what follows in a script is not muster's */
+    words_add(&argv, &n, xstrdup(config->program));
     if (!config->is_torchrun)
-        argv[n++] = xstrdup("run");
-    assert(n < OPTIONS_MAX);
-    for (size_t i = 0; i < n_args; i++)
-        argv[n++] = xstrdup(config->args[i]);
+        words_add(&argv, &n, xstrdup("run"));
+    for (char *const *arg = config->args; *arg != NULL; arg++)
+        words_add(&argv, &n, xstrdup(*arg));
     return argv;
 }
 

@@ -43,19 +43,9 @@ void ssh_boot_fini(struct ssh_boot *boot) {
     if (boot->job != NULL)
         explicit_bzero(boot->job, strlen(boot->job)); /* it can have a password */
     free(boot->job);
-    for (size_t i = 0; i < boot->n_args; i++)
-        free(boot->args[i]);
-    free(boot->args);
+    words_free(boot->args);
     envlist_fini(&boot->env);
     *boot = (struct ssh_boot){0};
-}
-
-void ssh_boot_word(struct ssh_boot *boot, const char *word) {
-    /* room for twice as many whenever their number is a power of two */
-    if ((boot->n_args & (boot->n_args - 1)) == 0)
-        boot->args = xrealloc(boot->args, (2 * boot->n_args + 2) * sizeof *boot->args);
-    boot->args[boot->n_args++] = xstrdup(word);
-    boot->args[boot->n_args] = NULL;
 }
 
 static void add_text(struct strbuf *to, char what, const char *text) {
@@ -107,7 +97,7 @@ static int read_text(char what, const char *text, struct ssh_boot *boot, struct 
             return err_set(err, -EINVAL, "BOOT must have one job");
         boot->job = xstrdup(text);
         return 0;
-    case TEXT_WORD: ssh_boot_word(boot, text); return 0;
+    case TEXT_WORD: words_add(&boot->args, &boot->n_args, xstrdup(text)); return 0;
     case TEXT_VARIABLE:
         if (text[0] == '=' || strchr(text, '=') == NULL)
             return err_set(err, -EINVAL, "BOOT has a variable without a name, or without \"=\"");

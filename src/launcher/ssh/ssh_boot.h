@@ -40,8 +40,6 @@ struct ssh_boot {
     struct envlist env;
 };
 void ssh_boot_fini(struct ssh_boot *boot);
-/* Copies one more word. */
-void ssh_boot_word(struct ssh_boot *boot, const char *word);
 /* Appends the frames. -E2BIG, and a sentence: more than SSH_BOOT_MAX. */
 _must_use_ int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, struct err *err);
 /* Gathers BOOT_PART and BOOT. FRAME_E_MORE: more parts follow; 0: *ret, which the caller owns, is

@@ -9,12 +9,6 @@
 
 #define BLANKS " \t\n"
 
-static void add_word(char ***words, size_t *n, char *word) {
-    *words = xrealloc(*words, (*n + 2) * sizeof **words);
-    (*words)[(*n)++] = word;
-    (*words)[*n] = NULL;
-}
-
 /* Reads one word from *text on, which does not begin with a blank. False: a quote is open. */
 static bool read_word(const char **text, struct strbuf *word) {
     char quote = '\0';
@@ -44,7 +38,7 @@ int ssh_words(const char *text, char ***ret, struct err *err) {
             words_free(words);
             return err_set(err, -EINVAL, "--ssh: a quote is not closed in: %.200s", text);
         }
-        add_word(&words, &n, strbuf_take(&word));
+        words_add(&words, &n, strbuf_take(&word));
     }
     if (n == 0)
         return err_set(err, -EINVAL, "--ssh: there is no command; the default is ssh");
@@ -66,19 +60,19 @@ char **ssh_command(char *const *words, const struct host *host, const char *comm
     char **argv = NULL;
     size_t n = 0;
     for (; *words != NULL; words++)
-        add_word(&argv, &n, xstrdup(*words));
+        words_add(&argv, &n, xstrdup(*words));
     if (host->port != 0) {
-        add_word(&argv, &n, xstrdup("-p"));
-        add_word(&argv, &n, xasprintf("%u", host->port));
+        words_add(&argv, &n, xstrdup("-p"));
+        words_add(&argv, &n, xasprintf("%u", host->port));
     }
     if (host->user != NULL) {
-        add_word(&argv, &n, xstrdup("-l"));
-        add_word(&argv, &n, xstrdup(host->user));
+        words_add(&argv, &n, xstrdup("-l"));
+        words_add(&argv, &n, xstrdup(host->user));
     }
     for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-        add_word(&argv, &n, xstrdup(options[i]));
-    add_word(&argv, &n, xstrdup(host->name));
-    add_word(&argv, &n, xstrdup(command));
+        words_add(&argv, &n, xstrdup(options[i]));
+    words_add(&argv, &n, xstrdup(host->name));
+    words_add(&argv, &n, xstrdup(command));
     return argv;
 }
 
@@ -87,12 +81,12 @@ char **ssh_command_of(const char *const words[LAUNCHER_WORDS_MAX], const char *f
     char **argv = NULL;
     size_t n = 0;
     for (size_t i = 0; i < LAUNCHER_WORDS_MAX && words[i] != NULL; i++)
-        add_word(&argv, &n,
-                 i == 0 && folder != NULL ? xasprintf("%s/%s", folder, words[i])
-                                          : xstrdup(words[i]));
-    add_word(&argv, &n, xstrdup(object));
+        words_add(&argv, &n,
+                  i == 0 && folder != NULL ? xasprintf("%s/%s", folder, words[i])
+                                           : xstrdup(words[i]));
+    words_add(&argv, &n, xstrdup(object));
     if (command != NULL)
-        add_word(&argv, &n, xstrdup(command));
+        words_add(&argv, &n, xstrdup(command));
     return argv;
 }
 

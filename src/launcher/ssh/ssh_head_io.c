@@ -366,7 +366,7 @@ static void fill_boot(struct ssh_head *h, uint32_t i, struct ssh_boot *boot) {
     boot->cwd = xstrdup(h->cwd);
     boot->grace_ns = job.shutdown_timeout_ns;
     for (char *const *word = h->config->args; *word != NULL; word++)
-        ssh_boot_word(boot, *word);
+        words_add(&boot->args, &boot->n_args, xstrdup(*word));
     envlist_copy(&boot->env, envlist_items(&h->env));
     add_gpus(host_of(h, i), &boot->env);
     starter_key_to_env(h->run, &boot->env);

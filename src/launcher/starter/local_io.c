@@ -14,21 +14,19 @@ static char **words_of(const struct starter_run_config *config, uint32_t i, cons
     uint16_t ports[PLACE_PORTS_MAX];
     _cleanup_(strbuf_fini) struct strbuf endpoint = {0};
     size_t n_ports = place_ports(config->spec->run_id, PLACE_PORT_LOW, PLACE_PORT_HIGH, ports),
-           n = 0, args = 0;
+           n = 0;
+    char **argv = NULL;
     for (size_t k = 0; k < n_ports; k++)
         strbuf_printf(&endpoint, "%s%u", k > 0 ? "," : "127.0.0.1:", ports[k]);
-    while (config->args[args] != NULL)
-        args++;
-    char **argv = xcalloc(args + 8, sizeof *argv);
-    argv[n++] = xstrdup(program);
-    argv[n++] = xstrdup("run");
-    argv[n++] = xasprintf("--node-rank=%" PRIu32, i);
-    argv[n++] = xstrdup("--rdzv-backend=c10d");
-    argv[n++] = xasprintf("--rdzv-endpoint=%s", strbuf_text(&endpoint));
-    argv[n++] = xasprintf("--rdzv-id=%s", config->spec->run_id);
-    argv[n++] = xasprintf("--rdzv-conf=is_host=%d", i == 0);
-    for (size_t k = 0; k < args; k++)
-        argv[n++] = xstrdup(config->args[k]);
+    words_add(&argv, &n, xstrdup(program));
+    words_add(&argv, &n, xstrdup("run"));
+    words_add(&argv, &n, xasprintf("--node-rank=%" PRIu32, i));
+    words_add(&argv, &n, xstrdup("--rdzv-backend=c10d"));
+    words_add(&argv, &n, xasprintf("--rdzv-endpoint=%s", strbuf_text(&endpoint)));
+    words_add(&argv, &n, xasprintf("--rdzv-id=%s", config->spec->run_id));
+    words_add(&argv, &n, xasprintf("--rdzv-conf=is_host=%d", i == 0));
+    for (char *const *arg = config->args; *arg != NULL; arg++)
+        words_add(&argv, &n, xstrdup(*arg));
     return argv;
 }
 

@@ -181,20 +181,19 @@ static const char *lookup_local_rank(void *arg, const char *name) {
 char **worker_argv_build(const struct job_spec *spec, const char *python, uint32_t local_rank) {
     char rank_text[16];
     (void)snprintf(rank_text, sizeof rank_text, "%u", local_rank);
-    size_t n_args = 0, n = 0;
-    while (spec->args != NULL && spec->args[n_args] != NULL)
-        n_args++;
-    char **argv = xcalloc(n_args + 5, sizeof *argv);
+    char **argv = NULL;
+    size_t n = 0;
     bool by_python = spec->entry != JOB_ENTRY_PROGRAM;
     if (by_python) {
-        argv[n++] = xstrdup(python);
-        argv[n++] = xstrdup("-u");
+        words_add(&argv, &n, xstrdup(python));
+        words_add(&argv, &n, xstrdup("-u"));
     }
     if (spec->entry == JOB_ENTRY_MODULE)
-        argv[n++] = xstrdup("-m");
-    argv[n++] = by_python ? template_substitute(spec->script, lookup_local_rank, rank_text)
-                          : xstrdup(spec->script);
-    for (size_t i = 0; i < n_args; i++)
-        argv[n++] = template_substitute(spec->args[i], lookup_local_rank, rank_text);
+        words_add(&argv, &n, xstrdup("-m"));
+    words_add(&argv, &n,
+              by_python ? template_substitute(spec->script, lookup_local_rank, rank_text)
+                        : xstrdup(spec->script));
+    for (char *const *arg = spec->args; arg != NULL && *arg != NULL; arg++)
+        words_add(&argv, &n, template_substitute(*arg, lookup_local_rank, rank_text));
     return argv;
 }

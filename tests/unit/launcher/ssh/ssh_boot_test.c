@@ -56,9 +56,9 @@ Test(ssh_boot, a_boot_of_many_parts_arrives_whole) {
     _cleanup_(strbuf_fini) struct strbuf s = {0}, large = {0};
     for (size_t i = 0; i < 3 * STARTER_DATA_MAX; i++)
         strbuf_add_char(&large, (char)(1 + i % 255));
-    ssh_boot_word(&boot, "--nnodes=2");
-    ssh_boot_word(&boot, "");
-    ssh_boot_word(&boot, "\xff\n '");
+    words_add(&boot.args, &boot.n_args, xstrdup("--nnodes=2"));
+    words_add(&boot.args, &boot.n_args, xstrdup(""));
+    words_add(&boot.args, &boot.n_args, xstrdup("\xff\n '"));
     envlist_set(&boot.env, "LARGE", strbuf_text(&large));
     envlist_set(&boot.env, "EMPTY", "");
     cr_assert_eq(ssh_boot_add(&boot, &s, NULL), 0);
@@ -81,7 +81,7 @@ Test(ssh_boot, a_boot_has_a_limit) {
     struct err err = {0};
     for (size_t i = 0; i < SSH_BOOT_MAX; i++)
         strbuf_add_char(&s, 'x');
-    ssh_boot_word(&boot, strbuf_text(&s));
+    words_add(&boot.args, &boot.n_args, xstrdup(strbuf_text(&s)));
     strbuf_clear(&s);
     cr_assert_eq(ssh_boot_add(&boot, &s, &err), -E2BIG);
     cr_assert_eq(s.len, 0);

@@ -130,7 +130,7 @@ static void boot(const char *text, const char *variable) {
     cr_assert_not_null(f);
     (void)fputs(text, f);
     (void)fclose(f);
-    ssh_boot_word(&b, "word");
+    words_add(&b.args, &b.n_args, xstrdup("word"));
     envlist_set(&b.env, "WHO", variable);
     cr_assert_eq(ssh_boot_add(&b, &frames, &err), 0);
     send_frames(&frames);
