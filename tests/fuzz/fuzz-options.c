@@ -12,33 +12,30 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static uint32_t count_cpus(void *arg) {
-    (void)arg;
-    return 3;
-}
+static uint32_t count_cpus(void) { return 3; }
 
-static int count_gpus(void *arg, uint32_t *ret, struct err *err) {
+static int count_gpus(uint32_t *ret, struct err *err) {
     (void)err;
-    (void)arg;
     *ret = 2;
     return 0;
 }
 
-static void stamp(void *arg, char ret[JOB_STAMP_MAX]) {
-    (void)arg;
-    (void)strcpy(ret, "1126-1138-7c3f1a");
-}
+static bool has_gpus(void) { return false; }
 
-static char *cwd(void *arg) {
-    (void)arg;
-    return xstrdup("/home/user");
-}
+static void stamp(char ret[JOB_STAMP_MAX]) { (void)strcpy(ret, "1126-1138-7c3f1a"); }
 
-static int read_secret(void *arg, const char *path, char **ret, struct err *err) {
-    (void)arg;
-    if (path[0] == 'x')
+static char *cwd(void) { return xstrdup("/home/user"); }
+
+static int read_file(enum job_file what, const char *path, char **ret, size_t *ret_len, struct err *err) {
+    if (what != JOB_FILE_SECRET || path[0] == 'x')
         return err_set(err, -ENOENT, "can't read %s", path);
     *ret = xstrdup("secret");
+    *ret_len = strlen(*ret);
+    return 0;
+}
+
+static unsigned serve_node(const struct place *place) {
+    (void)place;
     return 0;
 }
 
@@ -105,7 +102,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         else
             argv[argc++] = text + at;
     }
-    static const struct job_probes probes = {count_cpus, count_gpus, stamp, cwd, read_secret, NULL};
+    static const struct job_probes probes = {.count_cpus = count_cpus,
+                                             .count_gpus = count_gpus,
+                                             .has_gpus = has_gpus,
+                                             .stamp = stamp,
+                                             .cwd = cwd,
+                                             .read_file = read_file,
+                                             .serve_node = serve_node};
     struct strbuf warnings = {0};
     struct job_spec spec = {0};
     struct err err = {0};

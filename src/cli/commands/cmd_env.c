@@ -177,7 +177,7 @@ static void add_row(struct line *l, const struct options_parsed *parsed, size_t 
         words_add(&l->words, &l->n, xasprintf("--%s=%s", name, v->text));
 }
 
-static bool has_gpus(void *arg) { return true; }
+static bool has_gpus(void) { return true; }
 
 static bool is_any_number_of_gpus(const char *nproc) {
     return strcmp(nproc, "gpu") == 0 || strcmp(nproc, "auto") == 0;
@@ -261,7 +261,7 @@ static void guess_the_rest(struct env_request *a, const char *leader) {
     if (spec->nccl_comm_id)
         a->comm_id = xasprintf(strchr(host, ':') != NULL ? "[%s]:PORT" : "%s:PORT", host);
     if (spec->log_dir != NULL && !logdir_is_null(spec->log_dir)) {
-        _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd(NULL) : NULL;
+        _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd() : NULL;
         a->log_dir = xasprintf("%s%s%s/RUN_ID/GENERATION/NODE", cwd != NULL ? cwd : "",
                                cwd != NULL ? "/" : "", spec->log_dir);
     }

@@ -86,7 +86,7 @@ static char *log_dir_of(const struct job_spec *spec) {
         return worker_logs_asked_for(spec) ? xstrdup(TEMP_DIR "/GENERATION/NODE") : NULL;
     if (logdir_is_null(spec->log_dir))
         return NULL;
-    _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd(NULL) : NULL;
+    _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd() : NULL;
     char name[LOGDIR_NAME_MAX + 1];
     logdir_sanitise(run_id_of(spec), name);
     return xasprintf("%s%s%s/%s/GENERATION/NODE", cwd != NULL ? cwd : "", cwd != NULL ? "/" : "",

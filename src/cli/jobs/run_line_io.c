@@ -27,10 +27,8 @@
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/model/gpu_count.h"
 
-static uint32_t probe_cpus(void *arg) { return cpu_count_allowed(); }
-
 /* Like torch.cuda.device_count(), which counts AMD's GPUs, too; NVIDIA's if there are both. */
-static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
+static int probe_gpus(uint32_t *ret, struct err *err) {
     const char *cuda = env_get(environ, "CUDA_VISIBLE_DEVICES");
     struct rocm_gpu gpus[GPUS_MAX];
     uint32_t n, nvidia = 0;
@@ -45,7 +43,7 @@ static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
     return 0;
 }
 
-static void probe_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
+static void probe_stamp(char ret[JOB_STAMP_MAX]) {
     time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
     struct tm tm = {0};
     (void)localtime_r(&now, &tm);
@@ -53,28 +51,39 @@ static void probe_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
     (void)snprintf(ret + n, JOB_STAMP_MAX - n, "%06x", (unsigned)(random_u64() >> 40));
 }
 
-static char *probe_cwd(void *arg) { return getcwd(NULL, 0); }
+static char *probe_cwd(void) { return getcwd(NULL, 0); }
 
 /* Why file_read_text() failed; `too_large` is for a file above the limit. */
 static const char *why_unread(int r, const char *too_large) {
     return r == -EFBIG ? too_large : r == -EINVAL ? "it is not a regular file" : strerror(-r);
 }
 
-#define SECRET_FILE_MAX 4096
+#define PIPE_NS (30 * NS_PER_S)
 
-/* Reads only the first line, so that an editor's newline does no harm. */
-static int probe_secret(void *arg, const char *path, char **ret, struct err *err) {
-    _cleanup_(freep) char *text = NULL;
-    size_t len;
-    int r = file_read_text(path, SECRET_FILE_MAX, &text, &len);
+static int probe_file(enum job_file what, const char *path, char **ret, size_t *ret_len,
+                      struct err *err) {
+    static const struct {
+        size_t max;
+        const char *too_large;
+        bool pipes; /* it may be one */
+    } kinds[] = {
+        [JOB_FILE_SECRET] = {4096, "it holds more than 4096 bytes", false},
+        [JOB_FILE_ENV] = {(size_t)1 << 20, "it holds more than 1 MiB", false},
+        [JOB_FILE_HOSTS] = {HOSTFILE_BYTES_MAX, "it holds more than 16 MiB", true},
+    };
+    int r = kinds[what].pipes ? file_read_text_or_pipe(path, kinds[what].max, PIPE_NS, ret, ret_len)
+                              : file_read_text(path, kinds[what].max, ret, ret_len);
     if (r < 0)
         return err_set(err, r, "can't read %s: %s", path,
-                       why_unread(r, "it holds more than 4096 bytes"));
-    size_t n = strcspn(text, "\r\n");
-    if (n == 0)
-        return err_set(err, -EINVAL, "the first line of %s is empty", path);
-    *ret = xstrndup(text, n);
-    return 0;
+                       r == -ETIMEDOUT ? "nothing came from this pipe for 30 s"
+                                       : why_unread(r, kinds[what].too_large));
+    if (what != JOB_FILE_SECRET)
+        return 0;
+    (*ret)[strcspn(*ret, "\r\n")] = '\0'; /* an editor's newline does no harm */
+    if ((*ret)[0] != '\0')
+        return 0;
+    freep(ret);
+    return err_set(err, -EINVAL, "the first line of %s is empty", path);
 }
 
 /* -v and -q override LOGLEVEL. If LOGLEVEL is not a level, torchrun fails; here it is ignored. */
@@ -97,32 +106,9 @@ static void print_warnings(const struct strbuf *warnings) {
     }
 }
 
-static int probe_env_file(void *arg, const char *path, char **ret, struct err *err) {
-    size_t len;
-    int r = file_read_text(path, JOB_ENV_FILE_MAX, ret, &len);
-    if (r < 0)
-        return err_set(err, r, "can't read %s: %s", path,
-                       why_unread(r, "it holds more than 1 MiB"));
-    return 0;
-}
+static bool probe_there(const char *path) { return access(path, F_OK) == 0; }
 
-#define HOSTFILE_PIPE_NS (30 * NS_PER_S)
-
-static int probe_hostfile(void *arg, const char *path, char **ret, size_t *ret_len,
-                          struct err *err) {
-    int r = file_read_text_or_pipe(path, HOSTFILE_BYTES_MAX, HOSTFILE_PIPE_NS, ret, ret_len);
-    if (r < 0)
-        return err_set(err, r, "can't read %s: %s", path,
-                       r == -ETIMEDOUT ? "nothing came from this pipe for 30 s"
-                                       : why_unread(r, "it holds more than 16 MiB"));
-    return 0;
-}
-
-static bool probe_there(void *arg, const char *path) { return access(path, F_OK) == 0; }
-
-static bool probe_has_gpus(void *arg) { return discover_has_gpus(); }
-
-static void probe_slurm(void *arg, struct place_facts *ret) {
+static void probe_facts(void *arg, struct place_facts *ret) {
     static struct place_here here;
     place_here_read(&here);
     *ret = here.facts;
@@ -138,11 +124,24 @@ static int probe_pmi(void *arg, const struct launcher *row, char *const *envp,
     return r < 0 ? r : pmi_read(row, envp, keys->of_tasks, ret, err);
 }
 
-static const char *probe_shared(void *arg, const char *path) { return shared_folder(path); }
-
-static unsigned probe_serve_node(void *arg, const struct place *place) {
-    return step_cpus_widen(place);
+static char *probe_list(void *arg, const char *path) {
+    char *text = NULL;
+    size_t len;
+    return file_read_text(path, HOSTFILE_BYTES_MAX, &text, &len) < 0 ? NULL : text;
 }
+
+const struct job_probes run_line_probes = {
+    .count_cpus = cpu_count_allowed,
+    .count_gpus = probe_gpus,
+    .has_gpus = discover_has_gpus,
+    .stamp = probe_stamp,
+    .cwd = probe_cwd,
+    .read_file = probe_file,
+    .serve_node = step_cpus_widen,
+    .shared_folder = shared_folder,
+    .is_there = probe_there,
+    .place = {.facts = probe_facts, .file = probe_list, .pmi = probe_pmi},
+};
 
 /* All tasks of a step have the same command line and the same to complain of. Of a head and its
  * agents, one of a step's agents warns, and the head of those that are started over ssh. */
@@ -192,42 +191,12 @@ static int find_place(struct job_spec *spec, struct err *err) {
     return 0;
 }
 
-#define HOSTS_FILE "/etc/hosts"
-
-static char *probe_hosts(void *arg) {
-    char *text = NULL;
-    size_t len;
-    return file_read_text(HOSTS_FILE, PLACE_POD_HOSTS_MAX, &text, &len) < 0 ? NULL : text;
-}
-
-static char *probe_list(void *arg, const char *path) {
-    char *text = NULL;
-    size_t len;
-    return file_read_text(path, HOSTFILE_BYTES_MAX, &text, &len) < 0 ? NULL : text;
-}
-
-const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
-                                           .count_gpus = probe_gpus,
-                                           .stamp = probe_stamp,
-                                           .cwd = probe_cwd,
-                                           .read_secret = probe_secret,
-                                           .read_env_file = probe_env_file,
-                                           .read_hostfile = probe_hostfile,
-                                           .is_there = probe_there,
-                                           .has_gpus = probe_has_gpus,
-                                           .read_hosts = probe_hosts,
-                                           .read_list = probe_list,
-                                           .place_facts = probe_slurm,
-                                           .ask_pmi = probe_pmi,
-                                           .serve_node = probe_serve_node,
-                                           .shared_folder = probe_shared};
-
 static int read_words(int argc, char **argv, struct run_keys *keys, struct job_spec *ret) {
     struct job_probes probes = run_line_probes;
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct err err = {0};
-    probes.arg = keys;
+    probes.place.arg = keys;
     int r = job_options_read(argc, argv, environ, &probes, &warnings, &spec, &err);
     if (r == -EALREADY) {
         log_debug("%s", err.text);

@@ -41,7 +41,7 @@ static int count_gpus(struct job_reading *j, bool must, uint32_t *ret) {
     const char *visible = env_get(j->envp, "CUDA_VISIBLE_DEVICES");
     struct err err = {0};
     uint32_t n = 0;
-    int r = j->probes->count_gpus(j->probes->arg, &n, &err);
+    int r = j->probes->count_gpus(&n, &err);
     if (must && r < 0)
         return err_set(j->err, -ENODEV, "--nproc-per-node=gpu: %s", err.text);
     if (must && n == 0)
@@ -82,7 +82,7 @@ static int count_nproc(struct job_reading *j) {
     if (by == JOB_NPROC_GPU || by == JOB_NPROC_AUTO)
         r = count_gpus(j, by == JOB_NPROC_GPU, &n);
     if (by == JOB_NPROC_CPU || (by == JOB_NPROC_AUTO && r == 0 && n == 0))
-        n = j->probes->count_cpus(j->probes->arg);
+        n = j->probes->count_cpus();
     if (by != JOB_NPROC_NUMBER)
         j->spec->nproc = MIN2(n, (uint32_t)JOB_WORKERS_MAX);
     return r;
@@ -127,8 +127,7 @@ static int count_workers_by_launcher(struct job_reading *j) {
 /* Below a process manager, workers are counted by GPUs, and only without any by its tasks. */
 static bool has_gpus_inside(const struct job_reading *j) {
     const struct launcher *by = j->spec->place.launcher;
-    return j->fill.nproc && by != NULL && by->kind == LAUNCHER_INSIDE &&
-           j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg);
+    return j->fill.nproc && by != NULL && by->kind == LAUNCHER_INSIDE && j->probes->has_gpus();
 }
 
 static int read_nproc(struct job_reading *j) {
@@ -147,7 +146,7 @@ static int read_nproc(struct job_reading *j) {
 
 /* "-H host:2222" is most likely meant as a port. */
 static int check_slots(struct job_reading *j) {
-    uint32_t cpus = j->probes->count_cpus(j->probes->arg), nproc = j->spec->nproc;
+    uint32_t cpus = j->probes->count_cpus(), nproc = j->spec->nproc;
     if (job_given(j, RUN_NPROC_PER_NODE) || nproc <= WORKERS_PER_CPU * cpus)
         return 0;
     return err_set(j->err, -EINVAL,
@@ -229,9 +228,8 @@ static int add_env(struct job_reading *j, struct envlist *e, const char *where, 
 
 static int add_file(struct job_reading *j, struct envlist *e, const char *path) {
     _cleanup_(freep) char *text = NULL;
-    int r = j->probes->read_env_file != NULL
-                ? j->probes->read_env_file(j->probes->arg, path, &text, j->err)
-                : err_set(j->err, -ENOTSUP, "can't read %s", path);
+    size_t len;
+    int r = j->probes->read_file(JOB_FILE_ENV, path, &text, &len, j->err);
     if (r < 0) {
         err_prefix(j->err, "--env-file");
         return r;
@@ -293,7 +291,7 @@ static int read_env(struct job_reading *j) {
 /* torchrun's modes have no meaning without GPUs; a quick check shows whether there are any. */
 static int check_gpus(struct job_reading *j) {
     const struct gpu_inventory any = {.n = GPUS_MAX};
-    bool here = j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg);
+    bool here = j->probes->has_gpus();
     if (here && gpu_count_visible(env_get(j->envp, "CUDA_VISIBLE_DEVICES"), &any) > 0)
         return 0;
     return err_set(j->err, -ENODEV,
@@ -582,8 +580,7 @@ static int read_ending(struct job_reading *j) {
 /* ---- options that do nothing ---- */
 
 static bool has_gpus(const struct job_reading *j) {
-    return j->spec->start_nodes > 0 ||
-           (j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg));
+    return j->spec->start_nodes > 0 || j->probes->has_gpus();
 }
 
 /* Neither variables nor options that need several nodes are checked: people use one environment and
@@ -785,11 +782,9 @@ static bool is_alone(const struct job_reading *j) {
 }
 
 static int read_place(struct job_reading *j) {
-    const struct place_probes probes = {.facts = j->probes->place_facts,
-                                        .hosts = j->probes->read_hosts,
-                                        .file = j->probes->read_list,
-                                        .pmi = is_alone(j) ? NULL : j->probes->ask_pmi,
-                                        .arg = j->probes->arg};
+    struct place_probes probes = j->probes->place;
+    if (is_alone(j))
+        probes.pmi = NULL;
     j->place_code = place_read(j->envp, &probes, &j->spec->place, &j->place_err);
     return 0;
 }

@@ -14,48 +14,41 @@
 #define JOB_KEEP_ALIVE_INTERVAL_NS (5 * NS_PER_S)
 #define JOB_KEEP_ALIVE_ATTEMPTS 3
 #define JOB_C10D_PORT 29400
-#define JOB_ENV_FILE_MAX ((size_t)1 << 20)
 #define JOB_STATIC_PORT 29500
 #define JOB_STAMP_MAX 32 /* bytes, with the NUL */
 
+/* What a text file is for. */
+enum job_file {
+    JOB_FILE_SECRET, /* only its first line counts */
+    JOB_FILE_ENV,
+    JOB_FILE_HOSTS,
+};
+
 struct job_probes {
     /* The number of CPUs on which this process may run, >= 1. */
-    uint32_t (*count_cpus)(void *arg);
+    uint32_t (*count_cpus)(void);
     /* The number of GPUs that workers would see. Returns 0, or a negative errno with a sentence. */
-    int (*count_gpus)(void *arg, uint32_t *ret, struct err *err);
+    int (*count_gpus)(uint32_t *ret, struct err *err);
+    /* Whether there are GPUs, by a quick check. */
+    bool (*has_gpus)(void);
     /* The end of a run id that muster makes: "1126-1138-7c3f1a", local month and day, hour and
      * minute, and six random hexadecimal digits. */
-    void (*stamp)(void *arg, char ret[JOB_STAMP_MAX]);
+    void (*stamp)(char ret[JOB_STAMP_MAX]);
     /* The working directory, malloc'ed; NULL: not known. */
-    char *(*cwd)(void *arg);
-    /* The first line of a small file, malloc'ed. Returns 0, or a negative errno with a sentence. */
-    int (*read_secret)(void *arg, const char *path, char **ret, struct err *err);
-    void *arg;
-    /* A whole text file of at most JOB_ENV_FILE_MAX bytes, malloc'ed. NULL: files can't be read. */
-    int (*read_env_file)(void *arg, const char *path, char **ret, struct err *err);
-    /* Whether there are GPUs, by a quick check. NULL: there are none. */
-    bool (*has_gpus)(void *arg);
-    /* The text of /etc/hosts, malloc'ed; NULL: it can't be read. NULL: it is not looked at. */
-    char *(*read_hosts)(void *arg);
-    /* The text of a file that a launcher names, malloc'ed; NULL: it can't be read. NULL: none can.
-     */
-    char *(*read_list)(void *arg, const char *path);
-    /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
-    void (*place_facts)(void *arg, struct place_facts *ret);
-    /* As place_probes.pmi. NULL: no process manager is asked. */
-    int (*ask_pmi)(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret,
-                   struct err *err);
+    char *(*cwd)(void);
+    /* A file's text, malloc'ed. Returns 0, or a negative errno with a sentence. */
+    int (*read_file)(enum job_file what, const char *path, char **ret, size_t *ret_len,
+                     struct err *err);
     /* This process is the agent for all tasks of Slurm's step, or of another launcher, on this
      * node: takes their CPUs, too, before any are counted. Returns how many it has now; 0: nothing
-     * is changed. NULL: does not. */
-    unsigned (*serve_node)(void *arg, const struct place *place);
+     * is changed. */
+    unsigned (*serve_node)(const struct place *place);
     /* The name of the file system that nodes share and that has the folder, or would have it, if
      * this user can meet others there; NULL: there is none. NULL: not known. */
-    const char *(*shared_folder)(void *arg, const char *path);
-    /* A host file of at most HOSTFILE_BYTES_MAX bytes, malloc'ed. NULL: files can't be read. */
-    int (*read_hostfile)(void *arg, const char *path, char **ret, size_t *ret_len, struct err *err);
+    const char *(*shared_folder)(const char *path);
     /* Whether there is something at this path. NULL: not known. */
-    bool (*is_there)(void *arg, const char *path);
+    bool (*is_there)(const char *path);
+    struct place_probes place;
 };
 
 /* Outcomes other than a job to run. */

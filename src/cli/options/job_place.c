@@ -111,12 +111,12 @@ static char *shared_folder(const struct job_reading *j, const char **ret_name) {
     if (job_given(j, RUN_RDZV_BACKEND) || job_env_is(j, JOB_OWN_STORE_ENV, "1") ||
         j->probes->shared_folder == NULL)
         return NULL;
-    _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
+    _cleanup_(freep) char *cwd = j->probes->cwd();
     if (cwd == NULL || strlen(cwd) + sizeof STEP_FOLDER >= RDZV_PATH_MAX)
         return NULL;
     _cleanup_(freep) char *folder =
         xasprintf("%s%s" STEP_FOLDER, cwd, cwd[strlen(cwd) - 1] == '/' ? "" : "/");
-    *ret_name = j->probes->shared_folder(j->probes->arg, folder);
+    *ret_name = j->probes->shared_folder(folder);
     return *ret_name != NULL ? TAKE_PTR(folder) : NULL;
 }
 
@@ -342,7 +342,7 @@ static void add_program(const struct job_spec *spec, struct strbuf *ret) {
 char *job_made_run_id(const struct job_reading *j) {
     struct strbuf id = {0};
     char stamp[JOB_STAMP_MAX];
-    j->probes->stamp(j->probes->arg, stamp);
+    j->probes->stamp(stamp);
     add_program(j->spec, &id);
     strbuf_printf(&id, "-%s", stamp);
     return strbuf_take(&id);
@@ -418,9 +418,7 @@ static int read_list(struct job_reading *j) {
         return err_set(j->err, -EINVAL,
                        "--starter: no hosts are known; give them with -H or --hostfile");
     if (in.file != NULL) {
-        int r = j->probes->read_hostfile != NULL
-                    ? j->probes->read_hostfile(j->probes->arg, in.file, &text, &in.len, j->err)
-                    : err_set(j->err, -ENOTSUP, "can't read %s", in.file);
+        int r = j->probes->read_file(JOB_FILE_HOSTS, in.file, &text, &in.len, j->err);
         if (r < 0) {
             err_prefix(j->err, "--hostfile");
             return r;
@@ -470,8 +468,7 @@ static int choose(struct job_reading *j) {
 static void warn_of_script(struct job_reading *j) {
     const char *script = j->spec->script;
     if (!job_given(j, RUN_HOST) || j->spec->entry != JOB_ENTRY_PYTHON ||
-        strpbrk(script, "/.") != NULL || j->probes->is_there == NULL ||
-        j->probes->is_there(j->probes->arg, script))
+        strpbrk(script, "/.") != NULL || j->probes->is_there == NULL || j->probes->is_there(script))
         return;
     strbuf_printf(j->warnings,
                   "\"%.100s\" is taken for SCRIPT; if it is a host: -H takes them separated by "
@@ -587,9 +584,9 @@ static void take_cpus(struct job_reading *j) {
     const struct place *p = &j->spec->place;
     const bool is_inside = p->launcher != NULL && p->launcher->kind == LAUNCHER_INSIDE;
     if (!place_has_one_agent(j->spec->nodes) || p->local_id > 0 ||
-        (p->node_tasks == 1 && !is_inside) || j->probes->serve_node == NULL)
+        (p->node_tasks == 1 && !is_inside))
         return;
-    unsigned n = j->probes->serve_node(j->probes->arg, p);
+    unsigned n = j->probes->serve_node(p);
     if (n > 0)
         job_derived(j, "cpus: %u, of this node's tasks together; %s bound this one to fewer", n,
                     is_inside ? p->launcher->title : "Slurm");

@@ -29,7 +29,7 @@ static int read_place(struct job_reading *j, struct rdzv_place *ret) {
 /* Takes over place->dir. */
 static int take_dir(struct job_reading *j, struct rdzv_place *place) {
     if (place->dir[0] != '/') {
-        _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
+        _cleanup_(freep) char *cwd = j->probes->cwd();
         if (cwd == NULL)
             return err_set(j->err, -ENOENT,
                            "endpoint \"dir:%s\": the working directory is not known; give an "
@@ -113,8 +113,9 @@ static int read_password(struct job_reading *j, struct rdzv_place *place) {
     if (j->conf.etcd_password != NULL)
         warn_visible(j, RUN_RDZV_CONF);
     if (j->conf.etcd_password_file != NULL) {
-        int r = j->probes->read_secret(j->probes->arg, j->conf.etcd_password_file,
-                                       &spec->etcd_password, j->err);
+        size_t len;
+        int r = j->probes->read_file(JOB_FILE_SECRET, j->conf.etcd_password_file,
+                                     &spec->etcd_password, &len, j->err);
         if (r < 0)
             err_prefix(j->err, "--rdzv-conf: etcd_password_file");
         return r;

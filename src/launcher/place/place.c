@@ -51,8 +51,8 @@ int place_read(char *const *envp, const struct place_probes *probes, struct plac
         probes->facts(probes->arg, &facts);
     int r = place_read_slurm(envp, &facts, &p, err);
     place_read_pod(envp, NULL, &p.pod);
-    if (p.pod.kind == PLACE_POD_INDEXED && probes->hosts != NULL) {
-        _cleanup_(freep) char *hosts = probes->hosts(probes->arg);
+    if (p.pod.kind == PLACE_POD_INDEXED && probes->file != NULL) {
+        _cleanup_(freep) char *hosts = probes->file(probes->arg, "/etc/hosts");
         place_read_pod(envp, hosts, &p.pod);
     }
     if (r == 0 && may_launch) {

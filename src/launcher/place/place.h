@@ -86,8 +86,8 @@ struct place_pmi {
 /* Called only where the answer can matter. Each may be NULL: nothing is known. */
 struct place_probes {
     void (*facts)(void *arg, struct place_facts *ret);
-    char *(*hosts)(void *arg); /* the text of /etc/hosts, malloc'ed; NULL: it can't be read */
-    /* The text of a file that a launcher's variable names, malloc'ed; NULL: it can't be read. */
+    /* The text of /etc/hosts, or of a file that a launcher's variable names, malloc'ed; NULL: it
+     * can't be read. */
     char *(*file)(void *arg, const char *path);
     /* Asks the process manager of a row whose `sizes` is PMI-1 or PMIx. 0: *ret is filled in.
      * -ENOENT: no server is there, so the variables have leaked, and the row does not apply,
@@ -153,8 +153,6 @@ enum place_pod_kind {
 #define PLACE_POD_NAME_MAX 254 /* bytes of a full name, with the NUL: RFC 1035 */
 #define PLACE_POD_ADDR_MAX 64  /* of an address in text, with the NUL */
 #define PLACE_POD_ADDRS_MAX 8  /* addresses of one pod that are kept */
-#define PLACE_POD_HOSTS_MAX \
-    65536 /* bytes of /etc/hosts that are read; the kubelet's has far fewer */
 
 struct place_pod {
     enum place_pod_kind kind;

@@ -8,15 +8,16 @@
 #include "job_reading.h"
 #include "launcher/ssh/ssh_boot.h"
 
-static int secret(void *arg, const char *path, char **ret, struct err *err) {
-    (void)arg;
+static int secret(enum job_file what, const char *path, char **ret, size_t *ret_len, struct err *err) {
+    cr_assert_eq(what, JOB_FILE_SECRET);
     (void)path;
     (void)err;
     *ret = xstrdup("s3cr3t");
+    *ret_len = strlen(*ret);
     return 0;
 }
 
-static const struct job_probes probes = {READING_PROBES, .read_secret = secret};
+static const struct job_probes probes = {READING_PROBES, .read_file = secret};
 
 static void add_job(const struct job_spec *spec, struct strbuf *out) {
     const struct ssh_place place = {.host = 1, .addr = "10.0.0.1", .port = 4711};

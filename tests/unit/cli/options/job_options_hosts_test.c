@@ -17,22 +17,18 @@
 #define HEAD "MUSTER_HEAD=127.0.0.1:4711 "
 
 static unsigned files_read;
-static int hostfile(void *arg, const char *path, char **ret, size_t *ret_len, struct err *err) {
-    (void)arg;
+static int read_file(enum job_file what, const char *path, char **ret, size_t *ret_len, struct err *err) {
     files_read++;
-    if (strcmp(path, "hosts") != 0)
+    if (what != JOB_FILE_HOSTS || strcmp(path, "hosts") != 0)
         return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
     *ret = xstrdup("a slots=2\nb:3\n");
     *ret_len = strlen(*ret);
     return 0;
 }
 
-static bool is_there(void *arg, const char *path) {
-    (void)arg;
-    return strcmp(path, "x") == 0;
-}
+static bool is_there(const char *path) { return strcmp(path, "x") == 0; }
 
-static const struct job_probes probes = {READING_PROBES, .read_hostfile = hostfile, .is_there = is_there};
+static const struct job_probes probes = {READING_PROBES, .read_file = read_file, .is_there = is_there};
 
 static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
 

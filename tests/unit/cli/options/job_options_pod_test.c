@@ -15,12 +15,13 @@
 static const char *hosts;
 static unsigned reads;
 
-static char *read_hosts(void *arg) {
+static char *read_hosts(void *arg, const char *path) {
     (void)arg;
+    cr_assert_str_eq(path, "/etc/hosts");
     reads++;
     return hosts == NULL ? NULL : xstrdup(hosts);
 }
-static const struct job_probes probes = {READING_PROBES, .read_hosts = read_hosts};
+static const struct job_probes probes = {READING_PROBES, .place.file = read_hosts};
 
 static struct reading read_line(const char *env, const char *line) {
     char words[512];

@@ -24,10 +24,7 @@
     "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
 
 static const char *cwd = "/home/u";
-static char *fixed_cwd(void *arg) {
-    (void)arg;
-    return cwd != NULL ? xstrdup(cwd) : NULL;
-}
+static char *fixed_cwd(void) { return cwd != NULL ? xstrdup(cwd) : NULL; }
 
 static struct place_facts facts;
 static unsigned looked;
@@ -38,14 +35,13 @@ static void place_facts(void *arg, struct place_facts *ret) {
 }
 
 static const char *shared_name;
-static const char *shared_folder(void *arg, const char *path) {
-    (void)arg;
+static const char *shared_folder(const char *path) {
     cr_assert_eq(strncmp(path, cwd, strlen(cwd)), 0);
     cr_assert_str_eq(strrchr(path, '/'), "/.muster");
     return shared_name;
 }
 
-static const struct job_probes probes = {READING_PROBES, .cwd = fixed_cwd, .place_facts = place_facts,
+static const struct job_probes probes = {READING_PROBES, .cwd = fixed_cwd, .place.facts = place_facts,
                                          .shared_folder = shared_folder};
 
 static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }

@@ -17,58 +17,44 @@
 static uint32_t gpus;
 static int gpus_error;
 
-static uint32_t count_cpus(void *arg) {
-    (void)arg;
-    return 6;
-}
-
-static int count_gpus(void *arg, uint32_t *ret, struct err *err) {
-    (void)arg;
+static int count_gpus(uint32_t *ret, struct err *err) {
     if (gpus_error != 0)
         return err_set(err, gpus_error, "NVML did not answer");
     *ret = gpus;
     return 0;
 }
 
-static void fixed_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
-    (void)arg;
-    (void)strcpy(ret, "1126-1138-7c3f1a");
-}
+static char *fixed_cwd(void) { return xstrdup("/home/u"); }
 
-static char *fixed_cwd(void *arg) {
-    (void)arg;
-    return xstrdup("/home/u");
-}
-
-static int read_secret(void *arg, const char *path, char **ret, struct err *err) {
-    (void)arg;
-    if (strcmp(path, "/secret") != 0)
-        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
-    *ret = xstrdup("of the file");
-    return 0;
-}
-
-static int read_env_file(void *arg, const char *path, char **ret, struct err *err) {
-    (void)arg;
-    if (strcmp(path, "/env") == 0)
-        *ret = xstrdup("# of the cluster\n\nNCCL_IB_HCA==mlx5_0,mlx5_1\nA=1 2\n  \nB=");
-    else if (strcmp(path, "/crlf") == 0)
-        *ret = xstrdup("A=1\n# of Windows\r\n\r\nB=2\r\nC=3\r");
-    else if (strcmp(path, "/bad") == 0)
-        *ret = xstrdup("A=1\nexport B=2\n");
-    else
-        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
-    return 0;
+static int read_file(enum job_file what, const char *path, char **ret, size_t *ret_len, struct err *err) {
+    static const struct {
+        enum job_file what;
+        const char *path, *text;
+    } files[] = {
+        {JOB_FILE_SECRET, "/secret", "of the file"},
+        {JOB_FILE_ENV, "/env", "# of the cluster\n\nNCCL_IB_HCA==mlx5_0,mlx5_1\nA=1 2\n  \nB="},
+        {JOB_FILE_ENV, "/crlf", "A=1\n# of Windows\r\n\r\nB=2\r\nC=3\r"},
+        {JOB_FILE_ENV, "/bad", "A=1\nexport B=2\n"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++)
+        if (files[i].what == what && strcmp(files[i].path, path) == 0) {
+            *ret = xstrdup(files[i].text);
+            *ret_len = strlen(*ret);
+            return 0;
+        }
+    return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
 }
 
 static bool gpus_are_here;
-static bool has_gpus(void *arg) {
-    (void)arg;
-    return gpus_are_here;
-}
+static bool has_gpus(void) { return gpus_are_here; }
 
-static const struct job_probes probes = {count_cpus,  count_gpus, fixed_stamp,   fixed_cwd,
-                                         read_secret, NULL,       read_env_file, has_gpus};
+static const struct job_probes probes = {.count_cpus = reading_cpus,
+                                         .count_gpus = count_gpus,
+                                         .has_gpus = has_gpus,
+                                         .stamp = reading_stamp,
+                                         .cwd = fixed_cwd,
+                                         .read_file = read_file,
+                                         .serve_node = reading_no_more_cpus};
 
 /* One command line; words of the environment come before "|". */
 static struct reading read_line(const char *line) {

@@ -11,23 +11,25 @@
 
 /* A machine of six CPUs without GPUs, at which it is always the same time. */
 #define READING_STAMP "1126-1138-7c3f1a"
-#define READING_PROBES .count_cpus = reading_cpus, .count_gpus = reading_gpus, .stamp = reading_stamp
+#define READING_PROBES                                                                                           \
+    .count_cpus = reading_cpus, .count_gpus = reading_gpus, .has_gpus = reading_no_gpus, .stamp = reading_stamp, \
+    .serve_node = reading_no_more_cpus
 
-static inline uint32_t reading_cpus(void *arg) {
-    (void)arg;
-    return 6;
-}
+static inline uint32_t reading_cpus(void) { return 6; }
 
-static inline int reading_gpus(void *arg, uint32_t *ret, struct err *err) {
-    (void)arg;
+static inline int reading_gpus(uint32_t *ret, struct err *err) {
     (void)err;
     *ret = 0;
     return 0;
 }
 
-static inline void reading_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
-    (void)arg;
-    (void)strcpy(ret, READING_STAMP);
+static inline bool reading_no_gpus(void) { return false; }
+
+static inline void reading_stamp(char ret[JOB_STAMP_MAX]) { (void)strcpy(ret, READING_STAMP); }
+
+static inline unsigned reading_no_more_cpus(const struct place *place) {
+    (void)place;
+    return 0;
 }
 
 struct reading {

@@ -19,13 +19,14 @@ static void facts(void *arg, struct place_facts *ret) {
     n_facts++;
 }
 
-static char *hosts(void *arg) {
+static char *hosts(void *arg, const char *path) {
     (void)arg;
+    cr_assert_str_eq(path, "/etc/hosts");
     n_hosts++;
     return xstrdup("10.244.0.5\ttrain-3.mesh.team.svc\ttrain-3\n");
 }
 
-static const struct place_probes probes = {.facts = facts, .hosts = hosts};
+static const struct place_probes probes = {.facts = facts, .file = hosts};
 
 Test(place, knows_who_started_this_process) {
     static const struct {
