@@ -276,9 +276,9 @@ def test_without_scontrol_the_status_asks_the_site_to_requeue(queue):
 
 
 @pytest.mark.parametrize("end, said", [("kill -9 $$", "scontrol ended with status 137 and printed nothing"),
-                                       ("exec yes", "scontrol prints without end")])
+                                       ("exec yes >&2", "scontrol prints without end")])
 def test_a_request_that_fails_without_a_word(queue, end, said):
-    script = f'#!/bin/sh\n[ $1 = requeue ] && {end}\nexec {shutil.which("scontrol")} "$@"\n'
+    script = f'#!/bin/sh\n[ $# = 0 ] && {end}\nexec {shutil.which("scontrol")} "$@"\n'
     number = queue.train("head", hosts=3, path=tools_but(queue, script))
     queue.runs(3)
     queue.preempt()

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,7 +24,7 @@
  * start. */
 #define OLD_S (24 * 3600)
 #define SWEEP_NS (5 * NS_PER_MS)
-#define LOOK_MS 250
+#define LOOK_MS 50
 /* Lines of many runs of a node with many tasks. A longer file is replaced. */
 #define CONTENT_MAX 65536
 #define FULL (CONTENT_MAX / 2)
@@ -145,7 +144,7 @@ static void ignore_signals(void) {
 struct holder {
     const char *name;
     char path[REGISTRY_PATH_MAX];
-    int dir, events, fd; /* -1: none */
+    int dir, fd; /* -1: none */
     uint32_t n_others, me;
     uint32_t run; /* which of the step's runs is ours: so many others have ended for this task */
 };
@@ -158,15 +157,6 @@ struct said {
     bool has_status; /* the agent of our run has left one */
     int status;
 };
-
-/* Until something has changed in the run directory, or for a moment. */
-static void wait_for_change(const struct holder *h) {
-    struct pollfd p = {.fd = h->events, .events = POLLIN};
-    char drained[4096];
-    if (poll(&p, 1, LOOK_MS) > 0)
-        while (read(h->events, drained, sizeof drained) > 0)
-            ;
-}
 
 static void read_said(const struct holder *h, struct said *ret) {
     char content[CONTENT_MAX], *rest = content;
@@ -204,7 +194,7 @@ static bool find_file(struct holder *h, uint64_t until_ns) {
     do {
         if (find_run(h))
             return true;
-        wait_for_change(h);
+        (void)poll(NULL, 0, LOOK_MS);
     } while (clock_now_ns() < until_ns);
     return false;
 }
@@ -247,9 +237,6 @@ static int hold(struct holder *h, uint64_t start_ns) {
         log_error("%s", err.text);
         return HOLD_EXIT_LOST;
     }
-    h->events = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (h->events >= 0) /* without it, this looks again from time to time */
-        (void)inotify_add_watch(h->events, h->path, IN_MOVED_TO | IN_MODIFY);
     if (!find_file(h, clock_now_ns() + start_ns)) {
         log_error("this task waits for the first task of its node, which is muster's agent there, "
                   "but %s/%s did not appear within %.0f s; start one task on each node, "
@@ -266,12 +253,10 @@ static int hold(struct holder *h, uint64_t start_ns) {
 }
 
 int hold_wait(const char *name, uint32_t n_others, uint32_t me, uint64_t start_ns) {
-    struct holder h = {
-        .name = name, .dir = -1, .events = -1, .fd = -1, .n_others = n_others, .me = me};
+    struct holder h = {.name = name, .dir = -1, .fd = -1, .n_others = n_others, .me = me};
     ignore_signals();
     int status = hold(&h, start_ns);
     file_close(&h.fd);
-    file_close(&h.events);
     file_close(&h.dir);
     return status;
 }

@@ -105,10 +105,9 @@ static void on_half(void *arg, const struct helper_answer *answer) {
         failed(r, r->why);
         return;
     }
-    _cleanup_(freep) char *job = xasprintf("JobId=%s", r->config.id);
-    _cleanup_(freep) char *list = xasprintf("ExcNodeList=%s", r->avoided);
-    const char *const words[] = {"update", job, list, NULL};
-    if (slurm_tell(r->config.loop, words, on_avoided, r, &r->call) < 0)
+    _cleanup_(freep) char *lines =
+        xasprintf("update JobId=%s ExcNodeList=%s\nquit\n", r->config.id, r->avoided);
+    if (slurm_tell(r->config.loop, lines, on_avoided, r, &r->call) < 0)
         requeued(r, false);
 }
 
@@ -128,19 +127,13 @@ static void on_requeued(void *arg, const struct helper_answer *answer) {
 /* The nodes that were lost are avoided until somebody looks at them: Slurm may take minutes to
  * notice. */
 static void requeue(struct requeue *r, const char *why) {
-    const char *const words[] = {"requeue", r->config.id, NULL};
-    struct loop *loop = r->config.loop;
+    _cleanup_(strbuf_fini) struct strbuf lines = {0};
     log_notice("requeueing job %s: %s", r->config.id, why);
-    int code;
-    if (r->avoided != NULL) {
-        _cleanup_(freep) char *lines =
-            xasprintf("requeue %s\nupdate JobId=%s ExcNodeList=%s\nquit\n", r->config.id,
-                      r->config.id, r->avoided);
-        code = slurm_tell_lines(loop, lines, on_requeued, r, &r->call);
-    } else {
-        code = slurm_tell(loop, words, on_requeued, r, &r->call);
-    }
-    if (code < 0)
+    strbuf_printf(&lines, "requeue %s\n", r->config.id);
+    if (r->avoided != NULL)
+        strbuf_printf(&lines, "update JobId=%s ExcNodeList=%s\n", r->config.id, r->avoided);
+    strbuf_add(&lines, "quit\n");
+    if (slurm_tell(r->config.loop, strbuf_text(&lines), on_requeued, r, &r->call) < 0)
         failed(r, "no process can be started");
 }
 

@@ -16,16 +16,10 @@
 #define ANSWER_MAX (1 << 20)
 #define WORDS_MAX 8
 
-struct request {              /* either, and NULL */
-    const char *const *words; /* NULL-terminated */
-    const char *lines;        /* without words scontrol reads what to do, line by line */
-};
-
-/* In the helper: becomes scontrol. The signals that the helper ignores stay ignored. */
-static int exec_scontrol(const struct request *request) {
+/* In the helper: becomes scontrol. The signals that the helper ignores stay ignored. Without words
+ * it reads what to do, line by line. */
+static int exec_scontrol(const char *const *words) {
     static char name[] = "scontrol";
-    static const char *const none[] = {NULL};
-    const char *const *words = request->words != NULL ? request->words : none;
     char *argv[WORDS_MAX] = {name};
     for (size_t i = 1; i < WORDS_MAX - 1 && words[i - 1] != NULL; i++)
         argv[i] = (char *)(uintptr_t)words[i - 1];
@@ -49,12 +43,12 @@ static bool give_lines(const char *lines) {
 #define STATUS_LINE "status %d\n"
 
 /* In a child of the helper, which dies with it. */
-static void speak(int fd, const struct request *request) {
+static void speak(int fd, const char *lines) {
+    static const char *const no_words[] = {NULL};
     static const char none[] = "scontrol can't be run (is it on PATH?)\n";
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0 &&
-        (request->lines == NULL || give_lines(request->lines)))
-        (void)exec_scontrol(request);
+    if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0 && give_lines(lines))
+        (void)exec_scontrol(no_words);
     (void)!helper_send(fd, none, strlen(none));
     _exit(127);
 }
@@ -74,11 +68,11 @@ static int watch_scontrol(int fd, void *arg) {
     return helper_send(fd, line, (size_t)n) ? 0 : 1;
 }
 
-static int call(struct loop *loop, helper_fn *run, struct request request, uint64_t timeout_ns,
+static int call(struct loop *loop, helper_fn *run, const void *arg_of_run, uint64_t timeout_ns,
                 helper_call_fn *fn, void *arg, struct helper_call **ret) {
     struct helper_call_config config = {.name = "muster-scontrol",
                                         .run = run,
-                                        .arg = &request,
+                                        .arg = (void *)(uintptr_t)arg_of_run,
                                         .timeout_ns = timeout_ns,
                                         .max_bytes = ANSWER_MAX};
     return helper_call_new(loop, &config, fn, arg, ret);
@@ -86,19 +80,12 @@ static int call(struct loop *loop, helper_fn *run, struct request request, uint6
 
 int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns, helper_call_fn *fn,
               void *arg, struct helper_call **ret) {
-    return call(loop, become_scontrol, (struct request){.words = words}, timeout_ns, fn, arg, ret);
+    return call(loop, become_scontrol, words, timeout_ns, fn, arg, ret);
 }
 
-int slurm_tell(struct loop *loop, const char *const words[], helper_call_fn *fn, void *arg,
+int slurm_tell(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
                struct helper_call **ret) {
-    return call(loop, watch_scontrol, (struct request){.words = words}, SLURM_TELL_NS, fn, arg,
-                ret);
-}
-
-int slurm_tell_lines(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
-                     struct helper_call **ret) {
-    return call(loop, watch_scontrol, (struct request){.lines = lines}, SLURM_TELL_NS, fn, arg,
-                ret);
+    return call(loop, watch_scontrol, lines, SLURM_TELL_NS, fn, arg, ret);
 }
 
 /* Where the status line begins: at the start, or behind a line that may have no end. */

@@ -9,14 +9,12 @@
  * process could be created. */
 _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
                          helper_call_fn *fn, void *arg, struct helper_call **ret);
-/* The same for a request to change something; slurm_told() reads the answer. */
-#define SLURM_TELL_NS (10 * NS_PER_S) /* for each request */
-_must_use_ int slurm_tell(struct loop *loop, const char *const words[], helper_call_fn *fn,
-                          void *arg, struct helper_call **ret);
-/* Several requests, each a line, by one scontrol, so that nothing but the controller is between
- * them. The last line is "quit". It has failed if one of them has. */
-_must_use_ int slurm_tell_lines(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
-                                struct helper_call **ret);
-/* Whether the request was carried out, by scontrol's exit status. If not, *ret is why: its first
+/* Requests to change something, each a line, by one scontrol, so that nothing but the controller is
+ * between them. The last line is "quit". It has failed if one of them has; slurm_told() reads the
+ * answer. */
+#define SLURM_TELL_NS (10 * NS_PER_S)
+_must_use_ int slurm_tell(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
+                          struct helper_call **ret);
+/* Whether all was carried out, by scontrol's exit status. If not, *ret is why: its first
  * line, or that it can't be run, does not end, or says nothing. */
 _must_use_ bool slurm_told(const struct helper_answer *answer, struct strbuf *ret);
