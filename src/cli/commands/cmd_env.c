@@ -1,9 +1,7 @@
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -16,6 +14,7 @@
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
+#include "io/net/resolver.h"
 #include "launcher/node/node_setup_io.h"
 #include "launcher/node/python_io.h"
 #include "launcher/output/logdir_io.h"
@@ -39,21 +38,21 @@ static char *host_of(const char *endpoint) {
 
 /* The host of "HOST", "HOST:PORT" or "[ADDR]:PORT" as a literal address; a name is looked up, which
  * blocks for as long as the resolver needs. -EINVAL, -ENOENT with a sentence. */
-static int env_leader_address(const char *endpoint, char ret[46], struct err *err) {
+static int env_leader_address(const char *endpoint, char ret[ADDR_TEXT_MAX], struct err *err) {
     _cleanup_(freep) char *host = host_of(endpoint);
     if (endpoint[0] == '/' || strncmp(endpoint, "dir:", 4) == 0 || strstr(endpoint, "://") != NULL)
         return err_set(err, -EINVAL,
                        "--rdzv-endpoint=%s: there any node may lead; give one of them", endpoint);
     if (host[0] == '\0')
         return err_set(err, -EINVAL, "--rdzv-endpoint=%s: which host?", endpoint);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
-    int r = getaddrinfo(host, NULL, &hints, &list);
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n;
+    int r = resolve_lookup(host, 0, addrs, &n);
     if (r != 0)
         return err_set(err, -ENOENT, "--rdzv-endpoint=%s: can't find the address of %s: %s",
                        endpoint, host, gai_strerror(r));
-    r = getnameinfo(list->ai_addr, list->ai_addrlen, ret, 46, NULL, 0, NI_NUMERICHOST);
-    freeaddrinfo(list);
-    return r != 0 ? err_set(err, -EINVAL, "--rdzv-endpoint=%s: %s", endpoint, gai_strerror(r)) : 0;
+    addr_host_text(&addrs[0], ret);
+    return 0;
 }
 
 /* "muster env": which variables the workers of this node would get, and why. */
@@ -297,7 +296,7 @@ static void choose_nproc(struct env_request *a) {
 static int discover(struct env_request *a, struct err *err) {
     struct node_setup_input *in = &a->in;
     struct err graph_err = {0};
-    char leader[46] = "";
+    char leader[ADDR_TEXT_MAX] = "";
     int r = look_at_machine(a, err);
     if (r < 0)
         return r;

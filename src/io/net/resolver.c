@@ -87,8 +87,8 @@ int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_M
     return 0;
 }
 
-static int lookup_name(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
-                       size_t *ret_n) {
+int resolve_lookup(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
+                   size_t *ret_n) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all;
     int gai = getaddrinfo(host, NULL, &hints, &all);
     if (gai != 0)
@@ -208,5 +208,5 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
 
 int resolve_start(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,
                   resolve_fn *fn, void *arg, struct resolve **ret) {
-    return resolve_start_with(loop, host, port, timeout_ns, lookup_name, fn, arg, ret);
+    return resolve_start_with(loop, host, port, timeout_ns, resolve_lookup, fn, arg, ret);
 }

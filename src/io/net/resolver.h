@@ -44,10 +44,12 @@ typedef void resolve_fn(void *arg, int code, const char *text, const struct addr
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */
 _must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port,
                              uint64_t timeout_ns, resolve_fn *fn, void *arg, struct resolve **ret);
-/* The same with another look-up function instead of getaddrinfo(). It runs in the child, fills at
- * most RESOLVE_ADDRS_MAX addresses, and returns 0 or a getaddrinfo code (EAI_*). For tests. */
+/* Asks getaddrinfo(), which blocks for as long as the servers need. 0: 1 … RESOLVE_ADDRS_MAX
+ * addresses, without duplicates; else a code of it (EAI_*). */
 typedef int resolve_lookup_fn(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
                               size_t *ret_n);
+resolve_lookup_fn resolve_lookup;
+/* resolve_start() with another look-up function, which runs in the child. For tests. */
 _must_use_ int resolve_start_with(struct loop *loop, const char *host, uint16_t port,
                                   uint64_t timeout_ns, resolve_lookup_fn *lookup, resolve_fn *fn,
                                   void *arg, struct resolve **ret);

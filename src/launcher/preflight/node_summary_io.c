@@ -1,20 +1,18 @@
 #include "launcher/preflight/node_summary_io.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "io/clock.h"
-#include "io/net/addr.h"
+#include "io/net/resolver.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "launcher/preflight/node_summary.h"
@@ -27,7 +25,6 @@
 #define DISK_WARN_BYTES (UINT64_C(1) << 30)
 #define DISK_FAIL_BYTES (UINT64_C(64) << 20)
 #define BUSY_MAX 256      /* the most processes on GPUs that are examined */
-#define NAME_ADDRS_MAX 64 /* the most addresses of this host's name that are examined */
 #define PROC_FDS_MAX 4096 /* the most descriptors of one process that are examined */
 
 static void size_text(uint64_t bytes, char out[32]) {
@@ -243,26 +240,23 @@ static void look_domain(const struct node_summary_config *c, const struct topolo
 
 enum { HOLDS_NO, HOLDS_GPU, HOLDS_UNKNOWN };
 
-/* /dev/nvidia0, not /dev/nvidiactl. Root sees the processes of all users; other users see only
- * their own. */
-static int holds_gpu(const char *pid) {
-    char path[320], link[64];
-    (void)snprintf(path, sizeof path, "/proc/%.32s/fd", pid);
-    DIR *fds = opendir(path);
-    int found = HOLDS_NO;
-    unsigned seen = 0;
-    if (fds == NULL)
-        return HOLDS_UNKNOWN;
-    for (struct dirent *e;
-         found == HOLDS_NO && seen++ < PROC_FDS_MAX && (e = readdir(fds)) != NULL;) {
-        (void)snprintf(path, sizeof path, "/proc/%.32s/fd/%.32s", pid, e->d_name);
-        ssize_t n = readlink(path, link, sizeof link - 1);
-        link[n > 0 ? n : 0] = '\0';
-        if (strncmp(link, "/dev/nvidia", 11) == 0 && link[11] >= '0' && link[11] <= '9')
-            found = HOLDS_GPU;
-    }
-    (void)closedir(fds);
-    return found;
+struct links {
+    bool gpu;
+    unsigned seen;
+};
+
+/* Only NVIDIA's GPUs are looked at. */
+static bool look_at_link(void *arg, const char *link) {
+    struct links *l = arg;
+    l->gpu = proc_is_gpu(link) && strcmp(link, "/dev/kfd") != 0;
+    return !l->gpu && ++l->seen < PROC_FDS_MAX;
+}
+
+/* Root sees the processes of all users; other users see only their own. */
+static int holds_gpu(pid_t pid) {
+    struct links l = {0};
+    int r = proc_each_link(pid, look_at_link, &l);
+    return r < 0 ? HOLDS_UNKNOWN : l.gpu ? HOLDS_GPU : HOLDS_NO;
 }
 
 struct busy {
@@ -272,17 +266,22 @@ struct busy {
 };
 
 /* A process that began after the agent is not a leftover: it can be a worker of this job. */
-static void add_busy(struct busy *b, const char *pid, uint32_t gpu, bool by_nvml) {
-    struct node_summary_process p = {.pid = strtoull(pid, NULL, 10), .gpu = gpu};
+static void add_busy(struct busy *b, uint64_t pid, uint32_t gpu, bool by_nvml) {
+    struct node_summary_process p = {.pid = pid, .gpu = gpu};
     struct proc_stat st = {.start = 0};
     p.seen = p.pid != 0 && p.pid <= INT32_MAX && proc_read_stat((pid_t)p.pid, &st);
     memcpy(p.name, st.name, sizeof p.name);
     /* NVML can report pids of another pid namespace. Then the process with that pid here is a
      * different one. */
-    if (by_nvml && p.seen && holds_gpu(pid) == HOLDS_NO)
+    if (by_nvml && p.seen && holds_gpu((pid_t)pid) == HOLDS_NO)
         p = (struct node_summary_process){.gpu = gpu};
     if (b->n < BUSY_MAX && (by_nvml || p.seen) && !(p.seen && st.start >= b->own_began))
         b->all[b->n++] = p;
+}
+
+static void add_holder(void *arg, int pid) {
+    if (holds_gpu(pid) == HOLDS_GPU)
+        add_busy(arg, (uint64_t)pid, TOPO_NONE, false);
 }
 
 /* Jobs that share a node have processes on GPUs of others. */
@@ -293,21 +292,14 @@ static bool sees_all(const struct nvml_report *r) {
 
 static void look_busy(const struct nvml_report *r, struct node_summary *d) {
     static struct busy b;
-    char pid[24];
     struct proc_stat self;
     b.n = 0;
     b.own_began = proc_read_stat(getppid(), &self) ? self.start : UINT64_MAX;
-    DIR *proc = opendir("/proc");
-    for (struct dirent *e; proc != NULL && (e = readdir(proc)) != NULL;)
-        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && holds_gpu(e->d_name) == HOLDS_GPU)
-            add_busy(&b, e->d_name, TOPO_NONE, false);
-    if (proc != NULL)
-        (void)closedir(proc);
+    if (proc_each_number("/proc", add_holder, &b) < 0)
+        b.n = 0;
     for (uint32_t i = 0; r != NULL && i < r->n; i++) {
-        for (uint32_t k = 0; k < r->gpus[i].n_pids; k++) {
-            (void)snprintf(pid, sizeof pid, "%u", r->gpus[i].pids[k]);
-            add_busy(&b, pid, i, true);
-        }
+        for (uint32_t k = 0; k < r->gpus[i].n_pids; k++)
+            add_busy(&b, r->gpus[i].pids[k], i, true);
     }
     node_summary_busy(b.all, b.n, d);
 }
@@ -338,23 +330,13 @@ static void add_name(const char *host, const struct addr *addrs, size_t n, struc
 
 /* The workers' libraries look up the host's own name; Gloo uses the address that it gets. */
 static void look_name(const struct node_summary_config *c, struct node_summary *d) {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
-    struct addr addrs[NAME_ADDRS_MAX];
-    size_t n = 0;
-    int gai = getaddrinfo(c->host, NULL, &hints, &all);
-    if (gai != 0) {
+    struct addr addrs[RESOLVE_ADDRS_MAX];
+    size_t n;
+    int gai = resolve_lookup(c->host, 0, addrs, &n);
+    if (gai != 0)
         add_unresolved(c->host, gai_strerror(gai), d);
-        return;
-    }
-    for (const struct addrinfo *i = all; i != NULL && n < ARRAY_SIZE(addrs); i = i->ai_next) {
-        struct addr a = {.len = i->ai_addrlen};
-        if (a.len > sizeof a.ss)
-            continue;
-        memcpy(&a.ss, i->ai_addr, a.len);
-        addrs[n++] = a;
-    }
-    freeaddrinfo(all);
-    add_name(c->host, addrs, n, d);
+    else
+        add_name(c->host, addrs, n, d);
 }
 
 static void look_versions(const struct nccl_facts *f, struct node_summary *d) {

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
 #include "rendezvous/protocol/probe_io.h"
@@ -117,21 +116,14 @@ static void on_probe(void *arg, const struct probe_answer *answer) {
         finish(w->ring);
 }
 
-/* The nth address of a list separated by commas. */
-static bool nth_addr(const char *list, unsigned n, uint16_t port, struct addr *ret) {
-    char text[RDZV_NET_ADDRS_MAX];
-    size_t len;
-    const char *item = list_item(list, n, &len);
-    if (item == NULL)
-        return false;
-    (void)snprintf(text, sizeof text, "%.*s", (int)len, item);
-    return addr_from_literal(text, port, ret) == 0;
-}
-
 static bool same_family(const char *list, const struct addr *to, struct addr *ret) {
-    for (unsigned i = 0; i < FAMILIES_MAX; i++)
-        if (nth_addr(list, i, 0, ret) && ret->ss.ss_family == to->ss.ss_family)
+    struct addr all[FAMILIES_MAX];
+    size_t n = addr_from_list(list, 0, all, FAMILIES_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (all[i].ss.ss_family == to->ss.ss_family) {
+            *ret = all[i];
             return true;
+        }
     return false;
 }
 
@@ -146,7 +138,7 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
     bool any = own_addrs[0] == '\0';
     if (!any && !same_family(own_addrs, to, &from)) {
         struct addr own;
-        if (nth_addr(own_addrs, 0, 0, &own))
+        if (addr_from_list(own_addrs, 0, &own, 1) > 0)
             addr_host_text(&own, w->from);
         (void)snprintf(w->why, sizeof w->why, "there is no IPv%d address on this side",
                        to->ss.ss_family == AF_INET6 ? 6 : 4);
@@ -178,15 +170,14 @@ static bool is_here(const struct topology *t, const struct addr *a) {
  * address families that both have are tried. */
 static void try_net(struct ring_probe *p, unsigned net, const struct ring_own *own) {
     const char *own_addrs = own->nets[net].addrs;
-    struct addr to, from;
-    for (unsigned i = 0; i < FAMILIES_MAX; i++) {
-        if (!nth_addr(p->to.nets[net].addrs, i, p->to.listener_port, &to))
-            continue;
-        bool both = same_family(own_addrs, &to, &from);
-        if (is_here(own->netifs, &to))
-            p->known_reachability |= both ? way_bit(net, to.ss.ss_family == AF_INET6) : 0;
+    struct addr to[FAMILIES_MAX], from;
+    size_t n = addr_from_list(p->to.nets[net].addrs, p->to.listener_port, to, FAMILIES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        bool both = same_family(own_addrs, &to[i], &from);
+        if (is_here(own->netifs, &to[i]))
+            p->known_reachability |= both ? way_bit(net, to[i].ss.ss_family == AF_INET6) : 0;
         else if (net == RING_NET || both)
-            begin_way(p, net, &to, own_addrs);
+            begin_way(p, net, &to[i], own_addrs);
     }
 }
 

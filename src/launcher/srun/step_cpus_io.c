@@ -8,24 +8,14 @@
 
 #include "base/text/parse.h"
 
-#define HEX_BITS 4
-
-/* "0x00ff", of any length, highest digit first. */
+/* "0x00ff", of any length. */
 static int add_mask(const char *text, size_t len, struct cpuset *to) {
-    if (len > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
-        text += 2;
-        len -= 2;
-    }
-    if (len == 0 || len > CPUSET_MAX / HEX_BITS)
+    _cleanup_(freep) char *mask = xstrndup(text, len);
+    const char *digits = strncasecmp(mask, "0x", 2) == 0 ? mask + 2 : mask;
+    struct cpuset set;
+    if (digits[0] == '\0' || cpuset_parse_mask(digits, &set) < 0)
         return -EINVAL;
-    for (size_t i = 0; i < len; i++) {
-        int digit = hex_digit(text[i]);
-        if (digit < 0)
-            return -EINVAL;
-        for (uint32_t bit = 0; bit < HEX_BITS; bit++)
-            if ((digit >> bit & 1) != 0)
-                cpuset_add(to, (uint32_t)(len - 1 - i) * HEX_BITS + bit);
-    }
+    cpuset_or(to, &set);
     return 0;
 }
 
