@@ -160,6 +160,11 @@ bool text_ends(const char *text, const char *with) {
     return n >= m && strcmp(text + n - m, with) == 0;
 }
 
+const char *text_next_line(const char *line) {
+    line += strcspn(line, "\n");
+    return line + (*line == '\n');
+}
+
 const char *list_item(const char *list, size_t index, size_t *ret_len) {
     for (; index > 0; index--) {
         list = strchr(list, ',');

@@ -31,5 +31,7 @@ bool text_ends(const char *text, const char *with);
 /* Finds the index-th item of a list separated by commas, without the blanks around it. Returns its
  * beginning, and its length, which can be 0. NULL: the list has fewer items. */
 const char *list_item(const char *list, size_t index, size_t *ret_len);
+/* Where the next line of a text begins; its end: there is none. */
+const char *text_next_line(const char *line);
 /* Sorts names as people do: node2 before node10. Returns <0, 0 or >0, as strcmp() does. */
 int natural_compare(const char *a, const char *b);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/text/envlist.h"
+#include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "io/file.h"
 #include "io/process/child.h"
@@ -64,7 +65,7 @@ static char *read_file(const char *dir, const char *name, size_t max) {
 
 /* The rest of the first line that begins so, malloc'ed; NULL: there is none. */
 static char *line_after(const char *text, const char *begin) {
-    for (; text != NULL && *text != '\0'; text += strcspn(text, "\n"), text += *text == '\n')
+    for (; text != NULL && *text != '\0'; text = text_next_line(text))
         if (strncmp(text, begin, strlen(begin)) == 0)
             return xstrndup(text + strlen(begin), strcspn(text, "\r\n") - strlen(begin));
     return NULL;

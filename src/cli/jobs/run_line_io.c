@@ -8,6 +8,7 @@
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
+#include "base/text/parse.h"
 #include "cli/help/help.h"
 #include "cli/options/commands.h"
 #include "cli/options/job_options.h"
@@ -99,11 +100,8 @@ static void set_log_level(const struct job_spec *spec) {
 }
 
 static void print_warnings(const struct strbuf *warnings) {
-    for (const char *line = strbuf_text(warnings); *line != '\0';) {
-        size_t n = strcspn(line, "\n");
-        log_warning("%.*s", (int)n, line);
-        line += n + (line[n] == '\n');
-    }
+    for (const char *line = strbuf_text(warnings); *line != '\0'; line = text_next_line(line))
+        log_warning("%.*s", (int)strcspn(line, "\n"), line);
 }
 
 static bool probe_there(const char *path) { return access(path, F_OK) == 0; }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text/duration.h"
+#include "base/text/parse.h"
 #include "cli/jobs/columns.h"
 
 #define COLUMNS_LEAST 30 /* of the layout; lines are cut at the terminal's width */
@@ -210,13 +211,11 @@ static void put_head(struct frame *f, const struct status_screen *s, const struc
     _cleanup_(strbuf_fini) struct strbuf lines = {0};
     status_head(v, &lines);
     bool changed = s->state_ns != 0 && now_ns - s->state_ns < STATUS_CHANGED_NS;
-    for (const char *line = strbuf_text(&lines); *line != '\0';) {
-        size_t n = strcspn(line, "\n");
+    for (const char *line = strbuf_text(&lines); *line != '\0'; line = text_next_line(line)) {
         bool first = line == strbuf_text(&lines);
-        put(f, line, n, first && changed ? CHANGED : first ? STRONG : PLAIN);
+        put(f, line, strcspn(line, "\n"), first && changed ? CHANGED : first ? STRONG : PLAIN);
         if (first && trouble != NULL)
             put(f, trouble, strlen(trouble), CHANGED);
-        line += n + (line[n] == '\n');
     }
     if (v->n_nodes > 0)
         put_counts(f, v);
@@ -272,11 +271,8 @@ static void put_table(struct frame *f, const struct status_screen *s, const stru
     status_rows(v, shown, n_shown, &text);
     put(f, "", 0, PLAIN);
     const char *line = strbuf_text(&text);
-    for (size_t i = 0; i <= n_shown; i++) {
-        size_t n = strcspn(line, "\n");
-        put(f, line, n, i == 0 ? PLAIN : look_of(s, shown[i - 1], now_ns));
-        line += n + 1;
-    }
+    for (size_t i = 0; i <= n_shown; i++, line = text_next_line(line))
+        put(f, line, strcspn(line, "\n"), i == 0 ? PLAIN : look_of(s, shown[i - 1], now_ns));
     if (n_shown == v->n_nodes)
         return;
     strbuf_clear(&text);

@@ -492,11 +492,9 @@ static void add_notes(const struct status_view *v, struct strbuf *out) {
 void status_head(const struct status_view *v, struct strbuf *out) {
     _cleanup_(strbuf_fini) struct strbuf lines = {0};
     add_lines(v, &lines);
-    for (const char *line = strbuf_text(&lines); *line != '\0';) {
-        size_t n = strcspn(line, "\n");
-        add_folded(out, line, n, LABEL_COLUMNS, v->columns == 0 ? STATUS_COLUMNS : v->columns);
-        line += n + (line[n] == '\n');
-    }
+    for (const char *line = strbuf_text(&lines); *line != '\0'; line = text_next_line(line))
+        add_folded(out, line, strcspn(line, "\n"), LABEL_COLUMNS,
+                   v->columns == 0 ? STATUS_COLUMNS : v->columns);
 }
 
 void status_text(const struct status_view *v, struct strbuf *out) {

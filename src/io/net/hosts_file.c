@@ -4,6 +4,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/text/parse.h"
 #include "io/file.h"
 
 #define CONF_MAX ((size_t)64 << 10)
@@ -24,14 +25,9 @@ static bool is_word(const char *at, size_t n, const char *word) {
     return n == strlen(word) && strncasecmp(at, word, n) == 0;
 }
 
-static const char *next_line(const char *at) {
-    at += strcspn(at, "\n");
-    return at + (*at == '\n');
-}
-
 /* What follows in the first line that begins with this word; NULL: there is none. */
 static const char *after_word(const char *text, const char *word) {
-    for (const char *line = text; *line != '\0'; line = next_line(line)) {
+    for (const char *line = text; *line != '\0'; line = text_next_line(line)) {
         const char *at = line;
         size_t n = next_word(&at);
         if (is_word(at, n, word))
@@ -89,7 +85,7 @@ bool hosts_file_find(const char *etc, const char *name, uint16_t port, struct ad
         !file_is_first(etc))
         return false;
     _cleanup_(freep) char *text = read_conf(etc, "hosts", HOSTS_MAX);
-    for (const char *line = text; *line != '\0'; line = next_line(line))
+    for (const char *line = text; *line != '\0'; line = text_next_line(line))
         n += read_line(line, name, port, ret);
     return n == 1;
 }

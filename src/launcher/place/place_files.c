@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text/parse.h"
 #include "base/util.h"
 
 /* ---- slurm.conf ---- */
@@ -32,7 +33,7 @@ static const char *value_at(const char *at, const char *name) {
 static const char *last_value(const char *text, const char *name, bool *ret_includes) {
     const char *last = NULL;
     *ret_includes = false;
-    for (const char *line = text; *line != '\0';) {
+    for (const char *line = text; *line != '\0'; line = text_next_line(line)) {
         const char *end = line + strcspn(line, "\n"), *at = line + strspn(line, blank);
         *ret_includes |= begins_with(at, "Include");
         while (at < end && *at != '#') { /* a line can have several parameters */
@@ -41,7 +42,6 @@ static const char *last_value(const char *text, const char *name, bool *ret_incl
             at += strcspn(at, " \t\r\n");
             at += strspn(at, blank);
         }
-        line = end + (*end == '\n');
     }
     return last;
 }

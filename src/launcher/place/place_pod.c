@@ -99,11 +99,8 @@ void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret)
         return;
     }
     ret->kind = PLACE_POD_INDEXED;
-    for (const char *line = hosts; line != NULL && *line != '\0';) {
-        size_t len = strcspn(line, "\n");
-        read_line(ret, line, len);
-        line += len + (line[len] == '\n');
-    }
+    for (const char *line = hosts; line != NULL && *line != '\0'; line = text_next_line(line))
+        read_line(ret, line, strcspn(line, "\n"));
 }
 
 bool place_pod_is_own(const struct place_pod *p, const char *host) {

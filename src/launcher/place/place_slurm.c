@@ -79,7 +79,7 @@ static struct witness witness_of_title(const char *title) {
 static struct witness witness_of_cgroup(const char *text) {
     static const char job_mark[] = "/job_", step_mark[] = "/step_";
     struct witness w = {"", ""};
-    for (const char *line = text; line != NULL && *line != '\0';) {
+    for (const char *line = text; line != NULL && *line != '\0'; line = text_next_line(line)) {
         size_t n = strcspn(line, "\n");
         const char *job = memmem(line, n, job_mark, strlen(job_mark));
         const char *end = line + n;
@@ -92,7 +92,6 @@ static struct witness witness_of_cgroup(const char *text) {
             take(w.step, step, strcspn(step, "/+\n"));
             return w;
         }
-        line = end + (*end == '\n');
     }
     return w;
 }

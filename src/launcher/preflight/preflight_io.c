@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/text/log.h"
+#include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
@@ -405,14 +406,6 @@ bool preflight_pick(const struct preflight *p, uint32_t reachability, struct net
 
 /* ---- on the leader: the node summaries of all nodes ---- */
 
-static void log_lines(enum log_level level, const char *text) {
-    for (const char *line = text; *line != '\0';) {
-        size_t n = strcspn(line, "\n");
-        log_line(level, "preflight: %.*s", (int)n, line);
-        line += n + (line[n] == '\n');
-    }
-}
-
 /* Reports the table once, and again if it has changed. */
 static void log_table(struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -423,7 +416,8 @@ static void log_table(struct preflight *p, const struct node_summary_comparison 
     p->said_hash = h;
     enum log_level level = c->matters ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
     log_line(level, "preflight: findings about the %u nodes of the group:", c->n_nodes);
-    log_lines(level, strbuf_text(&text));
+    for (const char *line = strbuf_text(&text); *line != '\0'; line = text_next_line(line))
+        log_line(level, "preflight: %.*s", (int)strcspn(line, "\n"), line);
 }
 
 static void refuse_job(struct preflight *p, const char *what) {

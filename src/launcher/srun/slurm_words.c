@@ -12,11 +12,9 @@
 bool slurm_kill_wait(const char *config, uint64_t *ret_ns) {
     unsigned seconds;
     const char *line = config;
-    while (line != NULL && strncmp(line, "KillWait ", strlen("KillWait ")) != 0) {
-        line = strchr(line, '\n');
-        line = line != NULL ? line + 1 : NULL;
-    }
-    if (line == NULL || sscanf(line, "KillWait = %u sec", &seconds) != 1)
+    while (*line != '\0' && strncmp(line, "KillWait ", strlen("KillWait ")) != 0)
+        line = text_next_line(line);
+    if (sscanf(line, "KillWait = %u sec", &seconds) != 1)
         return false;
     *ret_ns = seconds * NS_PER_S;
     return true;
@@ -35,11 +33,9 @@ static void read_word(const char *job, const char *name, char ret[WORD_MAX]) {
 }
 
 bool slurm_step_waits(const char *steps, int srun) {
-    for (const char *line = steps, *next; *line != '\0'; line = next) {
+    for (const char *line = steps; *line != '\0'; line = text_next_line(line)) {
         char state[WORD_MAX], asker[WORD_MAX];
-        size_t n = strcspn(line, "\n");
-        next = line + n + (line[n] == '\n');
-        _cleanup_(freep) char *step = xstrndup(line, n);
+        _cleanup_(freep) char *step = xstrndup(line, strcspn(line, "\n"));
         read_word(step, " State=", state);
         read_word(step, " SrunHost:Pid=", asker);
         const char *pid = strrchr(asker, ':');

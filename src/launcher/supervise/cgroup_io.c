@@ -11,6 +11,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "io/file.h"
 #include "io/sweep.h"
@@ -72,9 +73,8 @@ static bool in_comma_list(const char *list, const char *word) {
 
 /* The path of this controller ("" means v2) in /proc/self/cgroup. malloc'ed or NULL. */
 static char *own_group(const char *cgroup, const char *controller) {
-    for (const char *line = cgroup; line != NULL && *line != '\0';) {
-        size_t len = strcspn(line, "\n");
-        _cleanup_(freep) char *copy = xstrndup(line, len);
+    for (const char *line = cgroup; line != NULL && *line != '\0'; line = text_next_line(line)) {
+        _cleanup_(freep) char *copy = xstrndup(line, strcspn(line, "\n"));
         char *list = strchr(copy, ':');
         char *path = list != NULL ? strchr(list + 1, ':') : NULL;
         if (path != NULL) {
@@ -83,7 +83,6 @@ static char *own_group(const char *cgroup, const char *controller) {
             if (*controller == '\0' ? *list == '\0' : in_comma_list(list, controller))
                 return xstrdup(path);
         }
-        line = line[len] == '\n' ? line + len + 1 : NULL;
     }
     return NULL;
 }
@@ -102,10 +101,9 @@ static char *directory_of(const char *mountinfo, const char *cgroup, const char 
     _cleanup_(freep) char *group = own_group(cgroup, controller);
     if (group == NULL)
         return NULL;
-    for (const char *line = mountinfo; line != NULL && *line != '\0';) {
-        size_t len = strcspn(line, "\n");
+    for (const char *line = mountinfo; line != NULL && *line != '\0'; line = text_next_line(line)) {
         struct mount m;
-        if (parse_mount(line, len, &m) && strcmp(m.type, type) == 0 &&
+        if (parse_mount(line, strcspn(line, "\n"), &m) && strcmp(m.type, type) == 0 &&
             (*controller == '\0' || in_comma_list(m.options, controller))) {
             unescape(m.root);
             unescape(m.point);
@@ -113,7 +111,6 @@ static char *directory_of(const char *mountinfo, const char *cgroup, const char 
             if (dir != NULL)
                 return dir;
         }
-        line = line[len] == '\n' ? line + len + 1 : NULL;
     }
     return NULL;
 }

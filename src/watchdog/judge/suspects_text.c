@@ -5,6 +5,7 @@
 
 #include "base/idmap.h"
 #include "base/json/json.h"
+#include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "watchdog/judge/suspects_priv.h"
 
@@ -255,13 +256,8 @@ static bool add_part(struct strbuf *ret, const struct strbuf *part) {
 }
 
 static void add_indented(struct strbuf *ret, const char *text) {
-    for (const char *line = text; *line != '\0';) {
-        size_t len = strcspn(line, "\n");
-        strbuf_add(ret, "    ");
-        strbuf_add_bytes(ret, line, len);
-        strbuf_add_char(ret, '\n');
-        line += len + (line[len] == '\n');
-    }
+    for (const char *line = text; *line != '\0'; line = text_next_line(line))
+        strbuf_printf(ret, "    %.*s\n", (int)strcspn(line, "\n"), line);
 }
 
 /* A text of several lines. */

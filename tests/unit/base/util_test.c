@@ -83,3 +83,14 @@ Test(util, texts_are_compared_with_lists_of_words) {
     cr_assert(!text_begins_with_any("a pt_", words, ARRAY_SIZE(words)) && !text_begins_with_any("", words, 2));
     cr_assert(text_is_any("pt_", words, ARRAY_SIZE(words)) && !text_is_any("pt_x", words, ARRAY_SIZE(words)));
 }
+
+Test(util, a_list_of_words_grows_and_always_ends) {
+    char **words = NULL;
+    size_t n = 0;
+    while (n < 9) {
+        words_add(&words, &n, xasprintf("%zu", n));
+        cr_assert_null(words[n]);
+    }
+    cr_assert(strcmp(words[0], "0") == 0 && strcmp(words[8], "8") == 0);
+    words_free(words);
+}

@@ -305,3 +305,12 @@ Test(parse, hexadecimal_digits_and_beginnings) {
     cr_expect(text_begins("etcd:a", "etcd:") && text_begins("a", ""));
     cr_expect_not(text_begins("etcd", "etcd:"));
 }
+
+Test(parse, lines_of_a_text) {
+    const char *line = "a\n\nb";
+    cr_expect_str_eq(line = text_next_line(line), "\nb");
+    cr_expect_str_eq(line = text_next_line(line), "b");
+    cr_expect_str_eq(line = text_next_line(line), "");
+    cr_expect_str_eq(text_next_line(line), "");
+    cr_expect_str_eq(text_next_line("a\n"), "");
+}
