@@ -149,8 +149,6 @@ EQUIVALENT = {
     "pace->spent_ns - passed_ns;": "if both are equal, their difference is 0, too",
     "launcher/output/spool_io.c: greater or equal: if (s->fd >= 0)":
         "descriptor 0 is open from the start (file_open_standard())",
-    "cli/options/job_json.c: greater: bool is_whole = number > -1e15 && number < 1e15 && number == (double)(int64_t)number;":
-        "no value of a job is -1e15",
     "topology/nccl/nccl_xml_parse.c: less: for (uint32_t i = 0; i < x->n; i++) {":
         "a file that is read has at most 255 of 256 elements: the next one is there, empty, and nobody's parent",
 }

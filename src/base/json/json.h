@@ -106,7 +106,8 @@ struct json_writer {
     struct strbuf *out; /* borrowed */
     uint32_t depth;
     bool more[JSON_DEPTH_MAX]; /* by depth: the next value needs a comma */
-    const void *context;       /* the caller's data, for the OWN fields of a table */
+    bool lines; /* for people: a line for each member of the outermost object, and blanks */
+    const void *context; /* the caller's data, for the OWN fields of a table */
     /* Once `out` is longer than this, json_table_write() adds no more elements to lists: what is
      * too long costs no more time. 0: no limit */
     size_t enough;

@@ -59,12 +59,14 @@ static void write_digits(struct strbuf *to, uint64_t v) {
 static void begin_value(struct json_writer *w, const char *key) {
     if (w->depth > 0) {
         if (w->more[w->depth - 1])
-            strbuf_add_char(w->out, ',');
+            strbuf_add(w->out, w->lines && w->depth > 1 ? ", " : ",");
         w->more[w->depth - 1] = true;
     }
+    if (w->lines && w->depth == 1)
+        strbuf_add(w->out, "\n  ");
     if (key != NULL) {
         write_text(w->out, key);
-        strbuf_add_char(w->out, ':');
+        strbuf_add(w->out, w->lines ? ": " : ":");
     }
 }
 
@@ -78,6 +80,8 @@ static void begin_nested(struct json_writer *w, const char *key, char bracket) {
 static void end_nested(struct json_writer *w, char bracket) {
     assert(w->depth > 0);
     w->depth--;
+    if (w->lines && w->depth == 0)
+        strbuf_add_char(w->out, '\n');
     strbuf_add_char(w->out, bracket);
 }
 

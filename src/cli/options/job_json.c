@@ -523,56 +523,25 @@ static const struct json_table *table(bool of_agent) {
     return t;
 }
 
-static void write_job(const struct job_spec *spec, const void *context, struct strbuf *out) {
-    struct json_writer w = json_writer_of(out);
-    w.context = context;
-    json_write_object_begin(&w, NULL);
-    json_table_write(&w, table(context == &for_agent), spec);
-    json_write_object_end(&w);
+static void write_job(const struct job_spec *spec, struct json_writer *w) {
+    json_write_object_begin(w, NULL);
+    json_table_write(w, table(is_for_agent(w)), spec);
+    json_write_object_end(w);
 }
 
 void job_write(const struct job_spec *spec, struct strbuf *out) {
-    write_job(spec, &for_agent, out);
+    struct json_writer w = {.out = out, .context = &for_agent};
+    write_job(spec, &w);
+}
+
+void job_print_config(const struct job_spec *spec, struct strbuf *out) {
+    struct json_writer w = {.out = out, .lines = true};
+    write_job(spec, &w);
+    strbuf_add_char(out, '\n');
 }
 
 int job_read(const char *text, size_t len, struct job_spec *ret, struct err *err) {
     int r = json_table_parse(text, len, &limits, table(true), ret, err);
     ret->rdzv.margin_ns = rdzv_margin_ns(ret->rdzv.lease_ns);
     return r;
-}
-
-/* ---- for people ---- */
-
-static void add_value(struct strbuf *out, const struct json *v) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct json_writer w = json_writer_of(&text);
-    double number;
-    if (json_kind_of(v) == JSON_ARRAY) {
-        strbuf_add_char(out, '[');
-        for (const struct json *e = json_first(v); e != NULL; e = json_next(e)) {
-            add_value(out, e); /* no list has lists */
-            strbuf_add(out, json_next(e) != NULL ? ", " : "");
-        }
-        strbuf_add_char(out, ']');
-    } else if (json_number(v, &number)) {
-        bool is_whole = number > -1e15 && number < 1e15 && number == (double)(int64_t)number;
-        strbuf_printf(out, is_whole ? "%.0f" : "%.9g", number);
-    } else if (json_write_value(&w, NULL, v) == 0) {
-        strbuf_add(out, strbuf_text(&text));
-    }
-}
-
-void job_print_config(const struct job_spec *spec, struct strbuf *out) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    _cleanup_(json_freep) struct json *doc = NULL;
-    write_job(spec, NULL, &text);
-    int r = json_parse(strbuf_text(&text), text.len, &limits, &doc, NULL);
-    assert(r == 0);
-    strbuf_add(out, "{\n");
-    for (const struct json *v = json_first(doc); v != NULL; v = json_next(v)) {
-        strbuf_printf(out, "  \"%s\": ", json_key(v));
-        add_value(out, v);
-        strbuf_add(out, json_next(v) != NULL ? ",\n" : "\n");
-    }
-    strbuf_add(out, "}\n");
 }

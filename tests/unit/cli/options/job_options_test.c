@@ -987,7 +987,7 @@ Test(job_options, prints_the_job_as_one_json_object) {
         "\n  \"local_ranks_filter\": [1],\n",
         "\n  \"leave\": \"none\",\n",
         "\n  \"contain\": \"none\",\n",
-        "\n  \"args\": [\"a\\\"b\\\\\", \"\\tc\"],\n",
+        "\n  \"args\": [\"a\\\"b\\\\\", \"\\u0009c\"],\n",
         "\n  \"shutdown_timeout\": 30,\n",
         "\n  \"entry\": \"python\",\n",
         "\n  \"signals_to_handle\": [\"SIGTERM\", \"SIGINT\", \"SIGHUP\", \"SIGQUIT\"],\n",
