@@ -166,7 +166,7 @@ static void connect_more(struct flood *f) {
     struct caller *c;
     size_t most = f->asks ? f->n : ON_THE_WAY_MAX;
     while (f->n_on_the_way < most && (c = LIST_FIRST(struct caller, &f->waiting, link)) != NULL) {
-        int r = stream_connect(f->loop, &f->leader, &ops, c, &c->stream);
+        int r = stream_connect(f->loop, NULL, &f->leader, &ops, c, &c->stream);
         if (r < 0) {
             loop_timer_set(f->timer, clock_now_ns() + PAUSE_NS);
             return;

@@ -139,7 +139,7 @@ static void connect_all(const struct addr *to) {
     struct err err = {0};
     for (unsigned i = 0; i < wanted; i++) {
         struct ssl_st *session;
-        if (stream_connect(loop, to, &ops, NULL, &streams[i]) < 0)
+        if (stream_connect(loop, NULL, to, &ops, NULL, &streams[i]) < 0)
             fail("connect", strerror(errno));
         if (with_tls && tls_psk_connect(psk, &key, &session, &err) < 0)
             fail("TLS", err.text);

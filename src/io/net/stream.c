@@ -369,8 +369,8 @@ static int bind_to(int fd, const struct addr *from) {
     return bind(fd, (const struct sockaddr *)&local.ss, local.len) < 0 ? errno : 0;
 }
 
-int stream_connect_from(struct loop *loop, const struct addr *from, const struct addr *to,
-                        const struct stream_ops *ops, void *arg, struct stream **ret) {
+int stream_connect(struct loop *loop, const struct addr *from, const struct addr *to,
+                   const struct stream_ops *ops, void *arg, struct stream **ret) {
     int fd = socket(to->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
@@ -394,11 +394,6 @@ int stream_connect_from(struct loop *loop, const struct addr *from, const struct
     }
     *ret = s;
     return 0;
-}
-
-int stream_connect(struct loop *loop, const struct addr *to, const struct stream_ops *ops,
-                   void *arg, struct stream **ret) {
-    return stream_connect_from(loop, NULL, to, ops, arg, ret);
 }
 
 void stream_free(struct stream *s) {

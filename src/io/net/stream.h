@@ -39,14 +39,10 @@ struct stream_ops {
  * TCP. */
 _must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
                           struct stream **ret);
-/* Begins to connect. If it fails, on_closed is called with the errno. Bytes may be written at
- * once. */
-_must_use_ int stream_connect(struct loop *loop, const struct addr *to,
+/* Begins to connect, from one of this machine's addresses (its port does not count); NULL: from
+ * any. If it fails, on_closed is called with the errno. Bytes may be written at once. */
+_must_use_ int stream_connect(struct loop *loop, const struct addr *from, const struct addr *to,
                               const struct stream_ops *ops, void *arg, struct stream **ret);
-/* The same from one of this machine's addresses (its port does not count); NULL: from any. */
-_must_use_ int stream_connect_from(struct loop *loop, const struct addr *from,
-                                   const struct addr *to, const struct stream_ops *ops, void *arg,
-                                   struct stream **ret);
 /* For a connection that was just accepted. What the peer has already sent is read at the end of
  * this turn, before what was written is sent. So a greeting and an answer are sent together. */
 void stream_read_soon(struct stream *s);

@@ -216,8 +216,9 @@ static int open_relay(struct starter_link *l) {
 }
 
 static int open_stream(struct starter_link *l, struct err *err) {
-    int r = l->n_addrs == 0 ? open_relay(l)
-                            : stream_connect(l->loop, &l->addrs[l->at], &stream_ops, l, &l->stream);
+    int r = l->n_addrs == 0
+                ? open_relay(l)
+                : stream_connect(l->loop, NULL, &l->addrs[l->at], &stream_ops, l, &l->stream);
     if (r < 0)
         return r;
     stream_set_priority(l->stream, LOOP_PRIO_CHILD);

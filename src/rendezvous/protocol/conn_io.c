@@ -417,7 +417,7 @@ int conn_connect(struct loop *loop, const struct addr *from, const struct addr *
     struct conn *c = make(loop, auth, ops, arg);
     c->peer = *to;
     c->has_peer = true;
-    int r = stream_connect_from(loop, from, to, &stream_callbacks, c, &c->stream);
+    int r = stream_connect(loop, from, to, &stream_callbacks, c, &c->stream);
     if (r < 0) {
         free(c);
         return r;

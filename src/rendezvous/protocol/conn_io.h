@@ -54,7 +54,7 @@ _must_use_ int conn_new(struct loop *loop, int fd, struct auth *auth, const stru
  * this user or root (PEER_OURS of io/peer/peer_gate.h). It is not asked again. */
 void conn_is_ours(struct conn *c);
 /* The connecting side. If the connection can't be made, on_closed is called later. from: one of
- * this machine's addresses (stream_connect_from()); NULL: any. */
+ * this machine's addresses (stream_connect()); NULL: any. */
 _must_use_ int conn_connect(struct loop *loop, const struct addr *from, const struct addr *to,
                             struct auth *auth, const struct conn_ops *ops, void *arg,
                             struct conn **ret);

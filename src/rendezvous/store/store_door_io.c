@@ -136,7 +136,7 @@ static void pass_on(struct store_door *door, int fd) {
     list_append(&door->passed, &p->link);
     door->n_passed++;
     if (stream_new(door->loop, fd, &ops, &p->ends[0], &p->ends[0].stream) < 0 ||
-        stream_connect(door->loop, &door->pass_to, &ops, &p->ends[1], &p->ends[1].stream) < 0)
+        stream_connect(door->loop, NULL, &door->pass_to, &ops, &p->ends[1], &p->ends[1].stream) < 0)
         free_passed(p);
 }
 

@@ -316,7 +316,7 @@ Test(stream, connects_and_sends_what_was_written_before) {
     cr_assert_eq(listener_new(end.loop, fd, on_accept, NULL, &l), 0);
     cr_assert_eq(listener_addr(l, &at), 0);
     struct stream *s;
-    cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
+    cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     stream_write(s, "early", 5);
     while (end.drained == 0 || accepted < 0)
         rig_loop_run(end.loop);
@@ -342,7 +342,7 @@ Test(stream, patience_is_set_where_it_is_tcp) {
     cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
     cr_assert_eq(addr_of_socket(fd, &at), 0);
     struct stream *s;
-    cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
+    cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     stream_set_patience(s, 5 * NS_PER_S, 2500 * NS_PER_MS);
     cr_assert_eq(tcp_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT), 5000);
     cr_assert_eq(tcp_option(s, IPPROTO_TCP, TCP_KEEPIDLE), 3, "whole seconds, rounded up");
@@ -363,7 +363,7 @@ Test(stream, reports_a_refused_connection_by_its_errno) {
     cr_assert_eq(addr_of_socket(fd, &at), 0);
     (void)close(fd); /* now nothing listens there */
     struct stream *s;
-    cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
+    cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     cr_assert_eq(end.closed, 0, "never from inside the call");
     rig_loop_run(end.loop);
     cr_assert_eq(end.code, -ECONNREFUSED);
@@ -384,7 +384,7 @@ Test(stream, reports_why_it_cannot_connect_whatever_is_set_meanwhile) {
         struct addr at;
         struct stream *s;
         cr_assert_eq(addr_from_literal(cases[i].to, cases[i].port, &at), 0);
-        cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
+        cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
         stream_set_priority(s, LOOP_PRIO_LEASE);
         stream_set_read_limit(s, 100);
         stream_pause(s);

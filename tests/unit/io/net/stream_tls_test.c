@@ -91,7 +91,7 @@ Test(stream_tls, begins_on_a_connection_that_is_not_yet_made) {
     cr_assert_eq(addr_of_socket(fd, &at), 0);
     struct stream *s;
     struct ssl_st *ssl;
-    cr_assert_eq(stream_connect(rig_loop, &at, &none, NULL, &s), 0);
+    cr_assert_eq(stream_connect(rig_loop, NULL, &at, &none, NULL, &s), 0);
     cr_assert_eq(tls_psk_connect(rig_psk, &rig_key, &ssl, NULL), 0);
     stream_start_tls(s, ssl);
     stream_write(s, "x", 1);
