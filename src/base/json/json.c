@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "base/text/utf8.h"
 
 const struct json_limits JSON_LIMITS_DEFAULT = {
@@ -323,17 +324,8 @@ int json_as_id(const struct json *v, const char *key, uint64_t *ret, struct err 
     int r = json_as_string(v, key, 20, &text, err);
     if (r < 0)
         return r;
-    uint64_t id = 0;
-    bool good = text[0] != '\0' && (text[0] != '0' || text[1] == '\0');
-    for (const char *p = text; good && *p != '\0'; p++) {
-        unsigned digit = (unsigned)(*p - '0');
-        good = digit <= 9 && id <= (UINT64_MAX - digit) / 10;
-        if (good)
-            id = id * 10 + digit;
-    }
-    if (!good)
+    if ((text[0] == '0' && text[1] != '\0') || parse_u64(text, ret) < 0)
         return err_set(err, -EINVAL, "field \"%s\" is not a 64-bit number in decimal digits", key);
-    *ret = id;
     return 0;
 }
 
@@ -343,16 +335,9 @@ int json_as_hex(const struct json *v, const char *key, uint64_t *ret, struct err
     int r = json_as_string(v, key, 16, &text, err);
     if (r < 0)
         return r;
-    uint64_t id = 0;
-    size_t n = 0;
-    const char *digit;
-    while (text[n] != '\0' && (digit = strchr(digits, text[n])) != NULL) {
-        id = id << 4 | (uint64_t)(digit - digits);
-        n++;
-    }
-    if (n != 16)
+    if (strspn(text, digits) != 16)
         return err_set(err, -EINVAL, "field \"%s\" is not 16 hexadecimal digits", key);
-    *ret = id;
+    *ret = strtoull(text, NULL, 16);
     return 0;
 }
 

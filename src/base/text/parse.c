@@ -22,38 +22,35 @@ int parse_u64(const char *s, uint64_t *ret) {
     return 0;
 }
 
+static int parse_up_to(const char *s, uint64_t max, uint64_t *ret) {
+    int r = parse_u64(s, ret);
+    return r == 0 && *ret > max ? -ERANGE : r;
+}
+
 int parse_u32(const char *s, uint32_t *ret) {
     uint64_t v;
-    int r = parse_u64(s, &v);
-    if (r < 0)
-        return r;
-    if (v > UINT32_MAX)
-        return -ERANGE;
-    *ret = (uint32_t)v;
-    return 0;
+    int r = parse_up_to(s, UINT32_MAX, &v);
+    if (r == 0)
+        *ret = (uint32_t)v;
+    return r;
 }
 
 int parse_i32(const char *s, int32_t *ret) {
     bool negative = *s == '-';
     uint64_t v;
-    int r = parse_u64(s + (negative || *s == '+' ? 1 : 0), &v);
-    if (r < 0)
-        return r;
-    if (v > (uint64_t)INT32_MAX + (negative ? 1 : 0))
-        return -ERANGE;
-    *ret = (int32_t)(negative ? -(int64_t)v : (int64_t)v);
-    return 0;
+    int r = parse_up_to(s + (negative || *s == '+' ? 1 : 0),
+                        (uint64_t)INT32_MAX + (negative ? 1 : 0), &v);
+    if (r == 0)
+        *ret = (int32_t)(negative ? -(int64_t)v : (int64_t)v);
+    return r;
 }
 
 int parse_port(const char *s, uint16_t *ret) {
-    uint32_t v;
-    int r = parse_u32(s, &v);
-    if (r < 0)
-        return r;
-    if (v > UINT16_MAX)
-        return -ERANGE;
-    *ret = (uint16_t)v;
-    return 0;
+    uint64_t v;
+    int r = parse_up_to(s, UINT16_MAX, &v);
+    if (r == 0)
+        *ret = (uint16_t)v;
+    return r;
 }
 
 int parse_double(const char *s, double *ret) {
