@@ -370,14 +370,15 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
                        "which job at %.300s? Give its --rdzv-id; \"muster ps\" shows those of this "
                        "machine",
                        place->endpoint);
-    const char *argv[10] = {"run", "--rdzv-endpoint", place->endpoint, "--rdzv-id", place->run_id};
-    int argc = 5;
-    if (place->conf != NULL) {
-        argv[argc++] = "--rdzv-conf";
-        argv[argc++] = place->conf;
-    }
-    argv[argc++] = "--no-python";
-    argv[argc++] = "true";
+    char **words = NULL;
+    size_t n_words = 0;
+    words_add(&words, &n_words, xstrdup("run"));
+    words_add(&words, &n_words, xasprintf("--rdzv-endpoint=%s", place->endpoint));
+    words_add(&words, &n_words, xasprintf("--rdzv-id=%s", place->run_id));
+    if (place->conf != NULL)
+        words_add(&words, &n_words, xasprintf("--rdzv-conf=%s", place->conf));
+    words_add(&words, &n_words, xstrdup("--no-python"));
+    words_add(&words, &n_words, xstrdup("true"));
     /* Variables about a job's nodes and workers do not matter here. */
     char *envp[8];
     size_t n = 0;
@@ -386,12 +387,8 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
             envp[n++] = *e;
     envp[n] = NULL;
     _cleanup_(strbuf_fini) struct strbuf warnings = {0};
-    char *words[ARRAY_SIZE(argv)];
-    for (int i = 0; i < argc; i++)
-        words[i] = xstrdup(argv[i]);
-    int r = job_options_read(argc, words, envp, &run_line_probes, &warnings, ret, err);
-    for (int i = 0; i < argc; i++)
-        free(words[i]);
+    int r = job_options_read((int)n_words, words, envp, &run_line_probes, &warnings, ret, err);
+    words_free(words);
     return r;
 }
 

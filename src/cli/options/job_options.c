@@ -278,12 +278,11 @@ static int read_env(struct job_reading *j) {
     const char *text;
     for (size_t i = 0; r == 0 && (text = job_repeated(j, RUN_ENV, i)) != NULL; i++)
         r = add_env(j, &e, "--env", text);
-    if (r < 0 || e.n == 0)
-        return r;
-    spec->env = xcalloc(e.n + 1, sizeof *spec->env);
-    for (size_t i = 0; i < e.n; i++)
-        spec->env[i] = xstrdup(e.items[i]);
-    return 0;
+    if (r == 0) {
+        spec->env = e.items;
+        e = (struct envlist){0};
+    }
+    return r;
 }
 
 /* ---- CPUs and GPUs ---- */
@@ -766,11 +765,10 @@ static int fill_ordinary(struct job_reading *j) {
 static int list_given(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     size_t n = 0;
-    words_free(spec->given);
-    spec->given = xcalloc(run_options.n + 1, sizeof *spec->given);
+    words_free(TAKE_PTR(spec->given));
     for (size_t i = 0; i < run_options.n; i++)
         if (j->parsed.values[i].times > 0 || j->parsed.values[i].from_env)
-            spec->given[n++] = xstrdup(run_options.defs[i].name);
+            words_add(&spec->given, &n, xstrdup(run_options.defs[i].name));
     return 0;
 }
 
