@@ -4,8 +4,7 @@
  *     r = thing_open(path, &thing, &err);
  *     if (r < 0) { log_error("%s", err.text); return r; }
  *
- * It is filled once, where the error occurs. The sentence has what was tried, on what, and what to
- * do. */
+ * It is filled once, where the error occurs: what was tried, on what, and what to do. */
 #pragma once
 
 #include "base/util.h"

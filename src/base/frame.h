@@ -1,7 +1,6 @@
 /* Cuts a stream of bytes into frames: four bytes of length, little-endian, then that many bytes of
- * payload. Pure and without state: the bytes stay where they were received. So the length that a
- * peer announces never causes an allocation. Only bytes that it has sent are stored, by the stream,
- * up to the stream's limit.
+ * payload. Pure and without state: the bytes stay where they were received, so a length that a peer
+ * announces never causes an allocation.
  *
  *     while ((r = frame_size(data, len, max, &size)) == 0 && size <= len) {
  *         use(data + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES);
@@ -24,6 +23,5 @@ enum { FRAME_E_MORE = 1 }; /* the header is not complete yet */
  * the header is needed, so a frame that is too long is rejected without waiting for the rest. */
 _must_use_ int frame_size(const uint8_t *data, size_t len, size_t payload_max, size_t *ret_bytes);
 
-/* Writes the header of a payload of that length; 1 <= payload_bytes <= FRAME_PAYLOAD_MAX
- * (asserted). */
+/* The header of a payload; 1 <= payload_bytes <= FRAME_PAYLOAD_MAX (asserted). */
 void frame_header(size_t payload_bytes, uint8_t out[FRAME_HEADER_BYTES]);

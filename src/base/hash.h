@@ -1,6 +1,5 @@
-/* The 64-bit FNV-1a hash, for names and fingerprints of data that is not hostile. Its values are
- * used in file names and sent to other nodes, so they must not change. (Fowler, Noll, Vo;
- * draft-eastlake-fnv.) */
+/* The 64-bit FNV-1a hash, for names and fingerprints of data that is not hostile. Its values are in
+ * file names and sent to other nodes, so they must not change (draft-eastlake-fnv). */
 #pragma once
 
 #include <stddef.h>

@@ -1,6 +1,5 @@
-/* A map from 64-bit names to pointers. It does not own the values; 0 is not a valid name. It grows
- * as needed, so the caller must bound the number of entries. The seed is mixed into names, because
- * peers choose some of them. */
+/* A map from 64-bit names to pointers. It does not own the values; 0 is not a name. The caller must
+ * bound the number of entries. The seed is mixed into names, because peers choose some. */
 #pragma once
 
 #include <stddef.h>

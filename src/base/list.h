@@ -19,8 +19,7 @@ struct list {
 
 static inline void list_init(struct list *l) { l->prev = l->next = l; }
 static inline bool list_empty(const struct list *l) { return l->next == l; }
-/* True while the element is in a list. The link must have been set by list_init() or list_remove()
- * before. */
+/* True while the element is in a list. list_init() or list_remove() must have set the link. */
 static inline bool list_linked(const struct list *l) { return l->next != NULL && l->next != l; }
 
 static inline void list_insert_between(struct list *prev, struct list *next, struct list *e) {

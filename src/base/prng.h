@@ -1,6 +1,5 @@
-/* SplitMix64: a stream of numbers from one seed. For simulation, jitter and names; never for
- * secrets. Source of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number
- * generators", OOPSLA 2014. */
+/* SplitMix64, for simulation, jitter and names; never for secrets. The constants: Steele, Lea,
+ * Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. */
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,4 @@
-/* JSON text to values and back, strict by default. Only src/base/json uses cJSON; callers do
- * not see it.
+/* JSON text to values and back, strict by default. Only src/base/json sees cJSON.
  *
  *     _cleanup_(json_freep) struct json *doc = NULL;
  *     r = json_parse(text, len, &JSON_LIMITS_DEFAULT, &doc, &err);
@@ -14,8 +13,7 @@
  * The reader accepts RFC 8259 and nothing else. It rejects a key that occurs twice in an object, a
  * byte after the value, a raw control character or a NUL (also as an escape) in a text, a number
  * that a double cannot hold, and text that is not UTF-8. JSON numbers become doubles, so whole
- * numbers are accepted up to 2^53. Larger ones (ids, times) are sent as texts: json_get_id(),
- * json_write_id(). */
+ * numbers are accepted up to 2^53. Larger ones are sent as texts: json_get_id(). */
 #pragma once
 
 #include <stdbool.h>
@@ -46,9 +44,8 @@ static inline void json_freep(struct json **doc) { json_free(*doc); }
 enum json_kind { JSON_NULL = 1, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 enum json_kind json_kind_of(const struct json *v);
 
-/* Read one member of an object. They return 0, or -EINVAL and a sentence with the key: the member
- * is missing, has another type, or is out of range. Texts are borrowed from the document and
- * contain no NUL. */
+/* Read one member of an object. 0, or -EINVAL and a sentence with the key: it is missing, of
+ * another type, or out of range. Texts are borrowed from the document and have no NUL. */
 _must_use_ int json_get_u64(const struct json *obj, const char *key, uint64_t max, uint64_t *ret,
                             struct err *err); /* max <= JSON_INTEGER_MAX */
 _must_use_ int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t *ret,
@@ -57,21 +54,18 @@ _must_use_ int json_get_bool(const struct json *obj, const char *key, bool *ret,
 /* max_len: in bytes, without the NUL. */
 _must_use_ int json_get_string(const struct json *obj, const char *key, size_t max_len,
                                const char **ret, struct err *err);
-/* A text of at most 32 bytes that is one of names, name(1) to name(count - 1); *ret: which. For a
- * message's kind. */
+/* A text of at most 32 bytes that is one of name(1) to name(count - 1); *ret: which. */
 typedef const char *json_name_fn(unsigned i);
 _must_use_ int json_get_name(const struct json *obj, const char *key, json_name_fn *name,
                              unsigned count, unsigned *ret, struct err *err);
-/* A 64-bit number as a text of decimal digits ("0" to "18446744073709551615"), without leading
- * zeros. */
+/* A 64-bit number as a text of decimal digits, without leading zeros. */
 _must_use_ int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err);
 _must_use_ int json_get_object(const struct json *obj, const char *key, const struct json **ret,
                                struct err *err);
 _must_use_ int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
                               const struct json **ret, struct err *err);
 
-/* The same for a value that was found before; NULL means that it is missing. Error texts call it
- * `key`. */
+/* The same for a value that was found before; NULL: it is missing. Error texts call it `key`. */
 _must_use_ int json_as_integer(const struct json *v, const char *key, int64_t min, int64_t max,
                                int64_t *ret, struct err *err); /* both within +-2^53 */
 _must_use_ int json_as_bool(const struct json *v, const char *key, bool *ret, struct err *err);
@@ -84,8 +78,7 @@ _must_use_ int json_as_object(const struct json *v, const char *key, struct err 
 _must_use_ int json_as_array(const struct json *v, const char *key, uint32_t max_items,
                              struct err *err);
 
-/* For optional members: does the member exist? (null counts as existing.) If so, call
- * json_get_…(). */
+/* Whether the member exists, also as null. If so, call json_get_…(). */
 bool json_has(const struct json *obj, const char *key);
 /* The member, of any type; NULL if it does not exist or `obj` is not an object. Borrowed. */
 const struct json *json_member(const struct json *obj, const char *key);
@@ -124,8 +117,7 @@ void json_write_i64(struct json_writer *w, const char *key, int64_t v);
 void json_write_double(struct json_writer *w, const char *key, double v);
 void json_write_bool(struct json_writer *w, const char *key, bool v);
 void json_write_null(struct json_writer *w, const char *key);
-/* Each byte that is not UTF-8 becomes one U+FFFD. A byte takes at most 6 bytes in the output. NULL
- * is written as null. */
+/* Each byte that is not UTF-8 becomes one U+FFFD; a byte takes at most 6 in the output. */
 void json_write_string(struct json_writer *w, const char *key, const char *text);
 void json_write_id(struct json_writer *w, const char *key, uint64_t v);  /* decimal text */
 void json_write_hex(struct json_writer *w, const char *key, uint64_t v); /* 16 digits */

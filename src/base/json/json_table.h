@@ -1,5 +1,5 @@
-/* A struct that is stored as JSON has one table of its fields. The table is used to write and read
- * the struct. Tests use it to generate random structs and to compare them (tests/tools/json_any.h).
+/* A table of a struct's fields, by which it is written as JSON and read. Tests generate random
+ * structs by it, and compare them (tests/tools/json_any.h).
  *
  *     static const struct json_field peer_fields[] = {
  *         {JSON_FIELD(rdzv_peer, HEX, "incarnation", incarnation), .min = 1},
@@ -8,9 +8,8 @@
  *     };
  *     static const struct json_table peer = JSON_TABLE(rdzv_peer, peer_fields);
  *
- * Reading is strict: every required field must exist and be within its limits. Other keys are
- * errors, unless the table is open. Fields are written in the order of the table and read in any
- * order. */
+ * Reading is strict: every required field must exist and be within its limits, in any order. Other
+ * keys are errors, unless the table is open. */
 #pragma once
 
 #include <stddef.h>
@@ -61,8 +60,7 @@ struct json_field {
     void *(*add)(void *of);
     /* OWN: writes keys and values, or nothing; NULL: the field is only read */
     void (*write)(struct json_writer *w, const struct json_field *f, const void *of);
-    /* OWN: 0 or a negative errno; NULL: the field is derived from others, and ignored when
-     * reading */
+    /* OWN: 0 or a negative errno; NULL: the field is ignored, as others have its value */
     int (*read)(const struct json *v, const struct json_field *f, void *of);
     /* The kinds that have this field: one bit for each value of the enum at kind_offset, which is
      * an earlier field. 0: all kinds have it */
@@ -72,8 +70,7 @@ struct json_field {
     enum json_when when;
     size_t when_offset;
     bool or_null; /* if the field does not exist, null is written */
-    /* U32: at most another U32 of the struct; `below`: less than it. The other's offset + 1; 0: no
-     * such limit */
+    /* U32: at most, or below, another U32 of the struct, its offset + 1; 0: no such limit */
     size_t at_most, below;
 };
 /* The list has no count: elements that are 0 are left out; or all are written. */
@@ -129,8 +126,7 @@ _must_use_ int json_table_read(const struct json *obj, const struct json_table *
 _must_use_ int json_table_parse(const char *text, size_t len, const struct json_limits *limits,
                                 const struct json_table *table, void *of, struct err *err);
 
-/* For other code that walks a table: whether the kind of *of has this field, and whether *of has
- * it. */
+/* For other code that walks a table: whether *of's kind, and whether *of has this field. */
 bool json_field_is_of_kind(const struct json_field *f, const void *of);
 bool json_field_is_there(const struct json_field *f, const void *of);
 /* How many elements of a list are used; all of them if the list has holes. */

@@ -52,8 +52,7 @@ static const char *word(enum log_level level) {
     assert_not_reached();
 }
 
-/* The remedy does not depend on what was tried, and few users know it from the kernel's error
- * text. */
+/* Few users know the remedy, which is always the same, from the kernel's error text. */
 static void add_hint(struct strbuf *line, const char *text) {
     const char *found = strstr(text, "Too many open files");
     if (found == NULL || strstr(text, "ulimit") != NULL)
@@ -67,8 +66,7 @@ static void add_hint(struct strbuf *line, const char *text) {
 #define COLUMNS 100
 #define INDENT "        " /* as wide as "muster: " */
 
-/* Returns where to break a text of which `room` bytes fit: behind the last "; " or blank. 0: it
- * fits, or cannot be broken. */
+/* Where to break a text of which `room` bytes fit: behind the last "; " or blank. 0: nowhere. */
 static size_t break_at(const char *text, size_t room) {
     size_t at = 0, len = strlen(text);
     if (len <= room)

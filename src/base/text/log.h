@@ -27,8 +27,7 @@ void log_set_sink(log_sink_fn *fn, void *arg);
 /* From now on lines are "muster: NAME: text": of a process whose lines are mixed with those of
  * other nodes. Borrowed; NULL, as from the start: no name. */
 void log_set_name(const char *name);
-/* Takes the level names of LOGLEVEL (DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE). Returns 0 or
- * -EINVAL. */
+/* The names of LOGLEVEL: DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE. 0 or -EINVAL. */
 _must_use_ int log_level_parse(const char *name, enum log_level *ret);
 
 void log_line(enum log_level level, const char *fmt, ...) _printf_(2, 3);

@@ -84,8 +84,7 @@ int parse_seconds_ns(const char *s, uint64_t *ret_ns) {
 
 #define NUMBER_MAX 64
 
-/* Copies a number without the blanks around it and without the "_" between its digits. -EINVAL: a
- * "_" elsewhere. */
+/* A number without the blanks around it and the "_" between digits. -EINVAL: a "_" elsewhere. */
 static int plain_number(const char *s, char out[NUMBER_MAX]) {
     size_t n = 0, len;
     while (isspace((unsigned char)*s))

@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-/* Of a text that comes at once, the last lines; more of them than TAIL_LINES, for callers that need
- * all of its end. */
+/* Of a text that comes at once: more than TAIL_LINES, for callers that need all of its end. */
 #define LINES_AT_ONCE 200
 
 void tail_fini(struct tail *t) { strbuf_fini(&t->text); }
@@ -13,8 +12,7 @@ static void cut(struct tail *t, size_t len) {
     t->text.data[len] = '\0';
 }
 
-/* The last line of a traceback follows an indented one: of a message with carriage returns the
- * beginning counts. */
+/* The last line of a traceback: it follows an indented one. */
 static bool is_exception(const struct tail *t) {
     const char *text = strbuf_text(&t->text), *above = text + t->line;
     for (above -= t->line > 0; above > text && above[-1] != '\n';)

@@ -5,9 +5,8 @@
 
 #include "base/err.h"
 
-/* How many bytes (1 to 4) the well-formed character at the beginning of s has, by RFC 3629 §4 (no
- * overlong forms, no surrogates, nothing above U+10FFFF). 0 at the end of the text, and if no such
- * character begins there. */
+/* How many bytes (1 to 4) the character at the beginning of s has, well-formed by RFC 3629 §4. 0:
+ * the text ends, or no such character begins there. */
 size_t utf8_char(const char *s);
 /* The number of characters; each counts as one column. */
 size_t utf8_columns(const char *text);
@@ -29,6 +28,5 @@ _must_use_ int utf8_check_line(const char *what, const char *text, size_t max, s
 /* Replaces, in place, each byte that is unsafe on a terminal with "?": control characters and bytes
  * that are not UTF-8. `lines`: tabs and line ends are kept. */
 void utf8_clean(char *text, bool lines);
-/* utf8_copy(), then utf8_clean() of one line: for a text that must be shown even if it is invalid.
- */
+/* utf8_copy(), then utf8_clean() of one line: for a text that must be shown, even if invalid. */
 void utf8_copy_line(char *out, size_t size, const char *in);
