@@ -11,8 +11,7 @@
 /* Reads a regular file of at most max bytes; *ret_text is malloc'ed and NUL-terminated (the NUL is
  * not counted). -EFBIG: larger; -EINVAL: not a regular file; others from the kernel. */
 _must_use_ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len);
-/* Reads at most `size` bytes, less only at the end of the file. Returns the length, or a negative
- * errno. */
+/* Reads `size` bytes, less only at the end of the file. The length, or a negative errno. */
 _must_use_ ssize_t file_read_all(int fd, void *ret, size_t size);
 struct strbuf;
 /* Adds the text of a file of the kernel, such as cgroup.events, which has no size. The name is one
@@ -22,9 +21,8 @@ struct tail;
 /* The last lines of what such a file has in its last max bytes; *ret is zeroed before, and stays
  * empty if the file can't be read. */
 void file_read_end(const char *path, off_t max, struct tail *ret);
-/* The same as file_read_text(); a pipe or FIFO is read to its end, too, with the path of a shell's
- * <(...), for example. -ETIMEDOUT: nothing came from it for silence_ns. A FIFO without a writer is
- * empty. */
+/* The same; a pipe or FIFO is read to its end, too, such as a shell's <(...). -ETIMEDOUT: nothing
+ * came from it for silence_ns. A FIFO without a writer is empty. */
 _must_use_ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns,
                                       char **ret_text, size_t *ret_len);
 /* Reads the beginning of a small file, at most size - 1 bytes, and adds a NUL. The name is one in
@@ -40,15 +38,13 @@ _must_use_ int file_put(int dir, const char *name, const char *text);
 _must_use_ int file_write_atomic(const char *path, const char *text, size_t len);
 /* The same; a new file gets exactly this mode. */
 _must_use_ int file_write_atomic_as(const char *path, const char *text, size_t len, uint32_t mode);
-/* How many descriptors this process may have (RLIMIT_NOFILE); SIZE_MAX: not limited, or not known.
- */
+/* How many descriptors this process may have (RLIMIT_NOFILE); SIZE_MAX: any, or not known. */
 size_t file_limit(void);
 /* Closes *fd unless it is -1, and sets it to -1. */
 void file_close(int *fd);
 /* Writes the whole text to the open file, and flushes it to the disk if the file supports that. */
 _must_use_ int file_write_flushed(int fd, const char *text, size_t len);
-/* A file without a name, in memory, with this text. A descriptor at its beginning, close-on-exec;
- * or a negative errno. */
+/* A file in memory with this text: a descriptor at its beginning, or a negative errno. */
 _must_use_ int file_in_memory(const char *name, const char *text, size_t len);
 /* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket
  * or file would get their number, and messages would go there. They can't be written, so that the
@@ -72,8 +68,7 @@ _must_use_ int own_path_check(const char *path, struct err *err);
  * sentence if it is -EPERM of the above. */
 _must_use_ int own_path_open(const char *path, int flags, uint32_t mode, struct err *err);
 
-/* Opens or makes a file at a path of our own making, so a link there is not followed: -ELOOP. The
- * same mode and flags. */
+/* Opens or makes a file at a path of our own making: a link there is not followed (-ELOOP). */
 _must_use_ int own_file_make(const char *path, int flags, uint32_t mode);
 /* Makes a folder of exactly this mode. 0 or a negative errno. */
 _must_use_ int own_folder_make(const char *path, uint32_t mode);

@@ -37,8 +37,7 @@ struct rank {
     int at, n_batch;                 /* the next one; how many there are */
 
     /* Deferred work. `due` is active while there is any, except for work that a callback of a lower
-     * rank defers. That runs right after the callback. (Otherwise libevent would skip the lower
-     * rank for a turn.) */
+     * rank defers: that runs right after it, else libevent would skip the lower rank for a turn. */
     struct event due;
     struct list deferred; /* struct deferred */
     size_t n_deferred;
@@ -181,8 +180,7 @@ static struct event_base *new_base(void) {
     struct event_config *config = event_config_new();
     if (config == NULL)
         return NULL;
-    /* Deadlines here are leases and grace periods: milliseconds matter, and the coarse clock can be
-     * 4 ms late. */
+    /* milliseconds of leases and graces matter, and the coarse clock can be 4 ms late */
     (void)event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
     const struct timeval slice = {.tv_usec = LOOP_SLICE_NS / NS_PER_US};
     (void)event_config_set_max_dispatch_interval(config, &slice, INT_MAX, 0);
@@ -306,8 +304,7 @@ void loop_quit(struct loop *loop) {
     (void)event_base_loopbreak(loop->base);
 }
 
-/* Only this descriptor is checked: asking the kernel about all of them would take a tenth of a
- * large job's time. */
+/* Only this descriptor: asking about all of them would take a tenth of a large job's time. */
 static void look_for_connections(struct loop *loop) {
     struct loop_watch *w = LIST_FIRST(struct loop_watch, &loop->accepting, link);
     loop->n_callbacks = 0;

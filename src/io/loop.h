@@ -31,15 +31,13 @@ enum loop_priority {
     LOOP_PRIO_CHILD, /* exits of children, and answers of helpers */
     LOOP_PRIO_BULK,  /* workers' output, their store, operators, peers that have not joined yet */
     /* New connections: like BULK, but also checked every few hundred callbacks, with LOOP_READ even
-     * if there are none. A connection that overflows the kernel's queue is retried only after a
-     * second. */
+     * if there are none: one that overflows the kernel's queue is retried only after 1 s. */
     LOOP_PRIO_ACCEPT,
     LOOP_PRIO_COUNT
 };
 
-/* No callback may work for longer. One with more work calls loop_slice_is_over() from time to time,
- * and continues later (by loop_defer() with LOOP_PRIO_BULK, or because its descriptor is still
- * ready). */
+/* No callback may work for longer. One with more work calls loop_slice_is_over(), and continues
+ * later (by loop_defer() with LOOP_PRIO_BULK, or because its descriptor is still ready). */
 #define LOOP_SLICE_NS (5 * NS_PER_MS)
 /* A callback that blocks the loop for this long is counted. */
 #define LOOP_LONG_NS (20 * NS_PER_MS)
@@ -80,8 +78,8 @@ void loop_signal_free(struct loop_signal *s);
 
 /* Calls fn(arg) once, after the current callback has returned, and before the next one of a lower
  * priority. Use it to free an object from inside its own callback chain, and to continue long work
- * after other callbacks. Within one priority, calls run in the order in which they were deferred;
- * what they defer runs in a later turn. loop_free() runs those that are left. */
+ * after other callbacks. Within one priority, calls run in their order; what they defer runs in a
+ * later turn. loop_free() runs the rest. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
 /* Cancels calls of fn(arg); fn NULL: all calls with this argument. */
 void loop_defer_drop(struct loop *loop, loop_defer_fn *fn, const void *arg);
@@ -113,7 +111,6 @@ void loop_add_hook(struct loop *loop, struct loop_hook *hook);
 struct event_base;
 struct event_base *loop_event_base(struct loop *loop);
 
-/* Such as "2.1.12-stable": the version of the library found at run time, and that of the
- * headers. */
+/* Such as "2.1.12-stable": of the library found at run time, and of the headers. */
 const char *loop_backend_version(void);
 const char *loop_built_version(void);

@@ -23,8 +23,7 @@ struct pump_ops {
     /* Frees the owner, and calls pump_fini(). */
     void (*destroy)(void *arg);
     size_t event_size;
-    /* The pointers in an event. What they point to is copied with an event that is queued. Size 0
-     * ends the rows. */
+    /* The pointers in an event, to what is copied with a queued one. Size 0 ends the rows. */
     struct pump_pointer {
         size_t offset; /* in the event */
         size_t size;   /* of what it points to, or PUMP_TEXT */
@@ -49,8 +48,7 @@ void pump_event(struct pump *p, void *event);
 /* Ends the owner: only what is already running still completes. */
 void pump_free(struct pump *p);
 
-/* Call these before and after a callback that runs outside of any step. Events that the callback
- * causes wait for the next event, which the caller must send. The first returns the argument for
- * the second. */
+/* Around a callback that runs outside of any step: events that it causes wait for the next event,
+ * which the caller must send. The first returns the argument for the second. */
 _must_use_ bool pump_hold(struct pump *p);
 void pump_release(struct pump *p, bool held);

@@ -6,8 +6,7 @@
 
 #define SWEEP_SEEN_MAX 20000 /* the most entries that one call examines */
 
-/* Examines the entry `name` of the open directory, and may remove it. False: only its name was
- * read. */
+/* Examines an entry of the open directory, and may remove it. False: only its name was read. */
 typedef bool (*sweep_fn)(int dir, const char *name, void *arg);
 
 /* Takes ownership of dir, a descriptor or a negative value. At least one entry is examined, even

@@ -1,5 +1,4 @@
-/* Converts socket addresses to text and back, never with a name look-up, and finds this machine's
- * own addresses. */
+/* Socket addresses as text and back, without name look-ups, and this machine's own addresses. */
 #pragma once
 
 #include <netinet/in.h>
@@ -11,8 +10,7 @@
 /* Longest text: "[" + IPv6 with zone + "]:65535". */
 #define ADDR_TEXT_MAX 96
 
-/* Not a sockaddr_storage, which is four times as large: a leader has several of these for each
- * node. */
+/* A sockaddr_storage is four times as large: a leader has several for each node. */
 struct addr {
     union {
         struct sockaddr_in6 in6; /* first: {0} clears it, which is the longest */
@@ -45,8 +43,7 @@ bool addr_same_host(const struct addr *a, const struct addr *b);
 void addr_host_bytes(const struct addr *a, uint8_t out[ADDR_HOST_BYTES]);
 /* True if an interface of this machine has this address, or if it is a loopback address. */
 bool addr_is_local(const struct addr *a);
-/* Whether the loopback interface exists and is down: then this machine cannot reach itself at any
- * of its addresses. */
+/* Whether the loopback interface is down: then this machine can't reach itself. */
 bool addr_loopback_is_down(void);
 /* All addresses of interfaces that are up and not loopback, without link-local IPv6. The order is
  * IPv4 before IPv6, link-local IPv4 last. At most max; *ret_n can be 0. 0 or a negative errno. */

@@ -14,8 +14,7 @@
 
 /* ---- lines and words ---- */
 
-/* The next word of a line. Returns its length; 0: the line, or what is not a comment of it, is
- * over. */
+/* The next word of a line. Returns its length; 0: the line is over, or a comment begins. */
 static size_t next_word(const char **at) {
     *at += strspn(*at, BLANKS);
     return **at == '#' ? 0 : strcspn(*at, BLANKS "\n#");
@@ -46,8 +45,7 @@ static char *read_conf(const char *etc, const char *name, size_t max) {
 
 /* ---- who is asked ---- */
 
-/* "hosts: files dns": the answer of the file is final. In "hosts: files [SUCCESS=merge] dns" it is
- * not all of it. */
+/* "hosts: files dns": the file's answer is final; "hosts: files [SUCCESS=merge] dns": it is not. */
 static bool file_is_first(const char *etc) {
     _cleanup_(freep) char *text = read_conf(etc, "nsswitch.conf", CONF_MAX);
     const char *at = after_word(text, "hosts:");

@@ -78,8 +78,7 @@ static int find(void *handle, const char *name, void *ret, const char *file, str
     return 0;
 }
 
-/* The library passes our loop to its own libevent_core, so that must be the one that our loop
- * uses. */
+/* The library passes our loop to its own libevent_core, so our loop must use that one, too. */
 static int open_library(const char *file, const char *package, void **ret, struct err *err) {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
@@ -136,8 +135,7 @@ static int http_library_load(bool tls, const struct http_library **ret, struct e
 
 #define MAX_HEADERS 65536 /* in bytes, of one answer */
 
-/* One connection. It lives until the end of the turn in which it was dropped, because evhttp's own
- * functions may be on the stack. */
+/* One connection. It outlives its drop by a turn: evhttp's functions may be on the stack. */
 struct http_conn {
     struct http_client *client; /* NULL: the connection was dropped */
     const struct http_library *lib;
@@ -309,8 +307,7 @@ static void forget_request(struct http_client *c) {
     c->state = HTTP_IDLE;
 }
 
-/* The timer reports the answer from the loop, so no function of this file or of evhttp is on the
- * stack. */
+/* The timer reports the answer from the loop, when no function of evhttp is on the stack. */
 static void done(struct http_client *c) {
     c->state = HTTP_DONE;
     loop_timer_set(c->timer, 0);

@@ -8,9 +8,8 @@
  *
  * Host names are looked up in a child process (resolver.h) for every new connection, and their
  * addresses are tried in turn. Redirects are answers like any other. Nothing blocks. The process
- * must ignore SIGPIPE. A request can reach the server twice: the server can close an idle
- * connection at any moment, and then the request is sent again on a new one. So use only requests
- * for which this does no harm. */
+ * must ignore SIGPIPE. A request can reach the server twice: if the server closes an idle
+ * connection, it is sent again on a new one. So use only requests for which this does no harm. */
 #pragma once
 
 #include <stdbool.h>

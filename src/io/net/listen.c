@@ -6,9 +6,8 @@
 
 #include "io/clock.h"
 
-/* Bounds the work of a turn: many new connections must not delay existing ones. It is not more than
- * the kernel's queue holds (net.core.somaxconn). A connection that overflows that queue is retried
- * after a second. */
+/* Bounds the work of a turn: new connections must not delay existing ones. As many as the kernel's
+ * queue holds (net.core.somaxconn); one that overflows it is retried after a second. */
 #define ACCEPTS_PER_TURN 4096
 #define RETRY_NS (100 * NS_PER_MS)
 

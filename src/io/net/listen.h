@@ -1,6 +1,5 @@
-/* A listening TCP socket on the loop. It never looks up a name. When the process runs out of
- * descriptors, it stops accepting, and continues when listener_retry() is called or after 100 ms;
- * it never spins. */
+/* A listening TCP socket on the loop. It never looks up a name. Without descriptors it stops
+ * accepting, until listener_retry() is called or for 100 ms. */
 #pragma once
 
 #include "base/err.h"

@@ -27,9 +27,8 @@ struct netlink_answer {
     size_t len;
 };
 typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
-/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. protocol: NETLINK_….
- * Returns 0; -EINTR if the data changed during the dump and the caller should ask again; or the
- * kernel's -errno. */
+/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. protocol: NETLINK_…. 0;
+ * -EINTR: the data changed meanwhile, ask again; or the kernel's -errno. */
 #define NETLINK_WAIT_S 2
 _must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn,
                            void *arg);
@@ -43,8 +42,7 @@ struct netlink_attribute {
     const char *data;
     size_t size;
 };
-/* Copies the fixed part and finds the attributes behind it; false: the message is of another type,
- * or too short. */
+/* Copies the fixed part and finds the attributes; false: it is of another type, or too short. */
 bool netlink_answer_is(const struct netlink_answer *a, uint16_t type, void *fixed, size_t size,
                        struct netlink_attribute *ret, uint16_t max);
 /* The attributes by number, those of `max` and below: ret has max + 1 elements. Later ones of the

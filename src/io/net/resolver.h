@@ -28,8 +28,7 @@ bool resolve_is_own_name(const char *host);
 
 /* Resolves what needs no look-up: a literal is its own address, "localhost" is both loopback
  * addresses, and the machine's own name is those and its first global address. *ret_n is 1 …
- * RESOLVE_ADDRS_MAX. 0, RESOLVE_E_LOOKUP, or -EINVAL: not a name (empty, too long, or with a byte
- * that is not allowed in names). */
+ * RESOLVE_ADDRS_MAX. 0, RESOLVE_E_LOOKUP, or -EINVAL: not a name. */
 _must_use_ int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
                            size_t *ret_n);
 

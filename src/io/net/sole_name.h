@@ -1,9 +1,6 @@
-/* A name that only one process of this machine holds at a time, as long as it wants. It is that of
- * an abstract unix socket (unix(7)), so there is no file, the kernel takes the name back when the
- * process ends, however it ends, and another network namespace, which has ports of its own, has
- * names of its own, too. Every user can take every name: a process that finds one taken asks for
- * its owner.
- */
+/* A name that one process of this machine holds: of an abstract unix socket (unix(7)), which the
+ * kernel removes when the process ends. Each network namespace has names of its own, as it has
+ * ports. Every user can take every name: a process that finds one taken asks for its owner. */
 #pragma once
 
 #include <sys/types.h>

@@ -359,8 +359,7 @@ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *ar
     return stream_make(loop, fd, false, ops, arg, ret);
 }
 
-/* The kernel chooses the port when the destination is known, so many connections need few ports:
- * ip(7). */
+/* The kernel chooses the port once the destination is known: it needs few for many, ip(7). */
 static int bind_to(int fd, const struct addr *from) {
     struct addr local = *from;
     int on = 1;

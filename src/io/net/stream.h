@@ -35,8 +35,7 @@ struct stream_ops {
     void (*on_secured)(void *arg, struct stream *s);
 };
 
-/* Takes ownership of fd. Makes it non-blocking and close-on-exec, and sets TCP_NODELAY if it is
- * TCP. */
+/* Takes ownership of fd, and makes it non-blocking, close-on-exec and TCP_NODELAY. */
 _must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
                           struct stream **ret);
 /* Begins to connect, from one of this machine's addresses (its port does not count); NULL: from
@@ -57,8 +56,7 @@ void stream_set_priority(struct stream *s, enum loop_priority prio);
 void stream_set_read_limit(struct stream *s, size_t bytes);
 /* Detects that the peer's machine, or the path to it, is gone. What is sent must be acknowledged
  * within unacked_ns, and a connection that is silent for idle_ns is probed (tcp(7):
- * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is then reported like any other. Does nothing if it is
- * not TCP. */
+ * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is reported like any other. Only for TCP. */
 void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns);
 
 /* The unread bytes: how many, and the first n of them in one piece (NULL if there are fewer).
@@ -74,16 +72,14 @@ void stream_read_later(struct stream *s);
 
 /* Queues bytes. They are sent at the end of the turn, many writes in one system call. */
 void stream_write(struct stream *s, const void *data, size_t len);
-/* The same, but if nothing is queued it tries to send at once: for a caller that has already
- * collected a turn's bytes. */
+/* The same, but sends at once if nothing is queued: for one that has a turn's bytes. */
 void stream_write_now(struct stream *s, const void *data, size_t len);
 /* Queues memory that the caller owns; calls release(release_arg) when it is no longer needed. */
 void stream_write_ref(struct stream *s, const void *data, size_t len,
                       void (*release)(void *release_arg), void *release_arg);
 /* With TLS: plain bytes that wait, and encrypted ones. */
 size_t stream_unsent(const struct stream *s);
-/* Stops and restarts reading (backpressure). Restarting calls on_readable if there are unread
- * bytes. */
+/* Stop and restart reading (backpressure). Unread bytes are then reported to on_readable. */
 void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
 
@@ -101,7 +97,6 @@ void stream_resume(struct stream *s);
  * record is -EPROTO. stream_finish() sends close_notify last. */
 void stream_start_tls(struct stream *s, struct ssl_st *session);
 bool stream_is_secured(const struct stream *s);
-/* Why TLS failed, or that the connection ended before the handshake was done, as a part of a
- * sentence: "the other side does not know our key". NULL: neither. Valid until the stream is
- * freed. */
+/* Why TLS failed, or that the connection ended before the handshake did, as a part of a sentence:
+ * "the other side does not know our key". NULL: neither. Valid as long as the stream. */
 const char *stream_tls_why(const struct stream *s);

@@ -9,8 +9,7 @@
  *     … the session is used (http.c gives it to libevent, which frees it); if that failed:
  *     tls_session_why(session, code, errno, text)
  *
- * A server must have a certificate that the CA signed and that contains its name. TLS 1.2 and
- * later. */
+ * A server needs a certificate with its name that the CA signed. TLS 1.2 and later. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,15 +32,13 @@ struct tls_config {
 struct tls_client; /* what all sessions share */
 struct ssl_st;     /* one session: OpenSSL's SSL */
 
-/* Reads the files. -ELIBACC: OpenSSL is not installed; -ENOENT, -EACCES, …: a file can't be
- * read; -EINVAL: a file holds something else, or the key is encrypted or does not match the
- * certificate. */
+/* -ELIBACC: OpenSSL is not installed; -ENOENT, -EACCES, …: a file can't be read; -EINVAL: a file
+ * has something else, or the key is encrypted or not the certificate's. */
 _must_use_ int tls_client_new(const struct tls_config *config, struct tls_client **ret,
                               struct err *err);
 /* Sessions can outlive it. Takes NULL. */
 void tls_client_free(struct tls_client *t);
-/* Creates a session with the server of this name or literal address. The server's certificate must
- * contain the name or address. */
+/* Creates a session with the server of this name or address, which its certificate must have. */
 _must_use_ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
                                struct err *err);
 void tls_session_free(struct ssl_st *session); /* if you still own it */

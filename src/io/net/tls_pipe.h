@@ -7,8 +7,7 @@
  *     then send tls_pipe_out(p), and drain what was sent
  *
  * OpenSSL gets only whole records. So its buffers (17 KiB each way) exist only inside a call, or
- * while a record was read in part, and what a peer has sent of a record is all that is stored of
- * it. */
+ * while a record was read in part, and only what a peer has sent of one is stored. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,8 +35,7 @@ void tls_pipe_store(struct tls_pipe *p, const uint8_t *data, size_t n);
  * always. After an error there is still something to send, mostly: TLS's alert. */
 _must_use_ int tls_pipe_read(struct tls_pipe *p, const uint8_t *data, size_t n, uint8_t *plain,
                              size_t room, size_t *ret_len);
-/* A read without new bytes would make progress, or report an end that is known. True initially: the
- * connecting side speaks first. */
+/* A read without new bytes would make progress, or report an end. True at the beginning. */
 bool tls_pipe_has_more(const struct tls_pipe *p);
 /* The handshake is done. */
 bool tls_pipe_is_open(const struct tls_pipe *p);
@@ -51,8 +49,7 @@ bool tls_pipe_is_inside_record(const struct tls_pipe *p);
  * tls_pipe_must_read(), and no more when 64 KiB are to be sent. -EPROTO: the session is broken. */
 _must_use_ int tls_pipe_write(struct tls_pipe *p, const void *data, size_t len, size_t *ret_len);
 _must_use_ int tls_pipe_take(struct tls_pipe *p, struct evbuffer *plain);
-/* Nothing can be encrypted before more was read: the handshake is not done, or a later message of
- * it has come in part. */
+/* Nothing can be encrypted before more was read of the handshake, or of a later message of it. */
 bool tls_pipe_must_read(const struct tls_pipe *p);
 /* Adds close_notify, once; nothing may be written afterwards. */
 void tls_pipe_end(struct tls_pipe *p);

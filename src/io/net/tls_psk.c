@@ -23,8 +23,7 @@ struct tls_psk {
     SSL_CTX *ctx; /* NULL until needed */
 };
 
-/* What an accepting or a connecting session needs later, in its ex_data: the key as OpenSSL wants
- * it. */
+/* What a session needs later, in its ex_data: the key as OpenSSL wants it. */
 struct offer {
     uint8_t id[TLS_KEY_ID_BYTES];
     SSL_SESSION *psk;

@@ -26,17 +26,15 @@ struct tls_key {
     uint8_t psk[TLS_SECRET_BYTES];
 };
 
-/* Declares that this process uses TLS only with keys: what serves certificates is then not set up,
- * nor the texts of OpenSSL's errors. Nothing that is offered or accepted changes. To be called
- * before the first key is derived (else it does nothing); tls_client_new() (tls.h) must not be
- * called. */
+/* This process uses TLS only with keys: what serves certificates is then not set up, nor the texts
+ * of OpenSSL's errors. Nothing that is offered or accepted changes. To be called before the first
+ * key is derived (else it does nothing); tls_client_new() must not be called. */
 void tls_psk_alone(void);
 
 struct tls_psk; /* what all sessions share */
 struct ssl_st;  /* one session: OpenSSL's SSL */
 
-/* Both are HMAC-SHA-256 of a label of their own, with the secret as the key. -ELIBACC: OpenSSL is
- * not installed. */
+/* Both are HMAC-SHA-256 of a label, with the secret as the key. -ELIBACC: there is no OpenSSL. */
 _must_use_ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls_key *ret,
                               struct err *err);
 
@@ -46,8 +44,7 @@ typedef const struct tls_key *tls_psk_find_fn(void *arg, const uint8_t id[TLS_KE
 
 /* `find` is for the accepting side; NULL if there is none. Loads nothing yet. */
 _must_use_ struct tls_psk *tls_psk_new(tls_psk_find_fn *find, void *arg);
-/* Sessions can outlive it; an accepting one that still waits for a key then finds none. Takes
- * NULL. */
+/* Sessions can outlive it; one that still waits for a key then finds none. Takes NULL. */
 void tls_psk_free(struct tls_psk *t);
 
 /* A session for one connection, to give to stream_start_tls(). The accepting side takes any key

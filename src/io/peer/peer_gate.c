@@ -222,8 +222,7 @@ static bool looks_like_others(uid_t own) {
            !(read_start("/proc/self/uid_map", text, sizeof text) && peer_word_map_is_whole(text));
 }
 
-/* The kernel must know our own socket: then it has this service, in this network namespace, with
- * our numbers of users. */
+/* The kernel must know our own socket: then it has this service, here, with our user ids. */
 static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err *err) {
     struct addr own, any;
     struct peer_socket found = {0};

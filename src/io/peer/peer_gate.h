@@ -38,8 +38,7 @@ struct peer_gate;
 typedef void peer_gate_fn(void *arg, const char *line);
 
 /* listening_fd: a listening TCP socket of this process, about which the kernel is asked first; only
- * if its answer matches what is known anyway, it is used. 0; or a negative errno, and in *err why
- * it can't be asked here. */
+ * if its answer is right, it is used. 0; or a negative errno, and *err: why it can't be asked. */
 _must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
                              struct err *err);
 void peer_gate_free(struct peer_gate *g);
@@ -54,9 +53,7 @@ _must_use_ struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struc
 _must_use_ struct peer_owner peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer);
 /* Whether this accepted connection may be served, by peer_gate_judge(). */
 _must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
-/* Borrows the text that the line about another user has in parentheses, at most 100 bytes: how to
- * admit it.
- */
+/* Borrows how to admit another user, at most 100 bytes, for the line about it. */
 void peer_gate_set_remedy(struct peer_gate *g, const char *remedy);
 /* How many it has refused; 0 if it is NULL. */
 uint64_t peer_gate_refused(const struct peer_gate *g);

@@ -1,5 +1,4 @@
-/* The kernel's answers about a peer, as bytes: two questions over netlink and their answers.
- * Nothing here asks; peer_gate.h does.
+/* The kernel's answers about a peer, as bytes: two questions over netlink. peer_gate.h asks.
  *
  *     peer_word_ask_socket(&local, &remote, &question);       whose socket is this?
  *     r = peer_word_read_socket(answer, &local, &remote, &socket);
@@ -7,8 +6,7 @@
  *     r = peer_word_read_route(answer, &is_local);
  *
  * sock_diag(7), rtnetlink(7), linux/inet_diag.h, linux/rtnetlink.h. The kernel looks for an exact
- * pair of addresses, and if it has none, for a socket that listens at the first of them: that one
- * is not taken for an answer. */
+ * pair of addresses, and else for a socket at the first: that is not an answer. */
 #pragma once
 
 #include <stdbool.h>

@@ -120,8 +120,7 @@ static const char *const step_texts[STEP_COUNT] = {
 
 #define STACK_BYTES ((size_t)16 * 1024) /* of a child until its exec */
 
-/* Everything that the child needs. It is made before the clone, because the child must not
- * allocate. */
+/* Everything that the child needs, made before the clone: the child must not allocate. */
 struct plan {
     const struct child_spec *spec;
     const char *program;

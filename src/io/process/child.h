@@ -68,8 +68,7 @@ struct child_spec {
 #define CHILD_SPEC_INIT \
     { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .cgroup_fd = -1, .report_fd = -1 }
 
-/* A copy that owns its texts and masks, for child_spec_free(). The descriptors are the same
- * numbers, still borrowed. */
+/* A copy that owns its texts and masks, for child_spec_free(). The descriptors stay borrowed. */
 _must_use_ struct child_spec *child_spec_copy(const struct child_spec *spec);
 void child_spec_free(struct child_spec *copy); /* takes NULL */
 /* Whether children of both differ in nothing but environment, descriptors and cgroup. */
@@ -92,8 +91,7 @@ _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, str
 
 /* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
 _must_use_ int child_pipe(int *ret_read, int *ret_write);
-/* Any number of children may report on one such pipe. Its end of file means that every child has
- * begun its program, or is dead. */
+/* Many children may report on one pipe. Its end: each has begun its program, or is dead. */
 struct child_report {
     uint32_t tag;
     int32_t error; /* errno */
@@ -105,16 +103,14 @@ _must_use_ int child_report_read(int fd, struct child_report *ret);
 int child_report_text(const struct child_report *report, const struct child_spec *spec,
                       struct err *err);
 
-/* Sends a signal to the process only. 0; -ESRCH if it has ended. The signal never goes to a
- * recycled pid. */
+/* Signals the process only, and never a recycled pid. 0; -ESRCH: it has ended. */
 _must_use_ int child_kill(const struct child *c, int signo);
 
 /* The full path of the program that child_spawn() would run, malloc'ed. path: value of PATH, NULL
  * for the system's default (confstr). -ENOENT, -EACCES (found, but not executable). */
 _must_use_ int child_find_program(const char *name, const char *path, char **ret);
 
-/* Whether a file can be executed: 0; -EACCES: it is not a plain file, or not executable for us;
- * -ENOENT and others of stat(2). */
+/* 0: the file can be executed; -EACCES: not by us, or it is not a plain file; others of stat(2). */
 _must_use_ int child_check_program(const char *path);
 
 /* For a child of the caller's own fork: sets every signal to its default, or ignores it, and

@@ -75,8 +75,7 @@ static bool set_all_aside(const struct kept *k, int ret[KEPT_FD + 1]) {
            ret[KEPT_FD] >= 0;
 }
 
-/* Makes fd KEPT_FD, sets up the standard streams, and closes all other descriptors: first, if there
- * are too many for these. */
+/* Makes fd KEPT_FD, sets up the standard streams, and closes the rest: first, if they are many. */
 static bool keep_these(const struct kept *k) {
     int fds[KEPT_FD + 1];
     if (!set_all_aside(k, fds)) {

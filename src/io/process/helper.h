@@ -38,21 +38,18 @@ struct helper {
  * that a worker left. Returns 0, or a negative errno of fork. */
 _must_use_ int helper_start(struct loop *loop, const char *name, helper_fn *run, void *arg, int fd,
                             struct helper *ret);
-/* The same, but the helper keeps two more descriptors (borrowed; -1: none) as its standard output
- * and standard error. */
+/* The same, with two descriptors (borrowed; -1: none) as its standard output and standard error. */
 _must_use_ int helper_start_speaking(struct loop *loop, const char *name, helper_fn *run, void *arg,
                                      int fd, int out_fd, int err_fd, struct helper *ret);
 /* 0: there is no helper, or it has ended and was reaped. */
 pid_t helper_pid(const struct helper *h);
 
 /* Kills the helper; it may have ended already. The loop's reaper reaps it when it has ended, and
- * knows it until then, however long the kernel blocks it. If there is no reaper, it is reaped here,
- * or left to init after HELPER_REAP_MS. HELPER_INIT is allowed. Call this before the reaper is
- * freed. */
+ * knows it until then, however long the kernel blocks it. Without a reaper it is reaped here, or
+ * left to init after HELPER_REAP_MS. HELPER_INIT is allowed. Before the reaper is freed. */
 void helper_end(struct helper *h);
-/* The same for a helper that has sent everything, or whose answer is no longer needed, and that may
- * have children of its own. If there is a reaper, the helper may continue until its children
- * end. */
+/* The same for a helper that has sent everything, or is not needed any more, and that may have
+ * children of its own. With a reaper it may continue until its children end. */
 void helper_let_go(struct helper *h);
 
 /* In the helper: writes all bytes. False: the reader has closed the other end. */

@@ -45,11 +45,9 @@ typedef void helper_call_fn(void *arg, const struct helper_answer *answer);
  * process or descriptor could be created. */
 _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_config *config,
                                helper_call_fn *fn, void *arg, struct helper_call **ret);
-/* Blocks until the answer is complete, or until the deadline; then *ret has what arrived before
- * it. */
+/* Blocks until the answer is complete, or the deadline; then *ret has what has arrived. */
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
-/* The last line of an answer that is whole: of a helper that sends better and better ones. "":
- * none is. */
+/* The last whole line of an answer, of a helper that sends better and better ones; "": none. */
 const char *helper_answer_line(const struct helper_answer *a, size_t *ret_len);
 /* The helper's. */
 pid_t helper_call_pid(const struct helper_call *c);

@@ -1,6 +1,5 @@
-/* Information about processes, and which boot they belong to, from /proc. Async-signal-safe, so
- * children can use it before their exec, and signal handlers that end everything can use it, too.
- */
+/* Processes, and the boot they belong to, from /proc. Async-signal-safe: for children before their
+ * exec, and signal handlers that end everything. */
 #pragma once
 
 #include <stdbool.h>

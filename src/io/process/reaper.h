@@ -44,8 +44,7 @@ _must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
 void child_reaper_free(struct child_reaper *r);
 /* Handles all children that have ended and are not reaped yet, now, however long that takes. */
 void child_reaper_run(struct child_reaper *r);
-/* Whether this is one of the watched children. If so, a sweep must not treat it as a foreign
- * process. */
+/* Whether this is a watched child, which a sweep must not treat as a foreign process. */
 bool child_reaper_knows(const struct child_reaper *r, pid_t pid);
 /* Calls fn for each watched child that has not been reaped; fn must not change the reaper. */
 typedef void child_each_fn(void *arg, pid_t pid);
@@ -69,6 +68,5 @@ bool child_watch_alive(const struct child_watch *w);
 pid_t child_watch_pid(const struct child_watch *w);
 /* As child_kill(); -ESRCH once it has been reaped. */
 _must_use_ int child_watch_kill(const struct child_watch *w, int signo);
-/* Signals the child's whole process group, if it leads one (child_spec.setsid). -ESRCH once
- * reaped. */
+/* Signals the child's process group, if it leads one (child_spec.setsid). -ESRCH once reaped. */
 _must_use_ int child_watch_kill_group(const struct child_watch *w, int signo);
