@@ -155,8 +155,7 @@ static int check_alone(const struct option_value *v) {
     return status == 0 && node_summary_worst(&d) == NODE_SUMMARY_FAIL ? EXIT_JOB_FAILED : status;
 }
 
-/* Whether an endpoint is given. Without one, each node would wait for others at itself, as with
- * torchrun's default. */
+/* Whether an endpoint is given. Without one, each node would wait for others at itself. */
 static bool has_place(const struct option_value *v) {
     return v[CHECK_RDZV_ENDPOINT].text != NULL || env_get(environ, "PET_RDZV_ENDPOINT") != NULL ||
            env_get(environ, "PET_MASTER_ADDR") != NULL;
@@ -169,8 +168,7 @@ static int start_job(const struct job_spec *spec, struct run_keys *keys) {
     return job_start(spec, environ, keys->ring);
 }
 
-/* Reads the options as the command line of a job that starts nothing, so that they mean the same as
- * in a job. */
+/* Reads the options as those of a job that starts nothing, so that they mean the same. */
 static int check_job(const struct option_value *v) {
     char **words = NULL;
     size_t n = 0;

@@ -39,8 +39,7 @@ static void add_nodes(struct completion_offer *o, const struct ps_row *row) {
     loop_free(loop);
 }
 
-/* Each run id once: of runs with logs, if there are any. Otherwise of all runs: then "muster logs"
- * reports what to do. */
+/* Each run id once: of runs with logs, or if none has any, of all: "muster logs" explains then. */
 static void add_recent_runs(struct completion_offer *o) {
     _cleanup_(freep) struct recent_run *runs = NULL;
     size_t n = 0;
@@ -85,8 +84,7 @@ static void add_words(struct completion_offer *o, const char *question) {
     local_agents_free(rows, n);
 }
 
-/* What the scripts run: the kind, and then a word on each line. Errors are not reported, because a
- * person is typing. */
+/* What the scripts run: the kind, then a word on each line. No errors: a person is typing. */
 static int print_offer(enum completion_shell shell, int n, char **words) {
     const char *names[NAMES_MAX + 1];
     const struct option_set *sets[NAMES_MAX + 1];

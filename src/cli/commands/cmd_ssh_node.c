@@ -1,5 +1,4 @@
-/* `muster ssh-node`: the relay (launcher/ssh/ssh_node_io.h). `muster run` starts it on other hosts;
- * users do not. */
+/* `muster ssh-node`: the relay (launcher/ssh/ssh_node_io.h) that `muster run` starts elsewhere. */
 #include <errno.h>
 
 #include "base/text/log.h"

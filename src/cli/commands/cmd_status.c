@@ -13,11 +13,9 @@
 #include "io/clock.h"
 
 #define WATCH_NS (1 * NS_PER_S)
-/* The job is over if for this long no agent listens at the last leader's address, or where the job
- * was searched. */
+/* The job is over if no agent listens for this long where the last leader, or the job, was. */
 #define WATCH_GONE_NS (10 * NS_PER_S)
-/* After other failures the network may come back. A person can decide when to stop; a script can't,
- * so it stops after this. */
+/* After other failures the network may come back. A person stops at will, a script after this. */
 #define WATCH_PATIENCE_NS (60 * NS_PER_S)
 
 enum watch_kind { WATCH_ONCE = 1, WATCH_BLOCKS, WATCH_SCREEN };

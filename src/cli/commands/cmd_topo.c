@@ -97,8 +97,7 @@ static void warn(void *arg, const char *text) {
     log_warning("%s", clean);
 }
 
-/* Warns of variables that are set here and would change NCCL's choice: they are ignored, because
- * the output describes the node. */
+/* Warns of variables here that would change NCCL's choice: the output describes the node. */
 static void warn_of_variables(void) {
     static const char *const names[] = {
         "NCCL_IB_HCA",    "NCCL_NET_GDR_LEVEL",  "NCCL_P2P_LEVEL",    "NCCL_PXN_DISABLE",
@@ -138,8 +137,7 @@ static int compare_findings(const void *a, const void *b) {
     return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Prints the findings in the order of the file's lines, in the form with which editors can jump to
- * a line; frees them. */
+/* Prints the findings by line, in the form with which editors jump to it; frees them. */
 static void print_findings(struct xml_findings *f, const char *path) {
     static const char *const levels[] = {
         [NCCL_XML_NOTICE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};

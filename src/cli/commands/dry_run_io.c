@@ -98,9 +98,7 @@ static bool ranks_are_known(const struct job_spec *spec) {
     return spec->rdzv.max_nodes == 1 || job_backend(spec)->ranks_are_chosen;
 }
 
-/* NULL: none. Without log files they are in one temporary folder, as worker_logs_error_file()
- * describes.
- */
+/* NULL: none. Without log files they are in a temporary folder: worker_logs_error_file(). */
 static char *error_file_of(const struct dry_run *d, bool known, uint32_t rank) {
     if (d->log_dir == NULL && d->spec->log_dir != NULL)
         return NULL;
@@ -199,8 +197,7 @@ static int add_worker(const struct dry_run *d, uint32_t i, struct strbuf *out, s
     return 0;
 }
 
-/* A head starts no worker itself: what its agent on the first node would start. Borrows from spec.
- */
+/* Of a head: what its agent on the first node would start. Borrows from spec. */
 static struct job_spec of_first_node(const struct job_spec *spec) {
     struct job_spec first = *spec;
     const struct hosts *hosts = &spec->hosts.list;

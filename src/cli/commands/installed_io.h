@@ -1,5 +1,4 @@
-/* How this program was installed, and which torchrun runs, for "muster version -v": only what files
- * on this machine show. */
+/* How this program was installed, and which torchrun runs, by files, for "muster version -v". */
 #pragma once
 
 #include "base/text/strbuf.h"

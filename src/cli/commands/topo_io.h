@@ -10,13 +10,11 @@
  * negative errno with a sentence. */
 _must_use_ int topo_write(const char *path, const char *text, size_t len, struct err *err);
 
-/* Reads a regular file of at most max bytes; *ret_text is malloc'ed. Like file_read_text(), but
- * with a sentence. */
+/* file_read_text() with a sentence. */
 _must_use_ int topo_read(const char *path, size_t max, char **ret_text, size_t *ret_len,
                          struct err *err);
 
 /* The columns of the terminal; 0: standard output is not a terminal. */
 uint32_t topo_width(void);
-/* Whether standard output can show lines and arrows: the locale's characters are UTF-8, and it is
- * not a dumb terminal. */
+/* Whether standard output can show lines and arrows: UTF-8, and not a dumb terminal. */
 bool topo_utf8(void);

@@ -23,8 +23,7 @@ static char *shown_default(const struct option_def *def, const void *of) {
                                  : xasprintf("(%s)", fallback);
 }
 
-/* "-r, --redirects=STREAMS", "--warm[=HOW]". with_choices: the words that it takes, instead of
- * their name. */
+/* "-r, --redirects=STREAMS", "--warm[=HOW]". with_choices: the words that it takes. */
 static void add_name(struct strbuf *out, const struct option_def *def, bool with_choices) {
     if (def->letter != '\0')
         strbuf_printf(out, "-%c, ", def->letter);

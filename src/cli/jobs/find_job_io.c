@@ -56,8 +56,7 @@ static bool was_here(const char *run_id) {
     return found >= 0 && strcmp(runs[found].run_id, run_id) == 0;
 }
 
-/* With heads; of other users only if they are wanted. If no run has the whole id, it can be the
- * beginning of one. */
+/* With heads; of other users only if wanted. A run id can be the beginning of one that none has. */
 static int list_here(struct job_place *place, struct registry_entry **ret, size_t *ret_n,
                      struct err *err) {
     struct registry_entry *all = NULL;
@@ -78,8 +77,7 @@ static int list_here(struct job_place *place, struct registry_entry **ret, size_
     return 0;
 }
 
-/* Files that a container left behind must not be listed together with a job that is known to
- * run. */
+/* Files that a container left behind are not listed beside a job that is known to run. */
 static bool is_left_over(const struct job_place *place, const struct registry_entry *entries,
                          size_t n, const struct registry_entry *e) {
     for (size_t i = 0; i < n && e->foreign && place->run_id == NULL; i++)
@@ -318,8 +316,7 @@ int job_stop_head(const struct job_head *head, struct err *err) {
 
 /* ---- a host ---- */
 
-/* For root: of another user's agent on this machine, as muster ps shows its LISTENER; else its own.
- */
+/* For root: of another user's agent at the LISTENER that muster ps shows; else its own. */
 static uint32_t owner_of(const struct job_target *t) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     struct err err = {0};

@@ -13,17 +13,15 @@
 #include "rendezvous/operate/registry_io.h"
 
 struct job_place {
-    /* HOST[:PORTS] as --rdzv-endpoint has them, dir:/path, etcd://…, or, without run_id, the run id
-     * of a job that runs or ran on this machine, which is looked for first; NULL: this machine's
-     * agents */
+    /* HOST[:PORTS] as --rdzv-endpoint has them, dir:/path, etcd://…, or, without run_id, first the
+     * run id of a job that runs or ran on this machine; NULL: this machine's agents */
     const char *endpoint;
     /* NULL: any job; without endpoint also the beginning of the id of only one run here */
     const char *run_id;
     const char *conf;    /* as --rdzv-conf, for etcd; NULL: none */
     uint64_t timeout_ns; /* the limit for asking an arbiter; 0: the arbiter's own */
     bool one_agent;      /* a specific agent is wanted, not any agent of its job */
-    /* For root: also the jobs of other users on this machine. Those with run_id are in any case, if
-     * root has none of that name. */
+    /* For root: also other users' jobs on this machine; with run_id anyway, if root has none. */
     bool all_users;
     bool begins; /* set by job_find(): no run here has the whole run_id */
 };
@@ -58,10 +56,9 @@ struct job_found {
 };
 
 /* 0: n >= 1, or closed. A negative errno comes with a sentence: -EINVAL: the text does not name a
- * place (a usage error); -ENOENT: there is no such job; -EEXIST: there are several, which are in
- * `list` (port 0: one that has ended); -EREMOTE: only its head is here, which is in `head`;
- * -EHOSTUNREACH: the arbiter can't be reached; or another one. Call job_found_fini() in every case.
- */
+ * place (a usage error); -ENOENT: there is no such job; -EEXIST: several, which are in `list` (port
+ * 0: one that has ended); -EREMOTE: only its head is here, which is in `head`; -EHOSTUNREACH: the
+ * arbiter can't be reached; or another. The caller frees *ret in any case. */
 _must_use_ int job_find(struct loop *loop, const struct job_place *place, struct job_found *ret,
                         struct err *err);
 void job_found_fini(struct job_found *found);

@@ -118,8 +118,7 @@ static int ask_found(const struct operation *op, const struct command *command,
     return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
 }
 
-/* For what changes a job, the beginning of an id does not end inside a number: exp-1 is another job
- * than exp-10. */
+/* For what changes a job, the beginning of an id does not end inside a number: exp-1 of exp-10. */
 static int check_beginning(const struct operation *op, const struct command *command,
                            const struct job_found *found, struct err *err) {
     const char *wanted = op->place.run_id != NULL ? op->place.run_id : op->place.endpoint;

@@ -1,5 +1,4 @@
-/* What the commands for operators have in common: their options, asking the job, reporting
- * errors. */
+/* What operators' commands have in common: their options, asking the job, reporting errors. */
 #pragma once
 
 #include "cli/help/help.h"
@@ -76,9 +75,8 @@ _must_use_ int operation_read_within(const struct option_set *set, int argc, cha
 _must_use_ int operation_begin(struct operation *op);
 void operation_end(struct operation *op);
 
-/* Finds the job and asks it. 0: *ret_reply is filled in, and operator_reply_fini() must be called;
- * or the job is closed, and found->closed is set. Otherwise a negative errno with a sentence, of
- * job_find() or operator_ask(). */
+/* Finds the job and asks it. 0: *ret_reply is filled in, for operator_reply_fini(); or the job is
+ * closed: found->closed. Or a negative errno with a sentence, of job_find() or operator_ask(). */
 _must_use_ int operation_ask(const struct operation *op, const struct command *command,
                              struct job_found *found, struct operator_reply *ret_reply,
                              struct err *err);

@@ -12,8 +12,7 @@ extern char **environ;
 
 #define KEY_ENV "MUSTER_KEY"
 
-/* A node may have a key in the environment of every login: the head's is the one that counts, and
- * that one is wiped. */
+/* A node may have a key in every login's environment, which is wiped: the head's counts. */
 static int drop_key_of_login(struct err *err) {
     _cleanup_(keyring_freep) struct keyring *other = NULL;
     int r = keyring_new(&other, err);

@@ -18,15 +18,12 @@ enum screen_event { SCREEN_TIMEOUT = 1, SCREEN_REDRAW, SCREEN_QUIT };
 
 /* Whether standard output is a terminal that can do this. */
 bool screen_is_possible(void);
-/* Takes the terminal, if it is not taken. False: this process is in the background, and must not
- * write. */
+/* Takes the terminal, if not taken. False: this process is in the background: it must not write. */
 bool screen_enter(void);
 /* Restores the terminal. Does nothing if it is not taken. */
 void screen_leave(void);
 struct screen_size screen_size(void);
-/* Writes a frame to standard output, with one call as long as the terminal takes all of it. 0 or a
- * negative errno. */
+/* Writes a frame, with one call if the terminal takes all of it. 0 or a negative errno. */
 _must_use_ int screen_write(const char *text, size_t len);
-/* Waits for so long, until its size changes or it comes back to the foreground, or until "q" is
- * typed. */
+/* Waits for so long, or until its size changes, it comes to the foreground, or "q" is typed. */
 enum screen_event screen_wait(uint64_t ns);

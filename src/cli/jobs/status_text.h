@@ -29,8 +29,7 @@ void status_prometheus(const struct status_view *v, struct strbuf *out);
 
 /* ---- parts of a screen ---- */
 
-/* The lines above the table, folded; on a screen without those that do not change, and without the
- * last event. */
+/* The lines above the table, folded; on a screen only those that change, without the last event. */
 void status_head(const struct status_view *v, struct strbuf *out);
 /* All nodes (struct overview_node) in the order of the table. malloc'ed. */
 const void **status_order(const struct status_view *v);

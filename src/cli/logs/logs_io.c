@@ -64,8 +64,7 @@ struct log_tree {
 
 /* ---- folders ---- */
 
-/* Calls fn for each folder in dir, links excepted, in any order. False from fn ends it. Returns 0
- * or a negative errno. */
+/* Calls fn for each folder in dir, no links, until it returns false. 0 or a negative errno. */
 typedef bool log_folder_fn(void *arg, const char *path, const char *name);
 static int each_folder(const char *dir, log_folder_fn *fn, void *arg) {
     DIR *d = opendir(dir);
@@ -491,8 +490,7 @@ static int find_folder(const char *path, struct logs_found *ret, struct err *err
 
 /* ---- what was recorded ---- */
 
-/* The job's number in "cluster.JOB.STEP" or "JOB.STEP", the name of a run of Slurm (place.h). 0:
- * the name is another. */
+/* The job's number in "cluster.JOB.STEP" or "JOB.STEP", a run of Slurm (place.h). 0: it is none. */
 static int slurm_number(const char *run_id, const char **ret) {
     const char *dot = strchr(run_id, '.');
     *ret = dot != NULL && run_id[strspn(run_id, "0123456789")] != '.' ? dot + 1 : run_id;

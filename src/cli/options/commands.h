@@ -59,8 +59,7 @@ int cmd_completion(int argc, char **argv);
 int cmd_ssh_node(int argc, char **argv); /* in no table: muster-protocol(7), OVER SSH */
 
 /* Prints "muster COMMAND: TEXT", or "torchrun: TEXT" (command_called()), as one line on standard
- * error, with "?" for control characters and for bytes that are not UTF-8. command may be NULL.
- * Returns EXIT_USAGE. */
+ * error, cleaned as by utf8_clean(). command may be NULL. Returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
 /* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
  * one line. If its reader has gone, nothing is printed, and the status is that of SIGPIPE. */

@@ -12,13 +12,11 @@
 #include "rendezvous/protocol/messages.h"
 #include "topology/model/gpu_count.h"
 
-/* Linux starts no program with more than 6 MiB of words and environment (execve(2)); JSON makes at
- * most six bytes of one. */
+/* Of 6 MiB, the most that Linux starts a program with (execve(2)), JSON makes six times as many. */
 static const struct json_limits limits = {
     .max_bytes = (size_t)36 << 20, .max_depth = 4, .max_values = 1 << 20};
 
-/* The writer's context: for an agent, texts are exact, secrets are in it, and a few fields that
- * only people read are not. */
+/* The writer's context. An agent gets exact texts and secrets, and not what only people read. */
 static const int for_agent;
 static bool is_for_agent(const struct json_writer *w) { return w->context == &for_agent; }
 
@@ -249,8 +247,7 @@ static void put_requeue(struct json_writer *w, const struct json_field *f, const
     json_write_array_end(w);
 }
 
-/* With the names of --bind's choices, or of --numa-binding's after "torch ". null: the default,
- * which depends on the node. */
+/* The names of --bind's choices, or of --numa-binding's after "torch ". null: by the node. */
 static const struct {
     enum run_option row;
     const char *before;

@@ -405,8 +405,7 @@ static int read_log_mode(struct job_reading *j) {
                          "the octal mode of a file: 0600, 0640, 0660, 0644 or 0664");
 }
 
-/* Splits a list at its commas; two of them are a comma in an item. As in torchrun, "" has one item,
- * which is in every line. */
+/* Splits a list at its commas; two are a comma in an item. As in torchrun, "" has one item. */
 static char **split_filters(const char *list) {
     size_t most = strlen(list) + 2, n = 0;
     char **items = xcalloc(most, sizeof *items);
@@ -582,8 +581,7 @@ static bool has_gpus(const struct job_reading *j) {
     return j->spec->start_nodes > 0 || j->probes->has_gpus();
 }
 
-/* Neither variables nor options that need several nodes are checked: people use one environment and
- * one line for jobs of any size. */
+/* Not variables, nor options for several nodes: people use one line for jobs of any size. */
 static int warn_of_idle_options(struct job_reading *j) {
     const struct job_spec *spec = j->spec;
     const bool one_node = spec->rdzv.max_nodes == 1, unwatched = spec->hang_action == JOB_HANG_OFF;

@@ -39,9 +39,8 @@ struct job_probes {
     /* A file's text, malloc'ed. Returns 0, or a negative errno with a sentence. */
     int (*read_file)(enum job_file what, const char *path, char **ret, size_t *ret_len,
                      struct err *err);
-    /* This process is the agent for all tasks of Slurm's step, or of another launcher, on this
-     * node: takes their CPUs, too, before any are counted. Returns how many it has now; 0: nothing
-     * is changed. */
+    /* This process is the agent for all tasks of a launcher on this node: takes their CPUs, too,
+     * before any are counted. Returns how many it has now; 0: nothing is changed. */
     unsigned (*serve_node)(const struct place *place);
     /* The name of the file system that nodes share and that has the folder, or would have it, if
      * this user can meet others there; NULL: there is none. NULL: not known. */
@@ -78,6 +77,5 @@ void job_write(const struct job_spec *spec, struct strbuf *out);
  * *ret in any case. */
 _must_use_ int job_read(const char *text, size_t len, struct job_spec *ret, struct err *err);
 
-/* Prints the job as one JSON object, with a line for each member. The keys are in muster-files(5),
- * and do not change. */
+/* The job as one JSON object, a line for each member. The keys of muster-files(5) do not change. */
 void job_print_config(const struct job_spec *spec, struct strbuf *out);

@@ -1,6 +1,5 @@
-/* Which processes are the nodes of a job, and where they meet, as far as that follows from the
- * place of this one: a step of Slurm, tasks of another launcher, an indexed pod, or hosts on which
- * muster starts itself. */
+/* Which processes are the nodes of a job, and where they meet, by the place of this one: a step of
+ * Slurm, tasks of another launcher, an indexed pod, or hosts on which muster starts itself. */
 #include <errno.h>
 #include <string.h>
 
@@ -26,8 +25,7 @@ static bool says_elsewhere(const struct job_reading *j) {
            job_backends[place.backend].any_node_leads;
 }
 
-/* Whether the user says at which node, or how, the nodes meet. With c10d, a master port is only of
- * the workers' store. */
+/* Whether the user says where, or how, the nodes meet. With c10d, a master port is the store's. */
 static bool says_where(const struct job_reading *j) {
     if (!job_is_blank(job_text(j, RUN_RDZV_ENDPOINT)))
         return true;
@@ -140,8 +138,7 @@ void job_meet_in_step(struct job_reading *j) {
 }
 
 /* Over ssh, the first host listens at a port that is free there, and only then the others start. In
- * a step, the ports go by its own name, and not by --rdzv-id: jobs that are given one name don't
- * meet. */
+ * a step, the ports go by its own name, as jobs of one --rdzv-id must not meet. */
 int job_choose_ports(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const struct place *p = &spec->place;
@@ -189,8 +186,7 @@ static char *host_of_one(struct job_reading *j) {
                : NULL;
 }
 
-/* A Job whose pods each run a job of their own is usual, too. But a single node does not meet at
- * another pod. */
+/* A Job whose pods each run a job of their own is usual, too: they don't meet at another pod. */
 static int stay_alone(struct job_reading *j) {
     if (job_given(j, RUN_NNODES))
         return 0;
@@ -463,8 +459,7 @@ static int choose(struct job_reading *j) {
     return 0;
 }
 
-/* "-H a b": a user of mpirun or pdsh may write blanks. A script that only the hosts have usually
- * has a folder or a suffix. */
+/* "-H a b", as for pdsh. A script that only the hosts have usually has a folder or a suffix. */
 static void warn_of_script(struct job_reading *j) {
     const char *script = j->spec->script;
     if (!job_given(j, RUN_HOST) || j->spec->entry != JOB_ENTRY_PYTHON ||

@@ -54,8 +54,7 @@ enum job_backend job_backend_of(const char *name);
 /* Sets the error to "--name=value: must be …" and returns -EINVAL. */
 int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 
-/* As if the user had given it, but job_given() stays false. The text is borrowed for the reading.
- */
+/* As if the user had given it, but job_given() stays false. Borrows the text for the reading. */
 void job_fill_in(struct job_reading *j, enum run_option row, const char *text);
 /* Adds a sentence to spec->derived: a value that the user did not give, and its source. */
 void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
@@ -67,16 +66,13 @@ _must_use_ int job_take_steps(struct job_reading *j, job_step *const *steps, siz
 /* ---- job_place.c ---- */
 
 /* In a job of Slurm or of another launcher: finds out where this process is, and fills in the
- * number of nodes if it is not given. What else is filled in is in j->fill. Needs the numbers of
- * nodes. */
+ * number of nodes if it is not given, and j->fill. Needs the numbers of nodes. */
 _must_use_ int job_read_launcher(struct job_reading *j);
 /* Whether this process starts agents instead of being one. Needs job_read_launcher(). */
 _must_use_ int job_read_starter(struct job_reading *j);
-/* In a pod of an Indexed Job: fills in where several nodes meet, if the user did not. Needs the
- * numbers of nodes, and j->conf. */
+/* In a pod of an Indexed Job: fills in where nodes meet. Needs their numbers, and j->conf. */
 _must_use_ int job_meet_by_index(struct job_reading *j);
-/* The node rank by the pod's index; -1: the pod has none, or it does not count. Needs the backend.
- */
+/* The node rank by the pod's index; -1: there is none, or it does not count. Needs the backend. */
 int32_t job_rank_by_index(struct job_reading *j);
 /* Where the nodes of a step meet. */
 void job_meet_in_step(struct job_reading *j);

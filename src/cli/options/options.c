@@ -499,8 +499,7 @@ const char *option_field_text(const struct option_def *def, const void *of,
 
 /* ---- what a person may have meant by an option that does not exist ---- */
 
-/* The option that has the longest beginning in common with a word, if that is a large part of
- * it. */
+/* The option with the longest beginning in common with a word, if that is much of it. */
 static const char *longest_common(const struct option_set *set, const char *word) {
     const char *best = NULL;
     size_t best_n = 3;

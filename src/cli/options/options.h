@@ -132,9 +132,8 @@ _must_use_ int options_parse(const struct option_set *set, int argc, char *const
 _must_use_ int options_parse_any(const struct option_set *set, int argc, char *const *argv,
                                  const char **ret_operands, int max, struct options_parsed *ret,
                                  struct err *err);
-/* Fills in what was not on the command line: from PET_NAME if that is set (an empty value counts as
- * set). -EINVAL: a switch's value that is not an integer, or a value that is none of the
- * choices. */
+/* Fills in what was not on the command line: from PET_NAME, if set, even to "". -EINVAL: a switch's
+ * value that is not an integer, or a value that is none of the choices. */
 _must_use_ int options_from_env(const struct option_set *set, char *const *envp,
                                 struct options_parsed *parsed, struct err *err);
 
@@ -158,8 +157,7 @@ _must_use_ int options_fill(const struct option_set *set, const struct options_p
 const char *option_field_text(const struct option_def *def, const void *of,
                               char out[OPTION_TEXT_MAX]);
 
-/* The option that is most similar to a mistyped name (without its dashes); NULL: none is. Borrowed
- * from the table. */
+/* The option that is most similar to a mistyped name (without its dashes); NULL: none is. */
 const char *option_similar(const struct option_set *set, const char *word);
 /* The hint for a word; NULL: there is none. */
 const char *option_hint(const struct option_set *set, const char *word);

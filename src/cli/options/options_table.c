@@ -386,8 +386,7 @@ static const struct option_def defs[] = {
 #define NODES "nodes of the job: --nnodes"
 #define HOSTFILE "did you mean --hostfile?"
 
-/* Names of accelerate, deepspeed, mpirun, srun, ft_launcher, torchx and torch.distributed.launch,
- * from their own documentation. */
+/* Names of accelerate, deepspeed, mpirun, srun, ft_launcher, torchx and torch's old launch. */
 static const struct option_hint run_hints[] = {
     {"n", WORKERS},
     {"np", WORKERS},

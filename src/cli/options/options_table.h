@@ -1,5 +1,4 @@
-/* The options of "muster run": torchrun's (all of 2.13, and those of 2.14 that need no Python), and
- * ours. */
+/* The options of "muster run": torchrun's (2.13, and of 2.14 what needs no Python), and ours. */
 #pragma once
 
 #include "cli/options/options.h"

@@ -25,8 +25,7 @@ static const struct scheme {
     {"etcd+https:", true, false}, {"http:", false, true},  {"https:", true, true},
 };
 
-/* Whether the text is a port, like "29400", so that the name before it is a host, not a scheme. In
- * a list, checks the first item. */
+/* Whether the text, or a list's first item, is a port: then a host is before it, no scheme. */
 static bool is_port(const char *s) {
     size_t n = strspn(s, "0123456789");
     return n > 0 && n <= 5 && (s[n] == '\0' || s[n] == ',');
@@ -79,8 +78,7 @@ static bool has_control(const char *s, size_t n) {
     return false;
 }
 
-/* "%40" to '@'. NULL: the text is not correctly encoded, or the result would be empty or contain a
- * NUL. */
+/* "%40" to '@'. NULL: it is not correctly encoded, or would be empty or contain a NUL. */
 static char *percent_decoded(const char *s, size_t n) {
     _cleanup_(freep) char *out = xmalloc(n + 1);
     size_t len = 0;

@@ -22,8 +22,7 @@ bool rdzv_endpoint_has_ports(const char *text);
 _must_use_ int rdzv_endpoint_parse_ports(const char *text, unsigned max, char **ret_host,
                                          uint16_t *ret_ports, unsigned *ret_n, struct err *err);
 
-/* The place where nodes meet, or where a job is asked about. Texts are malloc'ed; rdzv_place_fini()
- * frees them. */
+/* Where nodes meet, or where a job is asked about. Owns its texts: rdzv_place_fini(). */
 struct rdzv_place {
     enum job_backend backend; /* C10D: a host; DIR; ETCD */
     char *host;               /* C10D; without brackets */
@@ -80,9 +79,8 @@ struct rdzv_conf {
 };
 void rdzv_conf_fini(struct rdzv_conf *conf);
 
-/* Unknown keys, and keys without effect here, add a line to `warnings`. If a key is given twice,
- * the last value counts. -EINVAL: no value, an invalid number or one that is not above 0,
- * another store_type than tcp and file. *ret is written only on success; rdzv_conf_fini() frees it.
- */
+/* Unknown keys, and keys without effect here, add a line to `warnings`. Of two values the last
+ * counts. -EINVAL: no value, an invalid number or one that is not above 0, another store_type than
+ * tcp and file. *ret is written only on success; rdzv_conf_fini() frees it. */
 _must_use_ int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
                                struct err *err);

@@ -299,8 +299,7 @@ static void add_tag(struct flame *g, const struct node *node, double x, double y
     picture_text(&g->tags, "", left + 4, y + HEIGHT + 13, SIZE_MAX, "%s", text);
 }
 
-/* Returns whether this chain has a tag. As deep as the deepest stack. Children are in the order of
- * classes. */
+/* Whether this chain has a tag. As deep as the deepest stack; children in the order of classes. */
 static bool draw(struct flame *g, uint32_t at, double x, double y) {
     const struct node *node = &g->nodes[at];
     bool tagged = false;
