@@ -121,8 +121,7 @@ static size_t digits_of(uint64_t v) {
     return n;
 }
 
-/* Checks all ranges of a bracket. *at is at "[", then after "]". *len grows by the longest number,
- * and it->hosts by a factor. */
+/* Checks a bracket, with *at from "[" to behind "]". *len grows by the longest number. */
 static int read_bracket(const struct source *src, const char **at, struct item *it, size_t *len) {
     const char *open = *at;
     if (it->n == HOSTLIST_BRACKETS_MAX)

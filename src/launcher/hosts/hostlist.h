@@ -41,7 +41,6 @@ struct hostlist {
 
 void hostlist_fini(struct hostlist *l);
 
-/* Expands a list into its names, in their order. Returns 0, -EINVAL (it is not a list, or has no
- * host) or -ERANGE (a limit above); the error quotes the list and says where in it. *ret is written
- * only on 0. */
+/* Expands a list into its names, in their order. 0, -EINVAL (not a list, or no host) or -ERANGE (a
+ * limit above), with the list and where in it. *ret is written only on 0. */
 _must_use_ int hostlist_expand(const char *list, struct hostlist *ret, struct err *err);

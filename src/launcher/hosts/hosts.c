@@ -99,8 +99,7 @@ static bool is_address(const char *text, size_t len) {
            memchr(text, ':', len) != NULL;
 }
 
-/* Hexadecimal groups with colons, perhaps an IPv4 address at the end, perhaps a zone. ssh checks
- * whether it is an address. */
+/* Hexadecimal groups with colons, and perhaps an IPv4 address and a zone. ssh checks the rest. */
 static bool looks_like_address(const char *text) {
     size_t n = strspn(text, "0123456789abcdefABCDEF:.");
     const char *zone = text + n;
@@ -349,8 +348,7 @@ static int set(struct settings *settings, const char *name, const char *value, s
                    name);
 }
 
-/* Cuts the next word, which ends at a blank or "=", and returns it; *at is then after it and its
- * blanks. */
+/* Cuts and returns the next word, which ends at a blank or "="; *at is then behind its blanks. */
 static char *cut_word(char **at, char *ret_end) {
     char *word = *at, *end = word + strcspn(word, BLANKS "=");
     char *next = end + strspn(end, BLANKS);

@@ -78,8 +78,7 @@ struct hosts {
 void hosts_fini(struct hosts *h);
 /* NULL: not found. Names are compared as texts. Valid until the next change. */
 struct host *hosts_find(const struct hosts *h, const char *name);
-/* Adds a host, and copies its name, which must not be among them. Valid until the next change. The
- * caller checks HOSTS_MAX. */
+/* Adds a host of a new name, which is copied. Valid until the next change. At most HOSTS_MAX. */
 struct host *hosts_add(struct hosts *h, const char *name);
 /* Keeps only the hosts whose flag is true. */
 void hosts_keep(struct hosts *h, const bool *keep);
@@ -96,17 +95,15 @@ struct hosts_input {
     const char *include, *exclude; /* filters; NULL: not given */
 };
 
-/* Reads what is given; no hosts (n is 0) if nothing is. Returns 0, -EINVAL (a form that is not one
- * of these, or options that cannot be combined) or -ERANGE (a limit); the error begins with the
- * option, or with the file and the number of the line. *ret is written only on 0, and then belongs
- * to the caller: hosts_fini(). */
+/* Reads what is given; n is 0 if nothing is. Returns 0, -EINVAL (a form that is not one of these,
+ * or options that cannot be combined) or -ERANGE (a limit); the error begins with the option, or
+ * with the file and the line. *ret is written only on 0, for hosts_fini(). */
 _must_use_ int hosts_read(const struct hosts_input *in, struct hosts *ret, struct err *err);
 
 /* Names in all specs together. */
 #define HOSTFILTER_NAMES_MAX 1048576u
 
-/* The hosts have no chosen GPUs yet. include and exclude may be NULL:
- * not given. Returns 0, -EINVAL or -ERANGE; the error begins with the option. *hosts is changed
- * only on 0. */
+/* The hosts have no chosen GPUs yet. include and exclude may be NULL. Returns 0, -EINVAL or
+ * -ERANGE; the error begins with the option. *hosts is changed only on 0. */
 _must_use_ int hosts_filter(struct hosts *hosts, const char *include, const char *exclude,
                             struct err *err);

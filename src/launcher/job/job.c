@@ -225,8 +225,7 @@ static size_t name_length(const char *arg) {
     return arg[len] == '=' ? len : 0;
 }
 
-/* Whether a name before '=' may be shown: it must not look like a secret that happens to end with
- * '='. */
+/* Whether a name before '=' may be shown: not one like a secret that ends with '='. */
 static bool may_show(const char *arg, size_t len) {
     size_t plain = arg[0] == '-' ? len : strspn(arg, "abcdefghijklmnopqrstuvwxyz_.+~");
     return len > 0 && len <= OPTION_SHOWN_MAX && plain >= len;

@@ -59,8 +59,7 @@ enum job_run_id {
                            it */
 };
 
-/* The check that nodes are alike and reach each other: off, warn, or start no worker if it
- * fails. */
+/* Whether nodes are alike and reach each other: off, warn, or start no worker if not. */
 enum job_preflight { JOB_PREFLIGHT_OFF = 0, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT };
 
 /* muster check: no worker is started, and what was found is printed. */
@@ -90,8 +89,7 @@ void std_map_text(const struct std_map *map, char ret[STD_MAP_TEXT_MAX]);
 
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
-/* What lives on after a job that has succeeded: nothing, or processes that its workers left in
- * sessions of their own. */
+/* What lives on after a job's success: nothing, or workers' processes in sessions of their own. */
 enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 
 /* --warm: whether workers have imported before they are needed, each by itself or forked. */
@@ -155,8 +153,7 @@ struct job_spec {
     enum job_nproc nproc_by;
     enum job_backend backend;
     enum job_starter starter;
-    /* this process is the head: it starts agents on so many nodes, and no worker; 0: it is an agent
-     */
+    /* this process is the head of so many nodes, and starts no worker; 0: it is an agent */
     uint32_t start_nodes;
     struct job_hosts hosts; /* where, if by ssh; else by srun */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
@@ -166,8 +163,7 @@ struct job_spec {
     unsigned n_endpoint_ports;
     /* rank 0 opens the workers' store at MASTER_PORT itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE) */
     bool workers_store;
-    /* MASTER_PORT of the workers if not the endpoint's, 0: any free one; and MASTER_ADDR with it,
-     * NULL: the leader's address */
+    /* of the workers, if not the endpoint's, 0: any; and MASTER_ADDR with it, NULL: the leader's */
     uint16_t store_port;
     char *store_host;
     uint16_t port_low, port_high; /* ports that muster chooses; 0: the kernel's range */
@@ -190,11 +186,9 @@ struct job_spec {
     char *local_addr;       /* --local-addr or NULL */
     char *run_id;           /* never NULL, never empty */
     enum job_run_id run_id_is;
-    /* values that the user did not give, and where each was found: a sentence for each;
-     * NULL-terminated; NULL: none */
+    /* sentences on values that the user did not give: their sources; NULL-terminated, or NULL */
     char **derived;
-    /* the names of the options that the user gave, on the command line or by PET_NAME;
-     * NULL-terminated */
+    /* names of the options that the user gave, also by PET_NAME; NULL-terminated, or NULL */
     char **given;
     struct place place; /* where in Slurm this process is */
     enum place_nodes nodes;
@@ -283,8 +277,7 @@ void job_spec_fini(struct job_spec *spec);
 bool job_is_given(const struct job_spec *spec, const char *option);
 /* Whether --signals-to-handle has this one. */
 bool job_is_ended_by(const struct job_spec *spec, int signo);
-/* The value that workers will have of a variable: --env has precedence over what they inherit;
- * NULL: it is not set. */
+/* The value that workers will have of a variable: of --env, or inherited; NULL: it is not set. */
 const char *job_worker_value(const struct job_spec *spec, char *const *envp, const char *name);
 
 /* "node1:29400", "node1:29400-29403,30000": as the user could have written it; malloc'ed. */

@@ -7,8 +7,7 @@
  * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
  * of the ranks belong together: who names a node where they meet, a master address or another
  * backend, or wants one node, arranges all of it, as with torchrun. Then each task is an agent,
- * also if a node has several, unless --nnodes is the number of the step's nodes. A directory or
- * etcd is only where they meet. */
+ * unless --nnodes is the number of the step's nodes. A directory or etcd is only a place. */
 #pragma once
 
 #include "base/text/strbuf.h"

@@ -266,8 +266,7 @@ const struct launcher launchers[] = {
      .node_rank = "RANK",
      .first_host = "MASTER_ADDR",
      .port = "MASTER_PORT"},
-    /* kubeflow/training-operator: pkg/controller.v1/pytorch/envvar.go. Run:ai and PAI set the same.
-     */
+    /* kubeflow/training-operator: pkg/controller.v1/pytorch/envvar.go; Run:ai and PAI, too */
     {.name = "pytorchjob",
      .title = "PyTorchJob",
      .kind = LAUNCHER_NODES,

@@ -45,9 +45,8 @@ struct launcher {
     enum launcher_kind kind;
 
     /* ---- proof ---- */
-    /* Programs that start its tasks, separated by blanks: the nearest ancestor that any row has
-     * decides. NULL: it runs in containers, where none is visible. At most 15 bytes each, as in
-     * /proc/PID/stat. */
+    /* Programs that start its tasks, separated by blanks: the nearest ancestor of any row decides.
+     * NULL: none is visible, in containers. At most 15 bytes each (/proc/PID/stat). */
     const char *ancestors;
     /* Variables that are all set, or else this is another launcher. */
     const char *proof;
@@ -81,8 +80,7 @@ struct launcher {
     const char *hidden; /* prefixes of variables that workers do not see, separated by blanks */
     int save[LAUNCHER_SIGNALS_MAX]; /* signals that announce the end of the job; 0: none */
     int again;                      /* the exit status that queues the job again; 0: none */
-    /* The command that also does, with the job as the last word: ID or, in an array, ID.TASK. NULL
-     * in the first: none is needed. */
+    /* The command that also does, with the job as the last word: ID or, in an array, ID.TASK. */
     const char *requeue[LAUNCHER_WORDS_MAX];
 };
 

@@ -75,8 +75,7 @@ static uint32_t common_divisor(uint32_t a, uint32_t b) {
     return a;
 }
 
-/* The last bytes of a text change only the low bits of its FNV hash much; see murmur3's finalizer.
- */
+/* The last bytes of a text change mostly low bits of its FNV hash; see murmur3's finalizer. */
 static uint64_t mixed(uint64_t h) {
     h ^= h >> 33;
     h *= UINT64_C(0xff51afd7ed558ccd);

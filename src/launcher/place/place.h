@@ -71,8 +71,7 @@ struct place_facts {
     bool sees_all;
 };
 
-/* What a process manager reports about its tasks. Nodes are counted by host names, and node 0 is
- * that of rank 0. */
+/* What a process manager reports about its tasks. Nodes are host names; node 0 is rank 0's. */
 struct place_pmi {
     uint32_t n_tasks, rank;    /* of all tasks, >= 1; of this one, from 0 */
     uint32_t n_nodes, node_id; /* >= 1; of this node, from 0 */
@@ -86,8 +85,7 @@ struct place_pmi {
 /* Called only where the answer can matter. Each may be NULL: nothing is known. */
 struct place_probes {
     void (*facts)(void *arg, struct place_facts *ret);
-    /* The text of /etc/hosts, or of a file that a launcher's variable names, malloc'ed; NULL: it
-     * can't be read. */
+    /* The text of /etc/hosts, or of a file that a variable names, malloc'ed; NULL: unreadable. */
     char *(*file)(void *arg, const char *path);
     /* Asks the process manager of a row whose `sizes` is PMI-1 or PMIx. 0: *ret is filled in.
      * -ENOENT: no server is there, so the variables have leaked, and the row does not apply,
@@ -194,8 +192,7 @@ struct place {
         restarts; /* how often Slurm has put the job back into the queue and started it again */
     uint64_t job_end_s; /* when its time is over, since 1970; newer versions of Slurm say it */
     char *cluster;      /* SLURM_CLUSTER_NAME */
-    /* of all components, if it has some. STEP: of the step, because srun sets the job's variables
-     * to its own */
+    /* of all components, if any. STEP: of the step: srun sets the job's variables to its own */
     uint32_t job_nodes;
     char *job_nodelist;    /* as a hostlist; never updated when a node is lost */
     char *tasks_per_node;  /* "2(x3),1": SLURM_TASKS_PER_NODE, a step's own in STEP */
@@ -291,6 +288,5 @@ _must_use_ int place_read_launcher(char *const *envp, const struct place_probes 
                                    struct err *err);
 /* Parts of a run id come from settings of others, and can have blanks and control characters. */
 void place_clean_run_id(struct place *p);
-/* place_pod.c. hosts: the text of /etc/hosts, NULL: not known. Fills in *ret. An index that is not
- * a number is none (bad_index). */
+/* place_pod.c. hosts: the text of /etc/hosts, or NULL. An index that is no number is bad_index. */
 void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret);

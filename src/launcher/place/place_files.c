@@ -28,8 +28,7 @@ static const char *value_at(const char *at, const char *name) {
     return at + 1 + strspn(at + 1, blank);
 }
 
-/* The value of the last line with this parameter; NULL: there is none. *ret_includes: the file
- * includes others. */
+/* The value of the last line with this parameter, or NULL. *ret_includes: it includes files. */
 static const char *last_value(const char *text, const char *name, bool *ret_includes) {
     const char *last = NULL;
     *ret_includes = false;

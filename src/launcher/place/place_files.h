@@ -9,16 +9,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Whether TaskPlugin is task/none. False: it is another, or is not written there, or the file
- * includes others, which may say more. Names and values have no case; of several lines the last
- * counts. slurm.conf(5) */
+/* Whether TaskPlugin is task/none. False: it is another, or not there, or the file includes others.
+ * Names and values have no case; of several lines the last counts. slurm.conf(5) */
 bool slurm_conf_binds_nothing(const char *text);
 /* The path of "socket=" in AuthInfo, which the caller frees; NULL: it is the library's default. */
 char *slurm_conf_munge_socket(const char *text);
 
-/* Returns the name of the shared file system that has `path`, which is absolute and without links.
- * mounts: /proc/self/mounts, read from its position to its end, so a file system that does not
- * answer blocks no one. NULL: the path is on another one, or that is not known. Lustre, GPFS, NFS,
- * BeeGFS, Ceph and WEKA are known, by the types under which they are mounted (mount(8) of each). A
- * static text. getmntent(3) */
+/* The name of the shared file system that has `path`, which is absolute and without links; static.
+ * mounts: /proc/self/mounts, so that no file system is asked. NULL: it is on another one, or that
+ * is not known. Lustre, GPFS, NFS, BeeGFS, Ceph and WEKA are known, by the types under which they
+ * are mounted (mount(8) of each). getmntent(3) */
 const char *mounts_shared(FILE *mounts, const char *path);

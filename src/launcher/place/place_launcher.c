@@ -75,8 +75,7 @@ static const char *next_host(const char *at, enum launcher_hosts form, size_t *r
     return *ret_len > 0 ? at : NULL;
 }
 
-/* Counts the hosts, keeps the first, and finds this one. *ret_self: UINT32_MAX if it is not there.
- */
+/* Counts the hosts, keeps the first, and finds this one. *ret_self: UINT32_MAX: not there. */
 static uint32_t count_hosts(char *const *envp, struct place *p, uint32_t *ret_self) {
     const struct launcher *row = p->launcher;
     const char *at = launcher_value(envp, row->hosts, NULL);

@@ -17,8 +17,7 @@ struct word {
     size_t len;
 };
 
-/* The first words of a line of hosts(5), without its comment. Returns how many there are; more than
- * WORDS_MAX are not counted. */
+/* The first words of a line of hosts(5), without its comment. Returns how many, <= WORDS_MAX. */
 static size_t split(const char *line, size_t len, struct word ret[WORDS_MAX]) {
     const char *comment = memchr(line, '#', len);
     const char *end = comment != NULL ? comment : line + len;

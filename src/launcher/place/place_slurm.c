@@ -30,8 +30,7 @@ static uint32_t number_of(char *const *envp, const char *name) {
     return text != NULL && parse_u32(text, &n) == 0 ? n : 0;
 }
 
-/* The nodes of a heterogeneous job: the plain variable is of its first component, or not set. 0: of
- * a component it is not known. */
+/* The nodes of a heterogeneous job (the plain variable is of its first component). 0: not known. */
 static uint32_t nodes_of_components(char *const *envp, uint32_t components) {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < components; i++) {
@@ -208,9 +207,8 @@ static int read_numbers(char *const *envp, const struct place *p, const struct s
     return 0;
 }
 
-/* This node in the step's list: that is its number, but in a heterogeneous job. There the list is
- * sorted, and nodes are numbered in the order of the components. SLURMD_NODENAME is a node's name
- * in lists. */
+/* This node in the step's list: its number, but in a heterogeneous job. There the list is sorted,
+ * and nodes go by components. SLURMD_NODENAME is a node's name in lists. */
 static uint32_t index_of(char *const *envp, const struct place *p, const struct hostlist *nodes) {
     const char *name = env_get(envp, "SLURMD_NODENAME");
     for (uint32_t i = 0; p->het_size > 0 && name != NULL && i < MIN2(nodes->n, p->n_nodes); i++)

@@ -10,7 +10,6 @@
 #include "launcher/place/place.h"
 #include "rendezvous/auth/keyring_io.h"
 
-/* Returns as place_probes.pmi. The key is added to `key`, which borrows nothing; it stays empty if
- * rank 0 has no OpenSSL. */
+/* Returns as place_probes.pmi. The job's key is added to `key`, if rank 0 has OpenSSL. */
 _must_use_ int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key,
                         struct place_pmi *ret, struct err *err);

@@ -13,8 +13,7 @@
 #include "launcher/place/place.h"
 
 #define PMI_TASKS_MAX 65536u
-/* Bytes of a card, with the NUL. PMI-1 values have at least as many: get_maxes of Hydra returns
- * 1,024. */
+/* Bytes of a card, with the NUL. Values of PMI-1 have more: Hydra's get_maxes returns 1,024. */
 #define PMI_CARD_MAX 512
 #define PMI_KEY_TEXT_MAX 128 /* bytes, with the NUL */
 #define PMI_RUN_ID_MAX 256   /* bytes, with the NUL */
@@ -31,10 +30,9 @@ void pmi_card_write(const char *host, const char *key, char ret[PMI_CARD_MAX]);
 /* The key in a card; NULL: it has none. Borrowed. */
 const char *pmi_card_key(const char *card);
 
-/* Counts nodes by host names. The name of the run has 32 bits of a hash of rank 0's card at its
- * end: the key in it differs between the runs of a task, and between containers that are started
- * again, where Open MPI 4 makes the same name from the host and the pid. Copies texts. -EPROTO with
- * a sentence: a card is not one. */
+/* Counts nodes by host names. The name of the run ends with 32 bits of a hash of rank 0's card: the
+ * key in it differs between the runs of a task, and between containers that are started again, to
+ * which Open MPI 4 gives one name. Copies texts. -EPROTO with a sentence: a card is not one. */
 _must_use_ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret,
                               struct err *err);
 /* Wipes the cards. */

@@ -18,8 +18,7 @@
 
 #define LIBRARY "libpmix.so.2"
 #define CARD "muster.card"
-/* An answer: the name of the tasks, the cards and END, a line each. Or, instead of what is missing,
- * FAULT and a sentence. */
+/* An answer: the tasks' name, the cards and END, a line each; FAULT and a sentence for the rest. */
 #define END "end"
 #define FAULT '\1'
 

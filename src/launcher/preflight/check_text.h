@@ -1,5 +1,4 @@
-/* What muster check prints: the checks of one node; the differences between many nodes, and what
- * failed on which of them. Pure. */
+/* What muster check prints: one node's checks; many nodes' differences and failures. Pure. */
 #pragma once
 
 #include "launcher/preflight/node_summary.h"

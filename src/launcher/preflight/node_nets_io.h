@@ -16,9 +16,8 @@ struct node_nets {
     struct rdzv_net nets[RDZV_NETS_MAX]; /* RING_NET, RING_FAST */
 };
 
-/* By what is known of the interfaces, and of the route to the leader. Nothing is chosen if either
- * failed. envp: what workers inherit; the user's own settings there, and in the job, have
- * precedence. */
+/* By the interfaces, and the route to the leader. Nothing is chosen if either is not known. envp:
+ * what workers inherit; the user's own settings there, and in the job, have precedence. */
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
                       const struct node_discovery *discovery, const struct node_discovery *way,
                       struct rdzv_net ret[RDZV_NETS_MAX]);

@@ -405,8 +405,7 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
 
 /* ---- processes on them ---- */
 
-/* Whether a process of this name holds GPUs open without using them: a service of the driver or of
- * a display. */
+/* Whether it holds GPUs open without using them: a service of the driver or of a display. */
 static bool is_gpu_service(const char *name) {
     static const char *const names[] = {"nvidia-persiste",
                                         "nvidia-cuda-mps",

@@ -58,8 +58,7 @@ enum node_summary_fact {
 };
 const char *node_summary_fact_name(enum node_summary_fact f); /* "mtu": in JSON and in messages */
 const char *node_summary_fact_code(enum node_summary_fact f); /* "MTU-DIFFERS" */
-/* Whether workers of one job should not differ in this: --preflight=strict then refuses a
- * difference. */
+/* Whether workers of one job should not differ in this: --preflight=strict refuses it. */
 bool node_summary_fact_matters(enum node_summary_fact f);
 /* Whether the leader keeps it. */
 bool node_summary_fact_kept(enum node_summary_fact f);
@@ -139,18 +138,15 @@ struct node_summary_comparison {
     bool matters;        /* whether any row matters */
 };
 /* ids in rank order; clocks: one for each, or NULL: wall clocks are not compared, with
- * leader_clock_ns as node summary.clock_ns of the leader's machine. Nodes that are not in the book
- * are skipped. The usual value is the one that most nodes have; if several are equally frequent,
- * that of the lowest rank. */
+ * leader_clock_ns as the leader's node_summary.clock_ns. Nodes that are not in the book are
+ * skipped. The usual value is the most frequent; of several, that of the lowest rank. */
 void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t n,
                            const struct node_summary_clock *clocks, int64_t leader_clock_ns,
                            struct node_summary_comparison *ret);
 void node_summary_comparison_fini(struct node_summary_comparison *c);
-/* Writes the lines of a table, each with a newline: a header, and one for each row. Writes nothing
- * if there are no rows. */
+/* Writes the lines of a table: a header, and one for each row; nothing without rows. */
 void node_summary_comparison_table(const struct node_summary_comparison *c, struct strbuf *to);
-/* In one line: "MTU-DIFFERS: host3 mtu 1400, the other 3: 1500; …"; only rows that matter, or all.
- */
+/* "MTU-DIFFERS: host3 mtu 1400, the other 3: 1500; …"; only rows that matter, or all. */
 void node_summary_comparison_line(const struct node_summary_comparison *c, bool only_matters,
                                   struct strbuf *to);
 

@@ -163,8 +163,7 @@ static const char *layer_name(enum topo_link_layer l) {
     return l == TOPO_LINK_INFINIBAND ? " IB" : l == TOPO_LINK_ETHERNET ? " RoCE" : "";
 }
 
-/* Lists adapters in the order of the rails, which is by PCI address. For a port that is down, it
- * only says that. */
+/* Lists adapters in the order of the rails, by PCI address. Of a port that is down, only that. */
 static void look_hcas(const struct topology *t, struct node_summary *d) {
     _cleanup_(strbuf_fini) struct strbuf set = {0};
     uint32_t down = 0;
@@ -190,9 +189,8 @@ static void look_hcas(const struct topology *t, struct node_summary *d) {
                          t->n_nics == 1 ? "" : "s");
 }
 
-/* Which adapter serves which GPU. Two nodes with the same adapters in different slots send on
- * different rails, and traffic from rail to rail goes through the switches between them (or
- * nowhere). */
+/* Which adapter serves which GPU. Nodes with the same adapters in different slots send on different
+ * rails, and between rails there are more switches (or none). */
 static void look_rails(const struct topology *t, struct node_summary *d) {
     struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf set = {0};
@@ -271,8 +269,7 @@ static void add_busy(struct busy *b, uint64_t pid, uint32_t gpu, bool by_nvml) {
     struct proc_stat st = {.start = 0};
     p.seen = p.pid != 0 && p.pid <= INT32_MAX && proc_read_stat((pid_t)p.pid, &st);
     memcpy(p.name, st.name, sizeof p.name);
-    /* NVML can report pids of another pid namespace. Then the process with that pid here is a
-     * different one. */
+    /* NVML can report pids of another pid namespace, which are other processes here. */
     if (by_nvml && p.seen && holds_gpu((pid_t)pid) == HOLDS_NO)
         p = (struct node_summary_process){.gpu = gpu};
     if (b->n < BUSY_MAX && (by_nvml || p.seen) && !(p.seen && st.start >= b->own_began))
@@ -365,8 +362,7 @@ unsigned node_summary_needs(bool any_gpu) {
     return any_gpu ? DISCOVER_CPUS | DISCOVER_PCI | DISCOVER_NICS | DISCOVER_NVML : DISCOVER_NICS;
 }
 
-/* node_summary_gpus() gives each fault a code of its own, so NVML's warnings in the topology are
- * left out. */
+/* node_summary_gpus() has a code for each fault: the topology's warnings of NVML are left out. */
 static void look_devices(const struct node_summary_config *c, const struct topology *t,
                          const struct discovery_nvml *nvml, bool gpus, struct node_summary *d) {
     const struct nvml_report *report = nvml != NULL && nvml->asked ? &nvml->report : NULL;

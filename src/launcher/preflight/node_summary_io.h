@@ -36,8 +36,7 @@ struct node_summary_config {                /* borrowed for the call */
 };
 
 struct node_summary_gathering;
-/* whole: false if the deadline came first, or the discovery failed. The object is freed after the
- * call. */
+/* whole: false: the deadline came first, or the discovery failed. Then the object is freed. */
 typedef void node_summary_fn(void *arg, const struct node_summary *d, bool whole);
 
 /* fn is called later, never from inside. 0, or a negative errno. */

@@ -82,8 +82,7 @@ static void check_print(const struct strbuf *text) {
     (void)fflush(stdout);
 }
 
-/* Prints once: together with the neighbours that it reaches, or at the end if no group was
- * formed. */
+/* Prints once: with the neighbours that it reaches, or at the end without a group. */
 static void print_node(struct preflight *p) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (!p->check || !p->gathered || p->printed)
@@ -344,8 +343,7 @@ static void forget_ring(struct preflight *p) {
     p->node_summary.n_findings = n;
 }
 
-/* With strict: whether this node must not take part, and why. In a check the leader judges
- * failures. */
+/* With strict: whether, and why, this node must not take part. In a check the leader judges. */
 static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
     if (!p->strict || p->check)
         return false;
@@ -529,8 +527,7 @@ static void on_time_up(void *arg) {
         compare_if_due(p, true);
 }
 
-/* Reports failures of other nodes, and which neighbours they can't reach. This node reports its own
- * failures itself. */
+/* Reports failures of other nodes, also to reach neighbours. Each node reports its own itself. */
 static void log_failures(struct preflight *p, const char *host, const struct node_summary *d) {
     for (uint32_t i = 0; i < d->n_findings; i++)
         if (d->findings[i].level == NODE_SUMMARY_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)

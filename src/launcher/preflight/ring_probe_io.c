@@ -154,8 +154,7 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
         p->n_open++;
 }
 
-/* The kernel is not asked: it takes long to list many interfaces, and waits while one is changed.
- */
+/* The kernel is not asked: listing many interfaces takes long, and waits for changes. */
 static bool is_here(const struct topology *t, const struct addr *a) {
     char text[ADDR_TEXT_MAX];
     addr_host_text(a, text);

@@ -336,8 +336,7 @@ static int by_size(const void *a, const void *b) {
     return *x < *y ? -1 : *x > *y;
 }
 
-/* The difference between node i's wall clock and the leader's; false if one of the two is not
- * known. */
+/* How far node i's wall clock is from the leader's; false: one of the two is not known. */
 static bool skew_of(const struct comparing *c, size_t i, int64_t leader_clock_ns, int64_t *ret) {
     const struct node_summary_clock *k = c->clocks[i];
     if (!c->nodes[i]->has_clock || k == NULL || !k->known)

@@ -45,8 +45,7 @@ static bool ranges_have(const char *ranges, const char *digits, size_t width) {
     return false;
 }
 
-/* Matches one name or expression, up to `end`. The bracket gets all digits of the name at its
- * place. */
+/* Matches one name or expression, up to `end`. The bracket gets all digits at its place. */
 static bool item_has(const char *item, const char *end, const char *name) {
     while (item < end) {
         if (*item != '[') {
@@ -95,8 +94,7 @@ struct map {
 
 static char *skip_blanks(char *s) { return s + strspn(s, " \t\r"); }
 
-/* The value of "KEY=value" among the words of a line, which is cut there; NULL if there is no such
- * word. */
+/* The value of "KEY=value" among the words of a line, which is cut there; NULL: no such word. */
 static char *take_value(char *line, const char *key) {
     size_t n = strlen(key);
     for (char *at = line; (at = strcasestr(at, key)) != NULL; at += n) {

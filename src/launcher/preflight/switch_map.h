@@ -30,8 +30,7 @@ enum { SWITCH_MAP_E_ABSENT = 1 }; /* this node is on no switch */
  * digits as they are written: n[08-12] has n08 and n12, but not n8.
  *
  * Writes the place of `host`, found by its whole name or up to its first dot, into size bytes, and
- * the name of its block (cut; "": none) into as many. 0; SWITCH_MAP_E_ABSENT; -EINVAL with the line
- * that is not valid, or because switches form a cycle; -E2BIG: too many switches, or the place is
- * longer than `size`. */
+ * the name of its block (cut; "": none) into as many. 0; SWITCH_MAP_E_ABSENT; -EINVAL: a line is
+ * not valid, or switches form a cycle; -E2BIG: too many switches, or a place longer than `size`. */
 _must_use_ int switch_map_find(const char *text, size_t len, const char *host, char *ret,
                                char *ret_block, size_t size, struct err *err);

@@ -20,8 +20,7 @@
 
 #define PREFIX "hold-"
 #define UNFINISHED PREFIX "new-"
-/* Files of steps that were killed are removed after this time, and for at most so long at a
- * start. */
+/* files of killed steps are removed after so long, and for at most so long at a start */
 #define OLD_S (24 * 3600)
 #define SWEEP_NS (5 * NS_PER_MS)
 #define LOOK_MS 50
@@ -200,8 +199,7 @@ static bool find_file(struct holder *h, uint64_t until_ns) {
 }
 
 /* The lock ends with the last of the agent's processes, its guardian: then nothing of the job is
- * left on this node that srun could kill because a task has ended. Returns the agent's status; -1:
- * it has left none. */
+ * left here that srun could kill because a task has ended. The agent's status; -1: it left none. */
 static int wait_for_status(const struct holder *h) {
     struct said said;
     read_said(h, &said);

@@ -41,8 +41,7 @@ enum requeue_answer {
 /* The sentence is empty after NO_MATTER; after YES it says why the job is requeued. */
 enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf *ret_sentence);
 
-/* At the start: why the job can't be requeued; empty if it can, or if that is not known. `job` as
- * in the facts, not NULL. */
+/* At the start: why the job can't be requeued; "": it can, perhaps. `job` as in the facts. */
 void requeue_cannot(const char *id, const char *job, struct strbuf *ret_sentence);
 
 /* At the end, where this reason is not among what was asked for: that the job is not requeued, and

@@ -124,8 +124,7 @@ static void on_requeued(void *arg, const struct helper_answer *answer) {
         failed(r, r->why);
 }
 
-/* The nodes that were lost are avoided until somebody looks at them: Slurm may take minutes to
- * notice. */
+/* Lost nodes are avoided until a person looks at them: Slurm may take minutes to notice. */
 static void requeue(struct requeue *r, const char *why) {
     _cleanup_(strbuf_fini) struct strbuf lines = {0};
     log_notice("requeueing job %s: %s", r->config.id, why);

@@ -5,13 +5,11 @@
 #include "io/process/helper_call.h"
 
 /* Runs scontrol with these words (NULL-terminated) in the background; its standard output is the
- * answer. An answer without text: there is no scontrol, or it failed. 0, or a negative errno: no
- * process could be created. */
+ * answer: none if there is no scontrol, or it failed. 0, or a negative errno: no process. */
 _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
                          helper_call_fn *fn, void *arg, struct helper_call **ret);
-/* Requests to change something, each a line, by one scontrol, so that nothing but the controller is
- * between them. The last line is "quit". It has failed if one of them has; slurm_told() reads the
- * answer. */
+/* Requests to change something, each a line, the last "quit", by one scontrol: nothing but the
+ * controller is between them. It has failed if one of them has: slurm_told(). */
 #define SLURM_TELL_NS (10 * NS_PER_S)
 _must_use_ int slurm_tell(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
                           struct helper_call **ret);

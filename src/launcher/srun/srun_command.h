@@ -38,7 +38,6 @@ struct srun_command {
 _must_use_ char **srun_argv(const struct srun_command *config);
 
 /* srun's environment: this one, without what srun would take for options of the step (srun(1),
- * INPUT ENVIRONMENT VARIABLES), what says how the job's own tasks are laid out, and the user's own
- * key, for which starter_key_to_env() sets the job's. *ret must be empty; the caller owns it.
- */
+ * INPUT ENVIRONMENT VARIABLES), the layout of the job's own tasks, and the user's own key, for
+ * which starter_key_to_env() sets the job's. *ret must be empty; the caller owns it. */
 void srun_env(const struct srun_command *config, struct envlist *ret);

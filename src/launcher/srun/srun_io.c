@@ -47,8 +47,7 @@ static void end_scancel(struct srun *s) {
     child_watch_free(TAKE_PTR(s->scancel));
 }
 
-/* scancel(1): --signal=KILL is sent at once. Without the step's number only srun can be ended, and
- * Slurm then ends its tasks. */
+/* scancel(1): --signal=KILL is sent at once. Without the step's number Slurm ends it after srun. */
 static void kill_step(void *arg) {
     struct srun *s = arg;
     char program[] = "scancel", quiet[] = "--quiet", kill_now[] = "--signal=KILL";

@@ -11,18 +11,15 @@
 #include "launcher/place/place.h"
 
 /* Binds this process to all CPUs of its step, or its launcher, on this node, if they are known.
- * Before anything asks how many CPUs there are (--nproc-per-node=cpu). Returns how many CPUs it has
- * now; 0: nothing is changed. */
+ * Before anything counts CPUs (--nproc-per-node=cpu). Returns how many it has now; 0: no change. */
 unsigned step_cpus_widen(const struct place *place);
-/* A step that muster's own srun started has no SLURM_CPUS_PER_TASK: sets the user's, which programs
- * read. */
+/* A step of muster's own srun has no SLURM_CPUS_PER_TASK: sets the user's, for programs. */
 void srun_restore_env(void);
 
 /* Parts of step_cpus_widen(), without any access to the system. */
 
 /* The CPUs of all tasks of this node: the union of the masks in SLURM_CPU_BIND_LIST, as "0x3,0xC"
- * (srun(1), OUTPUT ENVIRONMENT VARIABLES). Returns 0; -ENODATA: it is NULL; -EINVAL: it is not a
- * list of masks. */
+ * (srun(1), OUTPUT ENVIRONMENT VARIABLES). 0; -ENODATA: it is NULL; -EINVAL: no list of masks. */
 _must_use_ int step_cpus_of_tasks(const char *masks, struct cpuset *ret);
 /* Which CPUs the agent takes. `widest`: all that the kernel lets this process have, of `online` in
  * the machine; on_node: how many CPUs the step has on this node, 0: not known; `tasks`:

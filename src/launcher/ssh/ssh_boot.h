@@ -6,8 +6,7 @@
  *     BOOT, from the head: what to start; large ones as several BOOT_PART and one BOOT. They are
  *     NUL-terminated texts, because words and variables need not be UTF-8.
  *
- * The end of the head's stream is the end of the job on that node, and so is a head that has sent
- * nothing for SSH_SILENCE_NS. */
+ * The job ends on that node with the head's stream, or if it is silent for SSH_SILENCE_NS. */
 #pragma once
 
 #include "base/err.h"
@@ -25,8 +24,7 @@
 #define SSH_SILENCE_NS (60 * NS_PER_S) /* then it is gone, also if its end has not come */
 
 /* Looks for the node's first line. 0: the frames begin behind *ret_bytes; FRAME_E_MORE: it has not
- * come yet; -EMSGSIZE: it is not within SSH_NOISE_MAX; -EPROTONOSUPPORT: there is one of another
- * version. */
+ * come yet; -EMSGSIZE: it is not within SSH_NOISE_MAX; -EPROTONOSUPPORT: another version's. */
 _must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes);
 
 /* What the relay is to start: itself as `muster run`, in a folder, with these variables over those

@@ -13,8 +13,7 @@
  * CPU time, and sshd refuses some of many at once. One that hangs gives its place to the next, but
  * may still answer. The first host of the list that has not failed is node 0, at whose address all
  * meet, if the head arranges that: it listens before the others start. So nothing is booted before
- * it has answered; or the caller passes it over, where the job can run without it: then node 0 is
- * the first that has answered. */
+ * it has answered; or the caller passes it over: then node 0 is the first that has answered. */
 #pragma once
 
 #include <stdbool.h>
@@ -68,8 +67,7 @@ void ssh_crew_fini(struct ssh_crew *c);
 /* What is to be done next; *ret is the host. The state has changed as if it was done. */
 enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret);
 
-/* The first host has not answered yet, but so many others have that the job can go on without it.
- */
+/* The first host has not answered yet, but enough others have that the job can run. */
 bool ssh_crew_can_pass_over(const struct ssh_crew *c);
 /* Then it does, and so for others before the first that has answered: they hang. */
 void ssh_crew_pass_over(struct ssh_crew *c);

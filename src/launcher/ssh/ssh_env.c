@@ -16,8 +16,7 @@ static const char *const stays_here[] = {
     "PWD", "OLDPWD", "SHLVL", "_",
     /* of the terminal and the screen; the agent has none. TERM says how to write, so it is sent */
     "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID", "TMUX*", "STY",
-    /* of the service. systemd.exec(5), "Environment Variables Set or Propagated by the Service
-     * Manager" */
+    /* of the service: systemd.exec(5), "Environment Variables Set or Propagated…" */
     "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS",
     "LISTEN_FDNAMES", "WATCHDOG_*",
     /* of this process's place in Slurm, or of its own head */

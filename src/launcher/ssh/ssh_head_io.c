@@ -86,8 +86,7 @@ static void advance(struct ssh_head *h);
 
 /* ---- suspended: a deputy sends the pings (^Z) ---- */
 
-/* A frame so small is sent whole or, where the socket is full, not at all; then the relay still has
- * to read what came before. */
+/* A frame so small is sent whole or, to a full socket, not at all: then the relay has to read. */
 static void ping(const int *fds, size_t n, const struct strbuf *frame) {
     for (size_t i = 0; i < n; i++) {
         ssize_t sent = send(fds[i], frame->data, frame->len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -150,8 +149,7 @@ static void send_all(struct ssh_head *h, enum starter_kind kind, int signo) {
             send_host(h, i, kind, signo);
 }
 
-/* The agent that leads learns how many nodes can take part, so that the group forms without the
- * others. */
+/* The agent that leads learns how many nodes can take part, and does not wait for the others. */
 static void send_expected(struct ssh_head *h) {
     struct starter_message m = {.kind = STARTER_EXPECT};
     m.expect.nodes = h->crew.n - h->crew.n_gone - h->crew.n_hanging;
@@ -432,8 +430,7 @@ static void too_few(struct ssh_head *h) {
     end_too_few(h, text);
 }
 
-/* Fewer are left than the job needs: waits for others that fail, too, so that one start shows
- * all. */
+/* Fewer are left than the job needs: waits for others that fail, so that one start shows all. */
 static void name_failures(struct ssh_head *h) {
     h->losses.is_naming = true;
     loop_timer_set(h->losses.naming, clock_now_ns() + SSH_HEAD_NAMING_NS);

@@ -7,8 +7,7 @@
  * A host that can't be reached or started is named at once, with ssh's own last line. The job goes
  * on without it if --nnodes allows; else everything ends, with status 75.
  *
- * If the head is killed, every ssh has the end of its input, and so each relay ends the job on its
- * node (ssh_node_io.h). */
+ * If the head is killed, the input of every ssh ends, and so each relay (ssh_node_io.h) its job. */
 #pragma once
 
 #include "launcher/starter/starter_io.h"

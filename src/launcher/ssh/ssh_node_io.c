@@ -245,8 +245,7 @@ static void send_expected(struct relay *r) {
 }
 
 /* Passes a message on. An agent waits for an answer to its verdict: what is queued here reaches the
- * head before EXIT does, or never, so an answer from there would add nothing, and would be late
- * where the head does not read. */
+ * head before EXIT does, or never, so an answer from there would add nothing, and be late. */
 static void on_agent_message(struct relay *r, const struct starter_message *m) {
     if (m->kind == STARTER_LEAD)
         r->leads = true;

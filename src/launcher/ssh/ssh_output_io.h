@@ -28,8 +28,7 @@ enum { SSH_OUTPUT_OUT = 0, SSH_OUTPUT_ERR, SSH_OUTPUTS };
 struct ssh_output;
 
 struct ssh_output_ops {
-    /* Hosts must not be read until this is called again with false. May be called from
-     * ssh_output_add(). */
+    /* Hosts must not be read until this is called with false. Also from ssh_output_add(). */
     void (*pause)(void *arg, bool pause);
     /* After ssh_output_hurry(): output of this kind is dropped from now on. */
     void (*on_dropped)(void *arg, size_t which);

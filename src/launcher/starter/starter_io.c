@@ -252,8 +252,7 @@ static void peer_gone(struct peer *peer) {
         starter_event(r, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE, .link = id});
 }
 
-/* Its first bytes have come. If the job has a key, and the peer is on another machine, they must be
- * TLS's. */
+/* Its first bytes have come: TLS's, if the job has a key, and the peer is on another machine. */
 static void begin_tls(struct peer *peer) {
     struct ssl_st *session;
     struct err err = {0};
@@ -616,8 +615,7 @@ static void why_ended(const struct starter_run *r, char ret[STARTER_TEXT_MAX]) {
         (void)snprintf(ret, STARTER_TEXT_MAX, "it ended with status %d", r->status);
 }
 
-/* For muster status on this machine: the run id that the agents have, of which one can be here.
- * Before registry_remove(). */
+/* For muster status on this machine: the agents' run id. Before registry_remove(). */
 static void record_end(struct starter_run *r) {
     struct starter_description d = {0};
     char text[STARTER_TEXT_MAX];

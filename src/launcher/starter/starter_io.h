@@ -63,8 +63,7 @@ struct starter_description {
 struct starter_run;
 
 struct starter_ops {
-    /* Starts the agents. 0, or a negative errno and a sentence. -ENOENT: what starts them is not
-     * installed. */
+    /* Starts the agents. 0, or a negative errno and a sentence. -ENOENT: it is not installed. */
     int (*start)(void *arg, struct starter_run *r, struct err *err);
     /* STOP and ACK to one agent or all, SIGNAL to all. NULL: as above. */
     void (*deliver)(void *arg, const struct starter_effect *e);
@@ -101,8 +100,7 @@ const char *starter_lost_node(const struct starter_run *r);
 /* The first command that still runs; 0: none. */
 pid_t starter_command_pid(const struct starter_run *r);
 
-/* Sets STARTER_KEY_ENV; to STARTER_NO_KEY if there is no key, so that a key that does not arrive is
- * noticed. */
+/* Sets STARTER_KEY_ENV; to STARTER_NO_KEY without a key, so that a lost one is noticed. */
 void starter_key_to_env(const struct starter_run *r, struct envlist *env);
 /* Runs a command that starts agents. The variables that these need are added to *env. */
 _must_use_ int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env,

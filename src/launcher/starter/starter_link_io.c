@@ -66,8 +66,7 @@ int starter_read(struct stream *s, enum starter_sender from, struct starter_mess
     return r;
 }
 
-/* A frame is far smaller than a socket's buffer, and few are sent: if one is still there, the other
- * side does not read. */
+/* Frames are few, and far smaller than a socket's buffer: if one is left, no one reads. */
 static bool send_message(struct starter_link *l, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     if (stream_unsent(l->stream) >= 4 * STARTER_FRAME_MAX)

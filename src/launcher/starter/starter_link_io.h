@@ -44,8 +44,7 @@ struct starter_link_ops {
     void (*gone)(void *arg);
 };
 
-/* The socket where the nodes of the job meet, which this agent's relay has opened: from then on the
- * caller's. -1: there is none. */
+/* The socket of the relay where the nodes of the job meet: from then on the caller's. -1: none. */
 int starter_take_listener(char *const *envp);
 /* The file with this agent's job, which its relay has written: from then on the caller's. -1: there
  * is none, and the command line is the job. */
@@ -57,16 +56,14 @@ void starter_drop_fds(char *const *envp);
 bool starter_link_is_given(char *const *envp);
 
 /* *ret is NULL if there is no head. secret: of the job's key, AUTH_SECRET_BYTES, borrowed until
- * starter_link_free(); NULL: it has none. Returns 0, or -EINVAL with a sentence: the variable makes
- * no sense. The rest is copied. */
+ * starter_link_free(); NULL: none. 0, or -EINVAL and a sentence: the variable makes no sense. */
 _must_use_ int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret,
                                 const char *host, const struct place *place,
                                 const struct starter_link_ops *ops, void *arg,
                                 struct starter_link **ret, struct err *err);
 /* This agent leads from now on. Repeated calls are fine. */
 void starter_link_lead(struct starter_link *l);
-/* A worker has told a safe point: the head learns it when it can be reached. Repeated calls are
- * fine. */
+/* A worker has reported a safe point: so will this to the head. Repeated calls are fine. */
 void starter_link_safe(struct starter_link *l);
 /* Runs the loop until the head has acknowledged, for STARTER_LINK_VERDICT_NS at most. Does nothing
  * unless this agent has led. False: the head has not acknowledged. Outside of the loop's callbacks,

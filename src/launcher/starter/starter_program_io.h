@@ -9,8 +9,7 @@ _must_use_ int starter_program(const char *argv0, char *const *envp, char **ret,
 /* The same, but what a link named torchrun leads to: by that name there are no other commands. */
 _must_use_ int starter_real_program(const char *argv0, char *const *envp, char **ret,
                                     struct err *err);
-/* For a line that people copy: its path, malloc'ed; if that needs quotes, or is not known,
- * "muster". */
+/* For a line that people copy: its path, malloc'ed; "muster" if that needs quotes or is unknown. */
 _must_use_ char *starter_program_word(const char *argv0, char *const *envp);
 /* The folder's name as the shell has it, malloc'ed: other hosts may reach it by the same links
  * only. NULL, and errno: it has none. */

@@ -114,8 +114,7 @@ struct starter_fail {
     char text[STARTER_TEXT_MAX]; /* one sentence */
 };
 
-/* Where the nodes of the job meet: the relay takes a port that is free there, and its agent
- * inherits the socket. */
+/* Where the nodes of the job meet: a port that is free for the relay, whose agent inherits it. */
 struct starter_listen {
     char addr[STARTER_HOST_MAX]; /* a literal, one of HELLO */
     uint16_t low, high;          /* the ports to choose from; 0: the kernel's */
