@@ -110,6 +110,15 @@ void strbuf_add_xml(struct strbuf *s, const char *text, size_t max) {
     }
 }
 
+void strbuf_cut_lines(struct strbuf *s, size_t from, size_t max) {
+    static const char cut[] = "(more was left out)\n";
+    if (s->len - from <= max)
+        return;
+    for (s->len = from + max - strlen(cut); s->len > from && s->data[s->len - 1] != '\n';)
+        s->len--;
+    strbuf_add(s, cut);
+}
+
 void strbuf_end_line(struct strbuf *s) {
     while (s->len > 0 && s->data[s->len - 1] == ' ')
         s->data[--s->len] = '\0';

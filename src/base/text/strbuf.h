@@ -36,6 +36,8 @@ size_t strbuf_add_wrapped(struct strbuf *s, const char *text, size_t column, siz
                           size_t width);
 /* Adds text of XML, cut to so many characters. Control characters except newlines become "?". */
 void strbuf_add_xml(struct strbuf *s, const char *text, size_t max);
+/* Cuts what follows `from` to whole lines and at most `max` bytes, with "(more was left out)". */
+void strbuf_cut_lines(struct strbuf *s, size_t from, size_t max);
 /* Ends the line, without blanks at its end. */
 void strbuf_end_line(struct strbuf *s);
 /* Never NULL. Borrowed: valid until the next change. */

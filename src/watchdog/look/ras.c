@@ -195,18 +195,6 @@ int ras_read(const char *answer, size_t len, struct ras *ret, struct err *err) {
 
 /* ---- in words ---- */
 
-/* Adds the text, if there is room for it. */
-static void add_line(struct strbuf *to, size_t begin, bool *full, struct strbuf *line) {
-    static const char cut[] = "(more was left out)\n";
-    if (!*full && to->len - begin + line->len + sizeof cut > RAS_SUMMARY_MAX) {
-        *full = true;
-        strbuf_add(to, cut);
-    }
-    if (!*full)
-        strbuf_add(to, strbuf_text(line));
-    strbuf_clear(line);
-}
-
 /* So many ranks have launched so many collectives of a kind. */
 struct tally {
     uint32_t kind, ranks;
@@ -229,14 +217,12 @@ static uint32_t count_ranks(const struct ras_comm *c, choose_fn *choose, const v
     return n;
 }
 
-/* "rank 2 (10.0.0.2, pid 12)", or if these are many, or not `places`: "ranks 0-1, 3". False: no
- * rank was chosen. */
-static bool add_ranks(struct strbuf *line, const struct ras_comm *c, bool places, choose_fn *choose,
+/* "rank 2 (10.0.0.2, pid 12)", or if these are many, or not `places`: "ranks 0-1, 3"; at least one
+ * is chosen. */
+static void add_ranks(struct strbuf *line, const struct ras_comm *c, bool places, choose_fn *choose,
                       const void *arg) {
     uint32_t n = count_ranks(c, choose, arg), ranges = 0;
     places = places && n <= NAMED_MAX;
-    if (n == 0)
-        return false;
     strbuf_add(line, n == 1 ? "rank " : "ranks ");
     for (uint32_t i = 0; i < c->n_ranks; i++) {
         if (!choose(&c->ranks[i], arg))
@@ -247,7 +233,7 @@ static bool add_ranks(struct strbuf *line, const struct ras_comm *c, bool places
             last++;
         if (++ranges > RANGES_MAX) {
             strbuf_add(line, ", …");
-            return true;
+            return;
         }
         strbuf_printf(line, "%s%u", ranges > 1 ? ", " : "", c->ranks[i].rank);
         if (last > i)
@@ -256,7 +242,6 @@ static bool add_ranks(struct strbuf *line, const struct ras_comm *c, bool places
             add_place(line, c->ranks[i].host, c->ranks[i].pid);
         i = last;
     }
-    return true;
 }
 
 static bool choose_tally(const struct ras_rank *rank, const void *arg) {
@@ -326,81 +311,70 @@ static uint32_t tally(const struct ras_comm *c, uint32_t kind, struct tally *ret
 }
 
 /* A line for each kind of which ranks have launched different numbers. */
-static void add_tallies(const struct ras *r, const struct ras_comm *c, struct strbuf *to,
-                        size_t begin, bool *full) {
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
+static void add_tallies(const struct ras *r, const struct ras_comm *c, struct strbuf *to) {
     _cleanup_(freep) struct tally *tallies = xcalloc(c->n_ranks + (size_t)1, sizeof *tallies);
-    for (uint32_t kind = 0; kind < r->n_kinds && !*full; kind++) {
+    for (uint32_t kind = 0; kind < r->n_kinds; kind++) {
         uint32_t n = tally(c, kind, tallies);
         if (n < 2)
             continue;
-        add_head(&line, c, r->kinds[kind]);
+        add_head(to, c, r->kinds[kind]);
         for (uint32_t i = 0; i < MIN2(n, RANGES_MAX + 1u); i++) {
-            strbuf_printf(&line, "%s%llu in ", i > 0 ? "; " : ": ",
+            strbuf_printf(to, "%s%llu in ", i > 0 ? "; " : ": ",
                           (unsigned long long)tallies[i].count);
-            (void)add_ranks(&line, c, i > 0, choose_tally, &tallies[i]);
+            add_ranks(to, c, i > 0, choose_tally, &tallies[i]);
         }
-        strbuf_add(&line, "\n");
-        add_line(to, begin, full, &line);
+        strbuf_add(to, "\n");
     }
 }
 
 static void add_conditions(const struct ras_comm *c, enum condition from, enum condition to_last,
-                           struct strbuf *to, size_t begin, bool *full) {
+                           struct strbuf *to) {
     static const char *const words[N_CONDITIONS] = {
         [DEAD] = "considered dead: ",           [SILENT] = "no answer: ",
         [GONE] = "has left the communicator: ", [INITIALIZING] = "still initializing: ",
         [FINALIZING] = "finalizing: ",          [ABORTED] = "aborted: "};
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
     for (enum condition i = from; i <= to_last; i++) {
-        add_head(&line, c, words[i]);
-        if (add_ranks(&line, c, true, choose_condition, &i)) {
-            strbuf_add(&line, "\n");
-            add_line(to, begin, full, &line);
-        }
-        strbuf_clear(&line);
+        if (count_ranks(c, choose_condition, &i) == 0)
+            continue;
+        add_head(to, c, words[i]);
+        add_ranks(to, c, true, choose_condition, &i);
+        strbuf_add(to, "\n");
     }
 }
 
-static void add_errors(const struct ras_comm *c, struct strbuf *to, size_t begin, bool *full) {
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
-    for (uint32_t i = 0; i < c->n_ranks && !*full; i++) {
+static void add_errors(const struct ras_comm *c, struct strbuf *to) {
+    for (uint32_t i = 0; i < c->n_ranks; i++) {
         const char *error = c->ranks[i].error;
         bool again = error[0] == '\0';
         for (uint32_t k = 0; k < i && !again; k++)
             again = strcmp(c->ranks[k].error, error) == 0;
         if (again)
             continue;
-        add_head(&line, c, error);
-        strbuf_add(&line, ": ");
-        (void)add_ranks(&line, c, true, choose_error, error);
-        strbuf_add(&line, "\n");
-        add_line(to, begin, full, &line);
+        add_head(to, c, error);
+        strbuf_add(to, ": ");
+        add_ranks(to, c, true, choose_error, error);
+        strbuf_add(to, "\n");
     }
 }
 
 void ras_summary(const struct ras *r, struct strbuf *to) {
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
     size_t begin = to->len;
-    bool full = false;
-    strbuf_printf(&line, "NCCL%s%s: %u communicator%s\n", r->version[0] != '\0' ? " " : "",
-                  r->version, r->n_comms, r->n_comms == 1 ? "" : "s");
+    strbuf_printf(to, "NCCL%s%s: %u communicator%s\n", r->version[0] != '\0' ? " " : "", r->version,
+                  r->n_comms, r->n_comms == 1 ? "" : "s");
     if (r->timeouts > 0)
-        strbuf_printf(&line, "%u time-out%s of the service itself\n", r->timeouts,
+        strbuf_printf(to, "%u time-out%s of the service itself\n", r->timeouts,
                       r->timeouts == 1 ? "" : "s");
-    add_line(to, begin, &full, &line);
-    for (uint32_t i = 0; i < r->n_comms && !full; i++) {
+    for (uint32_t i = 0; i < r->n_comms; i++) {
         const struct ras_comm *c = &r->comms[i];
         size_t before = to->len;
-        add_conditions(c, DEAD, GONE, to, begin, &full);
-        add_errors(c, to, begin, &full);
-        add_conditions(c, INITIALIZING, ABORTED, to, begin, &full);
-        add_tallies(r, c, to, begin, &full);
-        if (to->len == before && !full) {
-            add_head(&line, c, "all ranks have launched the same collectives\n");
-            add_line(to, begin, &full, &line);
-        }
+        add_conditions(c, DEAD, GONE, to);
+        add_errors(c, to);
+        add_conditions(c, INITIALIZING, ABORTED, to);
+        add_tallies(r, c, to);
+        if (to->len == before)
+            add_head(to, c, "all ranks have launched the same collectives\n");
     }
+    strbuf_cut_lines(to, begin, RAS_SUMMARY_MAX);
 }
 
 /* ---- counts ---- */

@@ -240,23 +240,15 @@ static void add_entry(const struct recorder_entry *e, double wall_s, struct strb
 }
 
 void recorder_summary(const struct recorder *r, double wall_s, struct strbuf *to) {
-    static const char cut[] = "(more was left out)\n";
-    uint32_t n_open = MIN2(r->n_open, (uint32_t)RECORDER_OPEN_MAX), n = n_open + r->n_groups;
+    uint32_t n_open = MIN2(r->n_open, (uint32_t)RECORDER_OPEN_MAX);
     size_t begin = to->len;
-    for (uint32_t i = 0; i < n; i++) {
-        _cleanup_(strbuf_fini) struct strbuf line = {0};
-        if (i < n_open)
-            add_entry(&r->open[i], wall_s, &line);
-        else
-            add_group(&r->groups[i - n_open], &line);
-        if (to->len - begin + line.len + sizeof cut > RECORDER_SUMMARY_MAX) {
-            strbuf_add(to, cut);
-            return;
-        }
-        strbuf_add(to, strbuf_text(&line));
-        if (i + 1 == n_open && r->n_open > n_open)
-            strbuf_printf(to, "%u more have not ended\n", r->n_open - n_open);
-    }
-    if (n == 0)
+    for (uint32_t i = 0; i < n_open; i++)
+        add_entry(&r->open[i], wall_s, to);
+    if (r->n_open > n_open)
+        strbuf_printf(to, "%u more have not ended\n", r->n_open - n_open);
+    for (uint32_t i = 0; i < r->n_groups; i++)
+        add_group(&r->groups[i], to);
+    if (to->len == begin)
         strbuf_printf(to, "no collective in %u entries\n", r->n_entries);
+    strbuf_cut_lines(to, begin, RECORDER_SUMMARY_MAX);
 }

@@ -125,3 +125,17 @@ Test(strbuf, xml_is_escaped_and_cut) {
     cr_expect_str_eq(out.data, "ééééééé"
                                "é…");
 }
+
+Test(strbuf, lines_that_are_too_many_are_cut) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    strbuf_add(&s, "title\n");
+    strbuf_add(&s, "a line of 20 bytes.\n");
+    strbuf_add(&s, "a line of 20 bytes.\n");
+    strbuf_cut_lines(&s, 6, 40);
+    cr_expect_eq(s.len, 46);
+    strbuf_add(&s, "x\n");
+    strbuf_cut_lines(&s, 6, 41);
+    cr_expect_str_eq(strbuf_text(&s), "title\na line of 20 bytes.\n(more was left out)\n");
+    strbuf_cut_lines(&s, 6, 20);
+    cr_expect_str_eq(strbuf_text(&s), "title\n(more was left out)\n");
+}
