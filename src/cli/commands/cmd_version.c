@@ -111,10 +111,9 @@ static void add_hwloc(struct strbuf *out) {
 }
 
 static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32_t i) {
-    char at[TOPO_BUSID_MAX] = "";
-    if (report->gpus[i].has_address)
-        pci_addr_text(report->gpus[i].at, at);
-    const char *parts[] = {report->names[i], report->uuids[i], at};
+    struct pci_addr_text at = pci_addr_text(report->gpus[i].at);
+    const char *parts[] = {report->names[i], report->uuids[i],
+                           report->gpus[i].has_address ? at.text : ""};
     bool has_name = false;
     strbuf_printf(out, "  %-10s %u:", "", i);
     for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {

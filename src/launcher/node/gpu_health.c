@@ -7,10 +7,9 @@
 #include "watchdog/look/kernel_log.h"
 
 void gpu_name(uint32_t gpu, struct pci_addr at, char ret[GPU_NAME_MAX]) {
-    char address[TOPO_BUSID_MAX];
-    pci_addr_text(at, address);
     bool known = pci_addr_compare(at, PCI_ADDR_UNKNOWN) != 0;
-    (void)snprintf(ret, GPU_NAME_MAX, known ? "GPU %u (%s)" : "GPU %u", gpu, address);
+    (void)snprintf(ret, GPU_NAME_MAX, known ? "GPU %u (%s)" : "GPU %u", gpu,
+                   pci_addr_text(at).text);
 }
 
 /* ---- Xids ---- */

@@ -199,13 +199,12 @@ static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *
 
 /* ---- the GPUs ---- */
 
-static void address_text(const struct node_summary_gpus *in, uint32_t index,
-                         char out[TOPO_BUSID_MAX]) {
+static struct pci_addr_text address_text(const struct node_summary_gpus *in, uint32_t index) {
     const struct topology *t = in->topology;
-    (void)snprintf(out, TOPO_BUSID_MAX, "address unknown");
     for (uint32_t i = 0; i < t->n_gpus; i++)
         if (t->gpus[i].index == index && t->gpus[i].pci < t->n_pci)
-            pci_addr_text(t->pci[t->gpus[i].pci].at, out);
+            return pci_addr_text(t->pci[t->gpus[i].pci].at);
+    return (struct pci_addr_text){"address unknown"};
 }
 
 /* One finding for each lost GPU, and one for all GPUs with another fault. Returns how many checks
@@ -218,11 +217,10 @@ static uint32_t check_faults(const struct node_summary_gpus *in, struct node_sum
         uint32_t more = 0;
         for (uint32_t i = 0; in->report != NULL && i < in->report->n; i++) {
             const char *what = nvml_gpu_fault(&in->report->gpus[i], (enum nvml_gpu_fault)f);
-            char at[TOPO_BUSID_MAX];
             if (what == NULL || (found != NULL && f > NVML_GPU_RESET && ++more > 0))
                 continue;
-            address_text(in, i, at);
-            found = node_summary_add(d, level, nvml_gpu_codes[f], "GPU %u (%s) %s", i, at, what);
+            found = node_summary_add(d, level, nvml_gpu_codes[f], "GPU %u (%s) %s", i,
+                                     address_text(in, i).text, what);
             n_failed += level == NODE_SUMMARY_FAIL;
         }
         size_t len = more > 0 ? strlen(found->text) : 0;

@@ -81,12 +81,11 @@ static enum rule_verdict when_strict(const struct env_input *in) {
 static bool topo_file_fits(const struct nccl_topo_file *file, const struct topology *t) {
     uint32_t gpus = 0, in_file = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
-        char at[TOPO_BUSID_MAX];
         if (t->gpus[i].vendor != TOPO_VENDOR_NVIDIA || t->gpus[i].pci == TOPO_NONE)
             continue;
         gpus++;
-        pci_addr_text(t->pci[t->gpus[i].pci].at, at);
-        _cleanup_(freep) char *attribute = xasprintf("busid=\"%s\"", at);
+        _cleanup_(freep) char *attribute =
+            xasprintf("busid=\"%s\"", pci_addr_text(t->pci[t->gpus[i].pci].at).text);
         if (strcasestr(file->text, attribute) == NULL)
             return false;
     }

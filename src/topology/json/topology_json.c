@@ -22,49 +22,41 @@ struct context {
     const struct nccl_graph *graph; /* NULL: no prediction */
 };
 
-static void topology_json_write_cpus(struct json_writer *w, const char *key,
-                                     const struct cpuset *set) {
+static void put_cpus(struct json_writer *w, const char *key, const struct cpuset *set) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     cpuset_write_list(set, &text);
     json_write_string(w, key, strbuf_text(&text));
 }
 
-static void topology_json_write_bus_id(struct json_writer *w, const char *key,
-                                       const struct pci_addr *at) {
-    char text[TOPO_BUSID_MAX];
-    if (at->dev > 31 || at->fn > 7) { /* unknown */
+static void put_bus_id(struct json_writer *w, const char *key, const struct pci_addr *at) {
+    if (at->dev > 31 || at->fn > 7) /* unknown */
         json_write_null(w, key);
-        return;
-    }
-    pci_addr_text(*at, text);
-    json_write_string(w, key, text);
+    else
+        json_write_string(w, key, pci_addr_text(*at).text);
 }
 
 /* Fields of the tables. A field for a device holds its index in pci[]. */
-static void topology_json_write_device(struct json_writer *w, const struct json_field *f,
-                                       const void *of) {
+static void write_device(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct topology *t = ((const struct context *)w->context)->t;
     uint32_t pci;
     memcpy(&pci, (const char *)of + f->offset, sizeof pci);
     if (pci < t->n_pci)
-        topology_json_write_bus_id(w, f->key, &t->pci[pci].at);
+        put_bus_id(w, f->key, &t->pci[pci].at);
     else
         json_write_null(w, f->key);
 }
 
-static void topology_json_write_near_cpus(struct json_writer *w, const struct json_field *f,
-                                          const void *of) {
+static void write_near_cpus(struct json_writer *w, const struct json_field *f, const void *of) {
     struct cpuset cpus;
     topology_near_cpus(((const struct context *)w->context)->t, ((const struct topo_gpu *)of)->numa,
                        &cpus);
-    topology_json_write_cpus(w, f->key, &cpus);
+    put_cpus(w, f->key, &cpus);
 }
 
 /* Rounds half up to one decimal, for users who compare figures. */
 static double rounded(double gbs) { return floor(gbs * 10 + 0.5) / 10; }
 
-static void topology_json_write_prediction(struct json_writer *w, const struct json_field *f,
-                                           const void *of) {
+static void write_prediction(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct context *c = w->context;
     struct nccl_prediction p;
     if (c->graph == NULL)
@@ -85,18 +77,15 @@ static void topology_json_write_prediction(struct json_writer *w, const struct j
     json_write_array_end(w);
 }
 
-static void topology_json_write_nic_state(struct json_writer *w, const struct json_field *f,
-                                          const void *of) {
+static void write_nic_state(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_string(w, f->key, topo_port_state_names[topo_nic_state(of)]);
 }
 
-static void topology_json_write_nic_rate(struct json_writer *w, const struct json_field *f,
-                                         const void *of) {
+static void write_nic_rate(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_double(w, f->key, (double)topo_nic_rate_mbps(of) / 1000);
 }
 
-static void topology_json_write_domain(struct json_writer *w, const struct json_field *f,
-                                       const void *of) {
+static void write_domain(struct json_writer *w, const struct json_field *f, const void *of) {
     char domain[TOPO_DOMAIN_MAX];
     (void)topology_domain(of, domain);
     json_write_string(w, f->key, domain);
@@ -109,8 +98,7 @@ static const char *endpoint_name(const struct topology *t, struct topo_endpoint 
     return out;
 }
 
-static void topology_json_write_links(struct json_writer *w, const struct json_field *f,
-                                      const void *of) {
+static void write_links(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct topology *t = of;
     uint32_t n = distance_endpoints(t);
     json_write_array_begin(w, f->key);
@@ -278,7 +266,7 @@ int topology_json_read(const char *text, size_t len, struct topology *ret, struc
 
 /* struct cpuset as a list. */
 static void write_cpus(struct json_writer *w, const struct json_field *f, const void *of) {
-    topology_json_write_cpus(w, f->key, (const void *)((const char *)of + f->offset));
+    put_cpus(w, f->key, (const void *)((const char *)of + f->offset));
 }
 
 /* Most nodes have CPUs of their own. */
@@ -294,7 +282,7 @@ static int read_cpus(const struct json *v, const struct json_field *f, void *of)
 
 /* struct pci_addr; null: unknown. */
 static void write_bus_id(struct json_writer *w, const struct json_field *f, const void *of) {
-    topology_json_write_bus_id(w, f->key, (const void *)((const char *)of + f->offset));
+    put_bus_id(w, f->key, (const void *)((const char *)of + f->offset));
 }
 
 static int read_bus_id(const struct json *v, const struct json_field *f, void *of) {
@@ -393,16 +381,10 @@ static int read_warnings(const struct json *v, const struct json_field *f, void 
                                              .min = (n), .when = JSON_OPTIONAL           \
     }
 /* Fields that need the whole topology: it is used to write them, and the caller reads them. */
-#define DERIVED(name, what)                                                         \
-    {                                                                               \
-        .key = (name), .kind = JSON_FIELD_OWN, .write = topology_json_write_##what, \
-        .when = JSON_OPTIONAL                                                       \
-    }
-#define DEVICE(type, name, member)                                                \
-    {                                                                             \
-        JSON_FIELD(type, OWN, name, member), .write = topology_json_write_device, \
-                                             .when = JSON_OPTIONAL                \
-    }
+#define DERIVED(name, what) \
+    { .key = (name), .kind = JSON_FIELD_OWN, .write = write_##what, .when = JSON_OPTIONAL }
+#define DEVICE(type, name, member) \
+    { JSON_FIELD(type, OWN, name, member), .write = write_device, .when = JSON_OPTIONAL }
 #define LIST(type, name, member, table) \
     { JSON_LIST(type, name, member, n_##member, table), .when = JSON_OPTIONAL }
 #define ARRAY(type, name, member, table) \

@@ -1,45 +1,56 @@
 #include "topology/model/affinity.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 
-/* The worker's k-th GPU: index in gpus[], or TOPO_NONE. */
-static inline uint32_t affinity_gpu_at(const struct affinity_input *in, uint32_t local_rank,
-                                       uint32_t k) {
+/* A worker's k-th GPU: index in gpus[], or TOPO_NONE. */
+static uint32_t gpu_at(const struct affinity_input *in, uint32_t local_rank, uint32_t k) {
     uint32_t each = MAX2(in->gpus_per_worker, UINT32_C(1));
     uint64_t i = (uint64_t)local_rank * each + k;
     return k < each && i < in->n_visible ? in->visible[i] : TOPO_NONE;
 }
 
-/* The worker's first GPU. */
-static inline uint32_t affinity_gpu_of(const struct affinity_input *in, uint32_t local_rank) {
-    return affinity_gpu_at(in, local_rank, 0);
+/* CUDA's number of the worker's first GPU. */
+static uint32_t first_gpu(const struct affinity_input *in) {
+    return in->local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
 }
 
+struct text {
+    char text[TOPO_TEXT_MAX];
+};
+
 /* The worker's k-th GPU as "GPU 4 (0000:9b:00.0)", where 4 is CUDA's number. */
-static void affinity_gpu_text(const struct topology *t, const struct affinity_input *in,
-                              uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]) {
-    uint32_t gpu = affinity_gpu_at(in, local_rank, k);
-    char at[TOPO_BUSID_MAX];
-    topology_bus_id(t, t->gpus[gpu].pci, at);
-    (void)snprintf(out, TOPO_TEXT_MAX, "GPU %u (%s)",
-                   local_rank * MAX2(in->gpus_per_worker, UINT32_C(1)) + k, at);
+static struct text gpu_text(const struct topology *t, const struct affinity_input *in, uint32_t k) {
+    struct text out;
+    uint32_t pci = t->gpus[gpu_at(in, in->local_rank, k)].pci;
+    (void)snprintf(out.text, sizeof out.text, "GPU %u (%s)", first_gpu(in) + k,
+                   topology_bus_id(t, pci).text);
+    return out;
 }
 
 /* All GPUs of the worker: the same form, or "GPUs 4-7". */
-static void affinity_gpus_text(const struct topology *t, const struct affinity_input *in,
-                               uint32_t local_rank, char out[TOPO_TEXT_MAX]) {
-    uint32_t n = 1, first = local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
-    while (affinity_gpu_at(in, local_rank, n) != TOPO_NONE)
+static struct text gpus_text(const struct topology *t, const struct affinity_input *in) {
+    struct text out;
+    uint32_t n = 1;
+    while (gpu_at(in, in->local_rank, n) != TOPO_NONE)
         n++;
     if (n == 1)
-        affinity_gpu_text(t, in, local_rank, 0, out);
-    else
-        (void)snprintf(out, TOPO_TEXT_MAX, "GPUs %u-%u", first, first + n - 1);
+        return gpu_text(t, in, 0);
+    (void)snprintf(out.text, sizeof out.text, "GPUs %u-%u", first_gpu(in), first_gpu(in) + n - 1);
+    return out;
+}
+
+static void because(struct affinity *a, const char *fmt, ...) _printf_(2, 3);
+static void because(struct affinity *a, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(a->why, sizeof a->why, fmt, ap);
+    va_end(ap);
 }
 
 /* The package of the core that has this CPU; -1 unknown. */
-static int32_t affinity_package_of(const struct topology *t, uint32_t cpu) {
+static int32_t package_of(const struct topology *t, uint32_t cpu) {
     for (uint32_t i = 0; i < t->n_cores; i++)
         if (cpuset_has(&t->cores[i].cpus, cpu))
             return t->cores[i].package;
@@ -47,7 +58,7 @@ static int32_t affinity_package_of(const struct topology *t, uint32_t cpu) {
 }
 
 /* The lowest hardware thread, allowed or not. */
-static uint32_t affinity_core_first(const struct topo_core *c) {
+static uint32_t core_first(const struct topo_core *c) {
     return c->first != TOPO_NONE ? c->first : cpuset_next(&c->cpus, 0);
 }
 
@@ -77,7 +88,7 @@ static int compare_cores(const void *a, const void *b, void *arg) {
         return x->package < y->package ? -1 : 1;
     if (x->numa != y->numa)
         return x->numa < y->numa ? -1 : 1;
-    uint32_t i = affinity_core_first(x), j = affinity_core_first(y);
+    uint32_t i = core_first(x), j = core_first(y);
     return (i > j) - (i < j);
 }
 
@@ -115,7 +126,7 @@ static void find_home(const struct topology *t, const struct affinity_input *in,
                       uint32_t local_rank, struct home *ret) {
     *ret = (struct home){0};
     uint32_t gpu;
-    for (uint32_t k = 0; (gpu = affinity_gpu_at(in, local_rank, k)) < t->n_gpus; k++) {
+    for (uint32_t k = 0; (gpu = gpu_at(in, local_rank, k)) < t->n_gpus; k++) {
         int32_t numa = t->gpus[gpu].numa;
         const struct topo_numa *n = numa < 0 ? NULL : topology_numa(t, numa);
         if (n == NULL)
@@ -172,21 +183,20 @@ static void deal(struct dealing *d, const struct affinity_input *in, struct cpus
 
 static void describe(const struct topology *t, const struct affinity_input *in, bool shared,
                      struct affinity *ret) {
-    char gpu[TOPO_TEXT_MAX] = "";
-    if (affinity_gpu_of(in, in->local_rank) < t->n_gpus)
-        affinity_gpus_text(t, in, in->local_rank, gpu);
+    struct text gpu = {""};
+    if (gpu_at(in, in->local_rank, 0) < t->n_gpus)
+        gpu = gpus_text(t, in);
     if (shared)
-        (void)snprintf(ret->why, sizeof ret->why, "one core of %u that %u workers share",
-                       t->n_cores, in->nproc);
+        because(ret, "one core of %u that %u workers share", t->n_cores, in->nproc);
     else
-        (void)snprintf(ret->why, sizeof ret->why, "an own share of %u cores%s%.60s", t->n_cores,
-                       gpu[0] != '\0' ? ", near " : "", gpu);
+        because(ret, "an own share of %u cores%s%.60s", t->n_cores,
+                gpu.text[0] != '\0' ? ", near " : "", gpu.text);
 }
 
 static void affinity_choose_core(const struct topology *t, const struct affinity_input *in,
                                  struct affinity *ret) {
     if (t->n_cores == 0) {
-        (void)snprintf(ret->why, sizeof ret->why, "the cores are not known");
+        because(ret, "the cores are not known");
         return;
     }
     struct dealing d;
@@ -233,10 +243,10 @@ struct group {
 };
 
 static void choose_socket(const struct topology *t, const struct cpuset *node, struct cpuset *ret) {
-    int32_t package = affinity_package_of(t, cpuset_next(node, 0));
+    int32_t package = package_of(t, cpuset_next(node, 0));
     for (uint32_t i = 0; i < t->n_numa; i++) {
         const struct cpuset *cpus = &t->numa[i].cpus;
-        if (!cpuset_is_empty(cpus) && affinity_package_of(t, cpuset_next(cpus, 0)) == package)
+        if (!cpuset_is_empty(cpus) && package_of(t, cpuset_next(cpus, 0)) == package)
             cpuset_or(ret, cpus);
     }
 }
@@ -249,14 +259,13 @@ static int compare_keys(const void *a, const void *b) {
 static int choose_exclusive(const struct topology *t, const struct affinity_input *in,
                             int32_t node_index, const struct cpuset *node, struct cpuset *ret,
                             struct err *err) {
-    const uint32_t gpu_index = in->local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
     const uint32_t n_gpus = visible_gpus_of(t, in, node_index, in->n_visible);
-    const uint32_t at = visible_gpus_of(t, in, node_index, gpu_index);
+    const uint32_t at = visible_gpus_of(t, in, node_index, first_gpu(in));
     _cleanup_(freep) struct group *cores = xcalloc((size_t)t->n_cores + 1, sizeof *cores);
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_cores; i++)
         if (cpuset_intersects(&t->cores[i].cpus, node))
-            cores[n++] = (struct group){.key = affinity_core_first(&t->cores[i]), .index = i};
+            cores[n++] = (struct group){.key = core_first(&t->cores[i]), .index = i};
     if (n < n_gpus)
         return err_set(err, -ERANGE,
                        "--numa-binding=exclusive: NUMA node %d has %u core%s that may be used, "
@@ -290,7 +299,6 @@ static int compare_sizes(const void *a, const void *b) {
 
 static void choose_core_complex(const struct topology *t, const struct affinity_input *in,
                                 int32_t node_index, const struct cpuset *node, struct cpuset *ret) {
-    const uint32_t gpu_index = in->local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
     _cleanup_(freep) struct group *caches = xcalloc((size_t)t->n_caches + 1, sizeof *caches);
     for (uint32_t c = cpuset_next(node, 0); c < CPUSET_MAX; c = cpuset_next(node, c + 1)) {
         uint32_t i = cache_of(t, c);
@@ -308,7 +316,7 @@ static void choose_core_complex(const struct topology *t, const struct affinity_
     if (n == 0)
         return;
     qsort(caches, n, sizeof *caches, compare_sizes);
-    *ret = t->caches[caches[visible_gpus_of(t, in, node_index, gpu_index) % n].index].cpus;
+    *ret = t->caches[caches[visible_gpus_of(t, in, node_index, first_gpu(in)) % n].index].cpus;
     cpuset_and(ret, node);
 }
 
@@ -338,18 +346,16 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
         return err_set(err, -ENOENT,
                        "--numa-binding binds workers near their GPUs, and no GPU is "
                        "visible here; --bind works without");
-    uint32_t gpu = affinity_gpu_of(in, in->local_rank);
+    uint32_t gpu = gpu_at(in, in->local_rank, 0);
     if (gpu >= t->n_gpus)
         return err_set(err, -ERANGE,
                        "--numa-binding: local rank %u needs a GPU of its own, and %u %s visible",
                        in->local_rank, in->n_visible, in->n_visible == 1 ? "is" : "are");
-    char text[TOPO_TEXT_MAX];
-    affinity_gpu_text(t, in, in->local_rank, 0, text);
+    struct text text = gpu_text(t, in, 0);
     int32_t index = node_of(t, gpu);
     const struct topo_numa *node = topology_numa(t, index);
     if (node == NULL || cpuset_is_empty(topo_numa_near(node))) {
-        (void)snprintf(ret->why, sizeof ret->why,
-                       "NUMA node %d of %.60s has no CPU that may be used here", index, text);
+        because(ret, "NUMA node %d of %.60s has no CPU that may be used here", index, text.text);
         return 0;
     }
     int r = choose(t, in, index, topo_numa_near(node), &ret->cpus, err);
@@ -357,11 +363,9 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
         return r;
     ret->bound = !cpuset_is_empty(&ret->cpus);
     if (ret->bound)
-        (void)snprintf(ret->why, sizeof ret->why, "%s of NUMA node %d of %.60s", parts[in->mode],
-                       index, text);
+        because(ret, "%s of NUMA node %d of %.60s", parts[in->mode], index, text.text);
     else
-        (void)snprintf(ret->why, sizeof ret->why, "the caches of NUMA node %d are not known",
-                       index);
+        because(ret, "the caches of NUMA node %d are not known", index);
     return 0;
 }
 
@@ -415,20 +419,18 @@ static void add_package(const struct topology *t, int32_t package, struct nearby
  * itself. */
 static bool find_near(const struct topology *t, const struct affinity_input *in,
                       struct nearby *near, struct affinity *ret) {
-    char text[TOPO_TEXT_MAX];
     uint32_t gpu;
-    for (uint32_t k = 0; (gpu = affinity_gpu_at(in, in->local_rank, k)) < t->n_gpus; k++) {
+    for (uint32_t k = 0; (gpu = gpu_at(in, in->local_rank, k)) < t->n_gpus; k++) {
         const int32_t numa = t->gpus[gpu].numa;
-        affinity_gpu_text(t, in, in->local_rank, k, text);
+        struct text text = gpu_text(t, in, k);
         if (numa < 0) {
-            (void)snprintf(ret->why, sizeof ret->why, "the NUMA node of %.60s is not known", text);
+            because(ret, "the NUMA node of %.60s is not known", text.text);
             ret->everywhere = count_cpu_nodes(t) <= 1;
             return false;
         }
         const struct topo_numa *n = topology_numa(t, numa);
         if (n == NULL || cpuset_is_empty(topo_numa_near(n))) {
-            (void)snprintf(ret->why, sizeof ret->why,
-                           "NUMA node %d of %.60s has no CPU that may be used here", numa, text);
+            because(ret, "NUMA node %d of %.60s has no CPU that may be used here", numa, text.text);
         } else if (in->mode == BIND_SOCKET && n->package >= 0) {
             add_package(t, n->package, near);
         } else {
@@ -449,21 +451,18 @@ static void name_places(const char *what, const struct cpuset *numbers, struct s
 
 static void choose_near_gpus(const struct topology *t, const struct affinity_input *in,
                              struct affinity *ret) {
-    if (affinity_gpu_of(in, in->local_rank) >= t->n_gpus) {
-        (void)snprintf(ret->why, sizeof ret->why, "there is no GPU for it among the %u visible",
-                       in->n_visible);
+    if (gpu_at(in, in->local_rank, 0) >= t->n_gpus) {
+        because(ret, "there is no GPU for it among the %u visible", in->n_visible);
         ret->everywhere = count_cpu_nodes(t) <= 1;
         return;
     }
     struct nearby near = {0};
     if (!find_near(t, in, &near, ret) || cpuset_is_empty(&near.cpus))
         return;
-    char gpus[TOPO_TEXT_MAX];
     _cleanup_(strbuf_fini) struct strbuf places = {0};
-    affinity_gpus_text(t, in, in->local_rank, gpus);
     name_places("package", &near.packages, &places);
     name_places("NUMA node", &near.nodes, &places);
-    (void)snprintf(ret->why, sizeof ret->why, "%.60s of %.60s", strbuf_text(&places), gpus);
+    because(ret, "%.60s of %.60s", strbuf_text(&places), gpus_text(t, in).text);
     ret->bound = true;
     ret->cpus = near.cpus;
 }
@@ -482,7 +481,7 @@ static void deal_nodes(const struct topology *t, const struct affinity_input *in
                        struct affinity *ret) {
     uint32_t n = count_cpu_nodes(t), from, to, at = 0;
     if (n == 0) {
-        (void)snprintf(ret->why, sizeof ret->why, "the NUMA nodes are not known");
+        because(ret, "the NUMA nodes are not known");
         return;
     }
     block_of(in, n, &from, &to);
@@ -498,8 +497,7 @@ static void deal_nodes(const struct topology *t, const struct affinity_input *in
     }
     _cleanup_(strbuf_fini) struct strbuf list = {0};
     cpuset_write_list(&nodes, &list);
-    (void)snprintf(ret->why, sizeof ret->why, "NUMA node%s %.80s", to - from == 1 ? "" : "s",
-                   strbuf_text(&list));
+    because(ret, "NUMA node%s %.80s", to - from == 1 ? "" : "s", strbuf_text(&list));
     ret->bound = true;
 }
 
@@ -523,7 +521,7 @@ static void deal_packages(const struct topology *t, const struct affinity_input 
     for (int64_t after = INT64_MIN; next_package(t, after, &p); after = p)
         n++;
     if (n == 0) {
-        (void)snprintf(ret->why, sizeof ret->why, "the packages are not known");
+        because(ret, "the packages are not known");
         return;
     }
     block_of(in, n, &from, &to);
@@ -537,9 +535,9 @@ static void deal_packages(const struct topology *t, const struct affinity_input 
                 cpuset_or(&ret->cpus, &t->cores[i].cpus);
     }
     if (first == last)
-        (void)snprintf(ret->why, sizeof ret->why, "package %d", first);
+        because(ret, "package %d", first);
     else
-        (void)snprintf(ret->why, sizeof ret->why, "packages %d-%d", first, last);
+        because(ret, "packages %d-%d", first, last);
     ret->bound = true;
 }
 
@@ -550,7 +548,7 @@ int affinity_choose(const struct topology *t, const struct affinity_input *in, s
     struct affinity a = {0};
     int r = 0;
     switch (in->mode) {
-    case BIND_NONE: (void)snprintf(a.why, sizeof a.why, "not asked for"); break;
+    case BIND_NONE: because(&a, "not asked for"); break;
     case BIND_NUMA:
     case BIND_SOCKET:
         if (in->n_visible > 0)

@@ -33,9 +33,11 @@ int pci_addr_parse(const char *text, struct pci_addr *ret) {
     return 0;
 }
 
-void pci_addr_text(struct pci_addr at, char out[TOPO_BUSID_MAX]) {
-    (void)snprintf(out, TOPO_BUSID_MAX, "%04" PRIx32 ":%02x:%02x.%x", at.domain, at.bus, at.dev,
-                   at.fn);
+struct pci_addr_text pci_addr_text(struct pci_addr at) {
+    struct pci_addr_text out;
+    (void)snprintf(out.text, sizeof out.text, "%04" PRIx32 ":%02x:%02x.%x", at.domain, at.bus,
+                   at.dev, at.fn);
+    return out;
 }
 
 int pci_addr_compare(struct pci_addr a, struct pci_addr b) {
@@ -45,11 +47,8 @@ int pci_addr_compare(struct pci_addr a, struct pci_addr b) {
     return (x > y) - (x < y);
 }
 
-void topology_bus_id(const struct topology *t, uint32_t pci, char out[TOPO_BUSID_MAX]) {
-    if (pci < t->n_pci)
-        pci_addr_text(t->pci[pci].at, out);
-    else
-        (void)snprintf(out, TOPO_BUSID_MAX, "?");
+struct pci_addr_text topology_bus_id(const struct topology *t, uint32_t pci) {
+    return pci < t->n_pci ? pci_addr_text(t->pci[pci].at) : (struct pci_addr_text){"?"};
 }
 
 enum topo_vendor topo_gpu_vendor(uint16_t vendor, uint16_t class_id, bool computes) {

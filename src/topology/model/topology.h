@@ -57,7 +57,10 @@ struct pci_addr {
 /* "dddd:bb:dd.f" in any case, domain of 4 to 8 digits ("00000000:1B:00.0" as NVML writes it, too).
  */
 _must_use_ int pci_addr_parse(const char *text, struct pci_addr *ret);
-void pci_addr_text(struct pci_addr at, char out[TOPO_BUSID_MAX]); /* lower case */
+struct pci_addr_text {
+    char text[TOPO_BUSID_MAX];
+};
+struct pci_addr_text pci_addr_text(struct pci_addr at); /* lower case */
 int pci_addr_compare(struct pci_addr a, struct pci_addr b);
 /* All ones: an address that is not known. */
 #define PCI_ADDR_UNKNOWN ((struct pci_addr){UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX, 0})
@@ -357,7 +360,7 @@ uint32_t topology_find_nic(const struct topology *t, const char *name);
 uint32_t topology_find_netif(const struct topology *t, const char *name);
 uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor);
 /* The address of a PCI function; "?" if it has none. */
-void topology_bus_id(const struct topology *t, uint32_t pci, char out[TOPO_BUSID_MAX]);
+struct pci_addr_text topology_bus_id(const struct topology *t, uint32_t pci);
 /* The NUMA node with this kernel number, or NULL. */
 const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
 /* Its own CPUs; those nearby if it has none. */

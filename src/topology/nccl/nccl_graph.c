@@ -531,26 +531,25 @@ static void warn_links(const struct nccl_graph *g, const struct warning_sink *s)
         const struct nccl_node *n = &g->nodes[i];
         if ((n->kind != NCCL_NODE_GPU && n->kind != NCCL_NODE_NIC) || n->pci == TOPO_NONE)
             continue;
-        char speed[32], at[TOPO_BUSID_MAX];
+        struct pci_addr_text at = pci_addr_text(g->t->pci[n->pci].at);
+        char speed[32];
         uint32_t width;
         nccl_pci_link(g->t, n->pci, speed, &width);
         bool no_speed = !nccl_pci_speed_known(speed);
         if (n->host_bridge) {
-            pci_addr_text(g->t->pci[n->pci].at, at);
             warn(s,
                  "NIC %s is on a root bus: NCCL takes the host bridge for it, and counts %.4g "
                  "GB/s; a topology file (NCCL_TOPO_FILE) can have more",
-                 at, n->bandwidth);
+                 at.text, n->bandwidth);
             continue;
         }
         if (!no_speed && width != 0)
             continue;
-        pci_addr_text(g->t->pci[n->pci].at, at);
         warn(s, "the PCI %s of %s %s is not known: NCCL counts %.4g GB/s for it",
              no_speed && width == 0 ? "speed and width"
              : no_speed             ? "speed"
                                     : "width",
-             n->kind == NCCL_NODE_GPU ? "GPU" : "NIC", at, n->bandwidth);
+             n->kind == NCCL_NODE_GPU ? "GPU" : "NIC", at.text, n->bandwidth);
     }
 }
 

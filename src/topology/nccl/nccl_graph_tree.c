@@ -488,10 +488,9 @@ static int check_devices(const struct topology *t, struct err *err) {
         uint32_t depth = 0;
         for (uint32_t p = i; p != TOPO_NONE && depth <= t->n_pci; p = parent_of(t, p))
             depth++;
-        char at[TOPO_BUSID_MAX];
-        pci_addr_text(t->pci[i].at, at);
         if (depth > t->n_pci)
-            return err_set(err, -EINVAL, "the PCI bridges above %s form a circle", at);
+            return err_set(err, -EINVAL, "the PCI bridges above %s form a circle",
+                           pci_addr_text(t->pci[i].at).text);
     }
     for (uint32_t i = 0; i < t->n_gpus; i++)
         for (uint32_t k = i + 1; k < t->n_gpus; k++)

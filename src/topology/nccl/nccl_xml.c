@@ -319,10 +319,8 @@ static void check_forgotten(struct checking *c) {
     for (uint32_t i = 0; m != NULL && i < m->n_gpus; i++) {
         if (m->gpus[i].pci >= m->n_pci)
             continue;
-        char at[TOPO_BUSID_MAX];
         bool found = false;
         struct pci_addr of;
-        pci_addr_text(m->pci[m->gpus[i].pci].at, at);
         for (uint32_t k = 0; k < c->x->n && !found; k++)
             found = c->x->elements[k].kind == NCCL_XML_PCI &&
                     pci_addr_parse(nccl_xml_text(c->x, k, "busid"), &of) == 0 &&
@@ -330,7 +328,7 @@ static void check_forgotten(struct checking *c) {
         if (!found)
             nccl_xml_report(&c->own, NCCL_XML_WARNING, 0,
                             "GPU %" PRIu32 " (%s) of this machine is not in the file",
-                            m->gpus[i].index, at);
+                            m->gpus[i].index, pci_addr_text(m->pci[m->gpus[i].pci].at).text);
     }
 }
 

@@ -67,11 +67,10 @@ static void write_cpu(struct writing *w, const struct nccl_node *n) {
 static void write_pci(struct writing *w, const struct nccl_node *n) {
     const struct topology *t = w->g->t;
     const struct topo_pci *p = &t->pci[n->pci];
-    char at[TOPO_BUSID_MAX], speed[32];
+    char speed[32];
     uint32_t width;
-    pci_addr_text(p->at, at);
     begin(w, "pci");
-    attr_text(w, "busid", at);
+    attr_text(w, "busid", pci_addr_text(p->at).text);
     if (p->class_id != 0)
         strbuf_printf(w->to, " class=\"0x%06" PRIx32 "\"", p->class_id);
     if (p->vendor != 0)
@@ -93,7 +92,7 @@ static void write_pci(struct writing *w, const struct nccl_node *n) {
 
 static void write_nvlink(struct writing *w, const struct topo_nvlink *l) {
     const struct topology *t = w->g->t;
-    char target[TOPO_BUSID_MAX] = "fffffff:ff:ff.0"; /* NCCL's text for an unknown target */
+    struct pci_addr_text target = {"fffffff:ff:ff.0"}; /* NCCL's text for an unknown target */
     if (l->c2c) {
         begin(w, "c2c");
         strbuf_printf(w->to, " bw=\"%.0f\" count=\"1\"", l->bandwidth * 1000.0);
@@ -101,9 +100,9 @@ static void write_nvlink(struct writing *w, const struct topo_nvlink *l) {
         return;
     }
     if (l->end == TOPO_NVLINK_GPU)
-        pci_addr_text(t->pci[t->gpus[l->peer].pci].at, target);
+        target = pci_addr_text(t->pci[t->gpus[l->peer].pci].at);
     begin(w, "nvlink");
-    attr_text(w, "target", target);
+    attr_text(w, "target", target.text);
     strbuf_printf(w->to, " count=\"%" PRIu32 "\"", l->count);
     attr_text(w, "tclass",
               l->end == TOPO_NVLINK_GPU      ? "0x030200"

@@ -20,10 +20,10 @@ static void add_cell(struct strbuf *to, const char *text, size_t width) {
 #define COLUMNS_MAX 8
 struct columns {
     size_t n, rows;
-    char (*cells)[COLUMNS_MAX][RENDER_TEXT_MAX];
+    struct render_text (*cells)[COLUMNS_MAX];
 };
 
-static char (*columns_row(struct columns *c))[RENDER_TEXT_MAX] {
+static struct render_text *columns_row(struct columns *c) {
     c->cells = xrealloc(c->cells, (c->rows + 1) * sizeof *c->cells);
     memset(c->cells[c->rows], 0, sizeof *c->cells);
     return c->cells[c->rows++];
@@ -35,9 +35,9 @@ static void columns_print(struct columns *c, struct strbuf *to) {
         for (size_t i = 0; i < c->n; i++) {
             size_t width = 0;
             for (size_t r = 0; r < c->rows; r++)
-                width = MAX2(width, utf8_columns(c->cells[r][i]));
+                width = MAX2(width, utf8_columns(c->cells[r][i].text));
             if (width > 0)
-                add_cell(to, c->cells[row][i], width);
+                add_cell(to, c->cells[row][i].text, width);
         }
         strbuf_end_line(to);
     }
@@ -55,37 +55,25 @@ static bool numbers_nics(const struct topology *t) {
     return wide;
 }
 
-static void endpoint_name(const struct topology *t, struct topo_endpoint e,
-                          char out[RENDER_TEXT_MAX]) {
+static struct render_text endpoint_name(const struct topology *t, struct topo_endpoint e) {
     if (e.is_gpu)
-        render_gpu_label(t, e.index, out);
-    else if (numbers_nics(t))
-        (void)snprintf(out, RENDER_TEXT_MAX, "NIC%" PRIu32, e.index);
-    else
-        render_clean(out, TOPO_NAME_MAX, t->nics[e.index].name, true);
+        return render_gpu_label(t, e.index);
+    return numbers_nics(t) ? render_words("NIC%" PRIu32, e.index)
+                           : render_clean(t->nics[e.index].name, true);
 }
 
-static void affinity(const struct topology *t, int32_t numa, struct strbuf *cpus,
-                     char node[RENDER_TEXT_MAX]) {
+/* "N/A": it is not known. */
+static struct render_text node_number(int32_t numa) {
+    return numa >= 0 ? render_words("%" PRId32, numa) : render_words("N/A");
+}
+
+static void affinity(const struct topology *t, int32_t numa, struct strbuf *cpus) {
     const struct topo_numa *n = numa < 0 ? NULL : topology_numa(t, numa);
     strbuf_clear(cpus);
     if (n != NULL)
         cpuset_write_list(&n->cpus, cpus);
     if (cpus->len == 0)
         strbuf_add(cpus, "N/A");
-    if (numa >= 0)
-        (void)snprintf(node, RENDER_TEXT_MAX, "%" PRId32, numa);
-    else
-        (void)snprintf(node, RENDER_TEXT_MAX, "N/A");
-}
-
-/* The NUMA node of a GPU's own memory. */
-static void gpu_numa(const struct topology *t, struct topo_endpoint e, char out[RENDER_TEXT_MAX]) {
-    out[0] = '\0';
-    if (e.is_gpu && t->gpus[e.index].memory_numa >= 0)
-        (void)snprintf(out, RENDER_TEXT_MAX, "%" PRId32, t->gpus[e.index].memory_numa);
-    else if (e.is_gpu)
-        (void)snprintf(out, RENDER_TEXT_MAX, "N/A");
 }
 
 static int32_t numa_of(const struct topology *t, struct topo_endpoint e) {
@@ -94,12 +82,9 @@ static int32_t numa_of(const struct topology *t, struct topo_endpoint e) {
 
 static void add_header(const struct topology *t, size_t first, const size_t *widths, size_t cpus,
                        struct strbuf *to) {
-    char name[RENDER_TEXT_MAX];
     add_cell(to, "", first);
-    for (uint32_t i = 0; i < distance_endpoints(t); i++) {
-        endpoint_name(t, distance_endpoint(t, i), name);
-        add_cell(to, name, widths[i]);
-    }
+    for (uint32_t i = 0; i < distance_endpoints(t); i++)
+        add_cell(to, endpoint_name(t, distance_endpoint(t, i)).text, widths[i]);
     add_cell(to, "CPU Affinity", cpus);
     add_cell(to, "NUMA Affinity", 0);
     strbuf_add(to, t->n_gpus > 0 ? "GPU NUMA ID" : "");
@@ -110,30 +95,30 @@ static void add_matrix(const struct topology *t, struct strbuf *to) {
     uint32_t n = distance_endpoints(t);
     _cleanup_(freep) size_t *widths = xcalloc((size_t)n + 1, sizeof *widths);
     _cleanup_(strbuf_fini) struct strbuf cpus = {0};
-    char name[RENDER_TEXT_MAX], node[RENDER_TEXT_MAX], text[16];
+    char text[16];
     size_t first = 0, cpus_width = strlen("CPU Affinity");
     for (uint32_t i = 0; i < n; i++) {
-        endpoint_name(t, distance_endpoint(t, i), name);
-        widths[i] = MAX2(utf8_columns(name), strlen("NODE"));
-        first = MAX2(first, utf8_columns(name));
-        affinity(t, numa_of(t, distance_endpoint(t, i)), &cpus, node);
+        size_t width = utf8_columns(endpoint_name(t, distance_endpoint(t, i)).text);
+        widths[i] = MAX2(width, strlen("NODE"));
+        first = MAX2(first, width);
+        affinity(t, numa_of(t, distance_endpoint(t, i)), &cpus);
         cpus_width = MAX2(cpus_width, cpus.len);
     }
     add_header(t, first, widths, cpus_width, to);
     for (uint32_t a = 0; a < n; a++) {
-        endpoint_name(t, distance_endpoint(t, a), name);
-        add_cell(to, name, first);
+        struct topo_endpoint e = distance_endpoint(t, a);
+        add_cell(to, endpoint_name(t, e).text, first);
         for (uint32_t b = 0; b < n; b++) {
             struct topo_link link;
-            distance_between(t, distance_endpoint(t, a), distance_endpoint(t, b), &link);
+            distance_between(t, e, distance_endpoint(t, b), &link);
             topo_link_text(link, text);
             add_cell(to, text, widths[b]);
         }
-        affinity(t, numa_of(t, distance_endpoint(t, a)), &cpus, node);
+        affinity(t, numa_of(t, e), &cpus);
         add_cell(to, strbuf_text(&cpus), cpus_width);
-        add_cell(to, node, strlen("NUMA Affinity"));
-        gpu_numa(t, distance_endpoint(t, a), node);
-        strbuf_add(to, node);
+        add_cell(to, node_number(numa_of(t, e)).text, strlen("NUMA Affinity"));
+        if (e.is_gpu) /* of its own memory */
+            strbuf_add(to, node_number(t->gpus[e.index].memory_numa).text);
         strbuf_end_line(to);
     }
 }
@@ -153,32 +138,24 @@ static void add_legend(const struct topology *t, struct strbuf *to) {
 
 /* ---- devices ---- */
 
-static void net_words(const struct nccl_prediction *p, char nets[RENDER_TEXT_MAX],
-                      char path[RENDER_TEXT_MAX], char speed[RENDER_TEXT_MAX]) {
-    render_nets(p, nets);
-    if (p->n_nets == 0) {
-        (void)snprintf(nets, RENDER_TEXT_MAX, "none");
-        return;
-    }
-    (void)snprintf(path, RENDER_TEXT_MAX, "%s", nccl_path_name(p->path));
-    (void)snprintf(speed, RENDER_TEXT_MAX, "%.1f GB/s", p->bandwidth);
-}
-
 static void add_gpus(const struct topology *t, const struct nccl_graph *g, struct strbuf *to) {
     struct columns c = {.n = 7};
     _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
     for (uint32_t i = 0; i < t->n_gpus; i++) {
-        char(*row)[RENDER_TEXT_MAX] = columns_row(&c);
+        struct render_text *row = columns_row(&c);
         const struct topo_gpu *gpu = &t->gpus[i];
-        render_gpu_label(t, i, row[0]);
-        render_bus(t, gpu->pci, row[1]);
-        render_gpu_name(t, i, row[2]);
-        if (gpu->lost || gpu->mig)
-            (void)snprintf(row[3], RENDER_TEXT_MAX, "%s", gpu->lost ? "LOST" : "MIG");
+        row[0] = render_gpu_label(t, i);
+        row[1] = render_bus(t, gpu->pci);
+        row[2] = render_gpu_name(t, i);
+        row[3] = render_words("%s", gpu->lost ? "LOST" : gpu->mig ? "MIG" : "");
         if (g == NULL)
             continue;
         nccl_graph_predict(g, i, p);
-        net_words(p, row[4], row[5], row[6]);
+        row[4] = p->n_nets > 0 ? render_nets(p) : render_words("none");
+        if (p->n_nets == 0)
+            continue;
+        row[5] = render_words("%s", nccl_path_name(p->path));
+        row[6] = render_words("%.1f GB/s", p->bandwidth);
     }
     if (t->n_gpus > 0)
         strbuf_add(to, g != NULL ? "\nGPUs, and the NIC that NCCL takes (path, bandwidth):\n"
@@ -189,17 +166,16 @@ static void add_gpus(const struct topology *t, const struct nccl_graph *g, struc
 static void add_nics(const struct topology *t, struct strbuf *to) {
     struct columns c = {.n = 6};
     for (uint32_t i = 0; i < t->n_nics; i++) {
-        char(*row)[RENDER_TEXT_MAX] = columns_row(&c);
+        struct render_text *row = columns_row(&c);
         const struct topo_nic *nic = &t->nics[i];
         if (numbers_nics(t))
-            (void)snprintf(row[0], RENDER_TEXT_MAX, "NIC%" PRIu32, i);
-        render_clean(row[1], TOPO_NAME_MAX, nic->name, true);
-        render_bus(t, nic->pci, row[2]);
+            row[0] = render_words("NIC%" PRIu32, i);
+        row[1] = render_clean(nic->name, true);
+        row[2] = render_bus(t, nic->pci);
         if (nic->n_ports > 0 && topo_nic_state(nic) != TOPO_PORT_UNKNOWN)
-            (void)snprintf(row[3], RENDER_TEXT_MAX, "%s",
-                           topo_port_state_names[topo_nic_state(nic)]);
-        render_nic_link(nic, row[4]);
-        render_clean(row[5], TOPO_NAME_MAX, nic->netdev, true);
+            row[3] = render_words("%s", topo_port_state_names[topo_nic_state(nic)]);
+        row[4] = render_nic_link(nic);
+        row[5] = render_clean(nic->netdev, true);
     }
     if (t->n_nics > 0)
         strbuf_add(to, "\nNICs:\n");
@@ -210,12 +186,10 @@ static void add_nics(const struct topology *t, struct strbuf *to) {
 
 static void add_cpus(const struct topology *t, struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf cpus = {0};
-    char bytes[RENDER_TEXT_MAX];
+    struct render_text why = render_no_devices(t);
     cpuset_write_list(&t->allowed, &cpus);
-    char words[RENDER_TEXT_MAX];
-    render_no_devices(t, words);
-    if (words[0] != '\0')
-        strbuf_printf(to, "%s.\n", words);
+    if (why.text[0] != '\0')
+        strbuf_printf(to, "%s.\n", why.text);
     else
         strbuf_printf(to, "%s has no GPUs and no RDMA NICs.\n",
                       t->source == TOPO_LIVE ? "This node" : "The node");
@@ -227,15 +201,13 @@ static void add_cpus(const struct topology *t, struct strbuf *to) {
         strbuf_add(to, t->n_numa > 0 ? ":\n" : "\n");
     struct columns c = {.n = 3};
     for (uint32_t i = 0; i < t->n_numa && !cpuset_is_empty(&t->allowed); i++) {
-        char(*row)[RENDER_TEXT_MAX] = columns_row(&c);
-        (void)snprintf(row[0], RENDER_TEXT_MAX, "NUMA node %" PRId32, t->numa[i].index);
+        struct render_text *row = columns_row(&c);
+        row[0] = render_words("NUMA node %" PRId32, t->numa[i].index);
         strbuf_clear(&cpus);
         cpuset_write_list(&t->numa[i].cpus, &cpus);
-        (void)snprintf(row[1], RENDER_TEXT_MAX, "%s%.*s", cpus.len > 0 ? "CPUs " : "no CPUs",
-                       RENDER_TEXT_MAX - 8, strbuf_text(&cpus));
-        render_bytes(t->numa[i].bytes, bytes);
+        row[1] = render_words("%s%s", cpus.len > 0 ? "CPUs " : "no CPUs", strbuf_text(&cpus));
         if (t->numa[i].bytes > 0)
-            (void)snprintf(row[2], RENDER_TEXT_MAX, "%s", bytes);
+            row[2] = render_bytes(t->numa[i].bytes);
     }
     columns_print(&c, to);
 }

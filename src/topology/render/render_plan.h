@@ -65,36 +65,40 @@ static inline bool render_nvlinks_alike(const struct render_nvlinks *n) {
 /* ---- words for people; text from files is made safe for a terminal ---- */
 
 #define RENDER_TEXT_MAX 256
+struct render_text {
+    char text[RENDER_TEXT_MAX]; /* what is longer is cut */
+};
+struct render_text render_words(const char *fmt, ...) _printf_(1, 2);
 /* Bytes that are not UTF-8, and control characters, become "?"; blanks too, on request. */
-void render_clean(char *out, size_t size, const char *in, bool blanks);
-void render_gpu_label(const struct topology *t, uint32_t gpu, char out[RENDER_TEXT_MAX]);
+struct render_text render_clean(const char *in, bool blanks);
+struct render_text render_gpu_label(const struct topology *t, uint32_t gpu);
 /* "NVIDIA H200", or vendor and PCI device id. */
-void render_gpu_name(const struct topology *t, uint32_t gpu, char out[RENDER_TEXT_MAX]);
+struct render_text render_gpu_name(const struct topology *t, uint32_t gpu);
 /* Its PCI address; "" if it has none. */
-void render_bus(const struct topology *t, uint32_t pci, char out[TOPO_BUSID_MAX]);
+struct render_text render_bus(const struct topology *t, uint32_t pci);
 /* "400 Gb/s InfiniBand", as far as it is known. */
-void render_nic_link(const struct topo_nic *nic, char out[RENDER_TEXT_MAX]);
+struct render_text render_nic_link(const struct topo_nic *nic);
 /* Why it has no traffic, "port DOWN"; "" if it could be used. */
-void render_nic_why_not(const struct topo_nic *nic, char out[RENDER_TEXT_MAX]);
+struct render_text render_nic_why_not(const struct topo_nic *nic);
 /* "mlx5_0,mlx5_1"; if there are more than four, three and the number of the others:
  * "mlx5_0,mlx5_1,mlx5_2 +13". "" none. */
-void render_nets(const struct nccl_prediction *p, char out[RENDER_TEXT_MAX]);
+struct render_text render_nets(const struct nccl_prediction *p);
 /* "PCIe 5.0 x16", "" unknown. */
-void render_pci_link(const struct topo_pci *p, char out[RENDER_TEXT_MAX]);
+struct render_text render_pci_link(const struct topo_pci *p);
 /* "Broadcom switch", "switch" */
 const char *render_switch_name(const struct topo_pci *p);
 /* Describes a NUMA node that is a GPU's memory: "memory of GPU0", "memory of a GPU". */
-void render_gpu_memory(const struct topology *t, int32_t numa, char out[RENDER_TEXT_MAX]);
+struct render_text render_gpu_memory(const struct topology *t, int32_t numa);
 /* A note on an NCCL file without GPUs and NICs, to which NCCL adds them when it starts; "" for
  * anything else. A sentence without its full stop. */
-void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]);
+struct render_text render_no_devices(const struct topology *t);
 /* "NVLink domain nvl-….32766: healthy, IMEX channel present, chassis 1821125000123, slot 5, tray
  * 3"; nothing for a node without one. */
 void render_domain(const struct topology *t, struct strbuf *to);
 /* Adds "2 GPUs" to a list with commas; nothing for 0. */
 void render_count(struct strbuf *to, uint32_t n, const char *what);
 /* "93.9 GiB" */
-void render_bytes(uint64_t bytes, char out[RENDER_TEXT_MAX]);
+struct render_text render_bytes(uint64_t bytes);
 /* "eth0", "eth0 … eth63 (64)" */
-void render_range(const struct topology *t, const struct render_shape *s, const char *dots,
-                  char out[RENDER_TEXT_MAX]);
+struct render_text render_range(const struct topology *t, const struct render_shape *s,
+                                const char *dots);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "topology/render/render_svg_priv.h"
 
@@ -89,24 +90,21 @@ static void add(struct lines *l, int size, bool bold, bool dim, const char *text
 
 static void add_bus_line(struct lines *l, const struct topology *t, uint32_t pci,
                          const char *more) {
-    char bus[TOPO_BUSID_MAX], text[RENDER_TEXT_MAX];
-    render_bus(t, pci, bus);
-    (void)snprintf(text, sizeof text, "%s%s%.100s", bus,
-                   bus[0] != '\0' && *more != '\0' ? " · " : "", more);
-    add(l, SVG_TEXT_SMALL, false, true, text);
+    struct render_text bus = render_bus(t, pci);
+    bool both = bus.text[0] != '\0' && *more != '\0';
+    add(l, SVG_TEXT_SMALL, false, true,
+        render_words("%s%s%s", bus.text, both ? " · " : "", more).text);
 }
 
 /* "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3", "Instinct MI300A" of "Aqua Vanjaram [Instinct
  * MI300A]" (the form of chip and product in the PCI ids file). */
-static void model_of(const struct topology *t, uint32_t gpu, char out[RENDER_TEXT_MAX]) {
-    char name[RENDER_TEXT_MAX];
-    render_gpu_name(t, gpu, name);
-    const char *from = strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name;
-    const char *product = strchr(name, '['), *end = product == NULL ? NULL : strchr(product, ']');
+static struct render_text model_of(const struct topology *t, uint32_t gpu) {
+    struct render_text name = render_gpu_name(t, gpu);
+    const char *product = strchr(name.text, '['),
+               *end = product == NULL ? NULL : strchr(product, ']');
     if (end != NULL && end > product + 1 && end[1] == '\0')
-        (void)snprintf(out, RENDER_TEXT_MAX, "%.*s", (int)(end - product - 1), product + 1);
-    else
-        (void)snprintf(out, RENDER_TEXT_MAX, "%s", from);
+        return render_words("%.*s", (int)(end - product - 1), product + 1);
+    return render_words("%s", name.text + (text_begins(name.text, "NVIDIA ") ? 7 : 0));
 }
 
 /* Adds the links if GPUs differ in them: "NV1: GPU 1-2", "NV2: GPU 3,6". */
@@ -132,69 +130,58 @@ static void add_nvlinks(struct lines *l, const struct render_plan *p, uint32_t g
 }
 
 static void add_net(struct lines *l, const struct nccl_prediction *n) {
-    char net[RENDER_TEXT_MAX], text[RENDER_TEXT_MAX];
     if (n->n_nets == 0) {
         add(l, SVG_TEXT_BODY, false, true, "no NIC serves it");
         return;
     }
-    render_clean(net, 200, n->nets[0], true);
-    int len = snprintf(text, sizeof text, "→ %.200s", net);
-    if (n->n_nets > 1 && len > 0)
-        (void)snprintf(text + len, sizeof text - (size_t)len, " +%" PRIu32, n->n_nets - 1);
-    add(l, SVG_TEXT_BODY, true, false, text);
-    (void)snprintf(text, sizeof text, "%s · %.1f GB/s", nccl_path_name(n->path), n->bandwidth);
-    add(l, SVG_TEXT_BODY, true, false, text);
+    struct render_text more = {""}, net = render_clean(n->nets[0], true);
+    if (n->n_nets > 1)
+        more = render_words(" +%" PRIu32, n->n_nets - 1);
+    add(l, SVG_TEXT_BODY, true, false, render_words("→ %.199s%s", net.text, more.text).text);
+    add(l, SVG_TEXT_BODY, true, false,
+        render_words("%s · %.1f GB/s", nccl_path_name(n->path), n->bandwidth).text);
 }
 
 static void gpu_lines(const struct render_plan *p, uint32_t gpu, struct lines *l) {
     const struct topo_gpu *g = &p->t->gpus[gpu];
-    char text[RENDER_TEXT_MAX];
-    render_gpu_label(p->t, gpu, text);
-    add(l, SVG_TEXT_HEAD, true, false, text);
-    model_of(p->t, gpu, text);
-    add(l, SVG_TEXT_BODY, false, true, text);
+    add(l, SVG_TEXT_HEAD, true, false, render_gpu_label(p->t, gpu).text);
+    add(l, SVG_TEXT_BODY, false, true, model_of(p->t, gpu).text);
     add_nvlinks(l, p, gpu);
     if (g->lost)
         add(l, SVG_TEXT_BODY, true, false, "LOST");
     else if (g->mig && g->n_mig > 0)
-        (void)snprintf(text, sizeof text, "MIG: %" PRIu32 " device%s", g->n_mig,
-                       g->n_mig > 1 ? "s" : "");
-    else
-        (void)snprintf(text, sizeof text, "MIG");
-    if (!g->lost && g->mig)
-        add(l, SVG_TEXT_BODY, true, false, text);
+        add(l, SVG_TEXT_BODY, true, false,
+            render_words("MIG: %" PRIu32 " device%s", g->n_mig, g->n_mig > 1 ? "s" : "").text);
+    else if (g->mig)
+        add(l, SVG_TEXT_BODY, true, false, "MIG");
     if (p->any_net)
         add_net(l, &p->predictions[gpu]);
 }
 
 static void nic_lines(const struct render_plan *p, const struct render_shape *s, struct lines *l) {
     const struct topo_nic *nic = &p->t->nics[s->index];
-    char text[RENDER_TEXT_MAX], netdev[TOPO_NAME_MAX];
-    render_range(p->t, s, " … ", text);
-    add(l, SVG_TEXT_HEAD, true, false, text);
-    render_nic_link(nic, text);
-    add(l, SVG_TEXT_BODY, false, true, s->count > 1 ? "virtual functions" : text);
-    render_clean(netdev, sizeof netdev, nic->netdev, true);
-    add_bus_line(l, p->t, nic->pci, strcmp(netdev, nic->name) == 0 ? "" : netdev);
-    render_nic_why_not(nic, text);
-    add(l, SVG_TEXT_SMALL, true, true, text);
+    add(l, SVG_TEXT_HEAD, true, false, render_range(p->t, s, " … ").text);
+    add(l, SVG_TEXT_BODY, false, true,
+        s->count > 1 ? "virtual functions" : render_nic_link(nic).text);
+    add_bus_line(l, p->t, nic->pci,
+                 strcmp(nic->netdev, nic->name) == 0 ? "" : render_clean(nic->netdev, true).text);
+    add(l, SVG_TEXT_SMALL, true, true, render_nic_why_not(nic).text);
 }
 
 static void netif_lines(const struct render_plan *p, const struct render_shape *s,
                         struct lines *l) {
     const struct topo_netif *n = &p->t->netifs[s->index];
     bool physical = n->kind == TOPO_NETIF_PHYSICAL;
-    char text[RENDER_TEXT_MAX], driver[TOPO_NAME_MAX];
-    render_range(p->t, s, " … ", text);
-    add(l, SVG_TEXT_HEAD, true, false, text);
+    add(l, SVG_TEXT_HEAD, true, false, render_range(p->t, s, " … ").text);
     if (n->speed_mbps > 0)
-        (void)snprintf(text, sizeof text, "%.4g Gb/s Ethernet", (double)n->speed_mbps / 1000);
+        add(l, SVG_TEXT_BODY, false, true,
+            render_words("%.4g Gb/s Ethernet", (double)n->speed_mbps / 1000).text);
     else
-        (void)snprintf(text, sizeof text, "interface%s%s", physical ? "" : ", ",
-                       physical ? "" : topo_netif_kind_names[n->kind]);
-    add(l, SVG_TEXT_BODY, false, true, text);
-    render_clean(driver, sizeof driver, n->driver, true);
-    add_bus_line(l, p->t, n->pci, driver);
+        add(l, SVG_TEXT_BODY, false, true,
+            render_words("interface%s%s", physical ? "" : ", ",
+                         physical ? "" : topo_netif_kind_names[n->kind])
+                .text);
+    add_bus_line(l, p->t, n->pci, render_clean(n->driver, true).text);
 }
 
 /* The lines of a device, from the top. Returns their number. Text that is too long for a line
@@ -302,23 +289,21 @@ static const char *const classes[] = {
 
 /* A device that can't be used. */
 static bool is_off(const struct render_plan *p, const struct render_shape *s) {
-    char why[RENDER_TEXT_MAX] = "";
-    if (s->kind == RENDER_NIC)
-        render_nic_why_not(&p->t->nics[s->index], why);
-    return why[0] != '\0' || (s->kind == RENDER_GPU && p->t->gpus[s->index].lost);
+    return (s->kind == RENDER_NIC && render_nic_why_not(&p->t->nics[s->index]).text[0] != '\0') ||
+           (s->kind == RENDER_GPU && p->t->gpus[s->index].lost);
 }
 
 /* Adds the boxes, then (over the lines) their titles. */
 static void add_boxes(const struct picture *x, bool heads) {
     const struct render_plan *p = x->plan;
-    char first[RENDER_TEXT_MAX], second[RENDER_TEXT_MAX];
     for (uint32_t i = 1; i < p->n; i++) {
         const struct render_shape *s = &p->shapes[i];
         const struct svg_box *b = &x->layout.boxes[i];
         if (svg_is_device(s->kind) || !svg_is_shown(p, i))
             continue;
         int room = b->w - 2 * SVG_PAD, left = b->x + SVG_PAD;
-        svg_head(p, s, room, first, second);
+        struct svg_head head = svg_head(p, s, room);
+        const char *first = head.first.text, *second = head.second.text;
         if (!heads) {
             strbuf_add(x->to, "<g>");
             add_tip(x->to, second[0] != '\0' ? second : first);
@@ -350,11 +335,10 @@ static void add_bar(const struct picture *x, uint32_t shape) {
 /* Adds the address if there is room beside the label. */
 static void add_bus(const struct picture *x, const struct svg_box *b, uint32_t gpu,
                     const struct svg_line *label) {
-    char bus[TOPO_BUSID_MAX];
-    render_bus(x->plan->t, x->plan->t->gpus[gpu].pci, bus);
-    int w = svg_text_width(bus, SVG_TEXT_SMALL, false);
+    struct render_text bus = render_bus(x->plan->t, x->plan->t->gpus[gpu].pci);
+    int w = svg_text_width(bus.text, SVG_TEXT_SMALL, false);
     if (w + 12 + svg_text_width(label->text, label->size, label->bold) <= SVG_CHIP_ROOM)
-        add_text(x->to, "d", b->x + b->w - 8 - w, b->y + 18, SVG_TEXT_SMALL, false, w, bus);
+        add_text(x->to, "d", b->x + b->w - 8 - w, b->y + 18, SVG_TEXT_SMALL, false, w, bus.text);
 }
 
 static void add_device(const struct picture *x, uint32_t i) {
@@ -605,29 +589,26 @@ static void describe_nvlinks(const struct render_plan *p, struct strbuf *to) {
 
 static void add_title(const struct picture *x) {
     const struct topology *t = x->plan->t;
-    char host[TOPO_NAME_MAX], from[sizeof t->from], driver[TOPO_TEXT_MAX], none[RENDER_TEXT_MAX];
+    struct render_text host = render_clean(t->host, false);
+    struct render_text none = render_no_devices(t);
     _cleanup_(strbuf_fini) struct strbuf line = {0}, counts = {0};
     int room = SVG_WIDTH - 2 * SVG_MARGIN;
-    render_clean(host, sizeof host, t->host, false);
-    render_clean(from, sizeof from, path_name(t->from), false);
-    render_clean(driver, sizeof driver, t->driver, false);
     add_text(x->to, "t", SVG_MARGIN, 36, SVG_TEXT_TITLE, true, room,
-             *host != '\0' ? host : "A node");
+             *host.text != '\0' ? host.text : "A node");
     render_count(&counts, t->n_gpus, "GPU");
     render_count(&counts, t->n_nics, "NIC");
-    render_no_devices(t, none);
-    if (counts.len == 0 && none[0] == '\0')
+    if (counts.len == 0 && *none.text == '\0')
         strbuf_add(&counts, "no GPUs, no RDMA NICs");
     render_count(&counts, t->packages, "package");
     render_count(&counts, t->n_numa, "NUMA node");
     render_count(&counts, cpuset_count(&t->allowed), "CPU");
     strbuf_printf(&line, "%s%s%s", strbuf_text(&counts),
-                  counts.len > 0 && *none != '\0' ? " · " : "", none);
+                  counts.len > 0 && *none.text != '\0' ? " · " : "", none.text);
     describe_nvlinks(x->plan, &line);
-    if (*driver != '\0')
-        strbuf_printf(&line, " · driver %s", driver);
-    if (*from != '\0')
-        strbuf_printf(&line, " · %s", from);
+    if (t->driver[0] != '\0')
+        strbuf_printf(&line, " · driver %s", render_clean(t->driver, false).text);
+    if (path_name(t->from)[0] != '\0')
+        strbuf_printf(&line, " · %s", render_clean(path_name(t->from), false).text);
     add_text(x->to, "d", SVG_MARGIN, 60, 12, false, room, strbuf_text(&line));
 }
 

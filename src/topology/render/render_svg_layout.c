@@ -46,71 +46,65 @@ int svg_head_height(enum render_kind kind) {
 }
 
 /* "CPUs 0-3,8-11", shorter "CPUs 0, 2, 4 … 86 (44)" or "CPUs 0-3 … 120-123 (64)". */
-static void cpus_words(const struct cpuset *cpus, int room, char out[RENDER_TEXT_MAX]) {
+static struct render_text cpus_words(const struct cpuset *cpus, int room) {
     _cleanup_(strbuf_fini) struct strbuf list = {0};
     uint32_t n = cpuset_count(cpus), last = 0;
     bool even = n > 3;
     cpuset_write_list(cpus, &list);
     const char *text = strbuf_text(&list), *end = strrchr(text, ',');
-    (void)snprintf(out, RENDER_TEXT_MAX, "CPUs %s", text);
-    if (list.len + 8 < RENDER_TEXT_MAX && svg_text_width(out, SVG_TEXT_SMALL, false) <= room)
-        return;
+    struct render_text whole = render_words("CPUs %s", text);
+    if (list.len + 8 < RENDER_TEXT_MAX && svg_text_width(whole.text, SVG_TEXT_SMALL, false) <= room)
+        return whole;
     uint32_t first = cpuset_next(cpus, 0), second = cpuset_next(cpus, first + 1);
     uint32_t step = second - first;
     for (uint32_t i = first; i != CPUSET_MAX; last = i, i = cpuset_next(cpus, i + 1))
         even = even && (i == first || i - last == step);
     if (even)
-        (void)snprintf(out, RENDER_TEXT_MAX,
-                       "CPUs %" PRIu32 ", %" PRIu32 ", %" PRIu32 " … %" PRIu32 " (%" PRIu32 ")",
-                       first, second, second + step, last, n);
-    else if (end != NULL)
-        (void)snprintf(out, RENDER_TEXT_MAX, "CPUs %.*s … %.30s (%" PRIu32 ")",
-                       (int)strcspn(text, ","), text, end + 1, n);
+        return render_words("CPUs %" PRIu32 ", %" PRIu32 ", %" PRIu32 " … %" PRIu32 " (%" PRIu32
+                            ")",
+                            first, second, second + step, last, n);
+    return end == NULL ? whole
+                       : render_words("CPUs %.*s … %s (%" PRIu32 ")", (int)strcspn(text, ","), text,
+                                      end + 1, n);
 }
 
-static void numa_words(const struct topology *t, const struct topo_numa *n, int room,
-                       char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]) {
-    char bytes[RENDER_TEXT_MAX];
-    render_bytes(n->bytes, bytes);
-    (void)snprintf(first, RENDER_TEXT_MAX, "NUMA node %" PRId32 "%s%.60s", n->index,
-                   n->bytes > 0 ? " · " : "", n->bytes > 0 ? bytes : "");
+static struct svg_head numa_words(const struct topology *t, const struct topo_numa *n, int room) {
+    struct svg_head head = {{""}, {""}};
+    head.first = render_words("NUMA node %" PRId32 "%s%s", n->index, n->bytes > 0 ? " · " : "",
+                              n->bytes > 0 ? render_bytes(n->bytes).text : "");
     if (n->gpu_memory)
-        render_gpu_memory(t, n->index, second);
+        head.second = render_gpu_memory(t, n->index);
     else if (!cpuset_is_empty(&n->cpus))
-        cpus_words(&n->cpus, room, second);
+        head.second = cpus_words(&n->cpus, room);
     else if (!cpuset_is_empty(&t->allowed)) /* else it is not known */
-        (void)snprintf(second, RENDER_TEXT_MAX, "no CPUs");
+        head.second = render_words("no CPUs");
+    return head;
 }
 
-void svg_head(const struct render_plan *p, const struct render_shape *s, int room,
-              char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]) {
+struct svg_head svg_head(const struct render_plan *p, const struct render_shape *s, int room) {
     const struct topology *t = p->t;
-    first[0] = second[0] = '\0';
+    struct svg_head head = {{""}, {""}};
     if (s->kind == RENDER_PACKAGE) {
-        (void)snprintf(first, RENDER_TEXT_MAX, "Package %" PRIu32, s->index);
+        head.first = render_words("Package %" PRIu32, s->index);
     } else if (s->kind == RENDER_NUMA && s->index == TOPO_NONE) {
-        (void)snprintf(first, RENDER_TEXT_MAX, "NUMA node not known");
+        head.first = render_words("NUMA node not known");
     } else if (s->kind == RENDER_NUMA) {
-        numa_words(t, &t->numa[s->index], room, first, second);
+        head = numa_words(t, &t->numa[s->index], room);
     } else if (s->kind == RENDER_HOST) {
-        (void)snprintf(first, RENDER_TEXT_MAX, "Host bridge %04" PRIx32 ":%02x", s->root.domain,
-                       s->root.bus);
+        head.first = render_words("Host bridge %04" PRIx32 ":%02x", s->root.domain, s->root.bus);
     } else if (s->kind == RENDER_SWITCH) {
-        char bus[TOPO_BUSID_MAX], link[RENDER_TEXT_MAX];
-        render_bus(t, s->index, bus);
-        render_pci_link(&t->pci[s->index], link);
-        (void)snprintf(first, RENDER_TEXT_MAX, "%s", render_switch_name(&t->pci[s->index]));
-        (void)snprintf(second, RENDER_TEXT_MAX, "%s%s%.60s", bus, link[0] != '\0' ? " · " : "",
-                       link);
+        struct render_text link = render_pci_link(&t->pci[s->index]);
+        head.first = render_words("%s", render_switch_name(&t->pci[s->index]));
+        head.second = render_words("%s%s%s", render_bus(t, s->index).text,
+                                   link.text[0] != '\0' ? " · " : "", link.text);
     }
+    return head;
 }
 
 static int least_width(const struct render_plan *p, const struct render_shape *s) {
-    char first[RENDER_TEXT_MAX], second[RENDER_TEXT_MAX];
-    svg_head(p, s, CPUS_MAX_W, first, second);
-    return MAX2(svg_text_width(first, SVG_TEXT_HEAD, true),
-                svg_text_width(second, SVG_TEXT_SMALL, false)) +
-           2 * SVG_PAD;
+    struct svg_head head = svg_head(p, s, CPUS_MAX_W);
+    int first = svg_text_width(head.first.text, SVG_TEXT_HEAD, true);
+    return MAX2(first, svg_text_width(head.second.text, SVG_TEXT_SMALL, false)) + 2 * SVG_PAD;
 }
 
 /* ---- pairs ---- */

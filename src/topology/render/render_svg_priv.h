@@ -42,8 +42,10 @@ bool svg_is_shown(const struct render_plan *p, uint32_t shape);
 
 /* The two lines on top of a box, and the height of both. A list of CPUs that is wider than `room`
  * is shortened. */
-void svg_head(const struct render_plan *p, const struct render_shape *s, int room,
-              char first[RENDER_TEXT_MAX], char second[RENDER_TEXT_MAX]);
+struct svg_head {
+    struct render_text first, second;
+};
+struct svg_head svg_head(const struct render_plan *p, const struct render_shape *s, int room);
 int svg_head_height(enum render_kind kind);
 
 /* ---- devices ---- */

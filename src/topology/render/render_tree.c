@@ -15,13 +15,11 @@ static const struct glyphs drawn = {"├─ ", "└─ ", "│  ", "   ", "→",
 /* ---- the text of a line ---- */
 
 static void add_machine(const struct topology *t, struct strbuf *to) {
-    char host[TOPO_NAME_MAX], from[sizeof t->from];
+    struct render_text host = render_clean(t->host, false), from = render_clean(t->from, false);
     _cleanup_(strbuf_fini) struct strbuf counts = {0};
-    render_clean(host, sizeof host, t->host, false);
-    render_clean(from, sizeof from, t->from, false);
-    strbuf_add(to, *host != '\0' ? host : *from != '\0' ? from : "this node");
-    if (*host != '\0' && *from != '\0')
-        strbuf_printf(to, " (%s)", from);
+    strbuf_add(to, *host.text != '\0' ? host.text : *from.text != '\0' ? from.text : "this node");
+    if (*host.text != '\0' && *from.text != '\0')
+        strbuf_printf(to, " (%s)", from.text);
     render_count(&counts, t->packages, "package");
     render_count(&counts, t->n_numa, "NUMA node");
     render_count(&counts, cpuset_count(&t->allowed), "CPU");
@@ -37,20 +35,17 @@ static void add_numa(const struct topology *t, uint32_t index, struct strbuf *to
         return;
     }
     const struct topo_numa *n = &t->numa[index];
-    char bytes[RENDER_TEXT_MAX];
     _cleanup_(strbuf_fini) struct strbuf cpus = {0};
     cpuset_write_list(&n->cpus, &cpus);
     strbuf_printf(to, "NUMA node %" PRId32 ": ", n->index);
-    render_gpu_memory(t, n->index, bytes);
     if (n->gpu_memory)
-        strbuf_add(to, bytes);
+        strbuf_add(to, render_gpu_memory(t, n->index).text);
     else if (cpus.len > 0)
         strbuf_printf(to, "CPUs %s", strbuf_text(&cpus));
     else
         strbuf_add(to, "no CPUs");
-    render_bytes(n->bytes, bytes);
     if (n->bytes > 0)
-        strbuf_printf(to, ", %s", bytes);
+        strbuf_printf(to, ", %s", render_bytes(n->bytes).text);
 }
 
 static void add_word(struct strbuf *to, const char *word) {
@@ -60,22 +55,17 @@ static void add_word(struct strbuf *to, const char *word) {
 
 static void add_gpu(const struct render_plan *p, uint32_t i, const struct glyphs *g,
                     struct strbuf *to) {
-    char label[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX], name[RENDER_TEXT_MAX];
-    render_gpu_label(p->t, i, label);
-    render_bus(p->t, p->t->gpus[i].pci, bus);
-    render_gpu_name(p->t, i, name);
-    strbuf_add(to, label);
-    add_word(to, bus);
-    add_word(to, name);
+    strbuf_add(to, render_gpu_label(p->t, i).text);
+    add_word(to, render_bus(p->t, p->t->gpus[i].pci).text);
+    add_word(to, render_gpu_name(p->t, i).text);
     if (p->t->gpus[i].lost || p->t->gpus[i].mig)
         add_word(to, p->t->gpus[i].lost ? "LOST" : "MIG");
     if (p->predictions == NULL)
         return;
     const struct nccl_prediction *x = &p->predictions[i];
-    render_nets(x, name);
     if (x->n_nets > 0)
-        strbuf_printf(to, "  %s %s (%s, %.1f GB/s)", g->arrow, name, nccl_path_name(x->path),
-                      x->bandwidth);
+        strbuf_printf(to, "  %s %s (%s, %.1f GB/s)", g->arrow, render_nets(x).text,
+                      nccl_path_name(x->path), x->bandwidth);
     else
         strbuf_printf(to, "  %s no NIC", g->arrow);
 }
@@ -83,31 +73,21 @@ static void add_gpu(const struct render_plan *p, uint32_t i, const struct glyphs
 static void add_nic(const struct render_plan *p, const struct render_shape *s,
                     const struct glyphs *g, struct strbuf *to) {
     const struct topo_nic *nic = &p->t->nics[s->index];
-    char name[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX], link[RENDER_TEXT_MAX], why[RENDER_TEXT_MAX];
-    char netdev[TOPO_NAME_MAX];
-    render_range(p->t, s, g->dots, name);
-    render_bus(p->t, nic->pci, bus);
-    render_nic_link(nic, link);
-    render_nic_why_not(nic, why);
-    render_clean(netdev, sizeof netdev, nic->netdev, true);
-    strbuf_add(to, name);
-    add_word(to, bus);
-    add_word(to, link);
+    strbuf_add(to, render_range(p->t, s, g->dots).text);
+    add_word(to, render_bus(p->t, nic->pci).text);
+    add_word(to, render_nic_link(nic).text);
     if (s->count == 1)
-        add_word(to, netdev);
+        add_word(to, render_clean(nic->netdev, true).text);
     if (nic->virtual_function)
         add_word(to, s->count > 1 ? "virtual functions" : "virtual function");
-    add_word(to, why);
+    add_word(to, render_nic_why_not(nic).text);
 }
 
 static void add_netif(const struct render_plan *p, const struct render_shape *s,
                       const struct glyphs *g, struct strbuf *to) {
     const struct topo_netif *n = &p->t->netifs[s->index];
-    char name[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX];
-    render_range(p->t, s, g->dots, name);
-    render_bus(p->t, n->pci, bus);
-    strbuf_add(to, name);
-    add_word(to, bus);
+    strbuf_add(to, render_range(p->t, s, g->dots).text);
+    add_word(to, render_bus(p->t, n->pci).text);
     if (n->speed_mbps > 0)
         strbuf_printf(to, "  %.4g Gb/s", (double)n->speed_mbps / 1000);
     strbuf_add(to, n->kind == TOPO_NETIF_PHYSICAL ? "  interface" : "  interface, ");
@@ -117,7 +97,6 @@ static void add_netif(const struct render_plan *p, const struct render_shape *s,
 
 static void add_entry(const struct render_plan *p, const struct render_shape *s,
                       const struct glyphs *g, struct strbuf *to) {
-    char text[RENDER_TEXT_MAX];
     switch (s->kind) {
     case RENDER_MACHINE: add_machine(p->t, to); return;
     case RENDER_PACKAGE: strbuf_printf(to, "package %" PRIu32, s->index); return;
@@ -127,10 +106,8 @@ static void add_entry(const struct render_plan *p, const struct render_shape *s,
         return;
     case RENDER_SWITCH:
         strbuf_add(to, render_switch_name(&p->t->pci[s->index]));
-        render_bus(p->t, s->index, text);
-        add_word(to, text);
-        render_pci_link(&p->t->pci[s->index], text);
-        add_word(to, text);
+        add_word(to, render_bus(p->t, s->index).text);
+        add_word(to, render_pci_link(&p->t->pci[s->index]).text);
         return;
     case RENDER_GPU: add_gpu(p, s->index, g, to); return;
     case RENDER_NIC: add_nic(p, s, g, to); return;

@@ -25,9 +25,7 @@ static void add_way(const struct nvml_gpu *a, const struct nvml_gpu *b, enum nvm
 
 static void add_gpu(const struct nvml_gpu *a, const struct nvml_gpu *b, uint64_t passed_ns,
                     struct strbuf *to) {
-    char address[TOPO_BUSID_MAX];
-    pci_addr_text(b->at, address);
-    strbuf_printf(to, "%s: ", b->has_address ? address : "a GPU");
+    strbuf_printf(to, "%s: ", b->has_address ? pci_addr_text(b->at).text : "a GPU");
     if (b->lost != 0) {
         strbuf_add(to, "lost, or needs a reset\n");
         return;

@@ -77,14 +77,11 @@ static inline void recorded_check(const struct topology *t, const char *name) {
 
 /* "0000:03:00.0" of GPU or NIC number i, in a buffer of this thread. */
 static inline const char *recorded_address(const struct topology *t, uint32_t pci) {
-    static char text[8][TOPO_BUSID_MAX];
+    static struct pci_addr_text text[8];
     static unsigned turn;
-    char *out = text[turn++ % 8];
-    if (pci < t->n_pci)
-        pci_addr_text(t->pci[pci].at, out);
-    else
-        (void)snprintf(out, TOPO_BUSID_MAX, "none");
-    return out;
+    struct pci_addr_text *out = &text[turn++ % 8];
+    *out = pci < t->n_pci ? pci_addr_text(t->pci[pci].at) : (struct pci_addr_text){"none"};
+    return out->text;
 }
 
 /* The bridges above a device, from the root down: "0000:00:01.1 0000:01:00.0 ". */

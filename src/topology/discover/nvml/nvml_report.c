@@ -241,9 +241,8 @@ static void drop_unknown(const struct nvml_report *r, struct topology *t, uint32
     uint32_t kept = 0, dropped = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
         if (is_nvidia(t, i) && !is_placed(place, r->n, i)) {
-            char text[TOPO_BUSID_MAX];
-            topology_bus_id(t, t->gpus[i].pci, text);
-            strbuf_printf(&names, "%s%s", dropped++ > 0 ? ", " : "", text);
+            strbuf_printf(&names, "%s%s", dropped++ > 0 ? ", " : "",
+                          topology_bus_id(t, t->gpus[i].pci).text);
             continue;
         }
         for (uint32_t k = 0; k < r->n; k++)
@@ -418,9 +417,8 @@ static void warn_lost(const struct nvml_report *r, const uint32_t *place, struct
     for (uint32_t i = 0; i < r->n; i++) {
         if (!r->gpus[i].lost || place[i] == TOPO_NONE)
             continue;
-        char at[TOPO_BUSID_MAX];
-        topology_bus_id(t, t->gpus[place[i]].pci, at);
-        topology_fault(t, "GPU %u (%s) %s", i, at, nvml_gpu_unusable(&r->gpus[i]));
+        topology_fault(t, "GPU %u (%s) %s", i, topology_bus_id(t, t->gpus[place[i]].pci).text,
+                       nvml_gpu_unusable(&r->gpus[i]));
     }
 }
 

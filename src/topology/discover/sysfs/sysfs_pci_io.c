@@ -148,12 +148,11 @@ static void warn_full(struct topology *t) {
 /* Index of this function in t->pci, added with all data from files and the bridges above it;
  * TOPO_NONE at the bound. */
 static uint32_t ensure_pci(const struct sysfs *s, struct topology *t, struct pci_addr at) {
-    char name[TOPO_BUSID_MAX], path[SYSFS_PATH_MAX], resolved[SYSFS_PATH_MAX];
+    char path[SYSFS_PATH_MAX], resolved[SYSFS_PATH_MAX];
     uint32_t i = topology_find_pci(t, at);
     if (i != TOPO_NONE)
         return i;
-    pci_addr_text(at, name);
-    sysfs_path(path, DEVICES "/%s", name);
+    sysfs_path(path, DEVICES "/%s", pci_addr_text(at).text);
     bool new;
     if (sysfs_resolve(s, path, resolved) == 0)
         (void)place_path(s, t, resolved); /* it is found again below */
@@ -276,12 +275,10 @@ static void check_numa(struct topology *t) {
         if (g->numa < 0 && unknown++ == 0)
             first = g->pci;
     }
-    char name[TOPO_BUSID_MAX];
     if (unknown == 0 || t->n_numa < 2)
         return;
-    pci_addr_text(t->pci[first].at, name);
     topology_warn(t, "the kernel does not know the NUMA node of %u of %u GPUs (numa_node of %s)",
-                  unknown, t->n_gpus, name);
+                  unknown, t->n_gpus, pci_addr_text(t->pci[first].at).text);
 }
 
 /* ---- all ---- */

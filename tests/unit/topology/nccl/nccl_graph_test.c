@@ -1021,11 +1021,10 @@ Test(nccl_graph, recorded_machines_get_the_NETs_of_the_table) {
             build();
             (void)snprintf(current, sizeof current, "%s", file);
         }
-        char expected[320], at[TOPO_BUSID_MAX] = "";
+        char expected[320];
         (void)snprintf(expected, sizeof expected, "%s %s %s", nets, path, gbs);
         for (uint32_t i = 0; i < t.n_gpus; i++) {
-            pci_addr_text(t.pci[t.gpus[i].pci].at, at);
-            if (strcmp(at, busid) != 0)
+            if (strcmp(pci_addr_text(t.pci[t.gpus[i].pci].at).text, busid) != 0)
                 continue;
             cr_assert_eq(t.gpus[i].index, dev);
             cr_assert_str_eq(of(i), expected, "%s: %s: %s", file, busid, of(i));

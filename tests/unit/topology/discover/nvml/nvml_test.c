@@ -101,11 +101,11 @@ static void fill_report(const struct nvml_config *config) {
 }
 
 static const char *bus_id(uint32_t gpu) {
-    static char text[TOPO_BUSID_MAX];
+    static struct pci_addr_text text;
     cr_assert_lt(gpu, t.n_gpus);
     cr_assert_lt(t.gpus[gpu].pci, t.n_pci);
-    pci_addr_text(t.pci[t.gpus[gpu].pci].at, text);
-    return text;
+    text = pci_addr_text(t.pci[t.gpus[gpu].pci].at);
+    return text.text;
 }
 
 /* Links between two GPUs. */
