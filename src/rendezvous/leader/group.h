@@ -229,6 +229,8 @@ _must_use_ bool group_clock_offset(const struct group *g, uint64_t node, int64_t
                                    uint64_t *ret_error_ns);
 /* NULL when unknown. Borrowed until the next step. */
 const struct node_info *group_node_info(const struct group *g, uint64_t node);
+/* As messages name it: its host, "b-2" for the second agent of host b; "" when unknown. */
+void group_node_name(const struct group *g, uint64_t node, char out[RDZV_HOST_MAX]);
 
 /* Whether the table of states allows this move; the simulator proves that all of them happen. */
 bool group_may_move(enum group_state from, enum group_state to);

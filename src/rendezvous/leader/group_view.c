@@ -428,6 +428,13 @@ const struct node_info *group_node_info(const struct group *g, uint64_t node) {
     return n == NULL ? NULL : &n->info;
 }
 
+void group_node_name(const struct group *g, uint64_t node, char out[RDZV_HOST_MAX]) {
+    const struct node *n = roster_find(&g->roster, node);
+    out[0] = '\0';
+    if (n != NULL)
+        node_name(n, out);
+}
+
 void group_check(const struct group *g) {
     assert(g->formation.n_members <= g->config.rdzv.max_nodes);
     assert(g->roster.n <= RDZV_NODES_MAX);

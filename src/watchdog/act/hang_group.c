@@ -1,9 +1,7 @@
 #include "watchdog/act/hang_group.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "watchdog/judge/hang.h"
 
 void hang_group_fini(struct hang_group *g) {
@@ -22,32 +20,6 @@ void hang_group_copy(const struct hang_group *from, struct hang_group *ret) {
         memcpy(ret->node_of, from->node_of, from->world_size * sizeof *ret->node_of);
 }
 
-/* How many nodes have this name so far. */
-struct named {
-    const char *name; /* NULL: no such place yet */
-    uint32_t n;
-};
-
-static struct named *place_of(struct named *places, size_t n, const char *name) {
-    size_t i = hash_text(HASH_BEGIN, name) % n;
-    while (places[i].name != NULL && strcmp(places[i].name, name) != 0)
-        i = (i + 1) % n;
-    places[i].name = name;
-    return &places[i];
-}
-
-/* As the group itself names them in its messages. */
-static void name_nodes(struct hang_node *nodes, size_t n, const struct hang_node *given) {
-    size_t n_places = 2 * n + 1;
-    _cleanup_(freep) struct named *places = xcalloc(n_places, sizeof *places);
-    for (size_t i = 0; i < n; i++) {
-        uint32_t before = place_of(places, n_places, given[i].name)->n++;
-        if (before > 0)
-            (void)snprintf(nodes[i].name, sizeof nodes[i].name, "%.110s-%u", given[i].name,
-                           before + 1);
-    }
-}
-
 bool hang_group_make(struct generation generation, const struct hang_node *nodes, size_t n,
                      struct hang_group *ret) {
     struct hang_group g = {.generation = generation, .n_nodes = (uint32_t)n};
@@ -62,7 +34,6 @@ bool hang_group_make(struct generation generation, const struct hang_node *nodes
         }
         g.world_size += nodes[i].nproc;
     }
-    name_nodes(g.nodes, n, nodes);
     g.node_of = xcalloc(g.world_size, sizeof *g.node_of);
     for (uint32_t i = 0; i < g.n_nodes; i++)
         for (uint32_t k = 0; k < g.nodes[i].nproc; k++)
@@ -84,7 +55,7 @@ bool hang_group_read(const struct group *group, struct hang_group *ret) {
         const struct node_info *info = group_node_info(group, members[i]);
         nodes[i].incarnation = members[i];
         nodes[i].nproc = info == NULL ? 0 : info->nproc;
-        (void)snprintf(nodes[i].name, sizeof nodes[i].name, "%s", info == NULL ? "" : info->host);
+        group_node_name(group, members[i], nodes[i].name);
     }
     return hang_group_make(group_generation(group), nodes, n, ret);
 }

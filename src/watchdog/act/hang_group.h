@@ -20,7 +20,7 @@ struct hang_group { /* zeroed: none */
 /* The members of the present group. False, and *ret is empty: there are none, or more than
  * HANG_RANKS_MAX ranks. */
 _must_use_ bool hang_group_read(const struct group *g, struct hang_group *ret);
-/* The same of these nodes; their first_rank is filled in, and what the names lack. Copied. */
+/* The same of these nodes; their first_rank is filled in. Copied. */
 _must_use_ bool hang_group_make(struct generation generation, const struct hang_node *nodes,
                                 size_t n, struct hang_group *ret);
 void hang_group_copy(const struct hang_group *from, struct hang_group *ret);

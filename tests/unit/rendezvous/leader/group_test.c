@@ -259,6 +259,9 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
         cr_assert_eq(d.form.world_size, 7);
         cr_assert_eq(d.form.host_index, nodes[i].node == 4 ? 1 : 0);
         cr_assert_str_eq(d.form.store_host, "127.0.0.1");
+        char name[RDZV_HOST_MAX];
+        group_node_name(rig.g, nodes[i].node, name);
+        cr_assert_str_eq(name, nodes[i].node == 4 ? "node10-2" : nodes[i].host);
     }
 }
 

@@ -1,8 +1,6 @@
 #include "watchdog/act/hang_group.h"
 
 #include <criterion/criterion.h>
-#include <stdio.h>
-#include <time.h>
 
 #include "watchdog/judge/hang.h"
 
@@ -19,17 +17,6 @@ Test(hang_group, ranks_follow_the_order_of_the_nodes) {
     cr_assert_eq(g.node_of[2], 1);
     cr_assert_eq(hang_group_find(&g, 5), 1);
     cr_assert_eq(hang_group_find(&g, 6), 2, "it is no member");
-}
-
-Test(hang_group, agents_of_one_host_are_told_apart) {
-    _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node nodes[] = {
-        {.nproc = 1, .name = "a"}, {.nproc = 1, .name = "b"}, {.nproc = 1, .name = "a"}, {.nproc = 1, .name = "a"}};
-    cr_assert(hang_group_make(generation, nodes, 4, &g));
-    cr_assert_str_eq(g.nodes[0].name, "a");
-    cr_assert_str_eq(g.nodes[1].name, "b");
-    cr_assert_str_eq(g.nodes[2].name, "a-2");
-    cr_assert_str_eq(g.nodes[3].name, "a-3");
 }
 
 Test(hang_group, a_copy_is_another_one) {
@@ -51,26 +38,4 @@ Test(hang_group, more_ranks_than_the_watchdog_knows_are_refused) {
     cr_assert_not(hang_group_make(generation, nodes, 2, &g));
     cr_assert_eq(g.n_nodes, 0);
     cr_assert_not(hang_group_make(generation, nodes, 0, &g), "and none at all");
-}
-
-static double used_seconds(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* In the agent's loop. */
-Test(hang_group, the_largest_one_is_made_in_time) {
-    _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node *nodes = xcalloc(HANG_RANKS_MAX, sizeof *nodes);
-    for (uint32_t i = 0; i < HANG_RANKS_MAX; i++) {
-        nodes[i].nproc = 1;
-        (void)snprintf(nodes[i].name, sizeof nodes[i].name, "node%u", i / 2);
-    }
-    double before = used_seconds();
-    cr_assert(hang_group_make(generation, nodes, HANG_RANKS_MAX, &g));
-    cr_expect_lt(used_seconds() - before, 1.0);
-    cr_expect_str_eq(g.nodes[HANG_RANKS_MAX - 2].name, "node32767");
-    cr_expect_str_eq(g.nodes[HANG_RANKS_MAX - 1].name, "node32767-2");
-    free(nodes);
 }
