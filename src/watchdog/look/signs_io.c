@@ -156,22 +156,11 @@ static struct worker_tick read_tick(struct thread_files *f, const struct signs_t
 
 /* ---- the workers ---- */
 
-/* Where the rank is, or belongs. */
-static size_t place_of(const struct signs *s, uint32_t rank) {
-    size_t low = 0, high = s->n;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        if (s->workers[mid].rank < rank)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 static struct signs_worker *find(const struct signs *s, uint32_t rank) {
-    size_t at = place_of(s, rank);
-    return at < s->n && s->workers[at].rank == rank ? &s->workers[at] : NULL;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->workers[i].rank == rank)
+            return &s->workers[i];
+    return NULL;
 }
 
 static void remove_rank(struct signs *s, uint32_t rank) {
@@ -188,9 +177,9 @@ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
     if (s->n == SIGNS_WORKERS_MAX)
         return -E2BIG;
     s->workers = xgrow(s->workers, s->n, sizeof *s->workers);
-    struct signs_worker *w = &s->workers[place_of(s, rank)];
-    memmove(w + 1, w, (size_t)(s->workers + s->n - w) * sizeof *w);
-    s->n++;
+    struct signs_worker *w = &s->workers[s->n++];
+    for (; w > s->workers && w[-1].rank > rank; w--)
+        *w = w[-1];
     *w = (struct signs_worker){.rank = rank,
                                .pid = pid,
                                .files = {-1, -1, -1},
