@@ -31,24 +31,16 @@ struct ending {
 };
 
 /* Work on an ASK or a SUSPECTS, and the answer. */
-struct gathering {
+struct work {
     struct hang_watch *watch;
-    struct helper_call *gather; /* NULL: none is under way */
+    struct helper_call *helper; /* NULL: none is under way */
     uint32_t id;
     bool holds;                    /* a stop waits for it */
     uint64_t began_ns, give_up_ns; /* the answer is not awaited then */
     struct hang_reply *reply;
 };
-
-/* Samples that are being taken, and the answer. */
-struct sampling {
-    struct helper_call *sampler; /* NULL: none are */
-    uint32_t id;
-    uint64_t give_up_ns;
-    struct hang_reply *reply;
-};
-/* Of enum rdzv_ask_what. */
-enum { FIRST_SAMPLING = ASK_PROFILE, N_SAMPLING = ASK_WHAT_COUNT - FIRST_SAMPLING };
+/* By enum rdzv_ask_what, and: native stacks of suspects, which are read before these are ended. */
+enum { EVIDENCE = ASK_STACKS, NATIVE = ASK_WHAT_COUNT, N_WORK };
 
 enum watched { WATCHED_NOT = 0, WATCHED_RUNS, WATCHED_ENDED };
 
@@ -70,9 +62,7 @@ struct hang_watch {
     uint64_t tick_ns; /* when the present round began */
     struct signs_report rows;
     struct gpu_watch *gpus;
-    struct gathering evidence;
-    struct gathering native; /* stacks of suspects, which are read before they are ended */
-    struct sampling sampling[N_SAMPLING];
+    struct work work[N_WORK];
     bool warned_unseen, warned_of_prompt;
     struct ending ends[RDZV_SUSPECTS_MAX];
     uint32_t n_ends;
@@ -294,49 +284,65 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
     }
 }
 
-static void stop_gathering(struct gathering *g) {
-    helper_call_free(TAKE_PTR(g->gather));
-    hang_reply_stop(g->reply);
-    g->holds = false;
+static bool takes_samples(const struct work *k) {
+    return k != &k->watch->work[EVIDENCE] && k != &k->watch->work[NATIVE];
 }
 
-static void on_gathered(void *arg, const struct helper_answer *answer) {
-    struct gathering *g = arg;
-    struct hang_watch *w = g->watch;
+static void stop_work(struct work *k) {
+    helper_call_free(TAKE_PTR(k->helper));
+    hang_reply_stop(k->reply);
+    k->holds = false;
+}
+
+static void begin_work(struct work *k, uint32_t id, uint64_t timeout_ns) {
+    stop_work(k);
+    k->id = id;
+    k->began_ns = clock_now_ns();
+    k->give_up_ns = k->began_ns + timeout_ns + (takes_samples(k) ? RDZV_PROFILE_LATE_NS : NS_PER_S);
+}
+
+static void on_done(void *arg, const struct helper_answer *answer) {
+    struct work *k = arg;
+    struct hang_watch *w = k->watch;
     _cleanup_(strbuf_fini) struct strbuf json = {0};
     size_t len;
     const char *line = helper_answer_line(answer, &len);
     strbuf_add_bytes(&json, line, len);
-    if (len == 0)
-        gather_none(w->config.host, answer->code, clock_now_ns() - g->began_ns, &json);
+    if (len == 0 && !takes_samples(k))
+        gather_none(w->config.host, answer->code, clock_now_ns() - k->began_ns, &json);
     bool held = hang_watch_holds(w);
-    g->gather = NULL;
-    g->holds = false;
-    hang_reply_start(g->reply, g->id, strbuf_text(&json), json.len, g->give_up_ns);
+    k->helper = NULL;
+    k->holds = false;
+    hang_reply_start(k->reply, k->id, strbuf_text(&json), json.len, k->give_up_ns);
     if (held && !hang_watch_holds(w))
         w->ops.gathered(w->arg);
 }
 
-/* Starts a helper for this question, or answers at once if that fails. ask NULL: there are no
- * workers. */
-static void begin_gathering(struct gathering *g, uint32_t id, const struct gather_ask *ask,
-                            uint64_t timeout_ns, bool holds) {
+/* Answers at once, because no helper could be started; r -ESRCH: there are no workers. */
+static void answer_without(struct work *k, int r) {
     _cleanup_(strbuf_fini) struct strbuf none = {0};
-    struct hang_watch *w = g->watch;
-    g->id = id;
-    g->began_ns = clock_now_ns();
-    g->give_up_ns = g->began_ns + timeout_ns + NS_PER_S;
-    int r = ask == NULL ? -ESRCH : gather_new(w->loop, ask, on_gathered, g, &g->gather);
-    g->holds = r == 0 && holds;
-    if (r == 0)
-        return;
-    if (r == -EMFILE)
+    struct hang_watch *w = k->watch;
+    bool samples = takes_samples(k);
+    if (r == -EMFILE && !samples)
         warn_unseen(w, r);
-    else if (r != -ESRCH)
-        log_warning("cannot check the workers of this node for the leader: %s", helper_call_why(r));
-    if (r != -ESRCH)
+    else if (r != -ESRCH && k != &w->work[ASK_TIME])
+        log_warning("cannot %s: %s",
+                    samples ? "take samples of the workers of this node"
+                            : "check the workers of this node for the leader",
+                    helper_call_why(r));
+    if (r != -ESRCH && !samples)
         gather_none(w->config.host, r, 0, &none);
-    hang_reply_start(g->reply, id, strbuf_text(&none), none.len, g->give_up_ns);
+    hang_reply_start(k->reply, k->id, strbuf_text(&none), none.len, k->give_up_ns);
+}
+
+/* ask NULL: there are no workers. */
+static void begin_gathering(struct work *k, uint32_t id, const struct gather_ask *ask,
+                            uint64_t timeout_ns, bool holds) {
+    begin_work(k, id, timeout_ns);
+    int r = ask == NULL ? -ESRCH : gather_new(k->watch->loop, ask, on_done, k, &k->helper);
+    k->holds = r == 0 && holds;
+    if (r < 0)
+        answer_without(k, r);
 }
 
 /* In the helper. */
@@ -384,33 +390,18 @@ static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool 
                              .env_arg = w,
                              .held = held,
                              .touches_disk = touches_disk};
-    begin_gathering(&w->evidence, id, &ask, timeout_ns, holds);
+    begin_gathering(&w->work[EVIDENCE], id, &ask, timeout_ns, holds);
     for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
         free(logs[i]);
 }
 
 /* ---- samples ---- */
 
-static void stop_sampling(struct sampling *s) {
-    helper_call_free(TAKE_PTR(s->sampler));
-    hang_reply_stop(s->reply);
-}
-
-static void on_sampled(void *arg, const struct helper_answer *answer) {
-    struct sampling *s = arg;
-    size_t len;
-    const char *json = helper_answer_line(answer, &len);
-    s->sampler = NULL;
-    hang_reply_start(s->reply, s->id, json, len, s->give_up_ns);
-}
-
 /* An empty answer: there are no workers, or a helper can't be started. */
 static void on_samples(struct hang_watch *w, const struct rdzv_ask *ask) {
-    struct sampling *s = &w->sampling[ask->what - FIRST_SAMPLING];
+    struct work *k = &w->work[ask->what];
     uint64_t length_ns = MIN2(ask->timeout_ns, RDZV_PROFILE_MAX_NS);
-    stop_sampling(s);
-    s->id = ask->id;
-    s->give_up_ns = clock_now_ns() + length_ns + RDZV_PROFILE_LATE_NS;
+    begin_work(k, ask->id, length_ns);
     uint32_t n_all = generation_compare(ask->generation, w->generation) == 0 ? w->n : 0;
     _cleanup_(freep) struct profile_worker *workers = xcalloc(n_all + (size_t)1, sizeof *workers);
     struct profile_ask sample = {
@@ -421,13 +412,9 @@ static void on_samples(struct hang_watch *w, const struct rdzv_ask *ask) {
             workers[sample.n++] = (struct profile_worker){
                 .rank = w->first_rank + i, .pid = pid, .step = announced(w, i).step};
     }
-    int r =
-        sample.n == 0 ? -ESRCH : profile_sampler_new(w->loop, &sample, on_sampled, s, &s->sampler);
-    if (r == 0)
-        return;
-    if (r != -ESRCH && ask->what == ASK_PROFILE)
-        log_warning("cannot take samples of the workers of this node: %s", helper_call_why(r));
-    hang_reply_start(s->reply, ask->id, "", 0, s->give_up_ns);
+    int r = sample.n == 0 ? -ESRCH : profile_sampler_new(w->loop, &sample, on_done, k, &k->helper);
+    if (r < 0)
+        answer_without(k, r);
 }
 
 /* ---- suspects that are ended ---- */
@@ -439,7 +426,6 @@ static void read_native(struct hang_watch *w, const struct rdzv_suspects *suspec
                              .workers = workers,
                              .timeout_ns = MIN2(suspects->timeout_ns, HANG_LOOK_MAX_NS),
                              .native = true};
-    stop_gathering(&w->native);
     for (uint32_t i = 0; i < w->n_ends; i++) {
         uint32_t local_rank = w->ends[i].local_rank;
         pid_t pid = pid_of(w, local_rank);
@@ -448,7 +434,7 @@ static void read_native(struct hang_watch *w, const struct rdzv_suspects *suspec
                                                       .of.local_rank = local_rank,
                                                       .of.pid = disturb_program(pid)};
     }
-    begin_gathering(&w->native, suspects->id, ask.n == 0 ? NULL : &ask, ask.timeout_ns, true);
+    begin_gathering(&w->work[NATIVE], suspects->id, ask.n == 0 ? NULL : &ask, ask.timeout_ns, true);
 }
 
 static void on_suspects(struct hang_watch *w, const struct rdzv_suspects *suspects) {
@@ -468,8 +454,8 @@ static void on_suspects(struct hang_watch *w, const struct rdzv_suspects *suspec
 static void proceed(struct hang_watch *w) {
     bool held = hang_watch_holds(w);
     w->n_ends = 0;
-    stop_gathering(&w->evidence);
-    stop_gathering(&w->native);
+    stop_work(&w->work[EVIDENCE]);
+    stop_work(&w->work[NATIVE]);
     if (held)
         w->ops.gathered(w->arg);
 }
@@ -477,14 +463,14 @@ static void proceed(struct hang_watch *w) {
 static void on_ask(struct hang_watch *w, const struct rdzv_ask *ask) {
     uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS);
     bool held = hang_watch_holds(w);
-    stop_gathering(&w->evidence);
+    stop_work(&w->work[EVIDENCE]);
     if (held && !hang_watch_holds(w))
         w->ops.gathered(w->arg);
     if (generation_compare(ask->generation, w->generation) == 0 &&
         w->config.workers.ops->any(w->config.workers.of))
         gather(w, ask->id, timeout_ns, ask->holds);
     else
-        begin_gathering(&w->evidence, ask->id, NULL, timeout_ns, false);
+        begin_gathering(&w->work[EVIDENCE], ask->id, NULL, timeout_ns, false);
 }
 
 void hang_watch_message(void *hang_watch, const struct wire_message *m) {
@@ -503,7 +489,7 @@ void hang_watch_message(void *hang_watch, const struct wire_message *m) {
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
     hang_watch_stop(w);
-    stop_gathering(&w->native);
+    stop_work(&w->work[NATIVE]);
     w->n_ends = 0;
     w->generation = generation;
     w->began_ns = clock_now_ns();
@@ -526,7 +512,9 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     loop_timer_set(w->timer, clock_now_ns() + TICK_NS);
 }
 
-bool hang_watch_holds(const struct hang_watch *w) { return w->evidence.holds || w->native.holds; }
+bool hang_watch_holds(const struct hang_watch *w) {
+    return w->work[EVIDENCE].holds || w->work[NATIVE].holds;
+}
 
 static uint32_t n_ends(const struct hang_watch *w) {
     return w->ops.leader(w->arg) == w->ends_leader ? w->n_ends : 0;
@@ -605,25 +593,18 @@ struct hang_watch *hang_watch_new(struct loop *loop, const struct hang_watch_con
     struct hang_watch *w = xcalloc(1, sizeof *w);
     *w = (struct hang_watch){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     w->timer = loop_timer_new(loop, on_timer, w);
-    w->evidence.reply = hang_reply_new(loop, ops->evidence, arg);
-    w->native.reply = hang_reply_new(loop, ops->evidence, arg);
-    w->evidence.watch = w->native.watch = w;
-    for (int i = 0; i < N_SAMPLING; i++)
-        w->sampling[i].reply = hang_reply_new(loop, ops->evidence, arg);
+    for (int i = 0; i < N_WORK; i++)
+        w->work[i] = (struct work){.watch = w, .reply = hang_reply_new(loop, ops->evidence, arg)};
     return w;
 }
 
 void hang_watch_free(struct hang_watch *w) {
     if (w == NULL)
         return;
-    stop_gathering(&w->evidence);
-    stop_gathering(&w->native);
     hang_watch_stop(w);
-    hang_reply_free(w->evidence.reply);
-    hang_reply_free(w->native.reply);
-    for (int i = 0; i < N_SAMPLING; i++) {
-        stop_sampling(&w->sampling[i]);
-        hang_reply_free(w->sampling[i].reply);
+    for (int i = 0; i < N_WORK; i++) {
+        stop_work(&w->work[i]);
+        hang_reply_free(w->work[i].reply);
     }
     loop_timer_free(w->timer);
     free(w);
