@@ -1,6 +1,6 @@
 /* The row of signs of one worker, from the node that sees them to the verdict of the leader: filled
  * in by look/signs_io.c (what is seen) and look/signs.c (what is announced), sent as a row of
- * WIRE_SIGNS (rendezvous/protocol/wire.c), read by watchdog/judge. Pure. */
+ * WIRE_SIGNS (rendezvous/protocol/wire.c), read by watchdog/judge. And what that concludes. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -46,4 +46,14 @@ struct worker_signs {
     /* The place of the program at which it waits: a number made of the functions and lines of its
      * stack, equal in all workers and runs of one program. 0: not known. */
     uint64_t place;
+};
+
+/* Of the workers of the job. */
+enum watchdog_state {
+    WATCHDOG_NONE = 0, /* none run, or nothing is watched */
+    WATCHDOG_STARTING, /* most have not begun to work: there was no beat yet (judge/hang.h) */
+    WATCHDOG_OK,
+    WATCHDOG_QUIET, /* most have not moved for a while */
+    WATCHDOG_HUNG,  /* for longer than a limit; until a beat, or until they are stopped */
+    WATCHDOG_STATE_COUNT,
 };

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json/json.h"
-#include "base/text/duration.h"
 #include "base/text/utf8.h"
 #include "watchdog/judge/suspects.h"
 
@@ -136,40 +134,30 @@ static void add_title(const struct stacks_view *v, const struct shown *s, struct
         strbuf_printf(ret, "; shown: %" PRIu32, s->n_chosen);
 }
 
-/* The same keys as in hang.json. */
-static void add_json(const struct stacks_view *v, const struct suspects_input *in,
-                     const struct suspects *found, struct strbuf *ret) {
-    const struct rdzv_stacks *head = &v->answer->nodes[0].head;
-    _cleanup_(strbuf_fini) struct strbuf own = {0}, rest = {0};
-    char generation[32], time[UTC_TEXT_MAX];
-    struct json_writer w = json_writer_of(&own);
-    (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, head->generation.epoch,
-                   head->generation.counter);
-    json_write_object_begin(&w, NULL);
-    json_write_string(&w, "job", v->run_id);
-    json_write_string(&w, "generation", generation);
-    utc_text(v->wall_ns, time);
-    json_write_string(&w, "time", time);
-    suspects_json(in, found, &rest);
-    strbuf_printf(ret, "%s,%s\n", strbuf_text(&own), strbuf_text(&rest) + 1);
-}
-
 static bool show(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf title = {0};
     _cleanup_(suspects_fini) struct suspects found = {0};
+    struct generation g = v->answer->nodes[0].head.generation;
+    char generation[32];
     add_title(v, s, &title);
+    (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
     struct suspects_input in = {.n_ranks = s->n_ranks,
                                 .nodes_of = s->nodes_of,
                                 .n_nodes = s->n_nodes,
                                 .nodes = s->nodes,
+                                .job = v->run_id,
+                                .generation = generation,
+                                .wall_ns = v->wall_ns,
                                 .what = v->json ? NULL : strbuf_text(&title),
                                 .chosen = s->n_chosen < s->n_ranks ? s->chosen : NULL,
                                 .on_request = true};
     suspects_find(&in, &found);
-    if (v->json)
-        add_json(v, &in, &found, ret);
-    else
-        suspects_text(&in, &found, ret);
+    if (v->json) {
+        suspects_json(&found, ret);
+        strbuf_add_char(ret, '\n');
+    } else {
+        suspects_text(&found, ret);
+    }
     return found.n_missing == 0;
 }
 

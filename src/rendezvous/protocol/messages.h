@@ -458,14 +458,6 @@ enum group_state { /* the leader's: rendezvous/leader/group.h */
 };
 
 /* What the leader's watchdog says of the workers that run (muster run --hang-action). */
-enum watchdog_state {
-    WATCHDOG_NONE = 0, /* none run, or nothing is watched */
-    WATCHDOG_STARTING, /* most have not begun to work */
-    WATCHDOG_OK,
-    WATCHDOG_QUIET, /* most have not moved for a while */
-    WATCHDOG_HUNG,  /* for longer than a limit */
-    WATCHDOG_STATE_COUNT,
-};
 struct rdzv_watchdog {
     enum watchdog_state state;
     uint64_t quiet_ns;              /* for how long; of STARTING: since the start */

@@ -7,10 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/json/json.h"
+#include "base/text/duration.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
@@ -21,25 +20,11 @@
 #define TIME_LEN (sizeof "20261124-031038.123" - 1)
 #define LISTED_MAX 1024 /* of the folders; more are not of our making */
 
-static struct tm utc(uint64_t wall_ns) {
-    time_t at = (time_t)(wall_ns / NS_PER_S);
-    struct tm tm;
-    return gmtime_r(&at, &tm) == NULL ? (struct tm){0} : tm;
-}
-
-/* "2026-11-24T03:10:38.123Z" */
-static void write_time(uint64_t wall_ns, char ret[HANG_FILES_NAME_MAX]) {
-    struct tm t = utc(wall_ns);
-    (void)snprintf(ret, HANG_FILES_NAME_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ",
-                   t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
-                   (unsigned)(wall_ns / NS_PER_MS % 1000));
-}
-
 void hang_files_name(uint64_t wall_ns, struct generation g, char ret[HANG_FILES_NAME_MAX]) {
-    struct tm t = utc(wall_ns);
-    (void)snprintf(ret, HANG_FILES_NAME_MAX, "%04d%02d%02d-%02d%02d%02d.%03u-%" PRIu32 ".%" PRIu32,
-                   t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
-                   (unsigned)(wall_ns / NS_PER_MS % 1000), g.epoch, g.counter);
+    char t[UTC_TEXT_MAX]; /* "2026-11-24T03:10:38.123Z" */
+    utc_text(wall_ns, t);
+    (void)snprintf(ret, HANG_FILES_NAME_MAX, "%.4s%.2s%.2s-%.2s%.2s%.6s-%" PRIu32 ".%" PRIu32, t,
+                   t + 5, t + 8, t + 11, t + 14, t + 17, g.epoch, g.counter);
 }
 
 struct kept {
@@ -175,14 +160,8 @@ int hang_files_amend(const char *path, const struct strbuf *text, const struct s
 
 struct hang_case {
     struct hang_case_config config;
-    char *what;
-    uint64_t quiet_ns;
-    struct hang_suspect *signs; /* [n_signs] */
-    uint32_t n_signs;
-    bool *waited; /* [n_ranks] or NULL */
-    uint32_t failed;
+    struct suspects_input in; /* what is given; owned */
     uint64_t end_ns;
-    uint32_t n_ranks;
     struct hang_question *question; /* one of the two is there */
     struct helper_call *call;
     pid_t pid; /* of the helper */
@@ -192,15 +171,11 @@ struct hang_case {
 };
 
 /* What the helper sends: this, a struct hang_rank for each rank, and the line with its NUL; and
- * when the files are written, an errno and a path or a sentence. The reader is a copy of the same
- * program. */
+ * when the files are written, '+' and a path, or '-' and a sentence. The reader is a copy of the
+ * same program. */
 struct head {
     struct hang_compared sums; /* without what it points to */
     size_t line_len;
-};
-struct tail {
-    int32_t code; /* of the files */
-    uint32_t len; /* of what follows, with its NUL */
 };
 #define TAIL_MAX ((size_t)8192)
 
@@ -218,6 +193,7 @@ struct work {
     bool *came;                  /* [world_size] it has a connection to the store */
     uint64_t *collectives;       /* [world_size] by NCCL RAS */
     struct err *errors;          /* [n_nodes] */
+    char generation[32];
     struct suspects_input in;
     struct suspects found;
 };
@@ -265,7 +241,6 @@ static void read_collectives(struct work *k) {
 }
 
 static void compare(struct work *k) {
-    const struct hang_case *c = k->of;
     const struct hang_group *g = &k->answers->group;
     k->evidence = xcalloc(g->n_nodes, sizeof *k->evidence);
     k->nodes = xcalloc(g->n_nodes, sizeof *k->nodes);
@@ -273,18 +248,17 @@ static void compare(struct work *k) {
     read_answers(k);
     read_came(k);
     read_collectives(k);
-    k->in = (struct suspects_input){.n_ranks = g->world_size,
-                                    .nodes_of = g->node_of,
-                                    .n_nodes = g->n_nodes,
-                                    .nodes = k->nodes,
-                                    .collectives = k->collectives,
-                                    .came = k->came,
-                                    .waited = c->waited,
-                                    .failed = c->failed,
-                                    .what = c->what,
-                                    .quiet_ns = c->quiet_ns,
-                                    .signs = c->signs,
-                                    .n_signs = c->n_signs};
+    (void)snprintf(k->generation, sizeof k->generation, "%" PRIu32 ".%" PRIu32, g->generation.epoch,
+                   g->generation.counter);
+    k->in = k->of->in;
+    k->in.nodes_of = g->node_of;
+    k->in.n_nodes = g->n_nodes;
+    k->in.nodes = k->nodes;
+    k->in.collectives = k->collectives;
+    k->in.came = k->came;
+    k->in.job = k->of->config.settings->run_id;
+    k->in.generation = k->generation;
+    k->in.wall_ns = k->answers->asked_wall_ns;
     suspects_find(&k->in, &k->found);
 }
 
@@ -296,35 +270,9 @@ static uint64_t place_of(const struct work *k, uint32_t rank) {
     return suspects_place(&e->stacks[w->threads[0].stack]);
 }
 
-/* For people: when, and of which job. */
-static void write_text(const struct work *k, struct strbuf *ret) {
-    char time[HANG_FILES_NAME_MAX];
-    write_time(k->answers->asked_wall_ns, time);
-    strbuf_printf(ret, "job %s, %s\n", k->of->config.settings->run_id, time);
-    suspects_text(&k->in, &k->found, ret);
-}
-
-/* The same at the front of the object. */
-static void write_json(const struct work *k, struct strbuf *ret) {
-    _cleanup_(strbuf_fini) struct strbuf rest = {0};
-    struct generation g = k->answers->group.generation;
-    struct json_writer w = json_writer_of(ret);
-    char generation[32], time[HANG_FILES_NAME_MAX];
-    write_time(k->answers->asked_wall_ns, time);
-    (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
-    json_write_object_begin(&w, NULL);
-    json_write_string(&w, "job", k->of->config.settings->run_id);
-    json_write_string(&w, "generation", generation);
-    json_write_string(&w, "time", time);
-    json_write_object_end(&w);
-    suspects_json(&k->in, &k->found, &rest);
-    ret->data[ret->len - 1] = ','; /* two objects become one */
-    strbuf_add(ret, strbuf_text(&rest) + 1);
-}
-
 static bool send_head(int fd, const struct work *k) {
     _cleanup_(strbuf_fini) struct strbuf line = {0}, out = {0};
-    suspects_line(&k->in, &k->found, &line);
+    suspects_line(&k->found, &line);
     struct head h = {.sums = {.n_ranks = k->in.n_ranks,
                               .n_suspects = k->found.n_all,
                               .n_debugged = k->found.n_debugged,
@@ -345,23 +293,18 @@ static bool send_head(int fd, const struct work *k) {
     return helper_send(fd, strbuf_text(&out), out.len);
 }
 
-static bool send_tail(int fd, int code, const char *text) {
-    struct tail t = {.code = code, .len = (uint32_t)strlen(text) + 1};
-    return t.len <= TAIL_MAX - sizeof t && helper_send(fd, &t, sizeof t) &&
-           helper_send(fd, text, t.len);
-}
-
 static bool write_files(int fd, const struct work *k) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0}, tail = {0};
     _cleanup_(freep) char *path = NULL;
     char name[HANG_FILES_NAME_MAX];
     struct err err = {0};
-    write_text(k, &text);
-    write_json(k, &json);
-    hang_files_name(k->answers->asked_wall_ns, k->answers->group.generation, name);
+    suspects_text(&k->found, &text);
+    suspects_json(&k->found, &json);
+    hang_files_name(k->in.wall_ns, k->answers->group.generation, name);
     int r = hang_files_write(k->of->dir, name, k->of->config.settings->log_mode, &text, &json,
                              &path, &err);
-    return send_tail(fd, r, r == 0 ? path : err.text);
+    strbuf_printf(&tail, "%c%s", r == 0 ? '+' : '-', r == 0 ? path : err.text);
+    return helper_send(fd, strbuf_text(&tail), tail.len + 1);
 }
 
 static void work_fini(struct work *k) {
@@ -397,17 +340,14 @@ static bool read_head(const struct helper_answer *a, uint32_t n_ranks, struct he
 
 static void read_tail(const struct hang_case *c, const struct helper_answer *a, size_t at,
                       struct hang_compared *ret) {
-    struct tail t;
-    bool whole = a->len >= at + sizeof t;
-    if (whole)
-        memcpy(&t, a->data + at, sizeof t);
-    if (!whole || a->len < at + sizeof t + t.len) {
+    const char *text = a->data + at;
+    if (memchr(text, '\0', a->len - at) == NULL) {
         ret->files_error = "the disk does not answer";
         ret->stuck = a->code == -ETIMEDOUT ? c->pid : 0;
-    } else if (t.code < 0) {
-        ret->files_error = a->data + at + sizeof t;
+    } else if (text[0] == '-') {
+        ret->files_error = text + 1;
     } else {
-        ret->path = a->data + at + sizeof t;
+        ret->path = text + 1;
     }
 }
 
@@ -415,13 +355,13 @@ static void on_compared(void *arg, const struct helper_answer *a) {
     struct hang_case *c = arg;
     struct head h;
     struct hang_compared ret = {.code = a->code < 0 ? a->code : -EPROTO, .line = ""};
-    _cleanup_(freep) struct hang_rank *ranks = xcalloc(c->n_ranks, sizeof *ranks);
+    _cleanup_(freep) struct hang_rank *ranks = xcalloc(c->in.n_ranks, sizeof *ranks);
     c->call = NULL;
-    if (read_head(a, c->n_ranks, &h)) {
+    if (read_head(a, c->in.n_ranks, &h)) {
         const char *rows = a->data + sizeof h;
-        memcpy(ranks, rows, c->n_ranks * sizeof *ranks);
+        memcpy(ranks, rows, c->in.n_ranks * sizeof *ranks);
         ret = h.sums;
-        ret.line = rows + c->n_ranks * sizeof *ranks;
+        ret.line = rows + c->in.n_ranks * sizeof *ranks;
         if (c->dir != NULL)
             read_tail(c, a, head_size(&h), &ret);
     }
@@ -442,7 +382,8 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
         .run = run,
         .arg = &k,
         .timeout_ns = c->end_ns > now ? c->end_ns - now : 0,
-        .max_bytes = sizeof(struct head) + (size_t)c->n_ranks * 16 + SUSPECTS_LINE_MAX + TAIL_MAX,
+        .max_bytes =
+            sizeof(struct head) + (size_t)c->in.n_ranks * 16 + SUSPECTS_LINE_MAX + TAIL_MAX,
         .may_linger = dir != NULL,
     };
     int r = helper_call_new(c->config.loop, &config, on_compared, c, &c->call);
@@ -459,37 +400,35 @@ uint64_t hang_case_native_ns(const struct hang_settings *settings) {
     return MIN2(settings->evidence_timeout_ns, HANG_LOOK_MAX_NS) / 4;
 }
 
-int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
+/* A copy of n bytes; NULL: of none. */
+static void *copy_of(const void *from, size_t n) {
+    return from == NULL ? NULL : memcpy(xmalloc(MAX2(n, (size_t)1)), from, n);
+}
+
+int hang_case_new(const struct hang_case_config *config, const struct suspects_input *in, bool ends,
                   hang_compared_fn *fn, void *arg, struct hang_case **ret) {
     uint64_t timeout_ns = MIN2(config->settings->evidence_timeout_ns, HANG_LOOK_MAX_NS);
     if (timeout_ns == 0)
         return -ECANCELED;
-    if (ask->ends)
+    if (ends)
         timeout_ns -= hang_case_native_ns(config->settings);
     struct hang_case *c = xcalloc(1, sizeof *c);
     *c = (struct hang_case){.config = *config,
-                            .quiet_ns = ask->quiet_ns,
-                            .n_signs = ask->n_signs,
-                            .failed = ask->failed,
+                            .in = *in,
                             .end_ns = clock_now_ns() + timeout_ns + HANG_CASE_LATE_NS,
                             .fn = fn,
                             .arg = arg};
     int r = hang_evidence_ask(config->evidence,
-                              ask->waited != NULL ? HANG_BEFORE_STOP : HANG_FOR_WATCHDOG,
-                              timeout_ns, on_answers, c, &c->question);
+                              in->waited != NULL ? HANG_BEFORE_STOP : HANG_FOR_WATCHDOG, timeout_ns,
+                              on_answers, c, &c->question);
     if (r < 0) {
         free(c);
         return r;
     }
-    c->n_ranks = hang_evidence_group(config->evidence)->world_size;
-    c->what = ask->what == NULL ? NULL : xstrdup(ask->what);
-    c->signs = xcalloc(ask->n_signs + (size_t)1, sizeof *c->signs);
-    if (ask->n_signs > 0)
-        memcpy(c->signs, ask->signs, ask->n_signs * sizeof *c->signs);
-    if (ask->waited != NULL) {
-        c->waited = xcalloc(c->n_ranks, sizeof *c->waited);
-        memcpy(c->waited, ask->waited, c->n_ranks * sizeof *c->waited);
-    }
+    c->in.n_ranks = hang_evidence_group(config->evidence)->world_size;
+    c->in.what = copy_of(in->what, in->what == NULL ? 0 : strlen(in->what) + 1);
+    c->in.signs = copy_of(in->signs, in->n_signs * sizeof *in->signs);
+    c->in.waited = copy_of(in->waited, c->in.n_ranks * sizeof *in->waited);
     *ret = c;
     return 0;
 }
@@ -502,8 +441,8 @@ void hang_case_free(struct hang_case *c) {
     hang_question_free(c->question);
     helper_call_free(c->call);
     free(c->dir);
-    free(c->what);
-    free(c->signs);
-    free(c->waited);
+    free((void *)(uintptr_t)c->in.what);
+    free((void *)(uintptr_t)c->in.signs);
+    free((void *)(uintptr_t)c->in.waited);
     free(c);
 }

@@ -2,8 +2,8 @@
  * keeps them in files, from the question to the result within --evidence-timeout and
  * HANG_CASE_LATE_NS.
  *
- *     struct hang_case_ask ask = {.what = text, …};
- *     r = hang_case_new(&config, &ask, on_compared, me, &c);      … on_compared(me, &compared)
+ *     struct suspects_input in = {.what = text, …};
+ *     r = hang_case_new(&config, &in, ends, on_compared, me, &c);      … on_compared(me, &compared)
  *
  * A helper with a deadline compares and writes: the answers come from other nodes, they can be
  * long, and the disk can hang. The line is known before the files are written, so a dead disk costs
@@ -31,18 +31,6 @@ struct hang_case_config { /* all borrowed for the life of a case */
     void (*writes)(void *arg, pid_t pid);
     void *arg; /* for both */
 };
-struct hang_case_ask { /* copied */
-    const char *what;  /* the verdict's sentence; may be NULL */
-    uint64_t quiet_ns;
-    const struct hang_suspect *signs; /* the suspects by signs alone */
-    uint32_t n_signs;
-    /* [world size] and the rank that failed: struct suspects_input; the workers are about to be
-     * stopped then, which waits for the evidence. NULL: none failed */
-    const bool *waited;
-    uint32_t failed;
-    /* The group will be stopped for it: a part of the time is left for the native stacks. */
-    bool ends;
-};
 
 struct hang_rank {
     uint64_t place; /* where its main thread is, suspects_place(); 0: not known */
@@ -69,11 +57,13 @@ struct hang_compared { /* borrowed for the callback */
 
 struct hang_case;
 typedef void hang_compared_fn(void *arg, const struct hang_compared *compared);
-/* fn is called once, from the loop: when the files are written, or at the deadline; the case is
- * freed then. A helper that a disk holds is left alone. Returns 0; -ECANCELED: --evidence-timeout
- * is 0; -ESRCH: no workers run. */
-_must_use_ int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
-                             hang_compared_fn *fn, void *arg, struct hang_case **ret);
+/* in: what, quiet_ns, signs, and if a worker has failed `waited` and `failed`; copied. ends: the
+ * group will be stopped for it, so a part of the time is left for the native stacks. fn is called
+ * once, from the loop: when the files are written, or at the deadline; the case is freed then. A
+ * helper that a disk holds is left alone. Returns 0; -ECANCELED: --evidence-timeout is 0; -ESRCH:
+ * no workers run. */
+_must_use_ int hang_case_new(const struct hang_case_config *config, const struct suspects_input *in,
+                             bool ends, hang_compared_fn *fn, void *arg, struct hang_case **ret);
 /* That part: a quarter of --evidence-timeout. */
 uint64_t hang_case_native_ns(const struct hang_settings *settings);
 void hang_case_free(struct hang_case *c); /* cancels; takes NULL */

@@ -400,12 +400,10 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
                 !l->config.settings.automatic) ||
                u->why == HANG_WHY_STOPPED || u->why == HANG_WHY_ANNOUNCED;
     list_append(&l->open, &c->link);
-    struct hang_case_ask ask = {.what = u->text,
-                                .quiet_ns = u->quiet_ns,
-                                .signs = u->suspects,
-                                .n_signs = u->n_suspects,
-                                .ends = u->hung && u->restart};
-    bool asks = l->n_open++ < OPEN_MAX && hang_case_new(&l->cases, &ask, on_seen, c, &c->io) == 0;
+    struct suspects_input in = {
+        .what = u->text, .quiet_ns = u->quiet_ns, .signs = u->suspects, .n_signs = u->n_suspects};
+    bool asks = l->n_open++ < OPEN_MAX &&
+                hang_case_new(&l->cases, &in, u->hung && u->restart, on_seen, c, &c->io) == 0;
     if (!asks) {
         decide(c, NULL);
         close_case(c);
@@ -427,8 +425,8 @@ void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what) 
     struct open_case *c = xcalloc(1, sizeof *c);
     *c = (struct open_case){.leader = l, .generation = l->group->generation, .failed = true};
     list_append(&l->open, &c->link);
-    struct hang_case_ask ask = {.what = what, .waited = waited, .failed = rank};
-    if (l->n_open++ >= OPEN_MAX || hang_case_new(&l->cases, &ask, on_seen, c, &c->io) < 0)
+    struct suspects_input in = {.what = what, .waited = waited, .failed = rank};
+    if (l->n_open++ >= OPEN_MAX || hang_case_new(&l->cases, &in, false, on_seen, c, &c->io) < 0)
         close_case(c);
 }
 
@@ -437,17 +435,6 @@ bool hang_leader_is_busy(const struct hang_leader *l) {
         if (c->failed && !c->let_go)
             return true;
     return l->native != NULL;
-}
-
-static enum watchdog_state state_of(enum hang_state state) {
-    switch (state) {
-    case HANG_IDLE: return WATCHDOG_NONE;
-    case HANG_STARTING: return WATCHDOG_STARTING;
-    case HANG_OK: return WATCHDOG_OK;
-    case HANG_QUIET: return WATCHDOG_QUIET;
-    case HANG_HUNG: return WATCHDOG_HUNG;
-    }
-    assert_not_reached();
 }
 
 static void resumed(struct hang_leader *l, uint64_t quiet_ns) {
@@ -466,14 +453,14 @@ static void resumed(struct hang_leader *l, uint64_t quiet_ns) {
 static void note_state(struct hang_leader *l, const struct hang_update *u) {
     uint64_t quiet_ns = l->watchdog.quiet_ns;
     bool was_quiet = rdzv_watchdog_is_quiet(&l->watchdog);
-    l->watchdog.state = state_of(u->state);
+    l->watchdog.state = u->state;
     l->watchdog.quiet_ns = u->quiet_ns;
     l->watchdog.limit_ns = u->limit_ns;
     if (was_quiet && !rdzv_watchdog_is_quiet(&l->watchdog))
         l->ops.quiet(l->arg, quiet_ns);
-    if (u->state != HANG_OK && u->state != HANG_IDLE)
+    if (u->state != WATCHDOG_OK && u->state != WATCHDOG_NONE)
         return;
-    if (u->state == HANG_OK)
+    if (u->state == WATCHDOG_OK)
         resumed(l, quiet_ns);
     l->watchdog.said[0] = '\0';
     l->reported = false;

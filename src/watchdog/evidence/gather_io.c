@@ -207,16 +207,6 @@ static uint64_t net_of(pid_t pid) {
     return stat(path, &net) == 0 ? net.st_ino : 0;
 }
 
-/* The ports of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established", and whether it is such a text. */
-static bool ports_of(const char *target, uint16_t *ret_own, uint16_t *ret_other) {
-    char own[64], other[64];
-    if (sscanf(target, "tcp %63s -> %63s", own, other) != 2)
-        return false;
-    const char *own_port = strrchr(own, ':'), *other_port = strrchr(other, ':');
-    return own_port != NULL && other_port != NULL && sscanf(own_port, ":%" SCNu16, ret_own) == 1 &&
-           sscanf(other_port, ":%" SCNu16, ret_other) == 1;
-}
-
 /* Whether the other end of a connection with this port here belongs to another worker. */
 static bool is_of_another(const struct evidence *e, const struct evidence_worker *w, uint16_t port,
                           struct links *links) {
@@ -233,11 +223,12 @@ static void find_waits(struct evidence *e, uint16_t port) {
     struct links *links = xcalloc(1, sizeof *links);
     for (uint32_t i = 0; i < e->n_workers; i++) {
         struct evidence_worker *w = &e->workers[i];
-        uint16_t own, other;
+        struct waits_ends ends;
         for (uint32_t k = 0; k <= w->n_children && w->n_threads > 0 && !w->awaits_rank; k++) {
             const struct evidence_thread *t = k == 0 ? &w->threads[0] : &w->children[k - 1].main;
-            if (ports_of(t->target, &own, &other))
-                w->awaits_rank = other == port || is_of_another(e, w, own, links);
+            if (waits_connection(t->target, &ends))
+                w->awaits_rank =
+                    ends.other_port == port || is_of_another(e, w, ends.own_port, links);
         }
     }
     free(links);
@@ -666,13 +657,6 @@ struct dumps {
     uint64_t end_ns, copied_ns;
 };
 
-/* What the helper sends, one for each. */
-struct dump_result {
-    int32_t code;
-    uint64_t bytes;
-    char why[256];
-};
-
 static void recorder_free(struct dumps *r) {
     for (size_t i = 0; i < r->n; i++) {
         free((void *)(uintptr_t)r->dumps[i].fifo);
@@ -685,16 +669,11 @@ static void recorder_free(struct dumps *r) {
     free(r);
 }
 
+/* The helper's pointers are those of this process, of which it is a copy. */
 static int send_dumps(int fd, void *arg) {
     const struct dumps *r = *(const struct dumps *const *)arg;
-    _cleanup_(freep) struct dump_result *results = xcalloc(r->n, sizeof *results);
     source_recorder_dumps(r->dumps, r->n, r->end_ns, r->copied_ns);
-    for (size_t i = 0; i < r->n; i++) {
-        results[i].code = r->dumps[i].code;
-        results[i].bytes = r->dumps[i].bytes;
-        (void)snprintf(results[i].why, sizeof results[i].why, "%.255s", r->dumps[i].err.text);
-    }
-    return helper_send(fd, results, r->n * sizeof *results) ? 0 : 1;
+    return helper_send(fd, r->dumps, r->n * sizeof *r->dumps) ? 0 : 1;
 }
 
 static bool is_below(const char *path, const char *dir) {
@@ -742,7 +721,7 @@ static struct dumps *begin_dumps(struct evidence *e, const struct gather_ask *as
                                         .run = send_dumps,
                                         .arg = &r,
                                         .timeout_ns = left + more,
-                                        .max_bytes = r->n * sizeof(struct dump_result)};
+                                        .max_bytes = r->n * sizeof *r->dumps};
     int code = r->n > 0 ? disk_call(ask, &config, &r->call) : 0;
     if (code < 0)
         evidence_gap(e, NCCL_RECORDER "%s", disk_why(code));
@@ -752,16 +731,15 @@ static struct dumps *begin_dumps(struct evidence *e, const struct gather_ask *as
     return NULL;
 }
 
-static void add_result(const struct source_recorder_dump *d, const struct dump_result *result,
-                       struct evidence_worker *w) {
+static void add_result(const struct source_recorder_dump *d, struct evidence_worker *w) {
     struct strbuf text = {0};
     strbuf_add(&text, w->recorder != NULL ? w->recorder : "");
     if (d->dump == NULL)
         strbuf_add(&text, "NCCL's recorder was asked to write its file\n");
     else
         strbuf_printf(&text, "NCCL's recorder has written %.1024s, %llu bytes\n", d->dump,
-                      (unsigned long long)result->bytes);
-    if (result->code == 0 && d->keep != NULL)
+                      (unsigned long long)d->bytes);
+    if (d->code == 0 && d->keep != NULL)
         strbuf_printf(&text, "copied to %.1024s\n", d->keep);
     take_text(&w->recorder, &text);
 }
@@ -769,21 +747,21 @@ static void add_result(const struct source_recorder_dump *d, const struct dump_r
 static void end_dumps(struct dumps *r, struct evidence *e) {
     struct helper_answer answer;
     helper_call_wait(r->call, &answer);
-    bool whole = answer.len == r->n * sizeof(struct dump_result);
-    if (!whole)
+    bool whole = answer.len == r->n * sizeof *r->dumps;
+    if (whole)
+        memcpy(r->dumps, answer.data, answer.len);
+    else
         evidence_gap(e, NCCL_RECORDER "%s",
                      answer.code == -ETIMEDOUT ? "the disk of its files does not answer"
                      : answer.code < 0         ? strerror(-answer.code)
                                                : "the process that asks it has ended");
     for (size_t i = 0; i < r->n && whole; i++) {
         struct evidence_worker *w = &e->workers[r->workers[i]];
-        struct dump_result result;
-        memcpy(&result, answer.data + i * sizeof result, sizeof result);
-        result.why[sizeof result.why - 1] = '\0';
-        if (result.code == 0 || result.bytes > 0)
-            add_result(&r->dumps[i], &result, w);
-        if (result.code < 0 && result.code != -ENOENT)
-            evidence_worker_gap(w, NCCL_RECORDER "%s", result.why);
+        const struct source_recorder_dump *d = &r->dumps[i];
+        if (d->code == 0 || d->bytes > 0)
+            add_result(d, w);
+        if (d->code < 0 && d->code != -ENOENT)
+            evidence_worker_gap(w, NCCL_RECORDER "%s", d->err.text);
     }
     recorder_free(r);
 }

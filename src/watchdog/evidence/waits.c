@@ -273,6 +273,20 @@ static bool socket_line(const char *line, uint64_t inode, char ret[WAITS_SOCKET_
     return true;
 }
 
+/* Cuts off the port. */
+static bool take_port(char *address, uint16_t *ret) {
+    char *colon = strrchr(address, ':');
+    if (colon == NULL || sscanf(colon, ":%" SCNu16, ret) != 1)
+        return false;
+    *colon = '\0';
+    return true;
+}
+
+bool waits_connection(const char *target, struct waits_ends *ret) {
+    return sscanf(target, "tcp %63s -> %63s", ret->own, ret->other) == 2 &&
+           take_port(ret->own, &ret->own_port) && take_port(ret->other, &ret->other_port);
+}
+
 /* The next line of the table, without the rest of one that is too long. False: there is none. */
 static bool next_line(const char **at, const char *end, char *line, size_t size) {
     if (*at >= end)

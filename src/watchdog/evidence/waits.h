@@ -44,6 +44,12 @@ bool waits_for_disk(long number);
  * "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". proc_pid_net(5). False: it is not there. */
 _must_use_ bool waits_socket(const char *table, size_t len, uint64_t inode,
                              char ret[WAITS_SOCKET_MAX]);
+/* Reads such a text back. False: not that of a connection. */
+struct waits_ends {
+    char own[64], other[64]; /* addresses, without the ports */
+    uint16_t own_port, other_port;
+};
+_must_use_ bool waits_connection(const char *target, struct waits_ends *ret);
 /* Takes the lines of connections that are closed, and wait for late packets (TIME_WAIT), out of the
  * same text: no process has them, and there can be tens of thousands. A last line without an end is
  * kept. Returns the length of what is left. */

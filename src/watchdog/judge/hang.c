@@ -48,7 +48,7 @@ struct places {
 
 struct hang {
     struct hang_limits limits;
-    enum hang_state state;
+    enum watchdog_state state;
     uint64_t back_ns;          /* by how much the clock of events has gone back so far */
     uint64_t last_ns, tick_ns; /* monotonic: of the last step; when the next look is due */
     uint64_t clock;            /* what counts of the time, ns */
@@ -304,14 +304,14 @@ static void write_report(struct hang *h, const struct hang_count *c, struct hang
 
 /* For each state, the bits of the states that can follow. */
 static const unsigned next_states[] = {
-    [HANG_IDLE] = 1U << HANG_IDLE | 1U << HANG_STARTING,
-    [HANG_STARTING] = 1U << HANG_IDLE | 1U << HANG_OK | 1U << HANG_HUNG,
-    [HANG_OK] = 1U << HANG_IDLE | 1U << HANG_QUIET,
-    [HANG_QUIET] = 1U << HANG_IDLE | 1U << HANG_OK | 1U << HANG_HUNG,
-    [HANG_HUNG] = 1U << HANG_IDLE | 1U << HANG_OK,
+    [WATCHDOG_NONE] = 1U << WATCHDOG_NONE | 1U << WATCHDOG_STARTING,
+    [WATCHDOG_STARTING] = 1U << WATCHDOG_NONE | 1U << WATCHDOG_OK | 1U << WATCHDOG_HUNG,
+    [WATCHDOG_OK] = 1U << WATCHDOG_NONE | 1U << WATCHDOG_QUIET,
+    [WATCHDOG_QUIET] = 1U << WATCHDOG_NONE | 1U << WATCHDOG_OK | 1U << WATCHDOG_HUNG,
+    [WATCHDOG_HUNG] = 1U << WATCHDOG_NONE | 1U << WATCHDOG_OK,
 };
 
-static void move_to(struct hang *h, enum hang_state to) {
+static void move_to(struct hang *h, enum watchdog_state to) {
     assert(next_states[h->state] & 1U << to);
     h->state = to;
 }
@@ -433,7 +433,7 @@ static void choose_limit(struct hang *h, const struct hang_count *c) {
         h->limit_ns = since - h->beat_at + HANG_STOPPED_NS;
         return;
     }
-    if (h->state != HANG_STARTING && c->announcing > 0) {
+    if (h->state != WATCHDOG_STARTING && c->announcing > 0) {
         /* A worker that no longer announces anything has continued. Others are about to follow. */
         uint64_t until = MAX2(c->announced_until, h->withdrawn_at + HANG_FIRST_SIGNS_NS);
         uint64_t limit = before(until, h->beat_at);
@@ -441,10 +441,10 @@ static void choose_limit(struct hang *h, const struct hang_count *c) {
         h->limit_ns = longer(h, MAX2(limit, HANG_ANNOUNCED_MIN_NS), c);
         return;
     }
-    h->why = h->state == HANG_STARTING ? HANG_WHY_NO_BEAT : HANG_WHY_BUSY;
+    h->why = h->state == WATCHDOG_STARTING ? HANG_WHY_NO_BEAT : HANG_WHY_BUSY;
     if (l->timeout_ns != 0)
         h->limit_ns = longer(h, l->timeout_ns, c);
-    if (h->state == HANG_STARTING || l->still_ns == 0 || c->active > 0)
+    if (h->state == WATCHDOG_STARTING || l->still_ns == 0 || c->active > 0)
         return;
     bool by_place = h->by_place;
     uint64_t since = MAX2(h->beat_at, h->active_at);
@@ -458,14 +458,14 @@ static void choose_limit(struct hang *h, const struct hang_count *c) {
 }
 
 static void on_beat(struct hang *h, struct hang_update *ret) {
-    ret->recovered = h->state == HANG_HUNG;
+    ret->recovered = h->state == WATCHDOG_HUNG;
     h->beat_at = h->clock;
     h->reports = 0;
     h->stopped_wait_at = TIME_NEVER;
     h->why = HANG_WHY_NONE;
     h->limit_ns = TIME_NEVER;
-    if (h->state != HANG_OK)
-        move_to(h, HANG_OK);
+    if (h->state != WATCHDOG_OK)
+        move_to(h, WATCHDOG_OK);
 }
 
 static bool report_is_due(struct hang *h) {
@@ -508,10 +508,10 @@ static void restart_quiet(struct hang *h) {
 static void judge(struct hang *h, struct hang_update *ret) {
     struct hang_count c;
     count_all(h, &c);
-    bool begun = h->state != HANG_STARTING || 2 * c.begun > c.alive;
+    bool begun = h->state != WATCHDOG_STARTING || 2 * c.begun > c.alive;
     bool outside = c.asking + c.held > 0;
     /* Who looks at a job that hangs knows that it does. */
-    bool debugged = c.traced > 0 && h->state != HANG_HUNG;
+    bool debugged = c.traced > 0 && h->state != WATCHDOG_HUNG;
     bool suspended = c.alive > 0 && (c.stopped == c.alive || c.traced > 0 || outside);
     h->frozen = suspended || c.silent > 0;
     if (!outside && !debugged)
@@ -520,16 +520,16 @@ static void judge(struct hang *h, struct hang_update *ret) {
         on_beat(h, ret);
         return;
     }
-    bool was_ok = h->state == HANG_OK;
-    if (h->state == HANG_STARTING && begun)
-        move_to(h, HANG_OK);
-    if (h->state == HANG_OK)
-        move_to(h, HANG_QUIET);
+    bool was_ok = h->state == WATCHDOG_OK;
+    if (h->state == WATCHDOG_STARTING && begun)
+        move_to(h, WATCHDOG_OK);
+    if (h->state == WATCHDOG_OK)
+        move_to(h, WATCHDOG_QUIET);
     if (was_ok)
         h->beat_at = last_beat(h, c.alive);
     if (suspended) {
         suspend(h);
-        if (outside && h->state != HANG_HUNG)
+        if (outside && h->state != WATCHDOG_HUNG)
             restart_quiet(h);
         ret->report_due = (outside || debugged) && outside_is_due(h, &c);
         if (ret->report_due)
@@ -540,10 +540,10 @@ static void judge(struct hang *h, struct hang_update *ret) {
     choose_limit(h, &c);
     /* Before signs can have arrived, it is unknown whether workers move. */
     bool early = h->clock - h->started_at < HANG_FIRST_SIGNS_NS;
-    if (h->state == HANG_HUNG || c.silent > 0 || early)
+    if (h->state == WATCHDOG_HUNG || c.silent > 0 || early)
         return;
     if (h->clock - h->beat_at >= h->limit_ns) {
-        move_to(h, HANG_HUNG);
+        move_to(h, WATCHDOG_HUNG);
         ret->hung = true;
         ret->restart = h->limits.action == HANG_ACTION_RESTART;
     } else {
@@ -585,7 +585,7 @@ static uint64_t advance(struct hang *h, uint64_t event_ns) {
 }
 
 static void end(struct hang *h) {
-    move_to(h, HANG_IDLE);
+    move_to(h, WATCHDOG_NONE);
     h->tick_ns = TIME_NEVER;
     h->why = HANG_WHY_NONE;
     h->limit_ns = TIME_NEVER;
@@ -616,7 +616,7 @@ static void start(struct hang *h, const struct hang_event *event, uint64_t now_n
         h->workers[r] = (struct hang_worker){
             .moves = true, .row_ns = now_ns, .moved_at = h->clock, .active_at = h->clock};
     h->tick_ns = now_ns + HANG_TICK_NS;
-    move_to(h, HANG_STARTING);
+    move_to(h, WATCHDOG_STARTING);
 }
 
 /* Where it waits now. If it waited elsewhere, or moves, that wait has ended by itself. */
@@ -685,7 +685,7 @@ static void on_signs(struct hang *h, const struct hang_event *event, uint64_t no
 /* How long until the next look: to the end of the limit, if that is sooner. */
 static uint64_t next_look(const struct hang *h) {
     uint64_t quiet = h->clock - h->beat_at;
-    bool counts = h->state == HANG_QUIET || h->state == HANG_STARTING;
+    bool counts = h->state == WATCHDOG_QUIET || h->state == WATCHDOG_STARTING;
     if (counts && !h->frozen && h->limit_ns > quiet)
         return MIN2(h->limit_ns - quiet, HANG_TICK_NS);
     return HANG_TICK_NS;
@@ -713,7 +713,8 @@ void hang_step(struct hang *h, const struct hang_event *event, struct hang_updat
         h->tick_ns = now_ns + next_look(h);
     }
     ret->state = h->state;
-    ret->quiet_ns = h->state == HANG_IDLE || h->state == HANG_OK ? 0 : h->clock - h->beat_at;
+    ret->quiet_ns =
+        h->state == WATCHDOG_NONE || h->state == WATCHDOG_OK ? 0 : h->clock - h->beat_at;
     ret->limit_ns = h->limit_ns;
     ret->why = h->why;
     ret->deadline_ns = h->tick_ns == TIME_NEVER ? TIME_NEVER : h->tick_ns - h->back_ns;
@@ -724,7 +725,7 @@ void hang_step(struct hang *h, const struct hang_event *event, struct hang_updat
 struct hang *hang_new(const struct hang_limits *limits) {
     struct hang *h = xcalloc(1, sizeof *h);
     h->limits = *limits;
-    h->state = HANG_IDLE;
+    h->state = WATCHDOG_NONE;
     h->tick_ns = TIME_NEVER;
     h->limit_ns = TIME_NEVER;
     return h;

@@ -6,7 +6,7 @@
  *         │                    └───────────────────── a beat ────────────────────────┘ │
  *         └──── a worker is stopped, or no beat within  --hang-timeout ────────────────►┘
  *     Any state ── START, the workers of a new generation run ──► STARTING
- *     Any state ── END, they are being stopped ──► IDLE
+ *     Any state ── END, they are being stopped ──► NONE
  *
  *     struct hang *h = hang_new(&limits);
  *     hang_step(h, &event, &update);        act on the update; arm its deadline for a TIMER
@@ -75,14 +75,6 @@ struct hang_limits {
     uint64_t report_ns;  /* --hang-report; 0: no reports */
 };
 
-enum hang_state {
-    HANG_IDLE = 1, /* no workers run, or nothing is watched */
-    HANG_STARTING, /* there was no beat yet */
-    HANG_OK,
-    HANG_QUIET,
-    HANG_HUNG, /* until a beat, or the workers are stopped */
-};
-
 enum hang_event_kind {
     HANG_EVENT_START =
         1,            /* workers run: n, nodes, new_program. Also when an agent begins to lead */
@@ -133,7 +125,7 @@ struct hang_suspect {
 #define HANG_TEXT_MAX 256
 
 struct hang_update {
-    enum hang_state state;
+    enum watchdog_state state;
     uint64_t quiet_ns; /* counted since the last beat; 0 while there are beats */
     uint64_t limit_ns; /* the limit of quiet that counts now; TIME_NEVER: none */
     enum hang_why why;

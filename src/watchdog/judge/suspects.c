@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "watchdog/evidence/slow.h"
+#include "watchdog/evidence/waits.h"
 #include "watchdog/judge/suspects_priv.h"
 
 const char *suspect_reason_name(enum suspect_reason reason) {
@@ -250,34 +252,33 @@ static uint64_t *places_of(const struct evidence *e) {
     return places;
 }
 
-static struct suspects_children *children_new(const struct suspects_input *in,
-                                              const struct suspects *s) {
+static struct suspects_children *children_new(const struct suspects *s) {
     struct suspects_children *c = xcalloc(1, sizeof *c);
-    c->n_nodes = in->n_nodes;
-    c->places = xcalloc(in->n_nodes + (size_t)1, sizeof *c->places);
-    for (uint32_t i = 0; i < in->n_nodes; i++)
-        c->places[i] = in->nodes[i].evidence == NULL ? NULL : places_of(in->nodes[i].evidence);
-    for (uint32_t r = 0; r < in->n_ranks && c->n_ranks <= OTHERS_MAX; r++)
+    c->n_nodes = s->in->n_nodes;
+    c->places = xcalloc(s->in->n_nodes + (size_t)1, sizeof *c->places);
+    for (uint32_t i = 0; i < s->in->n_nodes; i++)
+        c->places[i] =
+            s->in->nodes[i].evidence == NULL ? NULL : places_of(s->in->nodes[i].evidence);
+    for (uint32_t r = 0; r < s->in->n_ranks && c->n_ranks <= OTHERS_MAX; r++)
         if (s->worker_of[r] != NULL && s->worker_of[r]->n_children > 0)
             c->ranks[c->n_ranks++] = r;
     return c;
 }
 
 /* 0: it has no stack. */
-static uint64_t child_place(const struct suspects_input *in, const struct suspects *s,
-                            uint32_t rank, const struct evidence_thread *t) {
-    bool has = suspects_stack(suspects_evidence(in, rank), t) != NULL;
-    return has ? s->children->places[in->nodes_of[rank]][t->stack] : 0;
+static uint64_t child_place(const struct suspects *s, uint32_t rank,
+                            const struct evidence_thread *t) {
+    bool has = suspects_stack(suspects_evidence(s, rank), t) != NULL;
+    return has ? s->children->places[s->in->nodes_of[rank]][t->stack] : 0;
 }
 
 /* A child of each of two ranks, which can be the same. */
-static bool wait_alike(const struct suspects_input *in, const struct suspects *s, uint32_t rank_a,
-                       const struct evidence_thread *a, uint32_t rank_b,
-                       const struct evidence_thread *b) {
+static bool wait_alike(const struct suspects *s, uint32_t rank_a, const struct evidence_thread *a,
+                       uint32_t rank_b, const struct evidence_thread *b) {
     enum wait_kind kind = suspects_wait(a);
     if (kind != suspects_wait(b))
         return false;
-    uint64_t place_a = child_place(in, s, rank_a, a), place_b = child_place(in, s, rank_b, b);
+    uint64_t place_a = child_place(s, rank_a, a), place_b = child_place(s, rank_b, b);
     /* Some stacks could not be read; then the kernel's word counts. */
     if (place_a != 0 && place_b != 0 && place_a != place_b)
         return false;
@@ -289,50 +290,48 @@ static bool wait_alike(const struct suspects_input *in, const struct suspects *s
 }
 
 /* Whether a child of this rank, besides itself, waits like `child` of rank `of`. */
-static bool has_alike(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
-                      uint32_t of, const struct evidence_child *child) {
+static bool has_alike(const struct suspects *s, uint32_t rank, uint32_t of,
+                      const struct evidence_child *child) {
     const struct evidence_worker *w = s->worker_of[rank];
     for (uint32_t i = 0; i < w->n_children; i++)
-        if (&w->children[i] != child &&
-            wait_alike(in, s, of, &child->main, rank, &w->children[i].main))
+        if (&w->children[i] != child && wait_alike(s, of, &child->main, rank, &w->children[i].main))
             return true;
     return false;
 }
 
 /* In how many other ranks, of how many that have children, one waits like this. */
-static void count_alike(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
-                        const struct evidence_child *child, uint32_t *ret_alike, uint32_t *ret_n) {
+static void count_alike(const struct suspects *s, uint32_t rank, const struct evidence_child *child,
+                        uint32_t *ret_alike, uint32_t *ret_n) {
     const struct suspects_children *c = s->children;
     *ret_alike = *ret_n = 0;
     for (uint32_t i = 0; i < c->n_ranks && *ret_n < OTHERS_MAX; i++) {
         if (c->ranks[i] == rank)
             continue;
         ++*ret_n;
-        *ret_alike += has_alike(in, s, c->ranks[i], rank, child);
+        *ret_alike += has_alike(s, c->ranks[i], rank, child);
     }
 }
 
-static const struct evidence_child *odd_child(const struct suspects_input *in,
-                                              const struct suspects *s, uint32_t rank) {
+static const struct evidence_child *odd_child(const struct suspects *s, uint32_t rank) {
     const struct evidence_worker *w = s->worker_of[rank];
     for (uint32_t i = 0; w != NULL && i < w->n_children; i++) {
         const struct evidence_child *child = &w->children[i];
         uint32_t alike, n;
-        if (has_alike(in, s, rank, rank, child))
+        if (has_alike(s, rank, rank, child))
             continue;
-        count_alike(in, s, rank, child, &alike, &n);
+        count_alike(s, rank, child, &alike, &n);
         if (n > 0 ? 2 * alike < n : w->n_children > 2)
             return child;
     }
     return NULL;
 }
 
-static bool is_chosen(const struct suspects_input *in, uint32_t rank) {
-    return in->chosen == NULL || in->chosen[rank];
+static bool is_chosen(const struct suspects *s, uint32_t rank) {
+    return s->in->chosen == NULL || s->in->chosen[rank];
 }
 
-bool suspects_is_missing(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
-    return is_chosen(in, rank) && !s->ended[rank] && !s->reacted[rank] &&
+bool suspects_is_missing(const struct suspects *s, uint32_t rank) {
+    return is_chosen(s, rank) && !s->ended[rank] && !s->reacted[rank] &&
            suspects_main(s, rank) == NULL;
 }
 
@@ -367,9 +366,8 @@ static bool waits_for_gpu(const struct pystack_frame *f) {
 }
 
 static bool has_nccl(const struct evidence_worker *w) {
-    static const char *const names[] = {"NCCL ", "pt_nccl_"};
     for (uint32_t i = 0; i < w->n_threads; i++)
-        if (text_has_any(w->threads[i].name, names, ARRAY_SIZE(names)))
+        if (slow_is_nccl(w->threads[i].name))
             return true;
     return false;
 }
@@ -382,12 +380,12 @@ static bool is_below_program(const struct evidence_stack *stack) {
 }
 
 /* In atexit, or in destroy_process_group. A C function that atexit calls has no frame. */
-static bool is_at_exit(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
+static bool is_at_exit(const struct suspects *s, uint32_t rank) {
     const struct evidence_thread *t = suspects_main(s, rank);
     const struct evidence_worker *w = s->worker_of[rank];
     if (t == NULL)
         return false;
-    const struct evidence_stack *stack = suspects_stack(suspects_evidence(in, rank), t);
+    const struct evidence_stack *stack = suspects_stack(suspects_evidence(s, rank), t);
     bool found = stack == NULL || !is_below_program(stack);
     for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
         found = found || strcmp(stack->frames[i].function, "destroy_process_group") == 0;
@@ -410,43 +408,30 @@ static bool is_together(const struct evidence *e, const struct evidence_worker *
            has_frame(suspects_stack(e, main), waits_for_gpu);
 }
 
-/* The addresses of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". False: no such text. */
-static bool addresses_of(const char *target, char own[64], char other[64]) {
-    char *own_port, *other_port;
-    if (sscanf(target, "tcp %63s -> %63s", own, other) != 2)
-        return false;
-    own_port = strrchr(own, ':');
-    other_port = strrchr(other, ':');
-    if (own_port == NULL || other_port == NULL)
-        return false;
-    *own_port = *other_port = '\0';
-    return true;
-}
-
 /* It waits on a connection to the address of a rank on another node. Who that is, its node does not
  * know. */
-static bool waits_for_node(const struct suspects_input *in, const struct suspects *s,
-                           uint32_t rank) {
-    char own[64], other[64], of_peer[64], unused[64];
-    if (!addresses_of(suspects_main(s, rank)->target, own, other) || strcmp(own, other) == 0)
+static bool waits_for_node(const struct suspects *s, uint32_t rank) {
+    struct waits_ends ends, peer;
+    if (!waits_connection(suspects_main(s, rank)->target, &ends) ||
+        strcmp(ends.own, ends.other) == 0)
         return false;
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
         const struct evidence_thread *t = suspects_main(s, r);
-        if (t != NULL && in->nodes_of[r] != in->nodes_of[rank] &&
-            addresses_of(t->target, of_peer, unused) && strcmp(of_peer, other) == 0)
+        if (t != NULL && s->in->nodes_of[r] != s->in->nodes_of[rank] &&
+            waits_connection(t->target, &peer) && strcmp(peer.own, ends.other) == 0)
             return true;
     }
     return false;
 }
 
-static void find_reason(const struct suspects_input *in, struct suspects *s) {
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
+static void find_reason(struct suspects *s) {
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
         const struct evidence_thread *t = suspects_main(s, r);
-        bool at_exit = s->any_ended && is_at_exit(in, s, r);
+        bool at_exit = s->any_ended && is_at_exit(s, r);
         if (t == NULL)
             continue;
-        s->n_together += !at_exit && (is_together(suspects_evidence(in, r), s->worker_of[r]) ||
-                                      waits_for_node(in, s, r));
+        s->n_together += !at_exit && (is_together(suspects_evidence(s, r), s->worker_of[r]) ||
+                                      waits_for_node(s, r));
         s->n_at_exit += at_exit;
         s->used_ns = MAX2(s->used_ns, s->worker_of[r]->used_ns);
     }
@@ -457,54 +442,55 @@ static void find_reason(const struct suspects_input *in, struct suspects *s) {
 #define REACTED_STILL_NS NS_PER_S /* who moves is still for less */
 
 /* Who failed, and who waited and has moved or ended since. */
-static void find_reacted(const struct suspects_input *in, struct suspects *s) {
-    for (uint32_t r = 0; in->waited != NULL && r < in->n_ranks; r++) {
+static void find_reacted(struct suspects *s) {
+    for (uint32_t r = 0; s->in->waited != NULL && r < s->in->n_ranks; r++) {
         const struct evidence_worker *w = s->worker_of[r];
-        bool known = suspects_evidence(in, r) != NULL && !s->ended[r];
+        bool known = suspects_evidence(s, r) != NULL && !s->ended[r];
         bool moved = w == NULL || w->ended || w->n_threads == 0 || w->spins ||
                      w->still_ns < REACTED_STILL_NS;
-        s->reacted[r] = r == in->failed || (known && in->waited[r] && moved);
+        s->reacted[r] = r == s->in->failed || (known && s->in->waited[r] && moved);
         s->n_reacted += s->reacted[r];
     }
 }
 
 /* Whose evidence is whose. A node speaks only of its own ranks. */
-static void collect(const struct suspects_input *in, struct suspects *s) {
-    for (uint32_t node = 0; node < in->n_nodes; node++) {
-        const struct evidence *e = in->nodes[node].evidence;
+static void collect(struct suspects *s) {
+    for (uint32_t node = 0; node < s->in->n_nodes; node++) {
+        const struct evidence *e = s->in->nodes[node].evidence;
         for (uint32_t i = 0; e != NULL && i < e->n_workers; i++) {
             const struct evidence_worker *w = &e->workers[i];
-            if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node || !is_chosen(in, w->rank))
+            if (w->rank >= s->in->n_ranks || s->in->nodes_of[w->rank] != node ||
+                !is_chosen(s, w->rank))
                 continue;
             s->worker_of[w->rank] = w;
-            s->ended[w->rank] = w->ended && in->waited == NULL; /* else it may have failed */
+            s->ended[w->rank] = w->ended && s->in->waited == NULL; /* else it may have failed */
         }
     }
-    for (uint32_t i = 0; i < in->n_signs; i++)
-        if (in->signs[i].sign == HANG_SIGN_ENDED && in->signs[i].rank < in->n_ranks)
-            s->ended[in->signs[i].rank] = true;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
+    for (uint32_t i = 0; i < s->in->n_signs; i++)
+        if (s->in->signs[i].sign == HANG_SIGN_ENDED && s->in->signs[i].rank < s->in->n_ranks)
+            s->ended[s->in->signs[i].rank] = true;
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
         s->any_ended = s->any_ended || s->ended[r];
-    find_reacted(in, s);
-    find_reason(in, s);
-    for (uint32_t r = 0; r < in->n_ranks; r++)
-        s->n_missing += suspects_is_missing(in, s, r);
+    find_reacted(s);
+    find_reason(s);
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
+        s->n_missing += suspects_is_missing(s, r);
 }
 
 /* The program of a rank can be a child of the worker. */
-static bool is_debugged(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
+static bool is_debugged(const struct suspects *s, uint32_t rank) {
     const struct evidence_worker *w = s->worker_of[rank];
     const struct evidence_thread *t = suspects_main(s, rank);
-    const struct evidence *e = suspects_evidence(in, rank);
+    const struct evidence *e = suspects_evidence(s, rank);
     bool is = t != NULL && suspects_is_debugged(suspects_stack(e, t));
     for (uint32_t i = 0; t != NULL && i < w->n_children && !is; i++)
         is = suspects_is_debugged(suspects_stack(e, &w->children[i].main));
     return is;
 }
 
-static void find_debugged(const struct suspects_input *in, struct suspects *s) {
-    for (uint32_t r = 0; r < in->n_ranks; r++)
-        if (is_debugged(in, s, r) && s->n_debugged++ == 0)
+static void find_debugged(struct suspects *s) {
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
+        if (is_debugged(s, r) && s->n_debugged++ == 0)
             s->debugged = r;
 }
 
@@ -572,13 +558,12 @@ static uint32_t make_groups(struct keyed *keyed, uint32_t n, struct suspects_gro
     return n_groups;
 }
 
-static void make_keys(const struct suspects_input *in, const struct suspects *s, enum level level,
-                      struct keyed *keyed) {
+static void make_keys(const struct suspects *s, enum level level, struct keyed *keyed) {
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
         const struct evidence_thread *t = suspects_main(s, r);
         if (t != NULL)
-            keyed[n++] = (struct keyed){key_of(suspects_evidence(in, r), t, level), r};
+            keyed[n++] = (struct keyed){key_of(suspects_evidence(s, r), t, level), r};
     }
 }
 
@@ -591,22 +576,22 @@ static void number_ranks(struct suspects *s, const struct keyed *keyed, uint32_t
             s->group_of[keyed[i].rank] = s->group_of[keyed[i - 1].rank];
 }
 
-static void group_ranks(const struct suspects_input *in, struct suspects *s) {
+static void group_ranks(struct suspects *s) {
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
         n += suspects_main(s, r) != NULL;
     _cleanup_(freep) struct keyed *keyed = xcalloc(n + (size_t)1, sizeof *keyed);
     s->groups = xcalloc(n + (size_t)1, sizeof *s->groups);
     /* Without any majority, the finest groups are shown. */
     for (int i = 0; i <= N_LEVELS && !s->majority; i++) {
-        make_keys(in, s, i < N_LEVELS ? (enum level)i : LEVEL_ALL, keyed);
+        make_keys(s, i < N_LEVELS ? (enum level)i : LEVEL_ALL, keyed);
         s->n_groups = make_groups(keyed, n, s->groups);
         s->majority = s->n_groups > 0 && 2 * s->groups[0].n > n;
     }
     number_ranks(s, keyed, n);
     for (uint32_t g = 0; g < s->n_groups; g++) {
         struct suspects_group *group = &s->groups[g];
-        write_where(suspects_evidence(in, group->first), suspects_main(s, group->first),
+        write_where(suspects_evidence(s, group->first), suspects_main(s, group->first),
                     group->where, sizeof group->where);
     }
 }
@@ -642,12 +627,12 @@ static int by_place(const void *a, const void *b) {
 }
 
 /* Of each rank the places of its other threads. Returns how many. */
-static size_t list_met(const struct suspects_input *in, const struct suspects *s, struct met *met) {
+static size_t list_met(const struct suspects *s, struct met *met) {
     size_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
         const struct evidence_worker *w = suspects_main(s, r) != NULL ? s->worker_of[r] : NULL;
         for (uint32_t i = 1; w != NULL && i < w->n_threads; i++) {
-            uint64_t place = meeting_place(suspects_evidence(in, r), &w->threads[i]);
+            uint64_t place = meeting_place(suspects_evidence(s, r), &w->threads[i]);
             if (place != 0)
                 met[n++] = (struct met){place, r};
         }
@@ -671,34 +656,34 @@ static uint64_t common_place(const struct met *met, size_t n, uint32_t n_ranks) 
 }
 
 /* Every rank is seen whole, and none stands out by its main thread. */
-static bool may_compare(const struct suspects_input *in, const struct suspects *s, size_t *ret_n) {
+static bool may_compare(const struct suspects *s, size_t *ret_n) {
     *ret_n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
         const struct evidence_thread *main = suspects_main(s, r);
         if (main == NULL || s->worker_of[r]->threads_cut ||
-            suspects_stack(suspects_evidence(in, r), main) == NULL)
+            suspects_stack(suspects_evidence(s, r), main) == NULL)
             return false;
         *ret_n += s->worker_of[r]->n_threads;
     }
     return s->majority && s->n_groups == 1;
 }
 
-static uint32_t mark_threads(const struct suspects_input *in, struct suspects *s) {
+static uint32_t mark_threads(struct suspects *s) {
     size_t n;
     uint32_t marked = 0;
-    memset(s->is_suspect, 0, in->n_ranks * sizeof *s->is_suspect);
-    if (!may_compare(in, s, &n))
+    memset(s->is_suspect, 0, s->in->n_ranks * sizeof *s->is_suspect);
+    if (!may_compare(s, &n))
         return 0;
     _cleanup_(freep) struct met *met = xcalloc(n + 1, sizeof *met);
-    n = list_met(in, s, met);
-    uint64_t place = common_place(met, n, in->n_ranks);
+    n = list_met(s, met);
+    uint64_t place = common_place(met, n, s->in->n_ranks);
     if (place == 0)
         return 0;
-    memset(s->is_suspect, 1, in->n_ranks * sizeof *s->is_suspect);
+    memset(s->is_suspect, 1, s->in->n_ranks * sizeof *s->is_suspect);
     for (size_t i = 0; i < n; i++)
         if (met[i].place == place)
             s->is_suspect[met[i].rank] = false;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
         marked += s->is_suspect[r];
     return marked;
 }
@@ -710,16 +695,15 @@ static bool has_place(const struct evidence *e, const struct evidence_worker *w,
     return false;
 }
 
-const struct evidence_thread *suspects_odd_thread(const struct suspects_input *in,
-                                                  const struct suspects *s, uint32_t rank) {
-    const struct evidence *e = suspects_evidence(in, rank);
+const struct evidence_thread *suspects_odd_thread(const struct suspects *s, uint32_t rank) {
+    const struct evidence *e = suspects_evidence(s, rank);
     const struct evidence_worker *w = s->worker_of[rank];
     uint32_t other = 0;
-    while (other + 1 < in->n_ranks && s->is_suspect[other])
+    while (other + 1 < s->in->n_ranks && s->is_suspect[other])
         other++;
     for (uint32_t i = 1; i < w->n_threads; i++) {
         uint64_t place = suspects_place(suspects_stack(e, &w->threads[i]));
-        if (place != 0 && !has_place(suspects_evidence(in, other), s->worker_of[other], place))
+        if (place != 0 && !has_place(suspects_evidence(s, other), s->worker_of[other], place))
             return &w->threads[i];
     }
     return NULL;
@@ -727,49 +711,48 @@ const struct evidence_thread *suspects_odd_thread(const struct suspects_input *i
 
 /* ---- what a rank is suspected for ---- */
 
-static uint64_t number_of(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
-                          enum suspect_reason reason, bool by_ras) {
+static uint64_t number_of(const struct suspects *s, uint32_t rank, enum suspect_reason reason,
+                          bool by_ras) {
     const struct evidence_worker *w = s->worker_of[rank];
     if (s->ended[rank])
         return 0;
     if (by_ras)
-        return in->collectives != NULL ? in->collectives[rank] : 0;
+        return s->in->collectives != NULL ? s->in->collectives[rank] : 0;
     if (w == NULL)
         return 0;
     return reason == SUSPECT_STEPS ? w->step : w->collectives;
 }
 
 /* Marks those whose number is lower than another's. *ret_most: the highest. */
-static uint32_t mark_fewer(const struct suspects_input *in, struct suspects *s,
-                           enum suspect_reason reason, bool by_ras, uint64_t *ret_most) {
+static uint32_t mark_fewer(struct suspects *s, enum suspect_reason reason, bool by_ras,
+                           uint64_t *ret_most) {
     uint32_t n = 0;
     *ret_most = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
-        *ret_most = MAX2(*ret_most, number_of(in, s, r, reason, by_ras));
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
-        uint64_t number = number_of(in, s, r, reason, by_ras);
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
+        *ret_most = MAX2(*ret_most, number_of(s, r, reason, by_ras));
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
+        uint64_t number = number_of(s, r, reason, by_ras);
         s->is_suspect[r] = number != 0 && number < *ret_most;
         n += s->is_suspect[r];
     }
     return n;
 }
 
-static bool is_odd(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
-                   enum suspect_reason reason) {
+static bool is_odd(const struct suspects *s, uint32_t rank, enum suspect_reason reason) {
     const struct evidence_thread *t = suspects_main(s, rank);
     switch (reason) {
-    case SUSPECT_ENDED: return s->ended[rank] && (s->n_together > 0 || in->waited != NULL);
+    case SUSPECT_ENDED: return s->ended[rank] && (s->n_together > 0 || s->in->waited != NULL);
     case SUSPECT_UNENDED:
-        return in->waited == NULL && s->any_ended && s->n_together == 0 && t != NULL;
+        return s->in->waited == NULL && s->any_ended && s->n_together == 0 && t != NULL;
     case SUSPECT_STOPPED: return t != NULL && suspects_wait(t) == WAIT_STOPPED;
     case SUSPECT_ABSENT:
-        return in->came != NULL && !in->came[rank] && !s->ended[rank] && !s->reacted[rank];
+        return s->in->came != NULL && !s->in->came[rank] && !s->ended[rank] && !s->reacted[rank];
     case SUSPECT_ELSEWHERE: return s->majority && t != NULL && s->group_of[rank] != 0;
     case SUSPECT_UNMOVED: return s->n_reacted > 1 && t != NULL;
-    case SUSPECT_CHILD: return t != NULL && odd_child(in, s, rank) != NULL;
+    case SUSPECT_CHILD: return t != NULL && odd_child(s, rank) != NULL;
     case SUSPECT_BUSY:
-        for (uint32_t i = 0; i < in->n_signs; i++)
-            if (in->signs[i].rank == rank && in->signs[i].sign == HANG_SIGN_BUSY)
+        for (uint32_t i = 0; i < s->in->n_signs; i++)
+            if (s->in->signs[i].rank == rank && s->in->signs[i].sign == HANG_SIGN_BUSY)
                 return true;
         return false;
     case SUSPECT_THREAD: /* of all ranks at once */
@@ -779,82 +762,81 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
     return false;
 }
 
-static uint32_t mark_odd(const struct suspects_input *in, struct suspects *s,
-                         enum suspect_reason reason) {
+static uint32_t mark_odd(struct suspects *s, enum suspect_reason reason) {
     uint32_t n = 0;
-    if (reason == SUSPECT_BUSY && in->n_signs > SUSPECTS_KEPT)
+    if (reason == SUSPECT_BUSY && s->in->n_signs > SUSPECTS_KEPT)
         return 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++) {
-        s->is_suspect[r] = is_odd(in, s, r, reason);
+    for (uint32_t r = 0; r < s->in->n_ranks; r++) {
+        s->is_suspect[r] = is_odd(s, r, reason);
         n += s->is_suspect[r];
     }
     return n;
 }
 
 /* Which ranks the others wait for, by the strongest reason that is there. */
-static enum suspect_reason choose(const struct suspects_input *in, struct suspects *s,
-                                  uint64_t *ret_most, bool *ret_by_ras) {
+static enum suspect_reason choose(struct suspects *s, uint64_t *ret_most, bool *ret_by_ras) {
     /* Of more than half, none stands out. A child counts only if the main threads don't differ. */
     static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_UNENDED,
                                               SUSPECT_ABSENT};
     static const enum suspect_reason weak[] = {SUSPECT_UNMOVED, SUSPECT_ELSEWHERE, SUSPECT_CHILD,
                                                SUSPECT_THREAD, SUSPECT_BUSY};
     for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
-        s->n_all = mark_odd(in, s, odd[i]);
-        if (s->n_all > 0 && 2 * s->n_all <= in->n_ranks)
+        s->n_all = mark_odd(s, odd[i]);
+        if (s->n_all > 0 && 2 * s->n_all <= s->in->n_ranks)
             return odd[i];
     }
     *ret_by_ras = false;
-    s->n_all = mark_fewer(in, s, SUSPECT_COLLECTIVES, false, ret_most);
+    s->n_all = mark_fewer(s, SUSPECT_COLLECTIVES, false, ret_most);
     if (s->n_all > 0)
         return SUSPECT_COLLECTIVES;
     *ret_by_ras = true;
-    s->n_all = mark_fewer(in, s, SUSPECT_COLLECTIVES, true, ret_most);
+    s->n_all = mark_fewer(s, SUSPECT_COLLECTIVES, true, ret_most);
     if (s->n_all > 0)
         return SUSPECT_COLLECTIVES;
     *ret_by_ras = false;
-    s->n_all = mark_fewer(in, s, SUSPECT_STEPS, false, ret_most);
+    s->n_all = mark_fewer(s, SUSPECT_STEPS, false, ret_most);
     if (s->n_all > 0)
         return SUSPECT_STEPS;
     for (size_t i = 0; i < ARRAY_SIZE(weak); i++) {
-        s->n_all = weak[i] == SUSPECT_THREAD ? mark_threads(in, s) : mark_odd(in, s, weak[i]);
-        if (s->n_all > 0 && 2 * s->n_all < in->n_ranks)
+        s->n_all = weak[i] == SUSPECT_THREAD ? mark_threads(s) : mark_odd(s, weak[i]);
+        if (s->n_all > 0 && 2 * s->n_all < s->in->n_ranks)
             return weak[i];
     }
-    s->n_all = mark_odd(in, s, SUSPECT_STEPS); /* none */
+    s->n_all = mark_odd(s, SUSPECT_STEPS); /* none */
     return SUSPECT_ELSEWHERE;
 }
 
 void suspects_find(const struct suspects_input *in, struct suspects *ret) {
     size_t n = in->n_ranks + (size_t)1;
-    struct suspects s = {.group_of = xcalloc(n, sizeof *s.group_of),
-                         .worker_of = xcalloc(n, sizeof *s.worker_of),
-                         .ended = xcalloc(n, sizeof *s.ended),
-                         .reacted = xcalloc(n, sizeof *s.reacted),
-                         .is_suspect = xcalloc(n, sizeof *s.is_suspect),
-                         .suspects = xcalloc(SUSPECTS_KEPT, sizeof *s.suspects)};
-    memset(s.group_of, 0xff, n * sizeof *s.group_of); /* NO_GROUP */
-    collect(in, &s);
-    find_debugged(in, &s);
-    s.children = children_new(in, &s);
-    group_ranks(in, &s);
+    struct suspects *s = ret;
+    *s = (struct suspects){.in = in,
+                           .group_of = xcalloc(n, sizeof *s->group_of),
+                           .worker_of = xcalloc(n, sizeof *s->worker_of),
+                           .ended = xcalloc(n, sizeof *s->ended),
+                           .reacted = xcalloc(n, sizeof *s->reacted),
+                           .is_suspect = xcalloc(n, sizeof *s->is_suspect),
+                           .suspects = xcalloc(SUSPECTS_KEPT, sizeof *s->suspects)};
+    memset(s->group_of, 0xff, n * sizeof *s->group_of); /* NO_GROUP */
+    collect(s);
+    find_debugged(s);
+    s->children = children_new(s);
+    group_ranks(s);
     uint64_t most = 0;
     bool by_ras = false;
-    enum suspect_reason reason = choose(in, &s, &most, &by_ras);
-    for (uint32_t rank = 0; rank < in->n_ranks && s.n_suspects < SUSPECTS_KEPT; rank++) {
-        if (!s.is_suspect[rank])
+    enum suspect_reason reason = choose(s, &most, &by_ras);
+    for (uint32_t rank = 0; rank < in->n_ranks && s->n_suspects < SUSPECTS_KEPT; rank++) {
+        if (!s->is_suspect[rank])
             continue;
-        const struct evidence_worker *w = s.worker_of[rank];
-        struct suspect *suspect = &s.suspects[s.n_suspects++];
+        const struct evidence_worker *w = s->worker_of[rank];
+        struct suspect *suspect = &s->suspects[s->n_suspects++];
         *suspect = (struct suspect){.rank = rank,
                                     .node = in->nodes_of[rank],
                                     .pid = w != NULL ? w->pid : 0,
                                     .reason = reason};
         const struct evidence_child *child =
-            reason == SUSPECT_ELSEWHERE || reason == SUSPECT_CHILD ? odd_child(in, &s, rank) : NULL;
+            reason == SUSPECT_ELSEWHERE || reason == SUSPECT_CHILD ? odd_child(s, rank) : NULL;
         if (child != NULL)
             suspect->reason = SUSPECT_CHILD;
-        suspects_write(in, &s, number_of(in, &s, rank, reason, by_ras), most, child, suspect);
+        suspects_write(s, number_of(s, rank, reason, by_ras), most, child, suspect);
     }
-    *ret = s;
 }

@@ -1,9 +1,9 @@
 /* Compares what all nodes saw of a job that seems to hang, and names who the others wait for. Pure.
  *
  *     suspects_find(&in, &found);
- *     suspects_line(&in, &found, &line);        for a terminal
- *     suspects_text(&in, &found, &text);        hang.txt
- *     suspects_json(&in, &found, &json);        hang.json
+ *     suspects_line(&found, &line);        for a terminal
+ *     suspects_text(&found, &text);        hang.txt
+ *     suspects_json(&found, &json);        hang.json
  *     for (i < found.n_suspects) found.suspects[i].rank, .node ...
  *     suspects_fini(&found);
  *
@@ -50,6 +50,10 @@ struct suspects_input {
      * and of workers that have ended only those in `signs` count as ended with 0. */
     const bool *waited;
     uint32_t failed;
+    /* The job, its generation ("1.2"), and when the nodes were asked (since 1970): text and JSON
+     * begin with these, but not the text for an operator. NULL: they don't */
+    const char *job, *generation;
+    uint64_t wall_ns;
     const char *what; /* the verdict's sentence, struct hang_update.text; may be NULL */
     uint64_t quiet_ns;
     const struct hang_suspect *signs; /* the verdict's own suspects: ended, busy */
@@ -91,7 +95,8 @@ struct suspects_group {
 };
 
 struct suspects {
-    bool majority; /* groups[0] waits for the others */
+    const struct suspects_input *in; /* borrowed */
+    bool majority;                   /* groups[0] waits for the others */
     uint32_t n_groups;
     struct suspects_group *groups; /* owned; the largest first */
     uint32_t *group_of;            /* of each rank; UINT32_MAX: no evidence, or ended; owned */
@@ -125,10 +130,10 @@ const char *suspect_reason_name(enum suspect_reason reason); /* "stopped", "else
 
 /* One line without a newline: "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2
  * (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s". */
-void suspects_line(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
-void suspects_text(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
+void suspects_line(const struct suspects *s, struct strbuf *ret);
+void suspects_text(const struct suspects *s, struct strbuf *ret);
 /* One JSON object. */
-void suspects_json(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
+void suspects_json(const struct suspects *s, struct strbuf *ret);
 
 /* The number of the place at which this stack waits, for struct worker_signs.place: equal in all
  * workers and runs of one program. 0: no stack. */

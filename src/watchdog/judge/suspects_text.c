@@ -5,6 +5,7 @@
 
 #include "base/idmap.h"
 #include "base/json/json.h"
+#include "base/text/duration.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "watchdog/judge/suspects_priv.h"
@@ -84,33 +85,31 @@ static void add_main(const struct evidence *e, const struct evidence_worker *w,
 }
 
 /* Its main thread is where that of the others is. */
-static void write_thread(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
-                         struct strbuf *ret) {
-    const struct evidence_thread *odd = suspects_odd_thread(in, s, rank);
+static void write_thread(const struct suspects *s, uint32_t rank, struct strbuf *ret) {
+    const struct evidence_thread *odd = suspects_odd_thread(s, rank);
     strbuf_add(ret, "no thread of it waits in torch.distributed as those of others do");
     if (odd == NULL)
         return;
     strbuf_printf(ret, "; its thread %" PRId32 ": ", odd->tid);
-    suspects_describe(suspects_evidence(in, rank), odd, NULL, ret);
+    suspects_describe(suspects_evidence(s, rank), odd, NULL, ret);
     strbuf_add(ret, "; its main thread");
 }
 
-static void add_process(const struct suspects_input *in, uint32_t node, int32_t pid,
-                        struct strbuf *ret) {
-    strbuf_printf(ret, " (node %.60s", in->nodes[node].name);
+static void add_process(const struct suspects *s, uint32_t node, int32_t pid, struct strbuf *ret) {
+    strbuf_printf(ret, " (node %.60s", s->in->nodes[node].name);
     if (pid > 0)
         strbuf_printf(ret, ", pid %" PRId32, pid);
     strbuf_add(ret, "): ");
 }
 
-void suspects_write(const struct suspects_input *in, const struct suspects *s, uint64_t of,
-                    uint64_t others, const struct evidence_child *child, struct suspect *ret) {
+void suspects_write(const struct suspects *s, uint64_t of, uint64_t others,
+                    const struct evidence_child *child, struct suspect *ret) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const struct evidence_worker *w = s->worker_of[ret->rank];
     const struct evidence_thread *t = suspects_main(s, ret->rank);
-    const struct evidence *e = suspects_evidence(in, ret->rank);
+    const struct evidence *e = suspects_evidence(s, ret->rank);
     strbuf_printf(&text, "rank %" PRIu32, ret->rank);
-    add_process(in, ret->node, ret->pid, &text);
+    add_process(s, ret->node, ret->pid, &text);
     switch (ret->reason) {
     case SUSPECT_ENDED: strbuf_add(&text, "has ended with 0 while others wait"); break;
     case SUSPECT_UNENDED: strbuf_add(&text, "still runs while others have ended with 0"); break;
@@ -122,7 +121,7 @@ void suspects_write(const struct suspects_input *in, const struct suspects *s, u
         strbuf_printf(&text, "at step %" PRIu64 ", others at %" PRIu64, of, others);
         break;
     case SUSPECT_BUSY: strbuf_add(&text, "is busy while others wait"); break;
-    case SUSPECT_THREAD: write_thread(in, s, ret->rank, &text); break;
+    case SUSPECT_THREAD: write_thread(s, ret->rank, &text); break;
     case SUSPECT_STOPPED:
     case SUSPECT_UNMOVED:
     case SUSPECT_CHILD:
@@ -141,31 +140,30 @@ void suspects_write(const struct suspects_input *in, const struct suspects *s, u
 }
 
 /* The ranks of a group that are not suspects. Returns how many. */
-static uint32_t others_of(const struct suspects_input *in, const struct suspects *s, uint32_t group,
-                          uint32_t *ranks) {
+static uint32_t others_of(const struct suspects *s, uint32_t group, uint32_t *ranks) {
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
         if (s->group_of[r] == group && !s->is_suspect[r])
             ranks[n++] = r;
     return n;
 }
 
-static void line_group(const struct suspects_input *in, const struct suspects *s, uint32_t group,
-                       uint32_t *ranks, struct strbuf *ret) {
+static void line_group(const struct suspects *s, uint32_t group, uint32_t *ranks,
+                       struct strbuf *ret) {
     const struct suspects_group *g = &s->groups[group];
-    uint32_t n = others_of(in, s, group, ranks);
+    uint32_t n = others_of(s, group, ranks);
     if (n == 0)
         return;
     strbuf_add(ret, ret->len > 0 ? "; " : "");
-    if (n == in->n_ranks)
+    if (n == s->in->n_ranks)
         strbuf_add(ret, n == 1 ? "the only rank" : "all ranks");
     else
         add_ranks(ranks, n, ret);
-    if (g->n == 1 && (!s->majority || in->n_ranks == 1)) {
+    if (g->n == 1 && (!s->majority || s->in->n_ranks == 1)) {
         /* It is unknown which rank waits for which: all that is known of each is shown. */
         const struct evidence_worker *w = s->worker_of[g->first];
-        add_process(in, in->nodes_of[g->first], w->pid, ret);
-        add_main(suspects_evidence(in, g->first), w, suspects_main(s, g->first), false, ret);
+        add_process(s, s->in->nodes_of[g->first], w->pid, ret);
+        add_main(suspects_evidence(s, g->first), w, suspects_main(s, g->first), false, ret);
         return;
     }
     strbuf_printf(ret, " %s", suspects_group_verb(s, g, n));
@@ -173,22 +171,20 @@ static void line_group(const struct suspects_input *in, const struct suspects *s
         strbuf_printf(ret, " in %s", g->where);
 }
 
-static void line_groups(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
-                        struct strbuf *ret) {
+static void line_groups(const struct suspects *s, uint32_t *ranks, struct strbuf *ret) {
     /* With a majority, ranks outside of it are suspects, or nothing is known against them. */
     uint32_t n = s->majority && s->n_all > 0 ? 1 : MIN2(s->n_groups, NAMED_MAX);
     for (uint32_t g = 0; g < n; g++)
-        line_group(in, s, g, ranks, ret);
+        line_group(s, g, ranks, ret);
     if (s->n_groups > n && !(s->majority && s->n_all > 0))
         strbuf_printf(ret, "; %" PRIu32 " more groups", s->n_groups - n);
 }
 
-static void line_suspects(const struct suspects_input *in, const struct suspects *s,
-                          uint32_t *ranks, struct strbuf *ret) {
+static void line_suspects(const struct suspects *s, uint32_t *ranks, struct strbuf *ret) {
     uint32_t n = 0, seen = 0;
     for (uint32_t i = 0; i < MIN2(s->n_suspects, NAMED_MAX); i++)
         strbuf_printf(ret, "%s%s", ret->len > 0 ? "; " : "", s->suspects[i].text);
-    for (uint32_t r = 0; r < in->n_ranks && s->n_all > NAMED_MAX; r++)
+    for (uint32_t r = 0; r < s->in->n_ranks && s->n_all > NAMED_MAX; r++)
         if (s->is_suspect[r] && ++seen > NAMED_MAX)
             ranks[n++] = r;
     if (n > 0) {
@@ -197,19 +193,18 @@ static void line_suspects(const struct suspects_input *in, const struct suspects
     }
 }
 
-static void line_missing(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
-                         struct strbuf *ret) {
+static void line_missing(const struct suspects *s, uint32_t *ranks, struct strbuf *ret) {
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
-        if (suspects_is_missing(in, s, r))
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
+        if (suspects_is_missing(s, r))
             ranks[n++] = r;
     if (n == 0)
         return;
-    const struct suspects_node *node = &in->nodes[in->nodes_of[ranks[0]]];
+    const struct suspects_node *node = &s->in->nodes[s->in->nodes_of[ranks[0]]];
     strbuf_printf(ret, "%sno evidence from ", ret->len > 0 ? "; " : "");
     add_ranks(ranks, n, ret);
     strbuf_printf(ret, " (node %.60s%s", node->name,
-                  in->nodes_of[ranks[0]] != in->nodes_of[ranks[n - 1]] ? " and others" : "");
+                  s->in->nodes_of[ranks[0]] != s->in->nodes_of[ranks[n - 1]] ? " and others" : "");
     if (node->evidence == NULL)
         strbuf_printf(ret, ": %.100s",
                       node->missing != NULL ? node->missing : "it did not answer in time");
@@ -217,27 +212,26 @@ static void line_missing(const struct suspects_input *in, const struct suspects 
 }
 
 /* Who failed, and who is known to have waited for the others then. */
-static void line_failed(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
-                        struct strbuf *ret) {
+static void line_failed(const struct suspects *s, uint32_t *ranks, struct strbuf *ret) {
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
-        if (s->reacted[r] && r != in->failed)
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
+        if (s->reacted[r] && r != s->in->failed)
             ranks[n++] = r;
-    strbuf_printf(ret, "rank %" PRIu32 " failed while ", in->failed);
+    strbuf_printf(ret, "rank %" PRIu32 " failed while ", s->in->failed);
     if (n > 0)
         add_ranks(ranks, n, ret);
     strbuf_add(ret, n > 0 ? " waited" : "others waited");
 }
 
-void suspects_line(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret) {
+void suspects_line(const struct suspects *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    _cleanup_(freep) uint32_t *ranks = xcalloc(in->n_ranks + (size_t)1, sizeof *ranks);
+    _cleanup_(freep) uint32_t *ranks = xcalloc(s->in->n_ranks + (size_t)1, sizeof *ranks);
     char out[SUSPECTS_LINE_MAX];
-    if (in->waited != NULL)
-        line_failed(in, s, ranks, &line);
-    line_groups(in, s, ranks, &line);
-    line_suspects(in, s, ranks, &line);
-    line_missing(in, s, ranks, &line);
+    if (s->in->waited != NULL)
+        line_failed(s, ranks, &line);
+    line_groups(s, ranks, &line);
+    line_suspects(s, ranks, &line);
+    line_missing(s, ranks, &line);
     utf8_copy_line(out, sizeof out, strbuf_text(&line));
     strbuf_add(ret, out);
 }
@@ -324,11 +318,11 @@ static bool is_listed(const struct suspects *s, uint32_t rank) {
     return s->is_suspect[rank] && s->n_suspects > 0 && rank <= s->suspects[s->n_suspects - 1].rank;
 }
 
-static void add_group(const struct suspects_input *in, const struct suspects *s, uint32_t group,
-                      uint32_t *ranks, struct strbuf *ret) {
+static void add_group(const struct suspects *s, uint32_t group, uint32_t *ranks,
+                      struct strbuf *ret) {
     const struct suspects_group *g = &s->groups[group];
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
         if (s->group_of[r] == group)
             ranks[n++] = r;
     strbuf_printf(ret, "\n%s ", n == 1 ? "rank" : "ranks");
@@ -337,15 +331,15 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
     if (g->where[0] != '\0')
         strbuf_printf(ret, " in %s", g->where);
     const struct evidence_worker *w = s->worker_of[g->first];
-    bool whole = in->on_request ? in->chosen != NULL : !s->majority;
-    if (!in->on_request && is_listed(s, g->first)) {
+    bool whole = s->in->on_request ? s->in->chosen != NULL : !s->majority;
+    if (!s->in->on_request && is_listed(s, g->first)) {
         strbuf_printf(ret, "\n  rank %" PRIu32 " is shown above\n", g->first);
         return;
     }
     strbuf_printf(ret, "\n  of rank %" PRIu32 " (node %s):\n", g->first,
-                  in->nodes[in->nodes_of[g->first]].name);
-    add_worker(ret, suspects_evidence(in, g->first), w, whole);
-    if (!whole && in->on_request)
+                  s->in->nodes[s->in->nodes_of[g->first]].name);
+    add_worker(ret, suspects_evidence(s, g->first), w, whole);
+    if (!whole && s->in->on_request)
         add_gaps_of_stack(ret, w);
 }
 
@@ -373,10 +367,10 @@ static void add_once(struct strbuf *ret, const char *title, const char *text,
         add_lines(ret, title, text);
 }
 
-static void add_node(const struct suspects_input *in, const struct suspects_node *node,
+static void add_node(const struct suspects *s, const struct suspects_node *node,
                      struct machines *seen, struct strbuf *ret) {
     const struct evidence *e = node->evidence;
-    if (e != NULL && in->on_request)
+    if (e != NULL && s->in->on_request)
         return;
     strbuf_printf(ret, "\nnode %s", node->name);
     if (e == NULL) {
@@ -395,43 +389,45 @@ static void add_node(const struct suspects_input *in, const struct suspects_node
         strbuf_printf(ret, "  missing: %s\n", e->gaps[i]);
 }
 
-static bool add_head(const struct suspects_input *in, const struct suspects *s,
-                     struct strbuf *ret) {
+static bool add_head(const struct suspects *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf part = {0};
-    if (in->what != NULL)
-        strbuf_printf(&part, "%s\n", in->what);
-    suspects_line(in, s, &part);
+    char time[UTC_TEXT_MAX];
+    utc_text(s->in->wall_ns, time);
+    if (s->in->job != NULL && !s->in->on_request)
+        strbuf_printf(&part, "job %s, %s\n", s->in->job, time);
+    if (s->in->what != NULL)
+        strbuf_printf(&part, "%s\n", s->in->what);
+    suspects_line(s, &part);
     strbuf_add_char(&part, '\n');
     return add_part(ret, &part);
 }
 
-static bool add_suspects(const struct suspects_input *in, const struct suspects *s,
-                         struct strbuf *ret) {
+static bool add_suspects(const struct suspects *s, struct strbuf *ret) {
     bool room = true;
     for (uint32_t i = 0; i < s->n_suspects && room; i++) {
         _cleanup_(strbuf_fini) struct strbuf part = {0};
         uint32_t rank = s->suspects[i].rank;
         strbuf_printf(&part, "\nsuspect: %s\n", s->suspects[i].text);
         if (s->worker_of[rank] != NULL)
-            add_worker(&part, suspects_evidence(in, rank), s->worker_of[rank], true);
+            add_worker(&part, suspects_evidence(s, rank), s->worker_of[rank], true);
         room = add_part(ret, &part);
     }
     return room;
 }
 
-void suspects_text(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret) {
+void suspects_text(const struct suspects *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    _cleanup_(freep) uint32_t *ranks = xcalloc(in->n_ranks + (size_t)1, sizeof *ranks);
-    bool room = add_head(in, s, &text) && (in->on_request || add_suspects(in, s, &text));
+    _cleanup_(freep) uint32_t *ranks = xcalloc(s->in->n_ranks + (size_t)1, sizeof *ranks);
+    bool room = add_head(s, &text) && (s->in->on_request || add_suspects(s, &text));
     for (uint32_t g = 0; g < MIN2(s->n_groups, GROUPS_MAX) && room; g++) {
         _cleanup_(strbuf_fini) struct strbuf part = {0};
-        add_group(in, s, g, ranks, &part);
+        add_group(s, g, ranks, &part);
         room = add_part(&text, &part);
     }
     struct machines seen = {0};
-    for (uint32_t i = 0; i < in->n_nodes && room; i++) {
+    for (uint32_t i = 0; i < s->in->n_nodes && room; i++) {
         _cleanup_(strbuf_fini) struct strbuf part = {0};
-        add_node(in, &in->nodes[i], &seen, &part);
+        add_node(s, &s->in->nodes[i], &seen, &part);
         room = add_part(&text, &part);
     }
     idmap_fini(&seen.by_machine);
@@ -472,13 +468,13 @@ static void write_frames(struct json_writer *w, const struct evidence *e,
     json_write_array_end(w);
 }
 
-static void write_group(struct json_writer *w, const struct suspects_input *in,
-                        const struct suspects *s, uint32_t group, uint32_t *ranks) {
+static void write_group(struct json_writer *w, const struct suspects *s, uint32_t group,
+                        uint32_t *ranks) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const struct suspects_group *g = &s->groups[group];
     const struct evidence_thread *t = suspects_main(s, g->first);
     uint32_t n = 0;
-    for (uint32_t r = 0; r < in->n_ranks; r++)
+    for (uint32_t r = 0; r < s->in->n_ranks; r++)
         if (s->group_of[r] == group)
             ranks[n++] = r;
     suspects_ranges(ranks, n, RANGES_MAX, &text);
@@ -490,19 +486,18 @@ static void write_group(struct json_writer *w, const struct suspects_input *in,
     json_write_string(w, "state", (const char[]){t->state != 0 ? t->state : '?', '\0'});
     json_write_string(w, "wchan", t->wchan);
     json_write_string(w, "syscall", t->syscall);
-    write_frames(w, suspects_evidence(in, g->first), t);
+    write_frames(w, suspects_evidence(s, g->first), t);
     json_write_object_end(w);
 }
 
-static void write_suspects(struct json_writer *w, const struct suspects_input *in,
-                           const struct suspects *s) {
+static void write_suspects(struct json_writer *w, const struct suspects *s) {
     json_write_u64(w, "suspects_count", s->n_all);
     json_write_array_begin(w, "suspects");
     for (uint32_t i = 0; i < s->n_suspects; i++) {
         const struct suspect *one = &s->suspects[i];
         json_write_object_begin(w, NULL);
         json_write_u64(w, "rank", one->rank);
-        json_write_string(w, "node", in->nodes[one->node].name);
+        json_write_string(w, "node", s->in->nodes[one->node].name);
         write_pid(w, one->pid);
         json_write_string(w, "reason", suspect_reason_name(one->reason));
         json_write_string(w, "text", one->text);
@@ -512,11 +507,11 @@ static void write_suspects(struct json_writer *w, const struct suspects_input *i
 }
 
 /* The evidence of each node. What is over the limit of the whole is left out, and counted. */
-static void write_nodes(struct json_writer *w, const struct suspects_input *in) {
+static void write_nodes(struct json_writer *w, const struct suspects *s) {
     uint32_t left_out = 0;
     json_write_array_begin(w, "nodes");
-    for (uint32_t i = 0; i < in->n_nodes; i++) {
-        const struct suspects_node *node = &in->nodes[i];
+    for (uint32_t i = 0; i < s->in->n_nodes; i++) {
+        const struct suspects_node *node = &s->in->nodes[i];
         _cleanup_(strbuf_fini) struct strbuf text = {0};
         if (node->evidence != NULL && left_out == 0)
             evidence_write(node->evidence, &text);
@@ -535,30 +530,37 @@ static void write_nodes(struct json_writer *w, const struct suspects_input *in) 
     json_write_u64(w, "nodes_left_out", left_out);
 }
 
-void suspects_json(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret) {
+void suspects_json(const struct suspects *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    _cleanup_(freep) uint32_t *ranks = xcalloc(in->n_ranks + (size_t)1, sizeof *ranks);
+    _cleanup_(freep) uint32_t *ranks = xcalloc(s->in->n_ranks + (size_t)1, sizeof *ranks);
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     struct json_writer w = json_writer_of(&out);
-    suspects_line(in, s, &line);
+    char time[UTC_TEXT_MAX];
+    suspects_line(s, &line);
+    utc_text(s->in->wall_ns, time);
     json_write_object_begin(&w, NULL);
-    write_text(&w, "verdict", in->what);
+    if (s->in->job != NULL) {
+        json_write_string(&w, "job", s->in->job);
+        json_write_string(&w, "generation", s->in->generation);
+        json_write_string(&w, "time", time);
+    }
+    write_text(&w, "verdict", s->in->what);
     json_write_string(&w, "line", strbuf_text(&line));
-    if (in->quiet_ns != 0)
-        json_write_double(&w, "quiet_s", (double)(in->quiet_ns / NS_PER_MS) / 1000);
+    if (s->in->quiet_ns != 0)
+        json_write_double(&w, "quiet_s", (double)(s->in->quiet_ns / NS_PER_MS) / 1000);
     else
         json_write_null(&w, "quiet_s");
-    json_write_u64(&w, "ranks", in->n_ranks);
-    if (in->waited != NULL)
-        json_write_u64(&w, "failed_rank", in->failed);
+    json_write_u64(&w, "ranks", s->in->n_ranks);
+    if (s->in->waited != NULL)
+        json_write_u64(&w, "failed_rank", s->in->failed);
     json_write_bool(&w, "majority", s->majority);
     json_write_u64(&w, "groups_count", s->n_groups);
     json_write_array_begin(&w, "groups");
     for (uint32_t g = 0; g < MIN2(s->n_groups, GROUPS_MAX); g++)
-        write_group(&w, in, s, g, ranks);
+        write_group(&w, s, g, ranks);
     json_write_array_end(&w);
-    write_suspects(&w, in, s);
-    write_nodes(&w, in);
+    write_suspects(&w, s);
+    write_nodes(&w, s);
     json_write_object_end(&w);
     strbuf_add_bytes(ret, strbuf_text(&out), out.len);
 }

@@ -18,7 +18,8 @@ static struct child_reaper *reaper;
 static struct hang_evidence *evidence;
 static struct hang_settings settings;
 static struct hang_case_config config;
-static struct hang_case_ask ask;
+static struct suspects_input ask;
+static bool ends;
 static struct hang_case *opened;
 static uint32_t last_id;
 static uint64_t native_ns; /* that are left for native stacks */
@@ -100,7 +101,7 @@ static void send_answers(void) {
 }
 
 static void compare(void) {
-    cr_assert_eq(hang_case_new(&config, &ask, on_compared, &calls, &opened), 0);
+    cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), 0);
     send_answers();
     while (calls == 0)
         cr_assert_eq(loop_run(loop), 0);
@@ -269,7 +270,7 @@ Test(hang_case_io, an_answer_that_makes_no_sense_is_no_evidence) {
 
 Test(hang_case_io, nobody_looks_for_hours) {
     settings.evidence_timeout_ns = 3600 * NS_PER_S;
-    cr_assert_eq(hang_case_new(&config, &ask, on_compared, &calls, &opened), 0);
+    cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), 0);
     cr_assert_gt(last_id, 0);
     hang_case_free(opened);
 }
@@ -287,7 +288,7 @@ Test(hang_case_io, a_rank_that_failed_while_others_waited) {
 }
 
 Test(hang_case_io, a_cancelled_one_is_silent) {
-    cr_assert_eq(hang_case_new(&config, &ask, on_compared, &calls, &opened), 0);
+    cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), 0);
     hang_case_free(opened);
     add_node(0, 0, 76);
     send_answers();
@@ -296,18 +297,18 @@ Test(hang_case_io, a_cancelled_one_is_silent) {
 
 Test(hang_case_io, there_is_none_without_workers_or_without_time) {
     settings.evidence_timeout_ns = 0;
-    cr_assert_eq(hang_case_new(&config, &ask, on_compared, &calls, &opened), -ECANCELED);
+    cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), -ECANCELED);
     settings.evidence_timeout_ns = NS_PER_S;
     hang_evidence_end(evidence);
-    cr_assert_eq(hang_case_new(&config, &ask, on_compared, &calls, &opened), -ESRCH);
+    cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), -ESRCH);
 }
 
 Test(hang_case_io, before_a_stop_a_quarter_of_the_time_is_left) {
-    ask.ends = true;
+    ends = true;
     settings.evidence_timeout_ns = 8 * NS_PER_S;
     native_ns = 2 * NS_PER_S;
     cr_assert_eq(hang_case_native_ns(&settings), native_ns);
-    cr_assert_eq(hang_case_new(&config, &ask, on_compared, &calls, &opened), 0);
+    cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), 0);
     cr_assert_gt(last_id, 0);
     hang_case_free(opened);
 }

@@ -71,6 +71,16 @@ Test(waits, finds_connections_to_a_port) {
     cr_expect_eq(waits_connected("", 0, 40962, inodes, 4), 0);
 }
 
+Test(waits, reads_a_connection_back) {
+    struct waits_ends e;
+    cr_assert(waits_connection("tcp [0:0:0:0:0:0:0:1]:4242 -> 10.0.0.2:29500, 5 bytes unsent", &e));
+    cr_expect_str_eq(e.own, "[0:0:0:0:0:0:0:1]");
+    cr_expect_str_eq(e.other, "10.0.0.2");
+    cr_expect(e.own_port == 4242 && e.other_port == 29500);
+    cr_expect_not(waits_connection("tcp 127.0.0.1:80 listening", &e));
+    cr_expect_not(waits_connection("pipe", &e));
+}
+
 Test(waits, closed_connections_are_dropped) {
     static const char wait[] =
         "  17: 0100007F:A0F2 0100007F:7275 06 00000000:00000000 03:0000171F 00000000     0        0 0 3 0000\n"

@@ -20,7 +20,7 @@ static struct rig four, *const r = &four;
 static void begin(void) {
     rig_init(r, 4, 2);
     rig_run(r, 60);
-    cr_assert_eq(r->last.state, HANG_OK);
+    cr_assert_eq(r->last.state, WATCHDOG_OK);
 }
 static void end(void) { rig_fini(r); }
 TestSuite(hang, .init = begin, .fini = end);
@@ -132,7 +132,7 @@ Test(hang, the_ten_seconds_are_of_the_wait_not_of_the_stop_before_it) {
     own.w[0].flags = SIGN_STOPPED;
     rig_run(&own, 20); /* the other one works on: half is no beat */
     cr_assert_eq(own.hangs, 0);
-    cr_expect_neq(own.last.state, HANG_OK);
+    cr_expect_neq(own.last.state, WATCHDOG_OK);
     own.w[1].moving = false;
     assert_between(rig_until_hung(&own, 50), 9.9, 12.0);
     cr_expect_eq(own.why, HANG_WHY_STOPPED);
@@ -363,7 +363,7 @@ Test(hang, half_is_no_beat_and_more_than_half_is_one) {
     cr_expect_eq(r->n_suspects, 0, "of two who move and two who wait, neither are named");
     r->w[0].moving = true;
     rig_run(r, 10);
-    cr_expect_eq(r->last.state, HANG_OK);
+    cr_expect_eq(r->last.state, WATCHDOG_OK);
     cr_expect_eq(r->recoveries, 1);
     assert_between(rig_until_hung(r, 3000), -1, -1);
 }
@@ -466,7 +466,7 @@ Test(hang, the_action_report_restarts_nothing_and_off_says_nothing) {
     rig_all(r, false);
     rig_run(r, 5000);
     cr_expect_eq(r->hangs + r->reports, 0);
-    cr_expect_eq(r->last.state, HANG_IDLE);
+    cr_expect_eq(r->last.state, WATCHDOG_NONE);
     cr_expect_eq(r->last.deadline_ns, TIME_NEVER);
 }
 
@@ -497,9 +497,9 @@ Test(hang, silence_right_after_the_start_is_no_beat_yet) {
     struct rig own;
     rig_init(&own, 4, 2);
     rig_run(&own, 4);
-    cr_expect_eq(own.last.state, HANG_STARTING);
+    cr_expect_eq(own.last.state, WATCHDOG_STARTING);
     rig_run(&own, 3);
-    cr_expect_eq(own.last.state, HANG_OK);
+    cr_expect_eq(own.last.state, WATCHDOG_OK);
     rig_fini(&own);
 }
 
@@ -515,7 +515,7 @@ Test(hang, after_the_end_nothing_is_judged) {
     rig_all(r, false);
     rig_run(r, 50);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_END});
-    cr_expect_eq(r->last.state, HANG_IDLE);
+    cr_expect_eq(r->last.state, WATCHDOG_NONE);
     cr_expect_eq(r->last.deadline_ns, TIME_NEVER);
     assert_between(rig_until_hung(r, 3000), -1, -1);
 }
@@ -698,7 +698,7 @@ Test(hang, one_that_has_ended_is_no_half_of_anything_and_a_suspect) {
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_ENDED, .rank = 4});
     r->w[1].moving = false; /* 2 of 3 go on */
     assert_between(rig_until_hung(r, 3000), -1, -1);
-    cr_expect_eq(r->last.state, HANG_OK);
+    cr_expect_eq(r->last.state, WATCHDOG_OK);
     rig_all(r, false);
     assert_between(rig_until_hung(r, 3000), 180, 182);
     cr_assert_eq(r->n_suspects, 1);
@@ -776,17 +776,17 @@ Test(hang, a_node_that_speaks_late_is_believed_for_5_seconds) {
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = node, .rows = rows, .n = 4});
     r->now += S(1);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_TIMER});
-    cr_expect_eq(r->last.state, HANG_QUIET);
+    cr_expect_eq(r->last.state, WATCHDOG_QUIET);
     assert_between((double)r->last.quiet_ns / 1e9, 4, 6.1);
 }
 
 Test(hang, quiet_time_and_the_next_look_are_told) {
     rig_all(r, false);
     rig_run(r, 50);
-    cr_expect_eq(r->last.state, HANG_QUIET);
+    cr_expect_eq(r->last.state, WATCHDOG_QUIET);
     assert_between((double)r->last.quiet_ns / 1e9, 48, 51);
     rig_start(r, false);
-    cr_expect_eq(r->last.state, HANG_STARTING);
+    cr_expect_eq(r->last.state, WATCHDOG_STARTING);
     cr_expect_eq(r->last.quiet_ns, 0);
     cr_expect_eq(r->last.deadline_ns, r->now + S(1));
     rig_run(r, 10);
@@ -813,7 +813,7 @@ Test(hang, a_node_speaks_only_of_its_own_ranks) {
         rig_run(r, 1);
     }
     cr_expect_eq(r->hangs, 0);
-    cr_expect_eq(r->last.state, HANG_OK);
+    cr_expect_eq(r->last.state, WATCHDOG_OK);
 }
 
 Test(hang, numbers_that_no_worker_has_do_no_harm) {
@@ -836,7 +836,7 @@ Test(hang, numbers_that_no_worker_has_do_no_harm) {
 Test(hang, a_clock_that_goes_back_does_no_harm) {
     r->now -= S(30);
     rig_run(r, 100);
-    cr_expect_eq(r->last.state, HANG_OK);
+    cr_expect_eq(r->last.state, WATCHDOG_OK);
 }
 
 Test(hang, time_is_counted_after_a_clock_has_gone_back) {
@@ -873,10 +873,10 @@ static struct rig *moves_after_quiet(void) {
         if (i < 100)
             say_at(&own, 1000 + i, i == 1, i);
     }
-    cr_assert_eq(own.last.state, HANG_QUIET);
+    cr_assert_eq(own.last.state, WATCHDOG_QUIET);
     say_at(&own, 1100.1, true, 1);
     other_says_at(&own, 1100.9);
-    cr_assert_eq(own.last.state, HANG_QUIET);
+    cr_assert_eq(own.last.state, WATCHDOG_QUIET);
     return &own;
 }
 

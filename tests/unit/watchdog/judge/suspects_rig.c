@@ -96,7 +96,7 @@ void rig_find(struct suspects_rig *r) {
     suspects_fini(&r->found);
     strbuf_clear(&r->line);
     suspects_find(&r->in, &r->found);
-    suspects_line(&r->in, &r->found, &r->line);
+    suspects_line(&r->found, &r->line);
 }
 
 void suspects_rig_fini(struct suspects_rig *r) {

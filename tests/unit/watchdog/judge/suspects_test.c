@@ -494,7 +494,7 @@ Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
     evidence_gap(&r->nodes[1], "kernel log: no right");
     rig_find(r);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    suspects_text(&r->in, &r->found, &text);
+    suspects_text(&r->found, &text);
     static const char *const parts[] = {
         "nothing has moved for 180 s (--hang-still)\nranks 0-1,3 wait in all_reduce from backward (train.py:76); rank "
         "2",
@@ -531,7 +531,7 @@ Test(suspects, the_text_has_nothing_twice) {
     }
     rig_find(r);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    suspects_text(&r->in, &r->found, &text);
+    suspects_text(&r->found, &text);
     cr_expect_eq(times_in(strbuf_text(&text), "      load  /home/u/data.py:20\n"), 1, "%s", strbuf_text(&text));
     cr_expect_not_null(strstr(text.data, "\nrank 2: waits in load (data.py:20)\n  rank 2 is shown above\n"), "%s",
                        text.data);
@@ -541,12 +541,12 @@ Test(suspects, the_text_has_nothing_twice) {
                        text.data);
     r->nodes[1].network = 8; /* in a container */
     strbuf_clear(&text);
-    suspects_text(&r->in, &r->found, &text);
+    suspects_text(&r->found, &text);
     cr_expect_eq(times_in(text.data, "eth0 (up)"), 2, "%s", text.data);
     cr_expect_eq(times_in(text.data, "oops"), 1, "%s", text.data);
     r->nodes[0].machine = r->nodes[1].machine = 0; /* not known */
     strbuf_clear(&text);
-    suspects_text(&r->in, &r->found, &text);
+    suspects_text(&r->found, &text);
     cr_expect_eq(times_in(text.data, "oops"), 2, "%s", text.data);
 }
 
@@ -557,7 +557,7 @@ Test(suspects, the_json_is_json_and_holds_the_evidence) {
     rig_does(r, 3, 'S', "poll", "do_poll", "", "load /home/u/data.py 21 main /home/u/train.py 70");
     rig_find(r);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    suspects_json(&r->in, &r->found, &text);
+    suspects_json(&r->found, &text);
     _cleanup_(json_freep) struct json *doc = NULL;
     struct err err = {0};
     cr_assert_eq(json_parse(text.data, text.len, &limits, &doc, &err), 0, "%s", err.text);
@@ -572,7 +572,7 @@ Test(suspects, the_json_is_json_and_holds_the_evidence) {
     r->in.what = NULL;
     r->in.quiet_ns = 0;
     strbuf_clear(&text);
-    suspects_json(&r->in, &r->found, &text);
+    suspects_json(&r->found, &text);
     cr_expect_eq(strncmp(text.data, "{\"verdict\":null,", 16), 0, "%.60s", text.data);
     cr_expect_not_null(strstr(text.data, ",\"quiet_s\":null,"));
 }
@@ -601,11 +601,11 @@ Test(suspects, the_largest_job_has_a_line_that_fits) {
     cr_expect_eq(found.n_suspects, SUSPECTS_KEPT);
     cr_expect(found.n_all > 20000);
     _cleanup_(strbuf_fini) struct strbuf line = {0}, text = {0}, json = {0};
-    suspects_line(&in, &found, &line);
+    suspects_line(&found, &line);
     cr_expect(line.len > 100 && line.len < SUSPECTS_LINE_MAX, "%zu", line.len);
-    suspects_text(&in, &found, &text);
+    suspects_text(&found, &text);
     cr_expect(text.len <= SUSPECTS_TEXT_MAX + 100);
-    suspects_json(&in, &found, &json);
+    suspects_json(&found, &json);
     cr_expect(json.len <= SUSPECTS_JSON_MAX + 64 * 200);
     suspects_fini(&found);
     for (uint32_t n = 0; n < 64; n++)
