@@ -149,18 +149,15 @@ struct links {
 
 static bool read_table(pid_t pid, const char *name, uint16_t port, struct links *to) {
     char path[PROC_PATH_MAX];
-    char *table = malloc(TABLE_MAX);
+    _cleanup_(freep) char *table = malloc(TABLE_MAX);
     bool whole = false;
     proc_path(path, pid, "");
-    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    _cleanup_(file_close) int dir = open(path, O_DIRECTORY | O_CLOEXEC);
     ssize_t len = -1;
     if (table != NULL && dir >= 0)
         len = thread_sockets(dir, name, table, TABLE_MAX, &whole);
     if (len >= 0 && whole)
         to->n += waits_connected(table, (size_t)len, port, to->inodes + to->n, LINKS_MAX - to->n);
-    free(table);
-    if (dir >= 0)
-        (void)close(dir);
     return whole && to->n < LINKS_MAX;
 }
 

@@ -128,10 +128,8 @@ struct own_threads {
 
 static void add_own(void *arg, int tid) {
     struct own_threads *o = arg;
-    struct waits_call call;
     struct proc_stat stat;
-    thread_call(o->pid, tid, &call);
-    o->flushes = o->flushes || waits_for_disk(call.number);
+    o->flushes = o->flushes || waits_for_disk(thread_call(o->pid, tid).number);
     if (!proc_read_thread_stat(o->pid, tid, &stat))
         return;
     bool is_nccl = slow_is_nccl(stat.name);
@@ -146,10 +144,8 @@ static void add_own(void *arg, int tid) {
 
 /* A main thread that only waits for a process: a shell, a profiler. Then that one's counts. */
 static pid_t waits_for(pid_t pid) {
-    struct waits_call call;
     struct tree children = {.n = 0};
-    thread_call(pid, pid, &call);
-    if (waits_kind(call.number) != WAITS_CHILD)
+    if (waits_kind(thread_call(pid, pid).number) != WAITS_CHILD)
         return 0;
     proc_each_child(pid, true, add_pid, &children);
     pid_t busiest = 0;
@@ -204,13 +200,12 @@ static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call
 
 static void find_place(struct slow_task *t) {
     struct slow_look *l = &t->look;
-    struct waits_call call, after;
     pid_t pid = process_of(l);
     if (t->thread_of == pid && t->thread.tid != 0)
         pid = t->thread.tid;
-    thread_call(pid, pid, &call);
+    const struct waits_call call = thread_call(pid, pid);
     uint64_t place = place_of(t, pid, &call);
-    thread_call(pid, pid, &after);
+    const struct waits_call after = thread_call(pid, pid);
     if (call.number < 0 || after.number != call.number || after.stack != call.stack)
         return;
     l->addresses = place;

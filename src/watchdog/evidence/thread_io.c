@@ -42,7 +42,7 @@ static void read_word(int dir, const char *name, char *ret, size_t size) {
 }
 
 ssize_t thread_sockets(int dir, const char *name, char *text, size_t size, bool *ret_whole) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    _cleanup_(file_close) int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
     size_t done = 0, len = 0; /* lines up to `done` were looked at */
     ssize_t n = 1;
     *ret_whole = false;
@@ -59,13 +59,9 @@ ssize_t thread_sockets(int dir, const char *name, char *text, size_t size, bool 
         const char *last = memrchr(text + done, '\n', len - done);
         done = last == NULL ? done : (size_t)(last + 1 - text);
     }
-    int r = n < 0 ? -errno : 0;
-    (void)close(fd);
     *ret_whole = n == 0;
-    return r < 0 && len == 0 ? r : (ssize_t)len;
+    return n < 0 && len == 0 ? -errno : (ssize_t)len;
 }
-
-/* ---- what it waits for ---- */
 
 /* The kernel's list of sockets of one network namespace, as it was lately. */
 struct table {
@@ -96,15 +92,19 @@ static bool find_socket(int dir, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
     return look_in(dir, &v4, inode, ret) || look_in(dir, &v6, inode, ret);
 }
 
+/* What a descriptor is, as /proc names it. False: it is not open. */
+static bool read_link(int dir, uint64_t fd, char ret[EVIDENCE_TARGET_MAX]) {
+    char path[PATH_BYTES];
+    (void)snprintf(path, sizeof path, "fd/%" PRIu64, fd);
+    ssize_t n = fd > INT32_MAX ? -1 : readlinkat(dir, path, ret, EVIDENCE_TARGET_MAX - 1);
+    ret[MAX2(n, 0)] = '\0';
+    return n >= 0;
+}
+
 static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
-    char path[PATH_BYTES], link[EVIDENCE_TARGET_MAX], text[WAITS_SOCKET_MAX];
-    if (fd > INT32_MAX)
+    char link[EVIDENCE_TARGET_MAX], text[WAITS_SOCKET_MAX];
+    if (!read_link(dir, fd, link))
         return;
-    (void)snprintf(path, sizeof path, "fd/%u", (unsigned)fd);
-    ssize_t n = readlinkat(dir, path, link, sizeof link - 1);
-    if (n < 0)
-        return;
-    link[n] = '\0';
     uint64_t inode = waits_socket_inode(link);
     if (inode != 0 && find_socket(dir, inode, text))
         utf8_copy(ret, size, text);
@@ -137,16 +137,14 @@ static void name_path(pid_t pid, uint64_t address, char *ret, size_t size) {
     size_t n = 0;
     while (n < sizeof path) {
         uint64_t at = address + n, to_page_end = PAGE_BYTES - at % PAGE_BYTES;
-        struct iovec here = {.iov_base = path + n, .iov_len = MIN2(sizeof path - n, to_page_end)};
-        struct iovec there = {.iov_base = (void *)(uintptr_t)at, .iov_len = here.iov_len};
-        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
-        if (got <= 0)
+        size_t part = MIN2(sizeof path - n, to_page_end);
+        if (!read_memory(pid, at, path + n, part))
             return;
-        if (memchr(path + n, '\0', (size_t)got) != NULL) {
+        if (memchr(path + n, '\0', part) != NULL) {
             utf8_copy(ret, size, path);
             return;
         }
-        n += (size_t)got;
+        n += part;
     }
 }
 
@@ -177,8 +175,6 @@ static void name_call(int dir, pid_t pid, const struct waits_call *call,
     }
 }
 
-/* ---- one thread ---- */
-
 static int open_dir(pid_t pid, pid_t tid) {
     char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
@@ -196,23 +192,18 @@ static int ran(int dir, uint64_t *ret_ns) {
 }
 
 int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns) {
-    int dir = open_dir(pid, tid);
-    int r = dir < 0 ? dir : ran(dir, ret_ns);
-    if (dir >= 0)
-        (void)close(dir);
-    return r;
+    _cleanup_(file_close) int dir = open_dir(pid, tid);
+    return dir < 0 ? dir : ran(dir, ret_ns);
 }
 
-void thread_call(pid_t pid, pid_t tid, struct waits_call *ret) {
-    int dir = open_dir(pid, tid);
-    *ret = dir < 0 ? (struct waits_call){.number = -1} : read_call(dir);
-    if (dir >= 0)
-        (void)close(dir);
+struct waits_call thread_call(pid_t pid, pid_t tid) {
+    _cleanup_(file_close) int dir = open_dir(pid, tid);
+    return read_call(dir);
 }
 
 int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret) {
     char stat[STAT_MAX];
-    int dir = open_dir(pid, tid);
+    _cleanup_(file_close) int dir = open_dir(pid, tid);
     if (dir < 0)
         return dir;
     struct evidence_thread t = {.tid = tid, .stack = -1};
@@ -230,7 +221,6 @@ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret) {
     }
     if (ran(dir, &t.ran_ns) < 0)
         t.ran_ns = 0;
-    (void)close(dir);
     if (n <= 0)
         return -ESRCH;
     *ret = t;
@@ -239,34 +229,25 @@ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret) {
 
 int thread_kernel_stack(pid_t pid, pid_t tid, char **ret) {
     char text[EVIDENCE_TEXT_MAX / 4];
-    int dir = open_dir(pid, tid);
+    _cleanup_(file_close) int dir = open_dir(pid, tid);
     if (dir < 0)
         return dir;
     ssize_t n = read_at(dir, "stack", text, sizeof text);
-    (void)close(dir);
     if (n < 0)
         return (int)n;
     *ret = xstrdup(text);
     return 0;
 }
 
-/* ---- whether a process waits for input from a person ---- */
-
-#define LINK_MAX_BYTES 64
 #define POLLED_MAX 64
-#define TEXT_MAX 4096
+#define FDINFO_MAX 4096
 
-/* What a descriptor is, as /proc names it. "": it is not open, or has a longer name. */
-static void name_of(pid_t pid, uint64_t fd, char out[LINK_MAX_BYTES]) {
-    char path[PROC_PATH_MAX], rest[32];
-    out[0] = '\0';
-    if (fd > INT32_MAX)
-        return;
-    (void)snprintf(rest, sizeof rest, "/fd/%" PRIu64, fd);
-    proc_path(path, pid, rest);
-    ssize_t n = readlink(path, out, LINK_MAX_BYTES);
-    out[n < 0 || n == LINK_MAX_BYTES ? 0 : n] = '\0';
-}
+/* Whose wait for input is looked at. */
+struct waiter {
+    pid_t pid;
+    int dir;                            /* of its main thread in /proc */
+    char terminal[EVIDENCE_TARGET_MAX]; /* its standard input */
+};
 
 /* By its name: to ask the file itself could block. */
 static bool is_terminal(const char *name) {
@@ -274,77 +255,72 @@ static bool is_terminal(const char *name) {
            strcmp(name, "/dev/console") == 0;
 }
 
-static bool is_input(pid_t pid, uint64_t fd, const char *terminal) {
-    char name[LINK_MAX_BYTES];
-    name_of(pid, fd, name);
-    return strcmp(name, terminal) == 0;
+static bool is_input(const struct waiter *w, uint64_t fd) {
+    char name[EVIDENCE_TARGET_MAX];
+    return read_link(w->dir, fd, name) && strcmp(name, w->terminal) == 0;
 }
 
-static bool is_selected(pid_t pid, uint64_t n, uint64_t address, const char *terminal) {
+static bool is_selected(const struct waiter *w, uint64_t n, uint64_t address) {
     fd_set set;
     uint64_t bits = 8 * sizeof(long), words = (MIN2(n, (uint64_t)FD_SETSIZE) + bits - 1) / bits;
     size_t size = (size_t)words * sizeof(long);
     FD_ZERO(&set);
-    if (address == 0 || size == 0 || !read_memory(pid, address, &set, size))
+    if (address == 0 || size == 0 || !read_memory(w->pid, address, &set, size))
         return false;
     for (uint64_t fd = 0; fd < MIN2(n, 8 * (uint64_t)size); fd++)
-        if (FD_ISSET((int)fd, &set) && is_input(pid, fd, terminal))
+        if (FD_ISSET((int)fd, &set) && is_input(w, fd))
             return true;
     return false;
 }
 
-static bool is_polled(pid_t pid, uint64_t address, uint64_t n, const char *terminal) {
+static bool is_polled(const struct waiter *w, uint64_t address, uint64_t n) {
     struct pollfd list[POLLED_MAX];
     size_t count = (size_t)MIN2(n, (uint64_t)POLLED_MAX);
-    if (count == 0 || !read_memory(pid, address, list, count * sizeof *list))
+    if (count == 0 || !read_memory(w->pid, address, list, count * sizeof *list))
         return false;
     for (size_t i = 0; i < count; i++)
-        if (list[i].fd >= 0 && (list[i].events & POLLIN) != 0 &&
-            is_input(pid, (uint64_t)list[i].fd, terminal))
+        if (list[i].fd >= 0 && (list[i].events & POLLIN) != 0 && is_input(w, (uint64_t)list[i].fd))
             return true;
     return false;
 }
 
 /* proc_pid_fdinfo(5): "tfd:        0 events:       19 data: ..." */
-static bool is_in_epoll(pid_t pid, uint64_t epoll, const char *terminal) {
-    char rest[32], text[TEXT_MAX];
-    (void)snprintf(rest, sizeof rest, "/fdinfo/%" PRIu64, epoll);
-    ssize_t n = epoll > INT32_MAX ? -1 : proc_read(pid, rest, text, sizeof text - 1);
-    if (n <= 0)
+static bool is_in_epoll(const struct waiter *w, uint64_t epoll) {
+    char path[PATH_BYTES], text[FDINFO_MAX];
+    (void)snprintf(path, sizeof path, "fdinfo/%" PRIu64, epoll);
+    if (epoll > INT32_MAX || read_at(w->dir, path, text, sizeof text) < 0)
         return false;
-    text[n] = '\0';
     for (const char *at = strstr(text, "tfd:"); at != NULL; at = strstr(at + 1, "tfd:")) {
         uint64_t fd;
         unsigned events;
         if (sscanf(at, "tfd: %" SCNu64 " events: %x", &fd, &events) == 2 &&
-            (events & EPOLLIN) != 0 && is_input(pid, fd, terminal))
+            (events & EPOLLIN) != 0 && is_input(w, fd))
             return true;
     }
     return false;
 }
 
 bool terminal_is_awaited(pid_t pid) {
-    char terminal[LINK_MAX_BYTES];
-    struct waits_call call;
-    name_of(pid, STDIN_FILENO, terminal);
-    if (!is_terminal(terminal))
+    _cleanup_(file_close) int dir = open_dir(pid, pid);
+    struct waiter w = {.pid = pid, .dir = dir};
+    if (dir < 0 || !read_link(dir, STDIN_FILENO, w.terminal) || !is_terminal(w.terminal))
         return false;
-    thread_call(pid, pid, &call);
+    const struct waits_call call = read_call(dir);
     switch (call.number) {
     case SYS_read:
-    case SYS_readv: return is_input(pid, call.args[0], terminal);
+    case SYS_readv: return is_input(&w, call.args[0]);
 #ifdef SYS_select /* not on newer architectures */
     case SYS_select:
 #endif
-    case SYS_pselect6: return is_selected(pid, call.args[0], call.args[1], terminal);
+    case SYS_pselect6: return is_selected(&w, call.args[0], call.args[1]);
 #ifdef SYS_poll
     case SYS_poll:
 #endif
-    case SYS_ppoll: return is_polled(pid, call.args[0], call.args[1], terminal);
+    case SYS_ppoll: return is_polled(&w, call.args[0], call.args[1]);
 #ifdef SYS_epoll_wait
     case SYS_epoll_wait:
 #endif
-    case SYS_epoll_pwait: return is_in_epoll(pid, call.args[0], terminal);
+    case SYS_epoll_pwait: return is_in_epoll(&w, call.args[0]);
     default: return false;
     }
 }

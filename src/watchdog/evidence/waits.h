@@ -78,7 +78,7 @@ _must_use_ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret);
 _must_use_ ssize_t thread_sockets(int dir, const char *name, char *text, size_t size,
                                   bool *ret_whole);
 /* Only the system call, and not what it waits for; number -1: it is in none, or it is not known. */
-void thread_call(pid_t pid, pid_t tid, struct waits_call *ret);
+struct waits_call thread_call(pid_t pid, pid_t tid);
 /* Only its CPU time. -ESRCH: there is no such thread (any more); -ENODATA: the kernel does not
  * report it. */
 _must_use_ int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns);

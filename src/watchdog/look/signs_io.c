@@ -75,8 +75,6 @@ void signs_free(struct signs *s) {
     free(s);
 }
 
-/* ---- files ---- */
-
 static int failure(int error) { return error == ENOENT || error == ESRCH ? -ESRCH : -error; }
 
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
@@ -88,7 +86,8 @@ static int open_files(pid_t pid, struct thread_files *f) {
     if (f->stat_fd >= 0)
         return 0;
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)pid);
-    int dir = open(path, O_DIRECTORY | O_CLOEXEC), r = 0;
+    _cleanup_(file_close) int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    int r = 0;
     if (dir < 0)
         return failure(errno);
     f->stat_fd = openat(dir, "stat", O_RDONLY | O_CLOEXEC);
@@ -102,7 +101,6 @@ static int open_files(pid_t pid, struct thread_files *f) {
         if (f->io_fd < 0 && is_shortage(errno))
             r = -errno;
     }
-    (void)close(dir);
     if (r < 0)
         close_files(f);
     return r;
@@ -153,8 +151,6 @@ static struct worker_tick read_tick(struct thread_files *f, const struct signs_t
         t.wrote = signs_wrote(io, read_file(f->io_fd, io));
     return t;
 }
-
-/* ---- the workers ---- */
 
 static struct signs_worker *find(const struct signs *s, uint32_t rank) {
     for (size_t i = 0; i < s->n; i++)
