@@ -319,8 +319,6 @@ void hang_question_free(struct hang_question *q) {
     free(q);
 }
 
-/* ---- the group ---- */
-
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group) {
     hang_group_fini(&e->group);
     round_over(e, e->asked[EVIDENCE].round);
@@ -336,8 +334,6 @@ void hang_evidence_end(struct hang_evidence *e) {
     if (r != NULL && !r->holds)
         round_over(e, r);
 }
-
-/* ---- life ---- */
 
 struct hang_evidence *hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops,
                                         void *arg) {

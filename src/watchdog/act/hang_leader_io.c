@@ -67,8 +67,6 @@ struct hang_leader {
     bool reported; /* since the last beat the job was reported as quiet, or hanging */
 };
 
-/* ---- words ---- */
-
 static const char *sign_text(enum hang_sign sign) {
     switch (sign) {
     case HANG_SIGN_STOPPED: return "is stopped";
@@ -92,8 +90,6 @@ static void name_suspects(const struct hang_leader *l, const struct hang_update 
     if (u->n_suspects > SUSPECTS_NAMED)
         strbuf_printf(ret, "; and %u more", u->n_suspects - SUSPECTS_NAMED);
 }
-
-/* ---- what the verdict asks for ---- */
 
 static void close_case(struct open_case *c) {
     list_remove(&c->link);
@@ -131,8 +127,6 @@ static void writes(void *arg, pid_t pid) {
     const struct hang_leader *l = arg;
     l->config.workers.ops->spare(l->config.workers.spare, pid);
 }
-
-/* ---- native stacks of suspects ---- */
 
 struct work {
     const struct native *native;
@@ -483,8 +477,6 @@ static void step(struct hang_leader *l, struct hang_event *ev) {
 
 static void on_timer(void *arg) { step(arg, &(struct hang_event){.kind = HANG_EVENT_TIMER}); }
 
-/* ---- events ---- */
-
 /* A comparison that is under way continues. */
 static void forget_answers(struct open_case *c) {
     if (hang_case_has_answers(c->io))
@@ -552,8 +544,6 @@ void hang_leader_signs(void *hang_leader, uint64_t incarnation, const struct rdz
     step(l, &(struct hang_event){
                 .kind = HANG_EVENT_SIGNS, .node = node, .rows = signs->list, .n = signs->n});
 }
-
-/* ---- life ---- */
 
 /* A disk that still holds a helper gets no other one. */
 static const char *log_dir(void *arg) {

@@ -485,8 +485,6 @@ void hang_watch_message(void *hang_watch, const struct wire_message *m) {
         proceed(w);
 }
 
-/* ---- life ---- */
-
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
     hang_watch_stop(w);
     stop_work(&w->work[NATIVE]);

@@ -19,8 +19,6 @@
 #define AT_ONCE 4        /* processes whose stacks are read at the same time */
 #define LOOKS_MAX 3      /* at a thread that runs, or sleeps, in turn */
 
-/* ---- whether a process may be attached to ---- */
-
 static bool is_of_fuse(const char *wchan) {
     return strstr(wchan, "fuse") != NULL || strcmp(wchan, "request_wait_answer") == 0;
 }
@@ -86,8 +84,6 @@ static void judge(pid_t pid, uint64_t end_ns, char why[EVIDENCE_LINE_MAX]) {
         (void)snprintf(why, EVIDENCE_LINE_MAX, "its threads can't be listed: %s", strerror(-r));
 }
 
-/* ---- native stacks ---- */
-
 static int run(int fd, void *arg) {
     char pid[16];
     (void)snprintf(pid, sizeof pid, "%d", *(const int32_t *)arg);
@@ -149,8 +145,6 @@ void disturb_native_stacks(struct evidence *e, uint64_t deadline_ns) {
         *at = i < e->n_workers ? begin(&e->workers[i], deadline_ns) : NULL;
     }
 }
-
-/* ---- the end ---- */
 
 /* With a limit of 0 bytes there is no file, but a program that core_pattern names (core(5)) gets
  * the core all the same, however large it is. With 1 the kernel makes none (fs/coredump.c), but who

@@ -32,8 +32,6 @@ void evidence_fini(struct evidence *e) {
     *e = (struct evidence){0};
 }
 
-/* ---- adding ---- */
-
 /* One more element, zeroed, of the list whose address is `list`. NULL: the limit is reached, or
  * there is no memory: peers choose how many there are. */
 static void *add(void *list, uint32_t *n, size_t size, uint32_t max) {
@@ -149,8 +147,6 @@ void evidence_worker_gap(struct evidence_worker *w, const char *format, ...) {
     va_end(args);
 }
 
-/* ---- JSON ---- */
-
 #define VALUES_MAX 262144 /* of 1 MiB of text: a value with its key takes more than 4 bytes */
 #define STATES "RSDTtZXxKWPI"
 
@@ -183,8 +179,6 @@ static void *add_frames(void *of) {
     struct evidence_stack *s = of;
     return add(&s->frames, &s->n, sizeof *s->frames, EVIDENCE_FRAMES_MAX);
 }
-
-/* ---- fields of their own ---- */
 
 static void write_state(struct json_writer *w, const struct json_field *f, const void *of) {
     char state = *((const char *)of + f->offset);
@@ -343,8 +337,6 @@ static const struct json_field node_fields[] = {
 };
 static const struct json_table node = {JSON_ROWS(evidence, node_fields), .check = check};
 
-/* ---- reading ---- */
-
 static int check_stack(const struct evidence *e, const struct evidence_thread *t, struct err *err) {
     if (t->stack < (int64_t)e->n_stacks)
         return 0;
@@ -375,8 +367,6 @@ int evidence_read(const char *text, size_t len, struct evidence *ret, struct err
     }
     return r;
 }
-
-/* ---- writing ---- */
 
 /* What becomes longer than EVIDENCE_JSON_MAX is of no use, and may not be written to its end. */
 static void write_cut(const struct evidence *e, const struct cut *cut, struct strbuf *ret) {

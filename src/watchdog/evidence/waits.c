@@ -10,8 +10,6 @@
 
 #define HEX_ADDRESS_MAX 32 /* of IPv6 */
 
-/* ---- system calls ---- */
-
 static const struct {
     long number;
     const char *name;
@@ -192,8 +190,6 @@ bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {
     *ret = c;
     return true;
 }
-
-/* ---- what a descriptor is ---- */
 
 uint64_t waits_socket_inode(const char *link) {
     uint64_t inode = 0;

@@ -720,8 +720,6 @@ void hang_step(struct hang *h, const struct hang_event *event, struct hang_updat
     ret->deadline_ns = h->tick_ns == TIME_NEVER ? TIME_NEVER : h->tick_ns - h->back_ns;
 }
 
-/* ---- life ---- */
-
 struct hang *hang_new(const struct hang_limits *limits) {
     struct hang *h = xcalloc(1, sizeof *h);
     h->limits = *limits;

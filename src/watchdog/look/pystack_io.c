@@ -15,8 +15,6 @@
 #define CANDIDATES_MAX 4
 #define NAMESPACES_MAX 32 /* the kernel's own limit of nested pid namespaces */
 
-/* --- memory --- */
-
 struct process_memory {
     pid_t pid;
     int fd; /* /proc/PID/mem, where process_vm_readv() is not allowed; -1: not open */
@@ -65,8 +63,6 @@ static ssize_t read_file(void *arg, uint64_t offset, void *buf, size_t n) {
     ssize_t got = pread(*(const int *)arg, buf, n, (off_t)offset);
     return got >= 0 ? got : -errno;
 }
-
-/* --- the files that the process has mapped --- */
 
 struct candidate {
     uint64_t begin, end; /* its mapping of offset 0 */
@@ -175,8 +171,6 @@ static int open_mapped(pid_t pid, const struct candidate *c) {
     return fd != -1 ? fd : -errno;
 }
 
-/* --- Python in it --- */
-
 static void fill_found(const struct pystack_memory *memory, const struct maps *maps,
                        const struct candidate *c, const struct python_elf *e,
                        struct pystack_found *ret) {
@@ -257,8 +251,6 @@ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *e
         *ret = p;
     return r;
 }
-
-/* --- reading --- */
 
 struct inner_tids {
     pid_t pid;

@@ -31,8 +31,6 @@ static uint32_t kind_of(struct ras *r, const char *name) {
     return r->n_kinds++;
 }
 
-/* ---- reading ---- */
-
 /* NCCL writes about 36 keys and values for a rank. */
 static const struct json_limits limits = {
     .max_bytes = RAS_ANSWER_MAX, .max_depth = 8, .max_values = 1u << 20};
@@ -192,8 +190,6 @@ int ras_read(const char *answer, size_t len, struct ras *ret, struct err *err) {
         ras_fini(ret);
     return r;
 }
-
-/* ---- in words ---- */
 
 /* So many ranks have launched so many collectives of a kind. */
 struct tally {
@@ -376,8 +372,6 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
     }
     strbuf_cut_lines(to, begin, RAS_SUMMARY_MAX);
 }
-
-/* ---- counts ---- */
 
 #define COUNT_MAX (UINT64_C(1) << 48) /* of one kind: their sum has room */
 

@@ -14,8 +14,6 @@
 static const struct json_limits limits = {
     .max_bytes = RECORDER_ANSWER_MAX, .max_depth = 8, .max_values = 262144};
 
-/* ---- HTTP ---- */
-
 /* The length in the head; false: none, or not a number. */
 static bool body_length(const char *head, uint64_t *ret) {
     static const char name[] = "\r\nContent-Length:";
@@ -56,8 +54,6 @@ int recorder_http_body(const char *answer, size_t len, const char **ret_body, si
     *ret_len = (size_t)length;
     return 0;
 }
-
-/* ---- JSON ---- */
 
 void recorder_fini(struct recorder *r) {
     free(r->groups);
@@ -212,8 +208,6 @@ uint64_t recorder_collectives(const struct recorder *r) {
     const struct recorder_group *g = default_group(r);
     return g != NULL && g->enqueued > 0 ? (uint64_t)g->enqueued : 0;
 }
-
-/* ---- in words ---- */
 
 static void add_group(const struct recorder_group *g, struct strbuf *line) {
     strbuf_printf(line, "%s%s: ", g->name[0] != '\0' ? "" : "group ",

@@ -67,8 +67,6 @@ int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *r
     return r;
 }
 
-/* ---- NCCL's recorder, by its FIFO ---- */
-
 static int trigger(const char *fifo) {
     struct stat st;
     int fd = open(fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);

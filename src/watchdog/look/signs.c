@@ -82,8 +82,6 @@ void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint
                (tick->state == 't' ? SIGN_TRACED : 0U);
 }
 
-/* ---- when rows are sent to the leader ---- */
-
 #define TICK_NS (1 * NS_PER_S)
 #define GAP_NS (3 * NS_PER_S) /* between two rows: of a longer gap, one tick counts */
 

@@ -21,8 +21,6 @@
 #define SHOWN_MIN 0.01 /* smaller shares are not shown */
 #define SHOWN_MAX 3    /* besides training */
 
-/* ---- the job ---- */
-
 static double rate_of(const struct job_rate *r) {
     uint64_t steps = r->last_step - r->first_step, ns = r->last_ns - r->first_ns;
     return steps < RATE_STEPS || ns < RATE_NS ? 0 : (double)steps * NS_PER_S / (double)ns;
@@ -130,8 +128,6 @@ bool job_time_add(struct job_time *t, const struct profile_findings *w) {
         add_late(t, w, t->now);
     return stepped;
 }
-
-/* ---- text ---- */
 
 static int percent(double share) { return (int)(share * 100 + 0.5); }
 

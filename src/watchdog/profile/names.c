@@ -142,8 +142,6 @@ unsigned profile_names_of(const struct profile_frame *f) {
     return (names & NAME_COMPILED) != 0 ? names & ~BIT(COMPILE) : names;
 }
 
-/* ---- source lines ---- */
-
 static const struct {
     const char *text;
     unsigned calls;

@@ -57,8 +57,6 @@ struct work {
     uint64_t look_ns;
 };
 
-/* ---- one process ---- */
-
 static int open_of(pid_t pid, const char *name) {
     char path[PROC_PATH_MAX];
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d/%s", (int)pid, (int)pid, name);
@@ -130,8 +128,6 @@ static int32_t stack_of(struct work *k, struct process *x, uint64_t now, bool *r
     *ret_gc = r == 0 && s.gc;
     return stack >= 0 ? stack : PROFILE_NOT_READ;
 }
-
-/* ---- a worker ---- */
 
 /* Time in which the main thread found no CPU. proc_pid_schedstat(5) */
 static void count_time(struct target *t, uint64_t now) {
@@ -263,8 +259,6 @@ static void set_gap(struct target *t) {
                                                : "its stack changes too fast");
 }
 
-/* ---- ticks ---- */
-
 uint64_t profile_tick_ns(uint64_t seed, uint64_t period_ns, uint64_t tick) {
     uint64_t h = hash_bytes(hash_bytes(HASH_BEGIN, &seed, sizeof seed), &tick, sizeof tick);
     return tick * period_ns + ((h >> 40) * period_ns >> 24);
@@ -306,8 +300,6 @@ static void take_samples(struct work *k) {
     for (size_t i = 0; i < a->n; i++)
         count_time(&k->targets[i], now);
 }
-
-/* ---- source lines ---- */
 
 static unsigned calls_at(const char *text, uint32_t line) {
     char buf[512];

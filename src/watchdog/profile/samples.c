@@ -32,8 +32,6 @@ void profile_fini(struct profile *p) {
     *p = (struct profile){0};
 }
 
-/* ---- tables ---- */
-
 static uint32_t find(const struct idmap *ids, uint64_t id) {
     return (uint32_t)(uintptr_t)idmap_get(ids, id);
 }
@@ -82,8 +80,6 @@ int32_t profile_add_stack(struct profile *p, const uint32_t *frames, uint32_t n)
             return stack;
     return stack;
 }
-
-/* ---- ranks ---- */
 
 /* Behind it, or where it belongs. */
 static uint32_t behind(const struct profile *p, uint32_t rank) {
@@ -156,8 +152,6 @@ void profile_add_child(struct profile_rank *r, int32_t stack, uint32_t samples) 
     }
     row->samples += samples;
 }
-
-/* ---- JSON ---- */
 
 /* Frames, stacks, samples and children are flat lists of their values. A sample is the number of
  * its stack and 2, shifted by BITS, with these bits; after it comes for how many ticks it is so. */
@@ -245,8 +239,6 @@ void profile_write(const struct profile *p, size_t max, struct strbuf *ret) {
             return;
     }
 }
-
-/* ---- reading ---- */
 
 struct reading {
     struct profile *job, node; /* the node has no tables: its numbers are the job's */
