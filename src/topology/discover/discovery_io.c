@@ -36,8 +36,6 @@ static int read_file(const char *path, char **ret, size_t *ret_len, struct err *
     return 0;
 }
 
-/* ---- what it is ---- */
-
 /* Skips blanks and a byte order mark. */
 static const char *skip_blanks(const char *p) {
     if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
@@ -69,8 +67,6 @@ static bool is_element(const char *p, const char *name) {
     return *p == '<' && strncmp(p + 1, name, n) == 0 && strchr(" \t\r\n/>", p[n + 1]) != NULL &&
            p[n + 1] != '\0';
 }
-
-/* ---- hwloc's XML ---- */
 
 /* The root element's version="2.0"; "1" if it has none (hwloc 1.x). */
 static void format_of(const char *root, char ret[16]) {
@@ -127,8 +123,6 @@ static int load_hwloc(const char *text, size_t len, const char *root, struct top
     return r;
 }
 
-/* ---- all ---- */
-
 static int load_text(const char *text, size_t len, struct topology *t, struct err *err) {
     const char *p = skip_blanks(text);
     if (*p == '\0')
@@ -182,8 +176,6 @@ static void take_online(const struct sysfs *s, struct topology *t) {
         t->online = online;
 }
 
-/* ---- the CPU's model ---- */
-
 /* "vendor_id\t: GenuineIntel": the value of the first line with exactly that key. */
 static bool cpuinfo_value(const char *text, const char *key, char *ret, size_t size) {
     size_t n = strlen(key);
@@ -219,8 +211,6 @@ static void take_cpuinfo(const struct sysfs *s, struct topology *t) {
     }
 }
 
-/* ---- IMEX ---- */
-
 #define IMEX_CHANNELS "nvidia-caps-imex-channels"
 
 /* A recorded tree rarely has /dev; then nothing is known. (NVIDIA, IMEX channels) */
@@ -239,8 +229,6 @@ static void take_imex(const struct sysfs *s, struct topology *t) {
             t->imex = TOPO_IMEX_PRESENT;
     }
 }
-
-/* ---- parts ---- */
 
 static void fill_by_files(const struct discovery_config *config, struct topology *t) {
     struct sysfs s;
@@ -279,8 +267,6 @@ static int fill_by_hwloc(const struct discovery_config *config, struct topology 
     return 0;
 }
 
-/* ---- NVML ---- */
-
 /* NVML runs in a child at the same time as hwloc; without the driver it is not asked. */
 static bool nvml_is_wanted(const struct discovery_config *config) {
     if ((config->what & DISCOVER_NVML) == 0 || config->sysroot != NULL)
@@ -300,8 +286,6 @@ static void count_before_nvml(const struct topology *t, struct discovery_nvml *r
     ret->n_warnings = t->n_warnings;
     ret->n_nvidia = topology_count_gpus(t, TOPO_VENDOR_NVIDIA);
 }
-
-/* ---- all ---- */
 
 static int discover(const struct discovery_config *config, struct topology *t, struct err *err) {
     struct nvml_child child = {.call = NULL};

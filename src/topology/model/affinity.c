@@ -369,8 +369,6 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
     return 0;
 }
 
-/* ---- CPUs and memory ---- */
-
 static uint32_t count_cpu_nodes(const struct topology *t) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_numa; i++)
@@ -540,8 +538,6 @@ static void deal_packages(const struct topology *t, const struct affinity_input 
         because(ret, "packages %d-%d", first, last);
     ret->bound = true;
 }
-
-/* ---- the choice ---- */
 
 int affinity_choose(const struct topology *t, const struct affinity_input *in, struct affinity *ret,
                     struct err *err) {

@@ -88,8 +88,6 @@ bool topology_has_c2c(const struct topology *t) {
     return false;
 }
 
-/* ---- health ---- */
-
 /* Fields of the mask: two bits each, where 1 means yes, 2 no, and 0 not supported. (NVML,
  * NVML_GPU_FABRIC_HEALTH_MASK_*) */
 static const char *const faults[] = {

@@ -314,8 +314,6 @@ void topology_sort(struct topology *t) {
     free(sort_array(t, t->nics, t->n_nics, sizeof *t->nics, compare_nics));
 }
 
-/* ---- finding ---- */
-
 uint32_t topology_find_pci(const struct topology *t, struct pci_addr at) {
     for (uint32_t i = 0; i < t->n_pci; i++)
         if (pci_addr_compare(t->pci[i].at, at) == 0)

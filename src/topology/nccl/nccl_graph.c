@@ -37,8 +37,6 @@ void nccl_graph_free(struct nccl_graph *g) {
 
 static void graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
 
-/* ---- the best paths ---- */
-
 /* And how NCCL then changes them: P2P, P2C, PXN, GPUDirect RDMA (src/graph/paths.cc,
  * ncclTopoComputePaths; ncclTopoGetLocalNet and -Gpu of topo.cc). */
 

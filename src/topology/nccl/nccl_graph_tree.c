@@ -10,8 +10,6 @@
 #include "base/text/parse.h"
 #include "topology/nccl/nccl_graph_priv.h"
 
-/* ---- adding ---- */
-
 static struct nccl_net *add_net(struct nccl_graph *g, const char *name, uint64_t mbps) {
     g->nets = xgrow(g->nets, g->n_nets, sizeof *g->nets);
     struct nccl_net *n = &g->nets[g->n_nets];
@@ -30,8 +28,6 @@ static void leave_out(struct nccl_graph *g, uint32_t nic, uint32_t port, enum nc
     g->left = xgrow(g->left, g->n_left, sizeof *g->left);
     g->left[g->n_left++] = (struct nccl_left){nic, port, why};
 }
-
-/* ---- from an NCCL file ---- */
 
 /* In the file's order; a device that is repeated under several CPUs is one NET. */
 static void choose_from_file(struct nccl_graph *g) {

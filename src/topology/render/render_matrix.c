@@ -9,8 +9,6 @@
 #define GAP 2        /* blanks between columns; nvidia-smi's tabs don't align with long names */
 #define NAME_WIDTH 7 /* of a column, as for "mlx5_10"; with longer names NICs are numbered */
 
-/* ---- columns ---- */
-
 static void add_cell(struct strbuf *to, const char *text, size_t width) {
     size_t n = utf8_columns(text);
     strbuf_printf(to, "%s%*s", text, (int)(n < width ? width - n : 0) + GAP, "");
@@ -44,8 +42,6 @@ static void columns_print(struct columns *c, struct strbuf *to) {
     free(c->cells);
     *c = (struct columns){0};
 }
-
-/* ---- the matrix ---- */
 
 /* As nvidia-smi does, with the names in a list of NICs: 32 columns "rdmap113s0" would be wide. */
 static bool numbers_nics(const struct topology *t) {
@@ -136,8 +132,6 @@ static void add_legend(const struct topology *t, struct strbuf *to) {
         strbuf_add(to, "  NVLinks are not known here: the GPUs' paths are those over PCIe.\n");
 }
 
-/* ---- devices ---- */
-
 static void add_gpus(const struct topology *t, const struct nccl_graph *g, struct strbuf *to) {
     struct columns c = {.n = 7};
     _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
@@ -181,8 +175,6 @@ static void add_nics(const struct topology *t, struct strbuf *to) {
         strbuf_add(to, "\nNICs:\n");
     columns_print(&c, to);
 }
-
-/* ---- a node without either ---- */
 
 static void add_cpus(const struct topology *t, struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf cpus = {0};

@@ -44,8 +44,6 @@ static uint32_t find_or_add(struct render_plan *p, uint32_t parent, enum render_
 
 static const struct pci_addr nowhere;
 
-/* ---- CPUs ---- */
-
 static void add_numa(struct render_plan *p) {
     for (uint32_t i = 0; i < p->t->n_numa; i++) {
         int32_t package = p->t->numa[i].package;
@@ -68,8 +66,6 @@ static uint32_t numa_shape(struct render_plan *p, int32_t numa) {
             return i;
     return p->t->n_numa == 0 ? 0 : find_or_add(p, 0, RENDER_NUMA, TOPO_NONE, nowhere);
 }
-
-/* ---- PCI ---- */
 
 /* The bridges above a device, outermost first. */
 static uint32_t bridges_above(const struct topology *t, uint32_t pci, uint32_t chain[DEPTH_MAX]) {
@@ -110,8 +106,6 @@ static uint32_t place_below(struct render_plan *p, uint32_t pci, int32_t numa) {
         }
     return parent;
 }
-
-/* ---- devices ---- */
 
 /* There can be dozens of virtual functions. They are shown as one, except those that are used. */
 static bool nic_goes_with(const struct render_plan *p, uint32_t before, uint32_t i) {
@@ -179,8 +173,6 @@ static void drop_lone_hosts(struct render_plan *p) {
     }
 }
 
-/* ---- predictions ---- */
-
 static void choose_part(struct render_plan *p, const char *name) {
     uint32_t nic = topology_find_nic(p->t, name), netif = topology_find_netif(p->t, name);
     if (nic != TOPO_NONE)
@@ -243,8 +235,6 @@ void render_plan_each_net(const struct render_plan *p, uint32_t gpu, const char 
     }
 }
 
-/* ---- NVLink ---- */
-
 uint32_t render_nvlinks(const struct topology *t, uint32_t a, uint32_t b) {
     struct topo_link link;
     distance_between(t, (struct topo_endpoint){true, a}, (struct topo_endpoint){true, b}, &link);
@@ -262,8 +252,6 @@ static void sum_nvlinks(const struct topology *t, struct render_nvlinks *s) {
             s->most = MAX2(s->most, n);
         }
 }
-
-/* ---- the whole plan ---- */
 
 void render_plan_init(const struct topology *t, const struct nccl_graph *g,
                       struct render_plan *ret) {

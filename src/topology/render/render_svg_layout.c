@@ -29,8 +29,6 @@ bool svg_is_shown(const struct render_plan *p, uint32_t shape) {
     return !(s->kind == RENDER_HOST && s->children == 1);
 }
 
-/* ---- sizes ---- */
-
 int svg_head_height(enum render_kind kind) {
     switch (kind) {
     case RENDER_MACHINE: return SVG_TITLE;
@@ -107,8 +105,6 @@ static int least_width(const struct render_plan *p, const struct render_shape *s
     return MAX2(first, svg_text_width(head.second.text, SVG_TEXT_SMALL, false)) + 2 * SVG_PAD;
 }
 
-/* ---- pairs ---- */
-
 struct pairing {
     struct svg_layout *l;
     uint32_t gpu;
@@ -146,8 +142,6 @@ static void find_partners(struct svg_layout *l) {
 static bool stands_below_its_gpu(const struct svg_layout *l, uint32_t i) {
     return l->plan->shapes[i].kind != RENDER_GPU && l->partners[i] != TOPO_NONE;
 }
-
-/* ---- rows ---- */
 
 /* The gap between packages and between nodes has room for lines. */
 static int gap_in(const struct svg_layout *l, uint32_t parent) {
@@ -239,8 +233,6 @@ static void measure(struct svg_layout *l, uint32_t i) {
     b->h += rows > 0 ? SVG_PAD : 0;
     b->slot_h = b->h;
 }
-
-/* ---- places ---- */
 
 /* Nodes and packages share the remaining width. most: how many boxes a row above has, which is of
  * the same kind; a row with fewer boxes is not stretched beyond columns of that width. */

@@ -12,8 +12,6 @@ struct glyphs {
 static const struct glyphs plain = {"|- ", "`- ", "|  ", "   ", "->", " ... "};
 static const struct glyphs drawn = {"├─ ", "└─ ", "│  ", "   ", "→", " … "};
 
-/* ---- the text of a line ---- */
-
 static void add_machine(const struct topology *t, struct strbuf *to) {
     struct render_text host = render_clean(t->host, false), from = render_clean(t->from, false);
     _cleanup_(strbuf_fini) struct strbuf counts = {0};
@@ -116,8 +114,6 @@ static void add_entry(const struct render_plan *p, const struct render_shape *s,
     assert_not_reached();
 }
 
-/* ---- folding ---- */
-
 static bool is_bare_numa(const struct render_shape *s) {
     return s->kind == RENDER_NUMA && s->children == 0 && s->index != TOPO_NONE;
 }
@@ -163,8 +159,6 @@ static void add_numas(const struct render_plan *p, uint32_t first, uint32_t last
         strbuf_printf(to, "CPUs %s, %" PRIu32 " each", strbuf_text(&numbers),
                       cpuset_count(&n->cpus));
 }
-
-/* ---- lines ---- */
 
 static void add_branches(const struct render_plan *p, uint32_t shape, uint32_t last,
                          const struct glyphs *g, struct strbuf *to) {

@@ -137,8 +137,6 @@ static int32_t hwloc_numa_of(const struct hwloc_view *v, hwloc_const_bitmap_t no
     return found != NULL ? found->index : -1;
 }
 
-/* ---- which CPUs ---- */
-
 static void take_allowed(const struct hwloc_view *v) {
     struct topology *t = v->t;
     take_set(hwloc_topology_get_allowed_cpuset(v->topology), &t->allowed);
@@ -375,8 +373,6 @@ static struct topo_pci *take(const struct hwloc_view *v, hwloc_obj_t obj,
     return p;
 }
 
-/* ---- which ones ---- */
-
 /* Whether the driver's stack computes on it. A card0 alone is a framebuffer. */
 static bool shows_compute(hwloc_obj_t osdev) {
     hwloc_obj_osdev_type_t type = osdev->attr->osdev.type;
@@ -589,8 +585,6 @@ static void take_slingshot(const struct hwloc_view *v, hwloc_obj_t obj) {
     if (n != NULL)
         copy_name(n->netdev, obj->name);
 }
-
-/* ---- network interfaces ---- */
 
 static void take_netif(const struct hwloc_view *v, hwloc_obj_t obj) {
     struct topo_netif *n = topology_add_netif(v->t);
@@ -878,8 +872,6 @@ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology
     settings_restore(&settings);
     return r;
 }
-
-/* ---- for muster version -v ---- */
 
 const char *hwloc_built_version(void) { return HWLOC_VERSION; }
 

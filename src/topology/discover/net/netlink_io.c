@@ -23,8 +23,6 @@ static bool text_of(struct netlink_attribute a, char *out, size_t size) {
     return true;
 }
 
-/* ---- interfaces ---- */
-
 struct links {
     struct topology *t;
     bool seen[TOPO_NETIFS_MAX]; /* for t->netifs: whether the kernel lists it here */
@@ -112,8 +110,6 @@ static _must_use_ int ask_links(struct topology *t) {
     free(l);
     return r;
 }
-
-/* ---- addresses ---- */
 
 static bool is_link_local(int family, const uint8_t *a) {
     return family == AF_INET6 ? a[0] == 0xfe && (a[1] & 0xc0) == 0x80 : a[0] == 169 && a[1] == 254;

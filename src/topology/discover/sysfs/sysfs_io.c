@@ -18,8 +18,6 @@
 #define LINKS_MAX 40 /* symlinks in one path: the kernel's own limit */
 #define DRM_MAX 256  /* the most entries of /sys/class/drm that the quick check reads */
 
-/* ---- paths ---- */
-
 void sysfs_init(struct sysfs *s, const char *root) {
     size_t len = root == NULL ? 0 : strlen(root);
     while (len > 0 && root[len - 1] == '/')
@@ -131,8 +129,6 @@ bool sysfs_exists(const struct sysfs *s, const char *path, ...) {
     PATH_OF(at, path);
     return path_to_open(s, at, full) == 0 && access(full, F_OK) == 0;
 }
-
-/* ---- files ---- */
 
 /* In a tree, a pipe or a device could hang or do harm; the kernel's own files are plain files. */
 static _must_use_ int read_plain(const char *full, char *text, size_t size, size_t *ret_len) {
@@ -252,8 +248,6 @@ void sysfs_link_name(const struct sysfs *s, char ret[TOPO_NAME_MAX], const char 
         (void)snprintf(ret, TOPO_NAME_MAX, "%s", name);
 }
 
-/* ---- folders ---- */
-
 static int compare_names(const void *a, const void *b) {
     int c = natural_compare(a, b);
     return c != 0 ? c : strcmp(a, b);
@@ -304,8 +298,6 @@ void sysfs_names_fini(struct sysfs_names *n) {
     free(n->names);
     *n = (struct sysfs_names){0};
 }
-
-/* ---- the quick check ---- */
 
 static bool folder_has_entries(const struct sysfs *s, const char *path) {
     char full[SYSFS_PATH_MAX];

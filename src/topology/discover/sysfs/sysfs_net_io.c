@@ -15,8 +15,6 @@
 /* Types of linux/if_arp.h that libc's header may lack. */
 enum { TYPE_IPGRE = 778, TYPE_IP6GRE = 823, TYPE_NONE = 0xfffe };
 
-/* ---- kind ---- */
-
 /* By DEVTYPE of the uevent file, the driver's own name. OTHER: it does not decide the kind. */
 static enum topo_netif_kind kind_by_devtype(const struct sysfs *s, const char *entry) {
     char text[SYSFS_TEXT_MAX];
@@ -92,8 +90,6 @@ static enum topo_netif_kind find_kind(const struct sysfs *s, const char *entry,
                                 : kind_by_link(s, entry, files, n->ifindex, type);
 }
 
-/* ---- state ---- */
-
 /* The file `flags` lacks IFF_RUNNING, so operstate is read. Drivers without carrier detection have
  * "unknown" there (RFC 2863: it counts as up). */
 static void fill_state(const struct sysfs *s, const char *entry, struct topo_netif *n) {
@@ -123,8 +119,6 @@ static void fill_numbers(const struct sysfs *s, const char *entry, struct topo_n
         n->speed_mbps = speed > 0 && speed < INT32_MAX ? speed : 0;
 }
 
-/* ---- the card ---- */
-
 static void fill_device(const struct sysfs *s, struct topology *t, const char *entry, uint32_t pci,
                         struct topo_netif *n) {
     int64_t numa;
@@ -153,8 +147,6 @@ static void name_nic(const struct topology *t, struct topo_netif *n) {
     if (found != NULL)
         memcpy(n->nic, found->name, sizeof n->nic);
 }
-
-/* ---- all ---- */
 
 /* false: no room. */
 static bool fill_netif(const struct sysfs *s, struct topology *t, const char *name) {
@@ -194,8 +186,6 @@ void sysfs_fill_netifs(const char *root, struct topology *t) {
 #define RDMA_CLASS "/sys/class/infiniband"
 
 #define EFA_DEVICES 0xefa0 /* efa0, efa1, efa2 … (kernel, drivers/infiniband/hw/efa/efa_main.c) */
-
-/* ---- GIDs ---- */
 
 static enum topo_gid_type gid_type(const char *text, enum topo_link_layer layer) {
     if (strcmp(text, "RoCE v2") == 0)
@@ -249,8 +239,6 @@ static void fill_gids(const struct sysfs *s, struct topology *t, const char *nic
             return;
         }
 }
-
-/* ---- ports ---- */
 
 /* "4: ACTIVE". The numbers are from the InfiniBand Architecture, PortInfo; 5 is an ACTIVE port that
  * is about to lose its link. */
@@ -330,8 +318,6 @@ static void fill_ports(const struct sysfs *s, struct topology *t, struct topo_ni
     }
 }
 
-/* ---- its interface ---- */
-
 /* The interface of a virtual function or subfunction as the host's switch sees it: "pf0vf1",
  * "c1pf0sf2" (kernel, Documentation/networking/switchdev). */
 static bool is_representor(const struct sysfs *s, const char *net) {
@@ -375,8 +361,6 @@ static void fill_netdev(const struct sysfs *s, struct topo_nic *n) {
             }
     netdev_of_device(s, n);
 }
-
-/* ---- the device ---- */
 
 static uint64_t read_guid(const struct sysfs *s, const char *nic, const char *file) {
     char text[32];
@@ -430,8 +414,6 @@ static void fill_nic(const struct sysfs *s, struct topology *t, const char *name
     fill_netdev(s, n);
 }
 
-/* ---- Slingshot ---- */
-
 /* Its cards are not RDMA devices for the kernel. The name hsn* alone proves nothing: before
  * Cassini, Slingshot used ConnectX cards. */
 static bool is_slingshot(const struct topology *t, const char *name, const char *driver,
@@ -476,8 +458,6 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
     if (sysfs_number(s, &speed, "%s/speed", entry) == 0 && speed > 0 && speed < UINT32_MAX)
         p->rate_mbps = (uint64_t)speed;
 }
-
-/* ---- all ---- */
 
 static int list_class(const struct sysfs *s, struct topology *t, const char *path,
                       struct sysfs_names *ret) {

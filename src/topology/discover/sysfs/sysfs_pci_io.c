@@ -13,8 +13,6 @@
 #define DEVICES "/sys/bus/pci/devices"
 #define NVIDIA_GPUS "/proc/driver/nvidia/gpus"
 
-/* ---- attributes of one function ---- */
-
 static void fill_id(const struct sysfs *s, const char *dir, const char *file, uint16_t *id) {
     uint32_t v = *id != 0 ? 0 : sysfs_u32(s, "%s/%s", dir, file);
     if (v != 0 && v <= UINT16_MAX)
@@ -52,8 +50,6 @@ static void fill_function(const struct sysfs *s, const char *dir, struct topo_pc
     fill_link(s, dir, p);
     sysfs_link_name(s, p->driver, "%s/driver", dir);
 }
-
-/* ---- the path down to it ---- */
 
 /* "pci0000:00": a root bus. */
 static _must_use_ int root_bus_parse(const char *part, struct pci_addr *ret) {
@@ -139,8 +135,6 @@ static int pci_of_path(const char *resolved, struct pci_addr *ret) {
     return r;
 }
 
-/* ---- one function by address ---- */
-
 static void warn_full(struct topology *t) {
     topology_warn(t, "more than %d PCI functions: the rest is left out", TOPO_PCI_MAX);
 }
@@ -175,8 +169,6 @@ uint32_t sysfs_pci_of_class(const struct sysfs *s, struct topology *t, const cha
     (void)place_path(s, t, resolved); /* also if bus/pci/devices is not in the tree */
     return ensure_pci(s, t, at);
 }
-
-/* ---- GPUs ---- */
 
 static enum topo_vendor gpu_vendor(const struct topo_pci *p) {
     static const char *const drivers[] = {"amdgpu", "i915", "xe"};
@@ -280,8 +272,6 @@ static void check_numa(struct topology *t) {
     topology_warn(t, "the kernel does not know the NUMA node of %u of %u GPUs (numa_node of %s)",
                   unknown, t->n_gpus, pci_addr_text(t->pci[first].at).text);
 }
-
-/* ---- all ---- */
 
 /* Whether to add a device that is not listed yet: a GPU, or one with an interface or RDMA device
  * directly below it. */
