@@ -331,8 +331,6 @@ static void read_signs(const char *root, struct cloud_signs *s) {
                    file_contains(root, "/etc/podinfo/labels", "coreweave");
 }
 
-/* ---- plug-ins, and NCCL itself ---- */
-
 struct libraries_found {
     struct nccl_facts *facts;
     size_t root_len;
@@ -394,8 +392,6 @@ static void read_libraries(const char *root, const struct nccl_facts_config *con
     torch_version_read(&packages, f);
 }
 
-/* ---- topology files of an image ---- */
-
 static void add_topo_file(const char *root, const char *path, struct nccl_facts *f) {
     char *text = NULL;
     size_t len;
@@ -422,8 +418,6 @@ static void read_topo_files(const char *root, struct nccl_facts *f) {
     }
     free(entries);
 }
-
-/* ---- limits ---- */
 
 static uint64_t limit_value(rlim_t v) { return v == RLIM_INFINITY ? UINT64_MAX : (uint64_t)v; }
 

@@ -34,8 +34,6 @@ static void report(const struct finding *z, const char *fmt, ...) {
     z->report(z->arg, text);
 }
 
-/* ---- limits ---- */
-
 static void find_limits(const struct finding *z) {
     const struct env_input *in = z->in;
     const struct nccl_facts *f = in->facts;
@@ -62,8 +60,6 @@ static void find_limits(const struct finding *z) {
                "(docker run --shm-size; in Kubernetes an emptyDir of medium Memory)",
                f->shm_bytes / MIB);
 }
-
-/* ---- GPUs ---- */
 
 static void find_too_few(const struct finding *z) {
     const struct env_input *in = z->in;

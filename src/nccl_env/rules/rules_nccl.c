@@ -130,8 +130,6 @@ static void reason_topo_file(const struct env_input *in, struct strbuf *to) {
                       in->facts->topo_files[0].path, in->facts->n_topo_files > 1 ? ", …" : "");
 }
 
-/* ---- NVLink between nodes, and to the CPU: only explained, never set ---- */
-
 static enum rule_verdict when_domain(const struct env_input *in) {
     char domain[TOPO_DOMAIN_MAX];
     return in->n_nodes > 1 && in->topology != NULL && topology_domain(in->topology, domain)
@@ -162,8 +160,6 @@ static void reason_mnnvl(const struct env_input *in, struct strbuf *to) {
     "LL128"
 #define MNNVL_SOURCE RULE_GUIDE "NCCL_MNNVL_ENABLE"
 #define C2C_SOURCE "NCCL 2.30.7, src/graph/paths.cc and tuning.cc"
-
-/* ---- the table ---- */
 
 static const struct env_rule rules[] = {
     {"NCCL_TOPO_FILE", RULE_FULL, when_topo_file, .value = value_topo_file,

@@ -157,8 +157,6 @@ static void reason_hip_visible(const struct env_input *in, struct strbuf *to) {
 }
 
 #define FLIGHT "PyTorch, flight recorder: "
-/* ---- the table ---- */
-
 static const struct env_rule rules[] = {
     {"CUDA_VISIBLE_DEVICES", RULE_ASKED, when_visible, .narrows = true, .value = value_visible,
      .reason = reason_visible, .source = "CUDA C++ programming guide, environment variables"},
