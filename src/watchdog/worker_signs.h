@@ -48,6 +48,15 @@ struct worker_signs {
     uint64_t place;
 };
 
+/* --hang-action: what is done when the job hangs. AUTO is RESTART where --max-restarts allows one,
+ * else REPORT. */
+enum hang_action {
+    HANG_ACTION_AUTO = 0,
+    HANG_ACTION_RESTART,
+    HANG_ACTION_REPORT, /* reports it, and touches nothing */
+    HANG_ACTION_OFF,    /* nothing is watched */
+};
+
 /* Of the workers of the job. */
 enum watchdog_state {
     WATCHDOG_NONE = 0, /* none run, or nothing is watched */

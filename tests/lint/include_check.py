@@ -65,7 +65,7 @@ ROOMS = [
     ("launcher/contain", "base/ io"),
     ("launcher/place", "base/ io/ topology/model launcher/hosts"),
     ("launcher/pmi", "base/ io/ rendezvous/auth launcher/place"),
-    ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/auth rendezvous/protocol launcher/hosts launcher/place"),
+    ("launcher/job", "base/ topology/model nccl_env/rules watchdog rendezvous/auth rendezvous/protocol launcher/hosts launcher/place"),
     ("launcher/ends", "base/ io/"),
     ("launcher/starter", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/operate launcher/place launcher/job"),
     ("launcher/srun", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job launcher/starter"),

@@ -295,7 +295,8 @@ static const struct option_def defs[] = {
      "is in a collective, waits for the store, or is stopped; otherwise it reports. An endless "
      "loop and a long evaluation on one rank look alike: only --hang-timeout distinguishes them",
      .choices = "auto restart report off",
-     CHOICE(hang_action, JOB_HANG_AUTO, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF)},
+     CHOICE(hang_action, HANG_ACTION_AUTO, HANG_ACTION_RESTART, HANG_ACTION_REPORT,
+            HANG_ACTION_OFF)},
     {"hang-timeout", "SECONDS", ENV | OURS,
      "How long most ranks may wait for one that is busy before the job counts as hung; 0: no limit",
      SECONDS(hang_timeout_ns)},

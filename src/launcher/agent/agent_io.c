@@ -233,24 +233,12 @@ struct hang_workers agent_hang_workers(const struct agent *a) {
                                  .spare = guardian_spared(a->config.link)};
 }
 
-/* With --hang-action=auto and no restart left, a hang would end the job: it is only reported. */
-static enum hang_action action_of(const struct job_spec *spec) {
-    switch (spec->hang_action) {
-    case JOB_HANG_AUTO:
-        return spec->rdzv.max_restarts > 0 ? HANG_ACTION_RESTART : HANG_ACTION_REPORT;
-    case JOB_HANG_RESTART: return HANG_ACTION_RESTART;
-    case JOB_HANG_REPORT: return HANG_ACTION_REPORT;
-    case JOB_HANG_OFF: return HANG_ACTION_OFF;
-    }
-    assert_not_reached();
-}
-
 struct hang_settings agent_hang_settings(const struct job_spec *spec) {
-    return (struct hang_settings){.limits = {.action = action_of(spec),
-                                             .still_ns = spec->hang_still_ns,
+    return (struct hang_settings){.limits = {.still_ns = spec->hang_still_ns,
                                              .timeout_ns = spec->hang_timeout_ns,
                                              .report_ns = spec->hang_report_ns},
-                                  .automatic = spec->hang_action == JOB_HANG_AUTO,
+                                  .action = spec->hang_action,
+                                  .restarts = spec->rdzv.max_restarts > 0,
                                   .evidence_timeout_ns = spec->evidence_timeout_ns,
                                   .nproc = spec->nproc,
                                   .run_id = spec->run_id,

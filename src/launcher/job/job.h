@@ -15,6 +15,7 @@
 #include "rendezvous/protocol/messages.h"
 #include "rendezvous/protocol/settings.h"
 #include "topology/model/affinity.h"
+#include "watchdog/worker_signs.h"
 
 #define JOB_WORKERS_MAX 4096 /* workers of one node */
 #define JOB_SIGNALS_MAX 16
@@ -110,9 +111,7 @@ enum job_prefix { JOB_PREFIX_AUTO = 0, JOB_PREFIX_ALWAYS, JOB_PREFIX_NEVER };
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
-/* What is done when the job hangs: AUTO is RESTART where --max-restarts allows one, else REPORT. */
 enum job_profile { JOB_PROFILE_ON = 0, JOB_PROFILE_OFF };
-enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF };
 
 /* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
  * given this one several nodes and the user arranges nothing else (AUTO), or the one that the user
@@ -198,7 +197,7 @@ struct job_spec {
     struct rdzv_settings rdzv;
     /* if it is not given: the default, where nothing around muster kills it */
     uint64_t shutdown_timeout_ns;
-    enum job_hang_action hang_action;
+    enum hang_action hang_action;
     /* 0: off, each; watchdog/judge/hang.h says what they are */
     uint64_t hang_timeout_ns, hang_still_ns, hang_report_ns;
     char *health_check;           /* --health-check, a shell's command line; NULL: none */

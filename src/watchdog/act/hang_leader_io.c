@@ -21,19 +21,15 @@ struct open_case {
     struct hang_leader *leader;
     struct hang_case *io;
     struct generation generation;
-    bool hung, restart;
-    uint64_t quiet_ns;
-    bool failed;    /* a worker did while others waited */
-    bool let_go;    /* and its result is no longer awaited */
-    bool recovered; /* there were beats again meanwhile */
-    bool over;      /* its group has ended meanwhile: nothing is reported */
-    bool still;     /* the verdict is that nothing moves */
-    bool given;     /* a reason to end it is in the verdict: it needs none of the evidence */
-    bool alone;     /* no rank waits for others: nothing is stopped */
-    char text[HANG_TEXT_MAX];
-    struct strbuf signs;    /* whom the signs alone suspect, in words */
-    struct failure suspect; /* the first of them */
-    bool suspect_ended;     /* that one has ended with 0 */
+    struct hang_update update; /* without suspects */
+    bool failed;               /* a worker did while others waited */
+    bool let_go;               /* and its result is no longer awaited */
+    bool recovered;            /* there were beats again meanwhile */
+    bool over;                 /* its group has ended meanwhile: nothing is reported */
+    bool alone;                /* no rank waits for others: nothing is stopped */
+    struct strbuf signs;       /* whom the signs alone suspect, in words */
+    struct failure suspect;    /* the first of them */
+    bool suspect_ended;        /* that one has ended with 0 */
 };
 
 /* The native stacks of suspects, which are read before these are ended, and then added to the files
@@ -266,14 +262,20 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
     l->ops.timeline(l->arg, &entry);
 }
 
+static bool is_to_restart(const struct hang_leader *l) {
+    const struct hang_settings *s = &l->config.settings;
+    return s->action == HANG_ACTION_RESTART || (s->action == HANG_ACTION_AUTO && s->restarts);
+}
+
 /* What is done about a hang, where nothing is stopped for it. */
 static const char *left_alone(const struct open_case *c) {
-    if (!c->hung || (c->restart && !c->alone) || c->recovered)
+    bool restarts = is_to_restart(c->leader);
+    if (!c->update.hung || (restarts && !c->alone) || c->recovered)
         return "";
-    if (c->alone && c->restart)
+    if (c->alone && restarts)
         return "; nothing is stopped: no rank waits in a collective or for the job's store; "
                "--hang-action=restart restarts anyway";
-    return c->leader->config.settings.automatic
+    return c->leader->config.settings.action == HANG_ACTION_AUTO
                ? "; nothing is stopped, as there are no restarts (--max-restarts=0); \"muster "
                  "stop\" ends the job"
                : "; nothing is stopped (--hang-action=report)";
@@ -282,12 +284,13 @@ static const char *left_alone(const struct open_case *c) {
 /* Nothing is stopped for it. */
 static void report(struct open_case *c, const char *text, const char *evidence) {
     struct hang_leader *l = c->leader;
-    const char *now = c->hung ? "hangs" : "is quiet";
-    const char *before = c->hung ? "seemed to hang, and continues" : "was quiet, and continues";
-    uint64_t quiet_ns = MAX2(c->quiet_ns, l->watchdog.quiet_ns);
+    bool hung = c->update.hung;
+    const char *now = hung ? "hangs" : "is quiet";
+    const char *before = hung ? "seemed to hang, and continues" : "was quiet, and continues";
+    uint64_t quiet_ns = MAX2(c->update.quiet_ns, l->watchdog.quiet_ns);
     log_folded(LOG_LEVEL_WARNING, "the job %s: %s%s", c->recovered ? before : now, text,
                left_alone(c));
-    if (c->hung)
+    if (hung)
         l->ops.hang(l->arg, c->generation, &c->suspect, evidence, true);
     else
         write_event(l, TIMELINE_QUIET, &c->suspect, text, quiet_ns);
@@ -302,19 +305,26 @@ static char *folder_of(const char *path) {
     return slash == NULL ? NULL : xasprintf("%.*s", (int)(slash - path), path);
 }
 
+/* A reason to end the job is in the verdict: it needs none of the evidence. */
+static bool is_reason(const struct open_case *c) {
+    return c->leader->config.settings.action == HANG_ACTION_RESTART ||
+           c->update.why == HANG_WHY_STOPPED || c->update.why == HANG_WHY_ANNOUNCED;
+}
+
 /* seen NULL: there is no evidence. */
 static void decide(struct open_case *c, const struct hang_compared *seen) {
     struct hang_leader *l = c->leader;
+    const struct hang_update *u = &c->update;
     bool same = generation_compare(c->generation, l->group->generation) == 0;
     bool named = seen != NULL && seen->n_suspects > 0;
-    c->alone = seen != NULL && seen->code == 0 && !seen->reason && !c->given;
-    bool ends = c->hung && c->restart && !c->alone;
+    c->alone = seen != NULL && seen->code == 0 && !seen->reason && !is_reason(c);
+    bool ends = u->hung && is_to_restart(l) && !c->alone;
     bool debugged = seen != NULL && seen->n_debugged > 0;
     _cleanup_(freep) char *evidence =
         seen != NULL && seen->path != NULL ? folder_of(seen->path) : NULL;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    strbuf_add(&text, c->text);
-    if (seen != NULL && c->still)
+    strbuf_add(&text, u->text);
+    if (seen != NULL && u->hung && u->why == HANG_WHY_STILL && !u->spins)
         strbuf_printf(&text, ": main threads used at most %.1f ms of CPU since they last moved",
                       (double)seen->used_ns / 1e6);
     if (seen != NULL && !named && c->suspect_ended) /* what they had to do, they did */
@@ -380,24 +390,18 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
 
 static void open_case(struct hang_leader *l, const struct hang_update *u) {
     struct open_case *c = xcalloc(1, sizeof *c);
-    *c = (struct open_case){
-        .leader = l, .generation = l->group->generation, .hung = u->hung, .restart = u->restart};
-    c->quiet_ns = u->quiet_ns;
-    (void)snprintf(c->text, sizeof c->text, "%s", u->text);
+    *c = (struct open_case){.leader = l, .generation = l->group->generation, .update = *u};
+    c->update.suspects = NULL;
     (void)snprintf(l->watchdog.said, sizeof l->watchdog.said, "%s", u->text);
     name_suspects(l, u, &c->signs);
     if (u->n_suspects > 0)
         blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
     c->suspect_ended = u->n_suspects > 0 && u->suspects[0].sign == HANG_SIGN_ENDED;
-    c->still = u->hung && u->why == HANG_WHY_STILL && !u->spins;
-    c->given = (l->config.settings.limits.action == HANG_ACTION_RESTART &&
-                !l->config.settings.automatic) ||
-               u->why == HANG_WHY_STOPPED || u->why == HANG_WHY_ANNOUNCED;
     list_append(&l->open, &c->link);
     struct suspects_input in = {
         .what = u->text, .quiet_ns = u->quiet_ns, .signs = u->suspects, .n_signs = u->n_suspects};
     bool asks = l->n_open++ < OPEN_MAX &&
-                hang_case_new(&l->cases, &in, u->hung && u->restart, on_seen, c, &c->io) == 0;
+                hang_case_new(&l->cases, &in, u->hung && is_to_restart(l), on_seen, c, &c->io) == 0;
     if (!asks) {
         decide(c, NULL);
         close_case(c);
@@ -518,7 +522,7 @@ void hang_leader_end(struct hang_leader *l) {
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     hang_leader_end(l);
     hang_evidence_begin(l->config.evidence, group);
-    if (l->config.settings.limits.action == HANG_ACTION_OFF)
+    if (l->config.settings.action == HANG_ACTION_OFF)
         return;
     uint32_t own = hang_group_find(group, l->config.incarnation);
     (void)snprintf(l->own_name, sizeof l->own_name, "%s",

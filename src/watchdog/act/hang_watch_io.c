@@ -495,7 +495,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     w->alone = form->world_size == 1;
     w->n = MIN2(w->config.settings.nproc, WATCHED_MAX);
     w->pids = xcalloc(w->n, sizeof *w->pids);
-    if (w->config.settings.limits.action == HANG_ACTION_OFF)
+    if (w->config.settings.action == HANG_ACTION_OFF)
         return;
     w->n_parts = (w->n + PART - 1) / PART;
     w->watched = xcalloc(w->n, sizeof *w->watched);

@@ -8,7 +8,8 @@
 
 struct hang_settings {
     struct hang_limits limits;
-    bool automatic;               /* --hang-action=auto: limits.action is muster's choice */
+    enum hang_action action;
+    bool restarts;                /* --max-restarts is not 0 */
     uint64_t evidence_timeout_ns; /* 0: no evidence is taken */
     uint32_t nproc;               /* workers of this node */
     const char *run_id;           /* for files; borrowed */

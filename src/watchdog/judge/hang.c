@@ -457,8 +457,7 @@ static void choose_limit(struct hang *h, const struct hang_count *c) {
     }
 }
 
-static void on_beat(struct hang *h, struct hang_update *ret) {
-    ret->recovered = h->state == WATCHDOG_HUNG;
+static void on_beat(struct hang *h) {
     h->beat_at = h->clock;
     h->reports = 0;
     h->stopped_wait_at = TIME_NEVER;
@@ -517,7 +516,7 @@ static void judge(struct hang *h, struct hang_update *ret) {
     if (!outside && !debugged)
         h->outside_ns = TIME_NEVER;
     if (c.alive == 0 || (begun && 2 * c.moving > c.alive)) {
-        on_beat(h, ret);
+        on_beat(h);
         return;
     }
     bool was_ok = h->state == WATCHDOG_OK;
@@ -545,7 +544,6 @@ static void judge(struct hang *h, struct hang_update *ret) {
     if (h->clock - h->beat_at >= h->limit_ns) {
         move_to(h, WATCHDOG_HUNG);
         ret->hung = true;
-        ret->restart = h->limits.action == HANG_ACTION_RESTART;
     } else {
         ret->report_due = report_is_due(h);
     }
@@ -598,8 +596,6 @@ static void start(struct hang *h, const struct hang_event *event, uint64_t now_n
     end(h);
     if (event->new_program)
         h->places = (struct places){0};
-    if (h->limits.action == HANG_ACTION_OFF)
-        return;
     h->n = event->n;
     h->nodes = xrealloc(h->nodes, h->n * sizeof *h->nodes);
     h->workers = xrealloc(h->workers, h->n * sizeof *h->workers);

@@ -62,14 +62,7 @@
 #define HANG_PLACE_TIMES 3                /* what was waited there once: so long it may be again */
 #define HANG_RANKS_MAX 65536
 
-enum hang_action {
-    HANG_ACTION_RESTART = 1,
-    HANG_ACTION_REPORT, /* reports it, and touches nothing */
-    HANG_ACTION_OFF,    /* nothing is watched */
-};
-
 struct hang_limits {
-    enum hang_action action;
     uint64_t still_ns;   /* --hang-still; 0: off */
     uint64_t timeout_ns; /* --hang-timeout; 0: off */
     uint64_t report_ns;  /* --hang-report; 0: no reports */
@@ -133,12 +126,9 @@ struct hang_update {
      * HANG_REPORT_AGAIN_NS. While one asks for input, or waits for a reader: after
      * limits.report_ns of that, once each for a START. */
     bool report_due;
-    /* Once: the verdict. Take evidence; then, if `restart`, stop the group. */
+    /* Once: the verdict. Take evidence; then, if that is the action, stop the group, unless there
+     * was a beat meanwhile. */
     bool hung;
-    bool restart; /* with hung: the action is to restart */
-    /* Once: beats have come again after `hung`. Evidence that is being taken is for a report now;
-     * don't stop the group for it. */
-    bool recovered;
     /* With hung and report_due: one sentence without a full stop, such as "nothing has moved for
      * 180 s (--hang-still)". */
     char text[HANG_TEXT_MAX];

@@ -1022,7 +1022,7 @@ Test(job_options, prints_how_workers_are_bound_in_the_words_of_the_options) {
 Test(job_options, reads_when_a_job_hangs) {
     {
         READ("x");
-        cr_assert_eq(g.spec.hang_action, JOB_HANG_AUTO);
+        cr_assert_eq(g.spec.hang_action, HANG_ACTION_AUTO);
         cr_assert_eq(g.spec.hang_timeout_ns, 1800 * NS_PER_S);
         cr_assert_eq(g.spec.hang_still_ns, 180 * NS_PER_S);
         cr_assert_eq(g.spec.hang_report_ns, 30 * NS_PER_S);
@@ -1030,7 +1030,7 @@ Test(job_options, reads_when_a_job_hangs) {
     }
     READ("PET_HANG_STILL=7 PET_HANG_ACTION=off | --hang-action=report --hang-timeout=0 --hang-report=0.5 "
          "--evidence-timeout=2 x");
-    cr_assert_eq(g.spec.hang_action, JOB_HANG_REPORT);
+    cr_assert_eq(g.spec.hang_action, HANG_ACTION_REPORT);
     cr_assert_eq(g.spec.hang_timeout_ns, 0);
     cr_assert_eq(g.spec.hang_still_ns, 7 * NS_PER_S);
     cr_assert_eq(g.spec.hang_report_ns, NS_PER_S / 2);

@@ -102,10 +102,9 @@ static void on_gathered(void *arg) {
 static void begin(void) {
     static const struct hang_watch_ops ops = {
         .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
-    static const struct hang_watch_config config = {
-        .settings = {.limits.action = HANG_ACTION_RESTART, .nproc = WORKERS},
-        .host = "a",
-        .workers = {.ops = &workers_ops, .of = &workers}};
+    static const struct hang_watch_config config = {.settings = {.action = HANG_ACTION_RESTART, .nproc = WORKERS},
+                                                    .host = "a",
+                                                    .workers = {.ops = &workers_ops, .of = &workers}};
     cr_assert_eq(loop_new(&loop), 0);
     watch = hang_watch_new(loop, &config, &ops, NULL);
     for (uint32_t i = 0; i < WORKERS; i++) {

@@ -5,9 +5,9 @@
 #define S(x) ((uint64_t)((x)*1e9))
 
 static void keep(struct rig *r, const struct hang_update *u) {
+    r->recoveries += r->last.state == WATCHDOG_HUNG && u->state == WATCHDOG_OK;
     r->last = *u;
     r->deadline = u->deadline_ns;
-    r->recoveries += u->recovered;
     if (u->report_due) {
         r->reports++;
         r->report_at = r->now;
@@ -15,7 +15,6 @@ static void keep(struct rig *r, const struct hang_update *u) {
     if (u->hung) {
         r->hangs++;
         r->hung_at = r->now;
-        r->restart = u->restart;
         r->why = u->why;
     }
     if (u->hung || u->report_due) {
@@ -56,7 +55,7 @@ void rig_init(struct rig *r, uint32_t n_ranks, uint32_t n_nodes) {
     *r = (struct rig){.n = n_ranks, .n_nodes = n_nodes, .now = S(1000), .deadline = TIME_NEVER};
     for (uint32_t i = 0; i < n_ranks; i++)
         r->nodes[i] = i / ((n_ranks + n_nodes - 1) / n_nodes);
-    rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, S(180), S(1800), S(30)});
+    rig_limits(r, &(struct hang_limits){S(180), S(1800), S(30)});
 }
 
 void rig_fini(struct rig *r) {

@@ -39,14 +39,13 @@ struct rig {
     /* what the machine said: counted since rig_start() */
     uint32_t hangs, reports, recoveries;
     uint64_t hung_at, report_at; /* the last one */
-    bool restart;
-    enum hang_why why; /* of the last hang */
+    enum hang_why why;           /* of the last hang */
     char text[HANG_TEXT_MAX];
     uint32_t n_suspects;
     struct hang_suspect suspects[RIG_RANKS_MAX];
 };
 
-/* The usual limits: restart, 180 s, 1800 s, 30 s. All workers move. */
+/* The usual limits: 180 s, 1800 s, 30 s. All workers move. */
 void rig_init(struct rig *r, uint32_t n_ranks, uint32_t n_nodes);
 void rig_limits(struct rig *r, const struct hang_limits *limits); /* another machine, started again */
 void rig_fini(struct rig *r);
