@@ -1,6 +1,7 @@
 /* The row of signs of one worker, from the node that sees them to the verdict of the leader: filled
  * in by look/signs_io.c (what is seen) and look/signs.c (what is announced), sent as a row of
- * WIRE_SIGNS (rendezvous/protocol/wire.c), read by watchdog/judge. And what that concludes. Pure. */
+ * WIRE_SIGNS (rendezvous/protocol/wire.c), read by watchdog/judge. And what that concludes, and
+ * what the user wants. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -55,6 +56,16 @@ enum hang_action {
     HANG_ACTION_RESTART,
     HANG_ACTION_REPORT, /* reports it, and touches nothing */
     HANG_ACTION_OFF,    /* nothing is watched */
+};
+struct hang_limits {     /* 0: off, each; judge/hang.h describes them */
+    uint64_t still_ns;   /* --hang-still */
+    uint64_t timeout_ns; /* --hang-timeout */
+    uint64_t report_ns;  /* --hang-report */
+};
+struct hang_settings {
+    enum hang_action action;
+    struct hang_limits limits;
+    uint64_t evidence_timeout_ns; /* --evidence-timeout; 0: no evidence is taken */
 };
 
 /* Of the workers of the job. */

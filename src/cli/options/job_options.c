@@ -585,7 +585,7 @@ static bool has_gpus(const struct job_reading *j) {
 static int warn_of_idle_options(struct job_reading *j) {
     const struct job_spec *spec = j->spec;
     const bool one_node = spec->rdzv.max_nodes == 1,
-               unwatched = spec->hang_action == HANG_ACTION_OFF;
+               unwatched = spec->hang.action == HANG_ACTION_OFF;
     const bool no_gpu = !has_gpus(j), cold = spec->warm == JOB_WARM_OFF;
     const bool no_restart = spec->rdzv.max_restarts == 0, no_tee = !job_given(j, RUN_TEE);
     const bool no_output = no_tee && !job_given(j, RUN_REDIRECTS);

@@ -295,23 +295,23 @@ static const struct option_def defs[] = {
      "is in a collective, waits for the store, or is stopped; otherwise it reports. An endless "
      "loop and a long evaluation on one rank look alike: only --hang-timeout distinguishes them",
      .choices = "auto restart report off",
-     CHOICE(hang_action, HANG_ACTION_AUTO, HANG_ACTION_RESTART, HANG_ACTION_REPORT,
+     CHOICE(hang.action, HANG_ACTION_AUTO, HANG_ACTION_RESTART, HANG_ACTION_REPORT,
             HANG_ACTION_OFF)},
     {"hang-timeout", "SECONDS", ENV | OURS,
      "How long most ranks may wait for one that is busy before the job counts as hung; 0: no limit",
-     SECONDS(hang_timeout_ns)},
+     SECONDS(hang.limits.timeout_ns)},
     {"hang-still", "SECONDS", ENV | OURS,
      "The same while nothing moves on any node: each main thread uses less than 1 ms of CPU in a "
      "second (2 % of a core if it only polls) and writes nothing, other threads use less than 5 % "
      "of a core, and no child computes and no bytes are moved; 0: no limit",
-     SECONDS(hang_still_ns)},
+     SECONDS(hang.limits.still_ns)},
     {"hang-report", "SECONDS", ENV | OURS,
      "Report that most ranks have not moved for this long, and again after 5 minutes; no process "
      "is stopped for it; 0: no report",
-     SECONDS(hang_report_ns)},
+     SECONDS(hang.limits.report_ns)},
     {"evidence-timeout", "SECONDS", ENV | OURS,
      "How long a node may examine its workers when the job is quiet or hangs; 0: not at all",
-     SECONDS(evidence_timeout_ns)},
+     SECONDS(hang.evidence_timeout_ns)},
     {"profile", "HOW", ENV | OURS,
      "Take a sample of each worker once a second, and show where the time of the job goes in "
      "muster "

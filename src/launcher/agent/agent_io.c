@@ -233,18 +233,6 @@ struct hang_workers agent_hang_workers(const struct agent *a) {
                                  .spare = guardian_spared(a->config.link)};
 }
 
-struct hang_settings agent_hang_settings(const struct job_spec *spec) {
-    return (struct hang_settings){.limits = {.still_ns = spec->hang_still_ns,
-                                             .timeout_ns = spec->hang_timeout_ns,
-                                             .report_ns = spec->hang_report_ns},
-                                  .action = spec->hang_action,
-                                  .restarts = spec->rdzv.max_restarts > 0,
-                                  .evidence_timeout_ns = spec->evidence_timeout_ns,
-                                  .nproc = spec->nproc,
-                                  .run_id = spec->run_id,
-                                  .log_mode = spec->log_mode};
-}
-
 static const char *hides_prompt(const struct job_spec *spec, uint32_t local_rank) {
     if (spec->console_ranks != NULL && !spec->console_ranks[local_rank])
         return "--local-ranks-filter hides its prompt; add its local rank to the filter";
@@ -259,7 +247,8 @@ static void begin_hang_watch(struct agent *a) {
                                               .leader = leader,
                                               .evidence = on_evidence,
                                               .gathered = agent_stop_gathered};
-    struct hang_watch_config config = {.settings = agent_hang_settings(a->config.spec),
+    struct hang_watch_config config = {.settings = a->config.spec->hang,
+                                       .nproc = a->config.spec->nproc,
                                        .host = a->host,
                                        .workers = agent_hang_workers(a),
                                        .hides_prompt = hides_prompt,

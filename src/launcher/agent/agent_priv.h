@@ -179,7 +179,6 @@ extern const struct rdzv_client_ops agent_client_ops;
 bool agent_leads(const struct agent *a);
 /* Another node leads now. */
 void agent_deposed(struct agent *a);
-struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrows */
 struct hang_workers agent_hang_workers(const struct agent *a);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);

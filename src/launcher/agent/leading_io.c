@@ -495,7 +495,10 @@ struct leading *leading_new(struct agent *a) {
     struct leading *l = xcalloc(1, sizeof *l);
     l->agent = a;
     l->evidence = hang_evidence_new(a->loop, &evidence_ops, l);
-    struct hang_leader_config hang = {.settings = agent_hang_settings(spec),
+    struct hang_leader_config hang = {.settings = spec->hang,
+                                      .restarts = spec->rdzv.max_restarts > 0,
+                                      .run_id = spec->run_id,
+                                      .log_mode = spec->log_mode,
                                       .evidence = l->evidence,
                                       .workers = agent_hang_workers(a),
                                       .incarnation = a->incarnation};

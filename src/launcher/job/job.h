@@ -197,13 +197,10 @@ struct job_spec {
     struct rdzv_settings rdzv;
     /* if it is not given: the default, where nothing around muster kills it */
     uint64_t shutdown_timeout_ns;
-    enum hang_action hang_action;
-    /* 0: off, each; watchdog/judge/hang.h says what they are */
-    uint64_t hang_timeout_ns, hang_still_ns, hang_report_ns;
-    char *health_check;           /* --health-check, a shell's command line; NULL: none */
-    uint64_t health_timeout_ns;   /* > 0 */
-    uint64_t evidence_timeout_ns; /* of the evidence that is taken of a hang */
-    enum job_profile profile;     /* whether the record of the job's time is kept */
+    struct hang_settings hang;
+    char *health_check;         /* --health-check, a shell's command line; NULL: none */
+    uint64_t health_timeout_ns; /* > 0 */
+    enum job_profile profile;   /* whether the record of the job's time is kept */
     enum job_exit_code exit_code;
     unsigned requeue; /* REQUEUE_* of launcher/srun/requeue.h: where Slurm is asked to requeue */
     uint32_t max_requeues;

@@ -256,7 +256,7 @@ static void compare(struct work *k) {
     k->in.nodes = k->nodes;
     k->in.collectives = k->collectives;
     k->in.came = k->came;
-    k->in.job = k->of->config.settings->run_id;
+    k->in.job = k->of->config.run_id;
     k->in.generation = k->generation;
     k->in.wall_ns = k->answers->asked_wall_ns;
     suspects_find(&k->in, &k->found);
@@ -301,8 +301,7 @@ static bool write_files(int fd, const struct work *k) {
     suspects_text(&k->found, &text);
     suspects_json(&k->found, &json);
     hang_files_name(k->in.wall_ns, k->answers->group.generation, name);
-    int r = hang_files_write(k->of->dir, name, k->of->config.settings->log_mode, &text, &json,
-                             &path, &err);
+    int r = hang_files_write(k->of->dir, name, k->of->config.log_mode, &text, &json, &path, &err);
     strbuf_printf(&tail, "%c%s", r == 0 ? '+' : '-', r == 0 ? path : err.text);
     return helper_send(fd, strbuf_text(&tail), tail.len + 1);
 }

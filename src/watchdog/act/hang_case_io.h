@@ -24,6 +24,8 @@
 struct hang_case_config { /* all borrowed for the life of a case */
     struct loop *loop;
     const struct hang_settings *settings;
+    const char *run_id; /* for files */
+    uint32_t log_mode;  /* of files */
     struct hang_evidence *evidence;
     /* The folder of the run's logs on this node; NULL: none. Borrowed; asked once. */
     const char *(*dir)(void *arg);

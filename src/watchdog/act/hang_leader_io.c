@@ -263,8 +263,8 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
 }
 
 static bool is_to_restart(const struct hang_leader *l) {
-    const struct hang_settings *s = &l->config.settings;
-    return s->action == HANG_ACTION_RESTART || (s->action == HANG_ACTION_AUTO && s->restarts);
+    enum hang_action action = l->config.settings.action;
+    return action == HANG_ACTION_RESTART || (action == HANG_ACTION_AUTO && l->config.restarts);
 }
 
 /* What is done about a hang, where nothing is stopped for it. */
@@ -568,6 +568,8 @@ struct hang_leader *hang_leader_new(struct loop *loop, const struct hang_leader_
                               .group = hang_evidence_group(config->evidence)};
     l->cases = (struct hang_case_config){.loop = loop,
                                          .settings = &l->config.settings,
+                                         .run_id = config->run_id,
+                                         .log_mode = config->log_mode,
                                          .evidence = config->evidence,
                                          .dir = log_dir,
                                          .writes = writes,

@@ -39,6 +39,9 @@ struct hang_leader_ops {
 
 struct hang_leader_config { /* all borrowed for its life */
     struct hang_settings settings;
+    bool restarts;      /* --max-restarts is not 0 */
+    const char *run_id; /* for files */
+    uint32_t log_mode;  /* of files */
     struct hang_evidence *evidence;
     struct hang_workers workers; /* of this node: where the run's logs are */
     uint64_t incarnation;        /* of this node */

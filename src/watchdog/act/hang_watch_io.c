@@ -493,7 +493,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     w->began_ns = clock_now_ns();
     w->first_rank = form->first_rank;
     w->alone = form->world_size == 1;
-    w->n = MIN2(w->config.settings.nproc, WATCHED_MAX);
+    w->n = MIN2(w->config.nproc, WATCHED_MAX);
     w->pids = xcalloc(w->n, sizeof *w->pids);
     if (w->config.settings.action == HANG_ACTION_OFF)
         return;

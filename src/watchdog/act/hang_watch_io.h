@@ -19,6 +19,7 @@
 struct job_spec;
 struct hang_watch_config { /* all borrowed for its life */
     struct hang_settings settings;
+    uint32_t nproc;   /* workers of this node */
     const char *host; /* this node's name in messages */
     struct hang_workers workers;
     /* What hides the prompt of this worker, such as "--redirects hides its prompt; use --tee

@@ -1,20 +1,10 @@
-/* What the watchdog gets from the launcher: what the user wants, and this node's workers. Pure. */
+/* What the watchdog gets from the launcher: this node's workers. Pure. */
 #pragma once
 
 #include <sys/types.h>
 
 #include "base/text/envlist.h"
 #include "watchdog/judge/hang.h"
-
-struct hang_settings {
-    struct hang_limits limits;
-    enum hang_action action;
-    bool restarts;                /* --max-restarts is not 0 */
-    uint64_t evidence_timeout_ns; /* 0: no evidence is taken */
-    uint32_t nproc;               /* workers of this node */
-    const char *run_id;           /* for files; borrowed */
-    uint32_t log_mode;            /* of files */
-};
 
 /* The launcher's workers of this node, by local rank, and what they have; opaque here. */
 struct local_workers;

@@ -62,12 +62,6 @@
 #define HANG_PLACE_TIMES 3                /* what was waited there once: so long it may be again */
 #define HANG_RANKS_MAX 65536
 
-struct hang_limits {
-    uint64_t still_ns;   /* --hang-still; 0: off */
-    uint64_t timeout_ns; /* --hang-timeout; 0: off */
-    uint64_t report_ns;  /* --hang-report; 0: no reports */
-};
-
 enum hang_event_kind {
     HANG_EVENT_START =
         1,            /* workers run: n, nodes, new_program. Also when an agent begins to lead */

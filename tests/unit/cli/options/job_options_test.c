@@ -1022,19 +1022,19 @@ Test(job_options, prints_how_workers_are_bound_in_the_words_of_the_options) {
 Test(job_options, reads_when_a_job_hangs) {
     {
         READ("x");
-        cr_assert_eq(g.spec.hang_action, HANG_ACTION_AUTO);
-        cr_assert_eq(g.spec.hang_timeout_ns, 1800 * NS_PER_S);
-        cr_assert_eq(g.spec.hang_still_ns, 180 * NS_PER_S);
-        cr_assert_eq(g.spec.hang_report_ns, 30 * NS_PER_S);
-        cr_assert_eq(g.spec.evidence_timeout_ns, 5 * NS_PER_S);
+        cr_assert_eq(g.spec.hang.action, HANG_ACTION_AUTO);
+        cr_assert_eq(g.spec.hang.limits.timeout_ns, 1800 * NS_PER_S);
+        cr_assert_eq(g.spec.hang.limits.still_ns, 180 * NS_PER_S);
+        cr_assert_eq(g.spec.hang.limits.report_ns, 30 * NS_PER_S);
+        cr_assert_eq(g.spec.hang.evidence_timeout_ns, 5 * NS_PER_S);
     }
     READ("PET_HANG_STILL=7 PET_HANG_ACTION=off | --hang-action=report --hang-timeout=0 --hang-report=0.5 "
          "--evidence-timeout=2 x");
-    cr_assert_eq(g.spec.hang_action, HANG_ACTION_REPORT);
-    cr_assert_eq(g.spec.hang_timeout_ns, 0);
-    cr_assert_eq(g.spec.hang_still_ns, 7 * NS_PER_S);
-    cr_assert_eq(g.spec.hang_report_ns, NS_PER_S / 2);
-    cr_assert_eq(g.spec.evidence_timeout_ns, 2 * NS_PER_S);
+    cr_assert_eq(g.spec.hang.action, HANG_ACTION_REPORT);
+    cr_assert_eq(g.spec.hang.limits.timeout_ns, 0);
+    cr_assert_eq(g.spec.hang.limits.still_ns, 7 * NS_PER_S);
+    cr_assert_eq(g.spec.hang.limits.report_ns, NS_PER_S / 2);
+    cr_assert_eq(g.spec.hang.evidence_timeout_ns, 2 * NS_PER_S);
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     job_print_config(&g.spec, &out);
     cr_assert_not_null(strstr(strbuf_text(&out), "\n  \"hang_action\": \"report\",\n"));

@@ -63,13 +63,14 @@ static void begin(void) {
     static const struct hang_node nodes[] = {{.incarnation = 1, .nproc = 2, .name = "a"},
                                              {.incarnation = 2, .nproc = 2, .name = "b"}};
     _cleanup_(hang_group_fini) struct hang_group g;
-    settings = (struct hang_settings){.evidence_timeout_ns = 60 * NS_PER_S, .run_id = "night", .log_mode = 0600};
+    settings = (struct hang_settings){.evidence_timeout_ns = 60 * NS_PER_S};
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);
     evidence = hang_evidence_new(loop, &ops, NULL);
     cr_assert(hang_group_make((struct generation){1, 3}, nodes, 2, &g));
     hang_evidence_begin(evidence, &g);
-    config = (struct hang_case_config){.loop = loop, .settings = &settings, .evidence = evidence, .dir = log_dir};
+    config = (struct hang_case_config){
+        .loop = loop, .settings = &settings, .run_id = "night", .log_mode = 0600, .evidence = evidence, .dir = log_dir};
     cr_assert_not_null(mkdtemp(dir));
 }
 

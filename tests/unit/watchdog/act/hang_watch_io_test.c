@@ -102,7 +102,8 @@ static void on_gathered(void *arg) {
 static void begin(void) {
     static const struct hang_watch_ops ops = {
         .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
-    static const struct hang_watch_config config = {.settings = {.action = HANG_ACTION_RESTART, .nproc = WORKERS},
+    static const struct hang_watch_config config = {.settings = {.action = HANG_ACTION_RESTART},
+                                                    .nproc = WORKERS,
                                                     .host = "a",
                                                     .workers = {.ops = &workers_ops, .of = &workers}};
     cr_assert_eq(loop_new(&loop), 0);
