@@ -633,7 +633,8 @@ static int begin_events(struct agent *a, struct err *err) {
                                    .run_id = spec->run_id,
                                    .host = a->host,
                                    .fill = fill_begin,
-                                   .arg = a};
+                                   .arg = a,
+                                   .loop = spec->warm != JOB_WARM_OFF ? a->loop : NULL};
     return events_new(&config, &a->events, err);
 }
 

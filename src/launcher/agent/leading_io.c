@@ -31,7 +31,6 @@
 struct leading {
     struct agent *agent;
     struct rdzv_server *server; /* NULL: another node leads */
-    struct events_starts *events;
     struct hang_evidence *evidence;
     struct hang_leader *hang;
     struct hang_stacks *stacks;
@@ -209,7 +208,7 @@ void leading_let_go(void *leading) {
 
 static void write_event(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
-    events_starts_write(l->events, entry);
+    events_write(l->agent->events, entry);
 }
 
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
@@ -506,7 +505,6 @@ struct leading *leading_new(struct agent *a) {
     if (spec->profile == JOB_PROFILE_ON)
         l->clock = job_clock_new(a->loop, l->evidence, &clock_ops, l);
     l->stacks = hang_stacks_new(a->loop, l->evidence, &stacks_ops, l);
-    l->events = events_starts_new(a->loop, a->events, spec->warm != JOB_WARM_OFF);
     make_guard(l);
     return l;
 }
@@ -515,7 +513,6 @@ void leading_free(struct leading *l) {
     if (l == NULL)
         return;
     rdzv_server_free(l->server);
-    events_starts_free(l->events);
     hang_leader_free(l->hang);
     job_clock_free(l->clock);
     hang_stacks_free(l->stacks);

@@ -18,9 +18,11 @@
 
 #define EVENTS_NAME "events.jsonl"
 #define EVENTS_HELD_MAX ((size_t)1 << 20) /* bytes that wait for the log folder */
+#define EVENTS_START_WAIT_NS (2 * NS_PER_S)
 #define EVENTS_INCIDENT_MAX 2048 /* bytes of a line `incident`, however long its cause is */
 
 struct console;
+struct loop;
 struct worker_logs;
 
 /* All is borrowed. */
@@ -38,6 +40,10 @@ struct events_config {
      * line */
     void (*fill)(void *arg, struct json_writer *w);
     void *arg;
+    /* With --warm: the line of a start has how many workers were warm, which the nodes report only
+     * after it. It is held back until all have, for EVENTS_START_WAIT_NS at most, and never past
+     * the line of something that happened later. NULL: nothing is held back */
+    struct loop *loop;
 };
 
 /* Appends one line with its newline. run_id, host: of the writer. wall_ns: the note's time, since
@@ -56,26 +62,6 @@ _must_use_ int events_new(const struct events_config *config, struct events **re
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
  * read) is lost, reported once, and counted in the next line that can be written. */
 void events_write(struct events *e, const struct timeline_entry *entry);
-/* Reports how many lines were lost. Takes NULL. */
+/* Writes what is held back, and reports how many lines were lost. Takes NULL. */
 void events_free(struct events *e);
 uint64_t events_lost(const struct events *e); /* in total, so far */
-
-/* The event log of a job with --warm: the line of a start says how many workers were warm, which
- * the nodes tell only after it. It is held back until all have, for EVENTS_START_WAIT_NS at most,
- * and never past the line of something that happened later. Its time is that of the start.
- *
- *     s = events_starts_new(loop, events, warm);
- *     events_starts_write(s, entry);        in place of events_write()
- *     events_starts_free(s); */
-struct loop;
-
-#define EVENTS_START_WAIT_NS (2 * NS_PER_S)
-
-struct events_starts;
-
-/* events: borrowed, may be NULL. warm: the job has --warm; else nothing is held back. */
-_must_use_ struct events_starts *events_starts_new(struct loop *loop, struct events *events,
-                                                   bool warm);
-void events_starts_write(struct events_starts *s, const struct timeline_entry *entry);
-/* Writes what is held back. Takes NULL. */
-void events_starts_free(struct events_starts *s);

@@ -8,14 +8,17 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/loop.h"
 #include "launcher/output/console_io.h"
 #include "launcher/output/worker_logs_io.h"
 
 struct events {
     struct events_config config;
-    int fd;             /* -1: standard error, or the log folder: */
-    bool in_logs;       /* the file is in the log folder; */
-    struct strbuf held; /* these lines wait for it */
+    int fd;                      /* -1: standard error, or the log folder: */
+    bool in_logs;                /* the file is in the log folder; */
+    struct strbuf held;          /* these lines wait for it */
+    struct timeline_entry start; /* is held back; kind 0: none */
+    struct loop_timer *timer;    /* NULL: no start is */
     uint64_t began_ns;
     bool begun;        /* the first line is written */
     bool torn;         /* a line was written in part: the next one begins with a newline */
@@ -23,6 +26,8 @@ struct events {
     uint64_t lost_now; /* lost since the last line that was written */
     uint64_t lost;
 };
+
+static void write_start(void *events);
 
 /* O_NONBLOCK is for pipes; it has no effect on files. */
 static int open_log(const char *path, uint32_t mode, int *ret_fd, struct err *err) {
@@ -56,6 +61,8 @@ int events_new(const struct events_config *config, struct events **ret, struct e
         .config = *config, .fd = fd, .in_logs = in_logs, .began_ns = clock_now_ns()};
     if (in_logs)
         (*ret)->config.path = EVENTS_NAME;
+    if (config->loop != NULL)
+        (*ret)->timer = loop_timer_new(config->loop, write_start, *ret);
     return 0;
 }
 
@@ -115,9 +122,7 @@ static void put_held(struct events *e) {
     strbuf_fini(&e->held);
 }
 
-void events_write(struct events *e, const struct timeline_entry *entry) {
-    if (e == NULL)
-        return;
+static void write_entry(struct events *e, const struct timeline_entry *entry) {
     uint64_t now_ns = clock_now_ns();
     uint64_t ago_ns = now_ns > entry->at_ns ? now_ns - entry->at_ns : 0;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
@@ -140,75 +145,44 @@ void events_write(struct events *e, const struct timeline_entry *entry) {
     put(e, &line);
 }
 
+static void write_start(void *arg) {
+    struct events *e = arg;
+    if (e->start.kind == 0)
+        return;
+    loop_timer_set(e->timer, TIME_NEVER);
+    write_entry(e, &e->start);
+    e->start.kind = 0;
+}
+
+void events_write(struct events *e, const struct timeline_entry *entry) {
+    if (e == NULL)
+        return;
+    bool is_warm = entry->kind == TIMELINE_WARM;
+    if (is_warm && generation_compare(e->start.generation, entry->generation) == 0) {
+        e->start.has_warm = true;
+        e->start.n_warm = entry->n_warm;
+        memcpy(e->start.cold_because, entry->cold_because, sizeof e->start.cold_because);
+    }
+    write_start(e);
+    if (e->timer != NULL && entry->kind == TIMELINE_STARTED) {
+        e->start = *entry;
+        loop_timer_set(e->timer, clock_now_ns() + EVENTS_START_WAIT_NS);
+    } else if (!is_warm) {
+        write_entry(e, entry);
+    }
+}
+
 uint64_t events_lost(const struct events *e) { return e == NULL ? 0 : e->lost; }
 
 void events_free(struct events *e) {
     if (e == NULL)
         return;
+    write_start(e);
+    loop_timer_free(e->timer);
     if (e->lost > 0)
         log_warning("--event-log=%s: %llu lines were lost", e->config.path,
                     (unsigned long long)e->lost);
     file_close(&e->fd);
     strbuf_fini(&e->held);
     free(e);
-}
-
-/* ---- starts that are held back ---- */
-
-struct events_starts {
-    struct events *events;
-    bool warm;
-    struct loop_timer *timer;
-    struct timeline_entry held; /* kind 0: none */
-};
-
-static void let_go(struct events_starts *s) {
-    loop_timer_set(s->timer, TIME_NEVER);
-    if (s->held.kind == TIMELINE_STARTED)
-        events_write(s->events, &s->held);
-    s->held = (struct timeline_entry){0};
-}
-
-static void on_timer(void *arg) { let_go(arg); }
-
-struct events_starts *events_starts_new(struct loop *loop, struct events *events, bool warm) {
-    struct events_starts *s = xcalloc(1, sizeof *s);
-    s->events = events;
-    s->warm = warm;
-    s->timer = loop_timer_new(loop, on_timer, s);
-    return s;
-}
-
-static void complete(struct events_starts *s, const struct timeline_entry *warm) {
-    if (s->held.kind == TIMELINE_STARTED &&
-        generation_compare(s->held.generation, warm->generation) == 0) {
-        s->held.has_warm = true;
-        s->held.n_warm = warm->n_warm;
-        memcpy(s->held.cold_because, warm->cold_because, sizeof s->held.cold_because);
-    }
-    let_go(s);
-}
-
-void events_starts_write(struct events_starts *s, const struct timeline_entry *entry) {
-    if (s->events == NULL)
-        return;
-    if (entry->kind == TIMELINE_WARM) {
-        complete(s, entry);
-        return;
-    }
-    let_go(s);
-    if (s->warm && entry->kind == TIMELINE_STARTED) {
-        s->held = *entry;
-        loop_timer_set(s->timer, clock_now_ns() + EVENTS_START_WAIT_NS);
-    } else {
-        events_write(s->events, entry);
-    }
-}
-
-void events_starts_free(struct events_starts *s) {
-    if (s == NULL)
-        return;
-    let_go(s);
-    loop_timer_free(s->timer);
-    free(s);
 }

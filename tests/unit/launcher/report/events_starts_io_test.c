@@ -12,20 +12,18 @@
 static char dir[] = "/tmp/muster-starts-XXXXXX", path[64];
 static struct loop *loop;
 static struct events *events;
-static struct events_starts *starts;
 
 static void begin(bool warm) {
     struct err err = {0};
     cr_assert_not_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/log", dir);
     cr_assert_eq(loop_new(&loop), 0);
-    struct events_config config = {.path = path, .mode = 0600, .run_id = "job7", .host = "node1"};
+    struct events_config config = {
+        .path = path, .mode = 0600, .run_id = "job7", .host = "node1", .loop = warm ? loop : NULL};
     cr_assert_eq(events_new(&config, &events, &err), 0, "%s", err.text);
-    starts = events_starts_new(loop, events, warm);
 }
 
 static void finish(void) {
-    events_starts_free(starts);
     events_free(events);
     loop_free(loop);
     (void)unlink(path);
@@ -33,11 +31,11 @@ static void finish(void) {
 }
 
 static void note(enum timeline_kind kind, uint32_t counter) {
-    events_starts_write(starts, &(struct timeline_entry){.kind = kind,
-                                                         .at_ns = clock_now_ns(),
-                                                         .generation = {1, counter},
-                                                         .has_warm = kind == TIMELINE_WARM,
-                                                         .n_warm = kind == TIMELINE_WARM ? 5 : 0});
+    events_write(events, &(struct timeline_entry){.kind = kind,
+                                                  .at_ns = clock_now_ns(),
+                                                  .generation = {1, counter},
+                                                  .has_warm = kind == TIMELINE_WARM,
+                                                  .n_warm = kind == TIMELINE_WARM ? 5 : 0});
 }
 
 /* The names of the events that are in the file, and what is said of the warm workers. */
@@ -78,8 +76,8 @@ Test(events_starts_io, it_is_before_what_happened_later_and_is_never_lost) {
     note(TIMELINE_WORKER_FAILED, 1);
     cr_expect_str_eq(lines(), "started worker_failed ");
     note(TIMELINE_STARTED, 2);
-    events_starts_free(starts);
-    starts = NULL;
+    events_free(events);
+    events = NULL;
     cr_expect_str_eq(lines(), "started worker_failed started ");
     finish();
 }
