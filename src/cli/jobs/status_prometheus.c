@@ -1,11 +1,5 @@
 #include "cli/jobs/status_text.h"
 
-static const char *const phase_names[JOB_PHASE_COUNT] = {
-    [JOB_PHASE_GATHERING] = "gathering", [JOB_PHASE_FORMING] = "forming",
-    [JOB_PHASE_RUNNING] = "running",     [JOB_PHASE_STOPPING] = "stopping",
-    [JOB_PHASE_QUIET] = "quiet",
-};
-
 struct metric {
     const struct status_view *view;
     struct strbuf *out;
@@ -71,7 +65,9 @@ static void add_history(struct metric *m, const struct job_history *h) {
     for (int p = 0; p < JOB_PHASE_COUNT; p++) {
         /* a leader finds out late that time was quiet, and no counter may fall */
         uint64_t quiet_ns = p == JOB_PHASE_RUNNING ? h->phase_ns[JOB_PHASE_QUIET] : 0;
-        add_seconds(m, "phase", phase_names[p], h->phase_ns[p] + quiet_ns);
+        add_seconds(m, "phase",
+                    p == JOB_PHASE_QUIET ? "quiet" : group_state_names[GROUP_GATHERING + p],
+                    h->phase_ns[p] + quiet_ns);
     }
 }
 

@@ -89,12 +89,10 @@ static bool makes_sense(const struct group_config *c) {
 
 /* The last leader's group stops because its leader is lost; or because it left: then it has sent a
  * reason with its name. */
-static void open_incident_of_leader(struct group *g, const struct handover *e) {
-    const char *name = "", *why = g->config.stop_reason;
-    char begins[RDZV_HOST_MAX];
-    for (uint32_t i = 0; i < e->n_members; i++)
-        if (e->members[i].incarnation == g->config.old_leader)
-            name = e->members[i].host;
+static void open_incident_of_leader(struct group *g) {
+    const struct node *n = roster_find(&g->roster, g->config.old_leader);
+    const char *name = n != NULL ? n->info.host : "", *why = g->config.stop_reason;
+    char begins[RDZV_HOST_MAX + 8];
     if (!g->formation.started_once)
         return;
     (void)snprintf(begins, sizeof begins, "node %s ", name);
@@ -148,7 +146,7 @@ static void inherit(struct group *g, const struct handover *e) {
         liveness_inherit(&g->liveness, n, g->now_ns);
         group_recount(g, n);
     }
-    open_incident_of_leader(g, e);
+    open_incident_of_leader(g);
 }
 
 int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret) {
