@@ -523,15 +523,6 @@ static void on_group_gone(void *arg) {
 
 /* ---- detached processes (worker_io.h) ---- */
 
-static void on_detached(void *arg, pid_t pid) {
-    char name[SWEEP_NAME_MAX] = "more of the same kind";
-    if (pid != 0)
-        sweep_name(pid, name);
-    log_notice("%s, which a worker started in a session of its own and left running, is stopped; "
-               "--leave=detached leaves it running if the job succeeds",
-               name);
-}
-
 /* Ends what workers have left: the job did not succeed, or there is another generation. */
 static void end_kept(struct local_workers *c) {
     const pid_t *kept;
@@ -553,9 +544,9 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
                     &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }
 
-static const struct worker_group_ops worker_ops = {
-    make_worker,   made,        on_worker_ended, on_spawn_failed, on_group_gone,
-    on_unkillable, on_detached, on_over,         on_waiting,      is_of_other};
+static const struct worker_group_ops worker_ops = {make_worker,     made,          on_worker_ended,
+                                                   on_spawn_failed, on_group_gone, on_unkillable,
+                                                   on_over,         on_waiting,    is_of_other};
 
 /* ---- messages of workers ---- */
 

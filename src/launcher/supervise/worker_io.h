@@ -19,10 +19,10 @@
  * over when none is left.
  *
  * Processes in a session of their own, which is not a worker's, are called detached. As long as all
- * workers that have ended did so with 0 and none was asked to stop, ops.on_detached reports those
- * that are ended; or, with leave_detached, they are kept: neither ended nor waited for. A worker's
- * processes then have WORKER_SETTLE_NS to detach. A stop, a kill and worker_group_free() end those
- * that are kept, too, unless they were left before. */
+ * workers that have ended did so with 0 and none was asked to stop, those that are ended are
+ * logged, up to WORKER_NAMED_MAX; or, with leave_detached, they are kept: neither ended nor waited
+ * for. A worker's processes then have WORKER_SETTLE_NS to detach. A stop, a kill and
+ * worker_group_free() end those that are kept, too, unless they were left before. */
 #pragma once
 
 #include <stdbool.h>
@@ -87,10 +87,6 @@ struct worker_group_ops {
     /* Called once, if a process, with this name and state, has survived SIGKILL for 5 s. This
      * node counts as stopped when it is gone; then on_all_gone is called. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
-    /* A detached process is about to be killed: called for one process of each session, up to
-     * WORKER_NAMED_MAX, then once with 0 because there are more. Must not change the group. May be
-     * NULL. */
-    void (*on_detached)(void *arg, pid_t pid);
     /* Those below may be NULL. Every descendant is gone, too, except those that are kept: after
      * on_all_gone. */
     void (*on_over)(void *arg);

@@ -50,7 +50,7 @@ struct worker_group {
     struct sweep_walk *walk;
     bool walks;               /* it is not over */
     enum worker_pass pass;    /* what it does */
-    struct idmap asked;       /* by pid: processes that got SIGTERM, or were named when killed */
+    struct idmap asked;       /* by pid: got SIGTERM, or was named; by session: it was named */
     uint64_t term_ticks;      /* when the last pass began that sent SIGTERM; as proc_stat.start */
     uint32_t blocking;        /* found by the walk: they must end before another group starts */
     uint32_t n_killed;        /* found by the walk, to be reported: */
@@ -63,11 +63,10 @@ struct worker_group {
     bool unwell; /* a stop or a kill was requested, or a worker has failed or never ran */
     bool left;   /* those that are kept are not killed at the end */
     pid_t kept[WORKER_NAMED_MAX];
-    uint32_t n_kept;               /* as found by the last walk */
-    pid_t named[WORKER_NAMED_MAX]; /* sessions that were passed to on_detached */
-    pid_t named_pid;               /* the last process that it named; 0: none */
-    uint32_t n_named;              /* WORKER_NAMED_MAX + 1: and that there are more */
-    uint32_t remove_at;            /* after disposal: the worker whose cgroup is removed next */
+    uint32_t n_kept;    /* as found by the last walk */
+    pid_t named_pid;    /* the last detached process that was named; 0: none */
+    uint32_t n_named;   /* sessions; WORKER_NAMED_MAX + 1: and that there are more */
+    uint32_t remove_at; /* after disposal: the worker whose cgroup is removed next */
     uint32_t n;
     struct worker workers[];
 };

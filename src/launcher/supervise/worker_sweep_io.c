@@ -26,16 +26,21 @@ static bool is_of_worker(const struct worker_group *g, pid_t session) {
     return false;
 }
 
+static char was_asked, was_named;   /* values of worker_group.asked */
+#define SESSION (UINT64_C(1) << 32) /* its key in worker_group.asked is above all pids */
+
 static void name_detached(struct worker_group *g, pid_t pid, pid_t session) {
-    for (uint32_t i = 0; i < MIN2(g->n_named, (uint32_t)WORKER_NAMED_MAX); i++)
-        if (g->named[i] == session)
-            return;
-    bool more = g->n_named == WORKER_NAMED_MAX;
-    if (!more)
-        g->named[g->n_named] = session;
+    char name[SWEEP_NAME_MAX] = "more of the same kind";
+    if (idmap_get(&g->asked, SESSION | (uint64_t)session) != NULL)
+        return;
+    idmap_put(&g->asked, SESSION | (uint64_t)session, &was_named);
+    bool more = g->n_named++ == WORKER_NAMED_MAX;
     g->named_pid = more ? 0 : pid;
-    g->n_named++;
-    g->ops.on_detached(g->arg, more ? 0 : pid);
+    if (!more)
+        sweep_name(pid, name);
+    log_notice("%s, which a worker started in a session of its own and left running, is stopped; "
+               "--leave=detached leaves it running if the job succeeds",
+               name);
 }
 
 static void keep(struct worker_group *g, pid_t pid) {
@@ -45,8 +50,7 @@ static void keep(struct worker_group *g, pid_t pid) {
 }
 
 static bool is_kept(struct worker_group *g, pid_t pid) {
-    bool names =
-        g->ops.on_detached != NULL && g->n_named <= WORKER_NAMED_MAX && g->pass != WORKER_PASS_LOOK;
+    bool names = g->n_named <= WORKER_NAMED_MAX && g->pass != WORKER_PASS_LOOK;
     if (g->unwell || (!g->config.leave_detached && !names))
         return false;
     pid_t session = getsid(pid);
@@ -93,7 +97,6 @@ bool worker_group_leave_kept(struct worker_group *g) {
 
 #define NAMED_IN_LINE 4
 #define PORTS_MAX 4096
-static char was_asked, was_named; /* values of worker_group.asked */
 
 /* ---- what another group would need ---- */
 
