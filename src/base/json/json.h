@@ -101,8 +101,7 @@ struct json_writer {
     bool more[JSON_DEPTH_MAX]; /* by depth: the next value needs a comma */
     bool lines; /* for people: a line for each member of the outermost object, and blanks */
     const void *context; /* the caller's data, for the OWN fields of a table */
-    /* Once `out` is longer than this, json_table_write() adds no more elements to lists: what is
-     * too long costs no more time. 0: no limit */
+    /* Once `out` is longer than this, json_table_write() adds nothing more to lists. 0: no limit */
     size_t enough;
 };
 struct json_writer json_writer_of(struct strbuf *out);

@@ -31,8 +31,7 @@ void log_set_name(const char *name);
 _must_use_ int log_level_parse(const char *name, enum log_level *ret);
 
 void log_line(enum log_level level, const char *fmt, ...) _printf_(2, 3);
-/* The same of a long text, in lines of at most 100 columns: broken behind a semicolon where that is
- * possible. Further lines are indented. */
+/* The same in lines of at most 100 columns: broken behind a semicolon if possible, and indented. */
 void log_folded(enum log_level level, const char *fmt, ...) _printf_(2, 3);
 /* A callback: logs the line as a warning. */
 void log_warning_line(void *arg, const char *line);

@@ -30,8 +30,7 @@ char *strbuf_room(struct strbuf *s, size_t more);
 void strbuf_add_char(struct strbuf *s, char c);
 void strbuf_printf(struct strbuf *s, const char *fmt, ...) _printf_(2, 3);
 /* Adds the words of a text, in lines of at most `width` columns if no word is longer. The first
- * line continues at `column`, after a blank if text is there (column > indent); the others are
- * indented. Returns the column at the end. */
+ * line continues at `column`, after a blank if that is above indent. Returns the last column. */
 size_t strbuf_add_wrapped(struct strbuf *s, const char *text, size_t column, size_t indent,
                           size_t width);
 /* Adds text of XML, cut to so many characters. Control characters except newlines become "?". */

@@ -1,5 +1,4 @@
-/* A job as JSON, by one table: what --print-config prints, and what the first process sends to the
- * agents that it starts over ssh. */
+/* A job as JSON, by one table: for --print-config, and for the agents that start over ssh. */
 #include <errno.h>
 #include <string.h>
 

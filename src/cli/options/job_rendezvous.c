@@ -235,8 +235,7 @@ static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
     return r == -EINVAL && url ? err_set(j->err, r, "%s", err.text) : 0;
 }
 
-/* A host can be called "dir" or "etcd", so a given backend decides. But a backend that can't use
- * the kind of endpoint is an error. */
+/* A host can be called "dir" or "etcd", so a given backend decides; it must fit the endpoint. */
 static int choose_backend(struct job_reading *j) {
     const char *name = job_text(j, RUN_RDZV_BACKEND);
     enum job_backend by_form = 0, chosen = job_backend_of(name);

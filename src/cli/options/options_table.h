@@ -3,8 +3,7 @@
 
 #include "cli/options/options.h"
 
-/* The rows that code refers to, because a function of its own reads them (job_reading.h). An
- * ordinary option is only in the table. */
+/* The rows that functions of their own read (job_reading.h). Others are only in the table. */
 enum run_option {
     RUN_NNODES = 1,
     RUN_NPROC_PER_NODE,

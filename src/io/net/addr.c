@@ -181,8 +181,7 @@ static bool is_surely_elsewhere(const struct addr *a) {
     return a->ss.ss_family == AF_INET && addr_has_route(a, &source) && !addr_same_host(&source, a);
 }
 
-/* Listing all interfaces takes 10 ms if there are a thousand, and it waits while one is being
- * changed. So routes are asked first. */
+/* Listing a thousand interfaces takes 10 ms, and waits for changes. So routes are asked first. */
 bool addr_is_local(const struct addr *a) {
     if (addr_is_loopback(a))
         return true;

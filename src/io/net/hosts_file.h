@@ -7,6 +7,5 @@
 
 #include "io/net/addr.h"
 
-/* etc: the folder of these files, "/etc"; tests. False: the file does not know the name, or the
- * answer could be another; resolve_start() asks. */
+/* etc: "/etc", but in tests. False: it does not know the name for sure: resolve_start() asks. */
 _must_use_ bool hosts_file_find(const char *etc, const char *name, uint16_t port, struct addr *ret);

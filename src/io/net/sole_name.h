@@ -12,7 +12,6 @@
 /* Holds the name until the descriptor *ret_fd is closed; it is not inherited by an exec. 0;
  * -EADDRINUSE: it is taken; or another negative errno. */
 _must_use_ int sole_name_take(const char *name, int *ret_fd);
-/* Who made the socket that has the name, as this user namespace has that user: the kernel's word
- * (sock_diag(7), Linux 5.3). 0; -ENOENT: the name is free, or this kernel does not report the
- * owners of sockets; or another negative errno. */
+/* Who made the socket with the name, by the kernel, as this user namespace has users (sock_diag(7),
+ * Linux 5.3). 0; -ENOENT: it is free, or not reported; or another errno. */
 _must_use_ int sole_name_holder(const char *name, uid_t *ret_uid);

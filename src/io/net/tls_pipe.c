@@ -44,8 +44,7 @@ struct tls_pipe {
 
 /* --- OpenSSL's input and output --------------------------------------------------------------- */
 
-/* The length of the record that begins there, or `len` if none can: OpenSSL reports what is wrong
- * with it. 0: it is not complete. */
+/* The length of the record that begins there, or `len`, for OpenSSL's error. 0: not complete. */
 static size_t first_record(const uint8_t *at, size_t len) {
     if (len == 0)
         return 0;

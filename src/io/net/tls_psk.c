@@ -124,8 +124,7 @@ static void on_offer_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, 
 }
 
 static bool set_up(SSL_CTX *ctx) {
-    /* The macros of ssl.h, as calls that can be loaded. A system's openssl.cnf cannot widen this.
-     */
+    /* The macros of ssl.h, as calls that can be loaded. No openssl.cnf can widen this. */
     (void)tls_library.SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     (void)tls_library.SSL_CTX_clear_options(ctx, SSL_OP_ALLOW_NO_DHE_KEX);
     (void)tls_library.SSL_CTX_ctrl(ctx, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);

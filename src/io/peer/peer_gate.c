@@ -66,8 +66,7 @@ static void on_route(void *arg, const struct netlink_answer *answer) {
     route->r = peer_word_read_route(answer, &route->local);
 }
 
-/* Whether the address is one of this machine's, by the routes of this network namespace: all of
- * them, also those that no interface lists. */
+/* Whether the address is one of this machine's, by routes: also one that no interface lists. */
 static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
     struct about_route route = {.r = -EPROTO};
     union netlink_request question;

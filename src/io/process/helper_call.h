@@ -23,8 +23,7 @@ struct helper_call_config {
     void *arg;           /* the helper has a copy of what it points to */
     uint64_t timeout_ns; /* from this call on */
     size_t max_bytes;    /* the longest answer */
-    /* The helper may have children of its own that hang: after the timeout it is not killed, but
-     * left running until this process ends. */
+    /* It may have children that hang: after the timeout it runs on until this process ends. */
     bool may_linger;
     /* Called from the loop each time more has arrived, with everything that has arrived so far. The
      * answer follows. It must not free the call. NULL: not needed. */
@@ -41,8 +40,7 @@ struct helper_call;
 /* The call is freed then. */
 typedef void helper_call_fn(void *arg, const struct helper_answer *answer);
 
-/* fn is called once, from the loop, never from inside this call. Returns 0, or a negative errno: no
- * process or descriptor could be created. */
+/* fn is called once, from the loop, later. 0, or a negative errno: no process, or no descriptor. */
 _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_config *config,
                                helper_call_fn *fn, void *arg, struct helper_call **ret);
 /* Blocks until the answer is complete, or the deadline; then *ret has what has arrived. */
@@ -51,8 +49,7 @@ void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
 const char *helper_answer_line(const struct helper_answer *a, size_t *ret_len);
 /* The helper's. */
 pid_t helper_call_pid(const struct helper_call *c);
-/* Why no helper could be started, or what became of it, for people: of a negative errno that
- * helper_call_new() returned or an answer has. */
+/* Why no helper started, or what became of it, for people: of helper_call_new() or an answer. */
 const char *helper_call_why(int code);
 /* Cancels the call: the helper is killed, and fn is not called. Takes NULL. */
 void helper_call_free(struct helper_call *c);

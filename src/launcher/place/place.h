@@ -66,8 +66,7 @@ struct place_facts {
     /* Name of the nearest ancestor that a row of launchers[] has, or "slurmstepd"; NULL: none. */
     const char *ancestor;
     pid_t ancestor_pid; /* 0: none */
-    /* All ancestors are visible, up to the first process of the machine: variables of a launcher
-     * whose process is not among them have leaked. */
+    /* All ancestors are visible: variables of a launcher that is not among them have leaked. */
     bool sees_all;
 };
 

@@ -141,8 +141,7 @@ static void write_whole(const struct node_summary *d, struct strbuf *to) {
     json_table_text(&table, d, to);
 }
 
-/* If there is no room, findings are dropped first, then the last facts: a text full of escapes
- * takes several times its length. */
+/* Without room, findings are dropped first, then the last facts: escapes take several bytes. */
 void node_summary_write(const struct node_summary *d, size_t max, struct strbuf *to) {
     struct node_summary part = *d;
     uint32_t n_facts = NODE_SUMMARY_FACT_COUNT;

@@ -15,8 +15,7 @@
 /* After an agent ended with an error, without a word of a leader: until the others are told to end,
  * too, if they are too few. They wait for it in vain. */
 #define SSH_HEAD_ALONE_NS (5 * NS_PER_S)
-/* After a failure that ends the job: until hosts that have not answered are no longer waited for.
- * So one start names all that fail. */
+/* After a failure that ends the job, hosts are waited for so long, so that one start names all. */
 #define SSH_HEAD_NAMING_NS (2 * NS_PER_S)
 /* After the end of all hosts but those that the verdict counts as lost: how long these may take. */
 #define SSH_HEAD_LOST_NS (3 * NS_PER_S)

@@ -15,8 +15,7 @@
 #include "io/file.h"
 #include "io/net/stream.h"
 
-/* ssh's own exit status for its errors; a shell's where there is no such program. ssh(1), EXIT
- * STATUS; POSIX, Shell Command Language, 2.8.2 */
+/* ssh's exit status for its errors, ssh(1); a shell's without such a program, POSIX, XCU 2.8.2 */
 #define EXIT_SSH 255
 #define EXIT_NOT_FOUND 127
 #define EXIT_NOT_EXECUTABLE 126

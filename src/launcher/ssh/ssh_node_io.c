@@ -735,8 +735,7 @@ static int make_non_blocking(int fd) {
     return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* What the head orders comes before all that workers can keep busy. -EPERM: one of the descriptors
- * is a file, which no loop can watch. */
+/* The head's orders come before what workers keep busy. -EPERM: a file, which no loop can watch. */
 static int open_head(struct relay *r) {
     const struct ssh_node_config *config = r->config;
     int code = make_non_blocking(config->in_fd);

@@ -40,6 +40,5 @@ struct ssh_node_config { /* all borrowed */
     uint64_t silence_ns; /* SSH_SILENCE_NS */
 };
 
-/* Returns the agent's exit status, 128+n after a signal, also where it was told to end before BOOT;
- * 1: the agent could not be started. */
+/* The agent's exit status; 128+n after a signal, also before BOOT; 1: it could not be started. */
 int ssh_node_run(const struct ssh_node_config *config);
