@@ -108,8 +108,6 @@ static void auth_ask_due(struct auth_ask *ask) {
     loop_timer_set(ask->auth->timer, clock_now_ns());
 }
 
-/* ---- asking munge ---- */
-
 struct question {
     const char *path;                  /* of the socket; NULL: the library's */
     uint8_t secret[AUTH_SECRET_BYTES]; /* the helper has no keyring */
@@ -132,8 +130,6 @@ static bool munge_is_there(const char *path) {
     return access("/run/munge/munge.socket.2", F_OK) == 0 ||
            access("/var/run/munge/munge.socket.2", F_OK) == 0;
 }
-
-/* ---- in the helper that asks munge ---- */
 
 struct api {
     void *(*ctx_create)(void);
@@ -207,8 +203,6 @@ static int work(int fd, void *arg) {
     return helper_send(fd, &a, sizeof a) ? 0 : 1; /* what is left is wiped with the process */
 }
 
-/* ---- in the agent ---- */
-
 /* *ret is wiped by the caller. */
 static void take_answer(const struct helper_answer *answer, struct munge_answer *ret) {
     *ret = (struct munge_answer){0};
@@ -232,8 +226,6 @@ static int munge_start(struct loop *loop, struct question *q, helper_call_fn *fn
                                         .max_bytes = sizeof(struct munge_answer)};
     return helper_call_new(loop, &config, fn, arg, ret);
 }
-
-/* ---- the key that this agent offers ---- */
 
 /* Its own, until it has learned one: then all agents of the job come to offer the same. */
 static int make_offer(struct auth *a, struct err *err) {
@@ -277,8 +269,6 @@ static void learn(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES]) {
         keyring_remove(a->offer, 0);
     (void)!keyring_add(a->offer, secret, AUTH_FROM_MUNGE, NULL); /* else it makes its own */
 }
-
-/* ---- a credential of its own ---- */
 
 static void encoded(struct auth *a, const struct munge_answer *answer) {
     a->encoding = NULL;
@@ -332,8 +322,6 @@ static void auth_munge_renew(struct auth *a) {
         auth_munge_encode(a);
 }
 
-/* ---- that of another ---- */
-
 static void decoded(struct auth_ask *ask, const struct munge_answer *answer) {
     struct auth *a = ask->auth;
     const char *why = answer->why;
@@ -373,8 +361,6 @@ static void auth_munge_decode(struct auth_ask *ask) {
     decoded(ask, &failed);
 }
 
-/* ---- asks ---- */
-
 void auth_ask_free(struct auth_ask *ask) {
     if (ask == NULL)
         return;
@@ -400,8 +386,6 @@ static void fire(struct auth_ask *ask, const struct auth_choice *choice) {
 static void refuse(struct auth_ask *ask, const char *why) {
     fire(ask, &(struct auth_choice){.way = AUTH_WAY_REFUSED, .why = why});
 }
-
-/* ---- the decision ---- */
 
 static void connect_with(struct auth_ask *ask, uint32_t key) {
     struct auth *a = ask->auth;
@@ -471,8 +455,6 @@ static void auth_on_timer(void *arg) {
         auth_free(a);
 }
 
-/* ---- what is called ---- */
-
 struct auth_ask *auth_wait(struct auth *a, auth_fn *fn, void *arg) {
     struct auth_ask *ask = new_ask(a, false, fn, arg);
     if (auth_is_ready(a)) {
@@ -496,8 +478,6 @@ struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
     auth_ask_due(ask);
     return ask;
 }
-
-/* ---- making it ---- */
 
 static const struct tls_key *find_key(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]) {
     const struct auth *a = arg;
@@ -621,8 +601,6 @@ const uint8_t *auth_job_secret(const struct auth *a) {
     return munge;
 }
 
-/* ---- what this side has ---- */
-
 enum auth_state auth_state(const struct auth *a) {
     if (a == NULL || a->mode == AUTH_NONE)
         return AUTH_STATE_NONE;
@@ -633,8 +611,6 @@ enum auth_state auth_state(const struct auth *a) {
 }
 
 uint64_t auth_n_refused(const struct auth *a) { return a != NULL ? a->n_refused : 0; }
-
-/* ---- the accepting side ---- */
 
 bool auth_is_ready(const struct auth *a) {
     return a == NULL || a->munge == AUTH_MUNGE_UNUSED || a->munge == AUTH_MUNGE_ABSENT ||
@@ -723,8 +699,6 @@ int auth_accept(struct auth *a, struct ssl_st **ret, struct err *err) {
     int r = keyring_derive(a->ring, err);
     return r < 0 ? r : tls_psk_accept(a->psk, ret, err);
 }
-
-/* ---- who was refused ---- */
 
 /* Whether this is news. The table is small: what does not fit in is only counted. */
 static bool is_new(struct auth *a, const char *who, const char *why) {

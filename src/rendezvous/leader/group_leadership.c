@@ -6,8 +6,6 @@
 
 #include "rendezvous/leader/group_priv.h"
 
-/* ---- leases ---- */
-
 /* The newest of our clock values that the first successor has echoed, if leases depend on that. */
 static uint64_t successor_clock(const struct group *g) {
     bool counts = g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 &&
@@ -49,8 +47,6 @@ static bool reaches(const struct group *g, const struct node *n) {
     uint64_t last = MAX2(n->echo_ns, n->joined_ns);
     return last != 0 && g->now_ns - last < term;
 }
-
-/* ---- the leader itself ---- */
 
 bool group_is_leaving(const struct group *g) {
     const struct node *own = roster_find(&g->roster, g->config.leader_incarnation);
@@ -97,8 +93,6 @@ bool group_has_epoch_to_form(struct group *g) {
     return !g->leadership.idle;
 }
 
-/* ---- the successors ---- */
-
 static struct node *successor(const struct group *g, uint32_t i) {
     return roster_find(&g->roster, g->plan.named.list[i].incarnation);
 }
@@ -108,8 +102,6 @@ bool group_is_successor(const struct group *g, uint64_t node) {
 }
 
 const struct successors *group_successors(const struct group *g) { return &g->plan.named; }
-
-/* ---- choosing ---- */
 
 static bool is_eligible(const struct group *g, const struct node *n) {
     return n->is_member && n->connected && n->reached && !n->report.leaving && reaches(g, n) &&
@@ -145,8 +137,6 @@ static void add_successors(const struct group *g, struct successors *s) {
                 name(s, n);
         }
 }
-
-/* ---- naming ---- */
 
 static void adopt(struct group *g, const struct successors *s) {
     plan_adopt(&g->plan, s, g->now_ns);
@@ -184,8 +174,6 @@ void group_offer_successor(struct group *g) {
         adopt(g, &s);
 }
 
-/* ---- losing ---- */
-
 void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
     /* A node that is found gone so soon after its last contact with the leader can't have
      * claimed. */
@@ -209,8 +197,6 @@ void group_on_echo(struct group *g, const struct node *n, const struct echo *ech
     if (plan_echo(&g->plan, n->info.incarnation, echo, g->now_ns))
         feed_lease_pending(g);
 }
-
-/* ---- a silent first successor does not cost the others their leases ---- */
 
 static bool depends_on_successor(const struct group *g) {
     return g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 && g->forming.sent &&
@@ -244,8 +230,6 @@ static uint64_t successors_deadline(const struct group *g) {
     return depends_on_successor(g) ? plan_deadline(&g->plan, g->now_ns) : TIME_NEVER;
 }
 
-/* ---- the end ---- */
-
 static void end_leadership(struct group *g) {
     g->leadership.over = true;
     g->status.dirty = false;
@@ -266,8 +250,6 @@ static void group_resigned(struct group *g) {
     if (g->closed.record != OUTCOME_DELIVERED && g->closed.record != OUTCOME_GIVEN_UP)
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
 }
-
-/* ---- contact with the nodes ---- */
 
 /* The leader hears fewer than min nodes, or less than half of the last group: the others may have
  * to continue without it. */
@@ -301,8 +283,6 @@ static void scan_members(struct group *g) {
     case BEAT_RESUMED_LATE: group_form_not_before(g, g->now_ns + patience); break;
     }
 }
-
-/* ---- answers ---- */
 
 static void adopt_epoch(struct group *g) {
     if (!group_is_live(g) && g->state != GROUP_STOPPING) {
@@ -369,8 +349,6 @@ void group_on_touched(struct group *g, uint64_t touched_ns) {
     feed_lease_pending(g);
 }
 
-/* ---- time ---- */
-
 void group_leadership_begin(struct group *g) {
     struct leadership *l = &g->leadership;
     if (l->beat_ns != 0)
@@ -407,8 +385,6 @@ uint64_t group_leadership_deadline(const struct group *g) {
     t = MIN2(t, successors_deadline(g));
     return MIN2(t, leadership_resign_deadline(l, g->closed.record, g->now_ns));
 }
-
-/* ---- the leader's own node leaves ---- */
 
 /* Whether a successor that stays has everything that this leader knows. */
 static bool successor_stays(const struct group *g) {
@@ -461,8 +437,6 @@ void group_resign_time(struct group *g) {
         break;
     }
 }
-
-/* ---- the handover ---- */
 
 void group_handover(const struct group *g, struct handover *ret) {
     *ret = (struct handover){

@@ -13,8 +13,6 @@ void policy_fini(struct policy *p) {
     *p = (struct policy){0};
 }
 
-/* ---- the counters ---- */
-
 void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t losses) {
     p->restarts_used = MAX2(p->restarts_used, restarts_used);
     p->losses = MAX2(p->losses, losses);
@@ -23,8 +21,6 @@ void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t los
 bool policy_losses_spent(const struct policy *p) {
     return p->losses > p->config->rdzv.max_node_losses;
 }
-
-/* ---- crash loops ---- */
 
 /* A kill by a person or by the system does not show that the program is wrong. */
 static bool is_own_fault(const struct failure *f) {
@@ -70,8 +66,6 @@ bool policy_is_crash_loop(const struct policy *p, const struct failure *f, bool 
     return hash != 0 && hash == p->last_hash && !will_be_excluded;
 }
 
-/* ---- the charge ---- */
-
 void policy_charge(struct policy *p, const struct failure *f) {
     p->restarts_used++;
     p->last_hash = hash_failure(p->config, f);
@@ -101,8 +95,6 @@ uint64_t policy_backoff_ns(struct policy *p, uint64_t ran_ns) {
     return pause_ns;
 }
 
-/* ---- excluded hosts ---- */
-
 bool policy_host_is_excluded(const struct policy *p, const char *host) {
     for (size_t i = 0; i < p->n_hosts; i++)
         if (strcmp(p->hosts[i], host) == 0)
@@ -116,8 +108,6 @@ void policy_exclude_host(struct policy *p, const char *host) {
     p->hosts = xrealloc(p->hosts, (p->n_hosts + 1) * sizeof *p->hosts);
     (void)snprintf(p->hosts[p->n_hosts++], RDZV_HOST_MAX, "%s", host);
 }
-
-/* ---- groups without progress ---- */
 
 /* The limit of groups without progress in a row. A group does not count if the job was smaller than
  * ever after it, because that can't go on for ever. */
