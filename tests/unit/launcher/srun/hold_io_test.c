@@ -179,6 +179,7 @@ Test(hold_io, a_run_begins_although_the_last_has_not_ended) {
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
     int first = claimed;
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
+    cr_assert_eq(claimed, first + 1, "a descriptor is left");
     pid_t pid = start_holder(1, HOLD_START_NS);
     await_holder(pid);
     tell(5);

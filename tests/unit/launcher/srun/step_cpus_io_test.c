@@ -2,6 +2,8 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sched.h>
+#include <stdio.h>
 
 static struct cpuset set_of(const char *list) {
     struct cpuset s;
@@ -60,4 +62,33 @@ Test(step_cpus, a_control_group_is_believed_and_else_the_masks) {
         if (r == 0)
             expect_list(&chosen, cases[i].chosen);
     }
+}
+
+static void expect_affinity(const cpu_set_t *s) {
+    cpu_set_t got;
+    cr_assert_eq(sched_getaffinity(0, sizeof got, &got), 0);
+    cr_assert(CPU_EQUAL(&got, s));
+}
+
+Test(step_cpus, a_process_takes_the_cpus_of_all_tasks_if_its_own_are_among_them) {
+    int cpus[2], n = 0;
+    char masks[64];
+    struct place place = {.cpu_masks = masks, .cpus_on_node = 1};
+    cpu_set_t all, own;
+    cr_assert_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    for (int i = 0; i < 64 && n < 2; i++)
+        if (CPU_ISSET(i, &all))
+            cpus[n++] = i;
+    if (n < 2)
+        cr_skip_test("needs two CPUs");
+    CPU_ZERO(&own);
+    CPU_SET(cpus[0], &own);
+    cr_assert_eq(sched_setaffinity(0, sizeof own, &own), 0);
+    (void)snprintf(masks, sizeof masks, "0x%llx", 1ULL << cpus[1]);
+    cr_assert_eq(step_cpus_widen(&place), 0);
+    expect_affinity(&own);
+    (void)snprintf(masks, sizeof masks, "0x%llx,0x%llx", 1ULL << cpus[1], 1ULL << cpus[0]);
+    cr_assert_eq(step_cpus_widen(&place), 2);
+    CPU_SET(cpus[1], &own);
+    expect_affinity(&own);
 }

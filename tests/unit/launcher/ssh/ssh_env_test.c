@@ -59,6 +59,7 @@ Test(ssh_env, sends_what_is_named) {
         {"NCCL_DEBUG=WARN,ALL,X=", "PATH=/bin NCCL_DEBUG=WARN NCCL_IB_HCA=mlx5 TERM=xterm EMPTY= TWICE=1 "
                                    "BASH_FUNC_ml%%=() { x\n} X="},
         {"SSH_*", "SSH_AUTH_SOCK=s"},
+        {"nothing", ""},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct err err = {0};
