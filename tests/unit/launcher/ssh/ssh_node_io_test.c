@@ -257,11 +257,12 @@ Test(ssh_node_io, a_head_that_reads_late_gets_the_end) {
     struct starter_message m;
     start(30 * NS_PER_S, 4 * NS_PER_S);
     (void)expect(STARTER_HELLO);
-    boot("head -c 140000 /dev/zero; exit 6", "x"); /* more than the pipe takes */
+    /* more than the pipe and the relay take; and a process that is left holds the output open */
+    boot("while kill -0 $PPID; do sleep 0.1; done 2>/dev/null & head -c 230000 /dev/zero; exit 6", "x");
     ping_for(6 * NS_PER_S);
     while ((m = next()).kind == STARTER_OUT)
         len += m.data.len;
-    cr_assert_eq(len, 140000);
+    cr_assert_eq(len, 230000);
     cr_assert(m.kind == STARTER_EXIT && m.exit.code == 6, "%d", m.kind);
     cr_assert_eq(status_of_relay(), 6);
 }

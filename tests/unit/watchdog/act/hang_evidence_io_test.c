@@ -118,6 +118,7 @@ Test(hang_evidence_io, what_is_no_answer_is_ignored) {
     until_told(&t);
     cr_assert_str_eq(t.json[0], "{}");
     piece(10, last_id, "late", true, true);
+    question(&t, LONG_NS); /* it is open when all is freed */
 }
 
 Test(hang_evidence_io, a_node_that_is_silent_costs_its_time) {
