@@ -9,7 +9,8 @@
  *     stamp=FILE        appends "CLOCK_MONOTONIC ns\n" to FILE in one write
  *     child             a child that ignores SIGTERM and waits
  *     daemon            the same, double-forked and in a session of its own
- *     bare-daemon       the same, and its environment is empty (execs itself)
+ *     polite-daemon     the same, and SIGTERM ends it
+ *     bare-daemon       a daemon whose environment is empty (execs itself)
  *     fork-storm=N      N generations of children, each made by the one before, which then ends
  *     print=TEXT        TEXT and a newline; part=TEXT: without one
  *     spew=BYTES        that many bytes of lines of 100
@@ -106,8 +107,8 @@ static void make_child(void) {
     wait_for_ever();
 }
 
-/* Returns when the daemon is ready: it holds everything that it inherited, and ignores SIGTERM. */
-static void make_daemon(const char *self) {
+/* Returns when the daemon is ready: it holds everything that it inherited. */
+static void make_daemon(const char *self, void (*at_term)(int)) {
     int ready[2];
     if (pipe2(ready, O_CLOEXEC) < 0)
         fail("pipe");
@@ -115,7 +116,7 @@ static void make_daemon(const char *self) {
     if (pid < 0)
         fail("fork");
     if (pid == 0) {
-        signal(SIGTERM, SIG_IGN);
+        signal(SIGTERM, at_term);
         setsid();
         if (fork() != 0)
             _exit(0);
@@ -235,9 +236,11 @@ static bool do_plain(const char *arg, const char *self) {
     if (is(arg, "child"))
         make_child();
     else if (is(arg, "daemon"))
-        make_daemon(NULL);
+        make_daemon(NULL, SIG_IGN);
+    else if (is(arg, "polite-daemon"))
+        make_daemon(NULL, SIG_DFL);
     else if (is(arg, "bare-daemon"))
-        make_daemon(self);
+        make_daemon(self, SIG_IGN);
     else if (is(arg, "cwd"))
         print(getcwd(buf, sizeof buf));
     else if (is(arg, "sid"))

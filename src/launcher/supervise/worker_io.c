@@ -276,6 +276,8 @@ static void has_ended(struct worker *w, const struct worker_exit *how) {
         g->ops.on_exit(g->arg, w->index, how);
     if (!leave(g))
         return;
+    if (how != NULL && g->machine.n_left > 0 && !worker_keeps(g))
+        worker_ask_orphans(g);
     if (g->machine.state != state)
         update.sweep = WORKER_PASS_NONE; /* the owner has ended the group meanwhile */
     apply(g, &update);

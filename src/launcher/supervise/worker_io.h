@@ -10,9 +10,10 @@
  * Every child that the reaper watches, other than these workers, is a helper: all sweeps spare it
  * and the processes below it. All other processes below the agent belong to the generation.
  *
- * A stop's signal goes to the workers' own processes. When a worker has ended, its process group
- * gets SIGTERM and SIGCONT; when all have ended, so does everything else that they left, and after
- * the rest of the grace SIGKILL. What was killed is logged.
+ * A stop's signal goes to the workers' own processes. When a worker has ended, what it left gets
+ * SIGTERM and SIGCONT: its process group, and the orphans that have its WORKER_MARKER in their
+ * environment. When all have ended, so does everything else, and all have the rest of the grace
+ * until SIGKILL. What was killed is logged.
  *
  * The group is gone (worker_group_gone()) when only processes are left that can end beside another
  * group: they have a marker, and hold no GPU and no TCP port that a program can have chosen. It is

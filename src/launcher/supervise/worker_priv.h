@@ -90,5 +90,7 @@ void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer
 void worker_sweep_now(struct worker_group *g);
 /* Sends SIGTERM to its process group; it is a zombie. */
 void worker_ask_process_group(struct worker *w, pid_t zombie);
+/* What ended workers left outside of their process groups gets SIGTERM soon, while others run. */
+void worker_ask_orphans(struct worker_group *g);
 /* The workers that live are killed now: the next pass that is over logs them. */
 void worker_name_killed(struct worker_group *g);

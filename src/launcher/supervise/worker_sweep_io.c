@@ -322,20 +322,31 @@ static void add_spared(struct worker_group *g, struct pid_list *l) {
         add_pid(l, spared.pids[i]);
 }
 
-bool worker_group_owns(const struct worker_group *g, const char *marker) {
+/* NULL: not of this group. */
+static const struct worker *owner(const struct worker_group *g, const char *marker) {
     const char *dot = strchr(marker, '.'); /* generation.index.random */
     unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
-    return i < g->n && g->workers[i].marker != NULL &&
-           strcmp(g->workers[i].marker + strlen(WORKER_MARKER "="), marker) == 0;
+    bool ours = i < g->n && g->workers[i].marker != NULL &&
+                strcmp(g->workers[i].marker + strlen(WORKER_MARKER "="), marker) == 0;
+    return ours ? &g->workers[i] : NULL;
+}
+
+bool worker_group_owns(const struct worker_group *g, const char *marker) {
+    return owner(g, marker) != NULL;
 }
 
 static bool is_of_group(void *arg, pid_t pid, const char *value) {
     return worker_group_owns(arg, value);
 }
 
+static bool is_of_ended(void *arg, pid_t pid, const char *value) {
+    const struct worker *w = owner(arg, value);
+    return w != NULL && w->ended;
+}
+
 /* Every child that the reaper watches and that is not one of our workers is a helper. Beside
- * another group only what has our marker counts. */
-static void begin_all(struct worker_group *g, enum worker_pass pass) {
+ * another group only what has our marker counts. mine: only these orphans; NULL: all processes. */
+static void begin(struct worker_group *g, enum worker_pass pass, sweep_mine_fn *mine) {
     _cleanup_(pid_list_fini) struct pid_list own = {0}, helpers = {.without = &own};
     for (uint32_t i = 0; i < g->n; i++)
         if (worker_group_pid(g, i) != 0)
@@ -346,11 +357,15 @@ static void begin_all(struct worker_group *g, enum worker_pass pass) {
     struct sweep_except except = sorted(&helpers, g);
     g->n_kept = 0;
     pass_begins(g, pass);
-    if (g->machine.released)
-        sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_of_group, g);
+    if (mine != NULL)
+        sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, mine, g);
     else
         sweep_walk_begin(walk_of(g), &except);
     g->walks = true;
+}
+
+static void begin_all(struct worker_group *g, enum worker_pass pass) {
+    begin(g, pass, g->machine.released ? is_of_group : NULL);
 }
 
 /* ---- continuing ---- */
@@ -389,6 +404,20 @@ void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer
     g->walk_answers = answer;
     go_on(g);
 }
+
+static void ask_orphans(void *arg) {
+    struct worker_group *g = arg;
+    if (g->machine.n_left == 0)
+        return; /* all processes are swept */
+    if (g->walks) {
+        worker_put_off(g, LOOP_PRIO_BULK, ask_orphans);
+        return;
+    }
+    begin(g, WORKER_PASS_TERM, is_of_ended);
+    go_on(g);
+}
+
+void worker_ask_orphans(struct worker_group *g) { worker_put_off(g, LOOP_PRIO_BULK, ask_orphans); }
 
 void worker_sweep_now(struct worker_group *g) {
     struct sweep_result result;

@@ -247,19 +247,28 @@ Test(worker_io, can_be_stopped_before_any_program_runs) {
     }
 }
 
-/* Its daemon may still have something to do while the others run. */
-Test(worker_io, what_an_ended_worker_left_ends_with_the_last_worker) {
+Test(worker_io, what_an_ended_worker_left_is_asked_to_end_and_its_sibling_keeps_its_daemon) {
     GROUP(c);
-    local_workers_start(
-        &c, (char *const *[]){ARGV(w, c.hold, "daemon", c.say, "wait", NULL), ARGV(w, c.say, "wait", NULL)}, 2);
-    rig_await_ready(&c.rig, 2, NULL);
+    struct others sibling;
+    others_init(&sibling);
+    local_workers_start(&c,
+                        (char *const *[]){ARGV(w, c.hold, "polite-daemon", c.say, "wait", NULL),
+                                          ARGV(w, "daemon", sibling.hold, "daemon", sibling.say, "wait", NULL)},
+                        2);
+    rig_await_ready(&c.rig, 1, NULL);
+    rig_await_ready(&sibling.rig, 1, NULL);
     kill(worker_group_pid(c.group, 0), SIGKILL);
     c.quit_after_exits = 1;
     local_workers_run(&c);
+    for (uint64_t until_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS; !rig_all_gone(&c.rig);) {
+        cr_assert(clock_now_ns() < until_ns, "its daemon is left");
+        cr_assert(loop_turn(c.loop) == 0);
+    }
     cr_expect_eq(worker_group_alive(c.group), 1);
-    cr_expect_not(rig_all_gone(&c.rig));
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
+    cr_expect(rig_all_gone(&sibling.rig));
+    rig_fini(&sibling.rig);
 }
 
 /* One worker leaves a process in its own session and one in another. */
