@@ -492,7 +492,7 @@ static int await_report(int fd, const struct child_spec *spec, struct child *c, 
 }
 
 static int start(struct plan *p, struct child *ret, struct err *err) {
-    /* A signal between clone and default_signals() would run our handlers in the child. */
+    /* A signal before the child has the default actions would run our handlers in the child. */
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &before);

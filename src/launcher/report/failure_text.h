@@ -46,7 +46,7 @@ int failure_shell_status(const struct failure *f);
 struct failure_report {
     const char *entrypoint;        /* script as given, module, or program */
     const struct failure *failure; /* the root cause */
-    int64_t utc_offset_s;          /* of local time at the failure: clock_utc_offset_s() */
+    int64_t utc_offset_s;          /* of local time at the failure */
     /* of the root cause's worker; NULL: the one in its text; "": none, it was shown before */
     const char *stderr_tail;
 };

@@ -1,4 +1,4 @@
-/* An agent's way to the head of its job (head.h), which srun's environment names. Only the agent
+/* An agent's way to the head of its job (starter.h), which srun's environment names. Only the agent
  * that leads has something to say: that it leads, and at the end how the job ended. It hears from
  * there when the job is to end.
  *

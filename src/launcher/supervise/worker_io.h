@@ -52,7 +52,7 @@ struct worker_group_config {
     uint64_t generation;  /* for the marker and the cgroups' names */
     int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
-    struct spare *spare;  /* helpers that no sweep kills (spare_io.h); NULL: none. Borrowed */
+    struct spare *spare;  /* helpers that no sweep kills (sweep_io.h); NULL: none. Borrowed */
     bool leave_detached;
     uint64_t grace_ns;      /* of what is left by workers that were not stopped */
     uint32_t first_rank;    /* for messages */

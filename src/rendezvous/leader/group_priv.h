@@ -261,9 +261,8 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
  * and it is reported. */
 bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
                            uint64_t incarnation, bool outlived, const char *why);
-/* A member was asked to leave while its group stops for another reason. is_new: it has not said so
- * before; then the timeline says a second time that the group stops, so that nobody waits for
- * evidence of the first reason any more (launcher/agent/leading_io.c). */
+/* A member was asked to leave while its group stops for another reason. is_new: this is its first
+ * report of it; then GROUP_EFFECT_RELEASED ends the wait for evidence of the first reason. */
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
 void group_close_failed(struct group *g, const char *reason);

@@ -233,7 +233,7 @@ static void read_came(struct work *k) {
         k->came = TAKE_PTR(came);
 }
 
-/* One node asks for the whole job: that of rank 0 (gather_sources_io.h). */
+/* One node asks for the whole job: that of rank 0 (gather_io.h). */
 static void read_collectives(struct work *k) {
     const struct hang_group *g = &k->answers->group;
     k->collectives = xcalloc(g->world_size, sizeof *k->collectives);

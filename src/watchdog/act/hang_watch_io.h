@@ -4,7 +4,7 @@
  *
  *     w = hang_watch_new(loop, &config, &ops, me);
  *     hang_watch_start(w, generation, form);     the workers of this group run
- *     hang_watch_ask(w, &ask);                   … ops.evidence, piece by piece
+ *     hang_watch_message(w, &m);                 the leader asks: … ops.evidence, piece by piece
  *     hang_watch_stop(w);                        they are being stopped
  *     if (hang_watch_holds(w))                   but first the evidence: … ops.gathered
  *

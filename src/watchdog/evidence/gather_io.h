@@ -51,7 +51,7 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     bool (*held)(void *arg, const char *name);
     void (*touches_disk)(void *arg, pid_t pid);
     /* It is decided that these workers are killed: only their native stacks are read, which
-     * disturbs them (disturb_io.h). */
+     * disturbs them (disturb.h). */
     bool native;
 };
 
