@@ -114,6 +114,7 @@ static void carry_out(struct world *w, struct life *l, enum life_effect effect) 
         break;
     case LIFE_EFFECT_QUIT: quits(w, l); break;
     case LIFE_EFFECT_PASS_ON:
+    case LIFE_EFFECT_END_OUTPUT:
     case LIFE_EFFECT_LEAVE_OUTPUT:
     case LIFE_EFFECT_LOG_STOPS:
     case LIFE_EFFECT_LOG_SUCCEEDED:

@@ -431,6 +431,7 @@ static unsigned facts_of(const struct agent *a) {
 
 /* Workers get the signal when it is known that they have not got it. */
 static void begin_to_stop(struct agent *a, const struct tree_news *news) {
+    writer_take_rest(a->writer);
     a->ends.own_by_ns = 0;
     arm(a);
     ordered_to_end(a, a->life.signo);
@@ -494,6 +495,7 @@ static void carry_out(struct agent *a, enum life_effect effect, const struct lif
     signal_text(e->signo, name);
     switch (effect) {
     case LIFE_EFFECT_BEGIN: begin_to_stop(a, news); break;
+    case LIFE_EFFECT_END_OUTPUT: writer_take_rest(a->writer); break;
     case LIFE_EFFECT_STOP_JOB: stop_job(a, e, name); break;
     case LIFE_EFFECT_LEAVE: leave(a, e, name); break;
     case LIFE_EFFECT_KILL:

@@ -183,6 +183,7 @@ static void on_order(struct agent_life *l, const struct life_event *e, struct li
     if (l->state >= LIFE_LINGERING) {
         emit(u, LIFE_EFFECT_LET_GO);
     } else if (l->cause != LIFE_CAUSE_SIGNAL) {
+        emit(u, LIFE_EFFECT_END_OUTPUT);
         emit(u, LIFE_EFFECT_STOP_JOB);
         if (!has(e, LIFE_HAS_MEMBER))
             leave(l, e, u);

@@ -74,6 +74,7 @@ struct life_event {
 
 enum life_effect {
     LIFE_EFFECT_BEGIN = 1,    /* this node is to end: prepare the stop of its workers */
+    LIFE_EFFECT_END_OUTPUT,   /* do not wait for more output of the workers */
     LIFE_EFFECT_STOP_JOB,     /* in the group that this agent leads */
     LIFE_EFFECT_LEAVE,        /* MEMBER_EVENT_LEAVE, if there is a member; the event's reason */
     LIFE_EFFECT_KILL,         /* SIGKILL to all workers and what they left */

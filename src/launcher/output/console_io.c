@@ -69,6 +69,7 @@ struct console {
     struct output *streams[2]; /* CONSOLE_OUT, CONSOLE_ERR; both can be the same */
     char status[CONSOLE_STATUS_MAX];
     bool failed;
+    bool takes_rest;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     int given[2];                        /* the descriptors that it was made with */
@@ -553,8 +554,11 @@ bool console_source_must_wait(const struct console_source *s) {
 
 bool console_source_is_full(const struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);
-    return queue_has_reader(o) && in_memory(o) > CONSOLE_MEMORY_MAX && !queue_spill(o);
+    return queue_has_reader(o) && in_memory(o) > CONSOLE_MEMORY_MAX && !queue_spill(o) &&
+           !s->console->takes_rest;
 }
+
+void console_take_rest(struct console *c) { c->takes_rest = true; }
 
 void console_source_end(struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);

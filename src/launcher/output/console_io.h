@@ -79,6 +79,8 @@ bool console_source_must_wait(const struct console_source *s);
 /* The same for a source whose writer has ended: its rest is bounded, and others wait for it, so it
  * may fill memory up to CONSOLE_MEMORY_MAX. */
 bool console_source_is_full(const struct console_source *s);
+/* The job is to end: from now on nothing is full for such sources. */
+void console_take_rest(struct console *c);
 /* Its output is not visible, now or later: it goes to /dev/null, or its terminal is gone. */
 bool console_source_is_dropped(const struct console_source *s);
 /* End of file of the source. A prefixed line gets its newline now, one without a prefix only when

@@ -54,6 +54,7 @@ struct writer {
     uint64_t ping_ns; /* when it was sent */
     bool stall_reported;
     bool gave_up; /* the last one hung, and its disk can still hang */
+    bool takes_rest;
     bool finished;
     uint64_t left; /* bytes that it could not show until its end */
     bool failed;   /* some of the workers' output could not be written */
@@ -129,6 +130,12 @@ int writer_terminal(const struct writer *w, int k) {
 }
 
 bool writer_has_one_output(const struct writer *w) { return console_is_one(w->console); }
+
+void writer_take_rest(struct writer *w) {
+    w->takes_rest = true;
+    if (w->fd >= 0)
+        post(w, &(struct writer_message){.kind = WRITER_TAKE_REST});
+}
 
 void writer_await(struct writer *w, int by) {
     w->awaited += by;
@@ -360,6 +367,8 @@ static bool start(struct writer *w) {
     w->pinged = false;
     w->ping_ns = now_ns;
     send_queue(w);
+    if (w->takes_rest)
+        writer_take_rest(w);
     set_timer(w);
     return true;
 }

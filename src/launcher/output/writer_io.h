@@ -74,6 +74,10 @@ bool writer_has_one_output(const struct writer *w);
 /* The user waits for an answer (+1), or no longer (-1): see above. */
 void writer_await(struct writer *w, int by);
 
+/* The job is to end. Now the end of workers waits for no reader: what they left in their pipes is
+ * read at once, and only writer_finish() waits. */
+void writer_take_rest(struct writer *w);
+
 /* How long writer_finish() waits for the readers of standard output and error. */
 struct writer_patience {
     uint32_t ms;              /* WRITER_PATIENT: as long as there is a reader */

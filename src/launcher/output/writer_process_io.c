@@ -705,6 +705,7 @@ static void take_message(struct process *p, const struct writer_message *m) {
         p->ended_dir = xstrdup(m->ended.run_dir);
         return;
     case WRITER_DROP: drop_user(p, m->user); return;
+    case WRITER_TAKE_REST: console_take_rest(p->console); return;
     case WRITER_PING: pong(p); return;
     case WRITER_FINISH: finish(p, m); return;
     case WRITER_FILES:

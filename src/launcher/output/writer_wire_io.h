@@ -23,6 +23,7 @@ enum writer_kind {
     WRITER_EVENT,     /* a line for the event log */
     WRITER_ENDED,     /* the run is over */
     WRITER_DROP,      /* the user wants nothing more */
+    WRITER_TAKE_REST, /* read what ended workers left, even if the console is full */
     WRITER_PING,
     WRITER_FINISH, /* show what is left, then end */
     /* from the writer */

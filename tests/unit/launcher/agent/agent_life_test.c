@@ -286,7 +286,7 @@ Test(agent_life, an_order_is_for_the_leader) {
     expect(0);
     begin(LEADER);
     happens(order, LEADER);
-    expect(LIFE_EFFECT_STOP_JOB, 0);
+    expect(LIFE_EFFECT_END_OUTPUT, LIFE_EFFECT_STOP_JOB, 0);
     cr_assert_eq(life.state, LIFE_IN_GROUP); /* the job's end comes by the member */
     member_ends(MEMBER_END_FAILED, LEADER);
     cr_assert_eq(life.cause, LIFE_CAUSE_JOB);
@@ -294,7 +294,7 @@ Test(agent_life, an_order_is_for_the_leader) {
     expect(LIFE_EFFECT_LET_GO, 0);
     begin(LIFE_LEADS);
     happens(order, LIFE_LEADS);
-    expect(LIFE_EFFECT_STOP_JOB, LIFE_EFFECT_LEAVE, 0);
+    expect(LIFE_EFFECT_END_OUTPUT, LIFE_EFFECT_STOP_JOB, LIFE_EFFECT_LEAVE, 0);
     cr_assert_eq(life.state, LIFE_LINGERING);
 }
 
