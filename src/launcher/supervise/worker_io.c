@@ -256,9 +256,16 @@ static void read_reports(struct worker_group *g) {
     }
 }
 
-static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) {
-    uint64_t n = w->cgroup_fd >= 0 ? cgroup_oom_kills_in(w->cgroup_fd) : 0;
-    return n > 0 || g->oom_file == NULL ? n : cgroup_oom_kills(g->oom_file) - g->oom_before;
+/* Of what is around all workers; without the standbys that have ended, as they are the first to be
+ * killed. */
+static int64_t oom_kills_around(const struct worker_group *g) {
+    uint32_t standbys = g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
+    return (int64_t)cgroup_oom_kills(g->oom_file) - standbys;
+}
+
+static bool has_oom_kills(const struct worker_group *g, const struct worker *w) {
+    return (w->cgroup_fd >= 0 && cgroup_oom_kills_in(w->cgroup_fd) > 0) ||
+           (g->oom_file != NULL && oom_kills_around(g) > g->oom_before);
 }
 
 static void has_ended(struct worker *w, const struct worker_exit *how) {
@@ -312,7 +319,7 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     struct worker_exit how = {.status = *status, .ran_ns = status->at_ns - w->started_ns};
     how.sent_by_us =
         status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
-    how.oom = killed && !how.sent_by_us && oom_kills(w->group, w) > 0;
+    how.oom = killed && !how.sent_by_us && has_oom_kills(w->group, w);
     if (w->was_warm && !how.sent_by_us && !how.oom && !killed && !child_succeeded(status))
         warm_pool_failed(w->group->config.warm, how.ran_ns);
     has_ended(w, &how);
@@ -614,7 +621,7 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     }
     if (config->oom_file != NULL) {
         g->oom_file = xstrdup(config->oom_file);
-        g->oom_before = cgroup_oom_kills(config->oom_file);
+        g->oom_before = oom_kills_around(g);
     }
     worker_group_machine_init(&g->machine, n, config->grace_ns,
                               config->leave_detached ? WORKER_SETTLE_NS : 0);

@@ -36,7 +36,7 @@ struct worker_group {
     struct worker_group_ops ops;
     void *arg;
     char *oom_file;
-    uint64_t oom_before;
+    int64_t oom_before;  /* oom_kills_around() */
     int report_fd;       /* read end: which starts failed */
     int report_write_fd; /* open until all are started */
     uint64_t chance;     /* the random part of the markers */

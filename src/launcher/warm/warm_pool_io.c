@@ -66,6 +66,7 @@ struct warm_pool {
     uint32_t n_warm, n_started;       /* of the last start */
     bool again;                       /* workers were started before: `reason` is always logged */
     uint32_t n_unanswered;            /* taken, and have not answered yet */
+    uint32_t n_ended;                 /* by themselves */
     struct loop_timer *report_timer;  /* facts may have changed */
     struct warm_facts reported;       /* n_waiting NEVER_REPORTED: not since the last start */
     uint64_t reported_reason;         /* its hash */
@@ -102,6 +103,7 @@ static bool is_made(const struct warm_one *one) {
 }
 
 static void has_ended(struct warm_one *one) {
+    one->pool->n_ended++;
     has_failed(one,
                one->state == WARM_STATE_REACHING ? "its Python did not load muster's sitecustomize"
                                                  : "a process for the next start has ended",
@@ -722,6 +724,8 @@ void warm_pool_answered(struct warm_pool *p) {
     p->n_unanswered--;
     loop_timer_set(p->report_timer, clock_now_ns());
 }
+
+uint32_t warm_pool_ended(const struct warm_pool *p) { return p->n_ended; }
 
 void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
     if (p->early_counted)

@@ -58,6 +58,10 @@ void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns);
 /* One that was taken has begun, or never will. */
 void warm_pool_answered(struct warm_pool *p);
 
+/* How many processes of the pool have ended by themselves so far: the kernel can have ended them
+ * for memory. */
+uint32_t warm_pool_ended(const struct warm_pool *p);
+
 /* Workers of the last start, and standbys that wait for the next. reason, borrowed: why the first
  * of the cold ones was cold; else why nothing waits; or "". */
 struct warm_facts {
