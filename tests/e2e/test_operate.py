@@ -386,7 +386,7 @@ def test_status_names_what_happened_last_whatever_it_was(job):
 
     seen, pids = after(lambda: ask(job, "exclude", followers(seen)[0]["id"], "e2e"), r"node \S+ was excluded: an operator asked")
     if not followers(seen):  # on a busy machine the spare can come a moment later
-        assert ask(job, "grow", "e2e")[0] == 0
+        ask(job, "grow", "e2e")  # not 0 if the group has taken it meanwhile
         seen = until(job, followers, "e2e")
     seen, pids = after(lambda: kill(followers(seen)[0]["pid"]), r"node \S+ is gone: its agent ended unexpectedly")
     failed = [json.loads(line) for a in agents for line in (job.tmp / f"log-{a.tag}").open() if '"worker_failed"' in line]
