@@ -102,7 +102,7 @@ char **srun_argv(const struct srun_command *config) {
     size_t n = 0;
     words_add(&argv, &n, xstrdup("srun"));
     add_layout(config, &argv, &n);
-    words_add(&argv, &n, xstrdup("--no-kill")); /* the job goes on without a node */
+    words_add(&argv, &n, xstrdup("--no-kill")); /* the job continues without a node */
     words_add(&argv, &n, xstrdup("--kill-on-bad-exit=0"));
     words_add(&argv, &n, xstrdup("--wait=0"));
     if (!config->binds_nothing)

@@ -78,9 +78,8 @@ uint64_t auth_n_refused(const struct auth *a);
 void auth_tell_no_key(struct auth *a);
 
 struct auth_choice {
-    enum auth_way way; /* AUTH_WAY_PLAIN, AUTH_WAY_TLS, AUTH_WAY_REFUSED */
-    struct ssl_st
-        *session;    /* TLS: whoever gets it owns it (stream_start_tls(), tls_session_free()) */
+    enum auth_way way;      /* AUTH_WAY_PLAIN, AUTH_WAY_TLS, AUTH_WAY_REFUSED */
+    struct ssl_st *session; /* TLS: its receiver owns it (stream_start_tls(), tls_session_free()) */
     const char *why; /* REFUSED: a sentence about "the agent there"; borrowed for the callback */
 };
 /* Never called from inside the call that was given it. The ask is freed then. choice: NULL after
@@ -94,7 +93,7 @@ void auth_ask_free(struct auth_ask *ask);
 /* Whether the greeting for another machine is complete. False only until munge has been asked once;
  * a peer of this machine need not wait for it. */
 bool auth_is_ready(const struct auth *a);
-/* Asks munge if nobody has yet, and calls fn once it is ready, at most MUNGE_NS later. */
+/* Asks munge if it was not asked yet, and calls fn once it is ready, at most MUNGE_NS later. */
 _must_use_ struct auth_ask *auth_wait(struct auth *a, auth_fn *fn, void *arg);
 /* What is said to a peer. If keys can't be used (no OpenSSL), the greeting has none and is not
  * open, and a line says why. */

@@ -65,8 +65,8 @@ void group_settle_incident(struct group *g) {
         failure_copy_line(&i->failure, sick, i->cause, sizeof i->cause);
     }
     g->history.incidents[i->class]++;
-    for (int class = 0; class < INCIDENT_CLASS_COUNT; class ++)
-        i->n += g->history.incidents[class];
+    for (int k = 0; k < INCIDENT_CLASS_COUNT; k++)
+        i->n += g->history.incidents[k];
 }
 
 /* "rank 12 (node b) died of SIGABRT 80 ms after Xid 79 on GPU 4 (0000:9d:00.0); node b is left out,

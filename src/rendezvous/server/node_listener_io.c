@@ -117,7 +117,7 @@ static struct joiner *superfluous(const struct rdzv_listener *l) {
     return LIST_FIRST(struct joiner, &most->callers, kin);
 }
 
-/* When there is room for one more. Nobody goes at once: nodes that come together need a moment. */
+/* When there is room for one more: nodes that come together have a moment. */
 static uint64_t next_room_ns(const struct rdzv_listener *l) {
     const struct joiner *c = superfluous(l);
     return c == NULL ? 0 : c->since_ns + RDZV_ROOM_NS;
