@@ -185,6 +185,8 @@ static int stream_send_some(struct stream *s, struct evbuffer *from) {
         }
         struct msghdr msg = {.msg_iov = iov, .msg_iovlen = (size_t)n};
         ssize_t sent = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == ENOTSOCK)
+            sent = writev(s->fd, iov, n);
         if (sent < 0) {
             if (errno == EINTR)
                 continue;

@@ -35,7 +35,8 @@ struct stream_ops {
     void (*on_secured)(void *arg, struct stream *s);
 };
 
-/* Takes ownership of fd, and makes it non-blocking, close-on-exec and TCP_NODELAY. */
+/* Takes ownership of fd, and makes it non-blocking, close-on-exec and TCP_NODELAY. A pipe can be
+ * written, by a process that ignores SIGPIPE; it must be paused, because it can't be read. */
 _must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
                           struct stream **ret);
 /* Begins to connect, from one of this machine's addresses (its port does not count); NULL: from

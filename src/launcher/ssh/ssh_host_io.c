@@ -13,7 +13,7 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/net/stream.h"
+#include "launcher/starter/starter_link_io.h"
 
 /* ssh's exit status for its errors, ssh(1); a shell's without such a program, POSIX, XCU 2.8.2 */
 #define EXIT_SSH 255
@@ -312,10 +312,8 @@ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp, stru
 }
 
 void ssh_host_send(struct ssh_host *h, const struct starter_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    starter_add(m, &frame);
     if (h->stream != NULL && !h->last_said)
-        stream_write(h->stream, strbuf_text(&frame), frame.len);
+        starter_send(h->stream, m);
 }
 
 static void on_secret_sent(void *arg) {

@@ -67,11 +67,10 @@ struct relay {
     struct loop *loop;
     struct child_reaper *reaper;
     struct { /* messages to and from the head: pipes or sockets, as sshd gives them */
-        struct loop_watch *in, *out; /* NULL: nothing more comes, or goes */
-        struct strbuf queue;
-        size_t sent;    /* of the queue */
-        bool is_full;   /* the agent's output waits for room */
-        bool no_reader; /* output that finds no room is dropped */
+        struct loop_watch *in; /* NULL: nothing more comes */
+        struct stream *out;    /* only written; NULL: nothing more goes */
+        bool is_full;          /* the agent's output waits for room */
+        bool no_reader;        /* output that finds no room is dropped */
         size_t in_len;
         uint8_t in_bytes[STARTER_DATA_FRAME_MAX];
     } head;
@@ -104,11 +103,11 @@ static void move(struct relay *r, enum relay_state to) {
 
 /* ---- messages to the head ---- */
 
-static size_t unsent(const struct relay *r) { return r->head.queue.len - r->head.sent; }
-
-static bool has_room(const struct relay *r) {
-    return r->head.out == NULL || r->head.no_reader || unsent(r) < QUEUE_ROOM;
+static size_t unsent(const struct relay *r) {
+    return r->head.out != NULL ? stream_unsent(r->head.out) : 0;
 }
+
+static bool has_room(const struct relay *r) { return r->head.no_reader || unsent(r) < QUEUE_ROOM; }
 
 /* Reads the agent's output again once there is room. */
 static void resume_outputs(struct relay *r) {
@@ -120,48 +119,19 @@ static void resume_outputs(struct relay *r) {
             loop_watch_set(r->outputs[i].watch, LOOP_READ);
 }
 
-static void forget_sent(struct relay *r) {
-    struct strbuf *queue = &r->head.queue;
-    if (r->head.sent == queue->len) {
-        strbuf_clear(queue);
-        r->head.sent = 0;
-    } else if (r->head.sent >= QUEUE_ROOM) {
-        memmove(queue->data, queue->data + r->head.sent, unsent(r) + 1);
-        queue->len -= r->head.sent;
-        r->head.sent = 0;
-    }
+static void on_sent(void *arg, struct stream *s) {
+    resume_outputs(arg);
+    advance(arg);
 }
 
-static void close_out(struct relay *r, int code) {
-    loop_watch_free(TAKE_PTR(r->head.out));
-    strbuf_clear(&r->head.queue);
-    r->head.sent = 0;
-    on_head_closed(r, strerror(code));
-    resume_outputs(r);
-    advance(r);
-}
-
-static void on_writable(void *arg, int fd, unsigned events) {
+static void on_out_closed(void *arg, struct stream *s, int code) {
     struct relay *r = arg;
-    ssize_t n = write(fd, r->head.queue.data + r->head.sent, unsent(r));
-    if (n < 0) {
-        if (errno != EAGAIN && errno != EINTR)
-            close_out(r, errno);
-        return;
-    }
-    r->head.sent += (size_t)n;
-    forget_sent(r);
-    if (r->head.queue.len == 0) {
-        loop_watch_set(r->head.out, 0);
-        advance(r);
-    }
-    resume_outputs(r);
+    stream_free(TAKE_PTR(r->head.out));
+    on_head_closed(r, strerror(-code));
+    on_sent(r, NULL);
 }
 
-static void queued(struct relay *r) {
-    loop_watch_set(r->head.out, LOOP_WRITE);
-    r->head.is_full = r->head.is_full || !has_room(r);
-}
+static const struct stream_ops out_ops = {.on_drained = on_sent, .on_closed = on_out_closed};
 
 /* A message is dropped if the head has gone, or too much waits for it. */
 static void send_head(struct relay *r, const struct starter_message *m) {
@@ -169,8 +139,8 @@ static void send_head(struct relay *r, const struct starter_message *m) {
         log_debug("a message to the launcher process was dropped");
         return;
     }
-    starter_add(m, &r->head.queue);
-    queued(r);
+    starter_send(r->head.out, m);
+    r->head.is_full = r->head.is_full || !has_room(r);
 }
 
 /* The addresses of this node, first the one that the head's ssh has reached. */
@@ -204,7 +174,7 @@ static void send_hello(struct relay *r) {
     (void)snprintf(m.hello.addrs, sizeof m.hello.addrs, "%s", strbuf_text(&addrs));
     if (r->head.out == NULL)
         return;
-    strbuf_add(&r->head.queue, SSH_BEGIN);
+    stream_write(r->head.out, SSH_BEGIN, strlen(SSH_BEGIN));
     send_head(r, &m);
 }
 
@@ -228,12 +198,10 @@ static void close_link(struct relay *r) {
 
 /* False: the agent does not lead, or does not read. */
 static bool send_agent(struct relay *r, const struct starter_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    if (!r->leads || stream_unsent(r->link) >= STARTER_FRAME_MAX)
-        return false;
-    starter_add(m, &frame);
-    stream_write(r->link, strbuf_text(&frame), frame.len);
-    return true;
+    const bool can = r->leads && stream_unsent(r->link) < STARTER_FRAME_MAX;
+    if (can)
+        starter_send(r->link, m);
+    return can;
 }
 
 /* Nodes that can take part; the agent that leads learns it whenever it begins to lead. */
@@ -730,24 +698,19 @@ static int set_up(struct relay *r) {
     return code;
 }
 
-static int make_non_blocking(int fd) {
-    int flags = fcntl(fd, F_GETFL);
-    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
-}
-
 /* The head's orders come before what workers keep busy. -EPERM: a file, which no loop can watch. */
 static int open_head(struct relay *r) {
     const struct ssh_node_config *config = r->config;
-    int code = make_non_blocking(config->in_fd);
-    if (code == 0)
-        code = make_non_blocking(config->out_fd);
+    int flags = fcntl(config->in_fd, F_GETFL),
+        code = stream_new(r->loop, config->out_fd, &out_ops, r, &r->head.out);
+    if (code == 0 && (flags < 0 || fcntl(config->in_fd, F_SETFL, flags | O_NONBLOCK) < 0))
+        code = -errno;
     if (code == 0)
         code = loop_watch_new(r->loop, config->in_fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, r,
                               &r->head.in);
     if (code == 0)
-        code = loop_watch_new(r->loop, config->out_fd, 0, LOOP_PRIO_BULK, on_writable, r,
-                              &r->head.out);
-    if (code < 0)
+        stream_pause(r->head.out);
+    else
         log_error("the relay's input and output must be pipes or sockets, as sshd makes them; "
                   "muster run starts it");
     return code;
@@ -760,8 +723,7 @@ static void tear_down(struct relay *r) {
         loop_signal_free(r->signals[i]);
     stream_free(r->link);
     loop_watch_free(r->head.in);
-    loop_watch_free(r->head.out);
-    strbuf_fini(&r->head.queue);
+    stream_free(r->head.out);
     child_watch_free(r->agent);
     loop_timer_free(r->silence);
     loop_timer_free(r->end_timer);

@@ -32,7 +32,7 @@
 #define SSH_NODE_FLUSH_NS (2 * NS_PER_S)
 
 struct ssh_node_config { /* all borrowed */
-    int in_fd, out_fd;   /* from and to the head: pipes or sockets */
+    int in_fd, out_fd;   /* from and to the head: pipes or sockets; out_fd is closed at the end */
     const char *version; /* of muster */
     const char *program; /* muster itself: an absolute path */
     char *const *envp;   /* this login's environment */

@@ -180,12 +180,9 @@ static void on_greeting_timer(void *arg) {
 }
 
 static void send_message(struct starter_run *r, uint64_t link, const struct starter_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    starter_add(m, &frame);
-    LIST_FOR_EACH(struct peer, peer, &r->peers, link) {
+    LIST_FOR_EACH(struct peer, peer, &r->peers, link)
         if (peer->id == link && stream_unsent(peer->stream) < STARTER_FRAME_MAX)
-            stream_write(peer->stream, strbuf_text(&frame), frame.len);
-    }
+            starter_send(peer->stream, m);
 }
 
 static void refuse(struct peer *peer, const char *why) {

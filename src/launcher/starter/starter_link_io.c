@@ -66,14 +66,18 @@ int starter_read(struct stream *s, enum starter_sender from, struct starter_mess
     return r;
 }
 
+void starter_send(struct stream *s, const struct starter_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    starter_add(m, &frame);
+    stream_write(s, strbuf_text(&frame), frame.len);
+}
+
 /* Frames are few, and far smaller than a socket's buffer: if one is left, no one reads. */
 static bool send_message(struct starter_link *l, const struct starter_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    if (stream_unsent(l->stream) >= 4 * STARTER_FRAME_MAX)
-        return false;
-    starter_add(m, &frame);
-    stream_write(l->stream, strbuf_text(&frame), frame.len);
-    return true;
+    const bool can = stream_unsent(l->stream) < 4 * STARTER_FRAME_MAX;
+    if (can)
+        starter_send(l->stream, m);
+    return can;
 }
 
 static void say_verdict(struct starter_link *l) {
@@ -300,13 +304,6 @@ bool starter_link_verdict(struct starter_link *l, const struct starter_verdict *
 
 /* ---- making it ---- */
 
-static int bad_head(const char *text, struct err *err) {
-    return err_set(err, -EINVAL,
-                   STARTER_HEAD_ENV "=%.200s is not ADDRESS,...:PORT; it is set by the muster that "
-                                    "started this step: unset it",
-                   text);
-}
-
 /* The descriptor that a variable names as "fd:3"; -1: none. */
 static int passed_fd(char *const *envp, const char *name) {
     const char *text = env_get(envp, name);
@@ -346,18 +343,16 @@ void starter_drop_fds(char *const *envp) {
 static int read_addrs(struct starter_link *l, const char *text, struct err *err) {
     const char *colon = strrchr(text, ':');
     uint16_t port;
-    if (colon == NULL || parse_port(colon + 1, &port) < 0 || port == 0)
-        return bad_head(text, err);
-    _cleanup_(freep) char *list = xstrndup(text, (size_t)(colon - text));
-    const char *item;
-    size_t len;
-    for (size_t i = 0; (item = list_item(list, i, &len)) != NULL; i++) {
-        _cleanup_(freep) char *host = xstrndup(item, len);
-        if (l->n_addrs < STARTER_LINK_ADDRS_MAX &&
-            addr_from_literal(host, port, &l->addrs[l->n_addrs++]) < 0)
-            return bad_head(text, err);
+    if (colon != NULL && parse_port(colon + 1, &port) == 0 && port > 0) {
+        _cleanup_(freep) char *list = xstrndup(text, (size_t)(colon - text));
+        l->n_addrs = addr_from_list(list, port, l->addrs, ARRAY_SIZE(l->addrs));
     }
-    return 0;
+    return l->n_addrs > 0
+               ? 0
+               : err_set(err, -EINVAL,
+                         STARTER_HEAD_ENV "=%.200s is not ADDRESS,...:PORT; it is set by the "
+                                          "muster that started this step: unset it",
+                         text);
 }
 
 static int read_environment(struct starter_link *l, char *const *envp, struct err *err) {

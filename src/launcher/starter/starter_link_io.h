@@ -71,6 +71,8 @@ void starter_link_safe(struct starter_link *l);
 bool starter_link_verdict(struct starter_link *l, const struct starter_verdict *verdict);
 void starter_link_free(struct starter_link *l);
 
+/* For both ends: sends a message, which must be valid. */
+void starter_send(struct stream *s, const struct starter_message *m);
 /* For both ends: takes the next message of this sender, one without raw bytes, off a stream. 0;
  * FRAME_E_MORE: none is complete; a negative errno and a sentence: the peer broke the protocol. */
 _must_use_ int starter_read(struct stream *s, enum starter_sender from, struct starter_message *ret,
