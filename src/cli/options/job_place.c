@@ -7,8 +7,7 @@
 #include "base/text/parse.h"
 #include "cli/options/job_reading.h"
 #include "launcher/srun/srun_command.h"
-#include "launcher/ssh/ssh_command.h"
-#include "launcher/ssh/ssh_env.h"
+#include "launcher/ssh/ssh_boot.h"
 
 /* ---- Slurm and other launchers ---- */
 

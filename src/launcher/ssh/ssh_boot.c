@@ -1,5 +1,6 @@
 #include "launcher/ssh/ssh_boot.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +9,259 @@
 #include "base/frame.h"
 #include "base/text/parse.h"
 
-#define GRACE_MAX_NS (UINT64_C(1) << 62) /* a clock's time can be added to it */
+/* ==== the command ==== */
+
+#define BLANKS " \t\n"
+
+/* Reads one word from *text on, which does not begin with a blank. False: a quote is open. */
+static bool read_word(const char **text, struct strbuf *word) {
+    char quote = '\0';
+    const char *s = *text;
+    for (; *s != '\0' && (quote != '\0' || strchr(BLANKS, *s) == NULL); s++) {
+        if (quote == '\0' ? *s == '\'' || *s == '"' : *s == quote)
+            quote = quote == '\0' ? *s : '\0';
+        else if (*s == '\\' && quote != '\'' && s[1] != '\0')
+            strbuf_add_char(word, *++s);
+        else
+            strbuf_add_char(word, *s);
+    }
+    *text = s;
+    return quote == '\0';
+}
+
+int ssh_words(const char *text, char ***ret, struct err *err) {
+    char **words = NULL;
+    size_t n = 0;
+    const char *s = text;
+    for (;;) {
+        _cleanup_(strbuf_fini) struct strbuf word = {0};
+        s += strspn(s, BLANKS);
+        if (*s == '\0')
+            break;
+        if (!read_word(&s, &word)) {
+            words_free(words);
+            return err_set(err, -EINVAL, "--ssh: a quote is not closed in: %.200s", text);
+        }
+        words_add(&words, &n, strbuf_take(&word));
+    }
+    if (n == 0)
+        return err_set(err, -EINVAL, "--ssh: there is no command; the default is ssh");
+    *ret = words;
+    return 0;
+}
+
+/* ---- the command ---- */
+
+char **ssh_command(char *const *words, const struct host *host, const char *command) {
+    static const char *const options[] = {
+        "-T",                  /* no terminal: it would merge stdout and stderr */
+        "-x",                  /* no X11 */
+        "-o", "BatchMode=yes", /* no questions, for which nobody could answer on many hosts at once
+                                */
+        "-o", "ConnectTimeout=10", /* seconds, until a host that does not answer counts as dead */
+        "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4", "--",
+    };
+    char **argv = NULL;
+    size_t n = 0;
+    for (; *words != NULL; words++)
+        words_add(&argv, &n, xstrdup(*words));
+    if (host->port != 0) {
+        words_add(&argv, &n, xstrdup("-p"));
+        words_add(&argv, &n, xasprintf("%u", host->port));
+    }
+    if (host->user != NULL) {
+        words_add(&argv, &n, xstrdup("-l"));
+        words_add(&argv, &n, xstrdup(host->user));
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+        words_add(&argv, &n, xstrdup(options[i]));
+    words_add(&argv, &n, xstrdup(host->name));
+    words_add(&argv, &n, xstrdup(command));
+    return argv;
+}
+
+char **ssh_command_of(const char *const words[LAUNCHER_WORDS_MAX], const char *folder,
+                      const char *object, const char *command) {
+    char **argv = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < LAUNCHER_WORDS_MAX && words[i] != NULL; i++)
+        words_add(&argv, &n,
+                  i == 0 && folder != NULL ? xasprintf("%s/%s", folder, words[i])
+                                           : xstrdup(words[i]));
+    words_add(&argv, &n, xstrdup(object));
+    if (command != NULL)
+        words_add(&argv, &n, xstrdup(command));
+    return argv;
+}
+
+/* Characters that no shell takes for anything else. */
+static bool is_plain(const char *text) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+,:@-";
+    return text[strspn(text, plain)] == '\0';
+}
+
+int ssh_remote_command(const char *program, char **ret, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    for (const char *s = program; *s != '\0'; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7f)
+            return err_set(err, -EINVAL,
+                           "muster's own path has a control character, which not every shell of "
+                           "another host could read: move it to another folder");
+    strbuf_add(&out, "exec ");
+    if (is_plain(program)) {
+        strbuf_printf(&out, "%s ssh-node", program);
+        *ret = strbuf_take(&out);
+        return 0;
+    }
+    strbuf_add_char(&out, '\'');
+    for (const char *s = program; *s != '\0'; s++) {
+        /* fish has escapes within '…', and csh a history: such a character stands outside */
+        if (*s == '\'' || *s == '\\' || *s == '!')
+            strbuf_printf(&out, "'\\%c'", *s);
+        else
+            strbuf_add_char(&out, *s);
+    }
+    strbuf_add(&out, "' ssh-node");
+    *ret = strbuf_take(&out);
+    return 0;
+}
+
+char *ssh_ask_line(const char *ssh, const struct host *host, const char *program) {
+    struct strbuf out = {0};
+    strbuf_add(&out, ssh);
+    if (host->port != 0)
+        strbuf_printf(&out, " -p %u", host->port);
+    if (host->user != NULL)
+        strbuf_printf(&out, " -l %s", host->user);
+    strbuf_printf(&out, " %s %s", host->name, program);
+    return strbuf_take(&out);
+}
+
+/* ==== the environment ==== */
+
+/* What ALL leaves out. A '*' at the end stands for any rest. */
+static const char *const stays_here[] = {
+    /* of the machine, and of the login: the node has its own. environ(7), pam_systemd(8) */
+    "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "HOST", "MAIL", "TMPDIR", "SSH_*", "XDG_*",
+    "DBUS_*", "KRB5CCNAME",
+    /* of the shell. bash(1), "Shell Variables" */
+    "PWD", "OLDPWD", "SHLVL", "_",
+    /* of the terminal and the screen; the agent has none. TERM says how to write, so it is sent */
+    "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID", "TMUX*", "STY",
+    /* of the service: systemd.exec(5), "Environment Variables Set or Propagated…" */
+    "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS",
+    "LISTEN_FDNAMES", "WATCHDOG_*",
+    /* of this process's place in Slurm, or of its own head */
+    "SLURM_*", "SLURMD_*", "SRUN_*", "PMI_*", "PMIX_*", "MUSTER_HEAD*", "MUSTER_STEP_*",
+    /* the head sends the key by itself: starter_io.h */
+    "MUSTER_KEY*"};
+static const char *const of_slurm[] = {"SLURM_", "SLURMD_",     "SRUN_",       "PMI_",
+                                       "PMIX_",  "MUSTER_HEAD", "MUSTER_STEP_"};
+
+/* Whether a variable's entry "NAME=value" is one of these names. */
+static bool is_named(const char *entry, const char *pattern, size_t len) {
+    size_t n = strcspn(entry, "=");
+    if (len > 0 && pattern[len - 1] == '*')
+        return n >= len - 1 && memcmp(entry, pattern, len - 1) == 0;
+    return n == len && memcmp(entry, pattern, len) == 0;
+}
+
+static bool goes_with_all(const char *entry) {
+    for (size_t i = 0; i < ARRAY_SIZE(stays_here); i++)
+        if (is_named(entry, stays_here[i], strlen(stays_here[i])))
+            return false;
+    return true;
+}
+
+static void set_entry(struct envlist *env, const char *entry) {
+    const char *equals = strchr(entry, '=');
+    if (equals == NULL || equals == entry)
+        return;
+    _cleanup_(freep) char *name = xstrndup(entry, (size_t)(equals - entry));
+    envlist_set(env, name, equals + 1);
+}
+
+/* All that go with ALL; getenv(3)'s rule for a name that occurs twice is envlist_copy()'s. */
+static void add_all(char *const *envp, struct envlist *env) {
+    _cleanup_(envlist_fini) struct envlist all = {0};
+    envlist_copy(&all, envp);
+    for (char *const *at = envlist_items(&all); *at != NULL; at++)
+        if (goes_with_all(*at))
+            set_entry(env, *at);
+}
+
+/* The variables that the item names, backwards: of two with a name the first counts. */
+static void add_named(char *const *envp, const char *item, size_t len, struct envlist *env) {
+    size_t n = 0;
+    while (envp != NULL && envp[n] != NULL)
+        n++;
+    while (n-- > 0)
+        if (is_named(envp[n], item, len))
+            set_entry(env, envp[n]);
+}
+
+static int check_name(const char *item, size_t len, bool may_end_in_star, struct err *err) {
+    size_t n = len;
+    if (may_end_in_star && n > 1 && item[n - 1] == '*')
+        n--;
+    bool good = n > 0 && !isdigit((unsigned char)item[0]);
+    for (size_t i = 0; i < n && good; i++)
+        good = item[i] == '_' || isalnum((unsigned char)item[i]);
+    if (good)
+        return 0;
+    return err_set(err, -EINVAL,
+                   "--export: \"%.*s\" is not a variable; give ALL, NONE, or names, "
+                   "NAME=VALUE and PREFIX* separated by commas",
+                   (int)MIN2(len, (size_t)100), item);
+}
+
+static int add_item(const char *item, size_t len, char *const *envp, struct envlist *env,
+                    struct err *err) {
+    const char *equals = memchr(item, '=', len);
+    int r = check_name(item, equals != NULL ? (size_t)(equals - item) : len, equals == NULL, err);
+    if (r < 0)
+        return r;
+    if (equals != NULL) {
+        _cleanup_(freep) char *entry = xstrndup(item, len);
+        set_entry(env, entry);
+    } else {
+        add_named(envp, item, len, env);
+    }
+    return 0;
+}
+
+static bool is_word(const char *item, size_t len, const char *word) {
+    return len == strlen(word) && memcmp(item, word, len) == 0;
+}
+
+int ssh_env(const char *names, char *const *envp, struct envlist *ret, struct err *err) {
+    const char *item;
+    size_t len, n = 0;
+    bool none = false;
+    int r = 0;
+    if (names == NULL)
+        names = "ALL";
+    for (size_t i = 0; (item = list_item(names, i, &len)) != NULL; i++) {
+        n += len > 0;
+        none = none || is_word(item, len, "NONE");
+        if (is_word(item, len, "ALL")) /* what is named wins, wherever ALL stands */
+            add_all(envp, ret);
+    }
+    if (none)
+        return n == 1 ? 0 : err_set(err, -EINVAL, "--export: NONE stands alone: \"%.100s\"", names);
+    for (size_t i = 0; r == 0 && (item = list_item(names, i, &len)) != NULL; i++)
+        if (len > 0 && !is_word(item, len, "ALL"))
+            r = add_item(item, len, envp, ret, err);
+    return r;
+}
+
+void ssh_env_leave_slurm(struct envlist *env) {
+    for (size_t i = 0; i < ARRAY_SIZE(of_slurm); i++)
+        envlist_unset_prefix(env, of_slurm[i]);
+}
+
+/* ==== what a relay gets ==== */
 
 /* ---- the beginning ---- */
 
@@ -28,6 +281,8 @@ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes) {
 }
 
 /* ---- BOOT ---- */
+
+#define GRACE_MAX_NS (UINT64_C(1) << 62) /* a clock's time can be added to it */
 
 /* The first byte of each text says what it is. */
 enum {

@@ -1,6 +1,6 @@
-/* How a starter and its relay on a node (`muster ssh-node`) begin, on ssh's stdin and stdout. Then
- * they exchange messages (launcher/starter/starter_wire.h). Pure; specified in muster-protocol(7),
- * OVER SSH.
+/* What begins an agent on a host over ssh: the command that calls the host, and what its relay
+ * (`muster ssh-node`) gets then: environment, job, and how they are sent. Later messages are those
+ * of launcher/starter/starter_wire.h. Pure; specified in muster-protocol(7), OVER SSH.
  *
  *     anything that a login prints, then the line MUSTER-SSH 1, from the node
  *     BOOT, from the head: what to start; large ones as several BOOT_PART and one BOOT. They are
@@ -14,6 +14,58 @@
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 #include "launcher/starter/starter_wire.h"
+
+/* ==== the command ====
+ *
+ *     r = ssh_words("ssh -i '/my key'", &words, &err);          of --ssh
+ *     argv = ssh_command(words, &host, "exec /usr/bin/muster ssh-node");
+ *     words_free(argv); words_free(words);
+ *
+ *     WORDS [-p PORT] [-l USER] -T -x -o BatchMode=yes -o … -- HOST COMMAND
+ *
+ * ssh takes the first value that it finds for an option (ssh_config(5)), so those in WORDS win over
+ * muster's own. */
+
+/* Splits a command as a shell would, without anything beside words and quotes: '…' is as it stands,
+ * in "…" and outside of quotes a backslash makes the next character an ordinary one. *ret is
+ * NULL-terminated and not empty; -EINVAL: a quote that is not closed, or no word. */
+_must_use_ int ssh_words(const char *text, char ***ret, struct err *err);
+
+/* NULL-terminated; freed with words_free(). */
+_must_use_ char **ssh_command(char *const *words, const struct host *host, const char *command);
+
+/* The same for a command of a batch system, which has none of ssh's options: FOLDER/WORDS HOST
+ * COMMAND, or FOLDER/WORDS JOB. folder: NULL: the program is on PATH. command: NULL: none. */
+_must_use_ char **ssh_command_of(const char *const words[LAUNCHER_WORDS_MAX], const char *folder,
+                                 const char *object, const char *command);
+
+/* For people, the beginning of a line that runs muster on this host: "ssh -p 22 -l me HOST
+ * PROGRAM"; malloc'ed. ssh: as --ssh has it; program: a word that needs no quotes. */
+_must_use_ char *ssh_ask_line(const char *ssh, const struct host *host, const char *program);
+
+/* "exec PROGRAM ssh-node", in words that sh, bash, zsh, csh and fish read alike; malloc'ed.
+ * -EINVAL: the path has a line break or another control character. */
+_must_use_ int ssh_remote_command(const char *program, char **ret, struct err *err);
+
+/* ==== the environment: --export ====
+ *
+ * Items, separated by commas, as those of srun's --export (srun(1)), and PREFIX*:
+ *
+ *     ALL           all but those that belong to this machine, this login or this job of Slurm
+ *     NONE          nothing, if it is alone
+ *     NAME          this one, if it is set, also if ALL leaves it out
+ *     PREFIX*       all whose names begin so, the same
+ *     NAME=VALUE    this value (which can have no comma)
+ *
+ * An empty item is none. Of two that give a variable a value, the later counts. What the relay's
+ * own login has and none of these names stays as it is there. */
+
+/* names: NULL is ALL. *ret must be empty; the caller owns it. -EINVAL: what is wrong with names. */
+_must_use_ int ssh_env(const char *names, char *const *envp, struct envlist *ret, struct err *err);
+/* Takes out what an agent that is started on this machine, but not by Slurm, must not see. */
+void ssh_env_leave_slurm(struct envlist *env);
+
+/* ==== what a relay gets ==== */
 
 #define SSH_BEGIN "\nMUSTER-SSH 1\n"      /* the node's first bytes */
 #define SSH_NOISE_MAX ((size_t)64 * 1024) /* before them: from files that a login shell reads */

@@ -1,5 +1,5 @@
 /* The head of a job that is started over ssh (-H, --hostfile): it calls all hosts, has an agent
- * started on each (ssh_crew.h decides which, ssh_boot.h with what job), shows what they write,
+ * started on each (ssh_crew.h decides which, ssh_boot.h with what command and job), shows what they write,
  * passes signals on, and its exit status is the job's (starter.h).
  *
  *     status = ssh_head_run(&config);

@@ -1,4 +1,4 @@
-#include "launcher/ssh/ssh_env.h"
+#include "launcher/ssh/ssh_boot.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
