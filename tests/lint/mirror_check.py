@@ -66,9 +66,8 @@ COVERED = [
     ("cli/commands/cmd_notify", "unit/cli/commands/commands_test.c e2e/test_notify.py"),
     ("cli/commands/cmd_stacks", "unit/cli/commands/commands_test.c e2e/test_stacks.py"),
     ("cli/commands/cmd_store", "unit/cli/commands/commands_test.c e2e/test_store.py"),
-    ("cli/commands/cmd_ssh_node", "e2e/test_ssh_node.py"),
     ("cli/commands/*topo*", "unit/cli/commands/commands_test.c e2e/test_topo.py"),
-    ("cli/commands/cmd_run", "e2e/test_run.py"),
+    ("cli/commands/cmd_run", "e2e/test_run.py e2e/test_ssh_node.py"),
     ("cli/commands/*", "unit/cli/commands/commands_test.c e2e/test_cli.py e2e/test_operate.py"),
     ("cli/main", "unit/cli/commands/commands_test.c e2e/test_cli.py"),
 ]

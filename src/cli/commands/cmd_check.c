@@ -6,7 +6,6 @@
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
 #include "cli/help/help.h"
-#include "cli/jobs/run_keys_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
