@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "launcher/hosts/hostlist.h"
-#include "launcher/hosts/tasks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,6 +2,8 @@
  * is asked what it is: one that nodes share may not answer. */
 #pragma once
 
+#include <stdio.h>
+
 #include "launcher/place/place.h"
 
 #define SLURM_CGROUP_MAX 4096
@@ -16,7 +18,7 @@ struct place_here {
 /* What can't be read is not known. */
 void place_here_read(struct place_here *ret);
 
-/* Whether the settings of this cluster bind no task to CPUs (place_files.h). They are read where
+/* Whether the settings of this cluster bind no task to CPUs. They are read where
  * the environment names them (SLURM_CONF), else in /etc/slurm; false: that can't be told. */
 bool slurm_binds_nothing(char *const *envp);
 /* Where munged listens by the same settings, for the caller to free; NULL: they do not say it. */
@@ -28,3 +30,17 @@ const char *shared_folder(const char *path);
 /* Whether a folder is this user's alone, or can be made. Another user's of the same name is common
  * where a team has one folder for all. */
 bool folder_is_usable(const char *path);
+
+/* ==== what is in these files: parts of the above, for tests ==== */
+
+/* Whether TaskPlugin is task/none. False: it is another, or not there, or the file includes others.
+ * Names and values have no case; of several lines the last counts. slurm.conf(5) */
+bool slurm_conf_binds_nothing(const char *text);
+/* The path of "socket=" in AuthInfo, which the caller frees; NULL: it is the library's default. */
+char *slurm_conf_munge_socket(const char *text);
+
+/* The name of the shared file system that has `path`, which is absolute and without links; static.
+ * mounts: /proc/self/mounts, so that no file system is asked. NULL: it is on another one, or that
+ * is not known. Lustre, GPFS, NFS, BeeGFS, Ceph and WEKA are known, by the types under which they
+ * are mounted (mount(8) of each). getmntent(3) */
+const char *mounts_shared(FILE *mounts, const char *path);

@@ -5,8 +5,8 @@
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "base/text/strbuf.h"
+#include "launcher/hosts/hostlist.h"
 #include "launcher/hosts/hosts.h"
-#include "launcher/hosts/tasks.h"
 #include "launcher/place/place.h"
 
 /* ---- which row ---- */

@@ -7,7 +7,6 @@
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "launcher/hosts/hostlist.h"
-#include "launcher/hosts/tasks.h"
 #include "topology/model/gpu_count.h"
 
 /* slurm/slurm.h */

@@ -14,7 +14,7 @@
 #include "launcher/srun/slurm_ask_io.h"
 #include "launcher/srun/slurm_words.h"
 #include "launcher/srun/srun_command.h"
-#include "launcher/starter/starter_program_io.h"
+#include "launcher/starter/starter_io.h"
 
 #define SRUN_FAILED 1 /* srun's own errors; an agent's are others, or are reported */
 /* Jobs that end sooner need not know before how long Slurm waits before it kills. */

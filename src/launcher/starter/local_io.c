@@ -6,7 +6,7 @@
 
 #include "base/text/parse.h"
 #include "launcher/place/place.h"
-#include "launcher/starter/starter_program_io.h"
+#include "launcher/starter/starter_io.h"
 
 /* The words of one agent. The endpoint comes before the user's words, which can override it. All
  * agents have one address, so is_host marks the first as the one at the endpoint. */

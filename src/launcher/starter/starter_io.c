@@ -5,14 +5,18 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/frame.h"
 #include "base/list.h"
+#include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/signal_name.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/listen.h"
@@ -22,7 +26,6 @@
 #include "io/process/proc.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
-#include "launcher/starter/starter_program_io.h"
 #include "rendezvous/auth/keyring_io.h"
 #include "rendezvous/operate/recent_runs_io.h"
 #include "rendezvous/operate/registry_io.h"
@@ -92,6 +95,65 @@ const struct starter *starter_machine(const struct starter_run *r) { return &r->
 const char *starter_step_name(const struct starter_run *r) { return r->step; }
 const char *starter_lost_node(const struct starter_run *r) { return r->lost; }
 void starter_set_grace(struct starter_run *r, uint64_t grace_ns) { r->grace_ns = grace_ns; }
+
+/* ---- the program that is started on the nodes: muster itself ---- */
+
+int starter_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
+    _cleanup_(freep) char *found = NULL;
+    int r = child_find_program(argv0, env_get(envp, "PATH"), &found);
+    if (r < 0)
+        return err_set(err, r, "can't find the program %s, which is to run on all nodes: %s", argv0,
+                       strerror(-r));
+    if (found[0] == '/') {
+        *ret = TAKE_PTR(found);
+        return 0;
+    }
+    _cleanup_(freep) char *here = getcwd(NULL, 0);
+    if (here == NULL)
+        return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
+    *ret = xasprintf("%s/%s", here, found);
+    return 0;
+}
+
+int starter_real_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
+    _cleanup_(freep) char *named = NULL;
+    int r = starter_program(argv0, envp, &named, err);
+    if (r < 0)
+        return r;
+    char *real =
+        strcmp(strrchr(named, '/'), "/torchrun") == 0 ? realpath(named, NULL) : TAKE_PTR(named);
+    if (real == NULL)
+        return err_set(err, -errno, "can't find the program behind %s: %s", named, strerror(errno));
+    *ret = real;
+    return 0;
+}
+
+char *starter_program_word(const char *argv0, char *const *envp) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+,:@-";
+    struct err unused = {0};
+    char *path = NULL;
+    if (starter_real_program(argv0, envp, &path, &unused) == 0 && path[strspn(path, plain)] == '\0')
+        return path;
+    free(path);
+    return xstrdup("muster");
+}
+
+char *starter_folder(char *const *envp) {
+    struct stat named, here;
+    const char *pwd = env_get(envp, "PWD");
+    if (pwd != NULL && pwd[0] == '/' && stat(pwd, &named) == 0 && stat(".", &here) == 0 &&
+        named.st_dev == here.st_dev && named.st_ino == here.st_ino)
+        return xstrdup(pwd);
+    return getcwd(NULL, 0);
+}
+
+void starter_log_command(char *const *argv) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    for (size_t i = 0; argv[i] != NULL; i++)
+        strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);
+    log_info("%s", strbuf_text(&line));
+}
 
 /* ---- the key of the job ---- */
 

@@ -1,4 +1,4 @@
-#include "launcher/hosts/tasks.h"
+#include "launcher/hosts/hostlist.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "launcher/place/place_files.h"
+#include "launcher/place/place_io.h"
 
 #include <criterion/criterion.h>
 #include <stddef.h>

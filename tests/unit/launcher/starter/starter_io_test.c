@@ -15,7 +15,6 @@
 #include "io/process/proc.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
-#include "launcher/starter/starter_program_io.h"
 #include "rendezvous/auth/keyring_io.h"
 
 extern char **environ;
