@@ -10,7 +10,9 @@
  */
 #pragma once
 
-#include "base/util.h"
+#include <errno.h>
+
+#include "base/little_endian.h"
 
 #define FRAME_HEADER_BYTES ((size_t)4)
 /* No user of frames may allow more than this. */
@@ -21,7 +23,20 @@ enum { FRAME_E_MORE = 1 }; /* the header is not complete yet */
 /* Returns how many bytes the frame at `data` has, header and payload; it is complete when len >=
  * *ret_bytes. 0, FRAME_E_MORE, or -EMSGSIZE: its payload is empty or longer than payload_max. Only
  * the header is needed, so a frame that is too long is rejected without waiting for the rest. */
-_must_use_ int frame_size(const uint8_t *data, size_t len, size_t payload_max, size_t *ret_bytes);
+_must_use_ static inline int frame_size(const uint8_t *data, size_t len, size_t payload_max,
+                                        size_t *ret_bytes) {
+    assert(payload_max <= FRAME_PAYLOAD_MAX);
+    if (len < FRAME_HEADER_BYTES)
+        return FRAME_E_MORE;
+    size_t payload = load_u32le(data);
+    if (payload == 0 || payload > payload_max)
+        return -EMSGSIZE;
+    *ret_bytes = FRAME_HEADER_BYTES + payload;
+    return 0;
+}
 
 /* The header of a payload; 1 <= payload_bytes <= FRAME_PAYLOAD_MAX (asserted). */
-void frame_header(size_t payload_bytes, uint8_t out[FRAME_HEADER_BYTES]);
+static inline void frame_header(size_t payload_bytes, uint8_t out[FRAME_HEADER_BYTES]) {
+    assert(payload_bytes >= 1 && payload_bytes <= FRAME_PAYLOAD_MAX);
+    store_u32le(out, (uint32_t)payload_bytes);
+}

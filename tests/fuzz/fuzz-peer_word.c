@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "io/peer/peer_word.h"
+#include "io/peer/peer_gate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,9 +13,7 @@ import sys
 # Source files without a test of their name (below src/, without .c) -> what tests them, below tests/.
 COVERED = [
     ("base/idmap", "unit/io/process/helper_test.c"),
-    ("base/json/json_write", "unit/base/json/json_test.c"),
     ("io/clock", "unit/io/loop_test.c"),
-    ("io/sweep", "unit/launcher/output/tempdir_io_test.c"),
     ("io/net/netlink", "unit/topology/discover/net/netlink_test.c unit/io/peer/peer_word_test.c"),
     ("io/net/tls*", "unit/io/net/tls_psk_test.c unit/io/net/stream_tls_test.c e2e/test_etcd.py"),
     ("io/process/reaper", "unit/io/process/child_test.c"),

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "base/util.h"
+#include "base/text/strbuf.h"
 
 _must_use_ int parse_u64(const char *s, uint64_t *ret);
 _must_use_ int parse_u32(const char *s, uint32_t *ret);
@@ -35,3 +35,10 @@ const char *list_item(const char *list, size_t index, size_t *ret_len);
 const char *text_next_line(const char *line);
 /* Sorts names as people do: node2 before node10. Returns <0, 0 or >0, as strcmp() does. */
 int natural_compare(const char *a, const char *b);
+
+/* Lists of TCP ports, such as "29400-29403,30000": each port once, in their order. */
+/* 0, and 1 to `max` ports in ret; -EINVAL: an item is neither a port from 1 to 65535 nor LOW-HIGH;
+ * -E2BIG: more than max; -EEXIST: a port is there twice. */
+_must_use_ int port_list_parse(const char *text, unsigned max, uint16_t *ret, unsigned *ret_n);
+/* Appends the list; three or more consecutive ports as LOW-HIGH. */
+void port_list_text(const uint16_t *ports, unsigned n, struct strbuf *out);

@@ -6,7 +6,6 @@
 #include <strings.h>
 
 #include "base/text/parse.h"
-#include "base/text/port_list.h"
 #include "cli/options/suggest.h"
 
 /* Removes blanks at both ends. */

@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "base/peer_owner.h"
 #include "io/net/addr.h"
+#include "io/net/netlink.h"
 
 struct peer_gate;
 
@@ -57,3 +58,37 @@ _must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr 
 void peer_gate_set_remedy(struct peer_gate *g, const char *remedy);
 /* How many it has refused; 0 if it is NULL. */
 uint64_t peer_gate_refused(const struct peer_gate *g);
+
+/* ==== the kernel's answers as bytes: parts of the above, for tests ====
+ *
+ *     peer_word_ask_socket(&local, &remote, &question);       whose socket is this?
+ *     r = peer_word_read_socket(answer, &local, &remote, &socket);
+ *     peer_word_ask_route(&addr, &question);                  is that address one of ours?
+ *     r = peer_word_read_route(answer, &is_local);
+ *
+ * sock_diag(7), rtnetlink(7), linux/inet_diag.h, linux/rtnetlink.h. The kernel looks for an exact
+ * pair of addresses, and else for a socket at the first: that is not an answer. */
+
+/* enum tcp_states of the kernel */
+#define PEER_SOCKET_ESTABLISHED 1
+#define PEER_SOCKET_LISTEN 10
+
+struct peer_socket {
+    uint8_t state;
+    uid_t uid;      /* who made it, as this user namespace has that user; 0 if it was closed, too */
+    uint32_t inode; /* 0: no process has it */
+};
+
+/* `local` is the end that is asked about; both have the same family, where mapped IPv4 is IPv4. */
+void peer_word_ask_socket(const struct addr *local, const struct addr *remote,
+                          union netlink_request *ret);
+void peer_word_ask_route(const struct addr *addr, union netlink_request *ret);
+
+/* 0; -EPROTO; or -ENOENT: it is about another socket, so there is no such one. */
+_must_use_ int peer_word_read_socket(const struct netlink_answer *answer, const struct addr *local,
+                                     const struct addr *remote, struct peer_socket *ret);
+_must_use_ int peer_word_read_route(const struct netlink_answer *answer, bool *ret_local);
+
+/* /proc/self/uid_map, user_namespaces(7): whether every user has a number of its own here. Those
+ * without one are all shown as one and the same. */
+bool peer_word_map_is_whole(const char *uid_map);

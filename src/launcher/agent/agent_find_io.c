@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text/log.h"
-#include "base/text/port_list.h"
+#include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"

@@ -14,7 +14,6 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/proc.h"
-#include "io/sweep.h"
 
 #define PREFIX "muster-"
 #define NAME_LEN (strlen(PREFIX) + 6) /* as mkdtemp(3) makes them */

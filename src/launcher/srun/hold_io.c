@@ -15,7 +15,6 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/sweep.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define PREFIX "hold-"

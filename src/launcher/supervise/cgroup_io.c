@@ -14,7 +14,6 @@
 #include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "io/file.h"
-#include "io/sweep.h"
 
 /* --- small files --- */
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/port_list.h"
+#include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "rendezvous/protocol/wire.h"
 

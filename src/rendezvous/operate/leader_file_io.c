@@ -13,7 +13,6 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/proc.h"
-#include "io/sweep.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define LEADER_FILE_NAME_MAX 48

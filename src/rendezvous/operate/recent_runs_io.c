@@ -12,7 +12,6 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/sweep.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define FILE_PREFIX "run-"

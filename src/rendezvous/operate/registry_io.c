@@ -18,7 +18,6 @@
 #include "io/file.h"
 #include "io/net/resolver.h"
 #include "io/process/proc.h"
-#include "io/sweep.h"
 
 #define FILE_PREFIX "agent-"
 #define KEY_PREFIX "key-" /* and the same pid */

@@ -1,4 +1,4 @@
-#include "base/text/port_list.h"
+#include "base/text/parse.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/text/port_list.h"
+#include "base/text/parse.h"
 
 Test(rdzv_text, reads_endpoints) {
     static const struct {

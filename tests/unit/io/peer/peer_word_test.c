@@ -1,4 +1,4 @@
-#include "io/peer/peer_word.h"
+#include "io/peer/peer_gate.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
