@@ -508,91 +508,60 @@ int hosts_read(const struct hosts_input *in, struct hosts *ret, struct err *err)
 
 /* ==== --include, --exclude ==== */
 
-/* Numbers of GPUs, each once, in the order written. */
-struct gpus {
-    uint64_t has[HOST_GPUS_MAX / 64];
-    uint32_t *ids; /* owned */
-    uint32_t n;
-};
-
-/* What the filter selects of one host. */
-struct pick {
-    bool whole;
-    struct gpus gpus;
-};
-
 struct filter {
     bool exclude;
-    const struct hosts *hosts;
-    size_t n;           /* of the hosts */
-    struct pick *picks; /* owned: one for each host */
-    bool *keep;         /* owned: one for each host */
-    size_t names;       /* listed so far */
+    struct hosts *hosts; /* their GPUs are those that were listed so far */
+    bool *whole;         /* owned: for each host, whether it is listed without GPUs */
+    bool *keep;          /* owned: one for each host */
+    size_t names;        /* listed so far */
     struct err *err;
 };
 
 static void filter_fini(struct filter *f) {
-    for (size_t i = 0; i < f->n; i++)
-        free(f->picks[i].gpus.ids);
-    free(f->picks);
+    free(f->whole);
     free(f->keep);
 }
 
-/* ---- reading ---- */
-
-static bool has(const struct gpus *g, uint32_t id) {
-    return (g->has[id / 64] >> (id % 64) & 1) != 0;
+static bool has_gpu(const struct host *host, uint32_t id) {
+    for (uint32_t i = 0; i < host->n_gpus; i++)
+        if (host->gpus[i] == id)
+            return true;
+    return false;
 }
 
-static void add(struct gpus *g, uint32_t id) {
-    if (has(g, id))
+static void add_gpu(struct host *host, uint32_t id) {
+    if (has_gpu(host, id))
         return;
-    g->has[id / 64] |= UINT64_C(1) << (id % 64);
-    g->ids = xgrow(g->ids, g->n, sizeof *g->ids);
-    g->ids[g->n++] = id;
+    host->gpus = xgrow(host->gpus, host->n_gpus, sizeof *host->gpus);
+    host->gpus[host->n_gpus++] = id;
 }
 
-static void gpus_fini(struct gpus *g) { free(g->ids); }
-
-/* Reads "0,2". */
-static int read_gpus(struct filter *f, const char *text, struct gpus *g) {
-    for (;; text++) {
-        uint32_t id;
-        size_t n = strcspn(text, ",");
-        int r = read_number(text, n, "a GPU", 0, HOST_GPUS_MAX - 1, &id, f->err);
-        if (r < 0)
-            return r;
-        add(g, id);
-        text += n;
-        if (*text == '\0')
-            return 0;
-    }
-}
-
-/* Adds what a spec selects of one of its names. `gpus` is empty if it means the whole host. */
-static int pick(struct filter *f, const char *name, const struct gpus *gpus) {
-    const struct host *host = hosts_find(f->hosts, name);
+/* Adds what a spec lists of one of its hosts: GPUs, "0,2"; NULL: the whole host. */
+static int pick(struct filter *f, const char *name, const char *gpus) {
+    struct host *host = hosts_find(f->hosts, name);
     if (host == NULL)
         return err_set(f->err, -EINVAL, "%s is not one of the hosts", name);
-    struct pick *p = &f->picks[host - f->hosts->items];
-    p->whole = p->whole || gpus->n == 0;
-    for (uint32_t i = 0; i < gpus->n; i++) {
-        if (host->slots > 0 && gpus->ids[i] >= host->slots)
+    f->whole[host - f->hosts->items] |= gpus == NULL;
+    while (gpus != NULL) {
+        uint32_t id;
+        size_t n = strcspn(gpus, ",");
+        int r = read_number(gpus, n, "a GPU", 0, HOST_GPUS_MAX - 1, &id, f->err);
+        if (r < 0)
+            return r;
+        if (host->slots > 0 && id >= host->slots)
             return err_set(f->err, -EINVAL,
                            "host %s has %" PRIu32 " slots, so there is no GPU %" PRIu32, name,
-                           host->slots, gpus->ids[i]);
-        add(&p->gpus, gpus->ids[i]);
+                           host->slots, id);
+        add_gpu(host, id);
+        gpus = gpus[n] == ',' ? gpus + n + 1 : NULL;
     }
     return 0;
 }
 
 static int read_spec(struct filter *f, const char *spec) {
     _cleanup_(hostlist_fini) struct hostlist names = {0};
-    _cleanup_(gpus_fini) struct gpus gpus = {0};
     size_t n = span_until(spec, ":");
     int r = read_names(spec, n, &names, f->err);
-    if (r == 0 && spec[n] == ':')
-        r = read_gpus(f, spec + n + 1, &gpus);
     if (r < 0)
         return r;
     if (names.n > HOSTFILTER_NAMES_MAX - f->names)
@@ -600,7 +569,7 @@ static int read_spec(struct filter *f, const char *spec) {
                        HOSTFILTER_NAMES_MAX);
     f->names += names.n;
     for (size_t i = 0; r == 0 && i < names.n; i++)
-        r = pick(f, names.names[i], &gpus);
+        r = pick(f, names.names[i], spec[n] == ':' ? spec + n + 1 : NULL);
     return r;
 }
 
@@ -619,59 +588,27 @@ static int read_specs(struct filter *f, const char *text) {
     }
 }
 
-/* ---- applying ---- */
-
-/* Turns the GPUs to exclude into those that remain. */
-static int invert(struct filter *f, const struct host *host, struct gpus *g) {
+/* Whether a host is kept. Turns GPUs to exclude into those that remain; none in the list are all. */
+static int decide(struct filter *f, struct host *host, bool whole, bool *ret_keep) {
+    struct host left = {0};
+    *ret_keep = (whole || host->n_gpus > 0) != f->exclude;
+    if (whole)
+        host->n_gpus = 0;
+    if (!f->exclude || host->n_gpus == 0)
+        return 0;
     if (host->slots == 0 || host->slots > HOST_GPUS_MAX)
         return err_set(f->err, -EINVAL,
                        "cannot tell which GPUs of host %s remain; give its slots, at most %u, "
                        "as in -H %s:8, or slots=8 in a host file",
                        host->name, HOST_GPUS_MAX, host->name);
-    struct gpus left = {0};
     for (uint32_t id = 0; id < host->slots; id++)
-        if (!has(g, id))
-            add(&left, id);
-    gpus_fini(g);
-    *g = left;
+        if (!has_gpu(host, id))
+            add_gpu(&left, id);
+    free(host->gpus);
+    host->gpus = left.gpus;
+    host->n_gpus = left.n_gpus;
+    *ret_keep = left.n_gpus > 0;
     return 0;
-}
-
-/* Decides whether a host is kept, and then which GPUs of it: none in the list are all. */
-static int decide(struct filter *f, const struct host *host, struct pick *p, bool *ret_keep) {
-    bool named = p->whole || p->gpus.n > 0;
-    if (p->whole)
-        p->gpus.n = 0;
-    *ret_keep = named != f->exclude;
-    if (!f->exclude || p->gpus.n == 0)
-        return 0;
-    int r = invert(f, host, &p->gpus);
-    *ret_keep = r == 0 && p->gpus.n > 0;
-    return r;
-}
-
-static int run(struct filter *f, const char *text) {
-    size_t left = 0;
-    int r = read_specs(f, text);
-    for (size_t i = 0; r == 0 && i < f->n; i++) {
-        r = decide(f, &f->hosts->items[i], &f->picks[i], &f->keep[i]);
-        left += f->keep[i];
-    }
-    if (r == 0 && left == 0)
-        r = err_set(f->err, -EINVAL, "no host remains");
-    return r;
-}
-
-static void apply(struct filter *f, struct hosts *hosts) {
-    for (size_t i = 0; i < f->n; i++) {
-        struct host *host = &hosts->items[i];
-        struct gpus *g = &f->picks[i].gpus;
-        if (!f->keep[i] || g->n == 0)
-            continue;
-        host->gpus = TAKE_PTR(g->ids);
-        host->n_gpus = host->slots = g->n;
-    }
-    hosts_keep(hosts, f->keep);
 }
 
 int hosts_filter(struct hosts *hosts, const char *include, const char *exclude, struct err *err) {
@@ -682,16 +619,26 @@ int hosts_filter(struct hosts *hosts, const char *include, const char *exclude, 
     _cleanup_(filter_fini) struct filter f = {
         .exclude = exclude != NULL,
         .hosts = hosts,
-        .n = hosts->n,
-        .picks = xcalloc(hosts->n, sizeof *f.picks),
+        .whole = xcalloc(hosts->n, sizeof *f.whole),
         .keep = xcalloc(hosts->n, sizeof *f.keep),
         .err = err,
     };
-    int r = run(&f, f.exclude ? exclude : include);
-    if (r < 0) {
-        err_prefix(err, f.exclude ? "--exclude" : "--include");
-        return r;
+    size_t left = 0;
+    int r = read_specs(&f, f.exclude ? exclude : include);
+    for (size_t i = 0; r == 0 && i < hosts->n; i++) {
+        r = decide(&f, &hosts->items[i], f.whole[i], &f.keep[i]);
+        left += f.keep[i];
     }
-    apply(&f, hosts);
-    return 0;
+    if (r == 0 && left == 0)
+        r = err_set(err, -EINVAL, "no host remains");
+    for (size_t i = 0; i < hosts->n; i++) {
+        struct host *host = &hosts->items[i];
+        host->n_gpus = r < 0 ? 0 : host->n_gpus;
+        host->slots = host->n_gpus > 0 ? host->n_gpus : host->slots;
+    }
+    if (r == 0)
+        hosts_keep(hosts, f.keep);
+    else
+        err_prefix(err, f.exclude ? "--exclude" : "--include");
+    return r;
 }
