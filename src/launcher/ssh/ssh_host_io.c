@@ -10,6 +10,7 @@
 
 #include "base/frame.h"
 #include "base/text/log.h"
+#include "base/text/tail.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -28,9 +29,7 @@ struct ssh_host {
     struct loop_timer *timer; /* until it is gone although one of both is there */
     int err_fd;
     struct loop_watch *err_watch;
-    char line[SSH_HOST_LINE_MAX]; /* the last one of stderr that is not empty */
-    char next[SSH_HOST_LINE_MAX]; /* the one after it, without its end */
-    size_t next_len;
+    struct tail tail;    /* of stderr */
     bool begun, greeted; /* the frames have begun; HELLO has come */
     bool paused;
     bool last_said; /* EXIT or FAIL has come */
@@ -41,29 +40,24 @@ struct ssh_host {
 
 /* ---- stderr ---- */
 
-static void end_line(struct ssh_host *h) {
-    h->next[h->next_len] = '\0';
-    h->next_len = 0;
-    utf8_clean(h->next, false);
-    size_t len = strlen(h->next);
-    while (len > 0 && strchr(" \t\r", h->next[len - 1]) != NULL)
-        h->next[--len] = '\0';
-    if (len == 0)
-        return;
-    log_debug("ssh of host %u: %s", h->i, h->next);
-    (void)snprintf(h->line, sizeof h->line, "%s", h->next);
+/* The last line that is not empty; "": there is none. */
+static void last_line(const struct ssh_host *h, char ret[SSH_HOST_LINE_MAX]) {
+    const char *text = tail_lines(&h->tail), *end = text + strlen(text);
+    while (end > text && strchr(" \t\r\n", end[-1]) != NULL)
+        end--;
+    const char *begin = end;
+    while (begin > text && begin[-1] != '\n')
+        begin--;
+    (void)snprintf(ret, SSH_HOST_LINE_MAX, "%.*s", (int)(end - begin), begin);
+    utf8_clean(ret, false);
 }
 
 /* False: nothing more comes now, or ever. */
 static bool read_stderr(struct ssh_host *h) {
     char bytes[4096];
     ssize_t n = read(h->err_fd, bytes, sizeof bytes);
-    for (ssize_t i = 0; i < n; i++) {
-        if (bytes[i] == '\n' || (bytes[i] == '\r' && h->next_len > 0))
-            end_line(h);
-        else if (h->next_len < sizeof h->next - 1)
-            h->next[h->next_len++] = bytes[i];
-    }
+    if (n > 0)
+        tail_add(&h->tail, bytes, (size_t)n);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         loop_watch_free(TAKE_PTR(h->err_watch));
         file_close(&h->err_fd);
@@ -87,7 +81,10 @@ static void because(struct ssh_host *h, const char *fmt, ...) {
 
 /* Of a login that ended before the relay began, by how ssh has ended. */
 static void because_of_end(struct ssh_host *h) {
-    const char *line = h->line[0] != '\0' ? h->line : "it printed nothing";
+    char line[SSH_HOST_LINE_MAX];
+    last_line(h, line);
+    if (line[0] == '\0')
+        (void)snprintf(line, sizeof line, "it printed nothing");
     if (h->status.signalled)
         because(h, "its %s was killed by signal %d", h->env->by, h->status.code);
     else if (h->begun)
@@ -112,8 +109,7 @@ static void be_gone(struct ssh_host *h) {
     loop_timer_set(h->timer, TIME_NEVER);
     while (h->err_fd >= 0 && read_stderr(h)) {
     }
-    if (h->next_len > 0)
-        end_line(h);
+    log_debug("the last lines of host %u's ssh:\n%s", h->i, tail_lines(&h->tail));
     if (!h->last_said)
         because_of_end(h);
     h->env->ops.on_gone(h->env->arg, h->i, h->why[0] != '\0' ? h->why : NULL);
@@ -218,17 +214,11 @@ static void on_readable(void *arg, struct stream *s) {
 
 /* Some logins say on stdout why they end. */
 static void take_noise(struct ssh_host *h, struct stream *s) {
+    char line[SSH_HOST_LINE_MAX];
     size_t len = stream_available(s);
-    const uint8_t *bytes = len > 0 ? stream_peek(s, len) : NULL;
-    if (h->begun || h->line[0] != '\0' || bytes == NULL)
-        return;
-    for (size_t i = 0; i < len; i++) {
-        if (bytes[i] == '\n')
-            end_line(h);
-        else if (h->next_len < sizeof h->next - 1)
-            h->next[h->next_len++] = (char)bytes[i];
-    }
-    end_line(h);
+    last_line(h, line);
+    if (!h->begun && line[0] == '\0' && len > 0)
+        tail_add(&h->tail, (const char *)stream_peek(s, len), len);
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
@@ -375,5 +365,6 @@ void ssh_host_free(struct ssh_host *h) {
     loop_watch_free(h->err_watch);
     file_close(&h->err_fd);
     loop_timer_free(h->timer);
+    tail_fini(&h->tail);
     free(h);
 }
