@@ -141,41 +141,25 @@ char *job_endpoint_text(const struct job_spec *spec) {
 }
 
 void job_spec_fini(struct job_spec *spec) {
-    free(spec->endpoint_host);
-    free(spec->store_host);
-    free(spec->arbiter_dir);
-    words_free(spec->etcd_endpoints);
-    free(spec->etcd_prefix);
-    free(spec->etcd_user);
-    free(spec->etcd_password);
-    free(spec->etcd_cacert);
-    free(spec->etcd_cert);
-    free(spec->etcd_key);
-    free(spec->topology);
-    free(spec->block);
-    free(spec->topology_file);
-    free(spec->event_log);
-    free(spec->local_addr);
-    free(spec->health_check);
-    free(spec->key_file);
-    free(spec->run_id);
-    words_free(spec->derived);
-    words_free(spec->given);
+    char *const texts[] = {spec->endpoint_host,      spec->store_host, spec->arbiter_dir,
+                           spec->etcd_prefix,        spec->etcd_user,  spec->etcd_password,
+                           spec->etcd_cacert,        spec->etcd_cert,  spec->etcd_key,
+                           spec->topology,           spec->block,      spec->topology_file,
+                           spec->event_log,          spec->local_addr, spec->health_check,
+                           spec->key_file,           spec->run_id,     spec->hosts.ssh,
+                           spec->hosts.export_names, spec->role,       spec->script,
+                           spec->start_method,       spec->warm_skip,  spec->log_dir,
+                           spec->line_prefix};
+    char **const words[] = {spec->etcd_endpoints, spec->derived, spec->given,
+                            spec->args,           spec->env,     spec->filters[0],
+                            spec->filters[1]};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        free(texts[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        words_free(words[i]);
+    free(spec->console_ranks);
     place_fini(&spec->place);
     hosts_fini(&spec->hosts.list);
-    free(spec->hosts.ssh);
-    free(spec->hosts.export_names);
-    free(spec->role);
-    free(spec->script);
-    words_free(spec->args);
-    words_free(spec->env);
-    free(spec->start_method);
-    free(spec->warm_skip);
-    free(spec->log_dir);
-    free(spec->line_prefix);
-    for (size_t k = 0; k < ARRAY_SIZE(spec->filters); k++)
-        words_free(spec->filters[k]);
-    free(spec->console_ranks);
     *spec = (struct job_spec){0};
 }
 

@@ -1,5 +1,5 @@
 /* The launchers, batch systems and clouds other than Slurm and Kubernetes, as data: a row each.
- * place_launcher.c reads them all by one function into struct place. Pure.
+ * place_read_launcher() (place.h) reads them all into struct place. Pure.
  *
  * A launcher that fits these columns needs a row in launchers.c, an environment in
  * tests/places, and a line in docs/launchers.md. The sources of a row are named beside it.

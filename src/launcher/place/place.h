@@ -280,7 +280,7 @@ size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret
 /* place_slurm.c. *p is zeroed. */
 _must_use_ int place_read_slurm(char *const *envp, const struct place_facts *facts, struct place *p,
                                 struct err *err);
-/* place_launcher.c. After the readers of Slurm and the pod. 0, and p->launcher is NULL if no row
+/* launchers.c. After the readers of Slurm and the pod. 0, and p->launcher is NULL if no row
  * applies; -EINVAL and a sentence: p->launcher has started this process, and a value is missing. */
 _must_use_ int place_read_launcher(char *const *envp, const struct place_probes *probes,
                                    const struct place_facts *facts, struct place *p,

@@ -29,7 +29,7 @@ struct node_summary_config {                /* borrowed for the call */
     uint32_t n_workers; /* of this node; 0: one for each GPU */
     const char *mnnvl;  /* their NCCL_MNNVL_ENABLE; NULL: that of NCCL's files */
     const char *host;   /* this node's name */
-    /* What /etc/hosts says of it (io/net/hosts_file.h). 0: who knows it has to be asked. */
+    /* What /etc/hosts says of it (io/net/resolver.h). 0: who knows it has to be asked. */
     const struct addr *own_addrs;
     size_t n_own_addrs;
     uint64_t begun_ns; /* it ends NODE_SUMMARY_GATHER_NS later; 0: begins now */

@@ -10,7 +10,7 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
-#include "io/net/hosts_file.h"
+#include "io/net/resolver.h"
 #include "launcher/preflight/check_text.h"
 #include "launcher/preflight/node_nets_io.h"
 #include "launcher/preflight/node_summary_io.h"

@@ -1,6 +1,6 @@
-/* Several tasks of one Slurm step on a node (srun --ntasks-per-node=4): one agent serves the node,
- * so its first task is the agent, and the others hold. They wait until the agent has ended, and end
- * with its status. If they ended at once, srun --wait would kill the step.
+/* Several tasks of one Slurm step on a node (srun --ntasks-per-node=4): its first task is the agent,
+ * and the others hold until the agent has ended, and end with its status. If they ended at once,
+ * srun --wait would kill the step.
  *
  *     the first task                          the others
  *     hold_claim(name, &hold, &err);          exit(hold_wait(name, n_others, me,
@@ -8,18 +8,17 @@
  *     status = job_start(…);
  *     hold_tell(hold, status);
  *
- * They meet in a small file of the run directory (rendezvous/operate/registry_io.h), which the
- * tasks of a node share. The agent's processes hold a lock on it (flock(2)), which the kernel
- * releases when the last of them is gone; the status is written into it at the end. A file without
- * a lock and without a status: the agent was killed.
+ * They meet in a small file of the run directory (rendezvous/operate/registry_io.h). The agent's
+ * processes hold a lock on it (flock(2)), which the kernel releases when the last of them is gone;
+ * the status is written into it at the end. Without a lock and a status the agent was killed.
  *
  * A step can have several runs, one after the other (a script with two lines "muster run"), and its
- * tasks go on to the next at different times. So the file stays until every task has left every run
+ * tasks reach the next at different times. So the file stays until every task has left every run
  * that began in it. It has a line "begin" and a line "status N" for each run, and a line "left ID"
  * whenever a task has left one: the next run of a task is the one after those it has left.
  *
- * slurmstepd and srun signal every task. One that holds ignores all signals: the agent ends the job
- * in order, and only SIGKILL ends both at once. */
+ * slurmstepd and srun signal every task. One that holds ignores all signals but SIGKILL, because
+ * the agent ends the job. */
 #pragma once
 
 #include <stdint.h>

@@ -5,12 +5,11 @@
  *     requeue_begin(r, &end);             at the end, when no worker is left: on_done() follows
  *     requeue_free(r);
  *
- * Slurm ends what is left of the job as soon as it has taken the request, and this process with it.
- * Only then it takes the list of nodes that the job is to avoid ("Job is no longer pending" for a
- * running one, 22.05). So one scontrol makes both requests: it needs nothing any more that could
- * take longer than what is left of the job has (KillWait). A request that the controller has not
- * even read is carried out also if its sender was killed (seen with 22.05 and a controller that
- * stood still). Everything that waits for Slurm has a time limit. */
+ * Slurm ends what is left of the job, and this process, as soon as it has taken the request. Only
+ * then it takes the list of nodes that the job is to avoid ("Job is no longer pending" for a
+ * running one, 22.05). So one scontrol makes both requests, within KillWait. A request that the
+ * controller has not read yet is carried out also if its sender was killed (seen with 22.05).
+ * Everything that waits for Slurm has a time limit. */
 #pragma once
 
 #include "io/loop.h"

@@ -135,55 +135,29 @@ static uint32_t tasks_as_workers(const struct srun_command *config) {
 }
 
 void srun_env(const struct srun_command *config, struct envlist *ret) {
-    /* layout of the job's tasks, and how srun itself was told to behave */
     static const char *const names[] = {
-        "SLURM_NTASKS",
-        "SLURM_NPROCS",
-        "SLURM_NTASKS_PER_NODE",
-        "SLURM_NTASKS_PER_CORE",
-        "SLURM_NTASKS_PER_SOCKET",
-        "SLURM_NTASKS_PER_GPU",
-        "SLURM_TASKS_PER_NODE",
-        "SLURM_CPUS_PER_TASK",
-        "SRUN_CPUS_PER_TASK",
-        "SLURM_TRES_PER_TASK",
-        "SLURM_DISTRIBUTION",
-        "SLURM_ARBITRARY_NODELIST",
-        "SLURM_HOSTFILE",
-        "SLURM_EXACT",
-        "SLURM_GPUS",
-        "SLURM_GPUS_PER_TASK",
-        "SLURM_GPU_BIND",
-        "SLURM_WAIT",
-        "SLURM_KILL_BAD_EXIT",
-        "SLURM_NO_KILL",
-        "SLURM_MPI_TYPE",
-        "SLURM_EXPORT_ENV",
-        "SLURM_LABELIO",
-        "SLURM_UNBUFFEREDIO",
-        "SLURM_STDINMODE",
-        "SLURM_STDOUTMODE",
-        "SLURM_STDERRMODE",
-        "SLURM_PROCID",
-        "SLURM_LOCALID",
-        "SLURM_NODEID",
-        "SLURM_GTIDS",
-        "SLURM_TASK_PID",
-        "SLURM_SPREAD_JOB",
-        "SLURM_MULTI_PROG",
-        "SLURM_OVERCOMMIT",
+        /* the layout of the job's tasks */
+        "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_CORE",
+        "SLURM_NTASKS_PER_SOCKET", "SLURM_NTASKS_PER_GPU", "SLURM_TASKS_PER_NODE",
+        "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_DISTRIBUTION",
+        "SLURM_ARBITRARY_NODELIST", "SLURM_HOSTFILE", "SLURM_EXACT", "SLURM_GPUS",
+        "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_SPREAD_JOB", "SLURM_OVERCOMMIT",
         "SLURM_RELATIVE",
-    };
+        /* of a task */
+        "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID",
+        /* how srun itself was ordered to behave */
+        "SLURM_WAIT", "SLURM_KILL_BAD_EXIT", "SLURM_NO_KILL", "SLURM_MPI_TYPE", "SLURM_EXPORT_ENV",
+        "SLURM_LABELIO", "SLURM_UNBUFFEREDIO", "SLURM_STDINMODE", "SLURM_STDOUTMODE",
+        "SLURM_STDERRMODE", "SLURM_MULTI_PROG"};
+    static const char *const prefixes[] = {"MUSTER_KEY", "SLURM_STEP", "SLURM_CPU_BIND",
+                                           "SLURM_MEM_BIND", "SLURM_SRUN_COMM_"};
     const char *cpus = env_get(config->envp, "SLURM_CPUS_PER_TASK");
     uint32_t tasks = tasks_as_workers(config);
     envlist_copy(ret, config->envp);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         envlist_unset(ret, names[i]);
-    envlist_unset_prefix(ret, "MUSTER_KEY");
-    envlist_unset_prefix(ret, "SLURM_STEP");
-    envlist_unset_prefix(ret, "SLURM_CPU_BIND");
-    envlist_unset_prefix(ret, "SLURM_MEM_BIND");
-    envlist_unset_prefix(ret, "SLURM_SRUN_COMM_");
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        envlist_unset_prefix(ret, prefixes[i]);
     if (cpus != NULL)
         envlist_set(ret, STARTER_CPUS_ENV, cpus);
     if (tasks > 1)

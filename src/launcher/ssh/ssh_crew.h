@@ -9,11 +9,11 @@
  *     WAITING -> CALLED -> READY -> BOOTED -> ENDED        each host
  *         `---------`---------`--------`----> FAILED
  *
- * At most SSH_IN_FLIGHT hosts are called and have not answered: logging in costs the user's machine
- * CPU time, and sshd refuses some of many at once. One that hangs gives its place to the next, but
- * may still answer. The first host of the list that has not failed is node 0, at whose address all
- * meet, if the head arranges that: it listens before the others start. So nothing is booted before
- * it has answered; or the caller passes it over: then node 0 is the first that has answered. */
+ * At most SSH_IN_FLIGHT hosts are called and have not answered: logging in costs CPU time here, and
+ * sshd refuses some of many at once. One that hangs gives its slot to the next, but may still
+ * answer. The first host that has not failed is node 0, at whose address all meet, if the head
+ * arranges that. Nothing is booted before it listens, unless the caller passes it over: then node 0
+ * is the first that has answered. */
 #pragma once
 
 #include <stdbool.h>

@@ -33,11 +33,23 @@ struct ssh_member {
     bool told;          /* that it takes long */
 };
 
+enum head_timer {
+    TIMER_PING = 0,
+    TIMER_SILENCE, /* until the next that is called takes long, or too long */
+    TIMER_LATE,    /* until the job begins without the first host */
+    TIMER_ALONE,
+    TIMER_NAMING,
+    TIMER_LEAVE,
+    TIMER_REQUEUE,
+    TIMERS,
+};
+
 struct ssh_head {
     const struct starter_run_config *config;
     struct starter_run *run;
     const struct starter *starter; /* its machine; a link is a host's number and 1 */
     struct loop *loop;
+    struct loop_timer *timers[TIMERS];
     struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
     struct ssh_output *output;
     char *program, *command; /* muster's path, and what a host's shell is to run */
@@ -54,21 +66,16 @@ struct ssh_head {
     uint16_t port;              /* at which the hosts meet there; 0: the user has arranged that */
     bool ended;                 /* the machine knows that all agents have */
     struct {
-        struct loop_timer *ping;
-        struct loop_timer *silence; /* until the next that is called takes long, or too long */
-        uint64_t silence_ns;
-        uint64_t answered_ns;    /* when the last of all hosts has answered; 0: none has */
-        struct loop_timer *late; /* until the job begins without the first host */
-        bool is_late_set;
+        uint64_t silence_ns;  /* when TIMER_SILENCE is due */
+        uint64_t answered_ns; /* when the last of all hosts has answered; 0: none has */
+        bool is_late_set;     /* TIMER_LATE */
     } calls;
     struct {
-        struct loop_timer *alone, *naming, *leave;
-        bool too_few;         /* which ends the job */
-        bool is_naming;       /* too few are left, and others may fail, too */
-        bool is_leaving;      /* the lost ones are no longer waited for */
-        int code;             /* of the first agent that ended with an error */
-        uint32_t first_ended; /* its host */
-        struct loop_timer *requeue;
+        bool too_few;             /* which ends the job */
+        bool is_naming;           /* too few are left, and others may fail, too */
+        bool is_leaving;          /* the lost ones are no longer waited for */
+        int code;                 /* of the first agent that ended with an error */
+        uint32_t first_ended;     /* its host */
         struct helper_call *call; /* the batch system's command; NULL: it does not run */
         int asked, again;         /* the status after requeue(); 0 or that which requeues the job */
         int code_of_first;        /* of the agent on node 0, if it has ended with an error */
@@ -177,7 +184,7 @@ static void ping_all(struct ssh_head *h) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (may_ping(&h->members[i]))
             send_host(h, i, STARTER_PING, 0);
-    loop_timer_set(h->calls.ping, clock_now_ns() + SSH_PING_NS);
+    loop_timer_set(h->timers[TIMER_PING], clock_now_ns() + SSH_PING_NS);
 }
 
 static void on_ping(void *arg) { ping_all(arg); }
@@ -203,7 +210,7 @@ static void watch_first(struct ssh_head *h) {
     if (can && h->calls.is_late_set && !hangs)
         return;
     h->calls.is_late_set = can;
-    loop_timer_set(h->calls.late, can ? clock_now_ns() + wait_ns : TIME_NEVER);
+    loop_timer_set(h->timers[TIMER_LATE], can ? clock_now_ns() + wait_ns : TIME_NEVER);
 }
 
 static void begin_without_first(struct ssh_head *h) {
@@ -240,7 +247,7 @@ static void watch_silence(struct ssh_head *h, uint64_t at_ns) {
     if (at_ns >= h->calls.silence_ns)
         return;
     h->calls.silence_ns = at_ns;
-    loop_timer_set(h->calls.silence, at_ns);
+    loop_timer_set(h->timers[TIMER_SILENCE], at_ns);
 }
 
 static void give_up(struct ssh_head *h, uint32_t i) {
@@ -421,7 +428,7 @@ static void end_too_few(struct ssh_head *h, const char *why) {
 static void too_few(struct ssh_head *h) {
     char text[160];
     h->losses.is_naming = false;
-    loop_timer_set(h->losses.naming, TIME_NEVER);
+    loop_timer_set(h->timers[TIMER_NAMING], TIME_NEVER);
     uint32_t left = h->crew.n - h->crew.n_failed;
     (void)snprintf(text, sizeof text, "%u host%s, and the job needs %u: ending it", left,
                    left == 1 ? " remains" : "s remain", h->crew.min);
@@ -431,7 +438,7 @@ static void too_few(struct ssh_head *h) {
 /* Fewer are left than the job needs: waits for others that fail, so that one start shows all. */
 static void name_failures(struct ssh_head *h) {
     h->losses.is_naming = true;
-    loop_timer_set(h->losses.naming, clock_now_ns() + SSH_HEAD_NAMING_NS);
+    loop_timer_set(h->timers[TIMER_NAMING], clock_now_ns() + SSH_HEAD_NAMING_NS);
 }
 
 static void on_naming(void *arg) {
@@ -446,7 +453,7 @@ static void leave_lost(struct ssh_head *h) {
         left > h->starter->verdict.lost)
         return;
     h->losses.is_leaving = true;
-    loop_timer_set(h->losses.leave, clock_now_ns() + SSH_HEAD_LOST_NS);
+    loop_timer_set(h->timers[TIMER_LEAVE], clock_now_ns() + SSH_HEAD_LOST_NS);
 }
 
 static void on_leave(void *arg) {
@@ -473,7 +480,7 @@ static void on_agent_end(struct ssh_head *h, uint32_t i, const struct starter_ex
         return;
     h->losses.code = code;
     h->losses.first_ended = i;
-    loop_timer_set(h->losses.alone, clock_now_ns() + SSH_HEAD_ALONE_NS);
+    loop_timer_set(h->timers[TIMER_ALONE], clock_now_ns() + SSH_HEAD_ALONE_NS);
 }
 
 static void on_alone(void *arg) {
@@ -576,7 +583,7 @@ static void on_requeued(void *arg, const struct helper_answer *answer) {
     if (answer->len > 0)
         log_notice("%s: %.*s", h->config->spec->hosts.by->requeue[0],
                    (int)strcspn(answer->data, "\n"), answer->data);
-    loop_timer_set(h->losses.requeue, clock_now_ns());
+    loop_timer_set(h->timers[TIMER_REQUEUE], clock_now_ns());
 }
 
 /* Runs the command that queues the job again, beside the exit status. False: there is none. */
@@ -623,7 +630,7 @@ static void requeue(void *arg, int status) {
         log_notice("%s", strbuf_text(&why));
     h->losses.asked = again ? h->losses.again : status;
     if (!again || !requeue_by_command(h))
-        loop_timer_set(h->losses.requeue, clock_now_ns());
+        loop_timer_set(h->timers[TIMER_REQUEUE], clock_now_ns());
 }
 
 static void on_requeue(void *arg) {
@@ -772,19 +779,12 @@ static int prepare(struct ssh_head *h, struct err *err) {
 }
 
 static int set_up_loop(struct ssh_head *h) {
-    const struct {
-        void (*fn)(void *arg);
-        struct loop_timer **timer;
-    } timers[] = {
-        {on_ping, &h->calls.ping},        {on_silence, &h->calls.silence},
-        {on_late, &h->calls.late},        {on_alone, &h->losses.alone},
-        {on_naming, &h->losses.naming},   {on_leave, &h->losses.leave},
-        {on_requeue, &h->losses.requeue},
-    };
+    static loop_timer_fn *const fns[TIMERS] = {on_ping,   on_silence, on_late,   on_alone,
+                                               on_naming, on_leave,   on_requeue};
     int r = 0;
     h->calls.silence_ns = TIME_NEVER;
-    for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
-        *timers[i].timer = loop_timer_new(h->loop, timers[i].fn, h);
+    for (size_t i = 0; i < TIMERS; i++)
+        h->timers[i] = loop_timer_new(h->loop, fns[i], h);
     if (!child_is_ignored(SIGTSTP))
         r = loop_signal_new(h->loop, SIGTSTP, on_suspend, h, &h->suspend);
     return r < 0 ? r : ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
@@ -837,9 +837,6 @@ static void describe(void *arg, struct starter_description *ret) {
 
 static void end(void *arg) {
     struct ssh_head *h = arg;
-    struct loop_timer *timers[] = {h->calls.ping,    h->calls.silence, h->calls.late,
-                                   h->losses.alone,  h->losses.naming, h->losses.leave,
-                                   h->losses.requeue};
     for (uint32_t i = 0; i < h->crew.n; i++) {
         ssh_host_free(h->members[i].host);
         free(h->members[i].addrs);
@@ -849,8 +846,8 @@ static void end(void *arg) {
     ssh_crew_fini(&h->crew);
     ssh_output_free(h->output);
     loop_signal_free(h->suspend);
-    for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
-        loop_timer_free(timers[i]);
+    for (size_t i = 0; i < TIMERS; i++)
+        loop_timer_free(h->timers[i]);
     envlist_fini(&h->env);
     envlist_fini(&h->here);
     words_free(h->words);

@@ -4,10 +4,9 @@
  *
  *     status = ssh_head_run(&config);
  *
- * A host that can't be reached or started is named at once, with ssh's own last line. The job goes
- * on without it if --nnodes allows; else everything ends, with status 75.
- *
- * If the head is killed, the input of every ssh ends, and so each relay (ssh_node_io.h) its job. */
+ * A host that can't be reached or started is logged at once, with ssh's own last line. The job
+ * continues without it if --nnodes allows; else everything ends, with status 75. If the head is
+ * killed, the input of every ssh ends, and each relay (ssh_node_io.h) ends the job on its node. */
 #pragma once
 
 #include "launcher/starter/starter_io.h"

@@ -1,6 +1,6 @@
-/* The relay: `muster ssh-node`, which the head of an ssh job starts on each node through the user's
- * ssh. It starts the node's agent as the head says, carries the agent's output and its verdict to
- * the head, and ends it when the head has gone. muster-protocol(7), OVER SSH.
+/* The relay: `muster ssh-node`, which the head of an ssh job starts on each node. It starts the
+ * node's agent, carries its output and verdict to the head, and ends it when the head has gone.
+ * muster-protocol(7), OVER SSH.
  *
  *     head -- ssh -- sshd -- relay ── guardian ── agent ── workers
  *
@@ -13,9 +13,8 @@
  *     guardian killed               the agent kills all below it (guardian_io.h); the relay is a
  *                                   subreaper, and kills what is left of both, the agent last
  *
- * A head that stops reading holds the output up: the relay's queue is bounded, then it reads the
- * agent's pipes no more, and the agent's log writer spools. What the head says is read all the
- * time.
+ * A head that stops reading holds the output up: the relay's queue is bounded, and then the agent's
+ * log writer spools. Messages from the head are always read.
  *
  *     return ssh_node_run(&config);        the exit status of `muster ssh-node` */
 #pragma once

@@ -1,7 +1,5 @@
-/* What all hosts write, at the head: lines of several hosts don't mix, and a reader that is slow or
- * has stopped holds up the hosts, but not the end of the job.
- * The head's own lines go the same way, from ssh_output_new() on: writing to a standard error that
- * no process reads would block.
+/* What all hosts write, and the head's own lines: lines of several hosts don't mix, and a reader
+ * that is slow or has stopped holds up the hosts, but not the end of the job.
  *
  *     ssh_output_new(loop, n_hosts, &ops, me, &o);
  *     ssh_output_add(o, host, which, bytes, len);  …  ssh_output_end_host(o, host);

@@ -1,6 +1,6 @@
-/* A starter: the process that a user started, which has agents started on all nodes of the job, and
- * stays: it passes signals on, and its exit status is the job's. This machine decides; a backend
- * carries out (starter_io.h). Pure: events in, effects out.
+/* A starter: the process that a user started, which has agents started on all nodes of the job,
+ * passes signals on, and returns the job's exit status. A backend carries out what this machine
+ * decides (starter_io.h). Pure: events in, effects out.
  *
  *     starter_init(&s, &config);
  *     starter_step(&s, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = 1, …}, &u);

@@ -1,31 +1,27 @@
-/* Runs a starter (starter.h): this process has a backend start the agents of a job, passes signals
- * on, and its exit status is the job's. A backend is a table of functions:
+/* Runs a starter (starter.h) with a backend, which is a table of functions:
  *
  *     static const struct starter_ops ops = {.start = start, .describe = describe};
  *     status = starter_run(&config, &ops, me);             errors are reported
  *
- * A command that starts agents, or one for each agent, is all that most backends have: start()
- * calls starter_spawn(), and the agent that leads connects to this process (starter_link_io.h).
- * That connection, signals to the commands, and SIGKILL are what deliver and kill are by default.
- * A backend with a connection of its own to each host (launcher/ssh) has its own deliver and kill,
- * and reports what happens there with starter_event().
+ * Most backends have one command that starts agents, or one for each: start() calls
+ * starter_spawn(), and the agent that leads connects to this process (starter_link_io.h). By
+ * default, deliver and kill use that connection, and signals to the commands. A backend with a
+ * connection of its own to each host (launcher/ssh) has its own, and calls starter_event().
  *
  * The job's key is the one that the user has given (--key-file, MUSTER_KEY_FILE, MUSTER_KEY), or a
  * random one that ends with the job. There is none with --auth=none, or if this machine has no
- * OpenSSL and the user has not asked for a key, which is logged. Agents get it in their environment
- * as STARTER_KEY_ENV: by srun, or from the relay, which gets it over ssh's standard input. It is on
- * no command line. Agents remove the variable when they begin (keyring_take_env()), and take no
- * other key.
+ * OpenSSL and the user has not asked for a key, which is logged. Agents get it as STARTER_KEY_ENV,
+ * never on a command line: by srun, or from the relay, which gets it over ssh's standard input.
+ * They remove the variable when they begin (keyring_take_env()), and take no other key.
  *
- * Such a connection can come to any address of this machine, at any free port (--port-range). A
- * peer has STARTER_GREETING_NS to prove by TLS that it has the job's key (not on a loopback
- * address, where the kernel proves it), and to send LEAD with the token. At most
- * STARTER_STRANGERS_MAX may be doing that at once: then the oldest is disconnected. A peer that
- * fails has no other effect.
+ * The agent connects to any address of this machine, at a free port (--port-range). A peer has
+ * STARTER_GREETING_NS to prove by TLS that it has the job's key (on a loopback address the kernel
+ * proves it), and to send LEAD with the token. If more than STARTER_STRANGERS_MAX are doing that,
+ * the oldest is disconnected.
  *
- * If this process is killed, the commands remain. The agent that leads notices that its connection
- * is refused (starter_link_io.h), and stops the job. While none is connected, a helper,
- * muster-lifeline, waits for the death of this process, and then interrupts the commands. */
+ * If this process is killed, the commands remain, and the agent that leads stops the job, because
+ * its connection is refused. While none is connected, a helper, muster-lifeline, waits for the
+ * death of this process, and then interrupts the commands. */
 #pragma once
 
 #include "base/text/envlist.h"

@@ -1,24 +1,21 @@
-/* An agent's way to the head of its job (starter.h), which srun's environment names. Only the agent
- * that leads has something to say: that it leads, and at the end how the job ended. It hears from
- * there when the job is to end.
+/* An agent's connection to the head of its job (starter.h), which its environment names. Only the
+ * agent that leads connects. It reports that it leads, safe points, and how the job ended, and is
+ * notified when the job is to end.
  *
  *     starter_link_new(loop, envp, secret, host, &place, &ops, me, &l);   NULL: none
  *     starter_link_lead(l);                                this agent leads: connects
  *     starter_link_safe(l);                                a worker has reported a safe point
  *     starter_link_verdict(l, &verdict); starter_link_free(l);     the agent does this last
  *
- * Where the job has a key, everything is sent in TLS with it (io/net/tls_psk.h), so that no one on
- * the network learns the token or orders the agent to stop. Only a head at a loopback address is
- * spoken to in clear: the kernel reports to it which user connects.
- *
- * Over ssh the head is this node's relay (launcher/ssh). It gives the agent one end of a pair of
- * sockets, in clear and without a token: no other process can connect there. If that connection
- * ends, the relay was killed.
+ * Where the job has a key, everything is sent in TLS with it (io/net/tls_psk.h), except to a head
+ * at a loopback address: there the kernel reports to it which user connects. Over ssh the head is
+ * this node's relay (launcher/ssh), which gives the agent one end of a pair of sockets, in clear and
+ * without a token.
  *
  * Nothing here delays the workers: the verdict is sent when none is left, within
- * STARTER_LINK_VERDICT_NS. A connection that ends is made again, every
- * STARTER_LINK_RETRY_NS. If the head's machine refuses STARTER_LINK_REFUSALS attempts in a row, and
- * it was reached before, the head was killed. All functions take NULL. */
+ * STARTER_LINK_VERDICT_NS. A connection that ends is made again, every STARTER_LINK_RETRY_NS. If
+ * the head was reached before, and STARTER_LINK_REFUSALS attempts in a row are refused, it was
+ * killed, as a relay whose connection ends. All functions take NULL. */
 #pragma once
 
 #include "base/err.h"
@@ -61,9 +58,8 @@ _must_use_ int starter_link_new(struct loop *loop, char *const *envp, const uint
                                 const char *host, const struct place *place,
                                 const struct starter_link_ops *ops, void *arg,
                                 struct starter_link **ret, struct err *err);
-/* This agent leads from now on. Repeated calls are fine. */
+/* This agent leads from now on; a worker has reported a safe point. Repeated calls are fine. */
 void starter_link_lead(struct starter_link *l);
-/* A worker has reported a safe point: so will this to the head. Repeated calls are fine. */
 void starter_link_safe(struct starter_link *l);
 /* Runs the loop until the head has acknowledged, for STARTER_LINK_VERDICT_NS at most. Does nothing
  * unless this agent has led. False: the head has not acknowledged. Outside of the loop's callbacks,

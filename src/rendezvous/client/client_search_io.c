@@ -3,7 +3,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "io/net/hosts_file.h"
+#include "io/net/resolver.h"
 #include "rendezvous/client/client_priv.h"
 
 /* For one address of a peer, until HELLO. */

@@ -1,4 +1,4 @@
-#include "io/net/hosts_file.h"
+#include "io/net/resolver.h"
 
 #include <criterion/criterion.h>
 #include <netdb.h>

@@ -1,4 +1,4 @@
-#include "io/net/sole_name.h"
+#include "io/net/port_owner.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
