@@ -162,6 +162,11 @@ const char *text_next_line(const char *line) {
     return line + (*line == '\n');
 }
 
+size_t text_word(const char **at) {
+    *at += strspn(*at, " \t\r\f\v");
+    return strcspn(*at, " \t\r\f\v\n#");
+}
+
 const char *list_item(const char *list, size_t index, size_t *ret_len) {
     for (; index > 0; index--) {
         list = strchr(list, ',');

@@ -7,7 +7,7 @@
 #include "base/text/signal_name.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_reading.h"
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/model/gpu_count.h"
 

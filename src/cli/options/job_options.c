@@ -11,7 +11,7 @@
 #include "cli/options/job_reading.h"
 #include "cli/options/suggest.h"
 #include "launcher/place/fill.h"
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 #include "topology/model/gpu_count.h"
 
 /* ---- the number of nodes and workers ---- */

@@ -218,15 +218,8 @@ int resolve_start(struct loop *loop, const char *host, uint16_t port, uint64_t t
 #define CONF_MAX ((size_t)64 << 10)
 #define HOSTS_MAX ((size_t)256 << 10)
 #define NSCD "/var/run/nscd/socket" /* the daemon of names, which may hang */
-#define BLANKS " \t\r"
 
 /* ---- lines and words ---- */
-
-/* The next word of a line. Returns its length; 0: the line is over, or a comment begins. */
-static size_t next_word(const char **at) {
-    *at += strspn(*at, BLANKS);
-    return **at == '#' ? 0 : strcspn(*at, BLANKS "\n#");
-}
 
 static bool is_word(const char *at, size_t n, const char *word) {
     return n == strlen(word) && strncasecmp(at, word, n) == 0;
@@ -236,7 +229,7 @@ static bool is_word(const char *at, size_t n, const char *word) {
 static const char *after_word(const char *text, const char *word) {
     for (const char *line = text; *line != '\0'; line = text_next_line(line)) {
         const char *at = line;
-        size_t n = next_word(&at);
+        size_t n = text_word(&at);
         if (is_word(at, n, word))
             return at + n;
     }
@@ -257,17 +250,17 @@ static char *read_conf(const char *etc, const char *name, size_t max) {
 static bool file_is_first(const char *etc) {
     _cleanup_(freep) char *text = read_conf(etc, "nsswitch.conf", CONF_MAX);
     const char *at = after_word(text, "hosts:");
-    size_t n = at != NULL ? next_word(&at) : 0;
+    size_t n = at != NULL ? text_word(&at) : 0;
     if (!is_word(at, n, "files"))
         return false;
     at += n;
-    return next_word(&at) == 0 || *at != '[';
+    return text_word(&at) == 0 || *at != '[';
 }
 
 /* ---- the file ---- */
 
 static bool names_it(const char *at, const char *name) {
-    for (size_t n; (n = next_word(&at)) > 0; at += n)
+    for (size_t n; (n = text_word(&at)) > 0; at += n)
         if (is_word(at, n, name))
             return true;
     return false;
@@ -277,7 +270,7 @@ static bool names_it(const char *at, const char *name) {
 static bool read_line(const char *line, const char *name, uint16_t port, struct addr *ret) {
     char text[ADDR_TEXT_MAX];
     const char *at = line;
-    size_t n = next_word(&at);
+    size_t n = text_word(&at);
     if (n == 0 || n >= sizeof text || !names_it(at + n, name))
         return false;
     memcpy(text, at, n);

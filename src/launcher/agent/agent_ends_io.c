@@ -11,9 +11,8 @@
 #include "io/process/child.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/termination_io.h"
-#include "launcher/srun/requeue.h"
 #include "launcher/srun/slurm_ask_io.h"
-#include "launcher/srun/slurm_words.h"
+#include "launcher/srun/slurm_job.h"
 
 /* ---- signals for the workers ---- */
 

@@ -202,7 +202,7 @@ struct job_spec {
     uint64_t health_timeout_ns; /* > 0 */
     enum job_profile profile;   /* whether the record of the job's time is kept */
     enum job_exit_code exit_code;
-    unsigned requeue; /* REQUEUE_* of launcher/srun/requeue.h: where Slurm is asked to requeue */
+    unsigned requeue; /* REQUEUE_* of launcher/srun/slurm_job.h: where Slurm is asked to requeue */
     uint32_t max_requeues;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
     uint32_t n_signals;

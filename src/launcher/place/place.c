@@ -107,29 +107,13 @@ size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret
 
 /* ==== a pod of Kubernetes ==== */
 
-#define BLANKS " \t\r\f\v"
-#define WORDS_MAX 3 /* of a line that are looked at: address, full name, host name */
+#define WORDS_MAX 3 /* of a line of hosts(5): address, full name, host name */
 
 /* A piece of a text that goes on behind it. */
 struct word {
     const char *at;
     size_t len;
 };
-
-/* The first words of a line of hosts(5), without its comment. Returns how many, <= WORDS_MAX. */
-static size_t split(const char *line, size_t len, struct word ret[WORDS_MAX]) {
-    const char *comment = memchr(line, '#', len);
-    const char *end = comment != NULL ? comment : line + len;
-    size_t n = 0;
-    for (const char *c = line; n < WORDS_MAX; n++) {
-        c += MIN2(strspn(c, BLANKS), (size_t)(end - c));
-        if (c == end)
-            break;
-        ret[n] = (struct word){.at = c, .len = MIN2(strcspn(c, BLANKS), (size_t)(end - c))};
-        c += ret[n].len;
-    }
-    return n;
-}
 
 /* Letters, digits, dots and dashes: RFC 1123 §2.1. */
 static bool is_name(const struct word *w) {
@@ -158,10 +142,14 @@ static void keep(char *ret, size_t size, const struct word *text) {
 
 /* One line: "ADDRESS JOB-INDEX.SUBDOMAIN… JOB-INDEX". A line that the user added (hostAliases) can
  * have such a name, too, but not with the host name behind it and before the pod's own lines. */
-static void read_line(struct place_pod *p, const char *line, size_t len) {
+static void read_line(struct place_pod *p, const char *line) {
     struct word words[WORDS_MAX];
-    if (split(line, len, words) < WORDS_MAX)
-        return;
+    for (size_t i = 0; i < WORDS_MAX; i++, line += words[i - 1].len) {
+        words[i].len = text_word(&line);
+        words[i].at = line;
+        if (words[i].len == 0)
+            return;
+    }
     const struct word *addr = &words[0], *full = &words[1], *host = &words[2];
     const char *dot = memchr(full->at, '.', full->len);
     if (dot == NULL || !is_name(full) || addr->len >= PLACE_POD_ADDR_MAX)
@@ -198,7 +186,7 @@ void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret)
     }
     ret->kind = PLACE_POD_INDEXED;
     for (const char *line = hosts; line != NULL && *line != '\0'; line = text_next_line(line))
-        read_line(ret, line, strcspn(line, "\n"));
+        read_line(ret, line);
 }
 
 bool place_pod_is_own(const struct place_pod *p, const char *host) {

@@ -13,7 +13,7 @@
 #pragma once
 
 #include "io/loop.h"
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 
 #define REQUEUE_ASK_NS (3 * NS_PER_S) /* for what Slurm says about the job */
 

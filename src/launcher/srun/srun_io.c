@@ -12,7 +12,7 @@
 #include "launcher/place/place_io.h"
 #include "launcher/srun/requeue_io.h"
 #include "launcher/srun/slurm_ask_io.h"
-#include "launcher/srun/slurm_words.h"
+#include "launcher/srun/slurm_job.h"
 #include "launcher/srun/srun_command.h"
 #include "launcher/starter/starter_io.h"
 

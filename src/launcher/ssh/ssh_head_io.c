@@ -16,7 +16,7 @@
 #include "io/process/child.h"
 #include "io/process/helper_call.h"
 #include "launcher/place/place.h"
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 #include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_host_io.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "job_reading.h"
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 
 /* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
 #define STEP                                                                                                      \

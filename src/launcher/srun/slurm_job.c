@@ -1,4 +1,4 @@
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -6,6 +6,150 @@
 #include <string.h>
 
 #include "base/text/parse.h"
+
+#define WORD_MAX 64
+/* What is left for muster itself after the workers' grace. */
+#define OWN_NS (3 * NS_PER_S)
+
+bool slurm_kill_wait(const char *config, uint64_t *ret_ns) {
+    unsigned seconds;
+    const char *line = config;
+    while (*line != '\0' && strncmp(line, "KillWait ", strlen("KillWait ")) != 0)
+        line = text_next_line(line);
+    if (sscanf(line, "KillWait = %u sec", &seconds) != 1)
+        return false;
+    *ret_ns = seconds * NS_PER_S;
+    return true;
+}
+
+uint64_t slurm_grace(uint64_t around_ns) {
+    return around_ns > OWN_NS + SLURM_GRACE_MIN_NS ? around_ns - OWN_NS : SLURM_GRACE_MIN_NS;
+}
+
+/* The value of NAME=value; "": there is none. */
+static void read_word(const char *job, const char *name, char ret[WORD_MAX]) {
+    const char *at = strstr(job, name);
+    size_t n = at != NULL ? strcspn(at + strlen(name), " \n") : 0;
+    (void)snprintf(ret, WORD_MAX, "%.*s", (int)MIN2(n, (size_t)WORD_MAX - 1),
+                   at != NULL ? at + strlen(name) : "");
+}
+
+bool slurm_step_waits(const char *steps, int srun) {
+    for (const char *line = steps; *line != '\0'; line = text_next_line(line)) {
+        char state[WORD_MAX], asker[WORD_MAX];
+        _cleanup_(freep) char *step = xstrndup(line, strcspn(line, "\n"));
+        read_word(step, " State=", state);
+        read_word(step, " SrunHost:Pid=", asker);
+        const char *pid = strrchr(asker, ':');
+        if (strcmp(state, "PENDING") == 0 && pid != NULL && atoi(pid + 1) == srun)
+            return true;
+    }
+    return false;
+}
+
+/* "1-02:03:04", days only if there are some, to seconds. False: UNLIMITED, or the like. */
+static bool read_duration(const char *text, uint64_t *ret_s) {
+    unsigned days = 0, hours, minutes, seconds;
+    int n = 0;
+    if (sscanf(text, "%6u-%2u:%2u:%2u%n", &days, &hours, &minutes, &seconds, &n) != 4) {
+        days = 0;
+        if (sscanf(text, "%2u:%2u:%2u%n", &hours, &minutes, &seconds, &n) != 3)
+            return false;
+    }
+    *ret_s = ((days * UINT64_C(24) + hours) * 60 + minutes) * 60 + seconds;
+    return text[n] == '\0';
+}
+
+static bool is_soon_over(const char *job) {
+    char run[WORD_MAX], limit[WORD_MAX];
+    uint64_t run_s, limit_s;
+    read_word(job, " RunTime=", run);
+    read_word(job, " TimeLimit=", limit);
+    return read_duration(run, &run_s) && read_duration(limit, &limit_s) &&
+           run_s + SLURM_SOON_S >= limit_s;
+}
+
+/* Slurm does not show the state before COMPLETING. A job that was cancelled has neither a reason
+ * nor an exit code of its own, but its script may have died of SIGTERM by now; the allocation of
+ * salloc ends with its shell. Seen with Slurm 22.05. */
+static enum slurm_end end_of_completing(const char *job, const char *reason, uint32_t restarts) {
+    struct slurm_queue_facts q = slurm_queue_facts(job);
+    char code[WORD_MAX];
+    read_word(job, " ExitCode=", code);
+    if (q.known && q.restarts > restarts)
+        return SLURM_END_REQUEUED;
+    bool own_code = code[0] != '\0' && strcmp(code, "0:0") != 0 && strcmp(code, "0:15") != 0;
+    return strcmp(reason, "None") != 0 || own_code || (q.known && !q.batch) ? SLURM_END_OVER
+                                                                            : SLURM_END_CANCELLED;
+}
+
+enum slurm_end slurm_end_of(const char *job, uint32_t restarts) {
+    static const struct {
+        const char *state, *reason; /* NULL: any */
+        enum slurm_end end;
+    } rows[] = {
+        {"TIMEOUT", NULL, SLURM_END_TIME},        {NULL, "TimeLimit", SLURM_END_TIME},
+        {"PREEMPTED", NULL, SLURM_END_PREEMPTED}, {"NODE_FAIL", NULL, SLURM_END_NODE},
+        {NULL, "NodeDown", SLURM_END_NODE},       {"OUT_OF_MEMORY", NULL, SLURM_END_MEMORY},
+        {"DEADLINE", NULL, SLURM_END_DEADLINE},   {"CANCELLED", NULL, SLURM_END_CANCELLED},
+    };
+    char state[WORD_MAX], reason[WORD_MAX], preempted[WORD_MAX];
+    read_word(job, " JobState=", state);
+    read_word(job, " Reason=", reason);
+    read_word(job, " PreemptTime=", preempted);
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if ((rows[i].state == NULL || strcmp(rows[i].state, state) == 0) &&
+            (rows[i].reason == NULL || strcmp(rows[i].reason, reason) == 0))
+            return rows[i].end;
+    if (preempted[0] != '\0' && strcmp(preempted, "None") != 0)
+        return SLURM_END_PREEMPTED;
+    if (strcmp(state, "RUNNING") == 0 && is_soon_over(job))
+        return SLURM_END_SOON;
+    return strcmp(state, "COMPLETING") == 0 ? end_of_completing(job, reason, restarts)
+                                            : SLURM_END_NONE;
+}
+
+const char *slurm_end_text(enum slurm_end end) {
+    switch (end) {
+    case SLURM_END_NONE: return NULL;
+    case SLURM_END_TIME: return "the job has reached its time limit";
+    case SLURM_END_SOON: return "the job's time is nearly over";
+    case SLURM_END_PREEMPTED: return "the job is preempted";
+    case SLURM_END_NODE: return "a node of the job has failed";
+    case SLURM_END_MEMORY: return "the job is out of memory";
+    case SLURM_END_DEADLINE: return "the job has reached its deadline";
+    case SLURM_END_CANCELLED: return "the job is cancelled";
+    case SLURM_END_REQUEUED: return "the job is requeued";
+    case SLURM_END_OVER: return "the allocation has ended";
+    }
+    assert_not_reached();
+}
+
+struct slurm_queue_facts slurm_queue_facts(const char *job) {
+    struct slurm_queue_facts f = {0};
+    char batch[WORD_MAX], requeue[WORD_MAX], restarts[WORD_MAX];
+    read_word(job, " BatchFlag=", batch);
+    read_word(job, " Requeue=", requeue);
+    read_word(job, " Restarts=", restarts);
+    if (batch[0] == '\0' || requeue[0] == '\0' || parse_u32(restarts, &f.restarts) < 0)
+        return (struct slurm_queue_facts){0};
+    f.known = true;
+    f.batch = strcmp(batch, "0") != 0;
+    f.requeue = strcmp(requeue, "0") != 0;
+    return f;
+}
+
+char *slurm_excluded(const char *job) {
+    static const char name[] = " ExcNodeList=";
+    const char *at = strstr(job, name);
+    const char *value = at != NULL ? at + strlen(name) : "";
+    char *text = xstrndup(value, strcspn(value, " \n"));
+    if (strcmp(text, "(null)") == 0)
+        text[0] = '\0';
+    return text;
+}
+
+/* ---- requeueing ---- */
 
 #define TERM_STATUS 143 /* told to end by SIGTERM */
 #define ALL (REQUEUE_PREEMPT | REQUEUE_NODE_FAIL | REQUEUE_TIMEOUT)

@@ -1,4 +1,4 @@
-#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_job.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
