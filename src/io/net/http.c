@@ -51,7 +51,6 @@ static void drop_log(int severity, const char *text) {}
 
 #ifdef MUSTER_LINKED /* meson's option `portable`: both are in this program */
 
-/* A library is never unloaded. -ELIBACC: err names the file and the reason. */
 static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
 #define SET(name) library.name = name;
     HTTP_LIBRARY_CALLS(SET)
@@ -68,67 +67,47 @@ static int http_library_load(bool tls, const struct http_library **ret, struct e
 #define LIBRARY_EXTRA "libevent_extra-2.1.so.7"
 #define LIBRARY_OPENSSL "libevent_openssl-2.1.so.7"
 
-static bool have_http, have_tls;
+#define NAME(name) #name,
+static const char *const http_names[] = {HTTP_LIBRARY_CALLS(NAME)};
+static const char *const tls_names[] = {HTTP_LIBRARY_TLS_CALLS(NAME)};
+#undef NAME
 
-static int find(void *handle, const char *name, void *ret, const char *file, struct err *err) {
-    void *symbol = dlsym(handle, name);
-    if (symbol == NULL)
-        return err_set(err, -ELIBACC, "%s has no %s", file, name);
-    memcpy(ret, &symbol, sizeof symbol);
-    return 0;
-}
-
-/* The library passes our loop to its own libevent_core, so our loop must use that one, too. */
-static int open_library(const char *file, const char *package, void **ret, struct err *err) {
+/* Writes the addresses of these calls to *ret. A library passes our loop to its own libevent_core,
+ * so our loop must use that one, too. -ELIBACC: err names the file and the reason. */
+static int load(const char *file, const char *package, const char *const *names, size_t n,
+                char *ret, struct err *err) {
     void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
         return err_set(err, -ELIBACC, "cannot load %s (Debian's package %s): %s", file, package,
                        dlerror());
-    const char *(*version)(void) = NULL;
-    int r = find(handle, "event_get_version", &version, file, err);
-    if (r == 0 && version() != event_get_version())
-        r = err_set(err, -ELIBACC, "%s uses another libevent than this program does", file);
-    if (r < 0) {
-        (void)dlclose(handle);
-        return r;
+    void *symbol = dlsym(handle, "event_get_version");
+    const char *(*version)(void);
+    memcpy(&version, &symbol, sizeof version);
+    if (symbol == NULL || version() != event_get_version())
+        return err_set(err, -ELIBACC, "%s uses another libevent than this program does", file);
+    for (size_t i = 0; i < n; i++) {
+        symbol = dlsym(handle, names[i]);
+        if (symbol == NULL)
+            return err_set(err, -ELIBACC, "%s has no %s", file, names[i]);
+        memcpy(ret + i * sizeof symbol, &symbol, sizeof symbol);
     }
-    *ret = handle;
     return 0;
 }
 
-static int load_http(struct err *err) {
-    void *handle;
-    int r = open_library(LIBRARY_EXTRA, "libevent-extra-2.1-7", &handle, err);
-#define FIND(name) \
-    if (r == 0)    \
-        r = find(handle, #name, &library.name, LIBRARY_EXTRA, err);
-    HTTP_LIBRARY_CALLS(FIND)
-#undef FIND
-    if (r == 0)
-        event_set_log_callback(drop_log);
-    have_http = r == 0;
-    return r;
-}
-
-static int load_tls(struct err *err) {
-    void *handle;
-    int r = open_library(LIBRARY_OPENSSL, "libevent-openssl-2.1-7", &handle, err);
-#define FIND(name) \
-    if (r == 0)    \
-        r = find(handle, #name, &library.name, LIBRARY_OPENSSL, err);
-    HTTP_LIBRARY_TLS_CALLS(FIND)
-#undef FIND
-    have_tls = r == 0;
-    return r;
-}
-
 static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
-    int r = have_http ? 0 : load_http(err);
-    if (r == 0 && tls && !have_tls)
-        r = load_tls(err);
-    if (r == 0)
-        *ret = &library;
-    return r;
+    char *const calls = (char *)&library;
+    int r = 0;
+    if (library.evhttp_make_request == NULL) /* the last of its calls */
+        r = load(LIBRARY_EXTRA, "libevent-extra-2.1-7", http_names, ARRAY_SIZE(http_names), calls,
+                 err);
+    if (r == 0 && tls && library.bufferevent_get_openssl_error == NULL)
+        r = load(LIBRARY_OPENSSL, "libevent-openssl-2.1-7", tls_names, ARRAY_SIZE(tls_names),
+                 calls + offsetof(struct http_library, bufferevent_openssl_socket_new), err);
+    if (r < 0)
+        return r;
+    event_set_log_callback(drop_log);
+    *ret = &library;
+    return 0;
 }
 
 #endif

@@ -86,16 +86,14 @@ void stream_resume(struct stream *s);
 
 /* From now on the connection is TLS. Takes the session, of tls_psk_accept() or tls_psk_connect()
  * (tls_psk.h). The stream must not have TLS yet. Allowed in on_readable: unread bytes are the
- * session's first input, so read exactly what was sent in clear. What was written before is sent
- * in clear; what is written afterwards waits for the handshake. The handshake continues while the
- * stream is paused. There is no time limit: the caller has one. While it lasts, an end of the
- * connection is reported as always (0, -ECONNRESET, ...), which proves nothing about the key.
+ * session's first input, so read exactly what was sent in clear. What is written afterwards waits
+ * for the handshake, which continues while the stream is paused, and whose time the caller limits.
+ * While it lasts, an end of the connection is reported as always (0, -ECONNRESET, ...), which proves
+ * nothing about the key.
  *
- * All calls above are of plain bytes then, and keep their promises. What was written in a turn is
- * encrypted at its end: one record for many writes, of at most 16 KiB each (RFC 8446 §5.1). About
- * 20 KiB are needed while nothing happens. An end without TLS's own close_notify is an end like any
- * other: a protocol that must notice truncation has lengths in its messages. But an end inside a
- * record is -EPROTO. stream_finish() sends close_notify last. */
+ * All calls above are of plain bytes then. What was written in a turn is encrypted at its end: one
+ * record for many writes, of at most 16 KiB each (RFC 8446 §5.1). An end without close_notify is an
+ * end like any other, but one inside a record is -EPROTO. stream_finish() sends close_notify. */
 void stream_start_tls(struct stream *s, struct ssl_st *session);
 bool stream_is_secured(const struct stream *s);
 /* Why TLS failed, or that the connection ended before the handshake did, as a part of a sentence:

@@ -28,11 +28,10 @@ struct evbuffer *tls_pipe_out(struct tls_pipe *p);
 /* Adds encrypted bytes that came before; the next read takes them. */
 void tls_pipe_store(struct tls_pipe *p, const uint8_t *data, size_t n);
 /* Takes n encrypted bytes, which may be none, and continues the handshake. If it was already
- * done, writes at most `room` plain bytes. Bytes for which there is no room, or no time
- * (loop_slice_is_over()), are stored: tls_pipe_has_more(). So the caller should not add to them.
- * -EKEYREJECTED: the handshake failed; -EPROTO: later bytes are not records of this session, too
- * many records in a row have no data, or the answers to them are not taken. *ret_len is written
- * always. After an error there is still something to send, mostly: TLS's alert. */
+ * done, writes at most `room` plain bytes; *ret_len is written always. Bytes for which there is no
+ * room, or no time (loop_slice_is_over()), are stored: tls_pipe_has_more(). -EKEYREJECTED: the
+ * handshake failed; -EPROTO: later bytes are not records of this session, too many records in a row
+ * have no data, or the answers to them are not taken. Then TLS's alert is still to be sent. */
 _must_use_ int tls_pipe_read(struct tls_pipe *p, const uint8_t *data, size_t n, uint8_t *plain,
                              size_t room, size_t *ret_len);
 /* A read without new bytes would make progress, or report an end. True at the beginning. */

@@ -9,8 +9,7 @@
  *     stream_start_tls(stream, session);           takes it
  *
  * OpenSSL is loaded when the first key is derived or the first session is made (tls.h), which takes
- * 3 ms of a CPU, and a quarter less after tls_psk_alone(). Its context is made at the first session
- * and serves both sides: a second one would take another 0.2 ms. */
+ * 3 ms of a CPU, and a quarter less after tls_psk_alone(). */
 #pragma once
 
 #include "base/err.h"
@@ -53,8 +52,6 @@ void tls_psk_free(struct tls_psk *t);
 _must_use_ int tls_psk_accept(struct tls_psk *t, struct ssl_st **ret, struct err *err);
 _must_use_ int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,
                                struct err *err);
-/* For a session that was given to no stream: tls_session_free() of tls.h. */
-
 /* Erases OpenSSL's copies of the key, which live as long as the session. After the handshake
  * nothing needs them. stream_start_tls() sees to it. */
 void tls_psk_forget(struct ssl_st *session);

@@ -1,17 +1,15 @@
-/* Who may connect from this machine: the kernel's word. Of a connection that was accepted, it asks
- * for the socket at the other end, by its exact pair of addresses (sock_diag(7), 5 to 12 us). If
- * that socket is on this machine, it must be connected and open, and belong to this user or to
- * root. Peers on other machines, and in other network namespaces, are not judged.
+/* Who may connect from this machine: asks the kernel for the socket at the other end of an accepted
+ * connection, by its exact pair of addresses (sock_diag(7), 5 to 12 us). If that socket is on this
+ * machine, it must be connected and open, and belong to this user or to root. Peers on other
+ * machines, and in other network namespaces, are not judged.
  *
  *     r = peer_gate_new(listening_fd, on_line, me, &gate, &err);   r < 0: the kernel can't answer
  *     if (!peer_gate_admits(gate, fd, &peer)) close(fd);           before a byte is read
  *
- * A socket that was closed has no user any more, so a peer that writes and closes is refused. No
- * process of this machine can come with an address that is not one of this machine's. What connects
- * two sockets for others (a proxy, address translation within the machine) is judged itself.
- *
- * A caller asks about the other end in the same way, peer_gate_owner(), once the first bytes have
- * come from there: a socket that waits to be accepted has no owner yet.
+ * A socket that was closed has no user any more, so a peer that writes and closes is refused. What
+ * connects two sockets for others (a proxy, address translation within the machine) is judged
+ * itself. A caller asks about the other end by peer_gate_owner() once the first bytes have come from
+ * there: a socket that waits to be accepted has no owner yet.
  *
  * In a user namespace, users without a number there are all one user to the kernel's answers: a
  * program that is that user itself gets no gate. */

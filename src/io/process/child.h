@@ -1,5 +1,4 @@
-/* Child processes: starts them, and reports why one could not run. It does not know what a child is
- * for, and never kills one by itself.
+/* Child processes: starts them, and reports why one could not run.
  *
  *     struct child_spec spec = CHILD_SPEC_INIT;
  *     spec.argv = argv; spec.setsid = true; spec.stdout_fd = pipe_w;

@@ -1,12 +1,10 @@
 /* Helpers: copies of this process, made without exec, for calls that can block: to a name server,
- * to a directory on a server, to the library of a broken GPU. This file does not know what they do,
- * and sets no deadline: the caller ends its helper.
+ * to a directory on a server, to the library of a broken GPU. The caller ends its helper. For a
+ * single question with a deadline use helper_call.h.
  *
  *     r = helper_start(loop, "muster-arbiter", serve, &config, theirs, &helper);
  *     close(theirs);                       everything comes through `ours`, the end of file too
  *     helper_end(&helper);
- *
- * This is for services. For a single question use helper_call.h.
  *
  * A helper has a copy of this process's memory and one descriptor. All other descriptors are closed
  * in it, so a helper that hangs does not keep a socket, file or terminal open. Its standard streams

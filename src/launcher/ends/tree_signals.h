@@ -11,8 +11,7 @@
  *     tree_signals_witnessed(&t, signo, at)               the witness has got it
  *     tree_signals_time(&t, now)                          when tree_signals_deadline() is over
  *
- * Each returns what is now known about a signal. WAIT: nothing; one of the other two calls
- * decides. */
+ * Each returns what is now known about a signal. */
 #pragma once
 
 #include <stdbool.h>

@@ -16,10 +16,9 @@
  * Nothing is sorted, and a host that is named twice occurs twice.
  * (Grammar and order: src/common/hostlist.c of Slurm, tried with scontrol show hostnames of 22.05.)
  *
- * Different from Slurm 22.05, on purpose: a bracket that is not closed, or was not opened, is an
- * error, where Slurm makes up a host "n]". A text after the last bracket ("d[9-11]-x") is accepted,
- * as in newer releases. Names consist of letters, digits, "-", "_" and ".", and do not begin with
- * "-", because they become arguments of other programs. */
+ * Unlike Slurm 22.05, a bracket that is not closed, or was not opened, is an error, and a text after
+ * the last bracket ("d[9-11]-x") is accepted, as in newer releases. Names consist of letters,
+ * digits, "-", "_" and ".", and do not begin with "-": they become arguments of other programs. */
 #pragma once
 
 #include "base/err.h"

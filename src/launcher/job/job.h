@@ -1,5 +1,4 @@
-/* What the user requested: the command line and the environment, checked, with defaults filled in.
- * Plain data; the owner frees it with job_spec_fini(). */
+/* What the user requested: command line and environment, checked, with defaults filled in. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,21 +1,19 @@
-/* Where this process is, and who started it: what the variables of Slurm, of Kubernetes, of the
- * launchers in launchers.h and of muster's own starters say, read once. Everything else asks this
- * value. Pure: the environment and a few facts come in (place_io.h reads these), the place and the
- * variables from which each value came go out.
+/* Where this process is, and who started it: from the variables of Slurm, of Kubernetes, of the
+ * launchers in launchers.h and of muster's own starters, read once. Pure: place_io.h reads the few
+ * facts that are not variables.
  *
  *     _cleanup_(place_fini) struct place place = {0};
  *     r = place_read(environ, &probes, &place, &err);
  *     if (place_is_step(&place)) … place.n_nodes, place.node_id, place.first_host …
  *     if (place.by == PLACE_BY_OWN_SSH) …
  *
- * Of Slurm, variables alone prove nothing. SLURM_STEP_* leak: into a batch script that was
- * submitted from inside a step, and into a shell that salloc started there. An interactive step and
- * a batch script look like rank 0 of a step of one node. So there are two witnesses, of which one
- * is enough: the title of the nearest slurmstepd above this process, and the path of its control
- * group. Both name a job and a step ("[28.batch]", "job_28/step_0"). Without either (a container
- * with its own pid namespace), the variables have to agree with each other: SLURM_STEP_NUM_NODES
- * with SLURM_NNODES, SLURM_STEP_NUM_TASKS with SLURM_NTASKS, and SLURM_STEP_ID is that of an
- * ordinary step.
+ * Slurm's variables alone prove nothing. SLURM_STEP_* leak into a batch script that was submitted
+ * from inside a step, and into a shell that salloc started there. An interactive step and a batch
+ * script look like rank 0 of a step of one node. So one of two witnesses is needed: the title of
+ * the nearest slurmstepd above this process, or the path of its control group. Both contain job and
+ * step ("[28.batch]", "job_28/step_0"). Without either (a container with its own pid namespace),
+ * SLURM_STEP_NUM_NODES must be SLURM_NNODES, SLURM_STEP_NUM_TASKS SLURM_NTASKS, and SLURM_STEP_ID
+ * that of an ordinary step.
  * Sources: srun(1), sbatch(1), salloc(1), "OUTPUT ENVIRONMENT VARIABLES"; slurm/slurm.h for the ids
  * of special steps; titles and control groups as seen with Slurm 22.05.
  *

@@ -1,4 +1,4 @@
-/* Puts a job that ends back into Slurm's queue, by scontrol(1), where requeue.h decides so.
+/* Puts a job that ends back into Slurm's queue, by scontrol(1), where slurm_job.h decides so.
  *
  *     r = requeue_new(&config, on_done, me);
  *     requeue_look(r);                    at the start: warns if Slurm could not requeue this job
