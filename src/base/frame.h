@@ -6,8 +6,7 @@
  *         use(data + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES);
  *         data += size; len -= size;
  *     }
- *     r < 0: the peer breaks the protocol
- */
+ *     r < 0: the peer breaks the protocol */
 #pragma once
 
 #include <errno.h>

@@ -2,8 +2,7 @@
  *
  *     struct list waiters = LIST_INIT(waiters);
  *     list_append(&waiters, &w->link);
- *     LIST_FOR_EACH(struct waiter, w, &waiters, link) …   (w may be removed in the body)
- */
+ *     LIST_FOR_EACH(struct waiter, w, &waiters, link) …   (w may be removed in the body) */
 #pragma once
 
 #include <stdbool.h>

@@ -1,6 +1,5 @@
 /* The owner of a connection: the process at its other end, as a kernel reports it
- * (io/peer/peer_gate.h). The handshake, the listener, the workers' store, and the agents that ask
- * each other about clients of the store all use these types. */
+ * (io/peer/peer_gate.h), or the agent there. */
 #pragma once
 
 #include <stdbool.h>

@@ -18,8 +18,7 @@ struct strbuf;
  * in this folder, or a path if dir is AT_FDCWD. 0 or a negative errno. */
 int file_add_text(int dir, const char *name, struct strbuf *to);
 struct tail;
-/* The last lines of what such a file has in its last max bytes; *ret is zeroed before, and stays
- * empty if the file can't be read. */
+/* The last lines of such a file's last max bytes; *ret is zeroed before; empty: unreadable. */
 void file_read_end(const char *path, off_t max, struct tail *ret);
 /* The same; a pipe or FIFO is read to its end, too, such as a shell's <(...). -ETIMEDOUT: nothing
  * came from it for silence_ns. A FIFO without a writer is empty. */

@@ -353,8 +353,7 @@ static bool next_batch(struct rank *rank) {
     return n > 0;
 }
 
-/* Serves watches for one slice. The rest of a batch comes first the next time, because the kernel
- * has put them behind all others. */
+/* Serves watches for one slice. The rest of a batch, now the kernel's last, is first next time. */
 static void rank_on_ready(evutil_socket_t fd, short events, void *arg) {
     struct rank *rank = arg;
     uint64_t end_ns = clock_now_ns() + LOOP_SLICE_NS;

@@ -57,8 +57,7 @@ _must_use_ int loop_run(struct loop *loop);
 _must_use_ int loop_turn(struct loop *loop);
 void loop_quit(struct loop *loop);
 
-/* Watches a descriptor (borrowed; the caller closes it after freeing the watch). `events` may be
- * 0: no interest yet. Level-triggered and persistent. */
+/* Watches a descriptor (borrowed, level-triggered). `events` may be 0: no interest yet. */
 _must_use_ int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
                               loop_watch_fn *fn, void *arg, struct loop_watch **ret);
 void loop_watch_set(struct loop_watch *w, unsigned events);

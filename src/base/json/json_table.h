@@ -62,8 +62,7 @@ struct json_field {
     void (*write)(struct json_writer *w, const struct json_field *f, const void *of);
     /* OWN: 0 or a negative errno; NULL: the field is ignored, as others have its value */
     int (*read)(const struct json *v, const struct json_field *f, void *of);
-    /* The kinds that have this field: one bit for each value of the enum at kind_offset, which is
-     * an earlier field. 0: all kinds have it */
+    /* Kinds that have it: a bit for each value of an earlier enum at kind_offset. 0: all have it */
     uint32_t kinds;
     size_t kind_offset;
     uint64_t absent; /* ID: its value if the kind has no such field */

@@ -4,8 +4,7 @@
  *     struct cpuset set = {0};
  *     r = cpuset_parse_list("0-3,8", &set);       /sys/…/cpulist, taskset -c
  *     r = cpuset_parse_mask("ff,00000001", &set); /sys/…/cpumap: 32-bit words, highest first
- *     for (uint32_t i = cpuset_next(&set, 0); i < CPUSET_MAX; i = cpuset_next(&set, i + 1)) …
- */
+ *     for (uint32_t i = cpuset_next(&set, 0); i < CPUSET_MAX; i = cpuset_next(&set, i + 1)) … */
 #pragma once
 
 #include <stdbool.h>

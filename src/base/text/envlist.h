@@ -4,8 +4,7 @@
  *     _cleanup_(envlist_fini) struct envlist env = {0};
  *     envlist_copy(&env, envp);
  *     envlist_setf(&env, "RANK", "%u", rank);
- *     execve(path, argv, envlist_items(&env));
- */
+ *     execve(path, argv, envlist_items(&env)); */
 #pragma once
 
 #include <stdbool.h>

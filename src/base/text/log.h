@@ -1,8 +1,7 @@
 /* Log lines on the launcher's standard error. Only src/launcher and src/cli log above debug level;
  * all other code returns errors.
  *
- * A line is "muster: text" or "muster: error: text"; each event is one line. The level and the sink
- * are the only global state of the program. */
+ * A line is "muster: text" or "muster: error: text"; each event is one line. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,8 +23,7 @@ void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
 /* Sets where lines go; NULL: directly to standard error (the default). */
 void log_set_sink(log_sink_fn *fn, void *arg);
-/* From now on lines are "muster: NAME: text": of a process whose lines are mixed with those of
- * other nodes. Borrowed; NULL, as from the start: no name. */
+/* From now on lines are "muster: NAME: text". Borrowed; NULL, as from the start: no name. */
 void log_set_name(const char *name);
 /* The names of LOGLEVEL: DEBUG, INFO, WARNING, ERROR, CRITICAL, NOTICE. 0 or -EINVAL. */
 _must_use_ int log_level_parse(const char *name, enum log_level *ret);

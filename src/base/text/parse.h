@@ -31,8 +31,7 @@ bool text_ends(const char *text, const char *with);
 /* Finds the index-th item of a list separated by commas, without the blanks around it. Returns its
  * beginning, and its length, which can be 0. NULL: the list has fewer items. */
 const char *list_item(const char *list, size_t index, size_t *ret_len);
-/* Moves *at to the next word of a line, and returns its length; 0: the line is over, or a comment
- * begins with "#". */
+/* Moves *at to the next word of a line. Returns its length; 0: the line ends, or "#" follows. */
 size_t text_word(const char **at);
 /* Where the next line of a text begins; its end: there is none. */
 const char *text_next_line(const char *line);

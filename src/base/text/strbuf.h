@@ -2,8 +2,7 @@
  *
  *     _cleanup_(strbuf_fini) struct strbuf s = {0};
  *     strbuf_printf(&s, "rank %u", rank);
- *     puts(strbuf_text(&s));
- */
+ *     puts(strbuf_text(&s)); */
 #pragma once
 
 #include <stdbool.h>
@@ -14,8 +13,7 @@ struct strbuf {
     char *data; /* NUL-terminated; NULL until something is added */
     size_t len; /* without the NUL */
     size_t cap;
-    bool is_secret; /* what it leaves behind when it grows is overwritten; end it by strbuf_forget()
-                     */
+    bool is_secret; /* what it leaves behind when it grows is overwritten; use strbuf_forget() */
 };
 
 void strbuf_fini(struct strbuf *s);

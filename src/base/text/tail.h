@@ -5,8 +5,7 @@
  *     struct tail t = {0};
  *     tail_add(&t, data, len);
  *     puts(tail_lines(&t));
- *     tail_fini(&t);
- */
+ *     tail_fini(&t); */
 #pragma once
 
 #include <stdbool.h>

@@ -5,8 +5,7 @@
 
 #include "base/err.h"
 
-/* How many bytes (1 to 4) the character at the beginning of s has, well-formed by RFC 3629 §4. 0:
- * the text ends, or no such character begins there. */
+/* The bytes (1 to 4) of the character at s, well-formed by RFC 3629 §4. 0: there is none. */
 size_t utf8_char(const char *s);
 /* The number of characters; each counts as one column. */
 size_t utf8_columns(const char *text);
@@ -25,8 +24,7 @@ bool utf8_is_control(const char *s);
  * the option or variable that has the text. */
 _must_use_ int utf8_check_line(const char *what, const char *text, size_t max, struct err *err);
 
-/* Replaces, in place, each byte that is unsafe on a terminal with "?": control characters and bytes
- * that are not UTF-8. `lines`: tabs and line ends are kept. */
+/* Replaces control characters and what is not UTF-8 with "?". `lines`: tabs, line ends are kept. */
 void utf8_clean(char *text, bool lines);
 /* utf8_copy(), then utf8_clean() of one line: for a text that must be shown, even if invalid. */
 void utf8_copy_line(char *out, size_t size, const char *in);

@@ -1,5 +1,5 @@
 /* The subcommands of muster: one row each in main.c, one file each (cmd_NAME.c;
- * cmd_operate.c has four).
+ * cmd_operate.c has four, cmd_run.c two).
  *
  * Every command gets its own argc and argv (argv[0] is the command's name), and returns the exit
  * status of the process: 0, EXIT_JOB_FAILED, EXIT_USAGE, or 128+n. */

@@ -73,8 +73,7 @@ static const char *advice(int code) {
     }
 }
 
-/* Begins at a random port, so that agents that start at once don't all try the same ones. `last`:
- * those of listen_set_last(), or all others. */
+/* Begins at a random port: other agents start now, too. `last`: those of listen_set_last(). */
 static int open_among(const struct addr *at, int backlog, bool last) {
     struct addr a = *at;
     unsigned n = range.high - range.low + 1u, first = (unsigned)(random_u64() % n);

@@ -11,8 +11,7 @@ struct listener;
 /* The callee takes ownership of fd. */
 typedef void listener_fn(void *arg, int fd, const struct addr *peer);
 
-/* From now on, listen_socket() chooses port 0 from these ports, not from the kernel's. For the
- * whole process and its children; low 0: the kernel's again. */
+/* From now on listen_socket() chooses port 0 from these, also in children; low 0: the kernel. */
 void listen_set_range(uint16_t low, uint16_t high);
 /* These ports of that range are chosen only if no other is free. */
 #define LISTEN_LAST_MAX 16

@@ -32,8 +32,7 @@ typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
 #define NETLINK_WAIT_S 2
 _must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn,
                            void *arg);
-/* The same with a socket that stays: *fd, which is opened if it is -1. After an error that isn't an
- * answer of the kernel the caller should close it. */
+/* The same with a socket that stays: *fd, opened if it is -1, to be closed after own errors. */
 _must_use_ int netlink_ask_on(int *fd, int protocol, const union netlink_request *q,
                               netlink_answer_fn *fn, void *arg);
 
@@ -45,8 +44,7 @@ struct netlink_attribute {
 /* Copies the fixed part and finds the attributes; false: it is of another type, or too short. */
 bool netlink_answer_is(const struct netlink_answer *a, uint16_t type, void *fixed, size_t size,
                        struct netlink_attribute *ret, uint16_t max);
-/* The attributes by number, those of `max` and below: ret has max + 1 elements. Later ones of the
- * same number win; one that does not fit ends the list. */
+/* The attributes by number, up to `max`: ret has max + 1 elements. The last of a number counts. */
 void netlink_attributes(const char *bytes, size_t len, struct netlink_attribute *ret, uint16_t max);
 /* 0 if it is missing or has another size. */
 uint32_t netlink_u32(struct netlink_attribute a);

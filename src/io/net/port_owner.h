@@ -24,8 +24,7 @@ char *port_owner_text(const struct port_owner *owner, const struct addr *at);
  * ports. Every user can take every name: a process that finds one taken asks for its owner. */
 #define SOLE_NAME_MAX 100 /* bytes */
 
-/* Holds the name until the descriptor *ret_fd is closed; it is not inherited by an exec. 0;
- * -EADDRINUSE: it is taken; or another negative errno. */
+/* Holds the name until *ret_fd is closed, or an exec. 0; -EADDRINUSE: taken; or another errno. */
 _must_use_ int sole_name_take(const char *name, int *ret_fd);
 /* Who made the socket with the name, by the kernel, as this user namespace has users (sock_diag(7),
  * Linux 5.3). 0; -ENOENT: it is free, or not reported; or another errno. */

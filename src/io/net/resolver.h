@@ -18,8 +18,7 @@
 
 enum { RESOLVE_E_LOOKUP = 1 }; /* a look-up is needed: resolve_start() */
 
-/* gethostname(), or "localhost" if it has no name. The kernel allows any bytes: those that may not
- * be sent or printed are replaced by "?" (base/text/utf8.h). */
+/* gethostname(), cleaned by utf8_clean(), or "localhost" if it has no name. */
 void resolve_own_name(char *out, size_t size);
 
 /* True for "localhost", for names below it (RFC 6761 §6.3), and for gethostname()'s name, whole or
@@ -43,8 +42,7 @@ typedef void resolve_fn(void *arg, int code, const char *text, const struct addr
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */
 _must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port,
                              uint64_t timeout_ns, resolve_fn *fn, void *arg, struct resolve **ret);
-/* Asks getaddrinfo(), which blocks for as long as the servers need. 0: 1 … RESOLVE_ADDRS_MAX
- * addresses, without duplicates; else a code of it (EAI_*). */
+/* Asks getaddrinfo(), which blocks. 0 and different addresses, or its code (EAI_*). */
 typedef int resolve_lookup_fn(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
                               size_t *ret_n);
 resolve_lookup_fn resolve_lookup;
@@ -56,8 +54,7 @@ _must_use_ int resolve_start_with(struct loop *loop, const char *host, uint16_t 
 void resolve_free(struct resolve *r);
 
 /* The address of a name in /etc/hosts, without a process that asks for it. It answers only where
- * getaddrinfo() would ask this file first and nothing else, and where one line has the name, so it
- * is the only answer: nsswitch.conf(5), hosts(5). It blocks as long as the disk of /etc does: not
- * for a caller that holds a lease. */
+ * getaddrinfo() would ask this file first and nothing else (nsswitch.conf(5), hosts(5)), and where
+ * one line has the name. It can block as long as the disk of /etc: not while holding a lease. */
 /* etc: "/etc", but in tests. False: it does not know the name for sure: resolve_start() asks. */
 _must_use_ bool hosts_file_find(const char *etc, const char *name, uint16_t port, struct addr *ret);

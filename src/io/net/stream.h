@@ -60,8 +60,7 @@ void stream_set_read_limit(struct stream *s, size_t bytes);
  * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is reported like any other. Only for TCP. */
 void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns);
 
-/* The unread bytes: how many, and the first n of them in one piece (NULL if there are fewer).
- * Borrowed, valid until the next call on this stream. */
+/* The unread bytes, and the first n in one piece (NULL: fewer). Valid until the next call. */
 size_t stream_available(const struct stream *s);
 const uint8_t *stream_peek(struct stream *s, size_t n);
 /* The longest contiguous piece, without copying; *ret_len can be 0. */
@@ -88,7 +87,7 @@ void stream_resume(struct stream *s);
  * (tls_psk.h). The stream must not have TLS yet. Allowed in on_readable: unread bytes are the
  * session's first input, so read exactly what was sent in clear. What is written afterwards waits
  * for the handshake, which continues while the stream is paused, and whose time the caller limits.
- * While it lasts, an end of the connection is reported as always (0, -ECONNRESET, ...), which proves
+ * While it lasts, an end of the connection is reported as always (0, -ECONNRESET, ...), and proves
  * nothing about the key.
  *
  * All calls above are of plain bytes then. What was written in a turn is encrypted at its end: one

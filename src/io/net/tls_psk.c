@@ -154,8 +154,7 @@ static int make_context(struct tls_psk *t, struct err *err) {
                        tls_library_reason());
     }
     tls_library.ERR_clear_error();
-    /* No authority is known, so no certificate is ever good. Without this a server that has no key
-     * completes the handshake with any certificate. */
+    /* No certificate is good. Without this a server without a key succeeds with any certificate. */
     tls_library.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     (void)tls_library.SSL_CTX_set_ex_data(ctx, 0, t);
     tls_library.SSL_CTX_set_psk_find_session_callback(ctx, on_find);

@@ -17,9 +17,8 @@
 #define TLS_SECRET_BYTES 32
 #define TLS_KEY_ID_BYTES 8
 
-/* What is derived from a secret. The id is public: it is sent in clear, and names the key without
- * revealing anything about it. A process with the psk can do what the owner of the secret can:
- * callers erase it (explicit_bzero). */
+/* What is derived from a secret. The id is public: it is sent in clear, and reveals nothing about
+ * the key. The psk is as powerful as the secret: callers erase it (explicit_bzero). */
 struct tls_key {
     uint8_t id[TLS_KEY_ID_BYTES];
     uint8_t psk[TLS_SECRET_BYTES];
@@ -52,6 +51,5 @@ void tls_psk_free(struct tls_psk *t);
 _must_use_ int tls_psk_accept(struct tls_psk *t, struct ssl_st **ret, struct err *err);
 _must_use_ int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,
                                struct err *err);
-/* Erases OpenSSL's copies of the key, which live as long as the session. After the handshake
- * nothing needs them. stream_start_tls() sees to it. */
+/* Erases OpenSSL's copies of the key, after the handshake: the stream calls it. */
 void tls_psk_forget(struct ssl_st *session);

@@ -8,8 +8,8 @@
  *
  * A socket that was closed has no user any more, so a peer that writes and closes is refused. What
  * connects two sockets for others (a proxy, address translation within the machine) is judged
- * itself. A caller asks about the other end by peer_gate_owner() once the first bytes have come from
- * there: a socket that waits to be accepted has no owner yet.
+ * itself. A caller asks about the other end by peer_gate_owner() once the first bytes have come: a
+ * socket that waits to be accepted has no owner yet.
  *
  * In a user namespace, users without a number there are all one user to the kernel's answers: a
  * program that is that user itself gets no gate. */
@@ -25,15 +25,13 @@
 
 struct peer_gate;
 
-/* The first frame of muster's protocol begins with this. No line is logged for such a connection if
- * it was closed before it was judged. */
+/* How muster's protocol begins: nothing is logged if such a connection is closed unjudged. */
 #define PEER_GATE_CALL "{\"kind\":\"CALL\""
 
 /* Lines are logged for this many users, one for each. */
 #define PEER_GATE_USERS_MAX 16
 
-/* Called from peer_gate_admits() with one line, without newline, for the first connection of a user
- * that is refused; the rest is counted. */
+/* Called with one line, without newline, for the first refused connection of a user. */
 typedef void peer_gate_fn(void *arg, const char *line);
 
 /* listening_fd: a listening TCP socket of this process, about which the kernel is asked first; only
@@ -41,8 +39,7 @@ typedef void peer_gate_fn(void *arg, const char *line);
 _must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
                              struct err *err);
 void peer_gate_free(struct peer_gate *g);
-/* Returns the owner of the other end of this connected socket; `peer` is its address. Works for
- * both ends. A NULL gate returns PEER_ELSEWHERE. */
+/* The owner of the other end of this connected socket, `peer`. A NULL gate: PEER_ELSEWHERE. */
 _must_use_ struct peer_owner peer_gate_owner(struct peer_gate *g, int fd, const struct addr *peer);
 /* Returns the owner of the socket of this machine that has exactly these two ends, for an agent on
  * another machine that has accepted its connection. A NULL gate returns PEER_UNKNOWN. */
@@ -87,6 +84,5 @@ _must_use_ int peer_word_read_socket(const struct netlink_answer *answer, const 
                                      const struct addr *remote, struct peer_socket *ret);
 _must_use_ int peer_word_read_route(const struct netlink_answer *answer, bool *ret_local);
 
-/* /proc/self/uid_map, user_namespaces(7): whether every user has a number of its own here. Those
- * without one are all shown as one and the same. */
+/* /proc/self/uid_map, user_namespaces(7): whether every user has a number of its own here. */
 bool peer_word_map_is_whole(const char *uid_map);

@@ -421,8 +421,7 @@ static void interpreter_of(const char *head, char *ret, size_t size) {
     (void)snprintf(ret, size, "%.*s", (int)strcspn(at, " \t\r\n"), at);
 }
 
-/* Of a program, or of the interpreter of a script, that was made for another kind of machine; ""
- * if it was made for this one, or is neither. elf(5) */
+/* For what machine a program, or a script's interpreter, was made; "": this one, or none. elf(5) */
 static void other_machine(const char *path, char ret[200]) {
     static const struct {
         unsigned elf;

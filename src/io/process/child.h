@@ -112,8 +112,7 @@ _must_use_ int child_find_program(const char *name, const char *path, char **ret
 /* 0: the file can be executed; -EACCES: not by us, or it is not a plain file; others of stat(2). */
 _must_use_ int child_check_program(const char *path);
 
-/* For a child of the caller's own fork: sets every signal to its default, or ignores it, and
- * unblocks all. Async-signal-safe. */
+/* In a child of the caller's fork: resets or ignores each signal, unblocks all. Signal-safe. */
 void child_reset_signals(const int *ignored, size_t n_ignored);
 /* Whether this process ignores the signal. Async-signal-safe. */
 bool child_is_ignored(int signo);

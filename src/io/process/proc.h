@@ -1,5 +1,4 @@
-/* Processes, and the boot they belong to, from /proc. Async-signal-safe: for children before their
- * exec, and signal handlers that end everything. */
+/* Processes and their boot, from /proc. Async-signal-safe: also for children before their exec. */
 #pragma once
 
 #include <stdbool.h>
@@ -38,8 +37,7 @@ struct proc_stat {
     uint64_t children_ns; /* CPU time of the processes that it has waited for */
     uint64_t stack;       /* where its stack begins; an exec chooses this, and a fork keeps it */
 };
-/* Reads the text of such a file, which ends with a NUL. False: not such a text. Numbers that are
- * missing are 0. proc_pid_stat(5) */
+/* Reads such a NUL-terminated text; missing numbers are 0. False: another. proc_pid_stat(5) */
 _must_use_ bool proc_parse_stat(const char *text, struct proc_stat *ret);
 /* Reads /proc/PID/stat; pid 0: this process's. False: there is no such process. */
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
@@ -55,8 +53,7 @@ bool proc_is_gpu(const char *link);
 pid_t proc_tracer(pid_t pid);
 
 #define BOOT_ID_MAX 64
-/* The kernel's random name of this boot: pids and clocks of another boot mean nothing here. 0, or a
- * negative errno and "". random(4) */
+/* The kernel's random name of this boot. 0, or a negative errno and "". random(4) */
 _must_use_ int proc_boot_id(char out[BOOT_ID_MAX]);
 
 /* Writes at `at`, and returns where the text ends. */

@@ -34,8 +34,7 @@ static inline bool child_killed_by(const struct child_status *s, int signo) {
 struct child_reaper;
 struct child_watch;
 typedef void child_exit_fn(void *arg, const struct child_status *status);
-/* Called while the ended child is still a zombie, so its pid, its process group and its session
- * can't belong to another process yet. May be NULL. */
+/* Called while the ended child is a zombie: pid, group and session are still its own. Or NULL. */
 typedef void child_zombie_fn(void *arg, pid_t pid);
 
 /* The loop knows the reaper from then on: loop_reaper(). */
@@ -57,8 +56,7 @@ _must_use_ int child_watch_new(struct child_reaper *r, const struct child *c,
                                struct child_watch **ret);
 /* If the child still runs, it will be reaped silently. Takes NULL. */
 void child_watch_free(struct child_watch *w);
-/* Use this instead of freeing: no callback is called any more, but the child remains a watched
- * child until it has been reaped. Takes NULL. */
+/* Instead of freeing: no callback follows, but the child is watched until reaped. Takes NULL. */
 void child_watch_let_go(struct child_watch *w);
 /* From now on these callbacks are called instead. If it has been reaped, none is. */
 void child_watch_hand_over(struct child_watch *w, child_zombie_fn *on_zombie,

@@ -55,14 +55,12 @@ struct tree_signals {
     } signals[TREE_SIGNALS_MAX];
 };
 
-/* A copy of the signal has come to the agent. Without a witness a new signal is for the agent
- * ALONE. */
+/* A copy of the signal has come to the agent. Without a witness a new one is ALONE. */
 struct tree_news tree_signals_came(struct tree_signals *t, int signo, enum tree_copy how,
                                    bool witnessed, uint64_t now_ns);
 /* The witness has got the signal at this time. */
 struct tree_news tree_signals_witnessed(struct tree_signals *t, int signo, uint64_t at_ns);
 /* When tree_signals_time() is due; TIME_NEVER: nothing is waited for. */
 uint64_t tree_signals_deadline(const struct tree_signals *t);
-/* Signals that the witness has not got in time are for the agent alone: returns one of them, until
- * it returns TREE_NOTHING. */
+/* Returns one signal that the witness has not got in time, ALONE, until it returns NOTHING. */
 struct tree_news tree_signals_time(struct tree_signals *t, uint64_t now_ns);

@@ -22,8 +22,7 @@ _must_use_ int witness_new(struct loop *loop, const int *signals, size_t n, witn
                            void *arg, struct witness **ret);
 /* Its process. */
 pid_t witness_pid(const struct witness *w);
-/* Whether it watches, also if the loop has not read that yet. Signals that came before are not
- * reported. Takes NULL: false. */
+/* Whether it watches: earlier signals are not reported. Takes NULL: false. */
 bool witness_is_ready(struct witness *w);
 /* Takes NULL. */
 void witness_free(struct witness *w);

@@ -16,7 +16,7 @@
  * Nothing is sorted, and a host that is named twice occurs twice.
  * (Grammar and order: src/common/hostlist.c of Slurm, tried with scontrol show hostnames of 22.05.)
  *
- * Unlike Slurm 22.05, a bracket that is not closed, or was not opened, is an error, and a text after
+ * Unlike Slurm 22.05, a bracket that is not closed or was not opened is an error, and a text after
  * the last bracket ("d[9-11]-x") is accepted, as in newer releases. Names consist of letters,
  * digits, "-", "_" and ".", and do not begin with "-": they become arguments of other programs. */
 #pragma once
@@ -62,6 +62,5 @@ struct tasks {
     uint32_t of_node;     /* of the node that was asked for, if there are so many */
 };
 
-/* node: from 0. 0, -EINVAL (another form) or -ERANGE (a limit above); *ret is written only on 0. A
- * count may be 0. */
+/* node: from 0. 0, -EINVAL (another form) or -ERANGE (a limit above). A count may be 0. */
 _must_use_ int tasks_read(const char *text, uint32_t node, struct tasks *ret);

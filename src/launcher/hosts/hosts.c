@@ -360,8 +360,7 @@ static char *cut_word(char **at, char *ret_end) {
     return word;
 }
 
-/* Reads "name=value ..."; blanks around "=" are allowed, as Open MPI does. The values stay in
- * `text`, which is cut into words. */
+/* Reads "name=value ...", with blanks around "=" as Open MPI, and cuts `text` into words. */
 static int read_settings(char *text, struct settings *settings, struct err *err) {
     for (text += strspn(text, BLANKS); *text != '\0';) {
         char end;
@@ -588,7 +587,7 @@ static int read_specs(struct filter *f, const char *text) {
     }
 }
 
-/* Whether a host is kept. Turns GPUs to exclude into those that remain; none in the list are all. */
+/* Whether a host is kept. Turns GPUs to exclude into those that remain; an empty list is all. */
 static int decide(struct filter *f, struct host *host, bool whole, bool *ret_keep) {
     struct host left = {0};
     *ret_keep = (whole || host->n_gpus > 0) != f->exclude;

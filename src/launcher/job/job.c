@@ -196,8 +196,7 @@ static const char *without_folders(const char *path) {
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-/* "--lr=0.1" and "--lr": 4; "-n3": 2, because the rest can be its value; "trainer.lr=0.1": 10. 0: a
- * word, which is the value of the option before it. */
+/* "--lr=0.1" and "--lr": 4; "-n3": 2, as 3 can be its value; "trainer.lr=0.1": 10; a value: 0. */
 static size_t name_length(const char *arg) {
     if (arg[0] == '-' && arg[1] == '-')
         return strcspn(arg, "=");

@@ -32,14 +32,13 @@ enum job_backend {
 
 /* The properties of a backend. Code asks for these, not for a backend by its name. */
 struct job_backend_row {
-    const char *name;      /* --rdzv-backend */
-    const char *example;   /* of an --rdzv-endpoint; NULL: none is needed */
-    bool ranks_are_chosen; /* by the user: --node-rank */
-    bool any_node_leads; /* an arbiter decides which; else there is an endpoint, and its node leads
-                          */
-    bool own_key;        /* the arbiter keeps a key of the job */
-    bool own_tls;        /* the arbiter may be reached by TLS with certificates */
-    bool takes_timeout;  /* --rdzv-conf timeout is the join timeout, */
+    const char *name;         /* --rdzv-backend */
+    const char *example;      /* of an --rdzv-endpoint; NULL: none is needed */
+    bool ranks_are_chosen;    /* by the user: --node-rank */
+    bool any_node_leads;      /* an arbiter decides which; else the node at the endpoint leads */
+    bool own_key;             /* the arbiter keeps a key of the job */
+    bool own_tls;             /* the arbiter may be reached by TLS with certificates */
+    bool takes_timeout;       /* --rdzv-conf timeout is the join timeout, */
     uint64_t join_timeout_ns; /* which is this without it; 0: the default */
 };
 extern const struct job_backend_row job_backends[JOB_BACKEND_COUNT];
@@ -55,8 +54,7 @@ enum job_endpoint_from {
 /* Who knows the run's id. */
 enum job_run_id {
     JOB_RUN_ID_OWN = 0, /* this process, which has made it; or it is "none", which many runs have */
-    JOB_RUN_ID_COMMON,  /* all nodes, and other runs can use it: the user, the step or the head gave
-                           it */
+    JOB_RUN_ID_COMMON,  /* all nodes, and other runs can use it: by the user, step or head */
 };
 
 /* Whether nodes are alike and reach each other: off, warn, or start no worker if not. */
@@ -102,8 +100,7 @@ enum job_output {
     JOB_OUTPUT_PREFIXED, /* the same, and lines of workers begin with a prefix */
 };
 
-/* When lines of workers begin with a prefix. AUTO: those of --tee, of JOB_OUTPUT_PREFIXED, and on a
- * terminal to which several workers of this node write. */
+/* When workers' lines have a prefix. AUTO: of --tee, JOB_OUTPUT_PREFIXED, several on a terminal. */
 enum job_prefix { JOB_PREFIX_AUTO = 0, JOB_PREFIX_ALWAYS, JOB_PREFIX_NEVER };
 #define JOB_RANK_PREFIX "[rank${rank}]: " /* like PyTorch's own of a traceback */
 
@@ -225,8 +222,7 @@ struct job_spec {
     enum job_omp omp;
     uint32_t gpus_per_worker;    /* 0: not requested */
     enum nccl_env_mode nccl_env; /* 0: as NCCL_ENV_OFF */
-    char **env;                  /* --env-file, then --env: NAME=VALUE, a name once,
-                                    NULL-terminated; NULL: none */
+    char **env; /* --env-file, then --env: NAME=VALUE, a name once, NULL-terminated; or NULL */
     bool nccl_comm_id, nccl_debug;
 
     /* where output goes */
@@ -234,8 +230,8 @@ struct job_spec {
     /* of log files and the event log; folders can be entered by who may read */
     uint32_t log_mode;
     struct std_map redirects, tee;
-    char **filters[2]; /* lines of stdout, stderr with one of these texts are written once more,
-                          NULL-terminated; NULL: none */
+    /* lines of stdout, stderr with one of these texts are written once more; as `env` */
+    char **filters[2];
     enum job_output output;
     enum job_prefix prefix;
     char *line_prefix;   /* template; NULL: torchrun's with -t or -r, else JOB_RANK_PREFIX */
@@ -300,6 +296,5 @@ extern const struct job_worker_variable job_worker_variables[];
  * Names are compared, folders are not: a script can be in another folder on each host.
  * A step of Slurm that has as many agents as the group has nodes is all of the group: then its name
  * counts, too, so that two jobs of one script, with the same run id and endpoint, don't mix.
- * Arguments may contain secrets, so only the names of options are shown; the name of "-x5" is its
- * first letter. */
+ * Arguments may contain secrets, so only names of options are shown; of "-x5" the first letter. */
 void program_of(const struct job_spec *spec, struct rdzv_program *ret);

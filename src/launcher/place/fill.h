@@ -60,7 +60,6 @@ struct doubt_line {
     bool from_batch;       /* srun runs in the batch script: on the job's first node */
 };
 
-/* Adds each doubt, with a newline. In a step, and in a batch script or an interactive step whose
- * line starts no step; otherwise there is none. */
+/* Adds each doubt, with a newline: in a step, or in a batch script whose line starts no step. */
 void slurm_doubt(const struct place *place, const struct place_given *given,
                  const struct doubt_line *line, struct strbuf *warnings);

@@ -30,8 +30,7 @@ const struct launcher launchers[] = {
      .run_id = "PMIX_NAMESPACE",
      .advice = "start one task on each node, and " MEETS,
      .hidden = "OMPI_COMM_WORLD_"},
-    /* Lightning's LSFEnvironment; jsrun(1). jsmd: IBM/CAST issue 261 has its settings; that tasks
-     * are its children is not proven. */
+    /* Lightning's LSFEnvironment; jsrun(1). jsmd is a guess: IBM/CAST #261. */
     {.name = "jsrun",
      .title = "jsrun",
      .kind = LAUNCHER_INSIDE,

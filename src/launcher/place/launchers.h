@@ -56,11 +56,11 @@ struct launcher {
 
     /* ---- the group ---- */
     enum launcher_sizes sizes;
-    const char *nodes;        /* number of nodes */
-    const char *node_rank;    /* of this node, from 0 */
-    const char *first_rank;   /* the node_rank of the node where they meet; NULL: 0 */
-    const char *tasks, *task; /* INSIDE: number of tasks; of this one, from 0. ALLOC: task of a job
-                                 array, if it is a number */
+    const char *nodes;      /* number of nodes */
+    const char *node_rank;  /* of this node, from 0 */
+    const char *first_rank; /* the node_rank of the node where they meet; NULL: 0 */
+    /* INSIDE: number of tasks; of this one, from 0. ALLOC: task of an array, if it is a number */
+    const char *tasks, *task;
     const char *hosts;
     enum launcher_hosts hosts_form;
     const char *self;       /* this host, as it is written in `hosts` */

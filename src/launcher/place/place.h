@@ -94,8 +94,7 @@ struct place_probes {
     void *arg;
 };
 
-/* How the head tells the agents where it is, by their environment. muster takes these out of the
- * workers' (worker_env.h: all MUSTER_*). */
+/* The head's variables for its agents, which workers don't get (worker_env.h: all MUSTER_*). */
 /* "10.0.0.1,fd77::1:4711": addresses and port; over ssh "fd:3": a connected socket */
 #define STARTER_HEAD_ENV "MUSTER_HEAD"
 #define STARTER_FD_PREFIX "fd:"
@@ -104,8 +103,7 @@ struct place_probes {
 /* Over ssh, "fd:5": a file with the job, instead of the command line. */
 #define STARTER_JOB_ENV "MUSTER_HEAD_JOB"
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* STARTER_TOKEN_CHARS hexadecimal digits */
-/* The key of the job (starter_io.h): as auth.h writes it, or STARTER_NO_KEY. muster takes
- * it out of its own environment, too, when it begins. */
+/* The key of the job (starter_io.h): as auth.h writes it, or STARTER_NO_KEY. */
 #define STARTER_KEY_ENV "MUSTER_HEAD_KEY"
 #define STARTER_NO_KEY "none"
 /* The python that would run the workers on the head's machine. */
@@ -121,8 +119,7 @@ struct place_probes {
 /* What a node of the job is. */
 enum place_nodes {
     PLACE_NODES_OF_USER = 0, /* what the user makes one: each process that runs muster */
-    /* The same in a step, but on each of its nodes the task with local id 0 is the agent, and the
-     * other tasks hold until it ends. */
+    /* The same in a step, but only tasks with local id 0 are agents; others hold until it ends. */
     PLACE_NODES_WHOLE,
     PLACE_NODES_STEP, /* the nodes of the step, each with one agent, too: place.run_id is the name
                          of the run, and ranks go by place.proc_id */
@@ -210,8 +207,8 @@ struct place {
     uint32_t local_id;   /* of this task on its node, from 0 */
     uint32_t proc_id;    /* of this task in the step: the order of ranks */
     bool task_is_shell;  /* Slurm's task is a shell, whose child this is: it gets Slurm's signals */
-    char run_id[PLACE_RUN_ID_MAX]; /* "cluster.job.step", ".restarts" if there were any; also in
-                                      other kinds, without the step */
+    /* "cluster.job.step", ".restarts" if there were any; in other kinds without the step */
+    char run_id[PLACE_RUN_ID_MAX];
 
     /* whatever `slurm` is: NULL and 0 where it is not set */
     char *topology;        /* SLURM_TOPOLOGY_ADDR: switches and node, from the top */
@@ -226,8 +223,7 @@ struct place {
     uint32_t nproc;        /* >= 1; without regard to --gpus-per-worker */
     bool nproc_is_gpus;    /* nproc is a number of GPUs */
 
-    /* The variable, or variables, from which it came ("SLURM_STEP_NUM_NODES"); NULL: nothing is
-     * known. Static texts, or in `names`. */
+    /* Variables from which it came; NULL: it is not known. Static texts, or in `names`. */
     struct {
         const char *n_nodes, *first_host, *run_id, *proc_id, *nproc, *job_nodelist;
     } from;

@@ -1,5 +1,4 @@
-/* Reads from /proc the facts for place_read(), and finds a folder that nodes share. No file system
- * is asked what it is: one that nodes share may not answer. */
+/* Facts for place_read(), and folders that nodes share; no file system is asked: it can hang. */
 #pragma once
 
 #include <stdio.h>
@@ -27,8 +26,7 @@ char *slurm_munge_socket(char *const *envp);
 /* The name of the file system that nodes share and that has the folder, or would have it, if this
  * user can meet others there: folder_is_usable(). NULL: there is none. A static text. */
 const char *shared_folder(const char *path);
-/* Whether a folder is this user's alone, or can be made. Another user's of the same name is common
- * where a team has one folder for all. */
+/* Whether a folder is this user's alone, or can be made. */
 bool folder_is_usable(const char *path);
 
 /* ==== what is in these files: parts of the above, for tests ==== */

@@ -84,8 +84,7 @@ static int lock_soon(int fd) {
     return 0;
 }
 
-/* An earlier run of this step left a file that not all tasks have left yet: this run goes on in it,
- * so that each task knows which of the runs is its own. */
+/* An earlier run of this step left a file that not all tasks have left: this run uses it, too. */
 static int take_over(int dir, const char *name, int *ret_fd) {
     struct stat st;
     int fd = openat(dir, name, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);

@@ -1,5 +1,5 @@
-/* Several tasks of one Slurm step on a node (srun --ntasks-per-node=4): its first task is the agent,
- * and the others hold until the agent has ended, and end with its status. If they ended at once,
+/* Several tasks of one Slurm step on a node (srun --ntasks-per-node=4): the first is the agent, and
+ * the others hold until the agent has ended, and end with its status. If they ended at once,
  * srun --wait would kill the step.
  *
  *     the first task                          the others
@@ -26,8 +26,7 @@
 #include "base/err.h"
 
 #define HOLD_NAME_MAX 240
-/* How long the others wait for the first task. The tasks of a node start together, but their
- * programs may have to be read from a slow file system. */
+/* How long the others wait for the first task: its program can be on a slow file system. */
 #define HOLD_START_NS (60 * NS_PER_S)
 /* Their status if the agent left none: the program is not to blame. EX_TEMPFAIL of sysexits.h */
 #define HOLD_EXIT_LOST 75

@@ -31,8 +31,7 @@ struct requeue_end {
     const char *lost; /* nodes that it has lost, with commas; borrowed for the call */
 };
 
-/* From the loop; everything was said. The exit status: the same, or REQUEUE_EXIT_STATUS where the
- * job was to be requeued and Slurm did not take the request. */
+/* From the loop. The status, or REQUEUE_EXIT_STATUS if Slurm did not take a request. */
 typedef void requeue_fn(void *arg, uint32_t status);
 
 struct requeue;

@@ -16,8 +16,7 @@
 #define ANSWER_MAX (1 << 20)
 #define WORDS_MAX 8
 
-/* In the helper: becomes scontrol. The signals that the helper ignores stay ignored. Without words
- * it reads what to do, line by line. */
+/* In the helper: becomes scontrol, which without words reads what to do, line by line. */
 static int exec_scontrol(const char *const *words) {
     static char name[] = "scontrol";
     char *argv[WORDS_MAX] = {name};
@@ -31,8 +30,7 @@ static int become_scontrol(int fd, void *arg) {
     return dup2(fd, STDOUT_FILENO) >= 0 ? exec_scontrol(arg) : 1;
 }
 
-/* The lines become standard input. What is not an error is not read: prompts, and the lines again.
- * A pipe could be too short for them. */
+/* The lines become standard input; a pipe could be too short. Standard output is not needed. */
 static bool give_lines(const char *lines) {
     int in = file_in_memory("muster-scontrol", lines, strlen(lines)),
         out = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -12,8 +12,7 @@
 
 #include "base/text/strbuf.h"
 
-/* KillWait of `scontrol show config`: the time from SIGTERM to SIGKILL at the end of a job.
- * slurm.conf(5). False: it isn't there. */
+/* KillWait of `scontrol show config`: from SIGTERM to SIGKILL. slurm.conf(5). False: not there. */
 _must_use_ bool slurm_kill_wait(const char *config, uint64_t *ret_ns);
 /* Whether the step that the srun with this pid asked for waits for resources, by `scontrol show
  * step JOB --oneliner`. Seen with Slurm 22.05: State=PENDING, SrunHost:Pid=HOST:PID. */

@@ -189,8 +189,7 @@ static int start(void *arg, struct starter_run *run, struct err *err) {
     return start_step(s, err);
 }
 
-/* The run id that the agents have, with the number of the step as soon as it is known. srun(1): a
- * step beside the one that has all CPUs. */
+/* The agents' run id, with the step as soon as it is known. --overlap: the step has all CPUs. */
 static void describe(void *arg, struct starter_description *ret) {
     const struct srun *s = arg;
     const struct job_spec *spec = s->config->spec;

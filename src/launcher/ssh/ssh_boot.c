@@ -54,10 +54,9 @@ int ssh_words(const char *text, char ***ret, struct err *err) {
 
 char **ssh_command(char *const *words, const struct host *host, const char *command) {
     static const char *const options[] = {
-        "-T",                  /* no terminal: it would merge stdout and stderr */
-        "-x",                  /* no X11 */
-        "-o", "BatchMode=yes", /* no questions, for which nobody could answer on many hosts at once
-                                */
+        "-T",                      /* no terminal: it would merge stdout and stderr */
+        "-x",                      /* no X11 */
+        "-o", "BatchMode=yes",     /* no questions: no one could answer on many hosts at once */
         "-o", "ConnectTimeout=10", /* seconds, until a host that does not answer counts as dead */
         "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4", "--",
     };

@@ -23,8 +23,7 @@
  *
  *     WORDS [-p PORT] [-l USER] -T -x -o BatchMode=yes -o … -- HOST COMMAND
  *
- * ssh takes the first value that it finds for an option (ssh_config(5)), so those in WORDS win over
- * muster's own. */
+ * ssh takes an option's first value (ssh_config(5)), so those in WORDS win over muster's own. */
 
 /* Splits a command as a shell would, without anything beside words and quotes: '…' is as it stands,
  * in "…" and outside of quotes a backslash makes the next character an ordinary one. *ret is
@@ -92,8 +91,7 @@ struct ssh_boot {
 void ssh_boot_fini(struct ssh_boot *boot);
 /* Appends the frames. -E2BIG, and a sentence: more than SSH_BOOT_MAX. */
 _must_use_ int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, struct err *err);
-/* Gathers BOOT_PART and BOOT. FRAME_E_MORE: more parts follow; 0: *ret, which the caller owns, is
- * whole; -EINVAL or -EMSGSIZE and a sentence. */
+/* Gathers BOOT_PART and BOOT. FRAME_E_MORE; 0: *ret is whole; -EINVAL, -EMSGSIZE and a sentence. */
 _must_use_ int ssh_boot_take(struct strbuf *parts, const struct starter_message *m,
                              struct ssh_boot *ret, struct err *err);
 
@@ -115,6 +113,5 @@ struct ssh_place {
 /* Its texts are those of spec and place: it is not to be freed. */
 struct job_spec ssh_job_of(const struct job_spec *spec, const struct ssh_place *place);
 
-/* Of the addresses that node 0 has sent in HELLO, the one at which the others meet it: the first
- * that is not only of that machine. Malloc'ed; never NULL. */
+/* Of node 0's addresses (HELLO), the first that others can reach. Malloc'ed; never NULL. */
 _must_use_ char *ssh_meeting_addr(const char *addrs);

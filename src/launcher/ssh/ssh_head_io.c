@@ -113,8 +113,7 @@ _noreturn_ static void deputy_main(pid_t head, const int *fds, size_t n) {
     _exit(0);
 }
 
-/* Signals are blocked until the copy has its own dispositions: this process's handlers write to the
- * loop that both share. */
+/* Signals are blocked until the copy has its own dispositions: ours write to the shared loop. */
 static pid_t start_deputy(const int *fds, size_t n) {
     sigset_t all, before;
     const pid_t self = getpid();
@@ -200,8 +199,7 @@ static size_t ping_fds(struct ssh_head *h, int fds[]) {
 
 /* ---- hosts that do not answer ---- */
 
-/* While the first host hangs no node can meet there. Where the job can do without it, it gets no
- * more time than any other host that is late for the start. */
+/* No node can meet at a first host that hangs: it gets no more time than any other late host. */
 static void watch_first(struct ssh_head *h) {
     bool can = h->first == UINT32_MAX && ssh_crew_can_pass_over(&h->crew);
     bool hangs = can && ssh_crew_state(&h->crew, h->crew.leader) == SSH_CREW_HANGS;

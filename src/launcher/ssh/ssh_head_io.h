@@ -1,5 +1,5 @@
 /* The head of a job that is started over ssh (-H, --hostfile): it calls all hosts, has an agent
- * started on each (ssh_crew.h decides which, ssh_boot.h with what command and job), shows what they write,
+ * started on each (ssh_crew.h decides which, ssh_boot.h with what), shows what they write,
  * passes signals on, and its exit status is the job's (starter.h).
  *
  *     status = ssh_head_run(&config);
@@ -11,8 +11,7 @@
 
 #include "launcher/starter/starter_io.h"
 
-/* After an agent ended with an error, without a word of a leader: until the others are told to end,
- * too, if they are too few. They wait for it in vain. */
+/* After an agent ended with an error, without a verdict: until the others end, if too few. */
 #define SSH_HEAD_ALONE_NS (5 * NS_PER_S)
 /* After a failure that ends the job, hosts are waited for so long, so that one start names all. */
 #define SSH_HEAD_NAMING_NS (2 * NS_PER_S)

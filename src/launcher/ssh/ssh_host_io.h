@@ -5,8 +5,7 @@
  *     … on_message: HELLO; ssh_host_send(host, &m); OUT, ERR, …
  *     … on_gone, once: what is left is to free it
  *
- * Its stdin and stdout are one socket pair; stderr is a pipe, whose last line tells why it failed.
- * ssh has a session of its own: ^C and ^Z are the head's. */
+ * Its stdin and stdout are a socket pair, stderr a pipe. It has a session of its own (^C, ^Z). */
 #pragma once
 
 #include <stdbool.h>

@@ -337,9 +337,8 @@ static void on_end_timer(void *arg) {
     advance(r);
 }
 
-/* Kills what is below a child of the relay, and the child itself when nothing else lives there. It
- * can be the agent, whose guardian was killed: until all below it has ended, it must live, because
- * it ends the rest if the relay is killed now. */
+/* Kills what is below a child of the relay, and then the child. It can be the agent, whose guardian
+ * was killed: it lives until then, because it ends the rest if the relay is killed now. */
 static void sweep_child(void *arg, pid_t pid) {
     struct sweep_result *sum = arg, found;
     sweep_pass_below(pid, NULL, &found);
@@ -701,8 +700,8 @@ static int set_up(struct relay *r) {
 /* The head's orders come before what workers keep busy. -EPERM: a file, which no loop can watch. */
 static int open_head(struct relay *r) {
     const struct ssh_node_config *config = r->config;
-    int flags = fcntl(config->in_fd, F_GETFL),
-        code = stream_new(r->loop, config->out_fd, &out_ops, r, &r->head.out);
+    int flags = fcntl(config->in_fd, F_GETFL);
+    int code = stream_new(r->loop, config->out_fd, &out_ops, r, &r->head.out);
     if (code == 0 && (flags < 0 || fcntl(config->in_fd, F_SETFL, flags | O_NONBLOCK) < 0))
         code = -errno;
     if (code == 0)

@@ -6,8 +6,7 @@
  *     ssh_output_hurry(o);          a signal came: output that a reader does not take is dropped
  *     ssh_output_finish(o);         nothing more comes; on_done() follows
  *
- * A reader that has gone (EPIPE) takes everything from then on: the job continues, as without ssh.
- */
+ * After a reader has gone (EPIPE), its output is dropped: the job continues, as without ssh. */
 #pragma once
 
 #include <stdbool.h>
@@ -44,8 +43,7 @@ void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const voi
                     size_t len);
 /* Nothing more comes from this host: the beginning of a line is written as it is. */
 void ssh_output_end_host(struct ssh_output *o, uint32_t host);
-/* From now on muster's own lines of hosts are left out: agents report killed peers as a failure,
- * but all were killed on purpose. */
+/* From now on muster's own lines of hosts are left out: all agents were killed on purpose. */
 void ssh_output_only_workers(struct ssh_output *o);
 /* Writes what can be written now: this process is about to be stopped. */
 void ssh_output_flush(struct ssh_output *o);

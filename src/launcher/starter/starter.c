@@ -144,8 +144,7 @@ static void on_requeued(struct starter *h, const struct starter_event *e,
         end(h, u);
 }
 
-/* What starts the agents ends after them, and so after the verdict; or it was killed. Then only the
- * connection leads to the agents. */
+/* What starts the agents ends after the verdict, or was killed: then only the link is left. */
 static void on_all_ended(struct starter *h, const struct starter_event *e,
                          struct starter_update *u) {
     h->ended = true;

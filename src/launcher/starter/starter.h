@@ -24,8 +24,7 @@
 
 #include "launcher/starter/starter_wire.h"
 
-/* The exit status if nodes were lost and no leader was left to report how the job ended: the
- * program is not to blame. EX_TEMPFAIL of sysexits.h */
+/* The exit status if nodes were lost and no leader was left. EX_TEMPFAIL of sysexits.h */
 #define STARTER_EXIT_LOST 75
 /* Beyond the workers' grace, until all agents are killed. */
 #define STARTER_MORE_NS (10 * NS_PER_S)

@@ -143,8 +143,7 @@ static void try_again(struct starter_link *l) {
         begin_attempt(l);
 }
 
-/* The attempt, or the connection, has ended. Where the head was reached once, only that address is
- * tried again; at the end all are. */
+/* Only an address where the head was reached before is tried again; at the end all are. */
 static void lost(struct starter_link *l, int code) {
     bool attempt = l->state == LINK_CONNECTING;
     const char *why = l->stream != NULL ? stream_tls_why(l->stream) : NULL;
@@ -315,8 +314,7 @@ static int passed_fd(char *const *envp, const char *name) {
     return (int)fd;
 }
 
-/* The same, if it is a socket of which an option has this value. Only the relay's own child has it:
- * a variable without it is a copy. */
+/* The same, if it is a socket with this option: where a variable is only a copy, it is not. */
 static int passed_socket(char *const *envp, const char *name, int option, int value) {
     int fd = passed_fd(envp, name), found = 0;
     socklen_t len = sizeof found;

@@ -9,7 +9,7 @@
  *
  * Where the job has a key, everything is sent in TLS with it (io/net/tls_psk.h), except to a head
  * at a loopback address: there the kernel reports to it which user connects. Over ssh the head is
- * this node's relay (launcher/ssh), which gives the agent one end of a pair of sockets, in clear and
+ * this node's relay (launcher/ssh), which gives the agent one end of a socket pair, in clear and
  * without a token.
  *
  * Nothing here delays the workers: the verdict is sent when none is left, within
@@ -43,8 +43,7 @@ struct starter_link_ops {
 
 /* The socket of the relay where the nodes of the job meet: from then on the caller's. -1: none. */
 int starter_take_listener(char *const *envp);
-/* The file with this agent's job, which its relay has written: from then on the caller's. -1: there
- * is none, and the command line is the job. */
+/* The file with this agent's job, then the caller's. -1: none, the command line is the job. */
 int starter_take_job(char *const *envp);
 /* Closes what the head has passed to this process, which is not its agent. */
 void starter_drop_fds(char *const *envp);
