@@ -185,24 +185,7 @@ static void free_auth(struct agent *a) {
     keyring_free(TAKE_PTR(a->config.keys));
 }
 
-/* ---- the watchdog on this node ---- */
-
-static void on_signs(void *arg, const struct rdzv_signs *signs) {
-    struct agent *a = arg;
-    rdzv_client_signs(a->client, signs);
-}
-
-static uint64_t leader(void *arg) {
-    const struct agent *a = arg;
-    return rdzv_client_welcomes(a->client);
-}
-
-static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
-    struct agent *a = arg;
-    return rdzv_client_evidence(a->client, piece);
-}
-
-/* ---- what the watchdog gets from the launcher ---- */
+/* ---- the watchdog on this node, and what it gets from the launcher ---- */
 
 static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank,
                                          uint64_t now_ns) {
@@ -243,11 +226,12 @@ static const char *hides_prompt(const struct job_spec *spec, uint32_t local_rank
 }
 
 static void begin_hang_watch(struct agent *a) {
-    static const struct hang_watch_ops ops = {.signs = on_signs,
-                                              .leader = leader,
-                                              .evidence = on_evidence,
+    static const struct hang_watch_ops ops = {.signs = rdzv_client_signs,
+                                              .leader = rdzv_client_welcomes,
+                                              .evidence = rdzv_client_evidence,
                                               .gathered = agent_stop_gathered};
-    struct hang_watch_config config = {.settings = a->config.spec->hang,
+    struct hang_watch_config config = {.client = &a->client,
+                                       .settings = a->config.spec->hang,
                                        .nproc = a->config.spec->nproc,
                                        .host = a->host,
                                        .workers = agent_hang_workers(a),

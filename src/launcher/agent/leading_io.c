@@ -33,7 +33,6 @@ struct leading {
     struct rdzv_server *server; /* NULL: another node leads */
     struct hang_evidence *evidence;
     struct hang_leader *hang;
-    struct hang_stacks *stacks;
     struct job_clock *clock;         /* NULL: --profile=off */
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct store_guard *guard;       /* of all stores */
@@ -220,34 +219,6 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
         hang_leader_failed(l->hang, entry->incident.failure.rank, entry->why);
 }
 
-static bool send_watchdog(void *arg, uint64_t incarnation, const struct wire_message *m) {
-    struct leading *l = arg;
-    return l->server != NULL && rdzv_server_watchdog(l->server, incarnation, m);
-}
-
-static const struct hang_evidence_ops evidence_ops = {.send = send_watchdog};
-
-static void on_hang(void *arg, struct generation generation, const struct failure *failure,
-                    const char *evidence, bool only_reported) {
-    struct leading *l = arg;
-    struct rdzv_watchdog dog;
-    hang_leader_watchdog(l->hang, &dog);
-    if (l->server != NULL)
-        rdzv_server_event(l->server, &(struct group_event){.kind = GROUP_EVENT_HANG,
-                                                           .generation = generation,
-                                                           .failure = failure,
-                                                           .quiet_ns = dog.quiet_ns,
-                                                           .evidence = evidence,
-                                                           .only_reported = only_reported});
-}
-
-static void on_quiet(void *arg, uint64_t quiet_ns) {
-    struct leading *l = arg;
-    if (l->server != NULL)
-        rdzv_server_event(l->server,
-                          &(struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = quiet_ns});
-}
-
 static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }
 
 static void on_first_step(void *arg, const struct attempt_start *start) {
@@ -274,7 +245,9 @@ static void report_time(const struct leading *l) {
 }
 
 static const struct hang_leader_ops hang_ops = {
-    .hang = on_hang, .idle = on_idle, .quiet = on_quiet, .timeline = write_event};
+    .event = rdzv_server_event, .idle = on_idle, .timeline = write_event};
+static const struct hang_evidence_ops evidence_ops = {
+    .send = rdzv_server_watchdog, .add = rdzv_server_stacks_add, .end = rdzv_server_stacks_end};
 
 static void access_of(void *arg, struct rdzv_access *ret) {
     const struct leading *l = arg;
@@ -287,24 +260,11 @@ static void access_of(void *arg, struct rdzv_access *ret) {
     memcpy(ret->keys, g.ids, sizeof ret->keys);
 }
 
-static void add_stacks(void *arg, enum rdzv_ask_what what, const struct rdzv_stacks *node,
-                       const char *json, size_t len) {
-    struct leading *l = arg;
-    rdzv_server_stacks_add(l->server, what, node, json, len);
-}
-
-static void end_stacks(void *arg, enum rdzv_ask_what what, const char *why_not) {
-    struct leading *l = arg;
-    rdzv_server_stacks_end(l->server, what, why_not);
-}
-
-static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_stacks};
-
 static void stop_leading(struct leading *l) {
     hang_leader_end(l->hang);
     job_clock_end(l->clock);
-    hang_stacks_cancel(l->stacks, ASK_STACKS);
-    hang_stacks_cancel(l->stacks, ASK_PROFILE);
+    hang_stacks_cancel(l->evidence, ASK_STACKS);
+    hang_stacks_cancel(l->evidence, ASK_PROFILE);
     rdzv_listener_serve(l->agent->listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
 }
@@ -381,7 +341,7 @@ static int new_server(struct leading *l, const struct group_config *group) {
                   .watchdog = {hang_leader_signs, hang_leader_watchdog, l->hang},
                   .time = {job_clock_state, l->clock},
                   .evidence = {hang_evidence_piece, hang_evidence_forgotten, l->evidence},
-                  .stacks = {hang_stacks_ask, hang_stacks_cancel, l->stacks},
+                  .stacks = {hang_stacks_ask, hang_stacks_cancel, l->evidence},
                   .owners = {store_guard_answer, l->guard}},
     };
     l->end = LEADING_SERVES;
@@ -493,18 +453,18 @@ struct leading *leading_new(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct leading *l = xcalloc(1, sizeof *l);
     l->agent = a;
-    l->evidence = hang_evidence_new(a->loop, &evidence_ops, l);
-    struct hang_leader_config hang = {.settings = spec->hang,
+    l->evidence = hang_evidence_new(a->loop, &evidence_ops, &l->server);
+    struct hang_leader_config hang = {.cases = {.evidence = l->evidence,
+                                                .settings = spec->hang,
+                                                .run_id = spec->run_id,
+                                                .log_mode = spec->log_mode,
+                                                .workers = agent_hang_workers(a)},
+                                      .server = &l->server,
                                       .restarts = spec->rdzv.max_restarts > 0,
-                                      .run_id = spec->run_id,
-                                      .log_mode = spec->log_mode,
-                                      .evidence = l->evidence,
-                                      .workers = agent_hang_workers(a),
                                       .incarnation = a->incarnation};
     l->hang = hang_leader_new(a->loop, &hang, &hang_ops, l);
     if (spec->profile == JOB_PROFILE_ON)
         l->clock = job_clock_new(a->loop, l->evidence, &clock_ops, l);
-    l->stacks = hang_stacks_new(a->loop, l->evidence, &stacks_ops, l);
     make_guard(l);
     return l;
 }
@@ -515,7 +475,6 @@ void leading_free(struct leading *l) {
     rdzv_server_free(l->server);
     hang_leader_free(l->hang);
     job_clock_free(l->clock);
-    hang_stacks_free(l->stacks);
     hang_evidence_free(l->evidence);
     leader_file_free(l->leader_file);
     store_guard_free(l->guard);

@@ -46,6 +46,16 @@ bool rdzv_settings_make_sense(const struct rdzv_settings *s) {
 
 uint64_t rdzv_margin_ns(uint64_t lease_ns) { return MAX2(NS_PER_S, lease_ns / 50); }
 
+size_t rdzv_evidence_put(struct rdzv_evidence *piece, const char *rest, size_t len) {
+    size_t n = MIN2(len, sizeof piece->text - 1);
+    while (n < len && n > 1 && ((uint8_t)rest[n] & 0xc0) == 0x80)
+        n--;
+    memcpy(piece->text, rest, n);
+    piece->text[n] = '\0';
+    piece->last = n == len;
+    return n;
+}
+
 void job_history_add_quiet(struct job_history *h, uint64_t quiet_ns) {
     quiet_ns = MIN2(quiet_ns, h->phase_ns[JOB_PHASE_RUNNING]);
     h->phase_ns[JOB_PHASE_RUNNING] -= quiet_ns;

@@ -371,6 +371,8 @@ struct rdzv_evidence {
     bool first, last;
     char text[RDZV_EVIDENCE_CHUNK_MAX];
 };
+/* Fills in text and last: as much of the rest as fits, cut between characters. Returns how much. */
+size_t rdzv_evidence_put(struct rdzv_evidence *piece, const char *rest, size_t len);
 
 /* Connections to the workers' store from one address: the leader asks the agent there whose they
  * are. */

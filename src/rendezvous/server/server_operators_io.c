@@ -243,26 +243,15 @@ void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, st
     set_timer(st);
 }
 
-/* The bytes of a piece: it ends between two characters of UTF-8. */
-static size_t piece_len(const char *text, size_t len) {
-    size_t n = MIN2(len, RDZV_EVIDENCE_CHUNK_MAX - 1);
-    for (unsigned i = 0; i < 3 && n < len && n > 1 && ((unsigned char)text[n] & 0xc0) == 0x80; i++)
-        n--;
-    return n;
-}
-
 static void add_evidence(struct shared_text *t, uint32_t node, const char *json, size_t len) {
     struct wire_message m = {.kind = WIRE_EVIDENCE, .evidence = {.id = node, .first = true}};
-    do {
-        size_t n = piece_len(json, len);
-        memcpy(m.evidence.text, json, n);
-        m.evidence.text[n] = '\0';
-        m.evidence.last = n == len;
+    while (!m.evidence.last) {
+        size_t n = rdzv_evidence_put(&m.evidence, json, len);
         wire_add_frame(&m, &t->frames);
         m.evidence.first = false;
         json += n;
         len -= n;
-    } while (len > 0);
+    }
 }
 
 void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,

@@ -1,16 +1,89 @@
 #include "watchdog/act/hang_evidence_io.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/list.h"
+#include "base/text/duration.h"
 #include "io/clock.h"
+#include "io/file.h"
+#include "io/process/helper_call.h"
 #include "rendezvous/protocol/wire.h"
+
+/* ---- the group ---- */
+
+void hang_group_fini(struct hang_group *g) {
+    free(g->nodes);
+    free(g->node_of);
+    *g = (struct hang_group){0};
+}
+
+static void copy_group(const struct hang_group *from, struct hang_group *ret) {
+    *ret = *from;
+    ret->nodes = xcalloc(from->n_nodes + (size_t)1, sizeof *ret->nodes);
+    ret->node_of = xcalloc(from->world_size + (size_t)1, sizeof *ret->node_of);
+    if (from->n_nodes > 0)
+        memcpy(ret->nodes, from->nodes, from->n_nodes * sizeof *ret->nodes);
+    if (from->world_size > 0)
+        memcpy(ret->node_of, from->node_of, from->world_size * sizeof *ret->node_of);
+}
+
+bool hang_group_make(struct generation generation, const struct hang_node *nodes, size_t n,
+                     struct hang_group *ret) {
+    struct hang_group g = {.generation = generation, .n_nodes = (uint32_t)n};
+    *ret = (struct hang_group){0};
+    g.nodes = xcalloc(n, sizeof *g.nodes);
+    for (size_t i = 0; i < n; i++) {
+        g.nodes[i] = nodes[i];
+        g.nodes[i].first_rank = g.world_size;
+        if (nodes[i].nproc > HANG_RANKS_MAX - g.world_size) {
+            hang_group_fini(&g);
+            return false;
+        }
+        g.world_size += nodes[i].nproc;
+    }
+    g.node_of = xcalloc(g.world_size, sizeof *g.node_of);
+    for (uint32_t i = 0; i < g.n_nodes; i++)
+        for (uint32_t k = 0; k < g.nodes[i].nproc; k++)
+            g.node_of[g.nodes[i].first_rank + k] = i;
+    if (g.world_size == 0) {
+        hang_group_fini(&g);
+        return false;
+    }
+    *ret = g;
+    return true;
+}
+
+bool hang_group_read(const struct group *group, struct hang_group *ret) {
+    size_t n = group_members(group, NULL, 0);
+    _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
+    n = MIN2(group_members(group, members, n), n);
+    _cleanup_(freep) struct hang_node *nodes = xcalloc(n, sizeof *nodes);
+    for (size_t i = 0; i < n; i++) {
+        const struct node_info *info = group_node_info(group, members[i]);
+        nodes[i].incarnation = members[i];
+        nodes[i].nproc = info == NULL ? 0 : info->nproc;
+        group_node_name(group, members[i], nodes[i].name);
+    }
+    return hang_group_make(group_generation(group), nodes, n, ret);
+}
+
+uint32_t hang_group_find(const struct hang_group *g, uint64_t incarnation) {
+    uint32_t i = 0;
+    while (i < g->n_nodes && g->nodes[i].incarnation != incarnation)
+        i++;
+    return i;
+}
 
 /* What the nodes were asked, and have answered so far. */
 struct hang_round {
-    unsigned refs; /* the collection's, that of a callback, and that of a struct hang_stacks */
+    unsigned refs; /* the collection's, that of a callback, and that of a struct passing */
     uint32_t id;
     uint64_t timeout_ns; /* that the nodes were given */
     uint64_t end_ns;
@@ -36,15 +109,33 @@ struct asked {
 /* By enum rdzv_ask_what, and: native stacks of suspects that are about to be ended. */
 enum { EVIDENCE = ASK_STACKS, ENDS = ASK_WHAT_COUNT, N_ASKED };
 
+/* An answer to operators. */
+struct passing {
+    struct hang_evidence *of;
+    enum rdzv_ask_what what;
+    struct loop_timer *timer;
+    struct hang_question *question; /* NULL: nothing is asked */
+    struct hang_round *round;       /* referenced while its answers are passed on; NULL: none are */
+    uint32_t next;                  /* node */
+};
+enum { N_PASSING = ASK_PROFILE + 1 };
+
 struct hang_evidence {
     struct loop *loop;
     struct hang_evidence_ops ops;
-    void *arg;
+    struct rdzv_server *const *server;
     struct loop_timer *timer;
     struct hang_group group; /* that runs; generation none: none does */
     uint32_t last_id;
     struct asked asked[N_ASKED];
+    struct passing passing[N_PASSING]; /* by enum rdzv_ask_what */
+    pid_t stuck;                       /* a helper that a dead disk held; 0: none */
 };
+
+static bool send_to(const struct hang_evidence *e, uint64_t incarnation,
+                    const struct wire_message *m) {
+    return *e->server != NULL && e->ops.send(*e->server, incarnation, m);
+}
 
 /* ---- a round ---- */
 
@@ -102,8 +193,7 @@ static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns
     r->id = ++e->last_id;
     r->timeout_ns = timeout_ns;
     r->end_ns = clock_now_ns() + timeout_ns + late_ns;
-    hang_group_copy(&e->group, &r->answers.group);
-    r->answers.own = r;
+    copy_group(&e->group, &r->answers.group);
     r->answers.asked_wall_ns = clock_wall_ns();
     r->answers.nodes = xcalloc(n, sizeof *r->answers.nodes);
     r->open = xcalloc(n, sizeof *r->open);
@@ -123,7 +213,7 @@ static void begin_round(struct hang_evidence *e, const struct rdzv_ask *ask) {
     m.ask.generation = e->group.generation;
     m.ask.id = r->id;
     for (uint32_t i = 0; i < e->group.n_nodes; i++)
-        if (!e->ops.send(e->arg, e->group.nodes[i].incarnation, &m))
+        if (!send_to(e, e->group.nodes[i].incarnation, &m))
             close_answer(e, r, i, "it is not connected");
 }
 
@@ -268,7 +358,7 @@ static void stop_samples(struct hang_evidence *e, enum rdzv_ask_what what) {
         .ask = {.what = what, .timeout_ns = 1, .period_ns = RDZV_PROFILE_PERIOD_MAX_NS}};
     for (uint32_t i = 0; a->round != NULL && i < a->round->answers.group.n_nodes; i++)
         if (a->round->open[i])
-            (void)e->ops.send(e->arg, a->round->answers.group.nodes[i].incarnation, &m);
+            (void)send_to(e, a->round->answers.group.nodes[i].incarnation, &m);
     cancel(a);
 }
 
@@ -297,7 +387,7 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
         n += reads ? s->n : 0;
         s->id = reads ? r->id : ++e->last_id;
         s->timeout_ns = reads ? timeout_ns : 0;
-        bool sent = s->n > 0 && e->ops.send(e->arg, g->nodes[i].incarnation, &m);
+        bool sent = s->n > 0 && send_to(e, g->nodes[i].incarnation, &m);
         if (r != NULL && !(reads && sent)) /* the stop alone ends those that were not reached */
             close_answer(e, r, i, !reads ? "there are too many suspects" : "it is not connected");
     }
@@ -307,7 +397,7 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
 void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group) {
     struct wire_message m = {.kind = WIRE_PROCEED};
     for (uint32_t i = 0; i < group->n_nodes; i++)
-        (void)e->ops.send(e->arg, group->nodes[i].incarnation, &m); /* else its own time ends it */
+        (void)send_to(e, group->nodes[i].incarnation, &m); /* else its own time ends it */
     for (int i = 0; i < N_ASKED; i++)
         round_over(e, e->asked[i].round);
 }
@@ -323,7 +413,7 @@ void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group
     hang_group_fini(&e->group);
     round_over(e, e->asked[EVIDENCE].round);
     round_over(e, e->asked[ENDS].round);
-    hang_group_copy(group, &e->group);
+    copy_group(group, &e->group);
 }
 
 const struct hang_group *hang_evidence_group(const struct hang_evidence *e) { return &e->group; }
@@ -335,45 +425,7 @@ void hang_evidence_end(struct hang_evidence *e) {
         round_over(e, r);
 }
 
-struct hang_evidence *hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops,
-                                        void *arg) {
-    struct hang_evidence *e = xcalloc(1, sizeof *e);
-    *e = (struct hang_evidence){.loop = loop, .ops = *ops, .arg = arg};
-    for (int i = 0; i < N_ASKED; i++)
-        list_init(&e->asked[i].questions);
-    e->timer = loop_timer_new(loop, on_timer, e);
-    return e;
-}
-
-void hang_evidence_free(struct hang_evidence *e) {
-    if (e == NULL)
-        return;
-    for (int i = 0; i < N_ASKED; i++)
-        cancel(&e->asked[i]);
-    hang_group_fini(&e->group);
-    loop_timer_free(e->timer);
-    free(e);
-}
-
 /* ---- for operators ---- */
-
-struct passing {
-    struct hang_stacks *of;
-    enum rdzv_ask_what what;
-    struct loop_timer *timer;
-    struct hang_question *question; /* NULL: nothing is asked */
-    struct hang_round *round;       /* referenced while its answers are passed on; NULL: none are */
-    uint32_t next;                  /* node */
-};
-
-enum { N_PASSING = ASK_PROFILE + 1 };
-struct hang_stacks {
-    struct loop *loop;
-    struct hang_evidence *evidence;
-    struct hang_stacks_ops ops;
-    void *arg;
-    struct passing passing[N_PASSING];
-};
 
 static void drop(struct passing *p) {
     round_unref(TAKE_PTR(p->round));
@@ -382,7 +434,7 @@ static void drop(struct passing *p) {
 
 /* An answer that is missing can still come meanwhile; one that is whole does not change. */
 static void pass_on(struct passing *p, uint32_t i) {
-    const struct hang_stacks *s = p->of;
+    struct hang_evidence *e = p->of;
     const struct hang_group *g = &p->round->answers.group;
     const struct hang_answer *answer = &p->round->answers.nodes[i];
     struct rdzv_stacks head = {.generation = g->generation,
@@ -394,9 +446,9 @@ static void pass_on(struct passing *p, uint32_t i) {
     (void)snprintf(head.name, sizeof head.name, "%s", g->nodes[i].name);
     if (answer->missing != NULL) {
         (void)snprintf(head.missing, sizeof head.missing, "%s", answer->missing);
-        s->ops.add(s->arg, p->what, &head, "", 0);
+        e->ops.add(*e->server, p->what, &head, "", 0);
     } else {
-        s->ops.add(s->arg, p->what, &head, strbuf_text(&answer->json), answer->json.len);
+        e->ops.add(*e->server, p->what, &head, strbuf_text(&answer->json), answer->json.len);
     }
 }
 
@@ -410,29 +462,28 @@ static void on_stacks_timer(void *arg) {
         return;
     }
     drop(p);
-    p->of->ops.end(p->of->arg, p->what, NULL);
+    p->of->ops.end(*p->of->server, p->what, NULL);
 }
 
 /* They can be long, and others may wait for the same ones. */
-static void on_answers(void *arg, const struct hang_answers *answers) {
+static void on_stacks(void *arg, const struct hang_answers *answers) {
     struct passing *p = arg;
     p->question = NULL;
-    p->round = answers->own;
+    p->round = CONTAINER_OF(answers, struct hang_round, answers);
     p->round->refs++;
     loop_timer_set(p->timer, clock_now_ns());
 }
 
-void hang_stacks_ask(void *hang_stacks, uint64_t period_ns, uint64_t timeout_ns) {
-    struct hang_stacks *s = hang_stacks;
+void hang_stacks_ask(void *hang_evidence, uint64_t period_ns, uint64_t timeout_ns) {
+    struct hang_evidence *e = hang_evidence;
     enum rdzv_ask_what what = period_ns > 0 ? ASK_PROFILE : ASK_STACKS;
-    struct passing *p = &s->passing[what];
-    hang_stacks_cancel(s, what);
-    int r = period_ns > 0 ? hang_evidence_samples(s->evidence, what, period_ns, timeout_ns,
-                                                  on_answers, p, &p->question)
-                          : hang_evidence_ask(s->evidence, HANG_FOR_OPERATOR, timeout_ns,
-                                              on_answers, p, &p->question);
+    struct passing *p = &e->passing[what];
+    hang_stacks_cancel(e, what);
+    int r = period_ns > 0
+                ? hang_evidence_samples(e, what, period_ns, timeout_ns, on_stacks, p, &p->question)
+                : hang_evidence_ask(e, HANG_FOR_OPERATOR, timeout_ns, on_stacks, p, &p->question);
     if (r < 0)
-        s->ops.end(s->arg, what,
+        e->ops.end(*e->server, what,
                    "no worker runs at the moment; \"muster status\" shows what the job does");
 }
 
@@ -442,31 +493,482 @@ static void forget(struct passing *p) {
     drop(p);
 }
 
-void hang_stacks_cancel(void *hang_stacks, enum rdzv_ask_what what) {
-    struct hang_stacks *s = hang_stacks;
-    bool is_open = s->passing[what].question != NULL;
-    forget(&s->passing[what]);
+void hang_stacks_cancel(void *hang_evidence, enum rdzv_ask_what what) {
+    struct hang_evidence *e = hang_evidence;
+    bool is_open = e->passing[what].question != NULL;
+    forget(&e->passing[what]);
     if (is_open && what == ASK_PROFILE)
-        stop_samples(s->evidence, what);
+        stop_samples(e, what);
 }
 
-struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
-                                    const struct hang_stacks_ops *ops, void *arg) {
-    struct hang_stacks *s = xcalloc(1, sizeof *s);
-    *s = (struct hang_stacks){.loop = loop, .evidence = evidence, .ops = *ops, .arg = arg};
+struct hang_evidence *hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops,
+                                        struct rdzv_server *const *server) {
+    struct hang_evidence *e = xcalloc(1, sizeof *e);
+    *e = (struct hang_evidence){.loop = loop, .ops = *ops, .server = server};
+    for (int i = 0; i < N_ASKED; i++)
+        list_init(&e->asked[i].questions);
     for (int i = 0; i < N_PASSING; i++) {
-        s->passing[i] = (struct passing){.of = s, .what = (enum rdzv_ask_what)i};
-        s->passing[i].timer = loop_timer_new(loop, on_stacks_timer, &s->passing[i]);
+        e->passing[i] = (struct passing){.of = e, .what = (enum rdzv_ask_what)i};
+        e->passing[i].timer = loop_timer_new(loop, on_stacks_timer, &e->passing[i]);
     }
-    return s;
+    e->timer = loop_timer_new(loop, on_timer, e);
+    return e;
 }
 
-void hang_stacks_free(struct hang_stacks *s) {
-    if (s == NULL)
+void hang_evidence_free(struct hang_evidence *e) {
+    if (e == NULL)
         return;
     for (int i = 0; i < N_PASSING; i++) {
-        forget(&s->passing[i]);
-        loop_timer_free(s->passing[i].timer);
+        forget(&e->passing[i]);
+        loop_timer_free(e->passing[i].timer);
     }
-    free(s);
+    for (int i = 0; i < N_ASKED; i++)
+        cancel(&e->asked[i]);
+    hang_group_fini(&e->group);
+    loop_timer_free(e->timer);
+    free(e);
+}
+
+/* ---- files ---- */
+
+#define FOLDER "hangs"
+#define TIME_LEN (sizeof "20261124-031038.123" - 1)
+#define LISTED_MAX 1024 /* of the folders; more are not of our making */
+
+void hang_files_name(uint64_t wall_ns, struct generation g, char ret[HANG_FILES_NAME_MAX]) {
+    char t[UTC_TEXT_MAX]; /* "2026-11-24T03:10:38.123Z" */
+    utc_text(wall_ns, t);
+    (void)snprintf(ret, HANG_FILES_NAME_MAX, "%.4s%.2s%.2s-%.2s%.2s%.6s-%" PRIu32 ".%" PRIu32, t,
+                   t + 5, t + 8, t + 11, t + 14, t + 17, g.epoch, g.counter);
+}
+
+struct kept {
+    char name[HANG_FILES_NAME_MAX];
+    uint64_t bytes;
+};
+
+static bool is_name(const char *name) {
+    static const char form[TIME_LEN + 1] = "dddddddd-dddddd.ddd";
+    size_t len = strlen(name);
+    bool is = len > TIME_LEN + 1 && len < HANG_FILES_NAME_MAX && name[TIME_LEN] == '-';
+    for (size_t i = 0; i < TIME_LEN && is; i++)
+        is = form[i] == 'd' ? name[i] >= '0' && name[i] <= '9' : name[i] == form[i];
+    return is && strspn(name + TIME_LEN + 1, "0123456789.") == len - TIME_LEN - 1;
+}
+
+static uint64_t size_of(const char *dir, const char *name, const char *file) {
+    _cleanup_(freep) char *path = xasprintf("%s/%s/%s", dir, name, file);
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct kept *)a)->name, ((const struct kept *)b)->name);
+}
+
+/* By time. */
+static size_t list_kept(const char *dir, struct kept *ret) {
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return 0;
+    for (struct dirent *e; n < LISTED_MAX && (e = readdir(d)) != NULL;)
+        if (is_name(e->d_name))
+            memcpy(ret[n++].name, e->d_name, strlen(e->d_name) + 1);
+    (void)closedir(d);
+    qsort(ret, n, sizeof *ret, by_name);
+    for (size_t i = 0; i < n; i++)
+        ret[i].bytes =
+            size_of(dir, ret[i].name, "hang.txt") + size_of(dir, ret[i].name, "hang.json");
+    return n;
+}
+
+static void remove_folder(const char *path) {
+    DIR *d = opendir(path);
+    if (d == NULL)
+        return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        (void)unlinkat(dirfd(d), e->d_name, 0);
+    (void)closedir(d);
+    (void)rmdir(path);
+}
+
+/* Makes room for `name` with so many bytes. What can't be removed stays. A time after this one is
+ * of a clock that was set back since then: such a folder is older than those before it. */
+static void prune(const char *dir, const char *name, uint64_t bytes) {
+    _cleanup_(freep) struct kept *kept = xcalloc(LISTED_MAX, sizeof *kept);
+    size_t n = list_kept(dir, kept), first = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += kept[i].bytes;
+    while (first < n && strcmp(kept[first].name, name) <= 0)
+        first++;
+    for (size_t i = 0; i < n && (n - i >= HANG_FILES_KEPT || bytes > HANG_FILES_BYTES); i++) {
+        const struct kept *oldest = &kept[(first + i) % n];
+        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, oldest->name);
+        remove_folder(path);
+        bytes -= oldest->bytes;
+    }
+}
+
+static int make_folder(const char *path, uint32_t mode, struct err *err) {
+    int r = own_folder_make(path, own_folder_mode(mode));
+    if (r == 0 || r == -EEXIST)
+        return 0;
+    return err_set(err, r, "can't make the folder %s: %s", path, strerror(-r));
+}
+
+static int write_one(const char *path, uint32_t mode, const struct strbuf *text, struct err *err) {
+    int r = file_write_atomic_as(path, strbuf_text(text), text->len, mode);
+    return r == 0 ? 0 : err_set(err, r, "can't write %s: %s", path, strerror(-r));
+}
+
+int hang_files_write(const char *dir, const char *name, uint32_t mode, const struct strbuf *text,
+                     const struct strbuf *json, char **ret_path, struct err *err) {
+    _cleanup_(freep) char *all = xasprintf("%s/" FOLDER, dir);
+    _cleanup_(freep) char *own = xasprintf("%s/%s", all, name);
+    _cleanup_(freep) char *text_path = xasprintf("%s/hang.txt", own);
+    _cleanup_(freep) char *json_path = xasprintf("%s/hang.json", own);
+    int r = make_folder(all, mode, err);
+    if (r < 0)
+        return r;
+    prune(all, name, text->len + json->len);
+    r = make_folder(own, mode, err);
+    if (r == 0)
+        r = write_one(text_path, mode, text, err);
+    if (r == 0)
+        r = write_one(json_path, mode, json, err);
+    if (r < 0) {
+        (void)rmdir(own); /* if nothing is in it */
+        return r;
+    }
+    *ret_path = TAKE_PTR(text_path);
+    return 0;
+}
+
+static int add_to(const char *path, size_t max, const char *closing, const struct strbuf *more,
+                  struct err *err) {
+    _cleanup_(freep) char *was = NULL;
+    _cleanup_(strbuf_fini) struct strbuf all = {0};
+    size_t was_len = 0, end_len = strlen(closing);
+    int r = file_read_text(path, max, &was, &was_len);
+    if (r == 0 && (was_len < end_len || strcmp(was + was_len - end_len, closing) != 0))
+        r = -EINVAL;
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path, strerror(-r));
+    strbuf_add_bytes(&all, was, was_len - end_len);
+    strbuf_add_bytes(&all, strbuf_text(more), more->len);
+    strbuf_add(&all, closing);
+    /* the mode is that of the file that is there */
+    return write_one(path, 0600, &all, err);
+}
+
+int hang_files_amend(const char *path, const struct strbuf *text, const struct strbuf *json,
+                     struct err *err) {
+    const char *name = strrchr(path, '/');
+    _cleanup_(freep) char *json_path = xasprintf(
+        "%.*s/hang.json", name == NULL ? 1 : (int)(name - path), name == NULL ? "." : path);
+    int r = add_to(path, HANG_FILES_BYTES, "", text, err);
+    return r < 0 ? r : add_to(json_path, HANG_FILES_BYTES, "}", json, err);
+}
+
+/* ---- a case: the answers are compared ---- */
+
+#define CASE_LATE_NS NS_PER_S /* for the helper */
+
+struct hang_case {
+    struct hang_case_config config;
+    struct suspects_input in; /* what is given; owned */
+    uint64_t end_ns;
+    struct hang_question *question; /* one of the two is there */
+    struct helper_call *call;
+    pid_t pid; /* of the helper */
+    char *dir; /* for files; NULL: none */
+    hang_compared_fn *fn;
+    void *arg;
+};
+
+/* What the helper sends: this, a struct hang_rank for each rank, and the line with its NUL; and
+ * when the files are written, '+' and a path, or '-' and a sentence. The reader is a copy of the
+ * same program. */
+struct head {
+    struct hang_compared sums; /* without what it points to */
+    size_t line_len;
+};
+#define TAIL_MAX ((size_t)8192)
+
+static size_t head_size(const struct head *h) {
+    return sizeof *h + h->sums.n_ranks * sizeof(struct hang_rank) + h->line_len + 1;
+}
+
+/* ---- the helper ---- */
+
+struct work {
+    const struct hang_case *of;
+    const struct hang_answers *answers;
+    struct evidence *evidence;   /* [n_nodes] */
+    struct suspects_node *nodes; /* [n_nodes] */
+    bool *came;                  /* [world_size] it has a connection to the store */
+    uint64_t *collectives;       /* [world_size] by NCCL RAS */
+    struct err *errors;          /* [n_nodes] */
+    char generation[32];
+    struct suspects_input in;
+    struct suspects found;
+};
+
+static void read_answers(struct work *k) {
+    const struct hang_answers *a = k->answers;
+    for (uint32_t i = 0; i < a->group.n_nodes; i++) {
+        const struct hang_answer *from = &a->nodes[i];
+        struct suspects_node *node = &k->nodes[i];
+        *node = (struct suspects_node){.name = a->group.nodes[i].name, .missing = from->missing};
+        if (from->missing != NULL)
+            continue;
+        if (evidence_read(strbuf_text(&from->json), from->json.len, &k->evidence[i],
+                          &k->errors[i]) == 0)
+            node->evidence = &k->evidence[i];
+        else
+            node->missing = k->errors[i].text;
+    }
+}
+
+/* Nothing is concluded about a rank of which nothing is known, and no rank lacks a connection that
+ * no other is known to have. */
+static void read_came(struct work *k) {
+    const struct hang_group *g = &k->answers->group;
+    _cleanup_(freep) bool *came = xcalloc(g->world_size, sizeof *came);
+    bool any = false;
+    memset(came, true, g->world_size);
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t w = 0; w < k->evidence[i].n_workers; w++) {
+            const struct evidence_worker *worker = &k->evidence[i].workers[w];
+            if (worker->rank >= g->world_size || g->node_of[worker->rank] != i)
+                continue;
+            came[worker->rank] = !worker->not_at_store;
+            any = any || worker->at_store;
+        }
+    if (any)
+        k->came = TAKE_PTR(came);
+}
+
+/* One node asks for the whole job: that of rank 0 (gather_io.h). */
+static void read_collectives(struct work *k) {
+    const struct hang_group *g = &k->answers->group;
+    k->collectives = xcalloc(g->world_size, sizeof *k->collectives);
+    evidence_counts(&k->evidence[g->node_of[0]], k->collectives, g->world_size);
+}
+
+static void compare(struct work *k) {
+    const struct hang_group *g = &k->answers->group;
+    k->evidence = xcalloc(g->n_nodes, sizeof *k->evidence);
+    k->nodes = xcalloc(g->n_nodes, sizeof *k->nodes);
+    k->errors = xcalloc(g->n_nodes, sizeof *k->errors);
+    read_answers(k);
+    read_came(k);
+    read_collectives(k);
+    (void)snprintf(k->generation, sizeof k->generation, "%" PRIu32 ".%" PRIu32, g->generation.epoch,
+                   g->generation.counter);
+    k->in = k->of->in;
+    k->in.nodes_of = g->node_of;
+    k->in.n_nodes = g->n_nodes;
+    k->in.nodes = k->nodes;
+    k->in.collectives = k->collectives;
+    k->in.came = k->came;
+    k->in.job = k->of->config.run_id;
+    k->in.generation = k->generation;
+    k->in.wall_ns = k->answers->asked_wall_ns;
+    suspects_find(&k->in, &k->found);
+}
+
+static uint64_t place_of(const struct work *k, uint32_t rank) {
+    const struct evidence_worker *w = k->found.worker_of[rank];
+    const struct evidence *e = k->nodes[k->in.nodes_of[rank]].evidence;
+    if (w == NULL || w->ended || w->n_threads == 0 || w->threads[0].stack < 0)
+        return 0;
+    return suspects_place(&e->stacks[w->threads[0].stack]);
+}
+
+static bool send_head(int fd, const struct work *k) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0}, out = {0};
+    suspects_line(&k->found, &line);
+    struct head h = {.sums = {.n_ranks = k->in.n_ranks,
+                              .n_suspects = k->found.n_all,
+                              .n_debugged = k->found.n_debugged,
+                              .debugged = k->found.debugged,
+                              .reason = k->found.n_together + k->found.n_at_exit > 0,
+                              .used_ns = k->found.used_ns},
+                     .line_len = line.len};
+    if (k->found.n_suspects > 0)
+        h.sums.first = k->found.suspects[0];
+    strbuf_add_bytes(&out, &h, sizeof h);
+    for (uint32_t r = 0; r < h.sums.n_ranks; r++) {
+        struct hang_rank rank = {.place = place_of(k, r),
+                                 .is_suspect = k->found.is_suspect[r],
+                                 .ended = k->found.ended[r]};
+        strbuf_add_bytes(&out, &rank, sizeof rank);
+    }
+    strbuf_add_bytes(&out, strbuf_text(&line), h.line_len + 1);
+    return helper_send(fd, strbuf_text(&out), out.len);
+}
+
+static bool write_files(int fd, const struct work *k) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0}, tail = {0};
+    _cleanup_(freep) char *path = NULL;
+    char name[HANG_FILES_NAME_MAX];
+    struct err err = {0};
+    suspects_text(&k->found, &text);
+    suspects_json(&k->found, &json);
+    hang_files_name(k->in.wall_ns, k->answers->group.generation, name);
+    int r = hang_files_write(k->of->dir, name, k->of->config.log_mode, &text, &json, &path, &err);
+    strbuf_printf(&tail, "%c%s", r == 0 ? '+' : '-', r == 0 ? path : err.text);
+    return helper_send(fd, strbuf_text(&tail), tail.len + 1);
+}
+
+static void work_fini(struct work *k) {
+    for (uint32_t i = 0; i < k->answers->group.n_nodes; i++)
+        evidence_fini(&k->evidence[i]);
+    suspects_fini(&k->found);
+    free(k->evidence);
+    free(k->nodes);
+    free(k->errors);
+    free(k->came);
+    free(k->collectives);
+}
+
+static int run(int fd, void *arg) {
+    struct work *k = arg;
+    compare(k);
+    bool sent = send_head(fd, k);
+    if (sent && k->of->dir != NULL)
+        sent = write_files(fd, k);
+    work_fini(k);
+    return sent ? 0 : 1;
+}
+
+/* ---- this process ---- */
+
+/* The first part. False: it has not come whole. */
+static bool read_head(const struct helper_answer *a, uint32_t n_ranks, struct head *h) {
+    if (a->len < sizeof *h)
+        return false;
+    memcpy(h, a->data, sizeof *h);
+    return h->sums.n_ranks == n_ranks && a->len >= head_size(h);
+}
+
+static void read_tail(const struct hang_case *c, const struct helper_answer *a, size_t at,
+                      struct hang_compared *ret) {
+    const char *text = a->data + at;
+    if (memchr(text, '\0', a->len - at) == NULL) {
+        ret->files_error = "the disk does not answer";
+        if (a->code == -ETIMEDOUT)
+            c->config.evidence->stuck = c->pid;
+    } else if (text[0] == '-') {
+        ret->files_error = text + 1;
+    } else {
+        ret->path = text + 1;
+    }
+}
+
+static void on_compared(void *arg, const struct helper_answer *a) {
+    struct hang_case *c = arg;
+    struct head h;
+    struct hang_compared ret = {.code = a->code < 0 ? a->code : -EPROTO, .line = ""};
+    _cleanup_(freep) struct hang_rank *ranks = xcalloc(c->in.n_ranks, sizeof *ranks);
+    c->call = NULL;
+    if (read_head(a, c->in.n_ranks, &h)) {
+        const char *rows = a->data + sizeof h;
+        memcpy(ranks, rows, c->in.n_ranks * sizeof *ranks);
+        ret = h.sums;
+        ret.line = rows + c->in.n_ranks * sizeof *ranks;
+        if (c->dir != NULL)
+            read_tail(c, a, head_size(&h), &ret);
+    }
+    ret.ranks = ranks;
+    c->fn(c->arg, &ret);
+    hang_case_free(c);
+}
+
+/* A disk that still holds a helper gets no other one. NULL: there is no folder. */
+static const char *dir_of(const struct hang_case *c) {
+    const struct hang_workers *w = &c->config.workers;
+    pid_t stuck = c->config.evidence->stuck;
+    bool held = stuck != 0 && w->ops->is_named(stuck, HANG_COMPARE_NAME);
+    return held ? NULL : w->ops->hang_dir(w->files);
+}
+
+static void on_answers(void *arg, const struct hang_answers *answers) {
+    struct hang_case *c = arg;
+    const struct hang_workers *workers = &c->config.workers;
+    uint64_t now = clock_now_ns();
+    const char *dir = dir_of(c);
+    struct work k = {.of = c, .answers = answers};
+    c->question = NULL;
+    c->dir = dir == NULL ? NULL : xstrdup(dir);
+    struct helper_call_config config = {
+        .name = HANG_COMPARE_NAME,
+        .run = run,
+        .arg = &k,
+        .timeout_ns = c->end_ns > now ? c->end_ns - now : 0,
+        .max_bytes =
+            sizeof(struct head) + (size_t)c->in.n_ranks * 16 + SUSPECTS_LINE_MAX + TAIL_MAX,
+        .may_linger = dir != NULL,
+    };
+    int r = helper_call_new(c->config.evidence->loop, &config, on_compared, c, &c->call);
+    if (r < 0) {
+        on_compared(c, &(struct helper_answer){.code = r});
+        return;
+    }
+    c->pid = helper_call_pid(c->call);
+    if (dir != NULL)
+        workers->ops->spare(workers->spare, c->pid);
+}
+
+uint64_t hang_case_native_ns(const struct hang_settings *settings) {
+    return MIN2(settings->evidence_timeout_ns, HANG_LOOK_MAX_NS) / 4;
+}
+
+/* A copy of n bytes; NULL: of none. */
+static void *copy_of(const void *from, size_t n) {
+    return from == NULL ? NULL : memcpy(xmalloc(MAX2(n, (size_t)1)), from, n);
+}
+
+int hang_case_new(const struct hang_case_config *config, const struct suspects_input *in, bool ends,
+                  hang_compared_fn *fn, void *arg, struct hang_case **ret) {
+    uint64_t timeout_ns = MIN2(config->settings.evidence_timeout_ns, HANG_LOOK_MAX_NS);
+    if (timeout_ns == 0)
+        return -ECANCELED;
+    if (ends)
+        timeout_ns -= hang_case_native_ns(&config->settings);
+    struct hang_case *c = xcalloc(1, sizeof *c);
+    *c = (struct hang_case){.config = *config,
+                            .in = *in,
+                            .end_ns = clock_now_ns() + timeout_ns + CASE_LATE_NS,
+                            .fn = fn,
+                            .arg = arg};
+    int r = hang_evidence_ask(config->evidence,
+                              in->waited != NULL ? HANG_BEFORE_STOP : HANG_FOR_WATCHDOG, timeout_ns,
+                              on_answers, c, &c->question);
+    if (r < 0) {
+        free(c);
+        return r;
+    }
+    c->in.n_ranks = hang_evidence_group(config->evidence)->world_size;
+    c->in.what = copy_of(in->what, in->what == NULL ? 0 : strlen(in->what) + 1);
+    c->in.signs = copy_of(in->signs, in->n_signs * sizeof *in->signs);
+    c->in.waited = copy_of(in->waited, c->in.n_ranks * sizeof *in->waited);
+    *ret = c;
+    return 0;
+}
+
+bool hang_case_has_answers(const struct hang_case *c) { return c->call != NULL; }
+
+void hang_case_free(struct hang_case *c) {
+    if (c == NULL)
+        return;
+    hang_question_free(c->question);
+    helper_call_free(c->call);
+    free(c->dir);
+    free((void *)(uintptr_t)c->in.what);
+    free((void *)(uintptr_t)c->in.signs);
+    free((void *)(uintptr_t)c->in.waited);
+    free(c);
 }

@@ -11,7 +11,6 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/process/helper_call.h"
-#include "watchdog/act/hang_case_io.h"
 
 #define OPEN_MAX 4 /* cases; further reports have no evidence */
 
@@ -44,7 +43,6 @@ struct native {
 struct hang_leader {
     struct loop *loop;
     struct hang_leader_config config;
-    struct hang_case_config cases;
     struct hang_leader_ops ops;
     void *arg;
     struct loop_timer *timer;
@@ -58,7 +56,6 @@ struct hang_leader {
     struct native *native;        /* NULL: none are read */
     char own_name[RDZV_HOST_MAX]; /* of this node in the group, if it has others; else "" */
     bool files_failed;            /* and that was reported */
-    pid_t stuck;                  /* a helper that a dead disk held; 0: none */
     struct rdzv_watchdog watchdog;
     bool reported; /* since the last beat the job was reported as quiet, or hanging */
 };
@@ -106,22 +103,16 @@ static void blame(const struct hang_leader *l, uint32_t rank, uint32_t node, int
 
 /* A full or dead disk is reported once. */
 static void report_files(struct hang_leader *l, const struct hang_compared *seen) {
-    l->stuck = seen->stuck != 0 ? seen->stuck : l->stuck;
     if (seen->path != NULL) {
         log_notice("what each rank did is in %s%s%s%s", seen->path,
                    l->own_name[0] != '\0' ? " (node " : "", l->own_name,
                    l->own_name[0] != '\0' ? ")" : "");
-        l->config.workers.ops->keep_files(l->config.workers.files);
+        l->config.cases.workers.ops->keep_files(l->config.cases.workers.files);
         l->files_failed = false;
     } else if (seen->files_error != NULL && !l->files_failed) {
         log_warning("cannot save what each rank did: %s", seen->files_error);
         l->files_failed = true;
     }
-}
-
-static void writes(void *arg, pid_t pid) {
-    const struct hang_leader *l = arg;
-    l->config.workers.ops->spare(l->config.workers.spare, pid);
 }
 
 struct work {
@@ -209,13 +200,14 @@ static void on_native_read(void *arg, const struct hang_answers *answers) {
     struct helper_call_config config = {.name = HANG_ADD_NAME,
                                         .run = write_native,
                                         .arg = &k,
-                                        .timeout_ns = l->config.settings.evidence_timeout_ns,
+                                        .timeout_ns = l->config.cases.settings.evidence_timeout_ns,
                                         .max_bytes = sizeof(struct err),
                                         .may_linger = true};
     if (helper_call_new(l->loop, &config, on_native_written, l, &l->native->call) < 0)
         end_native(l, "no process could be started");
     else
-        writes(l, helper_call_pid(l->native->call));
+        l->config.cases.workers.ops->spare(l->config.cases.workers.spare,
+                                           helper_call_pid(l->native->call));
 }
 
 /* The stop need not wait for it here: each node reads first, within its time (hang_watch_io.h).
@@ -223,8 +215,9 @@ static void on_native_read(void *arg, const struct hang_answers *answers) {
 static void read_native(struct hang_leader *l, bool *suspects, const char *path) {
     l->native = xcalloc(1, sizeof *l->native);
     *l->native = (struct native){.suspects = suspects, .path = xstrdup(path)};
-    hang_evidence_end_ranks(l->config.evidence, suspects, hang_case_native_ns(&l->config.settings),
-                            on_native_read, l, &l->native->question);
+    hang_evidence_end_ranks(l->config.cases.evidence, suspects,
+                            hang_case_native_ns(&l->config.cases.settings), on_native_read, l,
+                            &l->native->question);
 }
 
 /* A worker without evidence is a suspect if its signs alone show it. If there is no suspect, no
@@ -241,10 +234,11 @@ static void end_suspects(struct hang_leader *l, const struct open_case *c,
     else
         any = false;
     forget_native(l);
-    if (any && hang_case_native_ns(&l->config.settings) > 0 && seen != NULL && seen->path != NULL)
+    if (any && hang_case_native_ns(&l->config.cases.settings) > 0 && seen != NULL &&
+        seen->path != NULL)
         read_native(l, TAKE_PTR(suspects), seen->path);
     else
-        hang_evidence_end_ranks(l->config.evidence, suspects, 0, NULL, NULL, NULL);
+        hang_evidence_end_ranks(l->config.cases.evidence, suspects, 0, NULL, NULL, NULL);
 }
 
 static void write_event(struct hang_leader *l, enum timeline_kind kind, const struct failure *who,
@@ -262,8 +256,25 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
     l->ops.timeline(l->arg, &entry);
 }
 
+/* For the group. */
+static void send_event(const struct hang_leader *l, const struct group_event *event) {
+    if (*l->config.server != NULL)
+        l->ops.event(*l->config.server, event);
+}
+
+/* evidence: a folder, or NULL. */
+static void send_hang(const struct hang_leader *l, const struct open_case *c, const char *evidence,
+                      bool only_reported) {
+    send_event(l, &(struct group_event){.kind = GROUP_EVENT_HANG,
+                                        .generation = c->generation,
+                                        .failure = &c->suspect,
+                                        .quiet_ns = l->watchdog.quiet_ns,
+                                        .evidence = evidence,
+                                        .only_reported = only_reported});
+}
+
 static bool is_to_restart(const struct hang_leader *l) {
-    enum hang_action action = l->config.settings.action;
+    enum hang_action action = l->config.cases.settings.action;
     return action == HANG_ACTION_RESTART || (action == HANG_ACTION_AUTO && l->config.restarts);
 }
 
@@ -275,7 +286,7 @@ static const char *left_alone(const struct open_case *c) {
     if (c->alone && restarts)
         return "; nothing is stopped: no rank waits in a collective or for the job's store; "
                "--hang-action=restart restarts anyway";
-    return c->leader->config.settings.action == HANG_ACTION_AUTO
+    return c->leader->config.cases.settings.action == HANG_ACTION_AUTO
                ? "; nothing is stopped, as there are no restarts (--max-restarts=0); \"muster "
                  "stop\" ends the job"
                : "; nothing is stopped (--hang-action=report)";
@@ -291,7 +302,7 @@ static void report(struct open_case *c, const char *text, const char *evidence) 
     log_folded(LOG_LEVEL_WARNING, "the job %s: %s%s", c->recovered ? before : now, text,
                left_alone(c));
     if (hung)
-        l->ops.hang(l->arg, c->generation, &c->suspect, evidence, true);
+        send_hang(l, c, evidence, true);
     else
         write_event(l, TIMELINE_QUIET, &c->suspect, text, quiet_ns);
     if (c->recovered)
@@ -307,7 +318,7 @@ static char *folder_of(const char *path) {
 
 /* A reason to end the job is in the verdict: it needs none of the evidence. */
 static bool is_reason(const struct open_case *c) {
-    return c->leader->config.settings.action == HANG_ACTION_RESTART ||
+    return c->leader->config.cases.settings.action == HANG_ACTION_RESTART ||
            c->update.why == HANG_WHY_STOPPED || c->update.why == HANG_WHY_ANNOUNCED;
 }
 
@@ -349,7 +360,7 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
             log_folded(LOG_LEVEL_WARNING, "%s", seen->line);
     } else if (ends && !debugged && !c->recovered) {
         end_suspects(l, c, seen);
-        l->ops.hang(l->arg, c->generation, &c->suspect, evidence, false);
+        send_hang(l, c, evidence, false);
     } else {
         report(c, strbuf_text(&text), evidence);
     }
@@ -400,8 +411,9 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
     list_append(&l->open, &c->link);
     struct suspects_input in = {
         .what = u->text, .quiet_ns = u->quiet_ns, .signs = u->suspects, .n_signs = u->n_suspects};
-    bool asks = l->n_open++ < OPEN_MAX &&
-                hang_case_new(&l->cases, &in, u->hung && is_to_restart(l), on_seen, c, &c->io) == 0;
+    bool asks =
+        l->n_open++ < OPEN_MAX &&
+        hang_case_new(&l->config.cases, &in, u->hung && is_to_restart(l), on_seen, c, &c->io) == 0;
     if (!asks) {
         decide(c, NULL);
         close_case(c);
@@ -424,7 +436,8 @@ void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what) 
     *c = (struct open_case){.leader = l, .generation = l->group->generation, .failed = true};
     list_append(&l->open, &c->link);
     struct suspects_input in = {.what = what, .waited = waited, .failed = rank};
-    if (l->n_open++ >= OPEN_MAX || hang_case_new(&l->cases, &in, false, on_seen, c, &c->io) < 0)
+    if (l->n_open++ >= OPEN_MAX ||
+        hang_case_new(&l->config.cases, &in, false, on_seen, c, &c->io) < 0)
         close_case(c);
 }
 
@@ -455,7 +468,7 @@ static void note_state(struct hang_leader *l, const struct hang_update *u) {
     l->watchdog.quiet_ns = u->quiet_ns;
     l->watchdog.limit_ns = u->limit_ns;
     if (was_quiet && !rdzv_watchdog_is_quiet(&l->watchdog))
-        l->ops.quiet(l->arg, quiet_ns);
+        send_event(l, &(struct group_event){.kind = GROUP_EVENT_QUIET, .quiet_ns = quiet_ns});
     if (u->state != WATCHDOG_OK && u->state != WATCHDOG_NONE)
         return;
     if (u->state == WATCHDOG_OK)
@@ -516,13 +529,13 @@ void hang_leader_end(struct hang_leader *l) {
         forget_cases(l);
         free(TAKE_PTR(l->waited_ns));
     }
-    hang_evidence_end(l->config.evidence);
+    hang_evidence_end(l->config.cases.evidence);
 }
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     hang_leader_end(l);
-    hang_evidence_begin(l->config.evidence, group);
-    if (l->config.settings.action == HANG_ACTION_OFF)
+    hang_evidence_begin(l->config.cases.evidence, group);
+    if (l->config.cases.settings.action == HANG_ACTION_OFF)
         return;
     uint32_t own = hang_group_find(group, l->config.incarnation);
     (void)snprintf(l->own_name, sizeof l->own_name, "%s",
@@ -549,15 +562,6 @@ void hang_leader_signs(void *hang_leader, uint64_t incarnation, const struct rdz
                 .kind = HANG_EVENT_SIGNS, .node = node, .rows = signs->list, .n = signs->n});
 }
 
-/* A disk that still holds a helper gets no other one. */
-static const char *log_dir(void *arg) {
-    const struct hang_leader *l = arg;
-    const struct hang_workers *w = &l->config.workers;
-    if (l->stuck != 0 && w->ops->is_named(l->stuck, HANG_COMPARE_NAME))
-        return NULL;
-    return w->ops->hang_dir(w->files);
-}
-
 struct hang_leader *hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                                     const struct hang_leader_ops *ops, void *arg) {
     struct hang_leader *l = xcalloc(1, sizeof *l);
@@ -565,18 +569,10 @@ struct hang_leader *hang_leader_new(struct loop *loop, const struct hang_leader_
                               .config = *config,
                               .ops = *ops,
                               .arg = arg,
-                              .group = hang_evidence_group(config->evidence)};
-    l->cases = (struct hang_case_config){.loop = loop,
-                                         .settings = &l->config.settings,
-                                         .run_id = config->run_id,
-                                         .log_mode = config->log_mode,
-                                         .evidence = config->evidence,
-                                         .dir = log_dir,
-                                         .writes = writes,
-                                         .arg = l};
+                              .group = hang_evidence_group(config->cases.evidence)};
     list_init(&l->open);
     l->timer = loop_timer_new(loop, on_timer, l);
-    l->hang = hang_new(&config->settings.limits);
+    l->hang = hang_new(&config->cases.settings.limits);
     return l;
 }
 

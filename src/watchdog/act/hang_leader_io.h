@@ -1,11 +1,11 @@
 /* The watchdog's work in the agent that leads: receives the signs of nodes whose workers do not
  * move, lets the machine of the verdict (watchdog/judge/hang.h) decide whether the job hangs, has
- * what all ranks do compared and kept in files (hang_case_io.h), reports it, and has the group
+ * what all ranks do compared and kept in files (hang_evidence_io.h), reports it, and has the group
  * stopped.
  *
  *     l = hang_leader_new(loop, &config, &ops, me);
  *     hang_leader_begin(l, group);                  its workers run
- *     hang_leader_signs(l, incarnation, signs);     … ops.hang
+ *     hang_leader_signs(l, incarnation, signs);     … ops.event
  *     hang_leader_end(l);                           they are being stopped
  *
  * A new leader begins from nothing. */
@@ -13,7 +13,6 @@
 
 #include "io/loop.h"
 #include "watchdog/act/hang_evidence_io.h"
-#include "watchdog/act/hang_workers.h"
 
 /* If at least half of the other workers had not moved for so long when one fails, they waited. */
 #define HANG_WAITED_NS (5 * NS_PER_S)
@@ -24,27 +23,21 @@
 /* The name of a helper, by which it is spared (launcher/supervise/sweep_io.h). */
 #define HANG_ADD_NAME "muster-hang-add"
 
+/* Called from the loop; must not free the leader's watchdog. */
 struct hang_leader_ops {
-    /* This group hangs and has to be stopped, unless it is only reported (GROUP_EVENT_HANG).
-     * evidence: a folder, or NULL. Called from the loop; must not free the leader's watchdog. */
-    void (*hang)(void *arg, struct generation generation, const struct failure *failure,
-                 const char *evidence, bool only_reported);
-    /* hang_leader_is_busy() is false again. The same. */
+    /* HANG: this group hangs and has to be stopped, unless that is only reported. QUIET. */
+    void (*event)(struct rdzv_server *server, const struct group_event *event);
+    /* hang_leader_is_busy() is false again. */
     void (*idle)(void *arg);
-    /* Most workers have waited for so long, and no longer do, or are being stopped. The same. */
-    void (*quiet)(void *arg, uint64_t quiet_ns);
-    /* For the event log: QUIET and RESUMED. The same. */
+    /* For the event log: QUIET and RESUMED. */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
 };
 
 struct hang_leader_config { /* all borrowed for its life */
-    struct hang_settings settings;
-    bool restarts;      /* --max-restarts is not 0 */
-    const char *run_id; /* for files */
-    uint32_t log_mode;  /* of files */
-    struct hang_evidence *evidence;
-    struct hang_workers workers; /* of this node: where the run's logs are */
-    uint64_t incarnation;        /* of this node */
+    struct hang_case_config cases;
+    struct rdzv_server *const *server; /* as of hang_evidence_new() */
+    bool restarts;                     /* --max-restarts is not 0 */
+    uint64_t incarnation;              /* of this node */
 };
 
 struct hang_leader;

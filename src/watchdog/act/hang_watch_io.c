@@ -20,6 +20,7 @@
 #define TICK_NS (1 * NS_PER_S)
 /* Workers that are looked at in one callback: 3 ms. */
 #define PART 64
+#define AGAIN_NS (20 * NS_PER_MS)     /* until an answer is sent further */
 #define WATCHED_MAX SIGNS_WORKERS_MAX /* further workers count as moving */
 
 /* A suspect that is to be ended. */
@@ -37,7 +38,9 @@ struct work {
     uint32_t id;
     bool holds;                    /* a stop waits for it */
     uint64_t began_ns, give_up_ns; /* the answer is not awaited then */
-    struct hang_reply *reply;
+    struct strbuf answer;          /* what is not sent yet begins at `sent` */
+    size_t sent;
+    struct loop_timer *timer; /* of the next try */
 };
 /* By enum rdzv_ask_what, and: native stacks of suspects, which are read before these are ended. */
 enum { EVIDENCE = ASK_STACKS, NATIVE = ASK_WHAT_COUNT, N_WORK };
@@ -69,85 +72,6 @@ struct hang_watch {
     uint64_t ends_leader; /* the one that sent them: another one's stop is not for a hang */
 };
 
-/* ---- a long answer ---- */
-
-struct hang_reply {
-    struct loop_timer *timer;
-    hang_reply_fn *send;
-    void *arg;
-    struct strbuf text;
-    size_t sent; /* of it */
-    bool over;
-    uint32_t id;
-    uint64_t give_up_ns;
-};
-
-/* How much of the rest fits into a piece, cut between characters. */
-static size_t piece_len(const struct hang_reply *r) {
-    const char *rest = strbuf_text(&r->text) + r->sent;
-    size_t left = r->text.len - r->sent, n = MIN2(left, RDZV_EVIDENCE_CHUNK_MAX - 1);
-    while (n < left && n > 1 && ((uint8_t)rest[n] & 0xc0) == 0x80)
-        n--;
-    return n;
-}
-
-static bool send_piece(struct hang_reply *r) {
-    struct rdzv_evidence piece = {.id = r->id, .first = r->sent == 0};
-    size_t n = piece_len(r);
-    memcpy(piece.text, strbuf_text(&r->text) + r->sent, n);
-    piece.last = r->sent + n == r->text.len;
-    if (!r->send(r->arg, &piece))
-        return false;
-    r->sent += n;
-    r->over = piece.last;
-    return true;
-}
-
-static void send_some(struct hang_reply *r) {
-    bool room = true;
-    while (!r->over && room)
-        room = send_piece(r);
-    uint64_t now = clock_now_ns();
-    if (r->over || now >= r->give_up_ns)
-        hang_reply_stop(r);
-    else
-        loop_timer_set(r->timer, now + HANG_REPLY_AGAIN_NS);
-}
-
-static void on_reply_timer(void *arg) { send_some(arg); }
-
-void hang_reply_start(struct hang_reply *r, uint32_t id, const char *text, size_t len,
-                      uint64_t give_up_ns) {
-    hang_reply_stop(r);
-    strbuf_add_bytes(&r->text, text, len);
-    r->id = id;
-    r->over = false;
-    r->give_up_ns = give_up_ns;
-    send_some(r);
-}
-
-void hang_reply_stop(struct hang_reply *r) {
-    strbuf_fini(&r->text);
-    r->sent = 0;
-    r->over = true;
-    loop_timer_set(r->timer, TIME_NEVER);
-}
-
-struct hang_reply *hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg) {
-    struct hang_reply *r = xcalloc(1, sizeof *r);
-    *r = (struct hang_reply){.send = send, .arg = arg, .over = true};
-    r->timer = loop_timer_new(loop, on_reply_timer, r);
-    return r;
-}
-
-void hang_reply_free(struct hang_reply *r) {
-    if (r == NULL)
-        return;
-    hang_reply_stop(r);
-    loop_timer_free(r->timer);
-    free(r);
-}
-
 /* ---- what is reported to the leader ---- */
 
 static void send_rows(struct hang_watch *w, const struct worker_signs *rows, size_t n) {
@@ -155,7 +79,7 @@ static void send_rows(struct hang_watch *w, const struct worker_signs *rows, siz
     for (size_t i = 0; i < n; i++) {
         m.list[m.n++] = rows[i];
         if (m.n == RDZV_SIGNS_CHUNK || i + 1 == n) {
-            w->ops.signs(w->arg, &m);
+            w->ops.signs(*w->config.client, &m);
             m.n = 0;
         }
     }
@@ -210,7 +134,7 @@ static void report(struct hang_watch *w, uint64_t now) {
         struct worker_announced a = announced(w, local_rank);
         signs_report_add(&w->rows, &rows[i], &a, now);
     }
-    if (signs_report_due(&w->rows, still, w->ops.leader(w->arg)))
+    if (signs_report_due(&w->rows, still, w->ops.leader(*w->config.client)))
         send_rows(w, rows, n);
 }
 
@@ -288,9 +212,42 @@ static bool takes_samples(const struct work *k) {
     return k != &k->watch->work[EVIDENCE] && k != &k->watch->work[NATIVE];
 }
 
+static void drop_answer(struct work *k) {
+    strbuf_fini(&k->answer);
+    k->sent = 0;
+    loop_timer_set(k->timer, TIME_NEVER);
+}
+
+/* Piece by piece, only as fast as the connection takes it, so that it delays no lease. */
+static void send_answer(void *arg) {
+    struct work *k = arg;
+    struct hang_watch *w = k->watch;
+    struct rdzv_evidence piece = {.id = k->id, .first = k->sent == 0};
+    uint64_t now = clock_now_ns();
+    bool sent = true;
+    while (sent && !piece.last) {
+        size_t n =
+            rdzv_evidence_put(&piece, strbuf_text(&k->answer) + k->sent, k->answer.len - k->sent);
+        sent = w->ops.evidence(*w->config.client, &piece);
+        k->sent += sent ? n : 0;
+        piece.first = k->sent == 0;
+    }
+    if (sent || now >= k->give_up_ns)
+        drop_answer(k);
+    else
+        loop_timer_set(k->timer, now + AGAIN_NS);
+}
+
+/* An empty text is an answer, too. */
+static void answer(struct work *k, const struct strbuf *text) {
+    drop_answer(k);
+    strbuf_add_bytes(&k->answer, strbuf_text(text), text->len);
+    send_answer(k);
+}
+
 static void stop_work(struct work *k) {
     helper_call_free(TAKE_PTR(k->helper));
-    hang_reply_stop(k->reply);
+    drop_answer(k);
     k->holds = false;
 }
 
@@ -301,19 +258,19 @@ static void begin_work(struct work *k, uint32_t id, uint64_t timeout_ns) {
     k->give_up_ns = k->began_ns + timeout_ns + (takes_samples(k) ? RDZV_PROFILE_LATE_NS : NS_PER_S);
 }
 
-static void on_done(void *arg, const struct helper_answer *answer) {
+static void on_done(void *arg, const struct helper_answer *a) {
     struct work *k = arg;
     struct hang_watch *w = k->watch;
     _cleanup_(strbuf_fini) struct strbuf json = {0};
     size_t len;
-    const char *line = helper_answer_line(answer, &len);
+    const char *line = helper_answer_line(a, &len);
     strbuf_add_bytes(&json, line, len);
     if (len == 0 && !takes_samples(k))
-        gather_none(w->config.host, answer->code, clock_now_ns() - k->began_ns, &json);
+        gather_none(w->config.host, a->code, clock_now_ns() - k->began_ns, &json);
     bool held = hang_watch_holds(w);
     k->helper = NULL;
     k->holds = false;
-    hang_reply_start(k->reply, k->id, strbuf_text(&json), json.len, k->give_up_ns);
+    answer(k, &json);
     if (held && !hang_watch_holds(w))
         w->ops.gathered(w->arg);
 }
@@ -332,7 +289,7 @@ static void answer_without(struct work *k, int r) {
                     helper_call_why(r));
     if (r != -ESRCH && !samples)
         gather_none(w->config.host, r, 0, &none);
-    hang_reply_start(k->reply, k->id, strbuf_text(&none), none.len, k->give_up_ns);
+    answer(k, &none);
 }
 
 /* ask NULL: there are no workers. */
@@ -441,7 +398,7 @@ static void on_suspects(struct hang_watch *w, const struct rdzv_suspects *suspec
     if (generation_compare(suspects->generation, w->generation) != 0)
         return;
     w->n_ends = 0;
-    w->ends_leader = w->ops.leader(w->arg);
+    w->ends_leader = w->ops.leader(*w->config.client);
     for (uint32_t i = 0; i < suspects->n; i++)
         if (suspects->ranks[i] - w->first_rank < w->n)
             w->ends[w->n_ends++] =
@@ -515,7 +472,7 @@ bool hang_watch_holds(const struct hang_watch *w) {
 }
 
 static uint32_t n_ends(const struct hang_watch *w) {
-    return w->ops.leader(w->arg) == w->ends_leader ? w->n_ends : 0;
+    return w->ops.leader(*w->config.client) == w->ends_leader ? w->n_ends : 0;
 }
 
 uint32_t hang_watch_suspects(const struct hang_watch *w) {
@@ -591,8 +548,10 @@ struct hang_watch *hang_watch_new(struct loop *loop, const struct hang_watch_con
     struct hang_watch *w = xcalloc(1, sizeof *w);
     *w = (struct hang_watch){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     w->timer = loop_timer_new(loop, on_timer, w);
-    for (int i = 0; i < N_WORK; i++)
-        w->work[i] = (struct work){.watch = w, .reply = hang_reply_new(loop, ops->evidence, arg)};
+    for (int i = 0; i < N_WORK; i++) {
+        w->work[i].watch = w;
+        w->work[i].timer = loop_timer_new(loop, send_answer, &w->work[i]);
+    }
     return w;
 }
 
@@ -602,7 +561,7 @@ void hang_watch_free(struct hang_watch *w) {
     hang_watch_stop(w);
     for (int i = 0; i < N_WORK; i++) {
         stop_work(&w->work[i]);
-        hang_reply_free(w->work[i].reply);
+        loop_timer_free(w->work[i].timer);
     }
     loop_timer_free(w->timer);
     free(w);

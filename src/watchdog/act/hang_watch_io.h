@@ -17,7 +17,9 @@
 #include "watchdog/act/hang_workers.h"
 
 struct job_spec;
-struct hang_watch_config { /* all borrowed for its life */
+struct rdzv_client;                    /* opaque here, as job_spec */
+struct hang_watch_config {             /* all borrowed for its life */
+    struct rdzv_client *const *client; /* of the ops, once workers run or a message comes */
     struct hang_settings settings;
     uint32_t nproc;   /* workers of this node */
     const char *host; /* this node's name in messages */
@@ -28,14 +30,14 @@ struct hang_watch_config { /* all borrowed for its life */
     const struct job_spec *spec; /* the launcher's; opaque here */
 };
 
-struct hang_watch_ops {
-    /* For the leader. Must not free the watch. */
-    void (*signs)(void *arg, const struct rdzv_signs *signs);
+struct hang_watch_ops { /* must not free the watch */
+    /* For the leader. */
+    void (*signs)(struct rdzv_client *client, const struct rdzv_signs *signs);
     /* Another number for each leader, and for each connection to it; 0: there is none now. */
-    uint64_t (*leader)(void *arg);
-    /* The same; false: too much is unsent, it comes again soon. */
-    bool (*evidence)(void *arg, const struct rdzv_evidence *piece);
-    /* What was held is held no more. Must not free the watch. */
+    uint64_t (*leader)(const struct rdzv_client *client);
+    /* For the leader; false: too much is unsent, it comes again soon. */
+    bool (*evidence)(struct rdzv_client *client, const struct rdzv_evidence *piece);
+    /* What was held is held no more. */
     void (*gathered)(void *arg);
 };
 
@@ -64,25 +66,3 @@ void hang_watch_end_suspects(struct hang_watch *w);
  * how long a worker has not moved. SUSPECTS: replaces older ones. PROCEED: ends the work on both;
  * nothing is held any more, and there are no suspects. */
 void hang_watch_message(void *hang_watch, const struct wire_message *m);
-
-/* ---- a long answer, piece by piece ----
- *
- * Only as fast as the connection takes it, so that it delays no lease.
- *
- *     r = hang_reply_new(loop, send, me);
- *     hang_reply_start(r, id, json, len, give_up_ns);     an older answer ends
- *     hang_reply_stop(r); */
-
-#define HANG_REPLY_AGAIN_NS (20 * NS_PER_MS)
-
-/* False: too much is unsent; the piece comes again. Must not call hang_reply_*(). */
-typedef bool hang_reply_fn(void *arg, const struct rdzv_evidence *piece);
-
-struct hang_reply;
-_must_use_ struct hang_reply *hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg);
-void hang_reply_free(struct hang_reply *r); /* takes NULL */
-/* Copies the text; len 0: an empty answer. What is not sent at give_up_ns (CLOCK_MONOTONIC) is
- * not sent at all. */
-void hang_reply_start(struct hang_reply *r, uint32_t id, const char *text, size_t len,
-                      uint64_t give_up_ns);
-void hang_reply_stop(struct hang_reply *r);

@@ -9,6 +9,7 @@
 
 #include "../../../tools/json_any.h"
 #include "base/json/json.h"
+#include "base/text/utf8.h"
 #include "io/peer/peer_gate.h"
 
 /* ---- random messages ---- */
@@ -847,6 +848,24 @@ Test(wire, a_question_about_connections_holds_so_many_and_no_more) {
 }
 
 /* The largest one still fits twice. */
+Test(wire, a_long_text_is_cut_between_characters) {
+    static struct rdzv_evidence piece;
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, got = {0};
+    unsigned pieces = 0;
+    while (text.len < 3 * RDZV_EVIDENCE_CHUNK_MAX)
+        strbuf_add(&text, "x\xe2\x82\xac");
+    for (size_t at = 0; !piece.last; pieces++) {
+        at += rdzv_evidence_put(&piece, strbuf_text(&text) + at, text.len - at);
+        for (const char *s = piece.text; *s != '\0'; s += utf8_char(s))
+            cr_assert_gt(utf8_char(s), 0, "it was cut inside a character");
+        strbuf_add(&got, piece.text);
+    }
+    cr_assert_eq(pieces, 4);
+    cr_assert_str_eq(strbuf_text(&got), strbuf_text(&text));
+    cr_assert_eq(rdzv_evidence_put(&piece, "", 0), 0);
+    cr_assert(piece.last && piece.text[0] == '\0');
+}
+
 Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_SIGNS, .signs = {.generation = {1, 1}, .n = RDZV_SIGNS_CHUNK}};

@@ -1,5 +1,5 @@
 /* A case of two nodes with two ranks each. */
-#include "watchdog/act/hang_case_io.h"
+#include "watchdog/act/hang_evidence_io.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -16,8 +16,8 @@
 static struct loop *loop;
 static struct child_reaper *reaper;
 static struct hang_evidence *evidence;
-static struct hang_settings settings;
 static struct hang_case_config config;
+static struct hang_settings *const settings = &config.settings;
 static struct suspects_input ask;
 static bool ends;
 static struct hang_case *opened;
@@ -46,31 +46,36 @@ static void on_compared(void *arg, const struct hang_compared *c) {
     loop_quit(loop);
 }
 
-static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
-    (void)arg, (void)incarnation;
-    cr_assert_eq(m->ask.timeout_ns + native_ns, MIN2(settings.evidence_timeout_ns, 60 * NS_PER_S));
+static bool send_to(struct rdzv_server *server, uint64_t incarnation, const struct wire_message *m) {
+    (void)server, (void)incarnation;
+    cr_assert_eq(m->ask.timeout_ns + native_ns, MIN2(settings->evidence_timeout_ns, 60 * NS_PER_S));
     last_id = m->ask.id;
     return true;
 }
 
-static const char *log_dir(void *arg) {
-    (void)arg;
+static const char *hang_dir(const struct worker_logs *files) {
+    (void)files;
     return folder;
 }
+static void spare(struct spare *s, pid_t pid) { (void)s, (void)pid; }
 
 static void begin(void) {
     static const struct hang_evidence_ops ops = {.send = send_to};
+    static const struct hang_workers_ops workers_ops = {.hang_dir = hang_dir, .spare = spare};
+    static struct rdzv_server *server = (struct rdzv_server *)&last_id;
     static const struct hang_node nodes[] = {{.incarnation = 1, .nproc = 2, .name = "a"},
                                              {.incarnation = 2, .nproc = 2, .name = "b"}};
     _cleanup_(hang_group_fini) struct hang_group g;
-    settings = (struct hang_settings){.evidence_timeout_ns = 60 * NS_PER_S};
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);
-    evidence = hang_evidence_new(loop, &ops, NULL);
+    evidence = hang_evidence_new(loop, &ops, &server);
     cr_assert(hang_group_make((struct generation){1, 3}, nodes, 2, &g));
     hang_evidence_begin(evidence, &g);
-    config = (struct hang_case_config){
-        .loop = loop, .settings = &settings, .run_id = "night", .log_mode = 0600, .evidence = evidence, .dir = log_dir};
+    config = (struct hang_case_config){.evidence = evidence,
+                                       .settings = {.evidence_timeout_ns = 60 * NS_PER_S},
+                                       .run_id = "night",
+                                       .log_mode = 0600,
+                                       .workers = {.ops = &workers_ops}};
     cr_assert_not_null(mkdtemp(dir));
 }
 
@@ -270,7 +275,7 @@ Test(hang_case_io, an_answer_that_makes_no_sense_is_no_evidence) {
 }
 
 Test(hang_case_io, nobody_looks_for_hours) {
-    settings.evidence_timeout_ns = 3600 * NS_PER_S;
+    settings->evidence_timeout_ns = 3600 * NS_PER_S;
     cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), 0);
     cr_assert_gt(last_id, 0);
     hang_case_free(opened);
@@ -297,18 +302,18 @@ Test(hang_case_io, a_cancelled_one_is_silent) {
 }
 
 Test(hang_case_io, there_is_none_without_workers_or_without_time) {
-    settings.evidence_timeout_ns = 0;
+    settings->evidence_timeout_ns = 0;
     cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), -ECANCELED);
-    settings.evidence_timeout_ns = NS_PER_S;
+    settings->evidence_timeout_ns = NS_PER_S;
     hang_evidence_end(evidence);
     cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), -ESRCH);
 }
 
 Test(hang_case_io, before_a_stop_a_quarter_of_the_time_is_left) {
     ends = true;
-    settings.evidence_timeout_ns = 8 * NS_PER_S;
+    settings->evidence_timeout_ns = 8 * NS_PER_S;
     native_ns = 2 * NS_PER_S;
-    cr_assert_eq(hang_case_native_ns(&settings), native_ns);
+    cr_assert_eq(hang_case_native_ns(settings), native_ns);
     cr_assert_eq(hang_case_new(&config, &ask, ends, on_compared, &calls, &opened), 0);
     cr_assert_gt(last_id, 0);
     hang_case_free(opened);

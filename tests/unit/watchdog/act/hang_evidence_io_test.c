@@ -16,6 +16,7 @@ static uint32_t last_id, n_asked;
 static struct rdzv_ask asked[2];         /* of the nodes */
 static struct rdzv_suspects suspects[2]; /* of the nodes; n 0: it got none */
 static bool connected = true;
+static struct rdzv_server *the_server = (struct rdzv_server *)&last_id;
 
 /* What one who asked was told. */
 struct told {
@@ -24,8 +25,8 @@ struct told {
     struct hang_question *question;
 };
 
-static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
-    (void)arg;
+static bool send_to(struct rdzv_server *server, uint64_t incarnation, const struct wire_message *m) {
+    cr_assert_eq(server, the_server);
     bool second = incarnation == 20, is_ask = m->kind == WIRE_ASK;
     cr_assert(incarnation == 10 || second);
     cr_assert(is_ask || m->kind == WIRE_SUSPECTS);
@@ -58,7 +59,7 @@ static void begin(void) {
                                 {.incarnation = 20, .nproc = 2, .name = "b"}};
     cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
     cr_assert_eq(loop_new(&loop), 0);
-    evidence = hang_evidence_new(loop, &ops, NULL);
+    evidence = hang_evidence_new(loop, &ops, &the_server);
     hang_evidence_begin(evidence, &g);
 }
 

@@ -1,4 +1,4 @@
-#include "watchdog/act/hang_case_io.h"
+#include "watchdog/act/hang_evidence_io.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -12,8 +12,8 @@
 
 static struct loop *loop;
 static struct hang_evidence *evidence;
-static struct hang_stacks *stacks;
 static uint32_t last_id;
+static struct rdzv_server *the_server = (struct rdzv_server *)&last_id;
 static struct rdzv_ask last_ask;
 static struct {
     struct rdzv_stacks heads[2];
@@ -23,15 +23,16 @@ static struct {
     enum rdzv_ask_what what;
 } told;
 
-static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
-    (void)arg;
+static bool send_to(struct rdzv_server *server, uint64_t incarnation, const struct wire_message *m) {
+    cr_assert_eq(server, the_server);
     last_id = m->ask.id;
     last_ask = m->ask;
     return incarnation != 30;
 }
 
-static void add(void *arg, enum rdzv_ask_what what, const struct rdzv_stacks *node, const char *json, size_t len) {
-    (void)arg;
+static void add(struct rdzv_server *server, enum rdzv_ask_what what, const struct rdzv_stacks *node, const char *json,
+                size_t len) {
+    cr_assert_eq(server, the_server);
     cr_assert_lt(told.n, 2);
     told.what = what;
     cr_assert_eq(len, strlen(json));
@@ -40,8 +41,8 @@ static void add(void *arg, enum rdzv_ask_what what, const struct rdzv_stacks *no
     (void)snprintf(told.json[told.n++], sizeof told.json[0], "%s", json);
 }
 
-static void end(void *arg, enum rdzv_ask_what what, const char *why_not) {
-    (void)arg;
+static void end(struct rdzv_server *server, enum rdzv_ask_what what, const char *why_not) {
+    cr_assert_eq(server, the_server);
     told.what = what;
     told.ends++;
     (void)snprintf(told.why, sizeof told.why, "%s", why_not == NULL ? "" : why_not);
@@ -49,16 +50,13 @@ static void end(void *arg, enum rdzv_ask_what what, const char *why_not) {
 }
 
 static void begin(void) {
-    static const struct hang_evidence_ops evidence_ops = {.send = send_to};
-    static const struct hang_stacks_ops ops = {.add = add, .end = end};
+    static const struct hang_evidence_ops ops = {.send = send_to, .add = add, .end = end};
     memset(&told, 0, sizeof told);
     cr_assert_eq(loop_new(&loop), 0);
-    evidence = hang_evidence_new(loop, &evidence_ops, NULL);
-    stacks = hang_stacks_new(loop, evidence, &ops, NULL);
+    evidence = hang_evidence_new(loop, &ops, &the_server);
 }
 
 static void finish(void) {
-    hang_stacks_free(stacks);
     hang_evidence_free(evidence);
     loop_free(loop);
 }
@@ -86,7 +84,7 @@ TestSuite(hang_stacks_io, .init = begin, .fini = finish);
 
 Test(hang_stacks_io, each_node_s_answer_is_passed_on_in_order) {
     run_group(20);
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     answer(20, "{\"b\":1}");
     answer(10, "{\"a\":1}");
     cr_assert_eq(told.n, 0, "never from inside a call");
@@ -114,7 +112,7 @@ Test(hang_stacks_io, answers_are_not_copied) {
     struct hang_question *question;
     run_group(20);
     cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_WATCHDOG, LONG_NS, on_answers, NULL, &question), 0);
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     answer(10, "{\"a\":1}");
     answer(20, "{\"b\":1}");
     until_end();
@@ -125,7 +123,7 @@ Test(hang_stacks_io, answers_are_not_copied) {
 
 Test(hang_stacks_io, a_node_that_can_not_be_asked_has_a_reason) {
     run_group(30);
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     answer(10, "{}");
     until_end();
     cr_assert_str_eq(told.heads[0].missing, "");
@@ -134,7 +132,7 @@ Test(hang_stacks_io, a_node_that_can_not_be_asked_has_a_reason) {
 }
 
 Test(hang_stacks_io, without_workers_there_is_a_reason_at_once) {
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     cr_assert_eq(told.ends, 1);
     cr_assert_eq(told.n, 0);
     cr_assert_not_null(strstr(told.why, "no worker runs at the moment"), "%s", told.why);
@@ -142,7 +140,7 @@ Test(hang_stacks_io, without_workers_there_is_a_reason_at_once) {
 
 Test(hang_stacks_io, workers_that_are_stopped_meanwhile_end_the_wait) {
     run_group(20);
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     answer(10, "{}");
     hang_evidence_end(evidence);
     until_end();
@@ -153,13 +151,13 @@ Test(hang_stacks_io, workers_that_are_stopped_meanwhile_end_the_wait) {
 
 Test(hang_stacks_io, who_no_longer_waits_hears_nothing) {
     run_group(20);
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     answer(10, "{}");
-    hang_stacks_cancel(stacks, ASK_STACKS);
+    hang_stacks_cancel(evidence, ASK_STACKS);
     answer(20, "{}");
     rig_loop_turns(loop, 20);
     cr_assert_eq(told.n + told.ends, 0);
-    hang_stacks_ask(stacks, 0, LONG_NS); /* and can ask again */
+    hang_stacks_ask(evidence, 0, LONG_NS); /* and can ask again */
     answer(10, "{}");
     answer(20, "{}");
     until_end();
@@ -168,8 +166,8 @@ Test(hang_stacks_io, who_no_longer_waits_hears_nothing) {
 
 Test(hang_stacks_io, samples_that_no_one_waits_for_are_stopped) {
     run_group(20);
-    hang_stacks_ask(stacks, 50 * NS_PER_MS, LONG_NS);
-    hang_stacks_cancel(stacks, ASK_PROFILE);
+    hang_stacks_ask(evidence, 50 * NS_PER_MS, LONG_NS);
+    hang_stacks_cancel(evidence, ASK_PROFILE);
     cr_assert_eq(last_ask.what, ASK_PROFILE);
     cr_assert(generation_is_none(last_ask.generation) && last_ask.timeout_ns > 0 && last_ask.period_ns > 0);
     answer(20, ""); /* is ignored */
@@ -179,10 +177,10 @@ Test(hang_stacks_io, samples_that_no_one_waits_for_are_stopped) {
 
 Test(hang_stacks_io, samples_come_beside_stacks_and_outlive_the_workers) {
     run_group(20);
-    hang_stacks_ask(stacks, 50 * NS_PER_MS, LONG_NS);
+    hang_stacks_ask(evidence, 50 * NS_PER_MS, LONG_NS);
     uint32_t samples = last_id;
     cr_assert(last_ask.what == ASK_PROFILE && last_ask.period_ns == 50 * NS_PER_MS && last_ask.timeout_ns == LONG_NS);
-    hang_stacks_ask(stacks, 0, LONG_NS);
+    hang_stacks_ask(evidence, 0, LONG_NS);
     cr_assert_eq(last_ask.what, ASK_STACKS);
     answer(10, "{}");
     answer(20, "{}");

@@ -10,9 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
+#include "io/clock.h"
 #include "launcher/supervise/sweep_io.h"
-#include "watchdog/act/hang_case_io.h"
+#include "watchdog/act/hang_evidence_io.h"
 #include "watchdog/act/hang_leader_io.h"
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/evidence/gather_io.h"
@@ -71,21 +73,26 @@ static struct local_workers workers;
 static struct loop *loop;
 static struct hang_watch *watch;
 static uint64_t leader_now = 1;
-static struct rdzv_signs told;      /* last */
-static struct rdzv_evidence answer; /* first */
-static unsigned answered, gathered;
+static struct rdzv_signs told;              /* last */
+static struct rdzv_evidence answer;         /* first */
+static unsigned answered, gathered, refuse; /* refuse: so many pieces, before one is taken */
+static struct rdzv_client *client = (struct rdzv_client *)&workers;
 
-static void on_signs(void *arg, const struct rdzv_signs *signs) {
-    (void)arg;
+static void on_signs(struct rdzv_client *to, const struct rdzv_signs *signs) {
+    cr_assert_eq(to, client);
     told = *signs;
     loop_quit(loop);
 }
-static uint64_t leader(void *arg) {
-    (void)arg;
+static uint64_t leader(const struct rdzv_client *of) {
+    cr_assert_eq(of, client);
     return leader_now;
 }
-static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
-    (void)arg;
+static bool on_evidence(struct rdzv_client *to, const struct rdzv_evidence *piece) {
+    cr_assert_eq(to, client);
+    if (refuse > 0) {
+        refuse--;
+        return false;
+    }
     if (answered == 0) /* short ones come in one piece */
         answer = *piece;
     answered++;
@@ -102,7 +109,8 @@ static void on_gathered(void *arg) {
 static void begin(void) {
     static const struct hang_watch_ops ops = {
         .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
-    static const struct hang_watch_config config = {.settings = {.action = HANG_ACTION_RESTART},
+    static const struct hang_watch_config config = {.client = &client,
+                                                    .settings = {.action = HANG_ACTION_RESTART},
                                                     .nproc = WORKERS,
                                                     .host = "a",
                                                     .workers = {.ops = &workers_ops, .of = &workers}};
@@ -212,6 +220,46 @@ Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_
     cr_expect_eq(told.list[0].flags & SIGN_UNSEEN, 0U);
     cr_expect_eq(n_logged, 1U, "%s", logged);
     log_set_sink(NULL, NULL);
+}
+
+/* There is nothing to gather. */
+static void ask_about_others(uint32_t id) {
+    hang_watch_message(watch, &(struct wire_message){.kind = WIRE_ASK, .ask = {.id = id, .timeout_ns = 1}});
+}
+
+Test(hang_watch_io, a_piece_that_is_refused_comes_again) {
+    refuse = 3;
+    ask_about_others(7);
+    cr_assert_eq(answered, 0);
+    while (answered == 0)
+        cr_assert_eq(loop_run(loop), 0);
+    cr_expect(answer.id == 7 && answer.first && answer.last && answer.text[0] == '\0');
+}
+
+Test(hang_watch_io, an_answer_that_is_not_sent_yet_ends_with_the_next_question) {
+    refuse = 1;
+    ask_about_others(7);
+    ask_about_others(8);
+    cr_expect(answered == 1 && answer.id == 8);
+    rig_loop_turns(loop, 50);
+    cr_expect_eq(answered, 1U);
+}
+
+static void stop_loop(void *arg) { loop_quit(arg); }
+
+Test(hang_watch_io, an_answer_is_not_sent_for_ever) {
+    struct loop_timer *timer = loop_timer_new(loop, stop_loop, loop);
+    uint64_t end_ns = clock_now_ns() + NS_PER_S + 100 * NS_PER_MS;
+    refuse = UINT32_MAX;
+    ask_about_others(7);
+    loop_timer_set(timer, end_ns);
+    while (clock_now_ns() < end_ns)
+        cr_assert_eq(loop_run(loop), 0);
+    cr_expect_lt(refuse, UINT32_MAX - 1);
+    refuse = 0;
+    rig_loop_turns(loop, 50);
+    cr_expect_eq(answered, 0U);
+    loop_timer_free(timer);
 }
 
 /* Without eu-stack that is said. */

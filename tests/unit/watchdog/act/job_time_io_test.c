@@ -16,10 +16,10 @@ static struct job_clock *job;
 static struct rdzv_ask asked;
 static unsigned n_asked, first_steps;
 static struct attempt_start start;
+static struct rdzv_server *the_server = (struct rdzv_server *)&asked;
 
-static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
-    (void)arg;
-    (void)incarnation;
+static bool send_to(struct rdzv_server *server, uint64_t incarnation, const struct wire_message *m) {
+    (void)server, (void)incarnation;
     cr_assert_eq(m->ask.what, ASK_TIME);
     asked = m->ask;
     n_asked++;
@@ -38,7 +38,7 @@ static void begin(void) {
     static const struct hang_evidence_ops evidence_ops = {.send = send_to};
     static const struct job_clock_ops ops = {.first_step = on_first_step};
     cr_assert_eq(loop_new(&loop), 0);
-    evidence = hang_evidence_new(loop, &evidence_ops, NULL);
+    evidence = hang_evidence_new(loop, &evidence_ops, &the_server);
     job = job_clock_new(loop, evidence, &ops, NULL);
     n_asked = first_steps = 0;
 }
