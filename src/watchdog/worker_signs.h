@@ -1,7 +1,6 @@
 /* The row of signs of one worker, from the node that sees them to the verdict of the leader: filled
- * in by look/signs_io.c (what is seen) and look/signs.c (what is announced), sent as a row of
- * WIRE_SIGNS (rendezvous/protocol/wire.c), read by watchdog/judge. And what that concludes, and
- * what the user wants. Pure. */
+ * in by look/signs_io.c, sent as a row of WIRE_SIGNS (rendezvous/protocol/wire.c), read by
+ * watchdog/judge. And what that concludes, and what the user wants. Pure. */
 #pragma once
 
 #include <stdbool.h>

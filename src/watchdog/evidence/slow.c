@@ -78,15 +78,3 @@ enum slow_frame slow_thread_frame(const char *file) {
     return text_has_any(file, frameworks, ARRAY_SIZE(frameworks)) ? SLOW_FRAME_WORKS
                                                                   : SLOW_FRAME_NONE;
 }
-
-uint64_t slow_io_bytes(const char *text, size_t len) {
-    uint64_t read, written;
-    bool known = signs_number(text, len, "rchar: ", &read) &&
-                 signs_number(text, len, "wchar: ", &written) && written <= UINT64_MAX - read;
-    return known ? read + written : 0;
-}
-
-uint64_t slow_written_pages(const char *text, size_t len) {
-    uint64_t pages;
-    return signs_number(text, len, "\nnr_written ", &pages) ? pages : 0;
-}

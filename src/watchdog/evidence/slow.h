@@ -98,12 +98,13 @@ bool slow_omp_spins(const char *env, size_t len);
 enum slow_frame { SLOW_FRAME_NONE, SLOW_FRAME_WORKS, SLOW_FRAME_HELPS };
 enum slow_frame slow_main_frame(const char *file); /* _NONE or _WORKS */
 enum slow_frame slow_thread_frame(const char *file);
-/* The sum of the numbers at rchar and wchar of /proc/PID/io. proc_pid_io(5) */
-uint64_t slow_io_bytes(const char *text, size_t len);
-/* The pages that the kernel has written since boot: nr_written of /proc/vmstat. 0: not found. */
-uint64_t slow_written_pages(const char *text, size_t len);
 
 /* ---- slow_io.c ---- */
+
+/* The sum of the numbers at rchar and wchar of /proc/PID/io; 0: not such a text. proc_pid_io(5) */
+uint64_t slow_io_bytes(const char *text);
+/* The pages that the kernel has written since boot: nr_written of /proc/vmstat. 0: not found. */
+uint64_t slow_written_pages(const char *text);
 
 struct slow;
 struct loop;

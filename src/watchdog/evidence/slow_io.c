@@ -231,6 +231,17 @@ static void find_places(struct slow_task *tasks, size_t n) {
     }
 }
 
+uint64_t slow_io_bytes(const char *text) {
+    uint64_t read, written;
+    bool known = signs_number(text, "rchar: ", &read) && signs_number(text, "wchar: ", &written);
+    return known ? read + written : 0;
+}
+
+uint64_t slow_written_pages(const char *text) {
+    uint64_t pages;
+    return signs_number(text, "\nnr_written ", &pages) ? pages : 0;
+}
+
 static bool omp_spins(pid_t pid) {
     char *env = malloc(ENV_MAX);
     ssize_t n = env == NULL ? 0 : proc_read(pid, "/environ", env, ENV_MAX - 1);
@@ -244,8 +255,9 @@ static bool omp_spins(pid_t pid) {
 /* What the kernel has written back, for whomever. 0: not known. */
 static uint64_t written_bytes(void) {
     char text[VMSTAT_MAX];
-    ssize_t n = proc_read_file("/proc/vmstat", text, sizeof text);
-    return n <= 0 ? 0 : slow_written_pages(text, (size_t)n) * (uint64_t)sysconf(_SC_PAGESIZE);
+    ssize_t n = proc_read_file("/proc/vmstat", text, sizeof text - 1);
+    text[MAX2(n, 0)] = '\0';
+    return slow_written_pages(text) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
@@ -260,8 +272,9 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     uint64_t all = 0;
     for (size_t k = 0; k < tree.n; k++) {
         all += process_ns(tree.pids[k], true);
-        ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
-        l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
+        ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text - 1);
+        text[MAX2(len, 0)] = '\0';
+        l->bytes += slow_io_bytes(text);
         bool is_own = tree.pids[k] == own.pid;
         socket_bytes_add(sockets, tree.pids[k], 2 * number + is_own, &l->gpu);
     }

@@ -188,7 +188,7 @@ static int ran(int dir, uint64_t *ret_ns) {
     ssize_t len = read_at(dir, "schedstat", text, sizeof text);
     if (len == -ESRCH)
         return -ESRCH;
-    return len > 0 && signs_ran(text, (size_t)len, ret_ns, &turns) ? 0 : -ENODATA;
+    return len > 0 && signs_ran(text, ret_ns, &turns) ? 0 : -ENODATA;
 }
 
 int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns) {

@@ -1,6 +1,5 @@
 /* What Linux shows of a worker without asking it: the signs from which watchdog/judge concludes
- * whether it moves, waits or was stopped. signs.c is pure; signs_io.c reads the files once a
- * second.
+ * whether it moves, waits or was stopped. The files are read once a second.
  *
  * A worker moves if
  *   its main thread uses CPU time (/proc/PID/task/PID/schedstat), unless it only wakes from a sleep
@@ -22,12 +21,12 @@
 
 /* The first number of a schedstat, in ns, and the third, which counts turns on a CPU. False: not
  * such a text. */
-bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *ret_turns);
-/* The number behind `name` in the text. False: it is missing, or cut off. */
-bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret);
+bool signs_ran(const char *schedstat, uint64_t *ret_ns, uint64_t *ret_turns);
+/* The number behind `name` in the text. False: it is missing. */
+bool signs_number(const char *text, const char *name, uint64_t *ret);
 /* A number made of wchar and syscw in the text of /proc/PID/task/TID/io, proc_pid_io(5), which
  * changes with each write. 0: not such a text. */
-uint64_t signs_wrote(const char *io, size_t len);
+uint64_t signs_wrote(const char *io);
 
 /* ---- one worker ---- */
 

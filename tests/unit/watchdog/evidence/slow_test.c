@@ -57,17 +57,16 @@ Test(slow, knows_threads_of_nccl) {
 
 Test(slow, sums_what_was_read_and_written) {
     static const char text[] = "rchar: 120\nwchar: 5\nsyscr: 7\nsyscw: 8\n";
-    cr_expect_eq(slow_io_bytes(text, sizeof text - 1), 125);
-    cr_expect_eq(slow_io_bytes(text, 12), 0);
-    cr_expect_eq(slow_io_bytes("", 0), 0);
+    cr_expect_eq(slow_io_bytes(text), 125);
+    cr_expect_eq(slow_io_bytes("rchar: 120\nwchar:"), 0);
+    cr_expect_eq(slow_io_bytes(""), 0);
 }
 
 Test(slow, knows_how_much_the_kernel_has_written) {
     static const char text[] = "nr_dirtied 8\nnr_written 4711\nnr_written_more 9\n";
-    cr_expect_eq(slow_written_pages(text, sizeof text - 1), 4711);
-    cr_expect_eq(slow_written_pages(text, 25), 0);
-    cr_expect_eq(slow_written_pages(text, 12), 0);
-    cr_expect_eq(slow_written_pages("", 0), 0);
+    cr_expect_eq(slow_written_pages(text), 4711);
+    cr_expect_eq(slow_written_pages("nr_dirtied 8\nnr_wri"), 0);
+    cr_expect_eq(slow_written_pages(""), 0);
 }
 
 Test(slow, a_main_thread_polls_that_sleeps_at_one_place) {
