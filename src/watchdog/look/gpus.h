@@ -1,6 +1,6 @@
 /* What changed between two readings of the load of a node's GPUs (nvml_read_load()): in a job that
  * seems to hang, all GPUs are busy whether they compute or wait for each other; bytes on NVLink and
- * PCIe show the difference. gpus.c is pure; gpus_io.c reads them again and again. */
+ * PCIe show the difference. */
 #pragma once
 
 #include <stdbool.h>

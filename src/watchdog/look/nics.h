@@ -1,6 +1,5 @@
 /* Counters of the network interfaces and RDMA ports of a node, and what changed between two
- * readings: whether a job that seems to hang moves bytes, and whether a port has errors. nics.c is
- * pure; nics_io.c reads them.
+ * readings: whether a job that seems to hang moves bytes, and whether a port has errors.
  *
  *     source_nics(NULL, deadline_ns, &before, &err);
  *     …
@@ -23,7 +22,7 @@ struct nic {
     char state[NIC_NAME_MAX]; /* "up"; of a port: "4: ACTIVE"; "" not known */
     bool rdma;
     uint64_t received_bytes, sent_bytes;
-    uint64_t errors[NIC_ERRORS_MAX]; /* by nic_error_names() */
+    uint64_t errors[NIC_ERRORS_MAX]; /* in the order of the names in nics_io.c */
 };
 struct nics {
     uint64_t when_ns; /* of the reading, CLOCK_MONOTONIC */
@@ -32,8 +31,6 @@ struct nics {
     bool cut; /* there are more */
 };
 
-/* The names of the counters of errors, which are those of the files; NULL at the end. */
-const char *const *nic_error_names(bool rdma);
 /* A line for each NIC that is up, has moved bytes, or has changed: "eth0 (up): received 1.2 MB,
  * sent 0 B in 3.0 s; rx_errors 4 (+1)". Counters of errors that are 0 are left out; one that has
  * decreased was reset, and proves nothing. One line for all others: "not up: eth1, eth2". */

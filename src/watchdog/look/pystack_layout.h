@@ -97,7 +97,7 @@ struct pystack_layout {
 _must_use_ int pystack_layout_of(const struct pystack_memory *m, uint32_t version, uint64_t runtime,
                                  struct pystack_layout *ret, struct err *err);
 
-/* ---- pystack_lines.c: the line of an instruction, from a code object's table ---- */
+/* ---- the line of an instruction, from a code object's table ---- */
 
 #define PYSTACK_TABLE_MAX (1u << 20) /* bytes of a table that are read, at most */
 
@@ -115,7 +115,7 @@ struct pystack_table {
 uint32_t pystack_line(enum pystack_table_form form, struct pystack_table *t, int64_t place,
                       int32_t first_line);
 
-/* ---- python_elf.c: symbols of Python in an ELF file of 64 bit, elf(5): libpython, or a program
+/* ---- symbols of Python in an ELF file of 64 bit, elf(5): libpython, or a program
  * that contains it. The file is a callback, as memory is, with offsets for addresses. Nothing in
  * the file is believed. ---- */
 

@@ -8,50 +8,25 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 
-#define HEAD_MAX 8192 /* bytes before the body */
-
 /* An entry has about 45 keys and values, without the stacks that NCCL's recorder can have. */
 static const struct json_limits limits = {
     .max_bytes = RECORDER_ANSWER_MAX, .max_depth = 8, .max_values = 262144};
 
-/* The length in the head; false: none, or not a number. */
-static bool body_length(const char *head, uint64_t *ret) {
-    static const char name[] = "\r\nContent-Length:";
-    const char *at = strcasestr(head, name);
-    char number[24] = "";
-    if (at == NULL)
-        return false;
-    at += strlen(name);
-    at += strspn(at, " ");
-    (void)snprintf(number, sizeof number, "%.*s", (int)MIN2(strcspn(at, "\r"), sizeof number - 1),
-                   at);
-    return parse_u64(number, ret) == 0;
-}
-
+/* The connection ends with the answer; if it is cut off, its JSON is. */
 int recorder_http_body(const char *answer, size_t len, const char **ret_body, size_t *ret_len,
                        struct err *err) {
-    char head[HEAD_MAX];
-    uint64_t length = 0;
-    size_t n = MIN2(len, sizeof head - 1);
-    memcpy(head, answer, n);
-    head[n] = '\0';
-    char *end = strstr(head, "\r\n\r\n");
-    if (strncmp(head, "HTTP/1.", 7) != 0 || end == NULL)
+    const char *end = memmem(answer, len, "\r\n\r\n", 4);
+    char line[100];
+    (void)snprintf(line, sizeof line, "%.*s", (int)MIN2(len, sizeof line), answer);
+    line[strcspn(line, "\r")] = '\0';
+    if (strncmp(line, "HTTP/1.", 7) != 0 || end == NULL)
         return err_set(err, -EINVAL, "not the answer of a web server");
-    *end = '\0';
-    if (strncmp(head + 8, " 200", 4) != 0) {
-        head[strcspn(head, "\r")] = '\0';
-        utf8_clean(head, false);
-        return err_set(err, -EINVAL, "the answer is \"%.80s\"", head);
+    if (strncmp(line + 8, " 200", 4) != 0) {
+        utf8_clean(line, false);
+        return err_set(err, -EINVAL, "the answer is \"%.80s\"", line);
     }
-    if (!body_length(head, &length))
-        return err_set(err, -EINVAL, "the answer lacks its length");
-    size_t begin = (size_t)(end - head) + 4;
-    if (length != len - begin)
-        return err_set(err, -EINVAL, "the answer has %zu bytes of %llu", len - begin,
-                       (unsigned long long)length);
-    *ret_body = answer + begin;
-    *ret_len = (size_t)length;
+    *ret_body = end + 4;
+    *ret_len = len - (size_t)(*ret_body - answer);
     return 0;
 }
 

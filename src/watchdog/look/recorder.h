@@ -47,8 +47,8 @@ struct recorder {
     struct recorder_entry open[RECORDER_OPEN_MAX];
 };
 
-/* The body of the answer to an HTTP request, borrowed. -EINVAL: no complete answer with status 200;
- * err has the status. */
+/* The body of the answer to an HTTP request, borrowed. -EINVAL: no answer with status 200; err has
+ * the status. */
 _must_use_ int recorder_http_body(const char *answer, size_t len, const char **ret_body,
                                   size_t *ret_len, struct err *err);
 /* -EINVAL: no recorder's JSON, -E2BIG: over a limit, -ENOMEM; *ret is empty then. */

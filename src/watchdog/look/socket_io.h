@@ -6,8 +6,8 @@
 
 #include "base/text/strbuf.h"
 
-/* *ret: a connected socket that does not block, close-on-exec; the caller closes it. -ETIMEDOUT;
- * others from the kernel. */
+/* *ret: a connected socket, close-on-exec; the caller closes it. -ETIMEDOUT; others from the
+ * kernel. */
 _must_use_ int socket_dial(const struct sockaddr *to, socklen_t len, uint64_t deadline_ns,
                            int *ret);
 /* Sends the whole text. No SIGPIPE. */

@@ -99,9 +99,6 @@ static int http(const char *text) {
 Test(recorder, http_answers) {
     cr_expect_eq(http("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), 0);
     cr_expect_eq(http("HTTP/1.1 200 OK\r\ncontent-length:2\r\n\r\n{}"), 0);
-    cr_expect_eq(http("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}"), -EINVAL, "cut");
-    cr_expect_eq(http("HTTP/1.1 200 OK\r\n\r\n{}"), -EINVAL);
-    cr_expect_eq(http("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n{}"), -EINVAL);
     cr_expect_eq(http("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), -EINVAL);
     cr_expect_eq(http("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"), -EINVAL);
     cr_expect_eq(http(""), -EINVAL);
