@@ -687,18 +687,12 @@ struct hang_case {
     void *arg;
 };
 
-/* What the helper sends: this, a struct hang_rank for each rank, and the line with its NUL; and
- * when the files are written, '+' and a path, or '-' and a sentence. The reader is a copy of the
- * same program. */
-struct head {
-    struct hang_compared sums; /* without what it points to */
-    size_t line_len;
+/* The helper sends a struct hang_compared without what it points to, a struct hang_rank for each
+ * rank, and, when the files are written, this. The reader is a copy of the same program. */
+struct written {
+    int code;
+    char text[8192]; /* the path of hang.txt; or why there is none */
 };
-#define TAIL_MAX ((size_t)8192)
-
-static size_t head_size(const struct head *h) {
-    return sizeof *h + h->sums.n_ranks * sizeof(struct hang_rank) + h->line_len + 1;
-}
 
 /* ---- the helper ---- */
 
@@ -787,40 +781,39 @@ static uint64_t place_of(const struct work *k, uint32_t rank) {
     return suspects_place(&e->stacks[w->threads[0].stack]);
 }
 
-static bool send_head(int fd, const struct work *k) {
-    _cleanup_(strbuf_fini) struct strbuf line = {0}, out = {0};
-    suspects_line(&k->found, &line);
-    struct head h = {.sums = {.n_ranks = k->in.n_ranks,
-                              .n_suspects = k->found.n_all,
-                              .n_debugged = k->found.n_debugged,
-                              .debugged = k->found.debugged,
-                              .reason = k->found.n_together + k->found.n_at_exit > 0,
-                              .used_ns = k->found.used_ns},
-                     .line_len = line.len};
-    if (k->found.n_suspects > 0)
-        h.sums.first = k->found.suspects[0];
-    strbuf_add_bytes(&out, &h, sizeof h);
-    for (uint32_t r = 0; r < h.sums.n_ranks; r++) {
-        struct hang_rank rank = {.place = place_of(k, r),
-                                 .is_suspect = k->found.is_suspect[r],
-                                 .ended = k->found.ended[r]};
-        strbuf_add_bytes(&out, &rank, sizeof rank);
-    }
-    strbuf_add_bytes(&out, strbuf_text(&line), h.line_len + 1);
-    return helper_send(fd, strbuf_text(&out), out.len);
+static bool send_compared(int fd, const struct work *k) {
+    const struct suspects *found = &k->found;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    _cleanup_(freep) struct hang_rank *ranks = xcalloc(k->in.n_ranks, sizeof *ranks);
+    struct hang_compared c = {.n_suspects = found->n_all,
+                              .n_debugged = found->n_debugged,
+                              .debugged = found->debugged,
+                              .reason = found->n_together + found->n_at_exit > 0,
+                              .used_ns = found->used_ns,
+                              .n_ranks = k->in.n_ranks};
+    suspects_line(found, &line);
+    (void)snprintf(c.line, sizeof c.line, "%s", strbuf_text(&line));
+    if (found->n_suspects > 0)
+        c.first = found->suspects[0];
+    for (uint32_t r = 0; r < c.n_ranks; r++)
+        ranks[r] = (struct hang_rank){
+            .place = place_of(k, r), .is_suspect = found->is_suspect[r], .ended = found->ended[r]};
+    return helper_send(fd, &c, sizeof c) && helper_send(fd, ranks, c.n_ranks * sizeof *ranks);
 }
 
 static bool write_files(int fd, const struct work *k) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0}, tail = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0};
     _cleanup_(freep) char *path = NULL;
     char name[HANG_FILES_NAME_MAX];
+    struct written written = {0};
     struct err err = {0};
     suspects_text(&k->found, &text);
     suspects_json(&k->found, &json);
     hang_files_name(k->in.wall_ns, k->answers->group.generation, name);
-    int r = hang_files_write(k->of->dir, name, k->of->config.log_mode, &text, &json, &path, &err);
-    strbuf_printf(&tail, "%c%s", r == 0 ? '+' : '-', r == 0 ? path : err.text);
-    return helper_send(fd, strbuf_text(&tail), tail.len + 1);
+    written.code =
+        hang_files_write(k->of->dir, name, k->of->config.log_mode, &text, &json, &path, &err);
+    (void)snprintf(written.text, sizeof written.text, "%s", path != NULL ? path : err.text);
+    return helper_send(fd, &written, sizeof written);
 }
 
 static void work_fini(struct work *k) {
@@ -837,7 +830,7 @@ static void work_fini(struct work *k) {
 static int run(int fd, void *arg) {
     struct work *k = arg;
     compare(k);
-    bool sent = send_head(fd, k);
+    bool sent = send_compared(fd, k);
     if (sent && k->of->dir != NULL)
         sent = write_files(fd, k);
     work_fini(k);
@@ -846,41 +839,24 @@ static int run(int fd, void *arg) {
 
 /* ---- this process ---- */
 
-/* The first part. False: it has not come whole. */
-static bool read_head(const struct helper_answer *a, uint32_t n_ranks, struct head *h) {
-    if (a->len < sizeof *h)
-        return false;
-    memcpy(h, a->data, sizeof *h);
-    return h->sums.n_ranks == n_ranks && a->len >= head_size(h);
-}
-
-static void read_tail(const struct hang_case *c, const struct helper_answer *a, size_t at,
-                      struct hang_compared *ret) {
-    const char *text = a->data + at;
-    if (memchr(text, '\0', a->len - at) == NULL) {
-        ret->files_error = "the disk does not answer";
-        if (a->code == -ETIMEDOUT)
-            c->config.evidence->stuck = c->pid;
-    } else if (text[0] == '-') {
-        ret->files_error = text + 1;
-    } else {
-        ret->path = text + 1;
-    }
-}
-
 static void on_compared(void *arg, const struct helper_answer *a) {
     struct hang_case *c = arg;
-    struct head h;
-    struct hang_compared ret = {.code = a->code < 0 ? a->code : -EPROTO, .line = ""};
+    struct hang_compared ret = {.code = a->code < 0 ? a->code : -EPROTO};
+    struct written written;
+    size_t rows = c->in.n_ranks * sizeof(struct hang_rank);
     _cleanup_(freep) struct hang_rank *ranks = xcalloc(c->in.n_ranks, sizeof *ranks);
     c->call = NULL;
-    if (read_head(a, c->in.n_ranks, &h)) {
-        const char *rows = a->data + sizeof h;
-        memcpy(ranks, rows, c->in.n_ranks * sizeof *ranks);
-        ret = h.sums;
-        ret.line = rows + c->in.n_ranks * sizeof *ranks;
-        if (c->dir != NULL)
-            read_tail(c, a, head_size(&h), &ret);
+    if (a->len >= sizeof ret + rows) {
+        memcpy(&ret, a->data, sizeof ret);
+        memcpy(ranks, a->data + sizeof ret, rows);
+    }
+    if (ret.code == 0 && c->dir != NULL && a->len == sizeof ret + rows + sizeof written) {
+        memcpy(&written, a->data + sizeof ret + rows, sizeof written);
+        *(written.code < 0 ? &ret.files_error : &ret.path) = written.text;
+    } else if (ret.code == 0 && c->dir != NULL) {
+        ret.files_error = "the disk does not answer";
+        if (a->code == -ETIMEDOUT)
+            c->config.evidence->stuck = c->pid;
     }
     ret.ranks = ranks;
     c->fn(c->arg, &ret);
@@ -908,8 +884,8 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
         .run = run,
         .arg = &k,
         .timeout_ns = c->end_ns > now ? c->end_ns - now : 0,
-        .max_bytes =
-            sizeof(struct head) + (size_t)c->in.n_ranks * 16 + SUSPECTS_LINE_MAX + TAIL_MAX,
+        .max_bytes = sizeof(struct hang_compared) + c->in.n_ranks * sizeof(struct hang_rank) +
+                     sizeof(struct written),
         .may_linger = dir != NULL,
     };
     int r = helper_call_new(c->config.evidence->loop, &config, on_compared, c, &c->call);

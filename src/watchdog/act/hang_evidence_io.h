@@ -178,11 +178,11 @@ struct hang_rank {
 struct hang_compared { /* borrowed for the callback */
     /* 0; or a negative errno, and all but files_error is empty: -ETIMEDOUT, -EPROTO, … */
     int code;
-    const char *line;     /* suspects_line() */
-    uint32_t n_suspects;  /* all; 0: none stands out */
-    struct suspect first; /* the first of them */
-    uint32_t n_debugged;  /* ranks at a debugger's prompt, or that wait for one */
-    uint32_t debugged;    /* the first of them */
+    char line[SUSPECTS_LINE_MAX]; /* suspects_line() */
+    uint32_t n_suspects;          /* all; 0: none stands out */
+    struct suspect first;         /* the first of them */
+    uint32_t n_debugged;          /* ranks at a debugger's prompt, or that wait for one */
+    uint32_t debugged;            /* the first of them */
     /* Ranks that wait for others, or hang at their exit (struct suspects): a reason to end it. */
     bool reason;
     uint64_t used_ns; /* CPU time of any main thread since it last moved, at most */
