@@ -1,6 +1,6 @@
 /* The closer look at a quiet worker, every 5 s, and when one begins to run little: whether anything
  * else of it moves, and whose movement counts for a worker that only waits for its child. slow.c is
- * pure: two looks make flags of worker_signs.h; slow_io.c looks, in a helper with a deadline.
+ * pure; slow_io.c looks, in a helper with a deadline.
  *
  *     slow = slow_new(loop, signs);
  *     signs_sample(signs, now); slow_tick(slow, now);      each second
@@ -39,21 +39,21 @@ struct slow_look {
     uint32_t rank;
     int32_t pid;
     /* CPU time without that of the main thread and of NCCL's own threads, which spin in a job that
-     * waits. Of processes, also of those that it has waited for. */
+     * waits. Also of processes that it has waited for. */
     uint64_t cpu_ns;
     /* CPU time of the threads of the process that counts, without its main thread and those that
      * only poll (slow_is_poller()), which have used idle_ns. */
     uint64_t threads_ns, idle_ns;
-    /* By read(2), write(2) and the like; and of TCP sockets. While a thread waits in fsync(2), also
-     * those that the kernel has written to the disks of this machine, for any process. */
+    /* By read(2), write(2) and TCP sockets. While a thread waits in fsync(2), also what the kernel
+     * has written to disks, for any process. */
     uint64_t bytes;
     uint64_t talked; /* bytes of the TCP sockets of the process itself */
     int32_t follow;  /* a child that its main thread waits for, or the child of that; 0: none */
     uint64_t follow_start; /* in clock ticks since boot */
-    /* Only of a main thread that runs all the time, or little: a number made of where its Python
-     * frames are (pystack_addresses()), or, without Python, the thread; 0: not known. One that is
-     * awake, or was elsewhere at the last look, has the number of that if it is back there within a
-     * moment, or is never seen asleep elsewhere. */
+    /* Only of a main thread that runs all the time, or little: where its Python frames are
+     * (pystack_addresses()), or, without Python, the thread; 0: not known. One that is awake, or
+     * was elsewhere at the last look, has the number of that if it is back there within a moment,
+     * or is never seen asleep elsewhere. */
     uint64_t addresses;
     bool sleeps;   /* its main thread waits there for time: time.sleep(), q.get(timeout=) */
     bool receives; /* it waits there until something comes, without a time-out */
@@ -65,16 +65,16 @@ struct slow_look {
 
 /* ---- slow.c ---- */
 
-/* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell
- * (a process that no one waited for has ended) proves nothing. */
+/* SIGN_BUSY and SIGN_BYTES, of what it did between two looks. A figure that fell (a process that no
+ * one waited for has ended) proves nothing. */
 uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
                     uint64_t elapsed_ns);
-/* Whether the main thread only spun between two looks: it was at the same place of its program, and
- * has a GPU. NCCL's waiters spin so; without a GPU it computes, in one call. */
+/* Whether the main thread only spun: it was at the same place, and has a GPU. NCCL's waiters spin
+ * so; without a GPU it computes, in one call. */
 bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
-/* Whether the main thread, which runs little, only wakes for moments: it sleeps, and did at the
- * last look, at the same place, and its process exchanges nothing with others. The first look
- * (before NULL, or too old) assumes it. */
+/* Whether the main thread, which runs little, only wakes for moments: it sleeps at the same place as
+ * before, and its process exchanges nothing with others. The first look (before NULL, or too old)
+ * assumes it. */
 bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread was at different places. */
 bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
@@ -86,15 +86,14 @@ bool slow_computes(const struct slow_look *before, const struct slow_look *now,
  * NCCL_SET_THREAD_NAME=1), or of PyTorch's process group of NCCL. */
 bool slow_is_nccl(const char *name);
 /* Whether it is one of a library that polls while others wait, too: NCCL, PyTorch's process groups
- * and store ("pt_nccl_watchdg", "pt_gloo_runloop", "pt_tcpstore_uv"), UCX ("async"), PMIx and
- * Open MPI's progress threads, libfabric's psm3. */
+ * and store, UCX ("async"), PMIx and Open MPI's progress threads, libfabric's psm3. */
 bool slow_is_poller(const char *name);
 /* Whether this environment, with a NUL behind each variable and at its end, has OpenMP's threads
  * spin for long while they wait: OMP_WAIT_POLICY=active, KMP_BLOCKTIME=infinite, GOMP_SPINCOUNT. */
 bool slow_omp_spins(const char *env, size_t len);
-/* What a file in a thread's Python stack shows. For the main thread: it works, or waits for others
- * itself (torch.distributed, a data loader). For another thread: it does the work of the process,
- * and is not one that pins memory or watches compilers. */
+/* What a file in a thread's Python stack shows. Of the main thread: it works, or waits for others
+ * itself. Of another thread: it does the work of the process, or is one that pins memory or watches
+ * compilers. */
 enum slow_frame { SLOW_FRAME_NONE, SLOW_FRAME_WORKS, SLOW_FRAME_HELPS };
 enum slow_frame slow_main_frame(const char *file); /* _NONE or _WORKS */
 enum slow_frame slow_thread_frame(const char *file);
@@ -137,11 +136,10 @@ struct slow_task {
 /* Looks at once, for a program that has nothing else to do. */
 void slow_look(struct slow_task *tasks, size_t n);
 
-/* Finds the thread that does the work of a Python process whose main thread only waits for it: in
- * join(), or in an event loop. Such a process is alive if that thread runs. *python is what an
- * earlier call has found (pid 0: it is searched for), and *t that one's answer, which stays while
- * the thread lives and no other one is seen to work: between its steps it looks like others. With
- * several, it is the one that has used the most CPU time. gpu: the process has one open. Its
+/* Finds the thread that does the work of a Python process whose main thread only waits for it, in
+ * join() or an event loop; with several, the one that has used the most CPU time. *python is what
+ * an earlier call has found (pid 0: it is searched for), and *t that one's answer, which stays
+ * while the thread lives and no other one is seen to work. gpu: the process has one open. Its
  * waiters spin there, and where Python does not identify threads (before 3.11), none is found. May
  * block on the file system of the interpreter: call it in a helper with a deadline. */
 void work_thread_find(int32_t pid, bool gpu, struct pystack_process *python, struct work_thread *t);

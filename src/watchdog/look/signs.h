@@ -30,25 +30,22 @@ uint64_t signs_wrote(const char *io);
 
 /* ---- one worker ---- */
 
-/* A main thread that has used less than this since the last sample did not move. One that only
- * checks now and then whether something has ended is below it: PyTorch's data loader checks its
- * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
+/* A main thread that has used less than this since the last sample did not move. PyTorch's data
+ * loader checks its children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes
+ * a part of a ms. */
 #define SIGNS_MOVED_NS NS_PER_MS
 /* A main thread that uses less than SIGNS_LITTLE_PERCENT of a core, and less than SIGNS_TURN_NS in
  * each turn on a CPU, runs little: it moved only if its place in the program changes. A loop that
- * polls for a lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms
- * in each second has few and long turns. */
+ * polls for a lock every 50 ms uses 0.1 to 0.6 ms in each turn. */
 #define SIGNS_LITTLE_PERCENT 2
 #define SIGNS_TURN_NS NS_PER_MS
 #define SIGNS_TURNS 10 /* fewer in a sample count as so many */
-/* After so many samples in a row in which it ran little, it may only poll: fewer than
- * SIGNS_QUIET_NS has, so one look finds that all wait. */
-#define SIGNS_LITTLE 2
+#define SIGNS_LITTLE \
+    2 /* after so many such samples in a row, fewer than SIGNS_QUIET_NS has, it may only poll */
 #define SIGNS_COMPUTES_PERCENT 5 /* other threads that together use so much of a core compute */
 #define SIGNS_HOT 5 /* after so many samples in a row of half of the time or more, it may spin */
 
-/* One sample. */
-struct worker_tick {
+struct worker_tick { /* one sample */
     /* proc(5): R runs, S sleeps, D cannot be interrupted, T stopped, t traced, Z and X ended;
      * 0: not known, because the file could not be read */
     char state;
@@ -56,8 +53,7 @@ struct worker_tick {
     uint64_t turns;  /* how often it got a CPU; 0: not known */
     uint64_t wrote;  /* bytes and calls of its write(2); 0: not read */
 };
-/* What is known of one worker from its samples. */
-struct signs_track {
+struct signs_track {   /* what is known from them */
     uint64_t read_ns;  /* when ran_ns was read */
     uint32_t hot;      /* samples in a row in which it used half of the time, or more */
     uint32_t little;   /* samples in a row in which it ran little, and did not write */
@@ -84,10 +80,6 @@ void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint
  *     each second, for each row of signs_rows(): signs_report_add(&h, &row, announced, now_ns);
  *     if (signs_report_due(&h, signs_still_ns(...), leader))
  *         … sends all rows …
- *     signs_report_fini(&h);
- *
- * Rows of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) are sent as those of one that
- * announces something else: once, and once when it is seen again.
  *
  * What a worker announces counts only in time in which this agent ran and the worker was not
  * stopped: in the rest, nothing could be announced or received. */
@@ -126,11 +118,10 @@ bool signs_report_due(struct signs_report *h, uint64_t still_ns, uint64_t leader
  *     if (signs_still_ns(s, clock_now_ns()) >= SIGNS_QUIET_NS)
  *         n = signs_rows(s, clock_now_ns(), rows, ARRAY_SIZE(rows));
  *
- * Files are kept open: one read of `stat` and one of `schedstat` for each worker, and one of `io`
- * if it ran little. Those whose descriptors are in the upper half of what this process may have are
- * opened again each time. The kernel ties an open file of /proc to its process: one that ended is
- * never mistaken for another with the same pid; a file that is opened again is that of its process
- * if signs_ended() comes before the next sample after it was reaped. These files never block. */
+ * Files are kept open, except those whose descriptors are in the upper half of what this process
+ * may have. The kernel ties an open file of /proc to its process: one that ended is never mistaken
+ * for another with the same pid; a file that is opened again is that of its process if
+ * signs_ended() comes before the next sample after it was reaped. These files never block. */
 
 #define SIGNS_WORKERS_MAX 1024 /* of a node */
 /* A worker that did not move for so long is quiet: it is looked at more closely, and reported. */
@@ -141,8 +132,8 @@ _must_use_ struct signs *signs_new(void);
 void signs_free(struct signs *s); /* takes NULL */
 
 /* From now on it is sampled; a rank that exists already is replaced. -ESRCH: there is no such
- * process; -E2BIG; others of open(2). After an error it counts as moving. If there is such a
- * process, each sample tries again, and meanwhile its row has SIGN_UNSEEN, too. */
+ * process; -E2BIG; others of open(2): each sample tries again, and meanwhile its row has
+ * SIGN_UNSEEN. After an error it counts as moving. */
 _must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns);
 /* It has exited with 0 while others continue: its row has SIGN_ENDED from now on. */
 void signs_ended(struct signs *s, uint32_t rank);
@@ -151,18 +142,15 @@ void signs_ended(struct signs *s, uint32_t rank);
 struct signs_found {
     uint64_t before_ns; /* the look with which this one was compared; 0: none */
     /* SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again. With
-     * SIGN_SPINS it does not move, although its main thread runs all the time, since since_ns. If
-     * it moved after the look before, it may have been busy only then: SIGN_BUSY and _BYTES do not
-     * count. */
+     * SIGN_SPINS it does not move since since_ns. If it moved after the look before, it may have
+     * been busy only then: SIGN_BUSY and _BYTES do not count. */
     uint32_t flags;
     /* Its main thread wakes only for moments, always at the same place: it does not move, since it
      * last ran more than little, wrote, or was elsewhere. */
     bool polls;
     uint64_t since_ns;
-    /* Its main thread waits without a time-out until something comes: each time that it wakes, it
-     * moves. */
-    bool receives;
-    bool changed; /* its place: if nothing else has shown that it moved, it has */
+    bool receives; /* it waits without a time-out until something comes: if it wakes, it moves */
+    bool changed;  /* its place: if nothing else has shown that it moved, it has */
     /* The process whose threads compute; 0: they do not. While all of it uses
      * SIGNS_COMPUTES_PERCENT of a core more than idle_ns, in each second, the worker moves. */
     pid_t computes;
@@ -173,21 +161,18 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
                uint64_t now_ns);
 /* Closer looks fail: SIGN_UNSEEN for all of them, until each moves, or is looked at again. */
 void signs_unseen(struct signs *s);
-/* Whether its main thread (or that of the child that it waits for) has run all the time for
- * SIGNS_HOT samples: it may spin. Whether it has run little for SIGNS_LITTLE samples: it may only
- * poll. Whether one of the workers is either. */
+/* Whether its main thread (or that of the child that it waits for) may spin (SIGNS_HOT), or only
+ * poll (SIGNS_LITTLE); whether one of the workers may. */
 bool signs_is_hot(const struct signs *s, uint32_t rank);
 bool signs_is_little(const struct signs *s, uint32_t rank);
 bool signs_any_odd(const struct signs *s);
 /* The rank's main thread waits for this process, which stems from it, or for this thread: if that
- * one (of a process, its main thread) moves, the worker moves. start: of the process or thread, in
- * clock ticks since boot; another one of the same pid is not taken for it. child 0: it waits for
- * none any more. */
+ * one moves, the worker moves. start: its start in clock ticks since boot, so that another one of
+ * the same pid is not taken for it. child 0: it waits for none any more. */
 void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
 pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
-/* CPU time of its main thread at the last sample; 0: no such rank, not known, or that of another
- * sample does not show that it moved: it polls or spins, or waits for a child, whose movement is
- * its own. And how much it has used since the worker last moved. */
+/* CPU time of its main thread at the last sample; 0: no such rank, or it would not show that the
+ * worker moved: it polls, spins, or waits for a child. And how much since the worker last moved. */
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
 uint64_t signs_used_ns(const struct signs *s, uint32_t rank);
 
@@ -198,6 +183,6 @@ int signs_error(const struct signs *s);
 /* For how long the one that has been still the longest has not moved; workers that have ended do
  * not count. 0: there is none. */
 uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns);
-/* A row for each worker, by rank, of the last sample: rank, flags, still_ns and moved_once; what
- * workers announce is 0, for the caller to fill in. Returns how many, at most max. */
+/* A row for each worker, by rank, of the last sample; what workers announce is 0, for the caller to
+ * fill in. Returns how many, at most max. */
 size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *ret, size_t max);
