@@ -19,7 +19,7 @@
 #include "base/text/strbuf.h"
 #include "io/loop.h"
 #include "rendezvous/leader/group.h"
-#include "watchdog/act/hang_workers.h"
+#include "watchdog/hang_workers.h"
 #include "watchdog/judge/suspects.h"
 
 /* ---- the group ---- */

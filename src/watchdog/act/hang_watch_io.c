@@ -302,22 +302,6 @@ static void begin_gathering(struct work *k, uint32_t id, const struct gather_ask
         answer_without(k, r);
 }
 
-/* In the helper. */
-static bool env_of(void *arg, uint32_t local_rank, struct envlist *ret) {
-    const struct hang_watch *w = arg;
-    return w->config.workers.ops->env(w->config.workers.of, local_rank, ret);
-}
-
-static bool held(void *arg, const char *name) {
-    const struct hang_watch *w = arg;
-    return w->config.workers.ops->spared(w->config.workers.spare, name);
-}
-
-static void touches_disk(void *arg, pid_t pid) {
-    const struct hang_watch *w = arg;
-    w->config.workers.ops->spare(w->config.workers.spare, pid);
-}
-
 static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool holds) {
     const struct hang_workers *from = &w->config.workers;
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
@@ -343,10 +327,7 @@ static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool 
                              .since_ns = w->began_ns,
                              .timeout_ns = timeout_ns,
                              .keep_dir = from->ops->node_dir(from->of),
-                             .env = env_of,
-                             .env_arg = w,
-                             .held = held,
-                             .touches_disk = touches_disk};
+                             .from = from};
     begin_gathering(&w->work[EVIDENCE], id, &ask, timeout_ns, holds);
     for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
         free(logs[i]);

@@ -14,7 +14,7 @@
 
 #include "io/loop.h"
 #include "rendezvous/protocol/wire.h"
-#include "watchdog/act/hang_workers.h"
+#include "watchdog/hang_workers.h"
 
 struct job_spec;
 struct rdzv_client;                    /* opaque here, as job_spec */

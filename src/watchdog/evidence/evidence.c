@@ -32,16 +32,15 @@ void evidence_fini(struct evidence *e) {
     *e = (struct evidence){0};
 }
 
-/* One more element, zeroed, of the list whose address is `list`. NULL: the limit is reached, or
- * there is no memory: peers choose how many there are. */
+/* One more element, zeroed, of the list whose address is `list`. NULL: the limit is reached. */
 static void *add(void *list, uint32_t *n, size_t size, uint32_t max) {
-    void *was;
-    memcpy(&was, list, sizeof was);
-    char *now = *n < max ? realloc(was, (*n + (size_t)1) * size) : NULL;
-    if (now == NULL)
+    char *at;
+    if (*n >= max)
         return NULL;
-    memcpy(list, &now, sizeof now);
-    return memset(now + (*n)++ * size, 0, size);
+    memcpy(&at, list, sizeof at);
+    at = xrealloc(at, (*n + (size_t)1) * size);
+    memcpy(list, &at, sizeof at);
+    return memset(at + (*n)++ * size, 0, size);
 }
 #define ADD(owner, list, max) add(&(owner)->list, &(owner)->n_##list, sizeof *(owner)->list, max)
 
@@ -85,17 +84,13 @@ int evidence_add_stack(struct evidence *e, const struct pystack_frame *frames, s
         *ret = i;
         return 0;
     }
-    if (e->n_stacks == EVIDENCE_WORKERS_MAX)
+    struct evidence_stack *stack = ADD(e, stacks, EVIDENCE_WORKERS_MAX);
+    if (stack == NULL)
         return -E2BIG;
-    struct pystack_frame *copy = calloc(MAX2(kept, 1U), sizeof *copy);
-    struct evidence_stack *stack = copy == NULL ? NULL : ADD(e, stacks, EVIDENCE_WORKERS_MAX);
-    if (stack == NULL) {
-        free(copy);
-        return -ENOMEM;
-    }
+    *stack = (struct evidence_stack){
+        .n = kept, .frames = xcalloc(MAX2(kept, 1U), sizeof *frames), .cut = cut};
     if (kept > 0)
-        memcpy(copy, frames, kept * sizeof *copy);
-    *stack = (struct evidence_stack){.n = kept, .frames = copy, .cut = cut};
+        memcpy(stack->frames, frames, kept * sizeof *frames);
     *ret = e->n_stacks - 1;
     return 0;
 }
@@ -108,7 +103,7 @@ int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n) 
             continue;
         struct evidence_count *c = ADD(e, counts, EVIDENCE_COUNTS_MAX);
         if (c == NULL)
-            return e->n_counts == EVIDENCE_COUNTS_MAX ? -E2BIG : -ENOMEM;
+            return -E2BIG;
         *c = (struct evidence_count){.first = i, .n = end - i, .collectives = counts[i]};
     }
     return 0;
@@ -219,9 +214,7 @@ static int read_text(const struct json *v, const struct json_field *f, void *of)
     int r = json_as_string(v, f->key, EVIDENCE_TEXT_MAX, &text, NULL);
     if (r < 0)
         return r;
-    char *copy = strdup(text);
-    if (copy == NULL)
-        return -ENOMEM;
+    char *copy = xstrdup(text);
     utf8_clean(copy, true);
     memcpy((char *)of + f->offset, &copy, sizeof copy);
     return 0;

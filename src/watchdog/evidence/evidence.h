@@ -112,18 +112,18 @@ struct evidence {
 
 void evidence_fini(struct evidence *e); /* frees what it owns; *e is empty then */
 
-/* A new one at the end, zeroed (a thread's stack is -1). NULL: the limit is reached, or no memory.
- * It is valid until the next one is added. */
+/* A new one at the end, zeroed (a thread's stack is -1), valid until the next one is added. NULL:
+ * the limit is reached. */
 struct evidence_worker *evidence_add_worker(struct evidence *e);
 struct evidence_thread *evidence_add_thread(struct evidence_worker *w);
 struct evidence_child *evidence_add_child(struct evidence_worker *w);
 
-/* The number of this stack in the table, which is added if it is new. -ENOMEM, or -E2BIG: the table
- * has EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
+/* The number of this stack in the table, which is added if it is new. -E2BIG: the table has
+ * EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
 _must_use_ int evidence_add_stack(struct evidence *e, const struct pystack_frame *frames, size_t n,
                                   uint32_t *ret);
-/* Of each rank of the job how many collectives it has launched; 0: not known. -ENOMEM, or -E2BIG:
- * only the first EVIDENCE_COUNTS_MAX ranges are kept. */
+/* Of each rank of the job how many collectives it has launched; 0: not known. -E2BIG: only the first
+ * EVIDENCE_COUNTS_MAX ranges are kept. */
 _must_use_ int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n);
 /* Back: of n ranks. */
 void evidence_counts(const struct evidence *e, uint64_t *ret, uint32_t n);
@@ -135,6 +135,5 @@ _printf_(2, 3) void evidence_worker_gap(struct evidence_worker *w, const char *f
  * first, then threads, children and frames are left out, and workers at last. */
 void evidence_write(const struct evidence *e, struct strbuf *ret);
 /* Back, from a peer that is not trusted: texts hold no control characters then, and a stack's
- * number is within the table. -EINVAL or -E2BIG, with what is wrong, or -ENOMEM. On an error *ret
- * is empty. */
+ * number is within the table. -EINVAL or -E2BIG, with what is wrong; *ret is empty then. */
 _must_use_ int evidence_read(const char *text, size_t len, struct evidence *ret, struct err *err);

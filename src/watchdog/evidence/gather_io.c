@@ -71,11 +71,7 @@ static void add_thread(void *arg, int tid) {
     }
     if (thread_look(w->pid, tid, &t) < 0)
         return;
-    struct evidence_thread *new = evidence_add_thread(w);
-    if (new == NULL)
-        w->threads_cut = true;
-    else
-        *new = t;
+    *evidence_add_thread(w) = t;
 }
 
 static void add_child(void *arg, int pid) {
@@ -91,14 +87,9 @@ static void add_child(void *arg, int pid) {
     }
     if (!proc_read_stat(pid, &stat) || thread_look(pid, pid, &c.main) < 0)
         return;
-    struct evidence_child *new = evidence_add_child(w);
-    if (new == NULL) {
-        w->children_cut = true;
-        return;
-    }
     c.parent = stat.parent;
     (void)snprintf(c.name, sizeof c.name, "%s", stat.name);
-    *new = c;
+    *evidence_add_child(w) = c;
 }
 
 /* All that stem from it, nearest first. */
@@ -121,10 +112,7 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
         evidence_worker_gap(w, "/proc: cannot read process %d: %s", (int)w->pid, strerror(-r));
         return;
     }
-    struct evidence_thread *first = evidence_add_thread(w);
-    if (first == NULL)
-        return;
-    *first = main;
+    *evidence_add_thread(w) = main;
     if (main.state != 'R' && main.state != 'Z' && main.syscall[0] == '\0')
         evidence_worker_gap(w, "/proc: permission denied reading what process %d waits for",
                             (int)w->pid);
@@ -430,8 +418,8 @@ static void env_read(const struct gather_ask *ask, const struct evidence_worker 
                      struct env *ret) {
     char path[PROC_PATH_MAX];
     *ret = (struct env){.text = NULL};
-    if (ask->env != NULL)
-        (void)ask->env(ask->env_arg, w->local_rank, &ret->given);
+    if (ask->from != NULL)
+        (void)ask->from->ops->env(ask->from->of, w->local_rank, &ret->given);
     proc_path(path, w->pid, "/environ");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -457,11 +445,12 @@ static const char *env_value(const struct env *e, const char *name) {
  * it for ever. -EBUSY: an earlier one of this name is still held. */
 static int disk_call(const struct gather_ask *ask, const struct helper_call_config *config,
                      struct helper_call **ret) {
-    if (ask->held != NULL && ask->held(ask->env_arg, config->name))
+    const struct hang_workers *from = ask->from;
+    if (from != NULL && from->ops->spared(from->spare, config->name))
         return -EBUSY;
     int r = helper_call_new(NULL, config, NULL, NULL, ret);
-    if (r == 0 && ask->touches_disk != NULL)
-        ask->touches_disk(ask->env_arg, helper_call_pid(*ret));
+    if (r == 0 && from != NULL)
+        from->ops->spare(from->spare, helper_call_pid(*ret));
     return r;
 }
 
@@ -630,18 +619,6 @@ static bool read_gpus(struct evidence *e, uint64_t end_ns) {
     take_text(&e->gpus, &text);
     free(before);
     return true;
-}
-
-/* PyTorch's flight recorder of each worker, NCCL's RAS (only where global rank 0 runs: one answer
- * describes the whole job), the log of the kernel and the NICs: fills in what can be read until
- * end_ns (CLOCK_MONOTONIC); the rest becomes gaps. */
-static void ask_sources(struct evidence *e, const struct gather_ask *ask, const struct nics *before,
-                        uint64_t end_ns) {
-    uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
-    ask_recorders(e, ask, now + left / 2);
-    ask_ras(e, ask, now + left * 3 / 4);
-    read_kernel_log(e, ask->since_ns, end_ns);
-    look_at_nics(e, before, end_ns);
 }
 
 /* ---- the file of NCCL's recorder ---- */
@@ -814,11 +791,15 @@ static void step_logs(struct work *k) {
     }
 }
 
-/* Last, because the counters of a stuck device block the helper; before its end, so that there is
- * time to send it. */
-static void step_sources(struct work *k, const struct nics *nics) {
-    uint64_t now = clock_now_ns(), left = k->end_ns > now ? k->end_ns - now : 0;
-    ask_sources(&k->e, k->ask, nics, now + left * 4 / 5);
+/* PyTorch's flight recorder of each worker, NCCL's RAS (only where global rank 0 runs: one answer
+ * describes the whole job), the log of the kernel and the NICs: what can be read until some time
+ * before the end, to send it, too; the rest becomes gaps. */
+static void step_sources(struct work *k, const struct nics *before) {
+    uint64_t now = clock_now_ns(), left = k->end_ns > now ? (k->end_ns - now) * 4 / 5 : 0;
+    ask_recorders(&k->e, k->ask, now + left / 2);
+    ask_ras(&k->e, k->ask, now + left * 3 / 4);
+    read_kernel_log(&k->e, k->ask->since_ns, now + left);
+    look_at_nics(&k->e, before, now + left);
 }
 
 /* ---- the helper ---- */

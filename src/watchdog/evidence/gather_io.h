@@ -13,9 +13,9 @@
 
 #include <sys/types.h>
 
-#include "base/text/envlist.h"
 #include "io/process/helper_call.h"
 #include "watchdog/evidence/evidence.h"
+#include "watchdog/hang_workers.h"
 
 /* Helpers of the helper that touch the disk of the logs. */
 #define GATHER_LOG_NAME "muster-log-tail"
@@ -40,16 +40,10 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     /* The folder of the node's logs, for files of NCCL's recorder that are elsewhere; NULL: they
      * stay there */
     const char *keep_dir;
-    /* The environment with which this worker was started: programs that change their title write
-     * over the one in /proc (setproctitle(3bsd)), and not every user may read that. *ret is empty;
-     * the caller owns it. Called in the helper; false: it is not known. NULL: of no worker. */
-    bool (*env)(void *arg, uint32_t local_rank, struct envlist *ret);
-    void *env_arg; /* for all of these */
-    /* A dead disk can hold a helper that touches it for ever. Called in the helper of gather_new(),
-     * of its own helpers: whether an earlier one of this name is still held, so that the disk is
-     * left alone; and with the pid of each that is started. May be NULL. */
-    bool (*held)(void *arg, const char *name);
-    void (*touches_disk)(void *arg, pid_t pid);
+    /* Called in the helper: env(), because programs that change their title write over the
+     * environment in /proc (setproctitle(3bsd)), and not every user may read that; spare() and
+     * spared(), because a dead disk can hold a helper that touches it for ever. NULL: not known */
+    const struct hang_workers *from;
     /* It is decided that these workers are killed: only their native stacks are read, which
      * disturbs them (disturb.h). */
     bool native;

@@ -778,6 +778,10 @@ static enum suspect_reason choose(struct suspects *s, uint64_t *ret_most, bool *
     /* Of more than half, none stands out. A child counts only if the main threads don't differ. */
     static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_UNENDED,
                                               SUSPECT_ABSENT};
+    static const struct {
+        enum suspect_reason reason;
+        bool by_ras;
+    } fewer[] = {{SUSPECT_COLLECTIVES, false}, {SUSPECT_COLLECTIVES, true}, {SUSPECT_STEPS, false}};
     static const enum suspect_reason weak[] = {SUSPECT_UNMOVED, SUSPECT_ELSEWHERE, SUSPECT_CHILD,
                                                SUSPECT_THREAD, SUSPECT_BUSY};
     for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
@@ -785,18 +789,12 @@ static enum suspect_reason choose(struct suspects *s, uint64_t *ret_most, bool *
         if (s->n_all > 0 && 2 * s->n_all <= s->in->n_ranks)
             return odd[i];
     }
-    *ret_by_ras = false;
-    s->n_all = mark_fewer(s, SUSPECT_COLLECTIVES, false, ret_most);
-    if (s->n_all > 0)
-        return SUSPECT_COLLECTIVES;
-    *ret_by_ras = true;
-    s->n_all = mark_fewer(s, SUSPECT_COLLECTIVES, true, ret_most);
-    if (s->n_all > 0)
-        return SUSPECT_COLLECTIVES;
-    *ret_by_ras = false;
-    s->n_all = mark_fewer(s, SUSPECT_STEPS, false, ret_most);
-    if (s->n_all > 0)
-        return SUSPECT_STEPS;
+    for (size_t i = 0; i < ARRAY_SIZE(fewer); i++) {
+        *ret_by_ras = fewer[i].by_ras;
+        s->n_all = mark_fewer(s, fewer[i].reason, fewer[i].by_ras, ret_most);
+        if (s->n_all > 0)
+            return fewer[i].reason;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(weak); i++) {
         s->n_all = weak[i] == SUSPECT_THREAD ? mark_threads(s) : mark_odd(s, weak[i]);
         if (s->n_all > 0 && 2 * s->n_all < s->in->n_ranks)

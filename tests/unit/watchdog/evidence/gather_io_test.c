@@ -299,36 +299,37 @@ Test(gather, keeps_the_last_lines_of_a_log) {
     (void)unlink(named);
 }
 
-struct disk {
+struct spare {
     bool holds; /* a helper that reads logs */
     pid_t touched;
 };
 
-static bool is_held(void *arg, const char *name) {
+static bool spared(struct spare *s, const char *name) {
     cr_assert_str_eq(name, GATHER_LOG_NAME);
-    return ((const struct disk *)arg)->holds;
+    return s->holds;
 }
 
-static void on_touch(void *arg, pid_t pid) { ((struct disk *)arg)->touched = pid; }
+static void spare(struct spare *s, pid_t pid) { s->touched = pid; }
+
+static bool env(const struct local_workers *w, uint32_t local_rank, struct envlist *ret) {
+    (void)w, (void)local_rank, (void)ret;
+    return false;
+}
 
 Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
     char path[64];
     make_log(path, 1);
-    struct disk disk = {.holds = false};
+    static const struct hang_workers_ops ops = {.env = env, .spare = spare, .spared = spared};
+    struct spare disk = {.holds = false};
+    struct hang_workers from = {.ops = &ops, .spare = &disk};
     struct gather_worker workers[] = {{.of.pid = getpid(), .logs = {path}},
                                       {.of.rank = 1, .of.pid = getpid(), .logs = {path}}};
-    struct gather_ask ask = {.node = "b",
-                             .workers = workers,
-                             .n = 2,
-                             .timeout_ns = 100 * NS_PER_S,
-                             .env_arg = &disk,
-                             .held = is_held,
-                             .touches_disk = on_touch};
+    struct gather_ask ask = {.node = "b", .workers = workers, .n = 2, .timeout_ns = 100 * NS_PER_S, .from = &from};
     gather_now(&ask, &got);
     cr_expect_str_eq(got.workers[1].log_tail, "line 1\n");
     cr_expect_gt(disk.touched, 0);
     evidence_fini(&got);
-    disk = (struct disk){.holds = true};
+    disk = (struct spare){.holds = true};
     gather_now(&ask, &got);
     (void)unlink(path);
     cr_expect(got.workers[0].log_tail == NULL && disk.touched == 0);

@@ -180,11 +180,20 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     cr_assert(rig.e.ras == NULL && rig.e.n_counts == 0, "one node asks for the whole job");
 }
 
-static bool given(void *arg, uint32_t local_rank, struct envlist *ret) {
+static bool given(const struct local_workers *w, uint32_t local_rank, struct envlist *ret) {
+    (void)w;
     cr_assert_eq(local_rank, 0);
-    envlist_set(ret, "TORCH_WORKER_SERVER_SOCKET", arg);
+    envlist_set(ret, "TORCH_WORKER_SERVER_SOCKET", rig.socket);
     return true;
 }
+
+static bool spared(struct spare *s, const char *name) {
+    (void)s;
+    return strcmp(name, GATHER_RECORDER_NAME) == 0;
+}
+
+static const struct hang_workers_ops ops = {.env = given, .spared = spared};
+static const struct hang_workers from = {.ops = &ops};
 
 Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
     static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
@@ -194,8 +203,7 @@ Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
     char *const nothing[] = {NULL};
     start_worker(&rig, nothing);
     struct gather_worker worker = {.of.pid = rig.worker};
-    struct gather_ask ask = {
-        .node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .env = given, .env_arg = rig.socket};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .from = &from};
     gather_now(&ask, &rig.e);
     cr_assert_eq(rig.e.workers[0].collectives, 6);
 }
@@ -237,18 +245,13 @@ Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_the
     cr_assert_eq(access(rig.copy, F_OK), -1);
 }
 
-static bool is_held(void *arg, const char *name) {
-    (void)arg;
-    return strcmp(name, GATHER_RECORDER_NAME) == 0;
-}
-
 Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
     char fifo[160];
     (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
     char *const envp[] = {fifo, NULL};
     start_worker(&rig, envp);
     struct gather_worker worker = {.of.pid = rig.worker};
-    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .held = is_held};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .from = &from};
     gather_now(&ask, &rig.e);
     cr_assert(has_gap(&rig.e, "flight recorder of NCCL: not read, because the disk still holds"));
 }

@@ -4,7 +4,7 @@
 #include <sys/types.h>
 
 #include "base/text/envlist.h"
-#include "watchdog/judge/hang.h"
+#include "watchdog/worker_signs.h"
 
 /* The launcher's workers of this node, by local rank, and what they have; opaque here. */
 struct local_workers;
