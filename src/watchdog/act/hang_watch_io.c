@@ -201,8 +201,9 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
             if (rows[i].rank - w->first_rank < w->n) {
                 struct gather_worker *worker = &workers[rows[i].rank - w->first_rank];
                 worker->of.still_ns = rows[i].still_ns;
-                worker->ran_ns = signs_ran_ns(w->parts[p], rows[i].rank);
-                worker->of.used_ns = signs_used_ns(w->parts[p], rows[i].rank);
+                const struct signs_seen seen = signs_see(w->parts[p], rows[i].rank);
+                worker->ran_ns = seen.ran_ns;
+                worker->of.used_ns = seen.used_ns;
                 worker->of.spins = (rows[i].flags & SIGN_SPINS) != 0;
             }
     }

@@ -25,7 +25,7 @@
 
 struct gather_worker {
     struct evidence_worker of; /* what is known already; of one that has ended, nothing is read */
-    /* CPU time of its main thread then (signs_ran_ns()). If it has used more at the end of the
+    /* CPU time of its main thread then (signs_see()). If it has used more at the end of the
      * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
     uint64_t ran_ns;
     const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */

@@ -543,10 +543,10 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
         struct slow_task *t = &j.tasks[j.n];
         if ((rows[i].flags & SIGN_ENDED) != 0)
             continue;
-        t->look =
-            (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
-        t->hot = signs_is_hot(s->signs, rows[i].rank);
-        t->little = signs_is_little(s->signs, rows[i].rank);
+        const struct signs_seen seen = signs_see(s->signs, rows[i].rank);
+        t->look = (struct slow_look){.rank = rows[i].rank, .pid = seen.pid};
+        t->hot = seen.hot;
+        t->little = seen.little;
         if (before != NULL && before->task.look.pid == t->look.pid) {
             t->place = before->task.look.addresses;
             if (t->little) { /* taken to be where it was, unless it is seen elsewhere */
@@ -586,7 +586,7 @@ static uint64_t threads_due(const struct slow *s) {
  * moving. */
 static bool any_begins_to_poll(const struct slow *s) {
     for (size_t i = 0; i < s->n; i++)
-        if (!s->known[i].task.little && signs_is_little(s->signs, s->known[i].task.look.rank))
+        if (!s->known[i].task.little && signs_see(s->signs, s->known[i].task.look.rank).little)
             return true;
     return false;
 }

@@ -161,20 +161,23 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
                uint64_t now_ns);
 /* Closer looks fail: SIGN_UNSEEN for all of them, until each moves, or is looked at again. */
 void signs_unseen(struct signs *s);
-/* Whether its main thread (or that of the child that it waits for) may spin (SIGNS_HOT), or only
- * poll (SIGNS_LITTLE); whether one of the workers may. */
-bool signs_is_hot(const struct signs *s, uint32_t rank);
-bool signs_is_little(const struct signs *s, uint32_t rank);
+/* Whether the main thread of one of the workers may spin, or only poll. */
 bool signs_any_odd(const struct signs *s);
 /* The rank's main thread waits for this process, which stems from it, or for this thread: if that
  * one moves, the worker moves. start: its start in clock ticks since boot, so that another one of
  * the same pid is not taken for it. child 0: it waits for none any more. */
 void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
-pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
-/* CPU time of its main thread at the last sample; 0: no such rank, or it would not show that the
- * worker moved: it polls, spins, or waits for a child. And how much since the worker last moved. */
-uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
-uint64_t signs_used_ns(const struct signs *s, uint32_t rank);
+struct signs_seen { /* zeroed: no such rank */
+    pid_t pid;
+    /* Its main thread, or that of the child that it waits for, may spin (SIGNS_HOT), or only poll
+     * (SIGNS_LITTLE) */
+    bool hot, little;
+    /* CPU time of its main thread at the last sample; 0: not known, or it would not show that the
+     * worker moved: it polls, spins, or waits for a child */
+    uint64_t ran_ns;
+    uint64_t used_ns; /* of it, since the worker last moved */
+};
+struct signs_seen signs_see(const struct signs *s, uint32_t rank);
 
 /* Reads all once. */
 void signs_sample(struct signs *s, uint64_t now_ns);

@@ -377,18 +377,8 @@ void signs_unseen(struct signs *s) {
 
 static bool is_hot(struct signs_worker *w) { return !w->ended && mover(w)->hot >= SIGNS_HOT; }
 
-bool signs_is_hot(const struct signs *s, uint32_t rank) {
-    struct signs_worker *w = find(s, rank);
-    return w != NULL && is_hot(w);
-}
-
 static bool is_little(struct signs_worker *w) {
     return !w->ended && mover(w)->little >= SIGNS_LITTLE;
-}
-
-bool signs_is_little(const struct signs *s, uint32_t rank) {
-    struct signs_worker *w = find(s, rank);
-    return w != NULL && is_little(w);
 }
 
 bool signs_any_odd(const struct signs *s) {
@@ -426,21 +416,17 @@ void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64
     leave_files(s, &w->child_files);
 }
 
-pid_t signs_pid(const struct signs *s, uint32_t rank) {
-    const struct signs_worker *w = find(s, rank);
-    return w == NULL ? 0 : w->pid;
-}
-
-uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
-    const struct signs_worker *w = find(s, rank);
-    bool odd = w != NULL && (w->found.polls || (w->found.flags & SIGN_SPINS) != 0);
-    bool known = w != NULL && !w->ended && w->child == 0 && !odd && w->track.known;
-    return known ? w->track.ran_ns : 0;
-}
-
-uint64_t signs_used_ns(const struct signs *s, uint32_t rank) {
-    const struct signs_worker *w = find(s, rank);
-    return w == NULL || w->ended || !w->track.known ? 0 : w->track.ran_ns - w->used_from_ns;
+struct signs_seen signs_see(const struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL)
+        return (struct signs_seen){.pid = 0};
+    bool odd = w->found.polls || (w->found.flags & SIGN_SPINS) != 0 || w->child != 0;
+    bool known = !w->ended && w->track.known;
+    return (struct signs_seen){.pid = w->pid,
+                               .hot = is_hot(w),
+                               .little = is_little(w),
+                               .ran_ns = known && !odd ? w->track.ran_ns : 0,
+                               .used_ns = known ? w->track.ran_ns - w->used_from_ns : 0};
 }
 
 static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_ns) {

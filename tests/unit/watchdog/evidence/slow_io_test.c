@@ -341,6 +341,6 @@ Test(slow_io, follows_no_other_process_of_the_same_pid) {
     (void)sample();
     cr_assert_eq(signs_rows(signs, now, &row, 1), 1);
     cr_expect_eq(row.flags & SIGN_MOVED, 0);
-    cr_expect_eq(signs_pid(signs, 5), worker.pid);
-    cr_expect_eq(signs_pid(signs, 6), 0);
+    cr_expect_eq(signs_see(signs, 5).pid, worker.pid);
+    cr_expect_eq(signs_see(signs, 6).pid, 0);
 }

@@ -106,7 +106,7 @@ Test(signs_io, sees_who_moves_and_who_waits) {
     cr_expect(rows[1].rank == 7 && rows[1].flags == 0 && !rows[1].moved_once && rows[1].still_ns >= NS_PER_S);
     cr_expect_eq(signs_still_ns(s, now), rows[1].still_ns);
     cr_expect_eq(signs_rows(s, now, rows, 1), 1);
-    cr_expect(signs_ran_ns(s, 3) > signs_ran_ns(s, 7) && signs_ran_ns(s, 4) == 0);
+    cr_expect(signs_see(s, 3).ran_ns > signs_see(s, 7).ran_ns && signs_see(s, 4).ran_ns == 0);
     signs_free(TAKE_PTR(s));
     stop(&a);
     stop(&b);
@@ -151,7 +151,7 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
         work(&a); /* 5 ms of 8 */
         signs_sample(s, now += 8 * NS_PER_MS);
     }
-    cr_assert(signs_any_odd(s) && signs_is_hot(s, 0) && !signs_is_hot(s, 1));
+    cr_assert(signs_any_odd(s) && signs_see(s, 0).hot && !signs_see(s, 1).hot);
     signs_put(s, 0, a.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     struct worker_signs row = row_of(0, now);
     cr_expect(row.flags == SIGN_SPINS && row.still_ns == 20 * NS_PER_S, "%x", row.flags);
@@ -159,7 +159,7 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     work(&a);
     signs_sample(s, now += 8 * NS_PER_MS); /* it goes on spinning */
     cr_expect_eq(row_of(0, now).flags, SIGN_SPINS);
-    cr_expect_eq(signs_ran_ns(s, 0), 0, "its CPU time shows no movement");
+    cr_expect_eq(signs_see(s, 0).ran_ns, 0, "its CPU time shows no movement");
     now = until_still(0, now + NS_PER_S);
     cr_expect_eq(row_of(0, now).flags, 0);
     work(&a);
@@ -199,7 +199,7 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
         work(&program); /* 5 ms of 8 */
         signs_sample(s, now += 8 * NS_PER_MS);
     }
-    cr_assert(signs_any_odd(s) && signs_is_hot(s, 0));
+    cr_assert(signs_any_odd(s) && signs_see(s, 0).hot);
     signs_put(s, 0, wrapper.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     work(&program);
     signs_sample(s, now += 8 * NS_PER_MS);
@@ -316,9 +316,9 @@ Test(signs_io, who_writes_moves) {
     uint64_t now = 0;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
     now = until_still(0, now);
-    uint64_t ran = signs_ran_ns(s, 0);
+    uint64_t ran = signs_see(s, 0).ran_ns;
     quick = true;
     work(&a);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED, "%llu ns", (unsigned long long)(signs_ran_ns(s, 0) - ran));
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED, "%llu ns", (unsigned long long)(signs_see(s, 0).ran_ns - ran));
 }
