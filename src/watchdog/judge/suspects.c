@@ -9,22 +9,19 @@
 #include "watchdog/evidence/waits.h"
 #include "watchdog/judge/suspects_priv.h"
 
-const char *suspect_reason_name(enum suspect_reason reason) {
-    switch (reason) {
-    case SUSPECT_ENDED: return "ended";
-    case SUSPECT_UNENDED: return "unended";
-    case SUSPECT_STOPPED: return "stopped";
-    case SUSPECT_ABSENT: return "absent";
-    case SUSPECT_COLLECTIVES: return "collectives";
-    case SUSPECT_STEPS: return "steps";
-    case SUSPECT_UNMOVED: return "unmoved";
-    case SUSPECT_CHILD: return "child";
-    case SUSPECT_ELSEWHERE: return "elsewhere";
-    case SUSPECT_THREAD: return "thread";
-    case SUSPECT_BUSY: return "busy";
-    }
-    return "unknown";
-}
+const char *const suspect_reason_names[] = {
+    [SUSPECT_ENDED] = "ended",
+    [SUSPECT_UNENDED] = "unended",
+    [SUSPECT_STOPPED] = "stopped",
+    [SUSPECT_ABSENT] = "absent",
+    [SUSPECT_COLLECTIVES] = "collectives",
+    [SUSPECT_STEPS] = "steps",
+    [SUSPECT_UNMOVED] = "unmoved",
+    [SUSPECT_CHILD] = "child",
+    [SUSPECT_ELSEWHERE] = "elsewhere",
+    [SUSPECT_THREAD] = "thread",
+    [SUSPECT_BUSY] = "busy",
+};
 
 const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t rank) {
     const struct evidence_worker *w = s->worker_of[rank];
@@ -82,6 +79,11 @@ static uint64_t hash_frame(uint64_t h, const struct pystack_frame *f) {
     h = hash_bytes(h, f->function, strlen(f->function) + 1);
     h = hash_text(h, path_name(f->file));
     return hash_bytes(h, &f->line, sizeof f->line);
+}
+
+static uint64_t place_of_frame(const struct pystack_frame *f) {
+    return suspects_place(
+        &(struct evidence_stack){.n = 1, .frames = (struct pystack_frame *)(uintptr_t)f});
 }
 
 uint64_t suspects_place(const struct evidence_stack *stack) {
@@ -515,11 +517,7 @@ static uint64_t key_of(const struct evidence *e, const struct evidence_thread *t
     const struct evidence_stack *stack = suspects_stack(e, t);
     enum wait_kind kind = suspects_wait(t);
     if (level == LEVEL_LINE && stack != NULL) {
-        const struct evidence_stack line = {
-            .n = 1,
-            .frames = (struct pystack_frame *)(uintptr_t)suspects_user_frame(stack),
-        };
-        uint64_t place = suspects_place(&line);
+        uint64_t place = place_of_frame(suspects_user_frame(stack));
         return kind == WAIT_BLOCKED ? hash_text(place, "D") : place;
     }
     uint64_t h = hash_bytes(HASH_BEGIN, &(uint64_t){suspects_place(stack)}, sizeof(uint64_t));
@@ -599,12 +597,7 @@ static void group_ranks(struct suspects *s) {
 /* ---- threads ---- */
 
 /* Where all main threads are at the same place, as in an event loop, other threads may show it:
- * those in which most ranks wait for the others in torch.distributed. */
-struct met {
-    uint64_t place;
-    uint32_t rank;
-};
-
+ * those in which most ranks wait for the others in torch.distributed. A key is such a place. */
 static const struct pystack_frame *meets(const struct evidence_stack *stack) {
     for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
         if (strstr(stack->frames[i].file, "/torch/distributed/") != NULL)
@@ -615,42 +608,34 @@ static const struct pystack_frame *meets(const struct evidence_stack *stack) {
 /* The innermost line of torch.distributed; 0: none. */
 static uint64_t meeting_place(const struct evidence *e, const struct evidence_thread *t) {
     const struct pystack_frame *f = meets(suspects_stack(e, t));
-    const struct evidence_stack line = {.n = 1, .frames = (struct pystack_frame *)(uintptr_t)f};
-    return f == NULL ? 0 : suspects_place(&line);
-}
-
-static int by_place(const void *a, const void *b) {
-    const struct met *x = a, *y = b;
-    if (x->place != y->place)
-        return x->place < y->place ? -1 : 1;
-    return x->rank < y->rank ? -1 : x->rank > y->rank;
+    return f == NULL ? 0 : place_of_frame(f);
 }
 
 /* Of each rank the places of its other threads. Returns how many. */
-static size_t list_met(const struct suspects *s, struct met *met) {
+static size_t list_met(const struct suspects *s, struct keyed *met) {
     size_t n = 0;
     for (uint32_t r = 0; r < s->in->n_ranks; r++) {
         const struct evidence_worker *w = suspects_main(s, r) != NULL ? s->worker_of[r] : NULL;
         for (uint32_t i = 1; w != NULL && i < w->n_threads; i++) {
             uint64_t place = meeting_place(suspects_evidence(s, r), &w->threads[i]);
             if (place != 0)
-                met[n++] = (struct met){place, r};
+                met[n++] = (struct keyed){place, r};
         }
     }
-    qsort(met, n, sizeof *met, by_place);
+    qsort(met, n, sizeof *met, by_key);
     return n;
 }
 
 /* The place at which more than half of the ranks have a thread, and not all; 0: none. One more of
  * place 0 follows the n. */
-static uint64_t common_place(const struct met *met, size_t n, uint32_t n_ranks) {
+static uint64_t common_place(const struct keyed *met, size_t n, uint32_t n_ranks) {
     uint32_t ranks = 0;
     for (size_t i = 0; i < n; i++) {
-        bool begins = i == 0 || met[i].place != met[i - 1].place;
+        bool begins = i == 0 || met[i].key != met[i - 1].key;
         ranks = begins ? 1 : ranks + (met[i].rank != met[i - 1].rank);
-        bool ends = met[i + 1].place != met[i].place;
+        bool ends = met[i + 1].key != met[i].key;
         if (ends && 2 * ranks > n_ranks && ranks < n_ranks)
-            return met[i].place;
+            return met[i].key;
     }
     return 0;
 }
@@ -674,14 +659,14 @@ static uint32_t mark_threads(struct suspects *s) {
     memset(s->is_suspect, 0, s->in->n_ranks * sizeof *s->is_suspect);
     if (!may_compare(s, &n))
         return 0;
-    _cleanup_(freep) struct met *met = xcalloc(n + 1, sizeof *met);
+    _cleanup_(freep) struct keyed *met = xcalloc(n + 1, sizeof *met);
     n = list_met(s, met);
     uint64_t place = common_place(met, n, s->in->n_ranks);
     if (place == 0)
         return 0;
     memset(s->is_suspect, 1, s->in->n_ranks * sizeof *s->is_suspect);
     for (size_t i = 0; i < n; i++)
-        if (met[i].place == place)
+        if (met[i].key == place)
             s->is_suspect[met[i].rank] = false;
     for (uint32_t r = 0; r < s->in->n_ranks; r++)
         marked += s->is_suspect[r];

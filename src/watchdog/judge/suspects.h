@@ -126,7 +126,7 @@ struct suspects {
 void suspects_find(const struct suspects_input *in, struct suspects *ret);
 void suspects_fini(struct suspects *s);
 
-const char *suspect_reason_name(enum suspect_reason reason); /* "stopped", "elsewhere" */
+extern const char *const suspect_reason_names[]; /* "stopped", "elsewhere" */
 
 /* One line without a newline: "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2
  * (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s". */

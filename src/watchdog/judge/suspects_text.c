@@ -139,11 +139,11 @@ void suspects_write(const struct suspects *s, uint64_t of, uint64_t others,
     utf8_copy_line(ret->text, sizeof ret->text, strbuf_text(&text));
 }
 
-/* The ranks of a group that are not suspects. Returns how many. */
-static uint32_t others_of(const struct suspects *s, uint32_t group, uint32_t *ranks) {
+/* The ranks of a group, with its suspects or without. Returns how many. */
+static uint32_t ranks_of(const struct suspects *s, uint32_t group, bool suspects, uint32_t *ranks) {
     uint32_t n = 0;
     for (uint32_t r = 0; r < s->in->n_ranks; r++)
-        if (s->group_of[r] == group && !s->is_suspect[r])
+        if (s->group_of[r] == group && (suspects || !s->is_suspect[r]))
             ranks[n++] = r;
     return n;
 }
@@ -151,7 +151,7 @@ static uint32_t others_of(const struct suspects *s, uint32_t group, uint32_t *ra
 static void line_group(const struct suspects *s, uint32_t group, uint32_t *ranks,
                        struct strbuf *ret) {
     const struct suspects_group *g = &s->groups[group];
-    uint32_t n = others_of(s, group, ranks);
+    uint32_t n = ranks_of(s, group, false, ranks);
     if (n == 0)
         return;
     strbuf_add(ret, ret->len > 0 ? "; " : "");
@@ -321,10 +321,7 @@ static bool is_listed(const struct suspects *s, uint32_t rank) {
 static void add_group(const struct suspects *s, uint32_t group, uint32_t *ranks,
                       struct strbuf *ret) {
     const struct suspects_group *g = &s->groups[group];
-    uint32_t n = 0;
-    for (uint32_t r = 0; r < s->in->n_ranks; r++)
-        if (s->group_of[r] == group)
-            ranks[n++] = r;
+    uint32_t n = ranks_of(s, group, true, ranks);
     strbuf_printf(ret, "\n%s ", n == 1 ? "rank" : "ranks");
     suspects_ranges(ranks, n, RANGES_MAX, ret);
     strbuf_printf(ret, ": %s", suspects_group_verb(s, g, n));
@@ -473,10 +470,7 @@ static void write_group(struct json_writer *w, const struct suspects *s, uint32_
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const struct suspects_group *g = &s->groups[group];
     const struct evidence_thread *t = suspects_main(s, g->first);
-    uint32_t n = 0;
-    for (uint32_t r = 0; r < s->in->n_ranks; r++)
-        if (s->group_of[r] == group)
-            ranks[n++] = r;
+    uint32_t n = ranks_of(s, group, true, ranks);
     suspects_ranges(ranks, n, RANGES_MAX, &text);
     json_write_object_begin(w, NULL);
     json_write_string(w, "ranks", strbuf_text(&text));
@@ -499,7 +493,7 @@ static void write_suspects(struct json_writer *w, const struct suspects *s) {
         json_write_u64(w, "rank", one->rank);
         json_write_string(w, "node", s->in->nodes[one->node].name);
         write_pid(w, one->pid);
-        json_write_string(w, "reason", suspect_reason_name(one->reason));
+        json_write_string(w, "reason", suspect_reason_names[one->reason]);
         json_write_string(w, "text", one->text);
         json_write_object_end(w);
     }

@@ -17,35 +17,19 @@
 
 struct process_memory {
     pid_t pid;
-    int fd; /* /proc/PID/mem, where process_vm_readv() is not allowed; -1: not open */
+    int fd; /* /proc/PID/mem; -1: not open */
 };
 
-/* A container's filter of system calls can forbid process_vm_readv() although the memory may be
- * read, with an error that explains nothing. Then /proc/PID/mem is read; without the right, it
- * can't be opened. */
-static ssize_t by_file(struct process_memory *m, uint64_t address, void *buf, size_t n) {
-    if (m->fd == -1) {
-        char path[PROC_PATH_MAX];
-        proc_path(path, m->pid, "/mem");
-        m->fd = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    if (m->fd == -1)
-        return -errno;
-    ssize_t got = pread(m->fd, buf, n, (off_t)address);
-    return got >= 0 ? got : -errno;
-}
-
+/* Not by process_vm_readv(), which a container's filter of system calls can forbid although the
+ * memory may be read. Without the right, the file can't be opened. */
 static ssize_t read_memory(void *arg, uint64_t address, void *buf, size_t n) {
     struct process_memory *m = arg;
-    if (m->fd != -1)
-        return by_file(m, address, buf, n);
-    struct iovec to = {.iov_base = buf, .iov_len = n};
-    struct iovec from = {.iov_base = (void *)(uintptr_t)address, .iov_len = n};
-    ssize_t got = process_vm_readv(m->pid, &to, 1, &from, 1, 0);
-    if (got >= 0)
-        return got;
-    int r = -errno;
-    return r == -EPERM || r == -ENOSYS ? by_file(m, address, buf, n) : r;
+    char path[PROC_PATH_MAX];
+    proc_path(path, m->pid, "/mem");
+    if (m->fd == -1)
+        m->fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = m->fd == -1 ? -1 : pread(m->fd, buf, n, (off_t)address);
+    return got >= 0 ? got : -errno;
 }
 
 static bool gather_memory(void *arg, const struct pystack_pieces *p, void *buf) {

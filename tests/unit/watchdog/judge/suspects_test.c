@@ -25,7 +25,7 @@ static void find_one(struct suspects_rig *of, uint32_t rank, enum suspect_reason
     cr_assert_eq(of->found.n_suspects, 1);
     cr_expect_eq(of->found.suspects[0].rank, rank);
     cr_expect_eq(of->found.suspects[0].node, rank / 2);
-    cr_expect_eq(of->found.suspects[0].reason, reason, "%s", suspect_reason_name(of->found.suspects[0].reason));
+    cr_expect_eq(of->found.suspects[0].reason, reason, "%s", suspect_reason_names[of->found.suspects[0].reason]);
 }
 
 /* --- what a hang looks like from outside: the others wait in all_reduce */
