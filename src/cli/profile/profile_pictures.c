@@ -8,7 +8,6 @@
 
 #include "base/json/json.h"
 #include "base/text/parse.h"
-#include "watchdog/profile/names.h"
 
 #define PICTURE_MIXED PROFILE_CLASS_COUNT /* a colour more: several classes */
 struct picture {

@@ -271,29 +271,29 @@ static void write_verdict(const struct hang *h, const struct hang_count *c,
     }
 }
 
-static void write_report(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
+/* They wait for a person. */
+static void write_outside(enum hang_sign sign, const char *verb, const char *what,
+                          struct hang_update *ret) {
     char who[64];
+    (void)name_ranks(ret, sign, who, sizeof who);
+    (void)snprintf(ret->text, sizeof ret->text, "%s %s %s: that does not count as a hang", who,
+                   verb, what);
+}
+
+static void write_report(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
     find_suspects(h, c, ret);
     ret->spins = ret->hung && c->spinning > 0;
     if (ret->hung) {
         write_verdict(h, c, ret);
     } else if (c->asking > 0) {
-        (void)name_ranks(ret, HANG_SIGN_ASKS, who, sizeof who);
-        (void)snprintf(
-            ret->text, sizeof ret->text,
-            "%s wait%s for input, as at a debugger's prompt: that does not count as a hang", who,
-            c->asking == 1 ? "s" : "");
+        write_outside(HANG_SIGN_ASKS, c->asking == 1 ? "waits" : "wait",
+                      "for input, as at a debugger's prompt", ret);
     } else if (c->held > 0) {
-        (void)name_ranks(ret, HANG_SIGN_HELD, who, sizeof who);
-        (void)snprintf(ret->text, sizeof ret->text,
-                       "%s wait%s until the output of the job is read (a pager, a terminal after "
-                       "^S): that does not count as a hang",
-                       who, c->held == 1 ? "s" : "");
+        write_outside(HANG_SIGN_HELD, c->held == 1 ? "waits" : "wait",
+                      "until the output of the job is read (a pager, a terminal after ^S)", ret);
     } else if (c->traced > 0) {
-        (void)name_ranks(ret, HANG_SIGN_TRACED, who, sizeof who);
-        (void)snprintf(ret->text, sizeof ret->text,
-                       "%s %s stopped by a debugger (t): that does not count as a hang", who,
-                       c->traced == 1 ? "is" : "are");
+        write_outside(HANG_SIGN_TRACED, c->traced == 1 ? "is" : "are", "stopped by a debugger (t)",
+                      ret);
     } else {
         (void)snprintf(ret->text, sizeof ret->text, "most workers have not moved for %" PRIu64 " s",
                        (h->clock - h->beat_at) / NS_PER_S);

@@ -1,6 +1,5 @@
 /* Where the time of a job goes, and which rank the others wait for: samples in, findings out. Pure;
- * it knows no clock. The rules R2 to R8 are described at each function; the tables of module and
- * function names are in profile/names.c.
+ * it knows no clock. The rules R2 to R8 are described at each function.
  *
  *     profile_infer(&job, &findings);      job: of all nodes (profile/samples.h)
  *     profile_findings_fini(&findings); */
@@ -109,3 +108,23 @@ struct profile_findings {
 /* No rank is named before 3 s (R6). Ticks at which a rank is absent or not read count for none. */
 void profile_infer(const struct profile *p, struct profile_findings *ret);
 void profile_findings_fini(struct profile_findings *f); /* frees rows and classes; the rest stays */
+
+/* ---- the names of modules, functions and calls by which a stack is recognized ---- */
+
+/* What a frame's names show, as bits; bits 0 to PROFILE_START are enum profile_class. */
+enum {
+    NAME_TRANSPARENT = 1 << 20, /* a wrapper: the frame outside of it is the leaf (R2) */
+    NAME_COMM = 1 << 21,        /* a library of collectives: it waits if it sleeps (R3) */
+    NAME_OVERLAPS = 1 << 22,    /* such a library that also computes: DDP, FSDP, pipelines */
+    NAME_ENGINE = 1 << 23,      /* autograd's engine, whose own threads compute */
+    NAME_DEVICE = 1 << 24,      /* a call that waits for the GPU */
+    NAME_QUEUE = 1 << 25,       /* a loader process that waits for work */
+    NAME_LIBRARY = 1 << 26,     /* not the user's own code */
+    NAME_COMPILED = 1 << 27,    /* of the compiler, but only calls what was compiled */
+};
+unsigned profile_names_of(const struct profile_frame *f);
+
+/* enum profile_calls of a source line, such as "    loss.item()". */
+unsigned profile_calls_of(const char *line);
+/* A thread of this name moves data for others: its work does not count as the rank's. */
+bool profile_is_transport_thread(const char *name);

@@ -15,8 +15,7 @@
 #include "io/process/proc.h"
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/look/pystack.h"
-#include "watchdog/profile/names.h"
-#include "watchdog/profile/samples.h"
+#include "watchdog/profile/infer.h"
 
 #define LATE_NS (5 * NS_PER_S) /* after its time, a helper that has not ended is killed */
 #define FIND_MIN_NS NS_PER_S   /* between two searches for Python in a process */

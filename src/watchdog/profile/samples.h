@@ -28,7 +28,7 @@
 #define PROFILE_CHILDREN_MAX 32         /* rows of struct profile_child of a rank */
 #define PROFILE_TEXT_MAX 256            /* bytes of a function's or file's name; it is shortened */
 
-/* What the source line of a frame calls, by the tables of profile/names.h. */
+/* What the source line of a frame calls, by the tables of profile/infer.c. */
 enum profile_calls {
     PROFILE_CALLS_WAIT = 1 << 0,   /* .wait( .barrier( … */
     PROFILE_CALLS_DEVICE = 1 << 1, /* .item( .cpu( … */

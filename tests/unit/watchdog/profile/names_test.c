@@ -1,4 +1,4 @@
-#include "watchdog/profile/names.h"
+#include "watchdog/profile/infer.h"
 
 #include <criterion/criterion.h>
 
