@@ -166,11 +166,14 @@ static void name_call(int dir, pid_t pid, const struct waits_call *call,
     else
         (void)snprintf(t->syscall, sizeof t->syscall, "system call %ld", call->number);
     switch (waits_kind(call->number)) {
-    case WAITS_FD: name_fd(dir, call->args[0], t->target, sizeof t->target); break;
+    case WAITS_FD:
+    case WAITS_DATA:
+    case WAITS_DISK_FD: name_fd(dir, call->args[0], t->target, sizeof t->target); break;
     case WAITS_POLL: name_polled(dir, pid, call, t->target, sizeof t->target); break;
     case WAITS_PATH: name_path(pid, call->args[0], t->target, sizeof t->target); break;
     case WAITS_PATH_AT: name_path(pid, call->args[1], t->target, sizeof t->target); break;
     case WAITS_CHILD:
+    case WAITS_DISK:
     case WAITS_OTHER: break;
     }
 }

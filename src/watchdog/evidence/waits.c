@@ -50,35 +50,35 @@ static const struct {
 #ifdef __NR_futex_waitv
     CALL(futex_waitv, OTHER),
 #endif
-    CALL(read, FD),
+    CALL(read, DATA),
     CALL(write, FD),
     CALL(pread64, FD),
     CALL(pwrite64, FD),
-    CALL(readv, FD),
+    CALL(readv, DATA),
     CALL(writev, FD),
     CALL(preadv, FD),
     CALL(pwritev, FD),
-    CALL(recvfrom, FD),
-    CALL(recvmsg, FD),
+    CALL(recvfrom, DATA),
+    CALL(recvmsg, DATA),
     CALL(sendto, FD),
     CALL(sendmsg, FD),
     CALL(connect, FD),
-    CALL(accept, FD),
-    CALL(accept4, FD),
+    CALL(accept, DATA),
+    CALL(accept4, DATA),
     CALL(ioctl, FD),
     CALL(fcntl, FD),
     CALL(flock, FD),
-    CALL(fsync, FD),
-    CALL(fdatasync, FD),
+    CALL(fsync, DISK_FD),
+    CALL(fdatasync, DISK_FD),
     CALL(fstat, FD),
     CALL(ftruncate, FD),
     CALL(fallocate, FD),
-    CALL(close, FD),
+    CALL(close, DISK_FD),
     CALL(lseek, FD),
     CALL(getdents64, FD),
     CALL(sendfile, FD),
     CALL(splice, FD),
-    CALL(sync_file_range, FD),
+    CALL(sync_file_range, DISK_FD),
     CALL(epoll_pwait, FD),
     CALL(ppoll, POLL),
     CALL(pselect6, OTHER),
@@ -105,7 +105,7 @@ static const struct {
     CALL(mprotect, OTHER),
     CALL(madvise, OTHER),
     CALL(mlock, OTHER),
-    CALL(msync, OTHER),
+    CALL(msync, DISK),
     CALL(brk, OTHER),
     CALL(exit_group, OTHER),
     CALL(exit, OTHER),
@@ -115,8 +115,8 @@ static const struct {
     CALL(mq_timedreceive, FD),
     CALL(io_getevents, OTHER),
     CALL(io_uring_enter, FD),
-    CALL(sync, OTHER),
-    CALL(syncfs, FD),
+    CALL(sync, DISK),
+    CALL(syncfs, DISK_FD),
     CALL(umount2, PATH),
     CALL(restart_syscall, OTHER),
     CALL(process_vm_readv, OTHER),
@@ -158,23 +158,10 @@ bool waits_for_time(const struct waits_call *call) {
     }
 }
 
-static bool is_among(long number, const long *calls_of, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (calls_of[i] == number)
-            return true;
-    return false;
-}
-
-bool waits_for_data(long number) {
-    static const long waiting[] = {__NR_read,    __NR_readv,  __NR_recvfrom,
-                                   __NR_recvmsg, __NR_accept, __NR_accept4};
-    return is_among(number, waiting, ARRAY_SIZE(waiting));
-}
+bool waits_for_data(long number) { return waits_kind(number) == WAITS_DATA; }
 
 bool waits_for_disk(long number) {
-    static const long waiting[] = {__NR_fsync,  __NR_fdatasync, __NR_msync,          __NR_sync,
-                                   __NR_syncfs, __NR_close,     __NR_sync_file_range};
-    return is_among(number, waiting, ARRAY_SIZE(waiting));
+    return waits_kind(number) == WAITS_DISK || waits_kind(number) == WAITS_DISK_FD;
 }
 
 bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {

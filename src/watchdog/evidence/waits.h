@@ -23,7 +23,10 @@ const char *waits_call_name(long number);
 
 enum waits_kind {
     WAITS_OTHER = 0,
-    WAITS_FD,      /* the first argument is a descriptor */
+    WAITS_FD,   /* the first argument is a descriptor */
+    WAITS_DATA, /* the same, and it only ends when something comes: read(2), recv(2), accept(2) */
+    WAITS_DISK, /* it waits until what was written is on the disk: sync(2) */
+    WAITS_DISK_FD, /* the same, of a descriptor: fsync(2), and close(2) of a file of NFS */
     WAITS_POLL,    /* the first argument points to that many (second argument) struct pollfd */
     WAITS_PATH,    /* the first argument points to a path */
     WAITS_PATH_AT, /* the second does */
@@ -33,11 +36,8 @@ enum waits_kind waits_kind(long number);
 /* Whether it ends by itself: nanosleep(2), select(2) and poll(2) of no descriptor, futex(2) with a
  * time-out. */
 bool waits_for_time(const struct waits_call *call);
-/* Whether it only ends when something comes: read(2), recv(2), accept(2). */
-bool waits_for_data(long number);
-/* Whether it waits until what was written is on the disk: fsync(2), and close(2) of a file of NFS.
- */
-bool waits_for_disk(long number);
+bool waits_for_data(long number); /* WAITS_DATA */
+bool waits_for_disk(long number); /* WAITS_DISK, WAITS_DISK_FD */
 
 #define WAITS_SOCKET_MAX 160
 /* Looks in the text of /proc/PID/net/tcp or tcp6 for the socket of this inode, and writes

@@ -1,4 +1,3 @@
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +12,6 @@
 #include "watchdog/look/pystack.h"
 
 #define CANDIDATES_MAX 4
-#define NAMESPACES_MAX 32 /* the kernel's own limit of nested pid namespaces */
 
 struct process_memory {
     pid_t pid;
@@ -64,13 +62,9 @@ struct maps {
 
 /* "3.9", "39", "310"; 0: not such a number. */
 static uint32_t version_of(const char *text) {
-    if (text[0] != '3')
-        return 0;
-    const char *at = text + (text[1] == '.' ? 2 : 1);
-    uint32_t minor = 0;
-    for (int i = 0; i < 2 && isdigit((unsigned char)at[i]); i++)
-        minor = minor * 10 + (uint32_t)(at[i] - '0');
-    return isdigit((unsigned char)at[0]) ? 3u << 24 | minor << 16 : 0;
+    unsigned minor;
+    bool is = sscanf(text, "3.%2u", &minor) == 1 || sscanf(text, "3%2u", &minor) == 1;
+    return is ? 3u << 24 | minor << 16 : 0;
 }
 
 /* One line: "BEGIN-END rwxp OFFSET DEV INODE PATH". proc_pid_maps(5) */
@@ -180,17 +174,11 @@ static int32_t inner_id(pid_t pid, pid_t tid) {
     if (n <= 0)
         return 0;
     buf[n] = '\0';
-    const char *at = strstr(buf, "\nNSpid:");
-    long id = tid;
-    char *end;
-    at = at != NULL ? at + strlen("\nNSpid:") : "";
-    for (int i = 0; i < NAMESPACES_MAX + 1; i++, at = end) {
-        long v = strtol(at, &end, 10);
-        if (end == at || memchr(at, '\n', (size_t)(end - at)) != NULL)
-            break;
-        id = v;
-    }
-    return (int32_t)id;
+    char *ids = strstr(buf, "\nNSpid:\t");
+    if (ids == NULL)
+        return tid;
+    ids[1 + strcspn(ids + 1, "\n")] = '\0';
+    return (int32_t)strtol(strrchr(ids, '\t') + 1, NULL, 10);
 }
 
 int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *err) {

@@ -21,7 +21,8 @@ Test(waits, names_a_system_call) {
     cr_expect_str_eq(waits_call_name(__NR_read), "read");
     cr_expect_str_eq(waits_call_name(__NR_futex), "futex");
     cr_expect_null(waits_call_name(100000));
-    cr_expect_eq(waits_kind(__NR_read), WAITS_FD);
+    cr_expect_eq(waits_kind(__NR_read), WAITS_DATA);
+    cr_expect_eq(waits_kind(__NR_write), WAITS_FD);
     cr_expect_eq(waits_kind(__NR_ppoll), WAITS_POLL);
     cr_expect_eq(waits_kind(__NR_wait4), WAITS_CHILD);
     cr_expect_eq(waits_kind(__NR_execve), WAITS_PATH);
