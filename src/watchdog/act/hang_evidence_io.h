@@ -111,8 +111,7 @@ enum hang_ask {
     HANG_FOR_OPERATOR = 1,
     HANG_FOR_WATCHDOG,
     /* Right before the workers are stopped because one has failed: each node first looks at what
-     * its workers do. The answers are awaited beyond hang_evidence_end(), until another
-     * group runs. */
+     * its workers do. Answers are awaited beyond hang_evidence_end(), until another group runs. */
     HANG_BEFORE_STOP,
 };
 struct hang_question;
@@ -123,9 +122,8 @@ typedef void hang_answers_fn(void *arg, const struct hang_answers *answers);
 _must_use_ int hang_evidence_ask(struct hang_evidence *e, enum hang_ask why, uint64_t timeout_ns,
                                  hang_answers_fn *fn, void *arg, struct hang_question **ret);
 /* The nodes take samples of their workers for length_ns; what: ASK_PROFILE or ASK_TIME. A question
- * of a kind cancels an open one of it. Workers that end do not end it: the nodes
- * answer with the samples until then. fn as above, RDZV_PROFILE_LATE_NS after that time at the
- * latest. -ESRCH: no workers run. */
+ * of a kind cancels an open one of it. Nodes whose workers end answer with the samples until then.
+ * fn as above, RDZV_PROFILE_LATE_NS after that time at the latest. -ESRCH: no workers run. */
 _must_use_ int hang_evidence_samples(struct hang_evidence *e, enum rdzv_ask_what what,
                                      uint64_t period_ns, uint64_t length_ns, hang_answers_fn *fn,
                                      void *arg, struct hang_question **ret);
@@ -134,8 +132,7 @@ void hang_question_free(struct hang_question *q); /* cancels: fn is not called; 
  * before the stop, so that Python programs print their stacks (watchdog/evidence/disturb.h).
  * timeout_ns: the time that the nodes have to read the native stacks of HANG_ENDS_READ_MAX of them
  * first; the question *ret gets those, also beyond hang_evidence_end(), and takes the place of an
- * earlier one. fn may ask or free nothing here. 0: nothing is read, and fn and ret are not used.
- * Other questions are not affected. */
+ * earlier one. fn may ask or free nothing here. 0: nothing is read, and fn and ret are not used. */
 void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint64_t timeout_ns,
                              hang_answers_fn *fn, void *arg, struct hang_question **ret);
 /* The job is being ended: evidence and the end of suspects are no longer awaited, and the nodes of
@@ -154,10 +151,9 @@ void hang_stacks_cancel(void *hang_evidence, enum rdzv_ask_what what);
 
 /* ---- one case of a hang: the answers are compared ----
  *
- * From the question to the result within --evidence-timeout and a second. A helper with a
- * deadline compares and writes: the disk can hang. The line is known before the files are written,
- * so a dead disk costs only the rest of the time. Evidence that is taken when a worker has failed
- * delays the stop of the others. */
+ * From the question to the result within --evidence-timeout and a second. A helper compares and
+ * writes: the disk can hang. The line is known before, so a dead disk costs only the rest of the
+ * time. Evidence that is taken when a worker has failed delays the stop of the others. */
 
 /* The name of the helper, by which it is spared (launcher/supervise/sweep_io.h). */
 #define HANG_COMPARE_NAME "muster-compare"

@@ -49,20 +49,17 @@ _must_use_ struct hang_watch *hang_watch_new(struct loop *loop,
 void hang_watch_free(struct hang_watch *w); /* takes NULL */
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form);
-/* What was asked before is still gathered, and sent. */
-void hang_watch_stop(struct hang_watch *w);
+void hang_watch_stop(struct hang_watch *w); /* what was asked before is still gathered, and sent */
 /* Evidence is being gathered for which a stop must wait: rdzv_ask.holds, or native stacks of
  * suspects. */
 bool hang_watch_holds(const struct hang_watch *w);
 /* How many workers of this node run that are suspects of the hang for which the group is stopped
- * (struct rdzv_suspects). 0 once another leads than the one that sent them, or none does. */
+ * (struct rdzv_suspects). 0 once another leads than the one that sent them. */
 uint32_t hang_watch_suspects(const struct hang_watch *w);
-/* Sends them SIGABRT (watchdog/evidence/disturb.h): first to the Python program below a shell,
- * and to the shell, which is stopped until then, in a later call when that has ended. The caller
- * calls it again while there are suspects, and counts their end as a stop. */
+/* Sends them SIGABRT (watchdog/evidence/disturb.h): first to the Python program below a shell, and
+ * to the shell in a later call when that has ended. Call it again while there are suspects. */
 void hang_watch_end_suspects(struct hang_watch *w);
-/* ASK: a new one ends the work on an older one of its kind. One about another group, or without
- * workers, is answered with an empty text. Also with --hang-action=off, where it is not known for
- * how long a worker has not moved. SUSPECTS: replaces older ones. PROCEED: ends the work on both;
- * nothing is held any more, and there are no suspects. */
+/* ASK (also with --hang-action=off): a new one ends the work on an older one of its kind. One about
+ * another group, or without workers, is answered with an empty text. SUSPECTS: replaces older ones.
+ * PROCEED: ends the work on both; nothing is held any more, and there are no suspects. */
 void hang_watch_message(void *hang_watch, const struct wire_message *m);

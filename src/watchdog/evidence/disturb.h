@@ -8,18 +8,17 @@
 
 /* The native stacks of all threads of these workers, by eu-stack of elfutils if it is installed,
  * which stops each process meanwhile. Nothing attaches to a process that is traced, or with a
- * thread in a wait that can't be interrupted, or in one of FUSE: it would hang, and make that wait
- * one that can't be killed. Blocks until deadline_ns (CLOCK_MONOTONIC) at most. What is missing is
- * a gap. */
+ * thread in a wait that can't be interrupted, or in one of FUSE: it would hang. Blocks until
+ * deadline_ns (CLOCK_MONOTONIC) at most. What is missing is a gap. */
 void disturb_native_stacks(struct evidence *e, uint64_t deadline_ns);
 /* Whether a process may be attached to with a thread in this state, and this wait of the kernel's
  * (wchan): not if that can't be seen. */
 bool disturb_may_attach(char state, const char *wchan);
 
 /* Which process does the work of a worker: the worker, or the one Python program that stems from it
- * if it is none itself: a shell (`bash -c "python train.py; …"`) or a profiler. Or the one below a
- * launcher of Python that merely waits for it (`python launch.py` with subprocess.call()). What
- * else a Python program has started is its own: its data loaders, a pool. Never blocks. */
+ * if it is none itself (a shell, a profiler), or the one below a launcher of Python that merely
+ * waits for it (`python launch.py` with subprocess.call()). What else a Python program has started
+ * is its own: its data loaders, a pool. Never blocks. */
 pid_t disturb_program(pid_t pid);
 
 /* Whether the main thread of a process can handle a signal now: not in a wait that none interrupts,
@@ -49,6 +48,5 @@ _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
  * "#0  0x00007fc1871e1dd0 pause - /usr/lib/libc.so.6" for each frame, innermost first, become
  * "thread 12:" and "  pause  libc.so.6"; threads with the same frames are shown once, as
  * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last
- * one marks that there is more. An address is kept only if the frame has no name. What has no
- * thread in it gives nothing. */
+ * one marks that there is more. What has no thread in it gives nothing. */
 void native_shorten(const char *data, size_t len, size_t max, struct strbuf *ret);

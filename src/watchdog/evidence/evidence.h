@@ -122,7 +122,7 @@ struct evidence_child *evidence_add_child(struct evidence_worker *w);
  * EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
 _must_use_ int evidence_add_stack(struct evidence *e, const struct pystack_frame *frames, size_t n,
                                   uint32_t *ret);
-/* Of each rank of the job how many collectives it has launched; 0: not known. -E2BIG: only the first
+/* Of each rank of the job how many collectives it has launched; 0: not known. -E2BIG: only
  * EVIDENCE_COUNTS_MAX ranges are kept. */
 _must_use_ int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n);
 /* Back: of n ranks. */

@@ -6,8 +6,7 @@
  *     json = helper_answer_line(&answer, &len);                the evidence, as JSON; "": none
  *
  * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
- * stacks; the last lines of the logs; what else can be asked (watchdog/look); the counters of
- * the GPUs.
+ * stacks; the last lines of the logs; what else can be asked (watchdog/look); the GPUs' counters.
  * What was gathered before a step that hangs arrives all the same, and each gap has its reason. */
 #pragma once
 
@@ -25,8 +24,8 @@
 
 struct gather_worker {
     struct evidence_worker of; /* what is known already; of one that has ended, nothing is read */
-    /* CPU time of its main thread then (signs_see()). If it has used more at the end of the
-     * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
+    /* CPU time of its main thread then (signs_see()); 0: not known. If it has used more at the end,
+     * it has moved meanwhile: its still_ns in the evidence is 0 */
     uint64_t ran_ns;
     const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
 };

@@ -72,8 +72,8 @@ uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
 /* Whether the main thread only spun: it was at the same place, and has a GPU. NCCL's waiters spin
  * so; without a GPU it computes, in one call. */
 bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
-/* Whether the main thread, which runs little, only wakes for moments: it sleeps at the same place as
- * before, and its process exchanges nothing with others. The first look (before NULL, or too old)
+/* Whether the main thread, which runs little, only wakes for moments: it sleeps at the place where
+ * it was before, and its process exchanges nothing with others. The first look (before NULL, or too old)
  * assumes it. */
 bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread was at different places. */

@@ -12,10 +12,8 @@
  * there is no such group, coarser ones are tried: the same stack, then the same line of the user's
  * own code. Still none: no suspect, and all groups are shown.
  *
- * Stronger than the groups is, in this order: a rank that has ended with 0 while others wait for
- * other ranks; one that has not, if none does; one that is stopped; one that has no connection to
- * the store; one that has enqueued fewer collectives; one that has announced fewer steps. Of these,
- * only the strongest that is there names suspects. */
+ * Stronger than the groups are the reasons of enum suspect_reason up to SUSPECT_STEPS; only the
+ * strongest that is there names suspects. */
 #pragma once
 
 #include <stdbool.h>

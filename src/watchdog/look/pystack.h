@@ -5,9 +5,8 @@
  *     r = pystack_open(&memory, &found, &python, &err);
  *     r = pystack_read(&memory, &python, on_thread, arg);
  *
- * The process continues meanwhile. So what is read can be half changed, and any pointer and any
- * length can be wrong: each read is checked and each loop is bounded, but a stack of a thread that
- * runs can mix two moments. That of a thread that waits is right.
+ * The process continues meanwhile, so any pointer and any length can be wrong: each read is checked
+ * and each loop is bounded, but a stack of a thread that runs can mix two moments.
  *
  * A frame is named as by CPython's faulthandler: the code's name, its file and the line. Left out
  * are frames that are not Python code, and those that have not begun. */
@@ -63,9 +62,9 @@ typedef void pystack_thread_fn(void *arg, const struct pystack_thread *thread);
 _must_use_ int pystack_read(const struct pystack_memory *m, const struct pystack_python *p,
                             pystack_thread_fn *fn, void *arg);
 
-/* A number made of the main thread's frames, their code and their place in it, but of no name: if
- * it is the same a second later although the thread ran all the time, the thread is in one call of
- * C, or in a wait that spins. 0: could not be read. Never 0 otherwise. */
+/* A number made of the main thread's frames, their code and their place in it: if it is the same a
+ * second later although the thread ran all the time, the thread is in one call of C, or in a wait
+ * that spins. 0: could not be read. */
 uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_python *p);
 
 /* ---- the main thread again and again, at a third of the cost ----

@@ -1,13 +1,11 @@
 /* What NCCL's RAS service reports about a job: its communicators, and how many collectives each
- * rank has launched. ras.c is pure: it reads the
- * answer and summarizes it for people. ras_io.c asks for it.
+ * rank has launched. ras.c is pure; ras_io.c asks for it.
  *
  *     r = source_ras(address, deadline_ns, &ras, &err);      which calls ras_read()
  *     ras_summary(&ras, &text);
  *     ras_fini(&ras);
  *
- * One answer describes the whole job: the service's threads of all processes that share a
- * communicator are connected to each other. NCCL answers in JSON since 2.28.7.
+ * One answer describes the whole job. NCCL answers in JSON since 2.28.7.
  * (NCCL user guide, "RAS"; src/ras/client_support.cc of 2.28.7 to 2.30.)
  *
  * The host counts the launches. A rank with a lower count than others has not reached a collective
@@ -82,15 +80,13 @@ struct ras_own {
 /* How many collectives of all kinds each of `world` ranks has launched, added up over all
  * communicators of that size (PyTorch's default group; ranks are the global ones there); at least
  * 1. 0: not known. A communicator counts if one of its processes is in `own`, and none of its ranks
- * that `own` lists is another process: else it is another job's. Returns the number of ranks that
- * are known. */
+ * that `own` lists is another process: else it is another job's. Returns how many are known. */
 uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
                     uint64_t *ret);
 
 #define RAS_ADDRESS_DEFAULT "localhost:28028"
 /* Asks the service on this node. Each process that uses NCCL listens on the same address
- * (SO_REUSEPORT), and any of them answers for the whole job. So one node of a job asks, not all:
- * each question makes the service's threads of all processes exchange messages.
+ * (SO_REUSEPORT), and any of them answers for the whole job, so one node asks, not all.
  *
  * address: NCCL_RAS_ADDR of the workers; NULL: NCCL's default. A name other than "localhost" is not
  * resolved, because a resolver can block for long. Blocks until deadline_ns (CLOCK_MONOTONIC) at

@@ -68,9 +68,8 @@ void recorder_summary(const struct recorder *r, double wall_s, struct strbuf *to
  * abstract namespace), which exists if the program runs its main function under
  * torch.distributed.elastic.control_plane.worker_main() and TORCH_WORKER_SERVER_SOCKET is set. It
  * answers without Python, so even if the GIL is held. Blocks until deadline_ns (CLOCK_MONOTONIC) at
- * most. 0: the caller calls recorder_fini(). -ENOENT, -ECONNREFUSED: the worker has no such server;
- * -ETIMEDOUT; -EMSGSIZE: more than RECORDER_ANSWER_MAX; -EINVAL; others from the kernel. err has
- * the reason as a sentence. */
+ * most. 0: the caller calls recorder_fini(). -ENOENT, -ECONNREFUSED: there is no such server;
+ * -ETIMEDOUT; -EMSGSIZE; -EINVAL; others from the kernel; err has the reason as a sentence. */
 _must_use_ int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *ret,
                                struct err *err);
 
@@ -82,9 +81,7 @@ _must_use_ int source_recorder(const char *socket, uint64_t deadline_ns, struct 
 /* The file of one worker. */
 struct source_recorder_dump {
     const char *fifo; /* TORCH_NCCL_DEBUG_INFO_PIPE_FILE, the rank, ".pipe" */
-    /* The file that PyTorch writes: TORCH_FR_DUMP_TEMP_FILE and the rank. NULL: it is not known,
-     * and is only asked for */
-    const char *dump;
+    const char *dump; /* the file: TORCH_FR_DUMP_TEMP_FILE and the rank; NULL: not known */
     const char *keep; /* where it is copied to, mode 0600; NULL: it is not */
     /* The answer. 0. -ENXIO: no process reads the FIFO: NCCL is not in use, or its recorder is off;
      * -ENOENT: there is no FIFO; -EINVAL: not a FIFO. -ETIMEDOUT: it was asked, but no file came.
@@ -95,7 +92,6 @@ struct source_recorder_dump {
     uint64_t bytes; /* of the file; 0: it was not seen */
 };
 /* Asks all at once for their files, waits until these are written (PyTorch looks at its FIFO about
- * once a second), until deadline_ns at most, and copies each as soon as it is, until copied_ns at
- * most. But blocks as long as the disk does. */
+ * once a second), until deadline_ns, and copies each, until copied_ns. Blocks as the disk does. */
 void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns,
                            uint64_t copied_ns);

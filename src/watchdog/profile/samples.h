@@ -10,9 +10,9 @@
  *     profile_read(json, len, &job, &err);        for each node
  *     profile_infer(&job, &findings);             profile/infer.h
  *
- * A tick has a number: that of its period of the wall clock since 1970. So ticks of the same number
- * are of the same moment on all nodes, as far as their clocks agree. Everything has a limit,
- * because one node reads what another one has written. */
+ * A tick has a number: that of its period of the wall clock since 1970, so that equal ones are of
+ * the same moment on all nodes, as far as their clocks agree. Everything has a limit, because one
+ * node reads what another one has written. */
 #pragma once
 
 #include <stdbool.h>
