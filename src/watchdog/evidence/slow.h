@@ -73,8 +73,8 @@ uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
  * so; without a GPU it computes, in one call. */
 bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread, which runs little, only wakes for moments: it sleeps at the place where
- * it was before, and its process exchanges nothing with others. The first look (before NULL, or too old)
- * assumes it. */
+ * it was before, and its process exchanges nothing with others. The first look (before NULL, or
+ * too old) assumes it. */
 bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread was at different places. */
 bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);

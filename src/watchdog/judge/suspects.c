@@ -95,7 +95,8 @@ uint64_t suspects_place(const struct evidence_stack *stack) {
     return h != 0 ? h : 1;
 }
 
-bool suspects_is_debugged(const struct evidence_stack *stack) {
+/* At the prompt of pdb or ipdb, stopped by debugpy, or waiting for a client of that. */
+static bool at_debugger(const struct evidence_stack *stack) {
     static const struct {
         const char *function, *file;
     } waits[] = {
@@ -484,9 +485,9 @@ static bool is_debugged(const struct suspects *s, uint32_t rank) {
     const struct evidence_worker *w = s->worker_of[rank];
     const struct evidence_thread *t = suspects_main(s, rank);
     const struct evidence *e = suspects_evidence(s, rank);
-    bool is = t != NULL && suspects_is_debugged(suspects_stack(e, t));
+    bool is = t != NULL && at_debugger(suspects_stack(e, t));
     for (uint32_t i = 0; t != NULL && i < w->n_children && !is; i++)
-        is = suspects_is_debugged(suspects_stack(e, &w->children[i].main));
+        is = at_debugger(suspects_stack(e, &w->children[i].main));
     return is;
 }
 

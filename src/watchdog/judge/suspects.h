@@ -139,9 +139,6 @@ uint64_t suspects_place(const struct evidence_stack *stack);
 /* The innermost frame of the user's own code: not of Python's library, of an installed package, or
  * frozen. If there is none, the innermost. NULL: no stack. Borrowed. */
 const struct pystack_frame *suspects_user_frame(const struct evidence_stack *stack);
-/* Whether the program is being debugged: it is at the prompt of pdb or ipdb, or stopped by debugpy,
- * or waits for a client of that. */
-bool suspects_is_debugged(const struct evidence_stack *stack);
 /* "0-1,3": ascending numbers, folded; at most `max` bytes, then "..." */
 void suspects_ranges(const uint32_t *ranks, uint32_t n, size_t max, struct strbuf *ret);
 

@@ -161,7 +161,6 @@ int recorder_read(const char *text, size_t len, struct recorder *ret, struct err
         recorder_fini(ret);
         return r;
     }
-    word_of(json_member(doc, "version"), ret->version, sizeof ret->version);
     for (const struct json *v = json_first(entries); v != NULL; v = json_next(v))
         if (json_kind_of(v) == JSON_OBJECT)
             read_entry(v, ret);

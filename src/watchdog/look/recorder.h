@@ -39,7 +39,6 @@ struct recorder_entry {
 };
 
 struct recorder {
-    char version[RECORDER_WORD_MAX];
     uint32_t n_entries;
     uint32_t n_groups;
     struct recorder_group *groups; /* owned */
