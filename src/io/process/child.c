@@ -94,8 +94,7 @@ bool child_spec_alike(const struct child_spec *a, const struct child_spec *b) {
 
 /* What a child does between clone and exec, in this order. */
 enum step {
-    STEP_CGROUP = 1,
-    STEP_SESSION,
+    STEP_SESSION = 1,
     STEP_CHDIR,
     STEP_STDIO,
     STEP_BIND,
@@ -107,7 +106,6 @@ enum step {
 };
 
 static const char *const step_texts[STEP_COUNT] = {
-    [STEP_CGROUP] = "enter its cgroup",
     [STEP_SESSION] = "make a session",
     [STEP_CHDIR] = "enter the directory",
     [STEP_STDIO] = "set up its standard streams",
@@ -127,7 +125,6 @@ struct plan {
     char *const *envp;
     pid_t parent;
     int report_fd;
-    bool enter_cgroup; /* it moves itself */
 };
 
 void child_fini(struct child *c) {
@@ -232,9 +229,6 @@ static int bind_memory(const struct child_spec *spec) {
 static int prepare(const struct plan *p, enum step *ret_step) {
     const struct child_spec *spec = p->spec;
     int r;
-    *ret_step = STEP_CGROUP; /* "0" means the writer itself. cgroup-v2.rst */
-    if (p->enter_cgroup && (r = file_put(spec->cgroup_fd, "cgroup.procs", "0")) < 0)
-        return r;
     *ret_step = STEP_SESSION;
     if ((spec->setsid && setsid() < 0) || (spec->own_group && setpgid(0, 0) < 0))
         return -errno;
@@ -294,17 +288,6 @@ _noreturn_ static void run_child(const struct plan *p) {
 
 /* --- in the parent --- */
 
-/* clone3(2): 0 in the child, the pid in the parent. */
-static pid_t clone_into_cgroup(int cgroup_fd, int *ret_pidfd) {
-    struct clone_args args = {
-        .flags = CLONE_PIDFD | CLONE_INTO_CGROUP,
-        .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
-        .exit_signal = SIGCHLD,
-        .cgroup = (uint64_t)cgroup_fd,
-    };
-    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
-}
-
 #ifdef __SANITIZE_ADDRESS__
 /* It can't check frames on a stack that it does not know: the child gets a copy. */
 static pid_t clone_sharing_memory(struct plan *p, int flags, int *ret_pidfd) {
@@ -323,27 +306,6 @@ static pid_t clone_sharing_memory(struct plan *p, int flags, int *ret_pidfd) {
     return clone(begin_child, stack + sizeof stack, flags | CLONE_VM | CLONE_VFORK, p, ret_pidfd);
 }
 #endif
-
-static bool old_kernel(int error) {
-    return error == ENOSYS || error == EINVAL || error == E2BIG || error == EPERM;
-}
-
-/* Uses the best way that the kernel supports. < 0: errno is set. */
-static pid_t make_process(struct plan *p, int *ret_pidfd) {
-    const unsigned without = p->spec->without;
-    const int cgroup_fd = p->spec->cgroup_fd;
-    const bool pidfd = !(without & CHILD_WITHOUT_PIDFD);
-    *ret_pidfd = -1;
-    if (cgroup_fd >= 0 && pidfd && !(without & CHILD_WITHOUT_INTO_CGROUP)) {
-        pid_t pid = clone_into_cgroup(cgroup_fd, ret_pidfd);
-        if (pid == 0)
-            run_child(p);
-        if (pid > 0 || !old_kernel(errno))
-            return pid;
-    }
-    p->enter_cgroup = cgroup_fd >= 0;
-    return clone_sharing_memory(p, SIGCHLD | (pidfd ? CLONE_PIDFD : 0), ret_pidfd);
-}
 
 static const char *env_value(char *const *envp, const char *name) {
     size_t len = strlen(name);
@@ -496,7 +458,8 @@ static int start(struct plan *p, struct child *ret, struct err *err) {
     (void)sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &before);
     struct child c = CHILD_INIT;
-    c.pid = make_process(p, &c.pidfd);
+    const int pidfd = p->spec->without & CHILD_WITHOUT_PIDFD ? 0 : CLONE_PIDFD;
+    c.pid = clone_sharing_memory(p, SIGCHLD | pidfd, &c.pidfd);
     int error = errno;
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     if (c.pid < 0)

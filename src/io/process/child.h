@@ -6,10 +6,10 @@
  *     … then io/process/reaper.h reports how it ended
  *
  * Until the exec a child shares the memory of this process, which waits meanwhile (CLONE_VFORK).
- * Only a child that begins in a cgroup (clone3, Linux 5.7) has a copy. Without pidfds (CLONE_PIDFD,
- * 5.2), SIGCHLD and the pid alone are used. Between clone and exec the child empties its signal
- * mask, sets all signals to their default dispositions (but see keep_nohup), and marks every
- * descriptor above 2 close-on-exec (close_range, 5.11, or /proc/self/fd).
+ * Without pidfds (CLONE_PIDFD, Linux 5.2), SIGCHLD and the pid alone are used. Between clone and
+ * exec the child empties its signal mask, sets all signals to their default dispositions (but see
+ * keep_nohup), and marks every descriptor above 2 close-on-exec (close_range, 5.11, or
+ * /proc/self/fd).
  *
  * Single-threaded callers only. The caller's SIGCHLD must not be ignored. */
 #pragma once
@@ -21,9 +21,8 @@
 
 /* Kernel features that are not used, as on an older kernel; for tests. Bits. */
 enum {
-    CHILD_WITHOUT_PIDFD = 2, /* implies WITHOUT_INTO_CGROUP */
+    CHILD_WITHOUT_PIDFD = 2,
     CHILD_WITHOUT_CLOSE_RANGE = 4,
-    CHILD_WITHOUT_INTO_CGROUP = 8, /* the child moves itself into the cgroup before exec */
     CHILD_WITHOUT_PREFERRED_MANY = 16,
 };
 
@@ -58,19 +57,18 @@ struct child_spec {
     enum child_memory memory;
     const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
     size_t memory_nodes_bytes;
-    int cgroup_fd;       /* directory of the cgroup v2 to put it into; -1: this process's own */
     int report_fd;       /* write end of child_pipe(); -1: child_spawn() waits itself */
     uint32_t report_tag; /* returned in the report */
     int keep_fds[CHILD_KEEP_MAX]; /* above 2: the child keeps them, by their numbers; 0: none */
     unsigned without;             /* CHILD_WITHOUT_* */
 };
 #define CHILD_SPEC_INIT \
-    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .cgroup_fd = -1, .report_fd = -1 }
+    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .report_fd = -1 }
 
 /* A copy that owns its texts and masks, for child_spec_free(). The descriptors stay borrowed. */
 _must_use_ struct child_spec *child_spec_copy(const struct child_spec *spec);
 void child_spec_free(struct child_spec *copy); /* takes NULL */
-/* Whether children of both differ in nothing but environment, descriptors and cgroup. */
+/* Whether children of both differ in nothing but environment and descriptors. */
 bool child_spec_alike(const struct child_spec *a, const struct child_spec *b);
 
 struct child {

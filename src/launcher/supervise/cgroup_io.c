@@ -1,6 +1,5 @@
 #include "launcher/supervise/cgroup_io.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -166,13 +165,6 @@ uint64_t cgroup_oom_kills(const char *file) {
     return keyed_number(strbuf_text(&text), "oom_kill");
 }
 
-uint64_t cgroup_oom_kills_in(int fd) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    return file_add_text(fd, "memory.events", &text) < 0
-               ? 0
-               : keyed_number(strbuf_text(&text), "oom_kill");
-}
-
 bool cgroup_is_delegated(const char *path) {
     char value[4];
     /* Files/Delegate= of systemd.resource-control(5) and systemd's CGROUP_DELEGATION.md. */
@@ -210,23 +202,7 @@ int cgroup_populated(int fd) {
     return r < 0 ? r : keyed_number(strbuf_text(&text), "populated") != 0;
 }
 
-static void remove_below(int parent_fd, const char *name) {
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-    if (dir == NULL) {
-        file_close(&fd);
-        return;
-    }
-    for (struct dirent *d; (d = readdir(dir)) != NULL;)
-        if (d->d_type == DT_DIR && d->d_name[0] != '.')
-            (void)unlinkat(fd, d->d_name, AT_REMOVEDIR);
-    (void)closedir(dir);
-}
-
 int cgroup_remove(int parent_fd, const char *name) {
-    if (unlinkat(parent_fd, name, AT_REMOVEDIR) == 0)
-        return 0;
-    remove_below(parent_fd, name);
     return unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
 }
 

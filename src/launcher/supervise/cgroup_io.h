@@ -24,7 +24,7 @@ _must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct 
 int cgroup_kill(int fd);
 /* 1: there are processes in it or below; 0: none. */
 _must_use_ int cgroup_populated(int fd);
-/* Removes an empty group and the empty groups one level below it. -EBUSY: not empty. */
+/* -EBUSY: not empty. */
 int cgroup_remove(int parent_fd, const char *name);
 /* Moves this process into it. */
 _must_use_ int cgroup_enter(int fd);
@@ -39,8 +39,6 @@ void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns);
 char *cgroup_oom_file(void);
 /* The count in the file; 0 if it can't be read. */
 uint64_t cgroup_oom_kills(const char *file);
-/* The count of muster's own v2 group; 0 if it has no memory controller. */
-uint64_t cgroup_oom_kills_in(int fd);
 /* For tests: the two readers above, on texts of /proc/self/mountinfo and /proc/self/cgroup. */
 _must_use_ int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret);
 char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup);

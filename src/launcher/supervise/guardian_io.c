@@ -186,7 +186,6 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     *ret = (struct guardian_link){
         .guardian = pidns ? 0 : g->guardian,
         .lease_fd = g->lease_fd,
-        .cgroup_fd = g->cgroup_fd,
         .contain = g->contain,
         .shared = g->shared,
     };

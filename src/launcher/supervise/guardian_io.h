@@ -62,12 +62,11 @@ struct guardian_config {
 struct guardian_link {
     pid_t guardian;           /* what getppid() must return: 0 in a pid namespace of our own */
     int lease_fd;             /* timerfd, shared with the guardian */
-    int cgroup_fd;            /* directory of muster's own cgroup (we are in it); -1: none */
     enum job_contain contain; /* what is in force: NONE, CGROUP or PIDNS */
     struct guardian_shared *shared;
 };
 #define GUARDIAN_LINK_INIT \
-    { .lease_fd = -1, .cgroup_fd = -1 }
+    { .lease_fd = -1 }
 
 /* Splits this process. Returns 0 in the agent; the parent becomes the guardian and never returns.
  * On an error (negative errno, text) nothing was split. The agent's SIGCHLD is SIG_DFL, its signal

@@ -115,20 +115,6 @@ static struct node_setup_place place_of(const struct local_workers *c,
     };
 }
 
-static void group_config(const struct local_workers *c, struct worker_group_config *ret) {
-    *ret = (struct worker_group_config)WORKER_GROUP_CONFIG_INIT;
-    ret->generation = generation_to_u64(c->generation);
-    ret->cgroup_fd = c->config.link->cgroup_fd;
-    ret->spare = guardian_spared(c->config.link);
-    ret->oom_file = c->oom_file;
-    ret->nofile_soft = c->config.nofile_soft;
-    ret->leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
-    ret->grace_ns = c->grace_ns;
-    ret->first_rank = c->form.first_rank;
-    ret->store_port = local_workers_store_port(c);
-    ret->warm = c->warm;
-}
-
 /* A literal IPv6 address breaks tcp://ADDR:PORT, so scripts get the name by which the nodes met. */
 static const char *master_host(const struct job_spec *spec, const struct form *f) {
     struct addr at;
@@ -745,8 +731,17 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
         c->omp_logged = true;
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
-    struct worker_group_config config;
-    group_config(c, &config);
+    struct worker_group_config config = {
+        .generation = generation_to_u64(c->generation),
+        .oom_file = c->oom_file,
+        .spare = guardian_spared(c->config.link),
+        .leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED,
+        .grace_ns = c->grace_ns,
+        .first_rank = c->form.first_rank,
+        .store_port = local_workers_store_port(c),
+        .nofile_soft = c->config.nofile_soft,
+        .warm = c->warm,
+    };
     c->unmade = UINT32_MAX;
     c->fences = guardian_fences(c->config.link);
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);

@@ -21,24 +21,6 @@ static void start_no_more(struct worker_group *g);
 
 /* ---- the end of the group ---- */
 
-/* The kernel needs 100 ms or more to remove a thousand cgroups. */
-static void remove_some(void *arg) {
-    struct worker_group *g = arg;
-    while (g->remove_at < g->n) {
-        struct worker *w = &g->workers[g->remove_at++];
-        if (w->cgroup_fd < 0)
-            continue;
-        /* if it fails, the guardian removes it */
-        (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name);
-        file_close(&w->cgroup_fd);
-        if (loop_slice_is_over(g->loop)) {
-            worker_put_off(g, LOOP_PRIO_BULK, remove_some);
-            return;
-        }
-    }
-    free(g);
-}
-
 static void dispose(struct worker_group *g) {
     loop_defer_drop(g->loop, NULL, g);
     for (uint32_t i = 0; i < g->n; i++) {
@@ -46,7 +28,6 @@ static void dispose(struct worker_group *g) {
         warm_free(w);
         child_watch_free(w->watch);
         free(w->program);
-        free(w->cwd);
         free(w->marker);
     }
     loop_timer_free(g->timer);
@@ -57,7 +38,7 @@ static void dispose(struct worker_group *g) {
     idmap_fini(&g->ports);
     strbuf_fini(&g->killed);
     free(g->oom_file);
-    remove_some(g);
+    free(g);
 }
 
 /* Around calls of the owner's functions. leave(): false if the group was freed. */
@@ -251,7 +232,7 @@ static void read_reports(struct worker_group *g) {
             continue;
         struct worker *w = &g->workers[report.tag];
         char *argv[] = {w->program, NULL};
-        struct child_spec spec = {.argv = argv, .cwd = w->cwd};
+        struct child_spec spec = {.argv = argv};
         (void)child_report_text(&report, &spec, &w->start_err);
     }
 }
@@ -261,11 +242,6 @@ static void read_reports(struct worker_group *g) {
 static int64_t oom_kills_around(const struct worker_group *g) {
     uint32_t standbys = g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
     return (int64_t)cgroup_oom_kills(g->oom_file) - standbys;
-}
-
-static bool has_oom_kills(const struct worker_group *g, const struct worker *w) {
-    return (w->cgroup_fd >= 0 && cgroup_oom_kills_in(w->cgroup_fd) > 0) ||
-           (g->oom_file != NULL && oom_kills_around(g) > g->oom_before);
 }
 
 static void has_ended(struct worker *w, const struct worker_exit *how) {
@@ -295,8 +271,6 @@ static void on_worker_zombie(void *arg, pid_t pid) {
     siginfo_t si = {0};
     if (w->group->machine.state == WORKER_STATE_KILLING) {
         (void)kill(-pid, SIGKILL);
-        if (w->cgroup_fd >= 0)
-            (void)cgroup_kill(w->cgroup_fd);
         return;
     }
     bool ok = waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -319,7 +293,8 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     struct worker_exit how = {.status = *status, .ran_ns = status->at_ns - w->started_ns};
     how.sent_by_us =
         status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
-    how.oom = killed && !how.sent_by_us && has_oom_kills(w->group, w);
+    how.oom = killed && !how.sent_by_us && w->group->oom_file != NULL &&
+              oom_kills_around(w->group) > w->group->oom_before;
     if (w->was_warm && !how.sent_by_us && !how.oom && !killed && !child_succeeded(status))
         warm_pool_failed(w->group->config.warm, how.ran_ns);
     has_ended(w, &how);
@@ -483,14 +458,6 @@ static bool warm_ended(struct worker *w) {
 
 /* ---- starting: as many as fit into a turn of the loop, the others in the next turns ---- */
 
-static int enter_leaf(struct worker_group *g, struct worker *w) {
-    if (g->config.cgroup_fd < 0)
-        return 0;
-    (void)snprintf(w->cgroup_name, sizeof w->cgroup_name, "w%llu-%u",
-                   (unsigned long long)g->config.generation, w->index);
-    return cgroup_make(g->config.cgroup_fd, w->cgroup_name, &w->cgroup_fd, &w->start_err);
-}
-
 /* envp with the new marker instead of an older one; the strings are borrowed. */
 static char **marked_environment(char *const *envp, char *marker) {
     size_t n = 0, kept = 0, len = strlen(WORKER_MARKER "=");
@@ -537,16 +504,12 @@ static struct child_spec spec_of_group(const struct worker_group *g) {
 static void start_worker(struct worker_group *g, struct worker *w, struct child_spec *spec) {
     const struct worker_group_config *config = &g->config;
     w->program = xstrdup(spec->argv[0]);
-    w->cwd = spec->cwd != NULL ? xstrdup(spec->cwd) : NULL;
     w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
                           w->index, (unsigned long long)g->chance);
     w->started_ns = clock_now_ns();
-    if (enter_leaf(g, w) < 0)
-        return;
     _cleanup_(freep) char **envp =
         marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
     spec->envp = envp;
-    spec->cgroup_fd = w->cgroup_fd;
     spec->report_tag = w->index;
     if (config->warm == NULL || !warm_start(w, spec))
         spawn(w, spec);
@@ -627,7 +590,7 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
                               config->leave_detached ? WORKER_SETTLE_NS : 0);
     g->n = n;
     for (uint32_t i = 0; i < n; i++)
-        g->workers[i] = (struct worker){.group = g, .index = i, .cgroup_fd = -1};
+        g->workers[i] = (struct worker){.group = g, .index = i};
     *ret = g;
     return 0;
 }

@@ -49,8 +49,7 @@ struct worker_exit {
 };
 
 struct worker_group_config {
-    uint64_t generation;  /* for the marker and the cgroups' names */
-    int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
+    uint64_t generation;  /* for the marker */
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
     struct spare *spare;  /* helpers that no sweep kills (sweep_io.h); NULL: none. Borrowed */
     bool leave_detached;
@@ -61,8 +60,6 @@ struct worker_group_config {
     struct warm_pool *warm; /* borrowed; NULL: all workers start cold */
     unsigned without;       /* CHILD_WITHOUT_*; tests */
 };
-#define WORKER_GROUP_CONFIG_INIT \
-    { .cgroup_fd = -1 }
 
 struct worker_group;
 
@@ -70,8 +67,8 @@ struct worker_group;
  * never from inside worker_group_start(). All except those two may call worker_group_stop(),
  * _kill() and _free(). */
 struct worker_group_ops {
-    /* Describes worker `index`: fills in argv, envp (without the marker), cwd, the standard
-     * streams, CPUs and memory, which are borrowed until `made`; the rest is filled in already.
+    /* Describes worker `index`: fills in argv, envp (without the marker), the standard streams,
+     * CPUs and memory, which are borrowed until `made`; the rest is filled in already.
      * Called right before the worker is started, in the order of the indices. < 0, with a
      * sentence: neither this worker nor any later one is started; on_spawn_failed reports this one;
      * the others count as ended. */

@@ -222,7 +222,7 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     struct child_spec s = through_gate(p, role, control, spec, &env);
     s.stdout_fd = output[0];
     s.stderr_fd = output[1];
-    s.cgroup_fd = s.report_fd = -1;
+    s.report_fd = -1;
     s.keep_fds[1] = control;
     s.keep_fds[2] = p->record_fd;
     char unbuffered[] = "-u", command[] = "-c", nothing[] = "";
@@ -639,10 +639,10 @@ static void report(struct warm_pool *p, const char *cold_because) {
 static bool write_go(const struct warm_one *one, const struct child_spec *spec, struct strbuf *out,
                      char reason[WARM_REASON_MAX]) {
     const char *marker = env_get(spec->envp, "MUSTER_WORKER_ID");
-    _cleanup_(freep) char *here = spec->cwd == NULL ? getcwd(NULL, 0) : NULL;
+    _cleanup_(freep) char *here = getcwd(NULL, 0);
     struct warm_to to = {.envp = spec->envp,
                          .marker = marker != NULL ? marker : "",
-                         .cwd = spec->cwd != NULL ? spec->cwd : here,
+                         .cwd = here,
                          .umask = own_umask()};
     return warm_go(one->spec->envp, &to, out, reason);
 }
@@ -663,10 +663,6 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (!write_go(one, spec, &text, reason))
         return reason;
-    char pid[16];
-    (void)snprintf(pid, sizeof pid, "%d", (int)child_watch_pid(one->watch));
-    if (spec->cgroup_fd >= 0 && file_put(spec->cgroup_fd, "cgroup.procs", pid) < 0)
-        return "it can't be moved into its cgroup";
     return send_go(one, spec, &text) < 0 ? "its process has ended" : NULL;
 }
 

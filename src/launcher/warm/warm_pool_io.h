@@ -40,9 +40,8 @@ struct warm_taken {
     pid_t pid;
     int control_fd; /* owned; the answer to the go comes there: GOING, or COLD; or its end */
 };
-/* Worker `index` is to be started by `spec`, with spec->stdout_fd and stderr_fd, in
- * spec->cgroup_fd. True: a standby has got the go instead, which may still answer that it can't.
- * False: it must be started cold. */
+/* Worker `index` is to be started by `spec`, with spec->stdout_fd and stderr_fd. True: a standby
+ * has got the go instead, which may still answer that it can't. False: it must be started cold. */
 _must_use_ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec *spec,
                                struct warm_taken *ret);
 /* What to start the worker by: `spec`, or a copy, for child_spec_free(), with which it records what

@@ -15,7 +15,6 @@
 #include "../../rig/loop_rig.h"
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/sweep_io.h"
 
 enum { N_MAX = 8 };
@@ -106,7 +105,7 @@ static const struct worker_group_ops ops = {.make = make,
                                             .on_over = on_over};
 
 static void local_workers_init(struct local_workers *c) {
-    *c = (struct local_workers){.config = WORKER_GROUP_CONFIG_INIT};
+    *c = (struct local_workers){0};
     rig_init(&c->rig);
     w = c->rig.worker;
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
@@ -612,48 +611,6 @@ Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
     cr_expect(told_oom(false, true));
     cr_expect_not(told_oom(false, false));
     cr_expect_not(told_oom(true, true));
-}
-
-Test(worker_io, a_cgroup_is_left_by_all_and_removed) {
-    struct local_workers c;
-    local_workers_init(&c);
-    char *own;
-    if (cgroup_own_path(&own) < 0) {
-        local_workers_fini(&c);
-        cr_skip_test("no cgroup v2 here");
-    }
-    int parent = open(own, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    char name[64];
-    snprintf(name, sizeof name, "muster-test-%d", getpid());
-    struct err err = {0};
-    if (cgroup_make(parent, name, &c.config.cgroup_fd, &err) < 0) {
-        close(parent);
-        free(own);
-        local_workers_fini(&c);
-        cr_skip_test("%s", err.text);
-    }
-    static const unsigned ways[] = {0, CHILD_WITHOUT_INTO_CGROUP, CHILD_WITHOUT_PIDFD};
-    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
-        c.config.without = ways[i];
-        c.quit_after_exits = 1;
-        c.all_gone = 0;
-        local_workers_start(
-            &c, (char *const *[]){ARGV(w, c.hold, "bare-daemon", c.say, "wait", NULL), ARGV(w, c.say, "wait", NULL)},
-            2);
-        rig_await_ready(&c.rig, 2, NULL);
-        kill(worker_group_pid(c.group, 0), SIGKILL);
-        local_workers_run(&c);
-        cr_expect_eq(worker_group_alive(c.group), 1);
-        worker_group_kill(c.group);
-        local_workers_run_to_the_end(&c);
-        worker_group_free(c.group);
-        c.group = NULL;
-    }
-    close(c.config.cgroup_fd);
-    cr_expect_eq(cgroup_remove(parent, name), 0, "workers' cgroups are left");
-    close(parent);
-    free(own);
-    local_workers_fini(&c);
 }
 
 /* ---- signals that come from elsewhere, too ---- */

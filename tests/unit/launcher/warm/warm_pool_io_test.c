@@ -118,20 +118,6 @@ Test(warm_pool_io, importing_has_a_limit) {
     one_rank_fini(&o);
 }
 
-Test(warm_pool_io, a_standby_that_can_t_be_moved_into_its_cgroup_is_cold) {
-    struct one_rank o;
-    one_rank_init(&o, PYTHON, 0);
-    await(&o, "1 processes wait for the next start");
-    struct child_spec in_cgroup = o.spec;
-    in_cgroup.cgroup_fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* where no cgroup.procs is */
-    cr_assert(!take(&o, &in_cgroup));
-    cr_assert_str_eq(facts_of(&o).reason, "it can't be moved into its cgroup");
-    cr_assert_eq(facts_of(&o).warm, 0);
-    await(&o, "1 processes wait for the next start"); /* the one after it */
-    (void)close(in_cgroup.cgroup_fd);
-    one_rank_fini(&o);
-}
-
 Test(warm_pool_io, what_is_imported_later_is_warmed_too) {
     struct one_rank o;
     one_rank_init(&o, PYTHON, 0);
