@@ -84,8 +84,8 @@ _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const char *dir,
 void logmux_resize(struct logmux *mux);
 /* The child has its copies, or could not be started: closes this process's. */
 void logmux_started(struct logmux *mux, uint32_t index);
-/* The worker has ended (or never ran). error_path: its error file, for on_last_output; "": the
- * writer need not read one; NULL: last output is not wanted. */
+/* The worker has ended (or never ran). error_path: its error file, for on_last_output; "": none;
+ * NULL: last output is not wanted. */
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
 /* No process is left that could write: pipes that are still open are given up after
  * LOGMUX_GRACE_NS. Until then they are read to their end. */

@@ -18,7 +18,7 @@
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/logmux_io.h"
 #include "launcher/output/writer_io.h"
-#include "launcher/worker/error_file_io.h"
+#include "launcher/worker/error_file.h"
 
 #define READ_BYTES ((size_t)512 * 1024)
 #define READS_PER_TURN 4
@@ -492,10 +492,34 @@ static void add_end(struct strbuf *ret, const struct strbuf *text) {
         strbuf_add_bytes(ret, text->data + text->len - n, n);
 }
 
+/* Adds the end of the worker's report about its own failure, if there is one. -EINVAL: adds what is
+ * wrong with the file instead. */
+static int read_error_file(const char *path, struct strbuf *ret) {
+    _cleanup_(freep) char *text = NULL;
+    _cleanup_(error_file_fini) struct error_file e = {0};
+    _cleanup_(tail_fini) struct tail end = {0};
+    size_t len = 0;
+    struct err err = {0};
+    int r = path[0] == '\0' ? -ENOENT : file_read_text(path, ERROR_FILE_MAX_BYTES, &text, &len);
+    if (r == -ENOENT || r == -ENOTDIR)
+        return 0;
+    if (r < 0)
+        (void)err_set(&err, r, "can't read the error file: %s",
+                      r == -EFBIG    ? "it has more than 1 MiB"
+                      : r == -EINVAL ? "it is not a regular file"
+                                     : strerror(-r));
+    else
+        r = error_file_parse(text, len, &e, &err);
+    const char *said = r < 0 ? err.text : error_file_text(&e);
+    tail_add(&end, said, strlen(said));
+    strbuf_add(ret, strbuf_text(&end.text));
+    return r < 0 ? -EINVAL : 0;
+}
+
 static void report_last_output(struct process *p, const struct worker *w,
                                const struct writer_message *m) {
     _cleanup_(strbuf_fini) struct strbuf error = {0}, tail = {0}, error_end = {0}, tail_end = {0};
-    bool bad = error_file_read(m->exited.error_path, &error) < 0;
+    bool bad = read_error_file(m->exited.error_path, &error) < 0;
     stderr_tail(w, m->exited.stderr_path, &tail);
     add_end(&error_end, &error);
     add_end(&tail_end, &tail);

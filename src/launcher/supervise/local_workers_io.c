@@ -15,7 +15,6 @@
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_io.h"
-#include "launcher/worker/error_file_io.h"
 #include "launcher/worker/notify_io.h"
 #include "launcher/worker/worker_env.h"
 #include "rendezvous/operate/recent_runs_io.h"
@@ -402,20 +401,13 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
     struct local_workers *c = arg;
     struct failure *f = c->pending[index].failure;
     _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
-    _cleanup_(strbuf_fini) struct strbuf own = {0};
-    const char *error = last->error;
-    bool bad = last->bad_error;
     if (f == NULL) /* the agent got the same signal a moment later */
         return;
-    if (worker_logs_dir(c->files, index) == NULL) { /* it is in the temporary folder */
-        bad = error_file_read(path, &own) < 0;
-        error = strbuf_text(&own);
-    }
-    if (bad)
-        log_warning("%s: %s", path, error);
-    if (!bad && error[0] != '\0') {
+    if (last->bad_error)
+        log_warning("%s: %s", path, last->error);
+    if (!last->bad_error && last->error[0] != '\0') {
         (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
-        failure_set_text(f, error, true);
+        failure_set_text(f, last->error, true);
     } else {
         failure_set_text(f, last->tail, false);
     }
@@ -480,7 +472,7 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
     };
     describe_worker(c, index, f);
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, index);
-    logmux_exited(c->logs, index, worker_logs_dir(c->files, index) == NULL ? "" : error_file);
+    logmux_exited(c->logs, index, error_file);
 }
 
 static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {

@@ -1,5 +1,5 @@
 /* A worker's report about its own failure: the text of error.json, as torch's @record writes it (in
- * both forms). Pure; the caller reads the file.
+ * both forms). Pure.
  *
  *     {"message": {"message": "ValueError: …",
  *                  "extraInfo": {"py_callstack": "…", "timestamp": "17…"}}}
