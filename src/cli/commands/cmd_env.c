@@ -229,13 +229,13 @@ static void look_at_files(struct env_request *a) {
     if (is_live(a) && a->topology.n_gpus > 0)
         node_raise_limits(); /* as a job does, before they are examined */
     nccl_facts_read(&config, &a->facts);
-    a->in.facts = &a->facts;
+    a->in.env.facts = &a->facts;
 }
 
 /* leader: a literal address; "": the leader is not given. */
 static int choose_netif(struct env_request *a, const char *leader, struct err *err) {
     struct route_found route = {0};
-    struct netif_input input = {.n_nodes = a->in.n_nodes, .leader_addr = leader};
+    struct netif_input input = {.n_nodes = a->in.env.n_nodes, .leader_addr = leader};
     if (leader[0] != '\0' && is_live(a)) {
         int r = route_find(leader, &route, err);
         if (r < 0)
@@ -247,16 +247,16 @@ static int choose_netif(struct env_request *a, const char *leader, struct err *e
     input.route_netif = route.netif;
     input.route_source = route.source;
     netif_choose(&a->topology, &input, &a->netif);
-    if (a->spec.preflight != JOB_PREFLIGHT_OFF && env_get(a->in.envp, "NCCL_SOCKET_IFNAME") == NULL)
+    if (a->spec.preflight != JOB_PREFLIGHT_OFF && env_get(a->in.env.envp, "NCCL_SOCKET_IFNAME") == NULL)
         netif_note_fast(&a->topology, &input, &a->netif);
-    a->in.netif = &a->netif;
+    a->in.env.netif = &a->netif;
     return 0;
 }
 
 /* Values that are chosen when the job starts are written in capitals. */
 static void guess_the_rest(struct env_request *a, const char *leader) {
     const struct job_spec *spec = &a->spec;
-    const char *host = a->in.n_nodes <= 1 ? "127.0.0.1" : leader[0] != '\0' ? leader : "LEADER";
+    const char *host = a->in.env.n_nodes <= 1 ? "127.0.0.1" : leader[0] != '\0' ? leader : "LEADER";
     if (spec->nccl_comm_id)
         a->comm_id = xasprintf(strchr(host, ':') != NULL ? "[%s]:PORT" : "%s:PORT", host);
     if (spec->log_dir != NULL && !logdir_is_null(spec->log_dir)) {
@@ -264,14 +264,14 @@ static void guess_the_rest(struct env_request *a, const char *leader) {
         a->log_dir = xasprintf("%s%s%s/RUN_ID/GENERATION/NODE", cwd != NULL ? cwd : "",
                                cwd != NULL ? "/" : "", spec->log_dir);
     }
-    a->in.comm_id = a->comm_id;
-    a->in.log_dir = a->log_dir;
-    a->in.preview = true;
+    a->in.env.comm_id = a->comm_id;
+    a->in.env.log_dir = a->log_dir;
+    a->in.env.preview = true;
 }
 
 static const char *worker_variable(const struct env_request *a, const char *name) {
     const char *asked = env_get(a->spec.env, name);
-    return asked != NULL ? asked : env_get(a->in.envp, name);
+    return asked != NULL ? asked : env_get(a->in.env.envp, name);
 }
 
 static uint32_t count_rocm(const struct env_request *a, uint32_t visible[TOPO_GPUS_MAX]) {
@@ -303,21 +303,21 @@ static int discover(struct env_request *a, struct err *err) {
     look_at_files(a);
     *in = (struct node_setup_input){
         .spec = &a->spec,
-        .envp = environ,
-        .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && discover_has_gpus()),
-        .topology = &a->topology,
-        .facts = in->facts,
-        .n_nodes = a->spec.rdzv.max_nodes,
+        .env = {.envp = environ,
+                .any_gpu = a->topology.n_gpus > 0 || (is_live(a) && discover_has_gpus()),
+                .topology = &a->topology,
+                .facts = in->env.facts,
+                .n_nodes = a->spec.rdzv.max_nodes},
         .rocm = a->rocm,
     };
-    if (in->any_gpu && a->v[ENV_FROM].text == NULL)
+    if (in->env.any_gpu && a->v[ENV_FROM].text == NULL)
         in->n_rocm = kfd_list_gpus(a->v[ENV_SYSROOT].text, a->rocm, TOPO_GPUS_MAX);
     if (nccl_graph_new(&a->topology, &a->graph, &graph_err) < 0)
         log_warning("can't determine which NIC NCCL takes: %s", graph_err.text);
-    in->graph = a->graph;
+    in->env.graph = a->graph;
     if (!a->nproc_given)
         choose_nproc(a);
-    if (a->v[ENV_ENDPOINT].text != NULL && in->n_nodes > 1)
+    if (a->v[ENV_ENDPOINT].text != NULL && in->env.n_nodes > 1)
         r = env_leader_address(a->v[ENV_ENDPOINT].text, leader, err);
     if (r == 0)
         r = choose_netif(a, leader, err);
@@ -337,11 +337,11 @@ static void write_machine(const struct env_request *a, struct strbuf *to) {
                       t->gpus[0].name[0] != '\0' ? ", " : "", t->gpus[0].name);
     else
         strbuf_add(to, "no GPUs");
-    if (a->in.facts == NULL) {
+    if (a->in.env.facts == NULL) {
         strbuf_add(to, "; of its files nothing is known\n");
         return;
     }
-    nccl_facts_describe(a->in.facts, to);
+    nccl_facts_describe(a->in.env.facts, to);
     strbuf_add_char(to, '\n');
 }
 

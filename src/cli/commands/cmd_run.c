@@ -59,26 +59,28 @@ static void dry_run_fini(struct dry_run *d) {
 static int set_up(struct dry_run *d, struct err *err) {
     const struct job_spec *spec = d->spec;
     bool any_gpu = discover_has_gpus();
-    struct node_setup_input in = {.spec = spec,
-                                  .envp = d->envp,
-                                  .any_gpu = any_gpu,
-                                  .n_nodes = spec->rdzv.max_nodes,
-                                  .rocm = d->rocm,
-                                  .log_dir = d->log_dir,
-                                  .comm_id = spec->nccl_comm_id ? "MASTER_ADDR:PORT" : NULL,
-                                  .preview = true};
+    struct node_setup_input in = {
+        .spec = spec,
+        .env = {.envp = d->envp,
+                .any_gpu = any_gpu,
+                .n_nodes = spec->rdzv.max_nodes,
+                .log_dir = d->log_dir,
+                .comm_id = spec->nccl_comm_id ? "MASTER_ADDR:PORT" : NULL,
+                .preview = true},
+        .rocm = d->rocm,
+    };
     struct discovery_config config = {.what = node_setup_needs(spec, any_gpu)};
     struct err found = {0};
     if (config.what != 0 && topology_discover(&config, &d->topology, &found) == 0) {
         struct nccl_facts_config of = {.envp = d->envp, .set = spec->env, .python = d->python};
-        struct netif_input net = {.n_nodes = in.n_nodes, .leader_addr = "", .route_netif = ""};
-        in.topology = &d->topology;
+        struct netif_input net = {.n_nodes = in.env.n_nodes, .leader_addr = "", .route_netif = ""};
+        in.env.topology = &d->topology;
         nccl_facts_read(&of, &d->facts);
-        in.facts = &d->facts;
+        in.env.facts = &d->facts;
         if (nccl_graph_new(&d->topology, &d->graph, &found) == 0)
-            in.graph = d->graph;
+            in.env.graph = d->graph;
         netif_choose(&d->topology, &net, &d->netif);
-        in.netif = &d->netif;
+        in.env.netif = &d->netif;
     } else if (config.what != 0) {
         log_warning("this node can't be examined: %s", found.text);
     }

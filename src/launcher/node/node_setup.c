@@ -21,32 +21,21 @@ unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu) {
 static struct env_input env_input_of(const struct node_setup_input *in, const struct node_setup *s,
                                      uint32_t local_rank) {
     const struct job_spec *spec = in->spec;
-    return (struct env_input){
-        .mode = spec->nccl_env == 0 ? NCCL_ENV_OFF : spec->nccl_env,
-        .envp = in->envp,
-        .topology = in->topology,
-        .graph = in->graph,
-        .facts = in->facts,
-        .netif = in->netif,
-        .n_nodes = in->n_nodes,
-        .nproc = spec->nproc,
-        .local_rank = local_rank,
-        .rank = in->first_rank + local_rank,
-        .visible = s->visible,
-        .n_visible = s->n_visible,
-        .gpus_per_worker = spec->gpus_per_worker,
-        .virtual_local_rank = spec->virtual_local_rank,
-        .log_dir = in->log_dir,
-        .debug = spec->nccl_debug,
-        .ras_port = in->ras_port,
-        .comm_id = in->comm_id,
-        .strict = spec->preflight == JOB_PREFLIGHT_STRICT,
-        .set = spec->env,
-        .omp_cores = spec->omp == JOB_OMP_CORES,
-        .bound_cores = s->workers[local_rank].omp_threads,
-        .any_gpu = in->any_gpu,
-        .preview = in->preview,
-    };
+    struct env_input env = in->env;
+    env.mode = spec->nccl_env == 0 ? NCCL_ENV_OFF : spec->nccl_env;
+    env.nproc = spec->nproc;
+    env.local_rank = local_rank;
+    env.rank += local_rank;
+    env.visible = s->visible;
+    env.n_visible = s->n_visible;
+    env.gpus_per_worker = spec->gpus_per_worker;
+    env.virtual_local_rank = spec->virtual_local_rank;
+    env.debug = spec->nccl_debug;
+    env.strict = spec->preflight == JOB_PREFLIGHT_STRICT;
+    env.set = spec->env;
+    env.omp_cores = spec->omp == JOB_OMP_CORES;
+    env.bound_cores = s->workers[local_rank].omp_threads;
+    return env;
 }
 
 /* Finds an earlier worker with the same variables; the worker itself if there is none. A thousand
@@ -80,7 +69,7 @@ struct seen {
 };
 
 static const char *visible_devices(const struct node_setup_input *in) {
-    return job_worker_value(in->spec, in->envp, "CUDA_VISIBLE_DEVICES");
+    return job_worker_value(in->spec, in->env.envp, "CUDA_VISIBLE_DEVICES");
 }
 
 static bool has_nvidia(const struct topology *t) {
@@ -91,10 +80,10 @@ static bool has_nvidia(const struct topology *t) {
 }
 
 static void see_gpus(const struct node_setup_input *in, struct node_setup *s, struct seen *ret) {
-    const struct topology *t = in->topology;
+    const struct topology *t = in->env.topology;
     bool unknown;
     *ret = (struct seen){.n = 0};
-    if (t == NULL || !in->any_gpu)
+    if (t == NULL || !in->env.any_gpu)
         return;
     s->n_visible =
         affinity_visible_gpus(t, visible_devices(in), s->visible, TOPO_GPUS_MAX, &unknown);
@@ -105,8 +94,8 @@ static void see_gpus(const struct node_setup_input *in, struct node_setup *s, st
         return;
     }
     const struct rocm_visible names = {
-        .rocr = job_worker_value(in->spec, in->envp, "ROCR_VISIBLE_DEVICES"),
-        .hip = job_worker_value(in->spec, in->envp, "HIP_VISIBLE_DEVICES"),
+        .rocr = job_worker_value(in->spec, in->env.envp, "ROCR_VISIBLE_DEVICES"),
+        .hip = job_worker_value(in->spec, in->env.envp, "HIP_VISIBLE_DEVICES"),
         .cuda = visible_devices(in)};
     ret->n =
         rocm_visible_gpus(t, in->rocm, in->n_rocm, &names, ret->gpus, TOPO_GPUS_MAX, &ret->unknown);
@@ -136,7 +125,7 @@ static bool are_alike(const struct topology *t, const uint32_t *gpus, uint32_t n
  * otherwise (CUDA C programming guide). Names identify GPUs in any order, and for a worker that has
  * all of them the order does not matter. */
 static bool order_is_known(const struct node_setup_input *in, const struct node_setup *s) {
-    const char *order = env_get(in->envp, "CUDA_DEVICE_ORDER");
+    const char *order = env_get(in->env.envp, "CUDA_DEVICE_ORDER");
     const char *names = visible_devices(in);
     _cleanup_(env_result_fini) struct env_result env = {0};
     struct env_input first = env_input_of(in, s, 0); /* the rules choose the same for all workers */
@@ -147,12 +136,12 @@ static bool order_is_known(const struct node_setup_input *in, const struct node_
         order = ours->value;
     uint32_t all[TOPO_GPUS_MAX];
     bool unknown;
-    uint32_t n = affinity_visible_gpus(in->topology, NULL, all, TOPO_GPUS_MAX, &unknown);
+    uint32_t n = affinity_visible_gpus(in->env.topology, NULL, all, TOPO_GPUS_MAX, &unknown);
     if (s->n_visible == n && gpus_of_each(in->spec, n) >= n)
         return true;
     return (order != NULL && strcmp(order, "PCI_BUS_ID") == 0) ||
            (names != NULL && (strncmp(names, "GPU-", 4) == 0 || strncmp(names, "MIG-", 4) == 0)) ||
-           are_alike(in->topology, all, n);
+           are_alike(in->env.topology, all, n);
 }
 
 static void leave_unbound(struct node_setup *s, const char *why) {
@@ -179,7 +168,7 @@ static void drop_needless(struct affinity *a) {
 static int bind_all(const struct node_setup_input *in, struct node_setup *s,
                     const struct seen *seen, struct err *err) {
     const struct job_spec *spec = in->spec;
-    if (in->topology == NULL) {
+    if (in->env.topology == NULL) {
         leave_unbound(s, "nothing is known about this node");
         return 0;
     }
@@ -202,7 +191,7 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
                                .gpus_per_worker = gpus_of_each(spec, seen->n)};
     for (; a.local_rank < s->n; a.local_rank++) {
         struct affinity *affinity = &s->workers[a.local_rank].affinity;
-        int r = affinity_choose(in->topology, &a, affinity, err);
+        int r = affinity_choose(in->env.topology, &a, affinity, err);
         if (r < 0)
             return r;
         if (spec->bind == 0)
@@ -255,8 +244,8 @@ int node_setup_make(const struct node_setup_input *in, struct node_setup *ret, s
         node_setup_fini(&s);
         return r;
     }
-    if (in->spec->omp == JOB_OMP_CORES && in->topology != NULL)
-        count_threads(in->topology, &s);
+    if (in->spec->omp == JOB_OMP_CORES && in->env.topology != NULL)
+        count_threads(in->env.topology, &s);
     resolve_all(in, &s);
     *ret = s;
     return 0;

@@ -3,7 +3,7 @@
  * node (node_discovery_io.h).
  *
  *     struct node_setup s = {0};
- *     r = node_setup_make(&(struct node_setup_input){.spec = spec, .envp = environ, …}, &s, &err);
+ *     r = node_setup_make(&(struct node_setup_input){.spec = spec, .env.envp = environ, …}, &s, …);
  *     … s.workers[local_rank].affinity, .env, .omp_threads …
  *     node_setup_fini(&s); */
 #pragma once
@@ -15,21 +15,11 @@
 #include "topology/discover/sysfs/rocm.h"
 #include "topology/model/affinity.h"
 
-struct node_setup_input {
-    const struct job_spec *spec;      /* all borrowed for the call */
-    char *const *envp;                /* what workers inherit */
-    bool any_gpu;                     /* discover_has_gpus() */
-    const struct topology *topology;  /* NULL: no discovery, or it failed */
-    const struct nccl_graph *graph;   /* NULL likewise */
-    const struct nccl_facts *facts;   /* NULL likewise */
-    const struct netif_choice *netif; /* NULL: not known */
-    const struct rocm_gpu *rocm;      /* AMD's, node_discovery_rocm() */
+struct node_setup_input {        /* all borrowed for the call */
+    const struct job_spec *spec; /* and what env has from it */
+    struct env_input env;        /* rank: this node's first; the rest as for a worker */
+    const struct rocm_gpu *rocm; /* AMD's, node_discovery_rocm() */
     uint32_t n_rocm;
-    uint32_t n_nodes, first_rank; /* the group's size, and this node's first rank */
-    const char *log_dir;          /* folder for NCCL's debug files; NULL: none */
-    uint16_t ras_port;            /* NCCL_RAS_ADDR's; 0: none */
-    const char *comm_id;          /* NCCL_COMM_ID; NULL: not requested */
-    bool preview;                 /* no job: env_input.preview */
 };
 
 struct worker_setup {

@@ -229,34 +229,34 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
                     struct err *err) {
     struct node_setup_input in = {
         .spec = p->spec,
-        .envp = p->envp,
-        .any_gpu = p->any_gpu,
-        .n_nodes = p->form->n_nodes,
-        .first_rank = p->form->first_rank,
-        .log_dir = p->log_dir,
+        .env = {.envp = p->envp,
+                .any_gpu = p->any_gpu,
+                .n_nodes = p->form->n_nodes,
+                .rank = p->form->first_rank,
+                .log_dir = p->log_dir},
     };
     struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
     if (p->discovery != NULL) {
-        in.topology = node_discovery_topology(p->discovery);
-        in.facts = p->spec->nccl_env > NCCL_ENV_OFF ? node_discovery_facts(p->discovery) : NULL;
+        in.env.topology = node_discovery_topology(p->discovery);
+        in.env.facts = p->spec->nccl_env > NCCL_ENV_OFF ? node_discovery_facts(p->discovery) : NULL;
         in.n_rocm = node_discovery_rocm(p->discovery, &in.rocm);
     }
     int r = node_net_read(p, &net, err);
     if (r < 0)
         return r;
-    in.netif = net.has_netif ? &net.netif : NULL;
-    if (in.facts == NULL && p->way != NULL)
-        in.facts = node_discovery_facts(p->way);
+    in.env.netif = net.has_netif ? &net.netif : NULL;
+    if (in.env.facts == NULL && p->way != NULL)
+        in.env.facts = node_discovery_facts(p->way);
     struct nccl_facts now_facts; /* limits can have been raised since the discovery */
-    if (in.facts != NULL) {
-        now_facts = *in.facts; /* borrows its pointers */
+    if (in.env.facts != NULL) {
+        now_facts = *in.env.facts; /* borrows its pointers */
         nccl_limits_read(&now_facts);
-        in.facts = &now_facts;
+        in.env.facts = &now_facts;
     }
-    in.ras_port = net.ras_port;
-    in.comm_id = net.comm_id[0] != '\0' ? net.comm_id : NULL;
-    in.graph = graph = predict_nics(p, in.topology);
+    in.env.ras_port = net.ras_port;
+    in.env.comm_id = net.comm_id[0] != '\0' ? net.comm_id : NULL;
+    in.env.graph = graph = predict_nics(p, in.env.topology);
     r = node_setup_make(&in, ret, err);
     if (r < 0)
         return r;

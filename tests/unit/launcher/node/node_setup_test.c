@@ -55,10 +55,7 @@ TestSuite(node_setup, .init = make_machine, .fini = drop_machine);
 static int make(bool gpus, char *const *envp, struct err *err) {
     node_setup_fini(&setup);
     struct node_setup_input in = {.spec = &spec,
-                                  .envp = envp,
-                                  .any_gpu = gpus,
-                                  .topology = &machine,
-                                  .n_nodes = 1,
+                                  .env = {.envp = envp, .any_gpu = gpus, .topology = &machine, .n_nodes = 1},
                                   .rocm = rocm,
                                   .n_rocm = n_rocm};
     return node_setup_make(&in, &setup, err);
@@ -345,7 +342,7 @@ Test(node_setup, a_mode_of_torchrun_that_can_not_bind_is_an_error) {
 
 Test(node_setup, a_look_that_failed_binds_nobody) {
     spec.bind = BIND_TORCH_NODE;
-    struct node_setup_input in = {.spec = &spec, .envp = none, .any_gpu = true, .n_nodes = 1};
+    struct node_setup_input in = {.spec = &spec, .env = {.envp = none, .any_gpu = true, .n_nodes = 1}};
     cr_assert_eq(node_setup_make(&in, &setup, NULL), 0);
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     node_setup_describe_unbound(&setup, &line);
