@@ -9,9 +9,7 @@
 
 /* A value of one fact, shared by all nodes that have it. */
 struct value {
-    uint64_t key; /* in the map; several values can have the same hash: */
-    struct value *chain;
-    enum node_summary_fact fact;
+    uint64_t key;  /* in the map */
     uint32_t refs; /* how many nodes of the book have it */
     char *text;    /* owned */
     /* for the current comparison: */
@@ -30,8 +28,7 @@ struct summary_node {
 
 struct summary_index {
     struct idmap nodes;  /* id → struct summary_node */
-    struct idmap values; /* key → struct value, the first of a chain */
-    size_t n_values;
+    struct idmap values; /* key → struct value */
 };
 
 struct summary_index *summary_index_new(uint64_t seed) {
@@ -47,41 +44,31 @@ static uint64_t key_of(enum node_summary_fact f, const char *text) {
     return h == 0 ? 1 : h;
 }
 
+/* NULL: another value has the same hash; then the fact counts as not known. */
 static struct value *value_take(struct summary_index *b, enum node_summary_fact f,
                                 const char *text) {
     uint64_t key = key_of(f, text);
-    struct value *first = idmap_get(&b->values, key);
-    for (struct value *v = first; v != NULL; v = v->chain) {
-        if (v->fact == f && strcmp(v->text, text) == 0) {
-            v->refs++;
-            return v;
-        }
+    struct value *v = idmap_get(&b->values, key);
+    if (v != NULL && strcmp(v->text, text) != 0)
+        return NULL;
+    if (v == NULL) {
+        v = xcalloc(1, sizeof *v);
+        *v = (struct value){.key = key, .text = xstrdup(text)};
+        idmap_put(&b->values, key, v);
     }
-    struct value *v = xcalloc(1, sizeof *v);
-    *v = (struct value){.key = key, .chain = first, .fact = f, .refs = 1, .text = xstrdup(text)};
-    idmap_put(&b->values, key, v);
-    b->n_values++;
+    v->refs++;
     return v;
 }
 
 static void value_drop(struct summary_index *b, struct value *v) {
     if (v == NULL || --v->refs > 0)
         return;
-    struct value *first = idmap_get(&b->values, v->key);
-    if (first == v && v->chain == NULL)
-        idmap_remove(&b->values, v->key);
-    else if (first == v)
-        idmap_put(&b->values, v->key, v->chain);
-    else
-        for (struct value *p = first; p != NULL; p = p->chain)
-            if (p->chain == v)
-                p->chain = v->chain;
-    b->n_values--;
+    idmap_remove(&b->values, v->key);
     free(v->text);
     free(v);
 }
 
-size_t summary_index_values(const struct summary_index *b) { return b->n_values; }
+size_t summary_index_values(const struct summary_index *b) { return b->values.len; }
 
 /* ---- nodes ---- */
 
