@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
+#include "base/text/parse.h"
 
 /* ---- the gate ---- */
 
@@ -79,51 +80,19 @@ int warm_read(const char *text, size_t n, struct warm_message *ret, struct err *
     return json_table_parse(text, n, &limits, &table, ret, err);
 }
 
-/* Variables that muster changes between starts, beside job_worker_variables and MUSTER_*. */
+/* Variables that muster changes between starts, beside job_worker_variables: by their beginnings. */
 static const char *const ours[] = {
-    "TORCH_WORKER_SERVER_SOCKET",
-    "NOTIFY_SOCKET",
+    "MUSTER_", "NOTIFY_SOCKET=", "TORCH_WORKER_SERVER_SOCKET=",
     /* of --gpus-per-worker and --virtual-local-rank */
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
+    "CUDA_VISIBLE_DEVICES=", "HIP_VISIBLE_DEVICES=",
     /* of --nccl-env, which depend on the group or are in its folder; read later than imports */
-    "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
-    "GLOO_ENABLE_STORE_V2_API",
-    "GLOO_SOCKET_IFNAME",
-    "NCCL_COMM_ID",
-    "NCCL_DEBUG_FILE",
-    "NCCL_IB_ADDR_FAMILY",
-    "NCCL_IB_DISABLE",
-    "NCCL_IB_GID_INDEX",
-    "NCCL_IB_HCA",
-    "NCCL_IGNORE_NET_MISMATCH",
-    "NCCL_RAS_ADDR",
-    "NCCL_RAS_ENABLE",
-    "NCCL_SOCKET_FAMILY",
-    "NCCL_SOCKET_IFNAME",
-    "NCCL_TOPO_FILE",
-    "TORCH_FR_BUFFER_SIZE",
-    "TORCH_FR_DUMP_TEMP_FILE",
-    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT",
-    "TORCH_NCCL_TRACE_BUFFER_SIZE",
-    "TP_SOCKET_IFNAME",
-    "UCX_NET_DEVICES",
-};
+    "GLOO_", "NCCL_", "TORCH_FR_", "TORCH_NCCL_", "TP_SOCKET_IFNAME=", "UCX_NET_DEVICES="};
 
-static bool is_named(const char *known, const char *name, size_t n) {
-    return strlen(known) == n && memcmp(known, name, n) == 0;
-}
-
-static bool is_ours(const char *name, size_t n) {
-    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
-        if (is_named(ours[i], name, n))
-            return true;
+static bool is_ours(const char *item, size_t n) {
     for (const struct job_worker_variable *v = job_worker_variables; v->name != NULL; v++)
-        if (v->changes && is_named(v->name, name, n))
+        if (v->changes && strlen(v->name) == n && memcmp(v->name, item, n) == 0)
             return true;
-    return n > 7 && memcmp(name, "MUSTER_", 7) == 0;
+    return text_begins_with_any(item, ours, ARRAY_SIZE(ours));
 }
 
 /* Whether an import cannot have read this variable. */
@@ -226,31 +195,23 @@ bool warm_refuses(enum warm_role role, const struct warm_message *message,
     return true;
 }
 
-bool warm_all_wait(const struct warm_view *v) {
-    uint32_t n = 0;
-    while (n < v->n && v->ranks[n] == WARM_STATE_WAITS)
-        n++;
-    return n == v->n;
-}
-
 static bool is_made(enum warm_state state) {
     return state == WARM_STATE_REACHING || state == WARM_STATE_WARMING;
 }
 
-void warm_next(const struct warm_view *v, struct warm_next *ret) {
-    *ret = (struct warm_next){.step = WARM_STEP_NONE};
-    uint32_t missing = v->n;
+enum warm_step warm_next(const struct warm_view *v, uint32_t *ret_rank) {
+    *ret_rank = v->n;
     for (uint32_t i = v->n; i-- > 0;) {
         if (is_made(v->ranks[i]))
-            return;
+            return WARM_STEP_NONE;
         if (v->ranks[i] == WARM_STATE_NONE)
-            missing = i;
+            *ret_rank = i;
     }
-    if (is_made(v->template) || missing == v->n)
-        return;
-    ret->rank = missing;
+    if (*ret_rank == v->n)
+        return WARM_STEP_COMPLETE;
+    if (is_made(v->template))
+        return WARM_STEP_NONE;
     if (v->form == JOB_WARM_PROCESS)
-        ret->step = WARM_STEP_PROCESS;
-    else
-        ret->step = v->template == WARM_STATE_WAITS ? WARM_STEP_FORK : WARM_STEP_TEMPLATE;
+        return WARM_STEP_PROCESS;
+    return v->template == WARM_STATE_WAITS ? WARM_STEP_FORK : WARM_STEP_TEMPLATE;
 }

@@ -103,12 +103,13 @@ struct warm_view {
     const enum warm_state *ranks; /* [n] */
     uint32_t n;
 };
-enum warm_step { WARM_STEP_NONE = 0, WARM_STEP_TEMPLATE, WARM_STEP_FORK, WARM_STEP_PROCESS };
-struct warm_next {
-    enum warm_step step;
-    uint32_t rank;
+enum warm_step {
+    WARM_STEP_NONE = 0,
+    WARM_STEP_COMPLETE, /* a standby waits for each rank */
+    WARM_STEP_TEMPLATE,
+    WARM_STEP_FORK,
+    WARM_STEP_PROCESS,
 };
-/* One thing after another: nothing is begun while something is warming. */
-void warm_next(const struct warm_view *view, struct warm_next *ret);
-/* A standby waits for each rank. */
-bool warm_all_wait(const struct warm_view *view);
+/* One thing after another: nothing is begun while something is warming. *ret_rank: of FORK and
+ * PROCESS. */
+enum warm_step warm_next(const struct warm_view *view, uint32_t *ret_rank);

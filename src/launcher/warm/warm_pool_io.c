@@ -438,16 +438,17 @@ static int check_descriptors(const struct warm_pool *p, struct err *err) {
 /* A Python that passes by the gate would run the script: so one without a script is tried first.
  * What the interpreter is can differ from rank to rank, and from one start to the next: a wrapper,
  * or another one under its name. */
-static void begin(struct warm_pool *p, const struct warm_next *next) {
-    struct warm_one *one = next->step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[next->rank];
+static void begin(struct warm_pool *p, enum warm_step step, uint32_t rank) {
+    struct warm_one *one = step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[rank];
     struct err err = {0};
     char reason[WARM_REASON_MAX];
-    int r = next->step != WARM_STEP_NONE ? check_descriptors(p, &err) : 0;
-    if (next->step == WARM_STEP_TEMPLATE || (next->step == WARM_STEP_PROCESS && next->rank == 0))
+    int r = check_descriptors(p, &err);
+    if (step == WARM_STEP_TEMPLATE || (step == WARM_STEP_PROCESS && rank == 0))
         p->record_bytes = recorded_bytes(p);
-    p->complete_logged &= next->step == WARM_STEP_NONE;
-    switch (r < 0 ? WARM_STEP_NONE : next->step) {
-    case WARM_STEP_NONE: break;
+    p->complete_logged = false;
+    switch (r < 0 ? WARM_STEP_NONE : step) {
+    case WARM_STEP_NONE:
+    case WARM_STEP_COMPLETE: break;
     case WARM_STEP_TEMPLATE:
         if (!can_fork(p, reason)) {
             don_t_fork(p, reason);
@@ -456,8 +457,8 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
         }
         r = start(one, WARM_STATE_REACHING, p->specs[0], &err);
         break;
-    case WARM_STEP_PROCESS: r = start(one, WARM_STATE_REACHING, p->specs[next->rank], &err); break;
-    case WARM_STEP_FORK: r = fork_one(one, p->specs[next->rank], &err); break;
+    case WARM_STEP_PROCESS: r = start(one, WARM_STATE_REACHING, p->specs[rank], &err); break;
+    case WARM_STEP_FORK: r = fork_one(one, p->specs[rank], &err); break;
     }
     if (r < 0)
         has_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
@@ -528,11 +529,12 @@ static void go_on(struct warm_pool *p) {
     }
     struct warm_view view = {
         .form = p->form, .template = p->template.state, .ranks = states, .n = n};
-    struct warm_next next;
-    warm_next(&view, &next);
-    if (next.step == WARM_STEP_NONE && warm_all_wait(&view))
+    uint32_t rank;
+    enum warm_step step = warm_next(&view, &rank);
+    if (step == WARM_STEP_COMPLETE)
         all_wait(p);
-    begin(p, &next);
+    else if (step != WARM_STEP_NONE)
+        begin(p, step, rank);
 }
 
 static void is_ready(struct warm_one *one, const struct warm_message *message) {
