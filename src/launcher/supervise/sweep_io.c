@@ -52,16 +52,9 @@ struct pass {
 };
 
 static bool excepted(const struct sweep_except *except, pid_t pid) {
-    uint32_t from = 0, to = except->n;
-    while (from < to) {
-        uint32_t mid = from + (to - from) / 2;
-        if (except->pids[mid] == pid)
+    for (uint32_t i = 0; i < except->n; i++)
+        if (except->pids[i] == pid)
             return true;
-        if (except->pids[mid] < pid)
-            from = mid + 1;
-        else
-            to = mid;
-    }
     return false;
 }
 
@@ -410,22 +403,15 @@ void spare_add(struct spare *s, pid_t pid) {
     atomic_store(&s->pids[at % SPARE_MAX], pid);
 }
 
-static void insert(struct spare_list *l, pid_t pid) {
-    uint32_t at = l->except.n++;
-    for (; at > 0 && l->pids[at - 1] > pid; at--)
-        l->pids[at] = l->pids[at - 1];
-    l->pids[at] = pid;
-}
-
 void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
     memset(ret, 0, sizeof *ret);
     ret->except.pids = ret->pids;
     if (more > 0)
-        insert(ret, more);
+        ret->pids[ret->except.n++] = more;
     for (int i = 0; i < SPARE_MAX; i++) {
         pid_t pid = atomic_load(&s->pids[i]);
         if (pid != more && is_there(pid))
-            insert(ret, pid);
+            ret->pids[ret->except.n++] = pid;
     }
 }
 

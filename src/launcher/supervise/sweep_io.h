@@ -29,7 +29,7 @@ typedef int sweep_seen_fn(void *arg, pid_t pid, bool own);
 
 /* What is spared. */
 struct sweep_except {
-    const pid_t *pids; /* these and all processes below them; in ascending order; borrowed */
+    const pid_t *pids; /* these and all processes below them; few; borrowed */
     uint32_t n;
     sweep_seen_fn *seen; /* NULL: all get SIGKILL; in sweep_all() it must be async-signal-safe */
     /* The process was sent seen's signal, which is not 0. May be NULL */

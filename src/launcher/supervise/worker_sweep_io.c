@@ -272,36 +272,22 @@ static void pass_is_over(struct worker_group *g) {
 /* ---- which processes are spared ---- */
 
 struct pid_list {
-    const struct pid_list *without; /* sorted; NULL: none */
+    struct idmap workers; /* by pid: they are not added */
     pid_t *pids;
     uint32_t n;
 };
 
-static void pid_list_fini(struct pid_list *l) { free(l->pids); }
-
-static int compare_pids(const void *a, const void *b) {
-    const pid_t *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
+static void pid_list_fini(struct pid_list *l) {
+    idmap_fini(&l->workers);
+    free(l->pids);
 }
 
 static void add_pid(void *arg, pid_t pid) {
     struct pid_list *l = arg;
-    const struct pid_list *without = l->without;
-    if (without != NULL && without->n > 0 &&
-        bsearch(&pid, without->pids, without->n, sizeof pid, compare_pids) != NULL)
+    if (idmap_get(&l->workers, (uint64_t)pid) != NULL)
         return;
     l->pids = xgrow(l->pids, l->n, sizeof *l->pids);
     l->pids[l->n++] = pid;
-}
-
-static void sort(struct pid_list *l) {
-    if (l->n > 0)
-        qsort(l->pids, l->n, sizeof *l->pids, compare_pids);
-}
-
-static struct sweep_except sorted(struct pid_list *l, struct worker_group *g) {
-    sort(l);
-    return (struct sweep_except){.pids = l->pids, .n = l->n, .seen = seen, .sent = sent, .arg = g};
 }
 
 /* ---- beginning ---- */
@@ -347,14 +333,14 @@ static bool is_of_ended(void *arg, pid_t pid, const char *value) {
 /* Every child that the reaper watches and that is not one of our workers is a helper. Beside
  * another group only what has our marker counts. mine: only these orphans; NULL: all processes. */
 static void begin(struct worker_group *g, enum worker_pass pass, sweep_mine_fn *mine) {
-    _cleanup_(pid_list_fini) struct pid_list own = {0}, helpers = {.without = &own};
+    _cleanup_(pid_list_fini) struct pid_list helpers = {0};
     for (uint32_t i = 0; i < g->n; i++)
         if (worker_group_pid(g, i) != 0)
-            add_pid(&own, worker_group_pid(g, i));
-    sort(&own);
+            idmap_put(&helpers.workers, (uint64_t)worker_group_pid(g, i), g);
     child_reaper_each(g->reaper, add_pid, &helpers);
     add_spared(g, &helpers);
-    struct sweep_except except = sorted(&helpers, g);
+    struct sweep_except except = {
+        .pids = helpers.pids, .n = helpers.n, .seen = seen, .sent = sent, .arg = g};
     g->n_kept = 0;
     pass_begins(g, pass);
     if (mine != NULL)
