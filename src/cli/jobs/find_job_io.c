@@ -14,7 +14,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
-#include "launcher/agent/job_arbiter_io.h"
+#include "launcher/agent/agent_io.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
 extern char **environ;

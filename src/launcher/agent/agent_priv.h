@@ -1,9 +1,9 @@
 /* What the files of the agent share. Private to these files.
  *   agent_io.c       events of the local workers and the member, who may connect, the watchdog here
- *   agent_ends_io.c  how it ends: signals, Slurm's reason, the stop of the workers, agent_life.h
+ *   agent_ends_io.c  how it ends: signals, Slurm's reason and queue, the stop of the workers, the exit
+ *                    status, agent_life.h; the muster that started this step
  *   leading_io.c     what it does while it leads
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
- *   agent_exit_io.c  the exit status, Slurm's queue, and the muster that started this step
  *   agent_health_io.c  whether this node is fit: when it is checked, and what is reported
  *   agent_show_io.c  messages to the user */
 #pragma once
@@ -243,8 +243,6 @@ void leading_let_go(void *leading);
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);
 
-/* ---- agent_exit_io.c ---- */
-
 /* As far as it is known. */
 int agent_exit_status(const struct agent *a);
 /* Records the run's end for "muster status". Before registry_remove(), so it is always found. */
@@ -255,10 +253,6 @@ void agent_requeue_begin(struct agent *a);
 /* This agent leads: a worker has told a safe point; a node was lost. */
 void agent_requeue_safe(struct agent *a);
 void agent_requeue_lost(struct agent *a, const char *host);
-/* Slurm is to be asked at the end, and has not been asked yet. */
-bool agent_may_requeue(const struct agent *a);
-/* Asks Slurm, if it can be asked; agent_check() follows. */
-void agent_requeue_ask(struct agent *a);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);

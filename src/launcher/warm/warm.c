@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
-#include "base/text/parse.h"
 
 /* ---- the gate ---- */
 
