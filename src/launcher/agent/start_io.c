@@ -261,28 +261,20 @@ static int listen_beside(const struct addr *at, const struct job_spec *spec, int
  * joins: from then on rdzv_listener_choose() leaves those. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
     struct addr at;
-    int r;
+    const char *host = spec->endpoint_host, *text = "::";
     /* With an arbiter any node may have to lead, so all nodes must be able to reach it. */
     bool any = job_backend(spec)->any_node_leads;
-    bool local = !any && (spec->endpoint_host == NULL || spec->rdzv.max_nodes == 1 ||
-                          strcmp(spec->endpoint_host, "localhost") == 0);
-    if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
-        local = addr_is_loopback(&at);
+    bool local = !any && (spec->rdzv.max_nodes == 1 || start_is_local(spec));
     if ((any || local) && addr_loopback_is_down())
         return err_set(err, -ENETDOWN, AGENT_NO_LOOPBACK);
-    if (local && spec->endpoint_host != NULL && strcmp(spec->endpoint_host, "::1") == 0) {
-        /* nodes are seen to come from there, and have no other IPv6 address that is local */
-        r = addr_from_literal("::1", 0, &at);
-        assert(r == 0);
-        return listen_beside(&at, spec, ret_fd, err);
-    }
-    if (!any && !local && spec->local_addr != NULL &&
-        addr_from_literal(spec->local_addr, 0, &at) == 0)
-        return listen_beside(&at, spec, ret_fd, err);
-    r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
+    if (local) /* nodes of ::1 come from there, and have no other IPv6 address that is local */
+        text = host != NULL && strcmp(host, "::1") == 0 ? host : "127.0.0.1";
+    else if (!any && spec->local_addr != NULL && addr_from_literal(spec->local_addr, 0, &at) == 0)
+        text = spec->local_addr;
+    int r = addr_from_literal(text, 0, &at);
     assert(r == 0);
     r = listen_beside(&at, spec, ret_fd, err);
-    if (r == 0 || local)
+    if (r == 0 || strcmp(text, "::") != 0)
         return r;
     r = addr_from_literal("0.0.0.0", 0, &at); /* the machine has no IPv6 */
     assert(r == 0);
@@ -343,6 +335,21 @@ static int open_launcher(const struct place *p) {
                : -1;
 }
 
+/* Finds Python and the keys, and checks what would not mend itself. */
+static int prepare(struct agent_config *agent, char **ret_python, struct err *err) {
+    const struct job_spec *spec = agent->spec;
+    char *const *envp = agent->envp;
+    int r = 0;
+    if (spec->entry != JOB_ENTRY_PROGRAM)
+        r = python_find(program_invocation_name, envp, ret_python, err);
+    else if (spec->check != JOB_CHECK_OFF) /* without it the preflight can't compare PyTorch */
+        (void)!python_find(program_invocation_name, envp, ret_python, NULL);
+    compare_python(spec, *ret_python, envp);
+    if (r == 0)
+        r = start_keys(spec, agent->given, &agent->keys, err);
+    return r == 0 ? start_check(spec, *ret_python, envp, err) : r;
+}
+
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given) {
     struct err err = {0};
     struct agent_config agent = {.spec = spec,
@@ -352,27 +359,16 @@ int job_start(const struct job_spec *spec, char *const *envp, struct keyring *gi
                                  .launcher_fd = open_launcher(&spec->place)};
     _cleanup_(freep) char *python = NULL;
     struct guardian_link link = GUARDIAN_LINK_INIT;
-    int r = 0;
+    int status = AGENT_EXIT_USAGE;
     name_lines(spec);
     agent_ignore_passed_signals(spec);
-    if (spec->entry != JOB_ENTRY_PROGRAM)
-        r = python_find(program_invocation_name, envp, &python, &err);
-    else if (spec->check != JOB_CHECK_OFF &&
-             python_find(program_invocation_name, envp, &python, NULL) < 0)
-        python = NULL; /* then the preflight can't compare PyTorch's version */
-    compare_python(spec, python, envp);
-    if (r == 0)
-        r = start_keys(spec, given, &agent.keys, &err);
-    if (r == 0)
-        r = start_check(spec, python, envp, &err);
-    if (r < 0) {
-        log_error("%s", err.text);
-        termination_write(envp, err.text);
-        return AGENT_EXIT_USAGE;
+    int r = prepare(&agent, &python, &err);
+    if (r == 0) {
+        status = AGENT_EXIT_FAILED;
+        if (spec->port_low > 0)
+            listen_set_range(spec->port_low, spec->port_high);
+        r = open_node_listener(spec, &agent.node_fd, &err);
     }
-    if (spec->port_low > 0)
-        listen_set_range(spec->port_low, spec->port_high);
-    r = open_node_listener(spec, &agent.node_fd, &err);
     if (r == 0) {
         struct guardian_config guardian = {.listener_fd = agent.node_fd,
                                            .contain = spec->contain,
@@ -390,5 +386,5 @@ int job_start(const struct job_spec *spec, char *const *envp, struct keyring *gi
     log_error("%s", err.text);
     termination_write(envp, err.text);
     file_close(&agent.node_fd);
-    return AGENT_EXIT_FAILED;
+    return status;
 }
