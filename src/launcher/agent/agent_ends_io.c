@@ -261,12 +261,12 @@ void agent_ends_started(struct agent *a) {
     loop_timer_set(a->ends.late_timer, clock_now_ns() + WITNESS_AFTER_NS);
 }
 
+/* ---- the store, and the wait for evidence ---- */
+
 /* Python needs about 0.1 s for its stacks. A worker that handles SIGABRT itself, or that can't be
  * ended now, costs this time. */
 #define ENDS_MAX_NS (5 * NS_PER_S)
 #define ENDS_LOOK_NS (10 * NS_PER_MS)
-
-/* ---- the store ---- */
 
 /* The store of a leader is at its own door, which must lead to no port of this agent. */
 void agent_open_door(struct agent *a, const struct form *form) {
@@ -277,8 +277,6 @@ void agent_open_door(struct agent *a, const struct form *form) {
     store_door_pass(a->door, known ? &store : NULL,
                     agent_is_authenticated(a) && a->config.spec->store_check != STORE_CHECK_NONE);
 }
-
-/* ---- the wait ---- */
 
 /* Not if this node was ordered to end. (The leader may not be sure of the failure yet.) */
 static bool must_wait(const struct agent *a, const struct desired *cause) {
@@ -507,7 +505,7 @@ void agent_record_end(const struct agent *a) {
         log_debug("%s", err.text);
 }
 
-/* ---- facts ---- */
+/* ---- facts and effects ---- */
 
 /* With a shorter grace workers get their signal at once, in doubt twice. */
 #define HOLD_GRACE_NS (1 * NS_PER_S)
@@ -544,8 +542,6 @@ static unsigned facts_of(const struct agent *a) {
            fact(may_requeue(a), LIFE_MAY_REQUEUE) |
            fact(a->ends.call != NULL || a->requeue.state == REQUEUE_ASKED, LIFE_ASKS);
 }
-
-/* ---- effects ---- */
 
 /* Workers get the signal when it is known that they have not got it. */
 static void begin_to_stop(struct agent *a, const struct tree_news *news) {

@@ -25,10 +25,9 @@
 
 /* ---- an endpoint of several ports ---- */
 
-/* The agent that leads at an endpoint of several ports. It takes the first that is free. No other
- * agent of this machine takes another one of them for the same run, although they can come at the
- * same time, and although a port that was taken can become free: the leader holds a name as long as
- * it lives, and only its holder tries the ports. */
+/* The agent that leads there takes the first port that is free. So that no other agent of this
+ * machine takes another one for the same run, it holds a name as long as it lives, and only the
+ * holder tries the ports. */
 static bool has_ports(const struct agent *a) { return a->config.spec->n_endpoint_ports > 1; }
 
 /* The same in all agents of the run that can lead on this machine, however they write its name. */

@@ -1,9 +1,7 @@
 /* Whether this node is fit. Its checks run before it joins, and after one of its workers failed or
  * was blamed for a hang: then the report that all workers are gone waits for them, so the leader
- * knows the verdict when it forms the next group. A group that runs is never stopped for it.
- *
- * Of the GPUs a child receives Xids while workers run, and NVML is asked when one of them has
- * failed. Nothing happens if the child ends or hangs. */
+ * knows the verdict when it forms the next group. A group that runs is never stopped for it. Of the
+ * GPUs a child receives Xids while workers run, and NVML is asked when one of them has failed. */
 #include <stdio.h>
 #include <string.h>
 

@@ -36,12 +36,10 @@ bool agent_leads(const struct agent *a) {
 
 /* ---- what killed agents left behind ----
  *
- * Temporary folders, cgroups, files in the run directory of this user. An agent whose workers have
- * run for a while checks for them once, in a separate process: file systems may be slow or hang.
- *
- * What a living agent owns is never touched, even if that agent is in another container: living
- * agents hold locks (flock(2)) on what they own, and nothing counts as left behind whose lock can't
- * be seen here: tempdir_io.h describes when it can. */
+ * Temporary folders, cgroups, files in the run directory of this user: an agent whose workers have
+ * run for a while checks for them once. What a living agent owns is never touched, even one in
+ * another container: it holds locks (flock(2)) on it, and nothing counts as left behind whose lock
+ * can't be seen here (tempdir_io.h). */
 
 #define TIDY_AFTER_NS NS_PER_S
 #define LEFTOVERS_NS (3 * NS_PER_S) /* for each kind; then the rest is left to other agents */
@@ -113,8 +111,7 @@ static void choose_each(struct agent *a, const char *list) {
 
 /* This node sends JOIN from this address (len 0: not known), with these interfaces: from now on its
  * own port is for those who come to one of them. Not with an arbiter, where others learn all
- * addresses of this node, nor where the leader is known by a name, which can be that of any of its
- * addresses. */
+ * addresses of this node. */
 static void choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info) {
     struct addr at = *local, given;
     if (a->arbiter != NULL || at.len == 0 || addr_is_loopback(&at))
@@ -274,7 +271,7 @@ static const struct local_workers_ops local_workers_ops = {.on_event = on_local_
                                                            .on_warm = on_warm,
                                                            .on_over = agent_check};
 
-/* ---- requests of the rendezvous ---- */
+/* ---- requests of the rendezvous and of the preflight ---- */
 
 static void node_failed(struct agent *a, struct generation g, const char *text) {
     struct failure f;
@@ -429,8 +426,6 @@ void agent_deposed(struct agent *a) {
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
     agent_check(a);
 }
-
-/* ---- requests of the preflight ---- */
 
 static void can_join(void *arg) {
     struct agent *a = arg;

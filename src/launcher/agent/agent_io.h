@@ -1,7 +1,6 @@
-/* The agent: one per node. It joins the rendezvous (and leads it if the endpoint is this node's),
- * runs the node's workers as the group's machines decide, shows progress to the user, and ends with
- * the exit status of `muster run`. It is only glue: the group, member and worker machines decide
- * what to do. */
+/* The agent: one per node. It joins the rendezvous, or leads it, runs the node's workers, shows
+ * progress, and ends with the exit status of `muster run`. It is only glue: the group, member and
+ * worker machines decide what to do. */
 #pragma once
 
 #include "io/loop.h"
@@ -43,11 +42,10 @@ void agent_ignore_passed_signals(const struct job_spec *spec);
     "the loopback interface is down, so this node cannot connect to itself; run: ip link set " \
     "lo up"
 
-/* From a job to its exit status: splits this process into a guardian and an agent, and runs the
- * agent. It is the last step of `muster run`.
- * envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Only the
- * agent keeps keys. Returns only in the agent. The result is the exit status for the process (128+n
- * after a signal); failures have been reported. */
+/* Splits this process into a guardian and an agent, and runs the agent: the last step of `muster
+ * run`. envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Only
+ * the agent keeps keys. Returns only in the agent, with the exit status; failures have been
+ * reported. */
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);
 
 /* Whether no other machine has to reach this node. */

@@ -1,11 +1,4 @@
-/* What the files of the agent share. Private to these files.
- *   agent_io.c       events of the local workers and the member, who may connect, the watchdog here
- *   agent_ends_io.c  how it ends: signals, Slurm's reason and queue, the stop of the workers, the exit
- *                    status, agent_life.h; the muster that started this step
- *   leading_io.c     what it does while it leads
- *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
- *   agent_health_io.c  whether this node is fit: when it is checked, and what is reported
- *   agent_show_io.c  messages to the user */
+/* What the files of the agent share. Private to these files; each begins with its purpose. */
 #pragma once
 
 #include <signal.h>
@@ -55,8 +48,7 @@ struct agent_requeue {
 };
 
 struct agent_stop {
-    /* A stop waits until evidence is gathered (TIME_NEVER), and then at most until this time for
-     * suspects to end. 0: none waits */
+    /* A stop waits until evidence is gathered (TIME_NEVER), then so long for suspects; 0: none */
     uint64_t end_ns;
     struct loop_timer *timer; /* checks whether they have ended */
     uint64_t grace_ns;
@@ -98,8 +90,7 @@ struct agent {
     struct agent_config config;
     uint64_t incarnation;
     char host[FAILURE_NODE_MAX];
-    /* the user's soft RLIMIT_NOFILE, if the agent raised its own; else 0 */
-    uint64_t nofile_soft;
+    uint64_t nofile_soft;     /* the user's soft limit, if the agent raised its own; else 0 */
     uint16_t node_port;       /* the port of the node's listener */
     struct addr own_listener; /* how this agent reaches it */
 
@@ -127,15 +118,13 @@ struct agent {
     struct leading *leading; /* this agent's work as leader */
     struct rdzv_client *client;
     struct resolve *resolve;
-    /* how this agent reaches the endpoint, if it leads there; else len 0 */
-    struct addr own_endpoint;
+    struct addr own_endpoint; /* how it reaches the endpoint, if it leads there; else len 0 */
     /* It leads if nothing listens at the endpoint, which is on this machine, before there is a
-     * leader: another agent listened there, which may have been at its end; or the name was not
-     * known yet, as that of a pod that has just been made. */
+     * leader: the agent that listened there may have been at its end; or the name was not known
+     * yet, as that of a pod that has just been made. */
     bool may_lead_later;
     int lead_name; /* held while it leads at one of several ports; -1: none */
-    /* the endpoint's address on this machine that is not loopback; else len 0 */
-    struct addr endpoint;
+    struct addr endpoint; /* its address on this machine that is not loopback; else len 0 */
     struct starter_link *head;              /* NULL: no head has started this agent */
     struct starter_verdict verdict;         /* what it knows of the job while it leads */
     bool has_verdict;                       /* to be sent to the head */
@@ -173,11 +162,9 @@ struct agent {
 
 /* ---- agent_io.c ---- */
 
-/* Events for the member. */
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
-/* Another node leads now. */
 void agent_deposed(struct agent *a);
 struct hang_workers agent_hang_workers(const struct agent *a);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
@@ -187,17 +174,16 @@ void agent_tell_if_no_key(struct agent *a);
 
 /* ---- agent_ends_io.c ---- */
 
-/* Watches signals, too. 0 or a negative errno. */
+/* 0 or a negative errno. */
 _must_use_ int agent_ends_begin(struct agent *a);
 void agent_ends_free(struct agent *a);
 /* Workers run. */
 void agent_ends_started(struct agent *a);
 
-/* Fills in the facts and the time. */
 void agent_event(struct agent *a, const struct life_event *e);
 /* Something that the agent's end waits for has changed. */
 void agent_check(void *arg);
-/* The agent can't continue: logs why, and ends. kind: FAILURE or USAGE. */
+/* Logs why, and ends. kind: FAILURE or USAGE. */
 void agent_give_up(struct agent *a, enum life_event_kind kind, const char *fmt, ...) _printf_(3, 4);
 /* The same during set-up. Returns r. */
 _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
@@ -211,7 +197,6 @@ void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct d
 void agent_fence(void *arg);
 void agent_hold(void *arg);
 void agent_resume(void *arg, uint64_t paused_ns);
-/* The evidence is there for which a stop may have waited. */
 void agent_stop_gathered(void *arg);
 /* A stop waits for it no longer. True: one did. */
 bool agent_stop_wait_no_more(struct agent *a);
@@ -219,7 +204,7 @@ bool agent_stop_wait_no_more(struct agent *a);
 /* ---- leading_io.c ---- */
 
 _must_use_ struct leading *leading_new(struct agent *a);
-/* Call it after rdzv_listener_serve(listener, NULL), or after the listener is freed. Takes NULL. */
+/* After rdzv_listener_serve(listener, NULL). Takes NULL. */
 void leading_free(struct leading *l);
 
 /* Leads at this endpoint, whose socket it owns from now on. *ret_own: how this node reaches it.
@@ -228,7 +213,7 @@ _must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_o
                           struct err *err);
 /* The address is in use: sets the error to the setting, and the owner. True: it isn't muster. */
 bool leading_port_taken(const char *setting, const struct addr *at, struct err *err);
-/* The member has won an epoch. 0 or a negative errno. */
+/* In an epoch that the member has won. 0 or a negative errno. */
 _must_use_ int leading_on(struct leading *l, const struct group_config *lead);
 struct rdzv_server *leading_server(const struct leading *l);
 /* It leads, and has not informed all nodes of the job's end yet. */
@@ -237,7 +222,6 @@ bool leading_serves(const struct leading *l);
 bool leading_has_led(const struct leading *l);
 /* What ranks did when one failed is still being compared: the agent should not end yet. */
 bool leading_is_busy(const struct leading *l);
-/* The leader is ending the job: no node waits for that any more. */
 void leading_let_go(void *leading);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
@@ -248,7 +232,7 @@ int agent_exit_status(const struct agent *a);
 /* Records the run's end for "muster status". Before registry_remove(), so it is always found. */
 void agent_record_end(const struct agent *a);
 
-/* Workers have been started: warns if Slurm could not requeue this job. */
+/* Warns if Slurm could not requeue this job. */
 void agent_requeue_begin(struct agent *a);
 /* This agent leads: a worker has told a safe point; a node was lost. */
 void agent_requeue_safe(struct agent *a);
@@ -256,12 +240,11 @@ void agent_requeue_lost(struct agent *a, const char *host);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);
-/* Whether the head of a step of Slurm has asked for the end of the job, as its status shows: for
- * each task whose status is not 0 srun would print a line. */
+/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: for each
+ * task whose status is not 0 srun would print a line. */
 bool agent_head_asked(const struct agent *a);
-/* Finds out whether a head has started this step. 0, or a negative errno: it is reported. */
+/* 0, also if no head has started this step, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);
-/* Call it when this agent has begun to lead. */
 void agent_leads_now(struct agent *a);
 /* The verdict for the head, if this agent leads at the job's end. Before it stops leading. */
 void agent_read_verdict(struct agent *a);
@@ -274,7 +257,6 @@ void agent_tell_head(struct agent *a, int status);
 bool agent_may_have_domain(const struct agent *a);
 /* Joins the job, and leads it if this agent is the one to lead. */
 void agent_find_place(void *arg);
-/* The client begins, which finds the leader. */
 void agent_begin_to_join(struct agent *a);
 /* Nothing listens at this address of the endpoint: leads there if may_lead_later. */
 void agent_try_endpoint(void *arg, const struct addr *at);
@@ -290,7 +272,6 @@ void agent_health_begin(struct agent *a);
 void agent_health_free(struct agent *a);
 /* True: the checks are not over; agent_begin_to_join() follows. */
 _must_use_ bool agent_health_holds_join(struct agent *a);
-/* The client is new: it knows no verdict yet. */
 void agent_health_report(struct agent *a);
 /* A worker of this node failed, or the leader blames one for a hang. */
 void agent_health_blame(struct agent *a);
@@ -303,9 +284,7 @@ void agent_gpus_begin(struct agent *a);
 
 /* Whether only the leader shows what is the same on all nodes. */
 bool agent_show_is_brief(const struct agent *a);
-/* This agent leads from now on, or no longer does. */
 void agent_show_leads(const struct agent *a);
-/* Makes the console. */
 int agent_show_begin(struct agent *a);
 /* Before the agent's signal handlers are removed: the descriptor from which agent_show_end() reads
  * later signals; -1: there is none. */
@@ -314,12 +293,10 @@ _must_use_ int agent_show_end_signals(struct agent *a);
  * leaves. Returns whether output of workers is lost. */
 bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text);
-/* What this node waited for no longer matters. */
 void agent_show_leaving(struct agent *a);
 void agent_show_no_place(void *arg, const char *text);
 void agent_show_status(void *arg, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
-/* Another node leads from now on; as rdzv_client_ops.leader. */
 void agent_show_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first);
 /* A stop begins, or its cause became better known. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause);

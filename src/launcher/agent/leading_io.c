@@ -67,10 +67,9 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
     return owner.pid > 0 && !owner.muster;
 }
 
-/* Listens at the port that the user chose for the workers' store. It stays open: the next
- * generation's store opens before the last one is closed. On every address, unless the user named
- * one: workers of a group of this node alone come over loopback, others by the endpoint's address,
- * and programs with a MASTER_ADDR of their own by any name of this node. */
+/* Listens at the port that the user chose for the workers' store, which stays open. On every address,
+ * unless the user named one: workers of a group of this node alone come over loopback, others by the
+ * endpoint's address, and programs with a MASTER_ADDR of their own by any name of this node. */
 static int listen_for_store(struct leading *l, struct err *err) {
     const struct job_spec *spec = l->agent->config.spec;
     bool alone = spec->rdzv.max_nodes == 1 ||
@@ -153,8 +152,6 @@ static void store_close(void *arg, struct generation g) {
     store_door_unserve(l->agent->door, store);
     store_server_close(store);
 }
-
-/* ---- the clients of the store ---- */
 
 static enum peer_source find_source(void *arg, const struct addr *client) {
     const struct leading *l = arg;

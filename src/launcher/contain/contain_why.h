@@ -1,8 +1,6 @@
 /* Why containment (--contain) can't be had here, and what to do: one line for the user, from the
  * step that failed, its error and a few facts about the kernel and the container. Pure.
  *
- *     contain_why(CONTAIN_CLONE, -EPERM, &facts, &text);    facts: guardian_io.c
- *
  * Sources: clone(2), pid_namespaces(7), user_namespaces(7), capabilities(7), seccomp(2),
  * cgroups(7); Documentation/admin-guide/sysctl/{user,kernel}.rst and cgroup-v2.rst of Linux;
  * Debian's kernel.unprivileged_userns_clone; Ubuntu's kernel.apparmor_restrict_unprivileged_userns;

@@ -1,10 +1,6 @@
 /* Whether a GPU of this node is the reason why one of its workers failed: by the Xids that came
  * shortly before, or while the workers were stopped, and by what NVML reports then. Pure.
  *
- *     gpu_health_add(&h, &xid);                        each Xid
- *     h.failed_ns = h.asked_ns = now;                  a worker failed: NVML is asked
- *     gpu_health_judge(&h, &report, NULL, &verdict);   it has answered
- *
  * Xids are the numbers of the errors that NVIDIA's driver reports of a GPU, in the kernel's log and
  * as events of NVML. The class of each is what NVIDIA's Xid catalogue gives as the immediate action
  * (docs.nvidia.com/deploy/xid-errors). Sites disagree about some numbers, so NVML's own verdict,

@@ -1,8 +1,5 @@
 /* --health-check: a command of the user checks whether this node is fit for a job.
  *
- *     r = health_check_new(loop, reaper, &config, on_checked, me, &check);
- *     … on_checked(me, result, text): the check is freed then
- *
  * `/bin/sh -c COMMAND` runs with the user's rights in a process group of its own, which is killed
  * when the shell ends or the time is up, so the command can leave no process behind but in another
  * group. Its standard input is /dev/null. Its environment has MUSTER_HEALTH_WHEN. */
@@ -34,8 +31,7 @@ struct health_check_config { /* borrowed for the call */
 typedef void health_check_fn(void *arg, enum health_result result, const char *text);
 
 struct health_check;
-/* fn is called once, from the loop, never from inside this call. 0 or a negative errno and the
- * reason. */
+/* fn is called once, from the loop; the check is freed then. 0 or a negative errno and the reason. */
 _must_use_ int health_check_new(struct loop *loop, struct child_reaper *reaper,
                                 const struct health_check_config *config, health_check_fn *fn,
                                 void *arg, struct health_check **ret, struct err *err);

@@ -1,12 +1,7 @@
-/* Discovery of the node while it waits for its peers: in a child process, because NVML can block
- * and hwloc takes tens of milliseconds. The kernel needs a second to list a thousand interfaces,
- * and waits while a process changes one. If the result does not come in time, the node runs without
- * the features that need it.
- *
- *     r = node_discovery_new(loop, &config, &look, &err);
- *     node_discovery_wait(look, on_discovered, me);              calls once, from the loop
- *     t = node_discovery_topology(look);       NULL: node_discovery_failure() has the reason
- *     node_discovery_free(look); */
+/* Discovery of the node while it waits for its peers: in a child process, because NVML can block,
+ * hwloc takes tens of milliseconds, and the kernel needs a second to list a thousand interfaces, and
+ * waits while a process changes one. If the result does not come in time, the node runs without the
+ * features that need it. */
 #pragma once
 
 #include "base/err.h"

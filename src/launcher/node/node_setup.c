@@ -202,8 +202,6 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
     return 0;
 }
 
-/* ---- threads ---- */
-
 /* The share of each worker: a core that n workers may use counts 1/n for each. */
 static void count_threads(const struct topology *t, struct node_setup *s) {
     double *parts = xcalloc(s->n, sizeof *parts);

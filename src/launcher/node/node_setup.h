@@ -1,11 +1,6 @@
 /* What the workers of this node get beyond torchrun's contract: CPUs and memory, threads, and
  * variables. Pure: a function of the job, the environment and the result of one discovery of the
- * node (node_discovery_io.h).
- *
- *     struct node_setup s = {0};
- *     r = node_setup_make(&(struct node_setup_input){.spec = spec, .env.envp = environ, …}, &s, …);
- *     … s.workers[local_rank].affinity, .env, .omp_threads …
- *     node_setup_fini(&s); */
+ * node (node_discovery_io.h). */
 #pragma once
 
 #include "base/text/envlist.h"

@@ -55,8 +55,6 @@ _must_use_ int node_net_read(const struct node_setup_place *place, struct node_n
  * so. pthread_attr_setstacksize(3), getrlimit(2) */
 void node_raise_limits(void);
 
-/* ---- messages ---- */
-
 /* Reports how workers are bound and which are not; with -v, it lists each worker. *logged (owned by
  * the caller) is the last report, so that a restart does not repeat it. */
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *place,

@@ -227,8 +227,6 @@ static void on_writable(void *arg, int fd, unsigned events) { queue_write(arg); 
 
 static void on_soon(void *arg) { queue_write(arg); }
 
-/* --- adding ----------------------------------------------------------------------------------- */
-
 static struct strbuf *queue_buffer(struct output *o) {
     size_t left = o->bytes.len - o->done;
     if (o->spilling)
@@ -376,10 +374,8 @@ static bool reader_left(const struct output *o, int error) {
     return error == EPIPE || error == ECONNRESET || (error == EIO && o->tty);
 }
 
-/* What was queued is lost. Unless the disk is full, all later output is lost, too. Also called if
- * bytes that waited in the file can't be read. Reports the error once, unless the reader has left,
- * as a pager may: on standard error, and that of standard error on standard output, if output of
- * workers is lost. */
+/* What was queued is lost. Reports the error once, unless the reader has left, as a pager may: on
+ * standard error, and that of standard error on standard output, if output of workers is lost. */
 static void on_error(struct output *o, int error) {
     struct output *out = output_of(o->console, CONSOLE_OUT);
     struct output *to = o == out ? output_of(o->console, CONSOLE_ERR) : out;
@@ -669,7 +665,6 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     return 0;
 }
 
-/* In a copy of the process that made the console, with a new loop. */
 int console_reopen(struct console *c, struct loop *loop) {
     c->remote = NULL;
     for (int i = 0; i < 2; i++) {

@@ -1,14 +1,13 @@
 /* The launcher's own standard output and error. Many sources write to them without waiting.
  *
- * Lines of different sources are never torn or mixed. If one source has shown a line without its
- * newline (a prompt, a progress bar) and another writes, a newline is put between them.
+ * Lines of different sources are never torn or mixed: after a line without its newline (a prompt, a
+ * progress bar) another source's line begins with one.
  *
- * No line of a source is dropped while there is a reader. What a slow or stopped terminal, pipe or
- * socket has not taken waits in a queue: in memory, then in a file (console_spool()), and then the
- * sources must wait (console_source_must_wait()). A quick reader makes them wait instead of using a
- * file, because that costs less. Only the launcher's own lines have a limit; how many were dropped
- * is shown once the queue drains. If both descriptors are the same, there is one queue, so the
- * order is kept.
+ * No line of a source is dropped while there is a reader. What a slow or stopped one has not taken
+ * waits in a queue: in memory, then in a file (console_spool()), and then the sources must wait
+ * (console_source_must_wait()). A quick reader makes them wait instead of using a file, because that
+ * costs less. Only the launcher's own lines have a limit; how many were dropped is shown once the
+ * queue drains. If both descriptors are the same, there is one queue, so the order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,
@@ -50,7 +49,7 @@ _must_use_ int console_new(struct loop *loop, int out_fd, int err_fd, struct con
 /* Drops what is still queued. Takes NULL. */
 void console_free(struct console *c);
 
-/* One source of lines: a worker's stream. The caller owns it, must not move it, and calls
+/* One source of lines: a worker's stream. The caller must not move it, and calls
  * console_source_fini() before the console is freed. */
 struct console_source {
     struct console *console;
@@ -83,8 +82,8 @@ bool console_source_is_full(const struct console_source *s);
 void console_take_rest(struct console *c);
 /* Its output is not visible, now or later: it goes to /dev/null, or its terminal is gone. */
 bool console_source_is_dropped(const struct console_source *s);
-/* End of file of the source. A prefixed line gets its newline now, one without a prefix only when
- * other output follows, so a single worker's bytes are shown unchanged. */
+/* End of file of the source. A line without a prefix gets its newline only when other output
+ * follows, so a single worker's bytes are shown unchanged. */
 void console_source_end(struct console_source *s);
 
 /* The launcher's own text: whole lines with their newlines, kept together. */
@@ -100,8 +99,7 @@ bool console_status_fits(const struct console *c, const char *text);
 /* Whether that stream is a terminal. If so, the sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
 
-/* A copy of this process that writes for the console, what was queued before, too. Own lines and
- * the status go there while it is in use. */
+/* A copy of this process that writes for the console, what was queued before, too. */
 struct console_remote {
     void (*print)(void *arg, enum console_stream stream, const char *text, size_t len);
     void (*status)(void *arg, const char *text);
@@ -116,7 +114,7 @@ bool console_may_hang(const struct console *c);
 int console_fd(const struct console *c, enum console_stream stream);
 /* Whether both descriptors are the same file, pipe or terminal. */
 bool console_is_one(const struct console *c);
-/* Lets each of the two keep so many bytes in a file; 0 (as from the start): none. */
+/* Lets each of the two keep so many bytes in a file. */
 void console_spool(struct console *c, uint64_t bytes);
 /* How many bytes are queued. */
 uint64_t console_pending(const struct console *c);

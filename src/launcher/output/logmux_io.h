@@ -2,13 +2,6 @@
  * log writer's process reads the pipes and writes (writer_io.h). This file makes the pipes and
  * passes them to it.
  *
- *     mux = logmux_new(loop, writer, &spec, host, first_rank, &ops, me);
- *     for each worker:  logmux_open(mux, i, dir, file_fds, &out_fd, &err_fd, &err);
- *     … worker_group_start(specs with stdout_fd = out_fd, stderr_fd = err_fd) …
- *     for each worker:  logmux_started(mux, i);          closes our copies of the child's ends
- *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_last_output(i), ops.on_drained(i)
- *     logmux_free(mux);
- *
  * For each stream (torchrun's rules; muster's improvements are in brackets):
  *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
@@ -23,10 +16,9 @@
  *   no folder        all goes to the console, what should be in files with its prefix; with
  *                    --log-dir=/dev/null only tee with it
  *
- * The console never blocks the job (console_io.h). If a log file can't be written (disk full), this
- * is reported once, and at the end how much is missing. If a file can't be opened, ops.on_no_file()
- * reports it, and that stream goes to the console with a prefix. If a file system hangs, only
- * workers that write to it must wait. */
+ * If a log file can't be written (disk full), this is reported once, and at the end how much is
+ * missing. If a file can't be opened, ops.on_no_file() reports it, and that stream goes to the console
+ * with a prefix. If a file system hangs, only workers that write to it must wait. */
 #pragma once
 
 #include <stdbool.h>
@@ -56,13 +48,12 @@ struct logmux_last_output {
 };
 
 struct logmux_ops {
-    /* Everything that worker `index` wrote has been read (or the grace is over). Called once for
-     * each logmux_exited(), from the loop. It may free the logmux. */
+    /* Everything that worker `index` wrote has been read (or the grace is over), once for each
+     * logmux_exited(), from the loop. It may free the logmux. */
     void (*on_drained)(void *arg, uint32_t index);
     /* A log file can't be opened. why: a clause without a full stop. */
     void (*on_no_file)(void *arg, const char *why);
-    /* Called if logmux_exited() asked for the last output; before on_drained, and possibly from
-     * inside logmux_exited(). It must not free the logmux. */
+    /* If logmux_exited() asked for it; before on_drained. It must not free the logmux. */
     void (*on_last_output)(void *arg, uint32_t index, const struct logmux_last_output *last);
 };
 
@@ -92,5 +83,5 @@ void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
 void logmux_no_more(struct logmux *mux);
 /* The worker may have to wait, because the reader of the launcher's output takes nothing. */
 bool logmux_is_held(const struct logmux *mux, uint32_t index);
-/* Whether every opened worker is drained. True if none was opened. */
+/* Whether every opened worker is drained. */
 bool logmux_all_drained(const struct logmux *mux);

@@ -38,7 +38,7 @@ _must_use_ int worker_logs_prepare(struct worker_logs *l, const char *generation
 void worker_logs_lack(struct worker_logs *l, const char *why);
 /* Whether -r or -t of the job ask for files of a worker. */
 bool worker_logs_asked_for(const struct job_spec *spec);
-/* Whether the user wants this worker's files, even if none can be made. */
+/* Whether the user wants log files, even if none can be made. */
 bool worker_logs_wanted(const struct worker_logs *l);
 
 /* The worker's folder in the current generation; NULL: none. Borrowed. */
@@ -62,8 +62,8 @@ void worker_logs_ended(struct worker_logs *l);
 void worker_logs_event(struct worker_logs *l, const char *name, const char *line);
 /* The temporary folder is kept, because a report named a file in it. */
 void worker_logs_keep(struct worker_logs *l);
-/* Where what is known of a hang goes: the run's folder, else the temporary one; NULL: there is
- * none, or files are not wanted (--log-dir=/dev/null). Borrowed. */
+/* For reports of hangs: the run's folder, else the temporary one; NULL: none, or --log-dir=/dev/null.
+ * Borrowed. */
 const char *worker_logs_hang_dir(const struct worker_logs *l);
 /* The folder that is kept for the user; NULL: none. Borrowed. */
 const char *worker_logs_kept(const struct worker_logs *l);

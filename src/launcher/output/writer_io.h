@@ -2,21 +2,19 @@
  * the terminal. What can hang or never end (a dead file system, a stopped terminal, a worker that
  * writes as fast as it can) happens in this process, not in the loop that holds the leases.
  *
- * It is a copy of the agent (io/process/helper.h) with one socket, standard output and standard
- * error, and it dies with the agent. The agent's own lines go through it too, so the order with the
- * workers' lines is kept. While there is no writer, lines for a plain file wait for the next one,
- * because that file's disk can hang; other lines are written by the agent's console.
+ * It is a copy of the agent (io/process/helper.h) and dies with it. The agent's own lines go through
+ * it too, so the order with the workers' lines is kept. While there is no writer, lines for a plain
+ * file wait for the next one, because that file's disk can hang; other lines are written by the
+ * agent's console.
  *
  * The agent keeps the read ends of all pipes, so a writer's death does not kill workers. A new one
  * is started and gets the pipes again (on_lost). What the old one had read but not written is lost,
- * and this is reported. A writer that makes no progress for WRITER_PATIENCE_NS is reported too. If
- * a user waits for its answer, it is given up: killed, let go, and replaced. If no user waits, only
- * the workers wait, as they would for a file of their own on a dead file system. If no writer can
- * be started, a user that waits for an answer continues without one after the same time.
+ * and this is reported. A writer that makes no progress for WRITER_PATIENCE_NS is reported too, and
+ * killed, let go and replaced if a user waits for its answer. If none can be started, such a user
+ * continues without one after the same time.
  *
- * A writer that can't be killed, because the kernel waits for a disk, is spared by all sweeps (the
- * guardian's too), and does not delay the end of the node. Until the kernel releases it, a process
- * that reads our standard output or error through a pipe gets no end of file. */
+ * A writer that can't be killed, because the kernel waits for a disk, is spared by all sweeps. Until
+ * the kernel releases it, a process that reads our output through a pipe gets no end of file. */
 #pragma once
 
 #include <stdbool.h>
@@ -52,8 +50,7 @@ struct writer_user {
     void *arg;
 };
 
-/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. If none
- * can be started now, messages wait, and it is tried again. */
+/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. */
 _must_use_ struct writer *writer_new(struct loop *loop, struct console *console,
                                      const struct job_spec *spec,
                                      void (*on_pid)(void *arg, pid_t pid), void *arg);
@@ -86,6 +83,6 @@ struct writer_patience {
     bool (*leave)(void *arg); /* reads fd. Whether to leave now, without what is left */
     void *arg;
 };
-/* Must not be called from the loop: waits until everything that was sent is written. Reports what
- * was not. Returns whether output of workers was lost, except if its reader has left. */
+/* Not from the loop: waits until everything that was sent is written. Reports what was not. Returns
+ * whether output of workers was lost, except if its reader has left. */
 bool writer_finish(struct writer *w, const struct writer_patience *patience);

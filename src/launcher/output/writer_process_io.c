@@ -98,8 +98,6 @@ struct process {
 /* All streams share it: each reads and passes the bytes on in one step. */
 static char read_buffer[READ_BYTES];
 
-/* --- to the agent ----------------------------------------------------------------------------- */
-
 /* The agent always reads, so this waits only briefly. */
 static void report(struct process *p, const struct writer_message *m) {
     while (writer_wire_send(p->fd, m) == -EAGAIN) {
@@ -259,7 +257,7 @@ static void stream_free(struct stream *s) {
     free(s->filtered.path);
 }
 
-/* Shows console lines that have no newline yet; nothing more is read. Takes NULL. */
+/* Takes NULL. */
 static void worker_free(struct worker *w) {
     if (w == NULL)
         return;
@@ -300,8 +298,7 @@ static ssize_t read_bytes(const struct stream *s) {
     return len > 0 ? (ssize_t)len : n;
 }
 
-/* Reads at most `reads` times. A read that is not full means that the pipe is empty now. That is
- * enough for a turn, but with `to_end` it reads until the end of file. */
+/* Reads at most `reads` times: until the pipe is empty now, or with `to_end` until the end of file. */
 static void read_some(struct stream *s, int reads, bool to_end) {
     bool waited = s->waits;
     s->waits = false;
@@ -391,8 +388,7 @@ static void on_timer(void *arg) {
     check_ended(s->worker);
 }
 
-/* Both pipes are at their end, or the grace is over. While the console has no room for what is left
- * in them, the grace is extended. */
+/* Both pipes are at their end, or the grace is over. It is extended while the console has no room. */
 static void on_grace(void *arg) {
     struct worker *w = arg;
     for (int i = OUT; i <= ERR; i++) {
@@ -408,8 +404,6 @@ static void on_grace(void *arg) {
     report_drained(w->process, w->user, w->index);
     worker_free(w);
 }
-
-/* --- the last lines --------------------------------------------------------------------------- */
 
 /* path: the file that standard error went to, or "". w may be NULL. */
 static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
@@ -548,7 +542,6 @@ static void exited(struct process *p, const struct writer_message *m) {
         report_drained(p, m->user, m->index);
 }
 
-/* Its generation is over; what is left could not be drained in time. */
 static void drop_user(struct process *p, uint32_t user) {
     log_sampler_drop(p->own_files, user);
     for (uint32_t i = 0; i < p->spec->nproc; i++)
@@ -704,8 +697,8 @@ static void continue_finishing(void *arg) {
     loop_quit(p->loop);
 }
 
-/* Everything is read, and the agent ends: writes what the console still has. The loop continues,
- * because the agent may change its mind about how long to wait. */
+/* Everything is read, and the agent ends. The loop continues, because the agent may change its mind
+ * about how long to wait. */
 static void finish(struct process *p, const struct writer_message *m) {
     uint32_t ms = m->finish.ms;
     p->finishing = true;

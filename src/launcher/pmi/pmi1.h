@@ -1,11 +1,6 @@
 /* The client's side of PMI-1, as a machine: bytes of the server in, lines to it out. It publishes
  * this task's card and reads those of all tasks.
  *
- *     struct pmi1 pmi = {0};
- *     pmi1_begin(&pmi, &tasks, &out);                  send what `out` has, here and below
- *     r = pmi1_receive(&pmi, bytes, n, &out, &err);
- *     if (pmi.state == PMI1_DONE) … tasks.cards, tasks.run_id …
- *
  * Each line has words NAME=VALUE, separated by blanks; the first is "cmd=". The client sends one
  * line and waits for the answer. A value is 0 in "rc" if all is well.
  *

@@ -1,10 +1,5 @@
 /* Asks the process manager that started this task how many tasks there are and on which nodes, and
- * hands the key of the job from rank 0 to all tasks. For place_probes.pmi.
- *
- *     _cleanup_(keyring_freep) struct keyring *key = NULL;
- *     r = pmi_read(row, environ, key, &pmi, &err);
- *
- * A PMI-1 server answers once in the life of a task. */
+ * hands the key of the job from rank 0 to all tasks. For place_probes.pmi. A PMI-1 server answers once in the life of a task. */
 #pragma once
 
 #include "launcher/place/place.h"

@@ -1,13 +1,6 @@
 /* What the tasks of a process manager publish about themselves, and which nodes follow from it: the
  * part that PMI-1 and PMIx share. Each task publishes one value, its card: its host's name, and in
- * rank 0 also a key for the job, "HOST,muster-key-1:…". Every task reads all cards.
- *
- *     struct pmi_tasks tasks = {.n = 8, .rank = 5};
- *     pmi_card_write("node3", NULL, tasks.own);
- *     r = … publish tasks.own, wait for all, fill in tasks.cards and tasks.run_id …
- *     r = pmi_tasks_read(&tasks, &pmi, &err);      pmi.node_id, pmi.local_id, …
- *
- * Pure. */
+ * rank 0 also a key for the job, "HOST,muster-key-1:…". Every task reads all cards. Pure. */
 #pragma once
 
 #include "launcher/place/place.h"

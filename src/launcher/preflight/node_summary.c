@@ -172,8 +172,6 @@ int node_summary_read(const char *text, size_t len, struct node_summary *ret, st
 
 #define NAMED_MAX 8 /* processes in one sentence */
 
-/* ---- the driver ---- */
-
 /* False: there is a fault, and it was reported. */
 static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *d) {
     const struct nvml_report *r = in->report;

@@ -1,14 +1,8 @@
 /* A node's hardware and configuration in a few short texts, and what differs between many nodes.
- * Pure: node_summary_io.h gathers a node summary, and the rendezvous sends it to the leader. The
- * leader stores all of them in a book, and compares those of a group.
+ * Pure: node_summary_io.h gathers a node summary, and the rendezvous sends it to the leader, which
+ * stores all of them in an index, and compares those of a group: "host3 mtu 1400, the other 3: 1500".
  *
- *     node_summary_write(&d, &json);                        on each node
- *     node_summary_read(text, len, &d, &err);               on the leader
- *     summary_index_put(book, id, host, &d);
- *     summary_index_compare(book, ids, n, &cmp);
- *     for each cmp.rows: "host3 mtu 1400, the other 3: 1500"
- *
- * A book stores each value once, however many nodes have it, and a few numbers for each node. The
+ * An index stores each value once, however many nodes have it, and a few numbers for each node. The
  * time of a comparison is proportional to the number of nodes. */
 #pragma once
 
@@ -151,12 +145,6 @@ void node_summary_comparison_line(const struct node_summary_comparison *c, bool 
                                   struct strbuf *to);
 
 /* ==== the GPUs ==== */
-
-/* The GPUs' part of a node summary: facts and findings. Pure: node_summary_io.c reads
- * NVML and /proc.
- *
- *     node_summary_gpus(&(struct node_summary_gpus){.topology = &t, .report = &r}, &d);
- *     node_summary_busy(processes, n, &d); */
 
 struct node_summary_gpus {           /* borrowed */
     const struct topology *topology; /* with NVML's data merged in */

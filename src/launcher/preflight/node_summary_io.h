@@ -2,10 +2,7 @@
  * limits, disk and names; and checks them. This runs in a child process with a deadline, because
  * disks and name servers can block. The node summary is what was found by the deadline. Without
  * GPUs, whose users are looked for, a disk and a name that has to be asked for, nothing can block,
- * and there is no child.
- *
- *     node_summary_start(loop, &config, on_node_summary, me, &d);
- *     … on_node_summary(me, &node summary, whole)                    or node_summary_stop(d) */
+ * and there is no child. */
 #pragma once
 
 #include "io/net/addr.h"

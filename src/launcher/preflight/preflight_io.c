@@ -75,8 +75,6 @@ static bool is_only_node(const struct job_spec *spec) { return spec->rdzv.max_no
 /* Continues with the group if nothing is left to wait for. */
 static void go_on(struct preflight *p);
 
-/* ---- muster check ---- */
-
 static void check_print(const struct strbuf *text) {
     (void)fputs(strbuf_text(text), stdout);
     (void)fflush(stdout);

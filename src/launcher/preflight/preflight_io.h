@@ -9,8 +9,7 @@
  *     preflight_pick(p, reachability, &netif)            at START
  *     preflight_cancel(p)                                the group is not prepared any more
  *
- * On the leader there are also preflight_forming(), preflight_received() and preflight_forgotten().
- * All take NULL for p, and then do nothing. */
+ * All calls take NULL for p, and then do nothing. */
 #pragma once
 
 #include "io/loop.h"

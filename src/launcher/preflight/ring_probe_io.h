@@ -1,10 +1,7 @@
 /* Finds out whether this node reaches a neighbour at the addresses that the workers of both will
  * use: from this interface's address, by the kernel's routes, to the address of the neighbour's
  * listener. It tries the interface that leads to the leader, and that of a faster network if both
- * nodes have one. It sends nothing itself; the neighbour's agent sends its HELLO.
- *
- *     p = ring_probe_start(loop, &own, &neighbour, on_done, me);
- *     … on_done(me, &answer): answer.result, and a sentence with both ends */
+ * nodes have one. It sends nothing itself; the neighbour's agent sends its HELLO. */
 #pragma once
 
 #include "io/loop.h"

@@ -1,12 +1,5 @@
-/* The texts that users read about failures. Pure: failures in, text out. The agent decides which
- * process prints them, and reads error.json.
- *
- *     failure_headline(&failure, &counts, &text);   at once: one line, no newline
- *       failed: rank 3 (node b): ValueError: bad (exit code 1 after 41 s); stopping 3 others;
- *       restart 1 of 3
- *     failure_report_text(&report, &text);          at the end: torchrun's block, field by field
- *     failure_last_line(&failure, &text);           below it
- *       failed: rank 3 (node b): ValueError: bad
+/* The texts that users read about failures: a headline at once; at the end torchrun's block, field by
+ * field, and below it a last line. Pure.
  *
  * Source of the block: torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py; tests
  * compare it with the genuine one. */
@@ -26,7 +19,8 @@ struct failure_counts {
     uint32_t max_restarts;
 };
 
-/* Adds one line, without a newline. */
+/* Adds one line, without a newline: "failed: rank 3 (node b): ValueError: bad (exit code 1 after 41 s);
+ * stopping 3 others; restart 1 of 3". */
 void failure_headline(const struct failure *f, const struct failure_counts *counts,
                       struct strbuf *ret);
 /* Adds the last line of the report, without a newline: "failed: rank 3 (node b): ValueError: bad",

@@ -1,9 +1,6 @@
 /* The guardian: the process a user started becomes the parent of the agent, and stays, with almost
  * no state and no libraries, to ensure that no process outlives the agent.
  *
- *     r = guardian_fork(&config, &link, &err);   before any loop or library; returns in the agent
- *     guardian_lease(&link, end_ns);             at each renewal; TIME_NEVER: no worker is left
- *
  *     user ─┬─ guardian (foreground process group; subreaper)
  *           │    └─ agent (own process group; subreaper) ─┬─ worker (own session) ─ …
  *           │                                             └─ …
@@ -22,10 +19,9 @@
  *     both are killed   only with containment: a keeper (a third, even smaller process in its own
  *                       session) ends the rest and closes the listener last
  *
- * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS: it holds nothing
- * that the next agent here could need. Any other process that can't be killed is reported once on
- * standard error. The guardian then waits for it with the listener open, so that other nodes don't
- * declare this one gone.
+ * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS. Any other process
+ * that can't be killed is reported once on standard error; the guardian waits for it with the
+ * listener open, so that other nodes don't declare this one gone.
  *
  * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else.
  * SIGTTIN and SIGTTOU are ignored in both. SIGHUP and SIGTSTP stay ignored if this process was
@@ -42,8 +38,8 @@
 /* The name of its cgroup: this prefix and its pid. */
 #define GUARDIAN_CGROUP_PREFIX "muster-"
 
-/* From the lease's end until the guardian acts: the agent can act first (muster-rendezvous(7),
- * "Leases"). Then it stops the workers so often before it kills them. */
+/* From the lease's end until the guardian acts (muster-rendezvous(7), "Leases"). Then it stops the
+ * workers so often before it kills them. */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
 #define GUARDIAN_HOLDS 6
 #define GUARDIAN_REPEAT_NS (100 * NS_PER_MS)
@@ -68,7 +64,7 @@ struct guardian_link {
 #define GUARDIAN_LINK_INIT \
     { .lease_fd = -1 }
 
-/* Splits this process. Returns 0 in the agent; the parent becomes the guardian and never returns.
+/* Splits this process, before it has a loop or a library. Returns 0 in the agent; the parent becomes the guardian and never returns.
  * On an error (negative errno, text) nothing was split. The agent's SIGCHLD is SIG_DFL, its signal
  * mask is what it was, it leads its own process group and is a subreaper. */
 _must_use_ int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
@@ -84,8 +80,7 @@ void guardian_hold(struct guardian_link *link);
 void guardian_resume(struct guardian_link *link);
 
 /* How many times the guardian has killed everything below the agent because the lease was over.
- * Counted before the processes are killed. A worker that dies of SIGKILL was killed by the guardian
- * only if this number has changed since before the worker was started. */
+ * Counted before the processes are killed. */
 uint32_t guardian_fences(const struct guardian_link *link);
 
 /* How a signal of this number has come to the agent: by the guardian, since the last call, or not

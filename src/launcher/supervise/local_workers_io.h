@@ -1,10 +1,6 @@
-/* The local workers: this node's workers, generation after generation. It turns one node's place in
- * a group (struct form) into log files, environments and processes. It turns their exits and
- * messages into events of the member machine.
- *
- *     r = local_workers_prepare(l, generation, form, &err);  files, folders, CPUs, variables
- *     r = local_workers_start(l, NULL, &err);                processes
- *     local_workers_stop(l, signo, grace_ns);     … ALL_GONE …, then the next prepare
+/* This node's workers, generation after generation: turns the node's place in a group (struct form)
+ * into log files, environments and processes, and their exits and messages into events of the member
+ * machine.
  *
  * "All gone" means: every worker has ended, and every descendant that the next group can't run
  * beside (worker_io.h). The others get their time, as long as local_workers_has_left(). If none is
@@ -42,12 +38,10 @@ struct local_workers_config {
     bool any_gpu;   /* discover_has_gpus() */
 };
 
-/* All are called from the loop. They are never called from inside a local_workers_ function, except
- * local_workers_stop() and local_workers_kill(). */
+/* All are called from the loop, or from local_workers_stop() and local_workers_kill(). */
 struct local_workers_ops {
-    /* For the member machine: FAILURE (of one worker; the others still run), FENCED, SUCCEEDED,
-     * ALL_GONE, UNKILLABLE, SAFE_POINT. A worker that ends without success, and that was not
-     * stopped, leads to FAILURE or FENCED. What it points to is borrowed for the call. */
+    /* For the member machine: FAILURE or FENCED (of a worker that was not stopped; the others still
+     * run), SUCCEEDED, ALL_GONE, UNKILLABLE, SAFE_POINT. Borrowed for the call. */
     void (*on_event)(void *arg, const struct member_event *event);
     /* A local_workers_prepare() that was to end later has ended; err: it failed, else NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);

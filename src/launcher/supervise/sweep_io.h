@@ -1,5 +1,5 @@
-/* Ending every process below this one. Two uses: the last act of a guardian or of an agent whose
- * guardian died (sweep_all), and single passes of a running agent (sweep_walk_*).
+/* Ending every process below this one: all, as the last act of a guardian or of an agent whose
+ * guardian died (sweep_all), or in single passes of a running agent (sweep_walk_*).
  *
  * This process is a subreaper (PR_SET_CHILD_SUBREAPER), so processes that lose their parent become
  * its children. The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with
@@ -55,8 +55,7 @@ void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
  * other processes below it are killed. */
 void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret);
 
-/* A pass in pieces, for a process with an event loop: with thousands of processes a pass takes
- * longer than a turn of the loop may. Children may be reaped between the pieces. */
+/* A pass in pieces, for a process with an event loop. Children may be reaped between the pieces. */
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
@@ -86,13 +85,10 @@ bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size);
 
 /* The parent of a process; 0: the process is gone, or it can't be read. */
 pid_t sweep_parent(pid_t pid);
-
 /* Whether it has this name in /proc/PID/comm. */
 bool sweep_is_named(pid_t pid, const char *name);
-
 /* Whether it is a zombie or gone. False without /proc. */
 bool sweep_has_ended(pid_t pid);
-
 /* Whether it lives, in another session than the caller. Async-signal-safe. setsid(2) */
 bool sweep_is_detached(pid_t pid);
 
@@ -110,9 +106,8 @@ void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);
 /* ==== helpers that are spared ==== */
 
 /* Helpers of the agent that sweeps spare, and that are not waited for at the end, in a page that
- * the guardian shares: the log writer, and those that read or keep evidence of hangs. The kernel
- * can block them for as long as a disk does not answer, and they hold nothing that another agent
- * could need. All calls are async-signal-safe. */
+ * the guardian shares: a disk can block them, and they hold nothing that another agent could need.
+ * All calls are async-signal-safe. */
 
 #define SPARE_MAX 8 /* of more that live, the last ones */
 
@@ -121,9 +116,8 @@ struct spare { /* 0: none */
     atomic_uint n;
 };
 
-/* Adds a helper, or one of its own, in the place of one that has ended if there is one. Its process
- * name begins with "muster-": another process that gets its pid later has another name. Takes
- * NULL. */
+/* Adds a helper, or one of its own, in the place of one that has ended. Its process name begins with
+ * "muster-": another process that gets its pid later has another name. Takes NULL. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {

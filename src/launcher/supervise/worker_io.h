@@ -1,19 +1,12 @@
-/* The workers of one generation on this node, as processes: started together, watched, stopped
- * together, and gone only when every descendant is gone. worker.h makes the decisions.
- *
- *     r = worker_group_start(loop, reaper, n, &config, &ops, me, &group, &err);
- *     … ops.make, ops.made for each …
- *     worker_group_stop(group, SIGTERM, grace_ns);
- *     … ops.on_exit for each, then ops.on_all_gone …
- *     worker_group_free(group);
+/* The workers of one generation on this node, as processes. worker.h makes the decisions.
  *
  * Every child that the reaper watches, other than these workers, is a helper: all sweeps spare it
  * and the processes below it. All other processes below the agent belong to the generation.
  *
  * A stop's signal goes to the workers' own processes. When a worker has ended, what it left gets
  * SIGTERM and SIGCONT: its process group, and the orphans that have its WORKER_MARKER in their
- * environment. When all have ended, so does everything else, and all have the rest of the grace
- * until SIGKILL. What was killed is logged.
+ * environment. When all have ended, everything else gets them, too, and the rest of the grace until
+ * SIGKILL. What was killed is logged.
  *
  * The group is gone (worker_group_gone()) when only processes are left that can end beside another
  * group: they have a marker, and hold no GPU and no TCP port that a program can have chosen. It is
@@ -63,27 +56,23 @@ struct worker_group_config {
 
 struct worker_group;
 
-/* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
- * never from inside worker_group_start(). All except those two may call worker_group_stop(),
- * _kill() and _free(). */
+/* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(), and
+ * may call these two and worker_group_free(). */
 struct worker_group_ops {
-    /* Describes worker `index`: fills in argv, envp (without the marker), the standard streams,
-     * CPUs and memory, which are borrowed until `made`; the rest is filled in already.
-     * Called right before the worker is started, in the order of the indices. < 0, with a
-     * sentence: neither this worker nor any later one is started; on_spawn_failed reports this one;
-     * the others count as ended. */
+    /* Describes worker `index`, right before its start: fills in argv, envp (without the marker),
+     * the standard streams, CPUs and memory, which are borrowed until `made`. < 0, with a sentence:
+     * neither this worker nor any later one is started; on_spawn_failed reports this one; the
+     * others count as ended. */
     int (*make)(void *arg, uint32_t index, struct child_spec *ret, struct err *err);
     /* The worker was cloned, or could not be: what `make` returned is no longer needed. */
     void (*made)(void *arg, uint32_t index);
-    /* Worker `index` has ended. Its descendants may still be dying. */
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
     /* Worker `index` never ran; it counts as ended. err->code: errno, text: step and program. */
     void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
     /* Every worker is gone, and every descendant that another group can't run beside. Called again
      * if those that are kept are ended later. */
     void (*on_all_gone)(void *arg);
-    /* Called once, if a process, with this name and state, has survived SIGKILL for 5 s. This
-     * node counts as stopped when it is gone; then on_all_gone is called. */
+    /* Called once, if a process, with this name and state, has survived SIGKILL for 5 s. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
     /* Those below may be NULL. Every descendant is gone, too, except those that are kept: after
      * on_all_gone. */
@@ -96,17 +85,15 @@ struct worker_group_ops {
 };
 #define WORKER_NAMED_MAX 8
 
-/* Starts n >= 1 workers without waiting for any exec: some now, for as long as one turn of the loop
- * may take, and the others in its next turns. If the group is stopped or killed before, those that
- * are left are never started, and count as ended, without a callback. on_spawn_failed reports
- * failures of single workers; an error here (pipe) means that none was started. */
+/* Starts n >= 1 workers without waiting for any exec: some now, the others in the loop's next turns.
+ * If the group is stopped or killed before, those that are left are never started, and count as
+ * ended, without a callback. An error here (pipe) means that none was started. */
 _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                                   const struct worker_group_config *config,
                                   const struct worker_group_ops *ops, void *arg,
                                   struct worker_group **ret, struct err *err);
-/* Sends signo and SIGCONT to each worker, and SIGKILL to all when the grace is over. It may be
- * called again: an earlier end of the grace wins, a later one changes nothing. With thousands of
- * workers, some get the signal in the loop's next turns. */
+/* Sends signo and SIGCONT to each worker, some in the loop's next turns, and SIGKILL to all when the
+ * grace is over. If it is called again, an earlier end of the grace wins. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
 /* From now on the signal of a stop waits, because workers may have got this signal from elsewhere.
  * A worker that ends meanwhile counts as stopped. The grace runs, and SIGKILL does not wait. */
@@ -114,9 +101,8 @@ void worker_group_hold(struct worker_group *g, int signo);
 /* Workers that were started before had_ns have got the signal from elsewhere, and need it no more;
  * 0: none has. A stop's signal that waits, or that comes later, is sent to the others. */
 void worker_group_release(struct worker_group *g, uint64_t had_ns);
-/* Sends signo to the process of each worker that runs and was started before before_ns, but not to
- * its process group, and changes nothing else: a worker that dies of it was not stopped by us.
- * Returns how many got it. */
+/* Sends signo to the process of each worker that runs and was started before before_ns; one that
+ * dies of it was not stopped by us. Returns how many got it. */
 uint32_t worker_group_signal(struct worker_group *g, int signo, uint64_t before_ns);
 /* Sends SIGKILL now, to the workers and all processes below them. */
 void worker_group_kill(struct worker_group *g);
@@ -138,6 +124,5 @@ bool worker_group_over(const struct worker_group *g);
 bool worker_group_owns(const struct worker_group *g, const char *marker);
 /* 0 if it never ran or has been reaped. */
 pid_t worker_group_pid(const struct worker_group *g, uint32_t index);
-/* Whether this process is a running worker, or below one; which. False for a daemon, because it is
- * no longer below its worker. */
+/* Whether this process is a running worker, or below one; which. */
 bool worker_group_holds(const struct worker_group *g, pid_t pid, uint32_t *ret_index);

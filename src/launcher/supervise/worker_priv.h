@@ -1,6 +1,4 @@
-/* A worker group. Private to its two files.
- *   worker_io.c        starts workers, carries out the machine's updates, handles exits
- *   worker_sweep_io.c  ends the processes that workers have left */
+/* A worker group. Private to worker_io.c and worker_sweep_io.c. */
 #pragma once
 
 #include "base/idmap.h"

@@ -1,13 +1,6 @@
 /* The pool of warm workers on this node: one template, or one standby for each local rank. All are
  * children that the reaper watches, and so helpers for every sweep (worker_io.h) until they are
- * taken.
- *
- *     warm_pool_new(loop, &config, &pool);
- *     if (warm_pool_take(pool, i, &spec, &taken)) … its watch is the worker's now; it answers
- *     else spawn(warm_pool_record(pool, i, &spec))
- *     warm_pool_free(pool);
- *
- * The pool begins to warm config.after_ns after the last start of a worker. */
+ * taken. The pool begins to warm config.after_ns after the last start of a worker. */
 #pragma once
 
 #include "io/loop.h"

@@ -14,10 +14,7 @@
  *             ▼  │ spared are to end, too             │
  *            GONE ◄───────────────────────────────────┘
  *
- * all_gone comes earlier than GONE if all processes that are left can end beside the next group.
- *
- *     worker_group_machine_init(&m, n, grace_ns, settle_ns);
- *     worker_group_machine_step(&m, &event, &update);      apply the update, arm its deadline */
+ * all_gone comes earlier than GONE if all processes that are left can end beside the next group. */
 #pragma once
 
 #include <stdbool.h>
