@@ -12,32 +12,12 @@ void check_write_node_json(const struct node_summary *d, const char *host, struc
 
 /* ---- many nodes, on the leader ---- */
 
-#define CHECK_FAILURES_MAX 1024 /* how many are stored; further ones are only counted */
-
-struct check_failure {
-    uint64_t node; /* its incarnation; 0: several nodes */
-    char host[NODE_SUMMARY_HOST_MAX];
-    struct node_summary_finding finding;
-};
-struct check_failures {        /* zeroed: none */
-    struct check_failure *all; /* owned */
-    uint32_t n, n_left_out;
-};
-void check_failures_fini(struct check_failures *f);
-/* Replaces the failures that this node reported before. Copies. */
-void check_failures_put(struct check_failures *f, uint64_t node, const char *host,
-                        const struct node_summary *d);
-void check_failures_drop(struct check_failures *f, uint64_t node);
-
 /* The table, or one line that reports that nothing differs; then a line for each failure:
  * "fail  host2  DISK-LOW  …". */
-void check_write_nodes(const struct node_summary_comparison *c, const struct check_failures *f,
-                       struct strbuf *to);
+void check_write_nodes(const struct node_summary_comparison *c, struct strbuf *to);
 /* {"nodes", "differences": [{"code", "what", "nodes", "n_nodes", "value", "others", "n_others",
  * "matters"}], "failures": [{"node", "code", "text"}]} in one line. */
-void check_write_nodes_json(const struct node_summary_comparison *c, const struct check_failures *f,
-                            struct strbuf *to);
+void check_write_nodes_json(const struct node_summary_comparison *c, struct strbuf *to);
 /* Writes why the check failed, for each node's message: "MTU-DIFFERS: host3 has …; DISK-LOW: host2,
  * host4". Writes nothing if it did not fail. */
-void check_write_verdict(const struct node_summary_comparison *c, const struct check_failures *f,
-                         struct strbuf *to);
+void check_write_verdict(const struct node_summary_comparison *c, struct strbuf *to);

@@ -18,6 +18,7 @@
 #define NODE_SUMMARY_TEXT_MAX 256
 #define NODE_SUMMARY_ROWS_MAX 64 /* of one comparison; further rows are only counted */
 #define NODE_SUMMARY_NAMES_MAX 8 /* nodes named in one row */
+#define NODE_SUMMARY_FAILURES_MAX 1024 /* of one comparison; further ones are only counted */
 /* Wall clocks further apart than this are reported. */
 #define NODE_SUMMARY_CLOCK_MAX_NS (1 * NS_PER_S)
 
@@ -130,6 +131,11 @@ struct node_summary_comparison {
     uint32_t n;
     uint32_t n_left_out; /* rows beyond NODE_SUMMARY_ROWS_MAX */
     bool matters;        /* whether any row matters */
+    struct node_summary_failure {
+        const char *host; /* borrowed from the index, as the next one */
+        const struct node_summary_finding *finding;
+    } * failures; /* what failed on which node; owned; in the order of the nodes */
+    uint32_t n_failures, n_failures_left_out;
 };
 /* ids in rank order; clocks: one for each, or NULL: wall clocks are not compared, with
  * leader_clock_ns as the leader's node_summary.clock_ns. Nodes that are not in the book are
@@ -137,6 +143,9 @@ struct node_summary_comparison {
 void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t n,
                            const struct node_summary_clock *clocks, int64_t leader_clock_ns,
                            struct node_summary_comparison *ret);
+/* Adds a failure that is in no summary. Borrows both. */
+void node_summary_comparison_fail(struct node_summary_comparison *c, const char *host,
+                                  const struct node_summary_finding *finding);
 void node_summary_comparison_fini(struct node_summary_comparison *c);
 /* Writes the lines of a table: a header, and one for each row; nothing without rows. */
 void node_summary_comparison_table(const struct node_summary_comparison *c, struct strbuf *to);

@@ -66,7 +66,6 @@ struct preflight {
     bool compared;            /* the current group's summaries were compared */
     uint64_t said_hash;       /* hash of the last table that was reported */
     unsigned n_failures_said;
-    struct check_failures failures; /* check: failures of the current group */
 };
 
 /* It has nothing to compare and no neighbours: only its GPUs make a check worthwhile. */
@@ -444,13 +443,19 @@ static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
 static void print_nodes(const struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (p->config.spec->check == JOB_CHECK_JSON)
-        check_write_nodes_json(c, &p->failures, &text);
+        check_write_nodes_json(c, &text);
     else
-        check_write_nodes(c, &p->failures, &text);
+        check_write_nodes(c, &text);
     check_print(&text);
 }
 
-static void compare(struct preflight *p, const uint64_t *members, size_t n) {
+/* missing: nodes without a summary; "": none. */
+static void compare(struct preflight *p, const uint64_t *members, size_t n, const char *missing) {
+    static const struct node_summary_finding is_missing = {
+        .level = NODE_SUMMARY_FAIL,
+        .code = "DIGEST-MISSING",
+        .text = "it did not send its description, or whom it reaches, within 10 s"};
+    static_assert(NODE_SUMMARIES_WAIT_NS == 10 * NS_PER_S, "the text above");
     const struct group *g = p->ops.led(p->arg);
     struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
     for (size_t i = 0; i < n; i++)
@@ -460,13 +465,17 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
     int64_t clock_ns = clock_wall_offset_ns();
     summary_index_compare(p->index, members, n, clocks, clock_ns, &c);
     free(clocks);
+    if (missing[0] != '\0')
+        node_summary_comparison_fail(&c, missing, &is_missing);
     _cleanup_(strbuf_fini) struct strbuf why_not = {0};
-    if (p->check)
+    if (p->check) {
         print_nodes(p, &c);
-    else
+        check_write_verdict(&c, &why_not);
+    } else {
         log_table(p, &c);
-    if (p->strict)
-        check_write_verdict(&c, &p->failures, &why_not);
+        if (p->strict && c.matters) /* each node refuses by its own failures */
+            node_summary_comparison_line(&c, true, &why_not);
+    }
     if (why_not.len > 0)
         refuse_job(p, strbuf_text(&why_not));
     else
@@ -475,23 +484,15 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
 }
 
 /* False: the job has been ended. A check first shows the other nodes. */
-static bool take_missing(struct preflight *p, const uint64_t *members, size_t n) {
-    static struct node_summary none;
-    _cleanup_(strbuf_fini) struct strbuf names = {0}, text = {0};
-    name_missing(p, members, n, &names);
-    strbuf_printf(&text, "DIGEST-MISSING: %s did not send its description within %.0f s",
-                  strbuf_text(&names), (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
-    if (p->check) {
-        none.n_findings = 0;
-        node_summary_add(&none, NODE_SUMMARY_FAIL, "DIGEST-MISSING",
-                         "it did not send its description, or whom it reaches, within %.0f s",
-                         (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
-        check_failures_put(&p->failures, 0, strbuf_text(&names), &none);
+static bool take_missing(struct preflight *p, const char *names) {
+    _cleanup_(freep) char *text =
+        xasprintf("DIGEST-MISSING: %s did not send its description within %.0f s", names,
+                  (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
+    if (p->check)
         return true;
-    }
-    log_warning("preflight: %s", strbuf_text(&text));
+    log_warning("preflight: %s", text);
     if (p->strict)
-        refuse_job(p, strbuf_text(&text));
+        refuse_job(p, text);
     return !p->strict;
 }
 
@@ -512,9 +513,11 @@ static void compare_if_due(struct preflight *p, bool time_is_up) {
         return;
     p->compared = true;
     loop_timer_set(p->timer, TIME_NEVER);
-    if (!all && !take_missing(p, members, n))
+    _cleanup_(strbuf_fini) struct strbuf missing = {0};
+    name_missing(p, members, n, &missing);
+    if (!all && !take_missing(p, strbuf_text(&missing)))
         return;
-    compare(p, members, n);
+    compare(p, members, n, strbuf_text(&missing));
     go_on(p);
 }
 
@@ -546,9 +549,7 @@ void preflight_received(void *preflight, uint64_t incarnation, const char *host,
     if (p->index == NULL)
         p->index = summary_index_new(random_u64());
     summary_index_put(p->index, incarnation, host, d);
-    if (p->check)
-        check_failures_put(&p->failures, incarnation, host, d);
-    else if (incarnation != p->config.incarnation)
+    if (!p->check && incarnation != p->config.incarnation)
         log_failures(p, host, d);
     compare_if_due(p, false);
 }
@@ -558,7 +559,6 @@ void preflight_forgotten(void *preflight, uint64_t incarnation) {
     if (p == NULL || p->index == NULL)
         return;
     summary_index_drop(p->index, incarnation);
-    check_failures_drop(&p->failures, incarnation);
 }
 
 /* In a check, nodes send their summaries when a group forms, with the neighbours that they reach.
@@ -570,7 +570,6 @@ static void forget_node_summaries(struct preflight *p) {
     (void)group_members(g, members, n);
     for (size_t i = 0; i < n; i++)
         summary_index_drop(p->index, members[i]);
-    check_failures_fini(&p->failures);
 }
 
 void preflight_forming(struct preflight *p) {
@@ -617,7 +616,6 @@ void preflight_free(struct preflight *p) {
     node_summary_stop(p->gathering);
     print_node(p);
     summary_index_free(p->index);
-    check_failures_fini(&p->failures);
     loop_timer_free(p->timer);
     loop_timer_free(p->clock_timer);
     free(p);

