@@ -147,7 +147,7 @@ EQUIVALENT = {
         "Slurm is asked in vain about workers that have ended; nothing waits for its answer",
     "launcher/output/log_times_io.c: greater or equal: uint64_t spent_ns = back || passed_ns >= pace->spent_ns ? 0 : "
     "pace->spent_ns - passed_ns;": "if both are equal, their difference is 0, too",
-    "launcher/output/spool_io.c: greater or equal: if (s->fd >= 0)":
+    "launcher/output/console_io.c: greater or equal: if (s->fd >= 0)":
         "descriptor 0 is open from the start (file_open_standard())",
     "topology/nccl/nccl_xml_parse.c: less: for (uint32_t i = 0; i < x->n; i++) {":
         "a file that is read has at most 255 of 256 elements: the next one is there, empty, and nobody's parent",

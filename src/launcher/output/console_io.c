@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
-#include "launcher/output/spool_io.h"
+#include "io/file.h"
 
 #define CLEAR_LINE "\r\x1b[K"
 #define PIPE_BYTES (1024 * 1024)
@@ -22,6 +22,101 @@
 #define WRITES_PER_TURN 4
 #define BUFFER_KEPT ((size_t)2 * 1024 * 1024)
 #define POLLED_TTY_MAX ((size_t)256)
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+/* A queue of bytes in a file without a name, made in $TMPDIR or /tmp when it is first needed, so
+ * nothing is left even after SIGKILL. It never grows above `size`: the space of bytes that were taken
+ * is used again, and is given back to the disk when the queue is empty. */
+struct spool {
+    int fd;              /* -1: not made yet */
+    uint64_t size;       /* the most bytes; 0: nothing can be added */
+    uint64_t begin, end; /* positions in the stream of all bytes; the file's are modulo `size` */
+    int error;           /* why nothing can be added any more, an errno; 0: it can */
+};
+
+static uint64_t spool_pending(const struct spool *s) { return s->end - s->begin; }
+
+/* Unless the disk is full. */
+static bool spool_has_room(const struct spool *s, size_t len) {
+    return s->error == 0 && spool_pending(s) + len <= s->size;
+}
+
+static int make_file(void) {
+    const char *tmp = getenv("TMPDIR");
+    const char *dir = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        return fd;
+    /* some file systems have no O_TMPFILE: open(2) */
+    _cleanup_(freep) char *path = xasprintf("%s/muster-output-XXXXXX", dir);
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    (void)unlink(path);
+    return fd;
+}
+
+/* Writes at a position of the stream; the file is a ring. */
+static int write_at(const struct spool *s, const char *data, size_t len, uint64_t at) {
+    while (len > 0) {
+        uint64_t from = at % s->size;
+        ssize_t n = pwrite(s->fd, data, MIN2((uint64_t)len, s->size - from), (off_t)from);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? -errno : -ENOSPC;
+        data += n;
+        len -= (size_t)n;
+        at += (uint64_t)n;
+    }
+    return 0;
+}
+
+/* There must be room. < 0: nothing can be added from now on. */
+static int spool_add(struct spool *s, const void *data, size_t len) {
+    if (s->error != 0)
+        return -s->error;
+    if (s->fd < 0)
+        s->fd = make_file();
+    int r = s->fd < 0 ? s->fd : write_at(s, data, len, s->end);
+    if (r < 0)
+        s->error = -r;
+    else
+        s->end += len;
+    return r;
+}
+
+/* Gives the space back. If that fails, it is used again later. */
+static void empty(struct spool *s) {
+    s->begin = s->end = 0;
+    if (s->fd >= 0)
+        (void)!ftruncate(s->fd, 0);
+}
+
+/* Takes at most `len` of the oldest bytes. -errno: the file can't be read, and all its bytes are lost. */
+static ssize_t spool_take(struct spool *s, void *data, size_t len) {
+    uint64_t pending = spool_pending(s), from = s->size > 0 ? s->begin % s->size : 0;
+    if (pending == 0)
+        return 0;
+    size_t most = (size_t)MIN2(MIN2((uint64_t)len, pending), s->size - from);
+    ssize_t n;
+    do
+        n = pread(s->fd, data, most, (off_t)from);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0) {
+        int r = n < 0 ? -errno : -EIO;
+        empty(s);
+        s->error = -r;
+        return r;
+    }
+    s->begin += (uint64_t)n;
+    if (s->begin == s->end)
+        empty(s);
+    return n;
+}
+
+/* --- the queues ------------------------------------------------------------------------------- */
 
 enum output_kind {
     OUTPUT_NONE = 1, /* closed or broken: output is dropped */
@@ -96,16 +191,13 @@ static bool queue_has_reader(const struct output *o) {
 }
 
 static void queue_discard(struct output *o) {
-    uint64_t size = o->spool.size;
     strbuf_clear(&o->bytes);
     strbuf_clear(&o->behind);
     o->done = 0;
     o->spilling = false;
-    spool_fini(&o->spool);
-    spool_init(&o->spool, size);
+    file_close(&o->spool.fd);
+    o->spool = (struct spool){.fd = -1, .size = o->spool.size};
 }
-
-/* --- the file --------------------------------------------------------------------------------- */
 
 #define SPILL_PIECE ((size_t)256 * 1024)
 
@@ -257,7 +349,7 @@ static void queue_make_room(struct output *o, size_t more) {
 static void queue_open(struct output *o, int fd) {
     o->kind = OUTPUT_NONE;
     o->fd = fd;
-    spool_init(&o->spool, 0);
+    o->spool = (struct spool){.fd = -1};
     struct stat st;
     int flags = fcntl(fd, F_GETFL);
     o->unusable = flags < 0 || (flags & O_ACCMODE) == O_RDONLY;
@@ -298,8 +390,9 @@ static void queue_close(struct output *o) {
         (void)close(o->fd);
     strbuf_fini(&o->bytes);
     strbuf_fini(&o->behind);
-    spool_fini(&o->spool);
+    file_close(&o->spool.fd);
 }
+
 /* --- lines and status ------------------------------------------------------------------------- */
 
 static void add_text(struct output *o, const char *text) { queue_add(o, text, strlen(text)); }
