@@ -1,15 +1,7 @@
 /* The checks before workers start: this node's node summary and interfaces, and whether it reaches
  * its neighbours; if this node leads, the comparison of all node summaries. For jobs of several
- * nodes; for one of a single node only if it has NVIDIA's GPUs. For muster check it also prints.
- * It knows only these calls of the agent:
- *
- *     p = preflight_new(loop, &config, &ops, me);    NULL: no checks
- *     if (preflight_joining(p, leader, &info)) … JOIN    else ops.can_join() follows
- *     if (!preflight_prepare(p, g, form)) … prepared     else ops.prepared() follows
- *     preflight_pick(p, reachability, &netif)            at START
- *     preflight_cancel(p)                                the group is not prepared any more
- *
- * All calls take NULL for p, and then do nothing. */
+ * nodes; for one of a single node only if it has NVIDIA's GPUs. For muster check it also prints. All
+ * calls take NULL for p, and then do nothing. */
 #pragma once
 
 #include "io/loop.h"

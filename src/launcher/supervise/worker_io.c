@@ -37,7 +37,6 @@ static void dispose(struct worker_group *g) {
     idmap_fini(&g->asked);
     idmap_fini(&g->ports);
     strbuf_fini(&g->killed);
-    free(g->oom_file);
     free(g);
 }
 
@@ -241,7 +240,7 @@ static void read_reports(struct worker_group *g) {
  * killed. */
 static int64_t oom_kills_around(const struct worker_group *g) {
     uint32_t standbys = g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
-    return (int64_t)cgroup_oom_kills(g->oom_file) - standbys;
+    return (int64_t)cgroup_oom_kills(g->config.oom_file) - standbys;
 }
 
 static void has_ended(struct worker *w, const struct worker_exit *how) {
@@ -293,7 +292,7 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     struct worker_exit how = {.status = *status, .ran_ns = status->at_ns - w->started_ns};
     how.sent_by_us =
         status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
-    how.oom = killed && !how.sent_by_us && w->group->oom_file != NULL &&
+    how.oom = killed && !how.sent_by_us && w->group->config.oom_file != NULL &&
               oom_kills_around(w->group) > w->group->oom_before;
     if (w->was_warm && !how.sent_by_us && !how.oom && !killed && !child_succeeded(status))
         warm_pool_failed(w->group->config.warm, how.ran_ns);
@@ -427,7 +426,7 @@ static bool warm_start(struct worker *w, const struct child_spec *spec) {
     w->warm = warm;
     w->was_warm = true;
     w->watch = taken.watch;
-    w->session = taken.pid;
+    w->session = child_watch_pid(w->watch);
     child_watch_hand_over(w->watch, on_worker_zombie, on_worker_exit, w);
     int r = keep_fds(warm->cold);
     if (r == 0)
@@ -573,7 +572,6 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     g->loop = loop;
     g->reaper = reaper;
     g->config = *config;
-    g->config.oom_file = NULL;
     g->report_fd = g->report_write_fd = -1;
     g->chance = random_u64();
     g->timer = loop_timer_new(loop, on_timer, g);
@@ -582,10 +580,8 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
         dispose(g);
         return r;
     }
-    if (config->oom_file != NULL) {
-        g->oom_file = xstrdup(config->oom_file);
+    if (config->oom_file != NULL)
         g->oom_before = oom_kills_around(g);
-    }
     worker_group_machine_init(&g->machine, n, config->grace_ns,
                               config->leave_detached ? WORKER_SETTLE_NS : 0);
     g->n = n;

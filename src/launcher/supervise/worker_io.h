@@ -43,7 +43,7 @@ struct worker_exit {
 
 struct worker_group_config {
     uint64_t generation;  /* for the marker */
-    const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
+    const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Borrowed */
     struct spare *spare;  /* helpers that no sweep kills (sweep_io.h); NULL: none. Borrowed */
     bool leave_detached;
     uint64_t grace_ns;      /* of what is left by workers that were not stopped */

@@ -28,10 +28,9 @@ struct worker_group {
     struct child_reaper *reaper;
     struct loop_timer *timer; /* the machine's deadline */
     struct worker_group_machine machine;
-    struct worker_group_config config; /* a copy; borrows nothing */
+    struct worker_group_config config;
     struct worker_group_ops ops;
     void *arg;
-    char *oom_file;
     int64_t oom_before;  /* oom_kills_around() */
     int report_fd;       /* read end: which starts failed */
     int report_write_fd; /* open until all are started */

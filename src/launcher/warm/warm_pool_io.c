@@ -686,7 +686,6 @@ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec
     }
     p->n_unanswered++;
     *ret = (struct warm_taken){.watch = TAKE_PTR(one->watch), .control_fd = one->fd};
-    ret->pid = child_watch_pid(ret->watch);
     loop_watch_free(TAKE_PTR(one->control));
     one->fd = -1;
     drop(one);

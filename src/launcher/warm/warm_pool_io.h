@@ -30,7 +30,6 @@ void warm_pool_free(struct warm_pool *p);
 
 struct warm_taken {
     struct child_watch *watch; /* owned; for child_watch_hand_over() */
-    pid_t pid;
     int control_fd; /* owned; the answer to the go comes there: GOING, or COLD; or its end */
 };
 /* Worker `index` is to be started by `spec`, with spec->stdout_fd and stderr_fd. True: a standby
