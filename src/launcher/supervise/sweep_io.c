@@ -231,18 +231,13 @@ struct sweep_walk *sweep_walk_new(void) {
 
 void sweep_walk_free(struct sweep_walk *w) { free(w); }
 
-void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
+                      sweep_mine_fn *mine, void *arg) {
     pass_init(&w->pass, getpid(), except, &w->result);
     list_below(&w->pass);
     w->pass.except.n = 0; /* borrowed only for this call; the spared are not in the queue */
     w->at = 0;
     w->n_top = w->pass.n;
-    w->marker = NULL;
-}
-
-void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
-                              const char *marker, sweep_mine_fn *mine, void *arg) {
-    sweep_walk_begin(w, except);
     w->marker = marker;
     w->mine = mine;
     w->arg = arg;

@@ -59,15 +59,13 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
-/* The pass covers all processes below; one that is not over is abandoned. */
-void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
-/* The pass covers children of this process that are not in `except`, and all processes below them,
- * if the child's environment has `marker` (the variable's name, borrowed) with a value for which
- * mine() is true. */
+/* The pass covers all processes below; a pass that is not over is abandoned. With a marker (the name
+ * of a variable, borrowed) it covers a child of this process, and all below it, only if the child's
+ * environment has the marker with a value for which mine() is true. */
 #define SWEEP_MARKER_MAX 96
 typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
-void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
-                              const char *marker, sweep_mine_fn *mine, void *arg);
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
+                      sweep_mine_fn *mine, void *arg);
 /* Continues until until_ns (CLOCK_MONOTONIC), but handles at least one process. True: the pass is
  * over, and *ret describes what it found. */
 _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);

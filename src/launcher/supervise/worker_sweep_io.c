@@ -343,10 +343,7 @@ static void begin(struct worker_group *g, enum worker_pass pass, sweep_mine_fn *
         .pids = helpers.pids, .n = helpers.n, .seen = seen, .sent = sent, .arg = g};
     g->n_kept = 0;
     pass_begins(g, pass);
-    if (mine != NULL)
-        sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, mine, g);
-    else
-        sweep_walk_begin(walk_of(g), &except);
+    sweep_walk_begin(walk_of(g), &except, mine != NULL ? WORKER_MARKER : NULL, mine, g);
     g->walks = true;
 }
 

@@ -132,7 +132,7 @@ Test(sweep_io, orphans_are_told_apart_by_their_marker) {
     struct sweep_except except = {.pids = pids, .n = 2};
     struct sweep_result result;
     struct sweep_walk *walk = sweep_walk_new();
-    sweep_walk_begin_orphans(walk, &except, "MARK", is_mine, NULL);
+    sweep_walk_begin(walk, &except, "MARK", is_mine, NULL);
     while (!sweep_walk_go_on(walk, 0, &result))
         ;
     sweep_walk_free(walk);
