@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -162,7 +161,7 @@ static void shorten(struct agent *a, uint64_t before_ns) {
     uint64_t grace_ns = grace_of(a), gone_ns = clock_now_ns() - a->ends.told_ns;
     local_workers_shorten_grace(a->local_workers, grace_ns > gone_ns ? grace_ns - gone_ns : 0);
     if (grace_ns < before_ns && local_workers_workers_alive(a->local_workers) > 0)
-        log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+        log_line(agent_show_level(a, LOG_LEVEL_NOTICE),
                  "Slurm kills %.0f s after SIGTERM (KillWait): workers have %.0f s, not %.0f s",
                  (double)a->ends.around_ns / (double)NS_PER_S, (double)grace_ns / (double)NS_PER_S,
                  (double)before_ns / (double)NS_PER_S);
@@ -563,7 +562,7 @@ static void log_stops(const struct agent *a, const char *name) {
     /* over ssh, signals to the head arrive as its orders: this signal was sent to muster here */
     const bool over_ssh = a->config.spec->place.by == PLACE_BY_OWN_SSH;
     bool ordered = over_ssh && a->head_reason[0] != '\0';
-    enum log_level level = agent_show_is_brief(a) || ordered ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+    enum log_level level = ordered ? LOG_LEVEL_INFO : agent_show_level(a, LOG_LEVEL_NOTICE);
     char what[RDZV_HOST_MAX + 64];
     if (over_ssh)
         (void)snprintf(what, sizeof what, "muster on host %s was stopped by %s", a->host, name);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "base/text/log.h"
 #include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "base/text/utf8.h"

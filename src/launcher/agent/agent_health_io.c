@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
 #include "topology/discover/nvml/nvml_io.h"

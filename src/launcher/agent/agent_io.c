@@ -9,7 +9,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/resolver.h"
@@ -92,7 +91,7 @@ static void make_peer_gate(struct agent *a) {
     struct err err = {0};
     if (a->config.spec->auth == AUTH_NONE || make_gate(a, &err) == 0)
         return;
-    log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
+    log_line(agent_show_level(a, LOG_LEVEL_WARNING),
              "this machine's kernel does not report the user of a connection (%s), so all "
              "users of this machine can reach this job; --auth=none turns this check off",
              err.text);

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "base/text/log.h"
 #include "base/text/signal_name.h"
 #include "io/net/resolver.h"
 #include "io/peer/peer_gate.h"
@@ -284,6 +285,8 @@ void agent_gpus_begin(struct agent *a);
 
 /* Whether only the leader shows what is the same on all nodes. */
 bool agent_show_is_brief(const struct agent *a);
+/* The level of a line that is the same on all nodes. */
+enum log_level agent_show_level(const struct agent *a, enum log_level level);
 void agent_show_leads(const struct agent *a);
 int agent_show_begin(struct agent *a);
 /* Before the agent's signal handlers are removed: the descriptor from which agent_show_end() reads

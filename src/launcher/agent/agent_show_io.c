@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/text/envlist.h"
-#include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -114,13 +113,12 @@ void agent_show_leads(const struct agent *a) {
     log_set_name(agent_show_is_brief(a) ? a->host : NULL);
 }
 
-/* The levels of lines that are the same on all nodes. */
-static enum log_level shared_error(const struct agent *a) {
-    return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR;
+enum log_level agent_show_level(const struct agent *a, enum log_level level) {
+    return agent_show_is_brief(a) ? LOG_LEVEL_INFO : level;
 }
 
 static enum log_level shared_level(const struct agent *a) {
-    return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+    return agent_show_level(a, LOG_LEVEL_NOTICE);
 }
 
 /* Shows a live line on a terminal, else a plain one when `kind` changes, or after REPEAT_NS. */
@@ -527,7 +525,7 @@ static void show_ended(const struct agent *a, const struct member_end *end) {
         strbuf_add(&where, "; this node looked for the others");
         add_assumed(a, &where);
     }
-    log_line(agent_head_said(a, end->reason) ? LOG_LEVEL_INFO : shared_error(a),
+    log_line(agent_head_said(a, end->reason) ? LOG_LEVEL_INFO : agent_show_level(a, LOG_LEVEL_ERROR),
              "the job ended: %s%s", end->reason, strbuf_text(&where));
 }
 
@@ -578,9 +576,9 @@ void agent_show_outcome(struct agent *a) {
                                                    .max_restarts = end->max_restarts});
             /* why the group was not restarted, although restarts were left */
             if (end->reason[0] != '\0')
-                log_line(shared_error(a), "the job failed: %s", end->reason);
+                log_line(agent_show_level(a, LOG_LEVEL_ERROR), "the job failed: %s", end->reason);
             else if (end->max_restarts > 0)
-                log_line(shared_error(a), "the job failed: %u of %u restarts used",
+                log_line(agent_show_level(a, LOG_LEVEL_ERROR), "the job failed: %u of %u restarts used",
                          end->restarts_used, end->max_restarts);
             show_failure(a, &end->failure);
         } else if (a->life.signo == 0) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/idmap.h"
-#include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "io/net/port_owner.h"
