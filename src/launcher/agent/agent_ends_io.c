@@ -2,7 +2,6 @@
  * (launcher/ends); the time until SIGKILL, and why Slurm ends the job; the stop of the workers; the
  * facts and effects of the machine of agent_life.h; the exit status, the way back into Slurm's
  * queue, and the head of the job: the muster that started this step, if there is one. */
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

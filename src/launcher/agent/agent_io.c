@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -11,7 +10,6 @@
 
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/net/resolver.h"
 #include "io/net/tls_psk.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/node/node_setup_io.h"
@@ -23,7 +21,6 @@
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/notify.h"
-#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_io.h"

@@ -1,6 +1,5 @@
 /* What the user sees of the agent: which nodes it waits for, what failed, and how the run ended. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>

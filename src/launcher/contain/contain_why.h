@@ -7,9 +7,6 @@
  * docker run(1): --cap-add, --security-opt; Kubernetes' SecurityContext. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/text/strbuf.h"
 
 enum contain_step {

@@ -21,8 +21,6 @@
  * as a failure, if it was a source's output (console_failed()). */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "io/loop.h"
 #include "launcher/output/linebuf.h"

@@ -12,8 +12,6 @@
  * handed out after the quiet time even while bytes still arrive. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/text/strbuf.h"
 
 #define LINEBUF_LINE_MAX ((size_t)64 * 1024)

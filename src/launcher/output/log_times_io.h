@@ -4,8 +4,6 @@
  * LOG_SAMPLES_NS apart. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "io/loop.h"
 #include "launcher/output/log_times.h"
 

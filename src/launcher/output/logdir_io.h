@@ -19,9 +19,6 @@
  * These calls block as long as the file system does. Returned paths are malloc'ed. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/err.h"
 
 /* the most bytes of a folder name made from a run id or host name */

@@ -11,7 +11,6 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
-#include "launcher/job/job.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/pty_io.h"
 #include "launcher/output/worker_logs_io.h"

@@ -21,8 +21,6 @@
  * with a prefix. If a file system hangs, only workers that write to it must wait. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "base/text/strbuf.h"
 #include "io/loop.h"

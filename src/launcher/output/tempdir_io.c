@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>

@@ -6,9 +6,6 @@
  * each other's locks, so a folder of another boot is never removed. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/err.h"
 
 /* What will be in it. Many containers have no writable folder but /dev/shm, which takes memory and

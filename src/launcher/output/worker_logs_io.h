@@ -9,8 +9,6 @@
  * output for log files goes to the console. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "launcher/job/job.h"
 #include "launcher/output/writer_io.h"

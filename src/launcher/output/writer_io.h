@@ -17,8 +17,6 @@
  * the kernel releases it, a process that reads our output through a pipe gets no end of file. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/list.h"
 #include "io/loop.h"
 #include "launcher/job/job.h"

@@ -2,10 +2,6 @@
  * between two copies of one program. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "launcher/output/console_io.h"
 
 /* The most bytes of all texts of a message; what is above is cut. */

@@ -4,9 +4,6 @@
  * pmix_common.h of OpenPMIx 4.2.) */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/util.h"
 
 enum pmix_code {                           /* pmix_status_t; errors are below 0 */

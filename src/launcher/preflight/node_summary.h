@@ -6,8 +6,6 @@
  * time of a comparison is proportional to the number of nodes. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "base/text/strbuf.h"
 #include "topology/discover/nvml/nvml_report.h"

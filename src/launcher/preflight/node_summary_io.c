@@ -15,7 +15,6 @@
 #include "io/net/resolver.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
-#include "launcher/preflight/node_summary.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/nccl/nccl_graph.h"
 #include "watchdog/look/kernel_log.h"

@@ -16,8 +16,6 @@
  * topology.yaml(5) of Slurm ("Switches" and "Nodes" are host list expressions). */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 
 #define SWITCH_MAP_MAX_BYTES ((size_t)4 << 20)

@@ -5,9 +5,6 @@
  * compare it with the genuine one. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/text/strbuf.h"
 #include "rendezvous/protocol/failure.h"
 

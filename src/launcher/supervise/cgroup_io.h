@@ -7,7 +7,6 @@
  * Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst. */
 #pragma once
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/err.h"

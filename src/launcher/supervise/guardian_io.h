@@ -29,7 +29,6 @@
  * the agent, SIGCONT after those that end it. */
 #pragma once
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/err.h"

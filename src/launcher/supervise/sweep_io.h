@@ -13,7 +13,6 @@
 #pragma once
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/util.h"

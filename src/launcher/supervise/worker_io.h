@@ -19,8 +19,6 @@
  * worker_group_free() end those that are kept, too, unless they were left before. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/err.h"
 #include "io/loop.h"
 #include "io/process/child.h"

@@ -11,7 +11,6 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/process/proc.h"
-#include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_priv.h"
 
 /* ==== detached processes: those in sessions of their own ==== */

@@ -4,7 +4,6 @@
  * (warm_gate.py). Pure: warm_pool_io.h has the processes. */
 #pragma once
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/err.h"

@@ -9,9 +9,6 @@
  * distributed/elastic/multiprocessing/errors: error_handler.py, __init__.py. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/err.h"
 #include "base/text/strbuf.h"
 

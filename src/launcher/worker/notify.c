@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "base/util.h"
 
 /* Whether the line sets this variable ("NAME=") to a number. */
 static bool number(const char *line, const char *variable, uint64_t *ret) {

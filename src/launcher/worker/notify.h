@@ -2,9 +2,7 @@
  * lines VARIABLE=VALUE. Pure; notify_io.h has the socket. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/util.h"
 
 #define NOTIFY_BYTES_MAX 4096 /* of a datagram; longer ones are ignored */
 

@@ -17,9 +17,6 @@
  * all_gone comes earlier than GONE if all processes that are left can end beside the next group. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/util.h"
 
 enum worker_state {
