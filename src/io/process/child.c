@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text/envlist.h"
 #include "io/file.h"
 #include "io/process/close_range.h"
 #include "io/process/proc.h"
@@ -307,14 +308,6 @@ static pid_t clone_sharing_memory(struct plan *p, int flags, int *ret_pidfd) {
 }
 #endif
 
-static const char *env_value(char *const *envp, const char *name) {
-    size_t len = strlen(name);
-    for (; *envp != NULL; envp++)
-        if (strncmp(*envp, name, len) == 0 && (*envp)[len] == '=')
-            return *envp + len + 1;
-    return NULL;
-}
-
 int child_check_program(const char *path) {
     struct stat st;
     if (stat(path, &st) < 0)
@@ -472,7 +465,7 @@ static int start(struct plan *p, struct child *ret, struct err *err) {
 int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err) {
     struct plan p = {.spec = spec, .parent = getpid(), .report_fd = spec->report_fd};
     p.envp = spec->envp != NULL ? spec->envp : environ;
-    const char *path = env_value(p.envp, "PATH");
+    const char *path = env_get(p.envp, "PATH");
     _cleanup_(freep) char *program = NULL;
     int r = child_find_program(spec->argv[0], path, &program);
     if (r < 0)

@@ -207,8 +207,6 @@ static void look_rails(const struct topology *t, struct node_summary *d) {
         node_summary_set(d, NODE_SUMMARY_RAILS, "%s", strbuf_text(&set));
 }
 
-/* ---- the NVLink domain ---- */
-
 static bool in_pod(void) { return getenv("KUBERNETES_SERVICE_HOST") != NULL; }
 
 /* A chassis is not a domain to NCCL. With NCCL_MNNVL_ENABLE=0 NCCL needs no IMEX. */

@@ -14,17 +14,11 @@
 #include "base/text/strbuf.h"
 #include "io/file.h"
 
-/* --- small files --- */
-
 /* The number after "KEY " at the start of a line; 0 if there is none. */
 static uint64_t keyed_number(const char *text, const char *key) {
-    size_t len = strlen(key);
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        if (*line == '\n')
-            line++;
-        if (strncmp(line, key, len) == 0 && line[len] == ' ')
-            return strtoull(line + len + 1, NULL, 10);
-    }
+    for (const char *line = text; *line != '\0'; line = text_next_line(line))
+        if (text_begins(line, key) && line[strlen(key)] == ' ')
+            return strtoull(line + strlen(key), NULL, 10);
     return 0;
 }
 
@@ -59,19 +53,17 @@ static void unescape(char *text) {
 }
 
 static bool in_comma_list(const char *list, const char *word) {
-    size_t len = strlen(word);
-    for (const char *p = list; p != NULL && *p != '\0';) {
-        size_t n = strcspn(p, ",");
-        if (n == len && strncmp(p, word, len) == 0)
+    size_t len;
+    const char *item;
+    for (size_t i = 0; (item = list_item(list, i, &len)) != NULL; i++)
+        if (len == strlen(word) && strncmp(item, word, len) == 0)
             return true;
-        p = p[n] == ',' ? p + n + 1 : NULL;
-    }
     return false;
 }
 
 /* The path of this controller ("" means v2) in /proc/self/cgroup. malloc'ed or NULL. */
 static char *own_group(const char *cgroup, const char *controller) {
-    for (const char *line = cgroup; line != NULL && *line != '\0'; line = text_next_line(line)) {
+    for (const char *line = cgroup; *line != '\0'; line = text_next_line(line)) {
         _cleanup_(freep) char *copy = xstrndup(line, strcspn(line, "\n"));
         char *list = strchr(copy, ':');
         char *path = list != NULL ? strchr(list + 1, ':') : NULL;
@@ -99,7 +91,7 @@ static char *directory_of(const char *mountinfo, const char *cgroup, const char 
     _cleanup_(freep) char *group = own_group(cgroup, controller);
     if (group == NULL)
         return NULL;
-    for (const char *line = mountinfo; line != NULL && *line != '\0'; line = text_next_line(line)) {
+    for (const char *line = mountinfo; *line != '\0'; line = text_next_line(line)) {
         struct mount m;
         if (parse_mount(line, strcspn(line, "\n"), &m) && strcmp(m.type, type) == 0 &&
             (*controller == '\0' || in_comma_list(m.options, controller))) {

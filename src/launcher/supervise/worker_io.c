@@ -514,8 +514,6 @@ static void start_worker(struct worker_group *g, struct worker *w, struct child_
         spawn(w, spec);
 }
 
-/* ---- failures ---- */
-
 /* Reports, from the loop, which workers could not even be cloned. */
 static void report_failures(void *arg) {
     struct worker_group *g = arg;

@@ -92,8 +92,6 @@ bool worker_group_leave_kept(struct worker_group *g) {
     return g->left;
 }
 
-/* ==== what a pass does with a process ==== */
-
 #define NAMED_IN_LINE 4
 #define PORTS_MAX 4096
 
@@ -262,8 +260,6 @@ static void pass_is_over(struct worker_group *g) {
     strbuf_clear(&g->killed);
     g->n_killed = 0;
 }
-
-/* ==== passes ==== */
 
 /* Of a piece: less than a slice, of which other work has already used a part. */
 #define PIECE_NS (2 * NS_PER_MS)

@@ -81,8 +81,6 @@ static void is_ready(struct warm_one *one, const struct warm_message *message);
 /* It has ended, or can't be used. `counts`: it could not be made. */
 static void has_failed(struct warm_one *one, const char *why, bool counts);
 
-/* ---- processes ---- */
-
 static void drop(struct warm_one *one) {
     if (one->watch != NULL && child_watch_alive(one->watch)) {
         (void)!child_watch_kill(one->watch, SIGKILL);
