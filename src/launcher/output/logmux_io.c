@@ -126,7 +126,7 @@ static void ask_for_the_end(const struct mux_worker *w) {
 
 /* --- its end ---------------------------------------------------------------------------------- */
 
-static void report_last_output(struct mux_worker *w, const struct logmux_last_output *last) {
+static void report_last_output(struct mux_worker *w, const struct writer_last_output *last) {
     if (w->error_path == NULL)
         return;
     free(TAKE_PTR(w->error_path));
@@ -136,7 +136,7 @@ static void report_last_output(struct mux_worker *w, const struct logmux_last_ou
 static void drained(struct mux_worker *w) {
     file_close(&w->streams[OUT].pipe_fd);
     file_close(&w->streams[ERR].pipe_fd);
-    report_last_output(w, &(struct logmux_last_output){.error = "", .tail = ""});
+    report_last_output(w, &(struct writer_last_output){.error = "", .tail = ""});
     move(w, MUX_DRAINED);
     w->mux->ops.on_drained(w->mux->arg, w->index);
 }
@@ -191,9 +191,7 @@ static void on_message(void *arg, struct writer_message *m) {
     if (!is_awaited(w->state))
         return;
     if (m->kind == WRITER_LAST_OUTPUT)
-        report_last_output(w, &(struct logmux_last_output){.error = m->last_output.error,
-                                                           .bad_error = m->last_output.bad_file,
-                                                           .tail = m->last_output.tail});
+        report_last_output(w, &m->last_output);
     else if (m->kind == WRITER_DRAINED)
         drained(w);
 }

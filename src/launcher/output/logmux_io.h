@@ -36,15 +36,6 @@
 
 struct logmux;
 
-/* What is known about a worker's end. A missing text is "". */
-struct logmux_last_output {
-    const char *error; /* the text of its error file, for the user */
-    bool bad_error;    /* the file is not valid; error has the reason */
-    /* The last lines of its standard error (of both streams, if they are one), also if that went to
-     * a file, each with its newline: tail_lines(). */
-    const char *tail;
-};
-
 struct logmux_ops {
     /* Everything that worker `index` wrote has been read (or the grace is over), once for each
      * logmux_exited(), from the loop. It may free the logmux. */
@@ -52,7 +43,7 @@ struct logmux_ops {
     /* A log file can't be opened. why: a clause without a full stop. */
     void (*on_no_file)(void *arg, const char *why);
     /* If logmux_exited() asked for it; before on_drained. It must not free the logmux. */
-    void (*on_last_output)(void *arg, uint32_t index, const struct logmux_last_output *last);
+    void (*on_last_output)(void *arg, uint32_t index, const struct writer_last_output *last);
 };
 
 /* spec and host, this node's name in prefixes, are borrowed; first_rank: of its workers. */

@@ -103,10 +103,13 @@ struct writer_message {
         struct {
             const char *why;
         } no_file;
-        struct {
-            bool bad_file; /* `error` describes what is wrong with the error file */
-            const char *error, *tail;
-        } last_output;
+        struct writer_last_output {
+            const char *error; /* the text of its error file, for the user */
+            bool bad_file;     /* the file is not valid; error has the reason */
+            /* The last lines of its standard error (of both streams, if they are one), also if that
+             * went to a file, each with its newline: tail_lines(). */
+            const char *tail;
+        } last_output; /* of a worker that has ended; a missing text is "" */
         struct {
             bool on;
         } held;

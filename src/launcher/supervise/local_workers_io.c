@@ -241,7 +241,7 @@ enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8, 
 
 static void on_drained(void *arg, uint32_t index);
 static void on_no_file(void *arg, const char *why);
-static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last);
+static void on_last_output(void *arg, uint32_t index, const struct writer_last_output *last);
 static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_last_output};
 
 static uint64_t last_step(const struct local_workers *c) {
@@ -397,15 +397,15 @@ static void keep_tail(struct local_workers *c, uint32_t index, const char *tail)
 }
 
 /* A failure is explained by error.json, else by the end of stderr: it is reported now. */
-static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
+static void on_last_output(void *arg, uint32_t index, const struct writer_last_output *last) {
     struct local_workers *c = arg;
     struct failure *f = c->pending[index].failure;
     _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
     if (f == NULL) /* the agent got the same signal a moment later */
         return;
-    if (last->bad_error)
+    if (last->bad_file)
         log_warning("%s: %s", path, last->error);
-    if (!last->bad_error && last->error[0] != '\0') {
+    if (!last->bad_file && last->error[0] != '\0') {
         (void)snprintf(f->error_file, sizeof f->error_file, "%s", path);
         failure_set_text(f, last->error, true);
     } else {

@@ -37,7 +37,7 @@ struct fixture {
     char dir[32];
     char no_file[256];            /* the text that on_no_file() got */
     struct strbuf tails[WORKERS]; /* the texts that on_last_output() got */
-    bool has_last_output[WORKERS], bad_error[WORKERS];
+    bool has_last_output[WORKERS], bad_file[WORKERS];
     char error[WORKERS][256];
     struct strbuf shown[2];
 };
@@ -52,13 +52,13 @@ static void on_drained(void *arg, uint32_t index) {
     f->drained[index]++;
 }
 
-static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
+static void on_last_output(void *arg, uint32_t index, const struct writer_last_output *last) {
     struct fixture *f = arg;
     cr_assert_not(f->has_last_output[index]);
     cr_assert_eq(f->drained[index], 0);
     f->has_last_output[index] = true;
     strbuf_add(&f->tails[index], last->tail);
-    f->bad_error[index] = last->bad_error;
+    f->bad_file[index] = last->bad_file;
     (void)snprintf(f->error[index], sizeof f->error[index], "%s", last->error);
 }
 
@@ -442,18 +442,18 @@ static void end_with_error_file(struct fixture *f, uint32_t i, const char *text)
 Test(logmux_io, the_error_file_of_a_worker_is_read_or_found_to_be_none) {
     setup(&fix);
     end_with_error_file(&fix, 0, "{\"message\": \"ValueError: bad\"}");
-    cr_assert_not(fix.bad_error[0]);
+    cr_assert_not(fix.bad_file[0]);
     cr_assert_str_eq(fix.error[0], "ValueError: bad");
     end_with_error_file(&fix, 1, "{\"message\": \"Val");
-    cr_assert(fix.bad_error[1]);
+    cr_assert(fix.bad_file[1]);
     cr_assert_str_not_empty(fix.error[1]);
     _cleanup_(strbuf_fini) struct strbuf big = {0};
     strbuf_printf(&big, "{\"message\": \"%0*d\"}", (int)ERROR_FILE_MAX_BYTES, 1);
     end_with_error_file(&fix, 2, strbuf_text(&big));
-    cr_assert(fix.bad_error[2]);
+    cr_assert(fix.bad_file[2]);
     cr_assert_str_eq(fix.error[2], "can't read the error file: it has more than 1 MiB");
     end_with_error_file(&fix, 3, NULL);
-    cr_assert(fix.bad_error[3]);
+    cr_assert(fix.bad_file[3]);
     cr_assert_str_eq(fix.error[3], "can't read the error file: it is not a regular file");
 }
 
