@@ -247,7 +247,8 @@ static int choose_netif(struct env_request *a, const char *leader, struct err *e
     input.route_netif = route.netif;
     input.route_source = route.source;
     netif_choose(&a->topology, &input, &a->netif);
-    if (a->spec.preflight != JOB_PREFLIGHT_OFF && env_get(a->in.env.envp, "NCCL_SOCKET_IFNAME") == NULL)
+    if (a->spec.preflight != JOB_PREFLIGHT_OFF &&
+        env_get(a->in.env.envp, "NCCL_SOCKET_IFNAME") == NULL)
         netif_note_fast(&a->topology, &input, &a->netif);
     a->in.env.netif = &a->netif;
     return 0;

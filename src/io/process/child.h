@@ -57,8 +57,8 @@ struct child_spec {
     enum child_memory memory;
     const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
     size_t memory_nodes_bytes;
-    int report_fd;       /* write end of child_pipe(); -1: child_spawn() waits itself */
-    uint32_t report_tag; /* returned in the report */
+    int report_fd;                /* write end of child_pipe(); -1: child_spawn() waits itself */
+    uint32_t report_tag;          /* returned in the report */
     int keep_fds[CHILD_KEEP_MAX]; /* above 2: the child keeps them, by their numbers; 0: none */
     unsigned without;             /* CHILD_WITHOUT_* */
 };

@@ -536,8 +536,7 @@ static unsigned facts_of(const struct agent *a) {
                                               fact(leading_serves(a->leading), LIFE_SERVES) |
                                               fact(leading_is_busy(a->leading), LIFE_COMPARES);
     return leads | facts_of_member(a) | facts_of_workers(a) |
-           fact(a->arbiter != NULL, LIFE_HAS_ARBITER) |
-           fact(may_requeue(a), LIFE_MAY_REQUEUE) |
+           fact(a->arbiter != NULL, LIFE_HAS_ARBITER) | fact(may_requeue(a), LIFE_MAY_REQUEUE) |
            fact(a->ends.call != NULL || a->requeue.state == REQUEUE_ASKED, LIFE_ASKS);
 }
 

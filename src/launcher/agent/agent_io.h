@@ -56,7 +56,7 @@ int agent_run(const struct agent_config *config);
 
 /* The arbiter that the job's options name, a directory or etcd: backend DIR or ETCD; spec is
  * borrowed for the call. read_only: writes nothing. timeout_ns: for one request; 0:
- * ARBITER_TIMEOUT_NS. End it with arbiter_free() before the loop's reaper is freed. Errors and texts
- * are those of the function that makes this kind of arbiter. */
+ * ARBITER_TIMEOUT_NS. End it with arbiter_free() before the loop's reaper is freed. Errors and
+ * texts are those of the function that makes this kind of arbiter. */
 _must_use_ int job_arbiter_new(struct loop *loop, const struct job_spec *spec, bool read_only,
                                uint64_t timeout_ns, struct arbiter **ret, struct err *err);

@@ -8,9 +8,9 @@
  *     STOPPING ─── the member has ended ───▶ LINGERING ─── nothing is awaited ───▶ OVER
  *        any ─── the job has ended, or the agent cannot continue ──┘
  *
- * Effects are carried out in their order; one may cause the next event at once. They can change what
- * the end waits for, so a CHECK follows each other event, and only CHECK ends the process. After OVER
- * only signals count: the output may still be waiting for its reader. */
+ * Effects are carried out in their order; one may cause the next event at once. They can change
+ * what the end waits for, so a CHECK follows each other event, and only CHECK ends the process.
+ * After OVER only signals count: the output may still be waiting for its reader. */
 #pragma once
 
 #include "rendezvous/member/member.h"

@@ -124,9 +124,9 @@ struct agent {
      * leader: the agent that listened there may have been at its end; or the name was not known
      * yet, as that of a pod that has just been made. */
     bool may_lead_later;
-    int lead_name; /* held while it leads at one of several ports; -1: none */
-    struct addr endpoint; /* its address on this machine that is not loopback; else len 0 */
-    struct starter_link *head;              /* NULL: no head has started this agent */
+    int lead_name;             /* held while it leads at one of several ports; -1: none */
+    struct addr endpoint;      /* its address on this machine that is not loopback; else len 0 */
+    struct starter_link *head; /* NULL: no head has started this agent */
     struct starter_verdict verdict;         /* what it knows of the job while it leads */
     bool has_verdict;                       /* to be sent to the head */
     struct loop_watch *launcher;            /* of its end; NULL: none, or it has ended */
@@ -241,8 +241,8 @@ void agent_requeue_lost(struct agent *a, const char *host);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);
-/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: for each
- * task whose status is not 0 srun would print a line. */
+/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: for
+ * each task whose status is not 0 srun would print a line. */
 bool agent_head_asked(const struct agent *a);
 /* 0, also if no head has started this step, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);

@@ -524,7 +524,8 @@ static void show_ended(const struct agent *a, const struct member_end *end) {
         strbuf_add(&where, "; this node looked for the others");
         add_assumed(a, &where);
     }
-    log_line(agent_head_said(a, end->reason) ? LOG_LEVEL_INFO : agent_show_level(a, LOG_LEVEL_ERROR),
+    log_line(agent_head_said(a, end->reason) ? LOG_LEVEL_INFO
+                                             : agent_show_level(a, LOG_LEVEL_ERROR),
              "the job ended: %s%s", end->reason, strbuf_text(&where));
 }
 
@@ -577,8 +578,9 @@ void agent_show_outcome(struct agent *a) {
             if (end->reason[0] != '\0')
                 log_line(agent_show_level(a, LOG_LEVEL_ERROR), "the job failed: %s", end->reason);
             else if (end->max_restarts > 0)
-                log_line(agent_show_level(a, LOG_LEVEL_ERROR), "the job failed: %u of %u restarts used",
-                         end->restarts_used, end->max_restarts);
+                log_line(agent_show_level(a, LOG_LEVEL_ERROR),
+                         "the job failed: %u of %u restarts used", end->restarts_used,
+                         end->max_restarts);
             show_failure(a, &end->failure);
         } else if (a->life.signo == 0) {
             show_ended(a, end);

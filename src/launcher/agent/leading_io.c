@@ -63,9 +63,10 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
     return owner.pid > 0 && !owner.muster;
 }
 
-/* Listens at the port that the user chose for the workers' store, which stays open. On every address,
- * unless the user named one: workers of a group of this node alone come over loopback, others by the
- * endpoint's address, and programs with a MASTER_ADDR of their own by any name of this node. */
+/* Listens at the port that the user chose for the workers' store, which stays open. On every
+ * address, unless the user named one: workers of a group of this node alone come over loopback,
+ * others by the endpoint's address, and programs with a MASTER_ADDR of their own by any name of
+ * this node. */
 static int listen_for_store(struct leading *l, struct err *err) {
     const struct job_spec *spec = l->agent->config.spec;
     bool alone = spec->rdzv.max_nodes == 1 ||

@@ -31,7 +31,7 @@ struct health_check_config { /* borrowed for the call */
 typedef void health_check_fn(void *arg, enum health_result result, const char *text);
 
 struct health_check;
-/* fn is called once, from the loop; the check is freed then. 0 or a negative errno and the reason. */
+/* fn is called once, from the loop; then the check is freed. 0 or -errno with a reason. */
 _must_use_ int health_check_new(struct loop *loop, struct child_reaper *reaper,
                                 const struct health_check_config *config, health_check_fn *fn,
                                 void *arg, struct health_check **ret, struct err *err);

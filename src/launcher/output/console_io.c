@@ -26,8 +26,8 @@
 /* --- the file --------------------------------------------------------------------------------- */
 
 /* A queue of bytes in a file without a name, made in $TMPDIR or /tmp when it is first needed, so
- * nothing is left even after SIGKILL. It never grows above `size`: the space of bytes that were taken
- * is used again, and is given back to the disk when the queue is empty. */
+ * nothing is left even after SIGKILL. It never grows above `size`: the space of bytes that were
+ * taken is used again, and is given back to the disk when the queue is empty. */
 struct spool {
     int fd;              /* -1: not made yet */
     uint64_t size;       /* the most bytes; 0: nothing can be added */
@@ -90,7 +90,7 @@ static void empty(struct spool *s) {
         (void)!ftruncate(s->fd, 0);
 }
 
-/* Takes at most `len` of the oldest bytes. -errno: the file can't be read, and all its bytes are lost. */
+/* Takes at most `len` of the oldest bytes. -errno: it can't be read, and all its bytes are lost. */
 static ssize_t spool_take(struct spool *s, void *data, size_t len) {
     uint64_t pending = spool_pending(s), from = s->size > 0 ? s->begin % s->size : 0;
     if (pending == 0)

@@ -5,9 +5,9 @@
  *
  * No line of a source is dropped while there is a reader. What a slow or stopped one has not taken
  * waits in a queue: in memory, then in a file (console_spool()), and then the sources must wait
- * (console_source_must_wait()). A quick reader makes them wait instead of using a file, because that
- * costs less. Only the launcher's own lines have a limit; how many were dropped is shown once the
- * queue drains. If both descriptors are the same, there is one queue, so the order is kept.
+ * (console_source_must_wait()). A quick reader makes them wait instead of using a file, because
+ * that costs less. Only the launcher's own lines have a limit; how many were dropped is shown once
+ * the queue drains. If both descriptors are the same, there is one queue, so the order is kept.
  *
  * O_NONBLOCK belongs to the open file that other processes share (the user's shell, a pipeline), so
  * it is never set on descriptors 1 and 2. A terminal or pipe is opened once more, non-blocking,

@@ -17,8 +17,8 @@
  *                    --log-dir=/dev/null only tee with it
  *
  * If a log file can't be written (disk full), this is reported once, and at the end how much is
- * missing. If a file can't be opened, ops.on_no_file() reports it, and that stream goes to the console
- * with a prefix. If a file system hangs, only workers that write to it must wait. */
+ * missing. If a file can't be opened, ops.on_no_file() reports it, and that stream goes to the
+ * console with a prefix. If a file system hangs, only workers that write to it must wait. */
 #pragma once
 
 #include "base/err.h"

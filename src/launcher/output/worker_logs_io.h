@@ -60,8 +60,8 @@ void worker_logs_ended(struct worker_logs *l);
 void worker_logs_event(struct worker_logs *l, const char *name, const char *line);
 /* The temporary folder is kept, because a report named a file in it. */
 void worker_logs_keep(struct worker_logs *l);
-/* For reports of hangs: the run's folder, else the temporary one; NULL: none, or --log-dir=/dev/null.
- * Borrowed. */
+/* For reports of hangs: the run's folder, else the temporary one; NULL: none, or
+ * --log-dir=/dev/null. Borrowed. */
 const char *worker_logs_hang_dir(const struct worker_logs *l);
 /* The folder that is kept for the user; NULL: none. Borrowed. */
 const char *worker_logs_kept(const struct worker_logs *l);

@@ -2,10 +2,10 @@
  * the terminal. What can hang or never end (a dead file system, a stopped terminal, a worker that
  * writes as fast as it can) happens in this process, not in the loop that holds the leases.
  *
- * It is a copy of the agent (io/process/helper.h) and dies with it. The agent's own lines go through
- * it too, so the order with the workers' lines is kept. While there is no writer, lines for a plain
- * file wait for the next one, because that file's disk can hang; other lines are written by the
- * agent's console.
+ * It is a copy of the agent (io/process/helper.h) and dies with it. The agent's own lines go
+ * through it too, so the order with the workers' lines is kept. While there is no writer, lines for
+ * a plain file wait for the next one, because that file's disk can hang; other lines are written by
+ * the agent's console.
  *
  * The agent keeps the read ends of all pipes, so a writer's death does not kill workers. A new one
  * is started and gets the pipes again (on_lost). What the old one had read but not written is lost,
@@ -13,8 +13,8 @@
  * killed, let go and replaced if a user waits for its answer. If none can be started, such a user
  * continues without one after the same time.
  *
- * A writer that can't be killed, because the kernel waits for a disk, is spared by all sweeps. Until
- * the kernel releases it, a process that reads our output through a pipe gets no end of file. */
+ * A writer that can't be killed, because the kernel waits for a disk, is spared by all sweeps.
+ * Until it ends, a process that reads our output through a pipe gets no end of file. */
 #pragma once
 
 #include "base/list.h"

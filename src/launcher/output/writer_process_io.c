@@ -298,7 +298,7 @@ static ssize_t read_bytes(const struct stream *s) {
     return len > 0 ? (ssize_t)len : n;
 }
 
-/* Reads at most `reads` times: until the pipe is empty now, or with `to_end` until the end of file. */
+/* Reads at most `reads` times: until the pipe is empty, or with `to_end` until the end of file. */
 static void read_some(struct stream *s, int reads, bool to_end) {
     bool waited = s->waits;
     s->waits = false;
@@ -388,7 +388,7 @@ static void on_timer(void *arg) {
     check_ended(s->worker);
 }
 
-/* Both pipes are at their end, or the grace is over. It is extended while the console has no room. */
+/* Both pipes are at their end, or the grace is over; it lasts while the console has no room. */
 static void on_grace(void *arg) {
     struct worker *w = arg;
     for (int i = OUT; i <= ERR; i++) {
@@ -504,8 +504,8 @@ static int read_error_file(const char *path, struct strbuf *ret) {
                                      : strerror(-r));
     else
         r = error_file_parse(text, len, &e, &err);
-    const char *said = r < 0 ? err.text : error_file_text(&e);
-    tail_add(&end, said, strlen(said));
+    const char *what = r < 0 ? err.text : error_file_text(&e);
+    tail_add(&end, what, strlen(what));
     strbuf_add(ret, strbuf_text(&end.text));
     return r < 0 ? -EINVAL : 0;
 }

@@ -1,5 +1,6 @@
 /* Asks the process manager that started this task how many tasks there are and on which nodes, and
- * hands the key of the job from rank 0 to all tasks. For place_probes.pmi. A PMI-1 server answers once in the life of a task. */
+ * hands the key of the job from rank 0 to all tasks. For place_probes.pmi. A PMI-1 server answers
+ * once in the life of a task. */
 #pragma once
 
 #include "launcher/place/place.h"

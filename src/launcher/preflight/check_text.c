@@ -102,7 +102,8 @@ static void write_code(const struct node_summary_comparison *c, uint32_t first, 
     for (uint32_t i = first; i < c->n_failures; i++) {
         bool before = false;
         for (uint32_t k = first; k < i && !before; k++)
-            before = same_code(c, k, first) && strcmp(c->failures[k].host, c->failures[i].host) == 0;
+            before =
+                same_code(c, k, first) && strcmp(c->failures[k].host, c->failures[i].host) == 0;
         if (before || !same_code(c, i, first))
             continue;
         if (n++ < NODE_SUMMARY_NAMES_MAX)

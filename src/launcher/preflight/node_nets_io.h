@@ -1,5 +1,5 @@
 /* The interfaces by which this node's workers reach the other nodes: that of the route to the
- * leader, and that of a faster network, which is used if every node reaches its neighbours by it. */
+ * leader, and of a faster network, which is used if every node reaches its neighbours by it. */
 #pragma once
 
 #include "launcher/job/job.h"
@@ -12,8 +12,9 @@ struct node_nets {
     struct rdzv_net nets[RDZV_NETS_MAX]; /* RING_NET, RING_FAST */
 };
 
-/* Before JOIN; neighbours try these. By the interfaces, and the route to the leader. Nothing is chosen if either is not known. envp:
- * what workers inherit; the user's own settings there, and in the job, have precedence. */
+/* Before JOIN; neighbours try these. By the interfaces, and the route to the leader. Nothing is
+ * chosen if either is not known. envp: what workers inherit; the user's own settings there, and in
+ * the job, have precedence. */
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
                       const struct node_discovery *discovery, const struct node_discovery *way,
                       struct rdzv_net ret[RDZV_NETS_MAX]);

@@ -1,6 +1,6 @@
 /* A node's hardware and configuration in a few short texts, and what differs between many nodes.
  * Pure: node_summary_io.h gathers a node summary, and the rendezvous sends it to the leader, which
- * stores all of them in an index, and compares those of a group: "host3 mtu 1400, the other 3: 1500".
+ * stores all of them in an index, and compares those of a group.
  *
  * An index stores each value once, however many nodes have it, and a few numbers for each node. The
  * time of a comparison is proportional to the number of nodes. */
@@ -14,8 +14,8 @@
 #define NODE_SUMMARY_HOST_MAX 128
 #define NODE_SUMMARY_FINDINGS_MAX 16
 #define NODE_SUMMARY_TEXT_MAX 256
-#define NODE_SUMMARY_ROWS_MAX 64 /* of one comparison; further rows are only counted */
-#define NODE_SUMMARY_NAMES_MAX 8 /* nodes named in one row */
+#define NODE_SUMMARY_ROWS_MAX 64       /* of one comparison; further rows are only counted */
+#define NODE_SUMMARY_NAMES_MAX 8       /* nodes named in one row */
 #define NODE_SUMMARY_FAILURES_MAX 1024 /* of one comparison; further ones are only counted */
 /* Wall clocks further apart than this are reported. */
 #define NODE_SUMMARY_CLOCK_MAX_NS (1 * NS_PER_S)

@@ -1,7 +1,7 @@
 /* The checks before workers start: this node's node summary and interfaces, and whether it reaches
  * its neighbours; if this node leads, the comparison of all node summaries. For jobs of several
- * nodes; for one of a single node only if it has NVIDIA's GPUs. For muster check it also prints. All
- * calls take NULL for p, and then do nothing. */
+ * nodes; for one of a single node only if it has NVIDIA's GPUs. For muster check it also prints.
+ * All calls take NULL for p, and then do nothing. */
 #pragma once
 
 #include "io/loop.h"

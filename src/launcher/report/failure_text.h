@@ -1,5 +1,5 @@
-/* The texts that users read about failures: a headline at once; at the end torchrun's block, field by
- * field, and below it a last line. Pure.
+/* The texts that users read about failures: a headline at once; at the end torchrun's block, field
+ * by field, and below it a last line. Pure.
  *
  * Source of the block: torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py; tests
  * compare it with the genuine one. */
@@ -16,8 +16,8 @@ struct failure_counts {
     uint32_t max_restarts;
 };
 
-/* Adds one line, without a newline: "failed: rank 3 (node b): ValueError: bad (exit code 1 after 41 s);
- * stopping 3 others; restart 1 of 3". */
+/* Adds one line, without a newline: "failed: rank 3 (node b): ValueError: bad (exit code 1 after 41
+ * s); stopping 3 others; restart 1 of 3". */
 void failure_headline(const struct failure *f, const struct failure_counts *counts,
                       struct strbuf *ret);
 /* Adds the last line of the report, without a newline: "failed: rank 3 (node b): ValueError: bad",

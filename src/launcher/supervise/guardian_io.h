@@ -19,14 +19,14 @@
  *     both are killed   only with containment: a keeper (a third, even smaller process in its own
  *                       session) ends the rest and closes the listener last
  *
- * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS. Any other process
- * that can't be killed is reported once on standard error; the guardian waits for it with the
- * listener open, so that other nodes don't declare this one gone.
+ * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS. Any other
+ * process that can't be killed is reported once on standard error; the guardian waits for it with
+ * the listener open, so that other nodes don't declare this one gone.
  *
- * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else.
- * SIGTTIN and SIGTTOU are ignored in both. SIGHUP and SIGTSTP stay ignored if this process was
- * started with them ignored (nohup). Every other signal that can be caught is forwarded to
- * the agent, SIGCONT after those that end it. */
+ * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else. SIGTTIN and
+ * SIGTTOU are ignored in both. SIGHUP and SIGTSTP stay ignored if this process was started with
+ * them ignored (nohup). Every other signal that can be caught is forwarded to the agent, SIGCONT
+ * after those that end it. */
 #pragma once
 
 #include <sys/types.h>
@@ -63,9 +63,10 @@ struct guardian_link {
 #define GUARDIAN_LINK_INIT \
     { .lease_fd = -1 }
 
-/* Splits this process, before it has a loop or a library. Returns 0 in the agent; the parent becomes the guardian and never returns.
- * On an error (negative errno, text) nothing was split. The agent's SIGCHLD is SIG_DFL, its signal
- * mask is what it was, it leads its own process group and is a subreaper. */
+/* Splits this process, before it has a loop or a library. Returns 0 in the agent; the parent
+ * becomes the guardian and never returns. On an error (negative errno, text) nothing was split. The
+ * agent's SIGCHLD is SIG_DFL, its signal mask is what it was, it leads its own process group and is
+ * a subreaper. */
 _must_use_ int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
                              struct err *err);
 

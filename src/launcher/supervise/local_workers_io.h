@@ -1,6 +1,6 @@
 /* This node's workers, generation after generation: turns the node's place in a group (struct form)
- * into log files, environments and processes, and their exits and messages into events of the member
- * machine.
+ * into log files, environments and processes, and their exits and messages into events of the
+ * member machine.
  *
  * "All gone" means: every worker has ended, and every descendant that the next group can't run
  * beside (worker_io.h). The others get their time, as long as local_workers_has_left(). If none is

@@ -58,9 +58,9 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
-/* The pass covers all processes below; a pass that is not over is abandoned. With a marker (the name
- * of a variable, borrowed) it covers a child of this process, and all below it, only if the child's
- * environment has the marker with a value for which mine() is true. */
+/* The pass covers all processes below; a pass that is not over is abandoned. With a marker (the
+ * name of a variable, borrowed) it covers a child of this process, and all below it, only if the
+ * child's environment has the marker with a value for which mine() is true. */
 #define SWEEP_MARKER_MAX 96
 typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
@@ -113,8 +113,8 @@ struct spare { /* 0: none */
     atomic_uint n;
 };
 
-/* Adds a helper, or one of its own, in the place of one that has ended. Its process name begins with
- * "muster-": another process that gets its pid later has another name. Takes NULL. */
+/* Adds a helper, or one of its own, in the place of one that has ended. Its process name begins
+ * with "muster-": another process that gets its pid later has another name. Takes NULL. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {

@@ -54,8 +54,8 @@ struct worker_group_config {
 
 struct worker_group;
 
-/* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(), and
- * may call these two and worker_group_free(). */
+/* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
+ * and may call these two and worker_group_free(). */
 struct worker_group_ops {
     /* Describes worker `index`, right before its start: fills in argv, envp (without the marker),
      * the standard streams, CPUs and memory, which are borrowed until `made`. < 0, with a sentence:
@@ -83,15 +83,15 @@ struct worker_group_ops {
 };
 #define WORKER_NAMED_MAX 8
 
-/* Starts n >= 1 workers without waiting for any exec: some now, the others in the loop's next turns.
- * If the group is stopped or killed before, those that are left are never started, and count as
- * ended, without a callback. An error here (pipe) means that none was started. */
+/* Starts n >= 1 workers without waiting for any exec: some now, the others in the loop's next
+ * turns. If the group is stopped or killed before, those that are left are never started, and count
+ * as ended, without a callback. An error here (pipe) means that none was started. */
 _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                                   const struct worker_group_config *config,
                                   const struct worker_group_ops *ops, void *arg,
                                   struct worker_group **ret, struct err *err);
-/* Sends signo and SIGCONT to each worker, some in the loop's next turns, and SIGKILL to all when the
- * grace is over. If it is called again, an earlier end of the grace wins. */
+/* Sends signo and SIGCONT to each worker, some in the loop's next turns, and SIGKILL to all when
+ * the grace is over. If it is called again, an earlier end of the grace wins. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
 /* From now on the signal of a stop waits, because workers may have got this signal from elsewhere.
  * A worker that ends meanwhile counts as stopped. The grace runs, and SIGKILL does not wait. */

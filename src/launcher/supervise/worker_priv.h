@@ -12,9 +12,9 @@ struct worker {
     struct child_watch *watch; /* NULL: never cloned, or not yet */
     pid_t session;             /* its pid, also after its end; 0: never cloned */
     uint64_t started_ns;
-    uint64_t sent; /* bit N: signal N was sent */
-    char *program; /* for the text of a failed start */
-    char *marker;  /* WORKER_MARKER=… */
+    uint64_t sent;            /* bit N: signal N was sent */
+    char *program;            /* for the text of a failed start */
+    char *marker;             /* WORKER_MARKER=… */
     struct worker_warm *warm; /* it was taken from the pool, and has not begun yet; else NULL */
     bool was_warm;            /* it was taken from the pool */
     struct err start_err;     /* code != 0: it never ran */
@@ -58,9 +58,9 @@ struct worker_group {
     bool unwell; /* a stop or a kill was requested, or a worker has failed or never ran */
     bool left;   /* those that are kept are not killed at the end */
     pid_t kept[WORKER_NAMED_MAX];
-    uint32_t n_kept;    /* as found by the last walk */
-    pid_t named_pid;    /* the last detached process that was named; 0: none */
-    uint32_t n_named;   /* sessions; WORKER_NAMED_MAX + 1: and that there are more */
+    uint32_t n_kept;  /* as found by the last walk */
+    pid_t named_pid;  /* the last detached process that was named; 0: none */
+    uint32_t n_named; /* sessions; WORKER_NAMED_MAX + 1: and that there are more */
     uint32_t n;
     struct worker workers[];
 };

@@ -79,7 +79,7 @@ int warm_read(const char *text, size_t n, struct warm_message *ret, struct err *
     return json_table_parse(text, n, &limits, &table, ret, err);
 }
 
-/* Variables that muster changes between starts, beside job_worker_variables: by their beginnings. */
+/* Variables that muster changes between starts, beside job_worker_variables; their beginnings. */
 static const char *const ours[] = {
     "MUSTER_", "NOTIFY_SOCKET=", "TORCH_WORKER_SERVER_SOCKET=",
     /* of --gpus-per-worker and --virtual-local-rank */

@@ -221,6 +221,5 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
     case WORKER_EVENT_SWEPT: on_swept(m, event, ret); break;
     case WORKER_EVENT_UNSPARED: on_unspared(m, event, ret); break;
     }
-    ret->deadline_ns = m->deadline_ns;
     check(m);
 }

@@ -61,9 +61,8 @@ struct worker_update {
     bool report_waiting;    /* once: leftovers have used WORKER_PATIENCE_NS */
     /* once: some processes have survived SIGKILL for WORKER_UNKILLABLE_NS */
     bool report_unkillable;
-    bool all_gone;        /* once, and again after UNSPARED: another group may start */
-    bool over;            /* GONE was reached */
-    uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
+    bool all_gone; /* once, and again after UNSPARED: another group may start */
+    bool over;     /* GONE was reached */
 };
 
 /* Between repeats of SIGKILL and of passes: doubled from the minimum up to the maximum. */
@@ -74,10 +73,10 @@ struct worker_update {
 
 struct worker_group_machine {
     enum worker_state state;
-    uint32_t n_left; /* workers that have not ended */
-    uint64_t deadline_ns;
-    uint64_t retry_ns;  /* length of the next wait */
-    uint64_t killed_ns; /* when SIGKILL was first sent, or sweeping began */
+    uint32_t n_left;      /* workers that have not ended */
+    uint64_t deadline_ns; /* when TIMER is due; TIME_NEVER */
+    uint64_t retry_ns;    /* length of the next wait */
+    uint64_t killed_ns;   /* when SIGKILL was first sent, or sweeping began */
     bool unkillable_reported;
     uint64_t grace_ns;  /* what leftovers of a worker get that was not stopped */
     uint64_t settle_ns; /* how long they get to detach before SIGTERM, if no worker was stopped */

@@ -10,11 +10,10 @@ static struct strbuf said;
 static void fail(const char *host, const char *code, const char *text) {
     static struct node_summary_finding all[2 * NODE_SUMMARY_FAILURES_MAX];
     static uint32_t n;
-    struct node_summary_finding *f = &all[n++];
-    *f = (struct node_summary_finding){.level = NODE_SUMMARY_FAIL};
-    (void)snprintf(f->code, sizeof f->code, "%s", code);
-    (void)snprintf(f->text, sizeof f->text, "%s", text);
-    node_summary_comparison_fail(&cmp, host, f);
+    static struct node_summary d;
+    d.n_findings = 0;
+    all[n] = *node_summary_add(&d, NODE_SUMMARY_FAIL, code, "%s", text);
+    node_summary_comparison_fail(&cmp, host, &all[n++]);
 }
 
 static void add_row(bool matters) {

@@ -41,14 +41,14 @@ Test(worker, is_gone_when_all_ended_and_nothing_is_left) {
     worker_group_machine_init(&m, 2, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, at(1, WORKER_EVENT_EXITED));
     cr_expect_not(u.sweep);
-    cr_expect_eq(u.deadline_ns, TIME_NEVER);
+    cr_expect_eq(m.deadline_ns, TIME_NEVER);
     u = step(&m, at(2, WORKER_EVENT_EXITED));
     cr_expect_eq(u.sweep, WORKER_PASS_TERM);
     cr_expect_not(u.all_gone);
     u = step(&m, swept(2, 0));
     cr_expect(u.all_gone && u.over);
     cr_expect_eq(m.state, WORKER_STATE_GONE);
-    cr_expect_eq(u.deadline_ns, TIME_NEVER);
+    cr_expect_eq(m.deadline_ns, TIME_NEVER);
 }
 
 Test(worker, what_was_spared_is_swept_later) {
@@ -60,13 +60,13 @@ Test(worker, what_was_spared_is_swept_later) {
     (void)step(&m, swept(1, 1));
     u = step(&m, at(2, WORKER_EVENT_UNSPARED));
     cr_expect_eq(u.sweep, WORKER_PASS_TERM);
-    cr_expect_eq(u.deadline_ns, TIME_NEVER, "two passes at once");
+    cr_expect_eq(m.deadline_ns, TIME_NEVER, "two passes at once");
     (void)step(&m, swept(2, 0));
     cr_expect_eq(m.state, WORKER_STATE_GONE);
     u = step(&m, at(9000, WORKER_EVENT_UNSPARED));
     cr_expect(u.sweep == WORKER_PASS_TERM && !u.all_gone);
     u = step(&m, blocked(9001, 1));
-    cr_expect_eq(u.deadline_ns, 9001 * NS_PER_MS + WORKER_RETRY_MIN_NS);
+    cr_expect_eq(m.deadline_ns, 9001 * NS_PER_MS + WORKER_RETRY_MIN_NS);
     cr_expect_not(u.report_unkillable || u.all_gone);
     u = step(&m, at(9002, WORKER_EVENT_TIMER));
     cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
@@ -82,15 +82,15 @@ Test(worker, sweeps_again_until_nothing_is_left) {
     cr_expect_eq(u.sweep, WORKER_PASS_KILL);
     u = step(&m, swept(0, 3));
     cr_expect_not(u.all_gone);
-    cr_expect_eq(u.deadline_ns, WORKER_RETRY_MIN_NS);
+    cr_expect_eq(m.deadline_ns, WORKER_RETRY_MIN_NS);
     uint64_t last_wait = 0;
     for (int i = 0; i < 20; i++) {
-        struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = u.deadline_ns};
+        struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = m.deadline_ns};
         u = step(&m, timer);
         cr_expect(u.sweep);
         struct worker_event left = {.kind = WORKER_EVENT_SWEPT, .now_ns = timer.now_ns, .left = 1};
         u = step(&m, left);
-        uint64_t wait = u.deadline_ns - timer.now_ns;
+        uint64_t wait = m.deadline_ns - timer.now_ns;
         cr_expect(wait >= last_wait && wait <= WORKER_RETRY_MAX_NS);
         last_wait = wait;
     }
@@ -115,7 +115,7 @@ Test(worker, what_is_left_has_the_rest_of_the_grace) {
     u = step(&m, at(599, WORKER_EVENT_TIMER));
     cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
     u = step(&m, swept(599, 1));
-    cr_expect_eq(u.deadline_ns, 600 * NS_PER_MS);
+    cr_expect_eq(m.deadline_ns, 600 * NS_PER_MS);
     cr_expect_not(u.all_gone);
     u = step(&m, at(600, WORKER_EVENT_TIMER));
     cr_expect_eq(u.sweep, WORKER_PASS_KILL);
@@ -152,7 +152,7 @@ Test(worker, what_is_left_by_success_can_settle_first) {
     u = step(&m, at(999, WORKER_EVENT_TIMER));
     cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
     u = step(&m, swept(999, 1));
-    cr_expect_eq(u.deadline_ns, NS_PER_S);
+    cr_expect_eq(m.deadline_ns, NS_PER_S);
     u = step(&m, at(1000, WORKER_EVENT_TIMER));
     cr_expect_eq(u.sweep, WORKER_PASS_TERM);
     worker_group_machine_init(&m, 1, 30 * NS_PER_S, NS_PER_S);
@@ -166,12 +166,12 @@ Test(worker, gets_the_signal_once_and_is_killed_when_the_grace_is_over) {
     worker_group_machine_init(&m, 3, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, stop_at(10, 1000));
     cr_expect_eq(u.signal_all, SIGTERM);
-    cr_expect_eq(u.deadline_ns, 1010 * NS_PER_MS);
+    cr_expect_eq(m.deadline_ns, 1010 * NS_PER_MS);
     u = step(&m, stop_at(20, 5000));
     cr_expect_eq(u.signal_all, 0, "a repeated stop signals again");
-    cr_expect_eq(u.deadline_ns, 1010 * NS_PER_MS, "a later end of the grace won");
+    cr_expect_eq(m.deadline_ns, 1010 * NS_PER_MS, "a later end of the grace won");
     u = step(&m, stop_at(30, 100));
-    cr_expect_eq(u.deadline_ns, 130 * NS_PER_MS, "an earlier end of the grace lost");
+    cr_expect_eq(m.deadline_ns, 130 * NS_PER_MS, "an earlier end of the grace lost");
     u = step(&m, at(129, WORKER_EVENT_TIMER));
     cr_expect_not(u.kill_all, "killed before the grace was over");
     u = step(&m, at(130, WORKER_EVENT_TIMER));
@@ -197,8 +197,8 @@ Test(worker, a_grace_without_end_never_kills) {
     worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
     struct worker_event e = stop_at(1, 0);
     e.grace_ns = TIME_NEVER;
-    struct worker_update u = step(&m, e);
-    cr_expect_eq(u.deadline_ns, TIME_NEVER);
+    step(&m, e);
+    cr_expect_eq(m.deadline_ns, TIME_NEVER);
 }
 
 Test(worker, what_survives_sigkill_is_said_once) {
@@ -207,8 +207,8 @@ Test(worker, what_survives_sigkill_is_said_once) {
     struct worker_update u = step(&m, at(0, WORKER_EVENT_KILL));
     int said = 0;
     uint64_t said_ns = 0;
-    while (u.deadline_ns < 2 * WORKER_UNKILLABLE_NS) {
-        struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = u.deadline_ns};
+    while (m.deadline_ns < 2 * WORKER_UNKILLABLE_NS) {
+        struct worker_event timer = {.kind = WORKER_EVENT_TIMER, .now_ns = m.deadline_ns};
         u = step(&m, timer);
         if (u.report_unkillable) {
             said++;
