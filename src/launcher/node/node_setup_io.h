@@ -26,10 +26,7 @@ struct node_setup_place {
 _must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
                                bool *ret_no_memory, struct err *err);
 
-/* ---- the network ----
- *
- * By which interface this node reaches the leader, and ports. local_workers_io.c discovers what is
- * needed before node_setup_read(), as place.way. */
+/* ---- the network: by which interface this node reaches the leader, and ports ---- */
 
 struct node_net {
     struct netif_choice netif;

@@ -1,5 +1,4 @@
-/* Splits a worker's bytes into pieces of lines. Pure: it shows nothing itself and does not know
- * workers.
+/* Splits a worker's bytes into pieces of lines. Pure.
  *
  * A whole line is handed out at once. Bytes without a newline are handed out after a quiet time, so
  * that prompts and progress bars are shown: the owner arms a timer for linebuf_deadline_ns() and

@@ -5,12 +5,9 @@
  *     D/<run id>/latest -> newest generation
  *
  * If another run has used the run id before, ".2", ".3", … is appended. No logs are deleted, and
- * logs of different runs are not mixed. All nodes of one run pass the same nonce. So in a shared
- * folder they all get the same name, in whatever order they arrive; in separate folders the names
- * can differ.
- *
- * Without --log-dir the same structure is in a private temporary folder (tempdir_io.h). Its owner
- * removes it at the end, unless the report names a file in it.
+ * logs of different runs are not mixed. All nodes of one run pass the same nonce, so in a shared
+ * folder they all get the same name. Without --log-dir the same structure is in a private temporary
+ * folder (tempdir_io.h).
  *
  * mode: of files (--log-mode); folders get own_folder_mode() of it, whatever the umask is. Folders
  * that exist keep theirs. base may be a link, but nothing below it: a folder or link of another

@@ -1,9 +1,6 @@
 /* The folders of the local workers' logs and error files, for each start. If they can't be made,
- * the job continues: this is reported once, counted, and tried again at each start.
- *
- * The log writer makes them: a file system that hangs blocks only the log writer, and delays a
- * start by at most WRITER_PATIENCE_NS. Folders in the private temporary folder are made by this
- * process.
+ * the job continues: this is reported once, counted, and tried again at each start. The log writer
+ * makes them: a file system that hangs delays a start by at most WRITER_PATIENCE_NS.
  *
  * If a worker has no folder, its error file is in a private temporary one, if that can be made, and
  * output for log files goes to the console. */

@@ -123,7 +123,7 @@ static int open_log(struct process *p, uint32_t user, const char *path) {
     return -1;
 }
 
-/* Usually all files are on one disk, so a cause is reported once, and then what each file lacks. */
+/* A cause is reported once, and at the end what each file lacks. */
 static void report_not_written(struct process *p, const char *path, int error) {
     if (p->file_error != error)
         log_warning("can't write to %s: %s; the job continues without that part of the log", path,

@@ -188,8 +188,7 @@ static void look_hcas(const struct topology *t, struct node_summary *d) {
                          t->n_nics == 1 ? "" : "s");
 }
 
-/* Which adapter serves which GPU. Nodes with the same adapters in different slots send on different
- * rails, and between rails there are more switches (or none). */
+/* Nodes with the same adapters in different slots send on different rails. */
 static void look_rails(const struct topology *t, struct node_summary *d) {
     struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf set = {0};

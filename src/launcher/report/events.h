@@ -2,10 +2,7 @@
  * as a timeline. Only the agent that leads writes. events.c builds the lines (pure), events_io.c
  * writes them.
  *
- * A line: {"time":"2026-11-21T16:02:45.123Z","monotonic_ns":"81234…","event":"started",
- * "run_id":…,"host":…,"generation":"2.3","epoch":2, and the event's own fields:
- * "node","incarnation", "cause","outcome","nodes","world_size","warm","cold_because", durations
- * "…_ms"}. 64-bit numbers are texts. */
+ * man/muster-files.5 describes the lines. */
 #pragma once
 
 #include "base/err.h"

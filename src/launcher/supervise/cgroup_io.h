@@ -1,5 +1,4 @@
-/* Control groups: finds this process's group, makes a group of muster's own below it, kills all
- * processes in it, and reads how many processes the kernel killed for lack of memory.
+/* Control groups: this process's own, muster's own below it, and kills for lack of memory.
  *
  * Facts: cgroup v2 mount: type "cgroup2" in /proc/self/mountinfo (hybrid systems have it at
  * …/unified); own group: line "0::PATH" of /proc/self/cgroup; cgroup.kill: Linux 5.14; counts:

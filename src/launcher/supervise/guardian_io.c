@@ -440,15 +440,9 @@ static void lease_over(struct guardian *g) {
 
 /* ---- ^Z at a terminal: the guardian stops, and the job continues ----
  *
- * The shell waits for the guardian, so the guardian must stop: the kernel reports no other process
- * to the shell. Before it stops, it starts a deputy, a copy of itself in a process group of its
- * own, which does the guardian's work until then:
- *
- *     lease over        the deputy acts as the guardian does
- *     agent dies        the deputy continues the guardian (SIGCONT), which ends everything
- *     guardian dies     the agent ends everything; the kernel kills the deputy
- *
- * A signal to the stopped guardian waits until it is continued, as for any stopped process. */
+ * The shell waits for the guardian, so the guardian must stop. Before, it starts a deputy, a copy
+ * of itself in a process group of its own: when the lease is over, the deputy acts as the guardian
+ * does; when the agent dies, it continues the guardian (SIGCONT), which ends everything. */
 
 /* How often the deputy checks what no descriptor reports. */
 #define DEPUTY_CHECK_MS 20

@@ -77,8 +77,7 @@ void worker_put_off(struct worker_group *g, enum loop_priority prio, loop_defer_
 bool worker_keeps(const struct worker_group *g);
 /* A stop or a kill: nothing is kept any more. */
 void worker_keep_no_more(struct worker_group *g);
-/* One pass over all processes below except helpers and what other groups left. answer: begins a new
- * pass, and sends WORKER_EVENT_SWEPT when it is over. */
+/* answer: begins a new pass, and sends WORKER_EVENT_SWEPT when it is over. */
 void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer);
 /* Kills all at once, because there is no later turn in which to continue. */
 void worker_sweep_now(struct worker_group *g);
@@ -86,5 +85,5 @@ void worker_sweep_now(struct worker_group *g);
 void worker_ask_process_group(struct worker *w, pid_t zombie);
 /* What ended workers left outside of their process groups gets SIGTERM soon, while others run. */
 void worker_ask_orphans(struct worker_group *g);
-/* The workers that live are killed now: the next pass that is over logs them. */
+/* The next pass that is over logs the workers that live. */
 void worker_name_killed(struct worker_group *g);

@@ -15,8 +15,7 @@
 /* How long a standby may import, and how long it may take from the go to the script. */
 #define WARM_IMPORT_NS (120 * NS_PER_S)
 #define WARM_GO_NS (1 * NS_PER_S)
-/* Two warm starts in a row that fail by themselves within this time, which stands for "before the
- * workers' store was reached": cold from then on. */
+/* Two warm starts in a row that fail by themselves within this time: cold from then on. */
 #define WARM_EARLY_NS (10 * NS_PER_S)
 #define WARM_EARLY_MAX 2
 /* So many standbys in a row that could not be made: none is tried any more. */

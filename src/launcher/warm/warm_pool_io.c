@@ -433,9 +433,8 @@ static int check_descriptors(const struct warm_pool *p, struct err *err) {
                             "the limit with ulimit -n");
 }
 
-/* A Python that passes by the gate would run the script: so one without a script is tried first.
- * What the interpreter is can differ from rank to rank, and from one start to the next: a wrapper,
- * or another one under its name. */
+/* A Python that passes by the gate would run the script: so one without a script is tried first,
+ * each time, as the interpreter can be another one under its name. */
 static void begin(struct warm_pool *p, enum warm_step step, uint32_t rank) {
     struct warm_one *one = step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[rank];
     struct err err = {0};
