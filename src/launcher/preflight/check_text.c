@@ -115,7 +115,7 @@ static void write_code(const struct node_summary_comparison *c, uint32_t first, 
 
 void check_write_verdict(const struct node_summary_comparison *c, struct strbuf *to) {
     if (c->matters)
-        node_summary_comparison_line(c, true, to);
+        node_summary_comparison_line(c, to);
     for (uint32_t i = 0; i < c->n_failures; i++) {
         bool before = false;
         for (uint32_t k = 0; k < i && !before; k++)

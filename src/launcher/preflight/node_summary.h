@@ -147,9 +147,8 @@ void node_summary_comparison_fail(struct node_summary_comparison *c, const char 
 void node_summary_comparison_fini(struct node_summary_comparison *c);
 /* Writes the lines of a table: a header, and one for each row; nothing without rows. */
 void node_summary_comparison_table(const struct node_summary_comparison *c, struct strbuf *to);
-/* "MTU-DIFFERS: host3 mtu 1400, the other 3: 1500; …"; only rows that matter, or all. */
-void node_summary_comparison_line(const struct node_summary_comparison *c, bool only_matters,
-                                  struct strbuf *to);
+/* "MTU-DIFFERS: host3 mtu 1400, the other 3: 1500; …"; the rows that matter. */
+void node_summary_comparison_line(const struct node_summary_comparison *c, struct strbuf *to);
 
 /* ==== the GPUs ==== */
 

@@ -474,7 +474,7 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n, cons
     } else {
         log_table(p, &c);
         if (p->strict && c.matters) /* each node refuses by its own failures */
-            node_summary_comparison_line(&c, true, &why_not);
+            node_summary_comparison_line(&c, &why_not);
     }
     if (why_not.len > 0)
         refuse_job(p, strbuf_text(&why_not));

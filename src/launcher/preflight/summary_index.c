@@ -470,12 +470,11 @@ void node_summary_comparison_table(const struct node_summary_comparison *c, stru
         strbuf_printf(to, "… and %u more\n", c->n_left_out);
 }
 
-void node_summary_comparison_line(const struct node_summary_comparison *c, bool only_matters,
-                                  struct strbuf *to) {
+void node_summary_comparison_line(const struct node_summary_comparison *c, struct strbuf *to) {
     bool any = false;
     for (uint32_t i = 0; i < c->n; i++) {
         const struct node_summary_row *r = &c->rows[i];
-        if (only_matters && !r->matters)
+        if (!r->matters)
             continue;
         strbuf_printf(to, "%s%s: %s has %s %s, ", any ? "; " : "", r->code, r->nodes, r->what,
                       r->value);
