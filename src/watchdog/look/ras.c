@@ -50,7 +50,7 @@ static const char *error_text(int64_t result) {
 struct raw_rank {
     struct ras_rank to;
     struct ras *all;
-    bool has_status, finalized, destroyed, aborted, unresponsive;
+    bool has_status, finalized, destroyed, aborted, unresponsive, dead;
     int32_t init, async;
 };
 
@@ -92,7 +92,7 @@ static const struct json_field status_fields[] = {
     {FIELD(raw_rank, BOOL, "destroy_flag", destroyed)},
     {FIELD(raw_rank, BOOL, "abort_flag", aborted)},
     {FIELD(raw_rank, BOOL, "unresponsive", unresponsive)},
-    {FIELD(raw_rank, BOOL, "considered_dead", to.dead)},
+    {FIELD(raw_rank, BOOL, "considered_dead", dead)},
 };
 static const struct json_table status_table = {JSON_ROWS(raw_rank, status_fields), .open = true};
 static const struct json_field rank_fields[] = {
@@ -121,17 +121,19 @@ static const struct json_field answer_fields[] = {
 };
 static const struct json_table answer_table = {JSON_ROWS(ras, answer_fields), .open = true};
 
-static void conclude_state(struct raw_rank *raw) {
+static void conclude(struct raw_rank *raw) {
     struct ras_rank *to = &raw->to;
-    if (to->missing) {
-        to->state = raw->unresponsive ? RAS_STATE_UNKNOWN : RAS_STATE_NOCOMM;
+    if (to->missing)
+        to->condition = raw->dead                               ? RAS_DEAD
+                        : raw->has_status && !raw->unresponsive ? RAS_GONE
+                                                                : RAS_SILENT;
+    if (to->missing || !raw->has_status)
         return;
-    }
     /* In this order NCCL itself concludes the state. */
-    to->state = raw->aborted                       ? RAS_STATE_ABORT
-                : raw->finalized || raw->destroyed ? RAS_STATE_FINALIZE
-                : raw->init == 0                   ? RAS_STATE_RUNNING
-                                                   : RAS_STATE_INIT;
+    to->condition = raw->aborted                       ? RAS_ABORTED
+                    : raw->finalized || raw->destroyed ? RAS_FINALIZING
+                    : raw->init == 0                   ? RAS_FINE
+                                                       : RAS_INITIALIZING;
     const char *error =
         error_text(raw->init)[0] != '\0' ? error_text(raw->init) : error_text(raw->async);
     (void)snprintf(to->error, sizeof to->error, "%s", error);
@@ -148,8 +150,7 @@ static int read_ranks(const struct json *v, const char *key, bool missing, struc
         bad = json_table_read(e, &rank_table, &raw, err);
         if (bad < 0)
             return bad;
-        if (raw.has_status)
-            conclude_state(&raw);
+        conclude(&raw);
         if (r->n_ranks == RAS_RANKS_MAX)
             return err_set(err, -E2BIG, "it has more than %u ranks", RAS_RANKS_MAX);
         r->n_ranks++;
@@ -249,25 +250,8 @@ static bool choose_error(const struct ras_rank *rank, const void *arg) {
     return rank->error[0] != '\0' && strcmp(rank->error, arg) == 0;
 }
 
-/* What a rank does that has a line of its own. */
-enum condition { DEAD, SILENT, GONE, INITIALIZING, FINALIZING, ABORTED, N_CONDITIONS, FINE };
-
-static enum condition condition_of(const struct ras_rank *rank) {
-    if (rank->missing)
-        return rank->dead ? DEAD : rank->state == RAS_STATE_NOCOMM ? GONE : SILENT;
-    switch (rank->state) {
-    case RAS_STATE_INIT: return INITIALIZING;
-    case RAS_STATE_FINALIZE: return FINALIZING;
-    case RAS_STATE_ABORT: return ABORTED;
-    case RAS_STATE_UNKNOWN:
-    case RAS_STATE_NOCOMM:
-    case RAS_STATE_RUNNING: return FINE;
-    }
-    assert_not_reached();
-}
-
 static bool choose_condition(const struct ras_rank *rank, const void *arg) {
-    return condition_of(rank) == *(const enum condition *)arg;
+    return rank->condition == *(const enum ras_condition *)arg;
 }
 
 static void add_head(struct strbuf *line, const struct ras_comm *c, const char *what) {
@@ -323,13 +307,14 @@ static void add_tallies(const struct ras *r, const struct ras_comm *c, struct st
     }
 }
 
-static void add_conditions(const struct ras_comm *c, enum condition from, enum condition to_last,
-                           struct strbuf *to) {
-    static const char *const words[N_CONDITIONS] = {
-        [DEAD] = "considered dead: ",           [SILENT] = "no answer: ",
-        [GONE] = "has left the communicator: ", [INITIALIZING] = "still initializing: ",
-        [FINALIZING] = "finalizing: ",          [ABORTED] = "aborted: "};
-    for (enum condition i = from; i <= to_last; i++) {
+static void add_conditions(const struct ras_comm *c, enum ras_condition from,
+                           enum ras_condition to_last, struct strbuf *to) {
+    static const char *const words[RAS_CONDITIONS] = {
+        [RAS_DEAD] = "considered dead: ",           [RAS_SILENT] = "no answer: ",
+        [RAS_GONE] = "has left the communicator: ", [RAS_INITIALIZING] = "still initializing: ",
+        [RAS_FINALIZING] = "finalizing: ",          [RAS_ABORTED] = "aborted: ",
+    };
+    for (enum ras_condition i = from; i <= to_last; i++) {
         if (count_ranks(c, choose_condition, &i) == 0)
             continue;
         add_head(to, c, words[i]);
@@ -363,9 +348,9 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
     for (uint32_t i = 0; i < r->n_comms; i++) {
         const struct ras_comm *c = &r->comms[i];
         size_t before = to->len;
-        add_conditions(c, DEAD, GONE, to);
+        add_conditions(c, RAS_DEAD, RAS_GONE, to);
         add_errors(c, to);
-        add_conditions(c, INITIALIZING, ABORTED, to);
+        add_conditions(c, RAS_INITIALIZING, RAS_ABORTED, to);
         add_tallies(r, c, to);
         if (to->len == before)
             add_head(to, c, "all ranks have launched the same collectives\n");

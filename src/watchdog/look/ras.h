@@ -25,23 +25,25 @@
 #define RAS_HOST_MAX 64
 #define RAS_WORD_MAX 32
 
-enum ras_state {
-    RAS_STATE_UNKNOWN = 0,
-    RAS_STATE_NOCOMM, /* its process answers, but has no such communicator (any more) */
-    RAS_STATE_INIT,
-    RAS_STATE_RUNNING,
-    RAS_STATE_FINALIZE,
-    RAS_STATE_ABORT,
+/* What a rank does that has a line of its own. */
+enum ras_condition {
+    RAS_FINE = 0,
+    RAS_DEAD,   /* the service has given it up (after 60 s) */
+    RAS_SILENT, /* its process gave no answer */
+    RAS_GONE,   /* its process answers, but has no such communicator (any more) */
+    RAS_INITIALIZING,
+    RAS_FINALIZING,
+    RAS_ABORTED,
+    RAS_CONDITIONS,
 };
 
 struct ras_rank {
     uint32_t rank;           /* in its communicator */
     int32_t pid;             /* as its process sees it; -1: not known */
     char host[RAS_HOST_MAX]; /* the address of its RAS thread; "" not known */
-    enum ras_state state;
+    enum ras_condition condition;
     char error[RAS_WORD_MAX]; /* "remote process error"; "" none */
-    bool missing;             /* its process gave no answer for this communicator */
-    bool dead;                /* the service has given it up (after 60 s) */
+    bool missing;             /* dead, silent or gone */
     uint32_t counted;         /* 1 << kind: counts[kind] is known */
     uint64_t counts[RAS_KINDS_MAX];
 };
