@@ -49,4 +49,4 @@ _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
  * "thread 12:" and "  pause  libc.so.6"; threads with the same frames are shown once, as
  * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last
  * one marks that there is more. What has no thread in it gives nothing. */
-void native_shorten(const char *data, size_t len, size_t max, struct strbuf *ret);
+void native_shorten(const char *text, size_t max, struct strbuf *ret);

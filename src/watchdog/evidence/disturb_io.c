@@ -121,7 +121,7 @@ static void take(struct evidence_worker *w, struct helper_call *call) {
         evidence_worker_gap(w, "native stack: " TOOL " is not installed (elfutils)");
         return;
     }
-    native_shorten(a.data, a.len, EVIDENCE_TEXT_MAX, &text); /* also if it is not complete */
+    native_shorten(a.data, EVIDENCE_TEXT_MAX, &text); /* also if it is not complete */
     if (a.code == -ETIMEDOUT)
         evidence_worker_gap(w, "native stack: " TOOL " did not end in time");
     else if (a.code < 0 && a.code != -EMSGSIZE)

@@ -1,7 +1,6 @@
-#include <stdbool.h>
 #include <string.h>
 
-#include "base/util.h"
+#include "base/text/parse.h"
 #include "watchdog/evidence/disturb.h"
 
 #define THREAD "TID "
@@ -9,74 +8,45 @@
 
 /* A thread, and how many later ones have the same frames. */
 struct stack {
-    const char *tid;
-    size_t tid_len;
+    const char *tid; /* "12:" */
     struct strbuf frames;
     uint32_t more;
 };
 
-/* The next line, without its end. False: there is none. */
-static bool next_line(const char **at, const char *end, const char **ret, size_t *ret_len) {
-    if (*at >= end)
-        return false;
-    const char *stop = memchr(*at, '\n', (size_t)(end - *at));
-    *ret = *at;
-    *ret_len = (size_t)((stop != NULL ? stop : end) - *at);
-    *at = stop != NULL ? stop + 1 : end;
-    return true;
-}
-
-static size_t skip(const char *line, size_t len, size_t at, bool blanks) {
-    while (at < len && (line[at] == ' ') == blanks)
-        at++;
-    return at;
-}
-
-/* Where the module begins that eu-stack -m prints, " - /usr/lib/libc.so.6"; len: none. */
-static size_t module_at(const char *line, size_t len, size_t from) {
-    static const char before[] = " - /";
-    size_t n = sizeof before - 1;
-    for (size_t at = len; at >= from + n; at--)
-        if (memcmp(line + at - n, before, n) == 0)
-            return at - n;
-    return len;
-}
-
 /* "#0  0x00007fc1871e1dd0 pause - /usr/lib/libc.so.6" becomes "pause  libc.so.6". */
-static void add_frame(const char *line, size_t len, struct strbuf *ret) {
-    size_t address = skip(line, len, skip(line, len, 0, false), true);
-    size_t behind = skip(line, len, address, false), end = module_at(line, len, behind);
-    size_t name = skip(line, end, behind, true);
-    size_t from = name < end ? name : address, until = name < end ? end : behind;
+static void add_frame(const char *line, struct strbuf *ret) {
+    static const char before[] = " - /"; /* the module that eu-stack -m prints, the last one */
+    const char *address = line + strcspn(line, " \n"), *end = line + strcspn(line, "\n");
+    address += strspn(address, " ");
+    const char *behind = address + strcspn(address, " \n"), *module = NULL, *at = behind;
+    while ((at = memmem(at, (size_t)(end - at), before, strlen(before))) != NULL)
+        module = at++;
+    const char *name = behind + strspn(behind, " "), *stop = module != NULL ? module : end;
+    bool named = name < stop;
+    size_t n = (size_t)(named ? stop - name : behind - address);
     strbuf_add(ret, "  ");
-    strbuf_add_bytes(ret, line + from, MIN2(until - from, (size_t)NATIVE_NAME_MAX));
-    if (end < len) {
-        const char *slash = memrchr(line + end, '/', len - end);
-        size_t n = (size_t)(line + len - (slash + 1));
+    strbuf_add_bytes(ret, named ? name : address, MIN2(n, (size_t)NATIVE_NAME_MAX));
+    if (module != NULL) {
+        const char *file = (const char *)memrchr(module, '/', (size_t)(end - module)) + 1;
         strbuf_add(ret, "  ");
-        strbuf_add_bytes(ret, slash + 1, MIN2(n, (size_t)NATIVE_MODULE_MAX));
+        strbuf_add_bytes(ret, file, MIN2((size_t)(end - file), (size_t)NATIVE_MODULE_MAX));
     }
     strbuf_add_char(ret, '\n');
 }
 
-static bool starts(const char *line, size_t len, const char *with) {
-    size_t n = strlen(with);
-    return len > n && memcmp(line, with, n) == 0;
+static bool is_thread(const char *line) {
+    size_t n = strlen(THREAD);
+    return strncmp(line, THREAD, n) == 0 && line[n] != '\n' && line[n] != '\0';
 }
 
-/* The thread that begins at *at, after its first line, up to the next one's. */
-static void read_frames(const char **at, const char *end, struct strbuf *ret) {
-    const char *line, *before = *at;
-    size_t len;
+/* The frames of a thread, whose first line is *at, up to the next thread. */
+static void read_frames(const char **at, struct strbuf *ret) {
     uint32_t n = 0;
-    while (next_line(at, end, &line, &len) && !starts(line, len, THREAD)) {
-        before = *at;
-        if (line[0] == '#' && n++ < NATIVE_FRAMES_MAX)
-            add_frame(line, len, ret);
-    }
+    for (*at = text_next_line(*at); **at != '\0' && !is_thread(*at); *at = text_next_line(*at))
+        if (**at == '#' && n++ < NATIVE_FRAMES_MAX)
+            add_frame(*at, ret);
     if (n > NATIVE_FRAMES_MAX)
         strbuf_add(ret, "  ...\n");
-    *at = before;
 }
 
 static void add_stack(struct stack *stacks, uint32_t *n, struct stack *one) {
@@ -91,7 +61,7 @@ static void add_stack(struct stack *stacks, uint32_t *n, struct stack *one) {
 
 static bool write_stack(const struct stack *s, size_t max, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf part = {0};
-    strbuf_printf(&part, "thread %.*s", (int)s->tid_len, s->tid);
+    strbuf_printf(&part, "thread %.*s", (int)strcspn(s->tid, ":\n"), s->tid);
     if (s->more > 0)
         strbuf_printf(&part, ", and %u more like it", s->more);
     strbuf_add(&part, ":\n");
@@ -102,19 +72,18 @@ static bool write_stack(const struct stack *s, size_t max, struct strbuf *ret) {
     return true;
 }
 
-void native_shorten(const char *data, size_t len, size_t max, struct strbuf *ret) {
+void native_shorten(const char *text, size_t max, struct strbuf *ret) {
     struct stack *stacks = xcalloc(NATIVE_STACKS_MAX, sizeof *stacks);
-    const char *at = data, *end = data + len, *line;
-    size_t line_len, limit = ret->len + (max > strlen(MORE) ? max - strlen(MORE) : 0);
+    size_t limit = ret->len + (max > strlen(MORE) ? max - strlen(MORE) : 0);
     uint32_t n = 0;
     bool all = true;
-    while (all && next_line(&at, end, &line, &line_len)) {
-        struct stack one = {0};
-        if (!starts(line, line_len, THREAD))
+    while (*text != '\0' && all) {
+        struct stack one = {.tid = text + strlen(THREAD)};
+        if (!is_thread(text)) {
+            text = text_next_line(text);
             continue;
-        one.tid = line + strlen(THREAD);
-        one.tid_len = line_len - strlen(THREAD) - (line[line_len - 1] == ':');
-        read_frames(&at, end, &one.frames);
+        }
+        read_frames(&text, &one.frames);
         add_stack(stacks, &n, &one);
         all = n < NATIVE_STACKS_MAX;
     }

@@ -7,7 +7,7 @@ static struct strbuf text;
 
 static const char *shorten(const char *output, size_t max) {
     strbuf_fini(&text);
-    native_shorten(output, strlen(output), max, &text);
+    native_shorten(output, max, &text);
     return strbuf_text(&text);
 }
 
