@@ -13,6 +13,7 @@
 #include "../../rig/loop_rig.h"
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "launcher/supervise/sweep_io.h"
 #include "watchdog/act/hang_evidence_io.h"
 #include "watchdog/act/hang_leader_io.h"
@@ -262,9 +263,19 @@ Test(hang_watch_io, an_answer_is_not_sent_for_ever) {
     loop_timer_free(timer);
 }
 
+/* Until it can be seen what a worker waits for, which has just been made. */
+static void until_it_waits(pid_t pid) {
+    char wchan[64] = "0";
+    for (uint64_t end_ns = clock_now_ns() + 30 * NS_PER_S; strcmp(wchan, "0") == 0 && clock_now_ns() < end_ns;) {
+        ssize_t n = proc_read(pid, "/wchan", wchan, sizeof wchan - 1);
+        wchan[MAX2(n, 0)] = '\0';
+    }
+}
+
 /* Without eu-stack that is said. */
 Test(hang_watch_io, a_stop_waits_until_native_stacks_are_read) {
     (void)setenv("PATH", "/nowhere", 1);
+    until_it_waits(workers.pids[1]);
     send_suspect(running, FIRST_RANK + 1, 60 * NS_PER_S);
     cr_expect(hang_watch_holds(watch));
     cr_expect_eq(hang_watch_suspects(watch), 1);
