@@ -219,7 +219,7 @@ static struct job_spec of_first_node(const struct job_spec *spec) {
     if (spec->start_nodes > 0 && hosts->n == 0)
         first.rdzv.max_nodes = spec->start_nodes;
     if (hosts->n > 0)
-        first.nproc = ssh_job_of(spec, &(struct ssh_place){.addr = ""}).nproc;
+        first.nproc = ssh_job_of(spec, 0, 0, "", 0).nproc;
     return first;
 }
 
@@ -227,7 +227,7 @@ static struct job_spec of_first_node(const struct job_spec *spec) {
 static void add_hosts(const struct job_spec *spec, struct strbuf *out) {
     const struct hosts *hosts = &spec->hosts.list;
     for (size_t i = 0; i < hosts->n; i++) {
-        const struct job_spec job = ssh_job_of(spec, &(struct ssh_place){.host = i, .addr = ""});
+        const struct job_spec job = ssh_job_of(spec, i, 0, "", 0);
         strbuf_printf(out, "# %s: node rank %d", hosts->items[i].name, job.node_rank);
         if (job.nproc_by == JOB_NPROC_NUMBER)
             strbuf_printf(out, ", %u worker%s", job.nproc, job.nproc == 1 ? "" : "s");

@@ -161,7 +161,8 @@ static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
     return true;
 }
 
-bool addr_has_route(const struct addr *to, struct addr *ret_from) {
+/* Whether the kernel has a route to it, and from which address. Nothing is sent. */
+static bool addr_has_route(const struct addr *to, struct addr *ret_from) {
     struct addr any_port = *to;
     addr_set_port(&any_port, 9);
     int fd = socket(to->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -169,7 +170,7 @@ bool addr_has_route(const struct addr *to, struct addr *ret_from) {
         return false;
     bool found = connect(fd, (const struct sockaddr *)&any_port.ss, to->len) == 0 &&
                  addr_of_socket(fd, ret_from) == 0;
-    (void)close(fd); /* nothing was sent */
+    (void)close(fd);
     return found;
 }
 
@@ -235,18 +236,13 @@ int addr_all_global(struct addr *out, size_t max, size_t *ret_n) {
     return 0;
 }
 
-int addr_of_socket(int fd, struct addr *ret) {
+static int address_by(int (*get)(int, struct sockaddr *, socklen_t *), int fd, struct addr *ret) {
     struct addr a = {.len = sizeof a.ss};
-    if (getsockname(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
+    if (get(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
         return -errno;
     *ret = addr_unmapped(&a);
     return 0;
 }
 
-int addr_of_peer(int fd, struct addr *ret) {
-    struct addr a = {.len = sizeof a.ss};
-    if (getpeername(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
-        return -errno;
-    *ret = addr_unmapped(&a);
-    return 0;
-}
+int addr_of_socket(int fd, struct addr *ret) { return address_by(getsockname, fd, ret); }
+int addr_of_peer(int fd, struct addr *ret) { return address_by(getpeername, fd, ret); }

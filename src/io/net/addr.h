@@ -48,8 +48,6 @@ bool addr_loopback_is_down(void);
 /* All addresses of interfaces that are up and not loopback, without link-local IPv6. The order is
  * IPv4 before IPv6, link-local IPv4 last. At most max; *ret_n can be 0. 0 or a negative errno. */
 _must_use_ int addr_all_global(struct addr *out, size_t max, size_t *ret_n);
-/* Whether the kernel has a route to it, and from which address. Nothing is sent. */
-_must_use_ bool addr_has_route(const struct addr *to, struct addr *ret_from);
 /* The local and the remote address of a connected socket. */
 _must_use_ int addr_of_socket(int fd, struct addr *ret);
 _must_use_ int addr_of_peer(int fd, struct addr *ret);

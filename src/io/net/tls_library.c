@@ -16,30 +16,18 @@
 #else
 #define SONAME "1.1"
 #endif
-#define LIBRARY "libcrypto.so." SONAME
 #define LIBRARY_SSL "libssl.so." SONAME
 
 struct tls_library tls_library;
 
 const char *tls_built_version(void) { return OPENSSL_VERSION_TEXT; }
 
-#ifdef MUSTER_LINKED
 bool tls_found_version(char out[TLS_TEXT_MAX]) {
-    (void)snprintf(out, TLS_TEXT_MAX, "%s", OpenSSL_version(OPENSSL_VERSION));
-    return true;
-}
-#else
-bool tls_found_version(char out[TLS_TEXT_MAX]) {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library != NULL ? dlsym(library, "OpenSSL_version") : NULL;
-    if (symbol == NULL)
+    if (tls_library_load(NULL) < 0)
         return false;
-    const char *(*version)(int);
-    memcpy(&version, &symbol, sizeof version);
-    (void)snprintf(out, TLS_TEXT_MAX, "%s", version(OPENSSL_VERSION));
+    (void)snprintf(out, TLS_TEXT_MAX, "%s", tls_library.OpenSSL_version(OPENSSL_VERSION));
     return true;
 }
-#endif
 
 static bool loaded, alone;
 
@@ -69,14 +57,6 @@ static int find_calls(struct err *err) {
 
 #else
 
-static int find(void *handle, const char *name, void *ret, struct err *err) {
-    void *symbol = dlsym(handle, name); /* libcrypto, on which libssl depends, is searched too */
-    if (symbol == NULL)
-        return err_set(err, -ELIBACC, "%s has no %s", LIBRARY_SSL, name);
-    memcpy(ret, &symbol, sizeof symbol);
-    return 0;
-}
-
 /* The libraries look for their 5,000 symbols in each other first: loading takes 2.9 million
  * instructions instead of 4.7. ASan can't do that. gcc's macro, then clang's. */
 #define ORDER RTLD_DEEPBIND
@@ -92,16 +72,19 @@ static int find(void *handle, const char *name, void *ret, struct err *err) {
 #endif
 
 static int find_calls(struct err *err) {
+#define NAME(name) #name,
+    static const char *const names[] = {TLS_LIBRARY_CALLS(NAME)};
+#undef NAME
     void *handle = dlopen(LIBRARY_SSL, RTLD_NOW | RTLD_LOCAL | ORDER);
     if (handle == NULL)
         return err_set(err, -ELIBACC, "TLS needs OpenSSL %s: %s", SONAME, dlerror());
-    int r = 0;
-#define FIND(name) \
-    if (r == 0)    \
-        r = find(handle, #name, &tls_library.name, err);
-    TLS_LIBRARY_CALLS(FIND)
-#undef FIND
-    return r;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        void *symbol = dlsym(handle, names[i]); /* also of libcrypto, on which libssl depends */
+        if (symbol == NULL)
+            return err_set(err, -ELIBACC, "%s has no %s", LIBRARY_SSL, names[i]);
+        memcpy((char *)&tls_library + i * sizeof symbol, &symbol, sizeof symbol);
+    }
+    return 0;
 }
 
 #endif

@@ -30,6 +30,7 @@
     X(HMAC)                                  \
     X(OPENSSL_init_crypto)                   \
     X(OPENSSL_init_ssl)                      \
+    X(OpenSSL_version)                       \
     X(SSL_CIPHER_find)                       \
     X(SSL_CTX_check_private_key)             \
     X(SSL_CTX_ctrl)                          \

@@ -394,21 +394,22 @@ int ssh_boot_take(struct strbuf *parts, const struct starter_message *m, struct 
 
 /* ==== the job of one host ==== */
 
-struct job_spec ssh_job_of(const struct job_spec *spec, const struct ssh_place *place) {
+struct job_spec ssh_job_of(const struct job_spec *spec, size_t host, size_t first, const char *addr,
+                           uint16_t port) {
     const struct hosts *hosts = &spec->hosts.list;
-    const uint32_t slots = hosts->items[place->host].slots;
+    const uint32_t slots = hosts->items[host].slots;
     struct job_spec job = *spec;
     if (!job_is_given(spec, "node-rank"))
-        job.node_rank = (int32_t)((place->host + hosts->n - place->first) % hosts->n);
+        job.node_rank = (int32_t)((host + hosts->n - first) % hosts->n);
     if (!job_is_given(spec, "nproc-per-node") && slots > 0)
         job.nproc = slots;
     if (!job_meets_at_host(spec))
         return job;
-    job.endpoint_host = (char *)(uintptr_t)place->addr;
-    job.endpoint_port = place->port;
+    job.endpoint_host = (char *)(uintptr_t)addr;
+    job.endpoint_port = port;
     /* two hosts may have one address (names of one machine, NAT), so addresses don't decide */
     if (job.is_host < 0)
-        job.is_host = place->host == place->first;
+        job.is_host = host == first;
     return job;
 }
 

@@ -97,21 +97,11 @@ _must_use_ int ssh_boot_take(struct strbuf *parts, const struct starter_message 
 
 /* ==== the job of one host ==== */
 
-/* The job as the agent on one host gets it, where the head has arranged how the nodes meet.
- *
- *     struct ssh_place place = {.host = 1, .first = 0, .addr = addr, .port = port};
- *     struct job_spec job = ssh_job_of(&spec, &place);       borrows from spec and place
- *
- * What the user has given counts on all hosts. */
-struct ssh_place {
-    size_t host;  /* which of the job's hosts; one before `first` has come late, and goes last */
-    size_t first; /* node 0: the first host that can be reached */
-    const char *addr; /* its address, from ssh_meeting_addr() */
-    uint16_t port;    /* at which it listens */
-};
-
-/* Its texts are those of spec and place: it is not to be freed. */
-struct job_spec ssh_job_of(const struct job_spec *spec, const struct ssh_place *place);
+/* The job as the agent on one host gets it, where the head has arranged how the nodes meet: at
+ * this address and port of node 0, `first`. A host before that has come late, and goes last. What
+ * the user has given counts on all hosts. Its texts are borrowed: it is not to be freed. */
+struct job_spec ssh_job_of(const struct job_spec *spec, size_t host, size_t first, const char *addr,
+                           uint16_t port);
 
 /* Of node 0's addresses (HELLO), the first that others can reach. Malloc'ed; never NULL. */
 _must_use_ char *ssh_meeting_addr(const char *addrs);

@@ -179,14 +179,13 @@ static bool may_ping(const struct ssh_member *m) {
 }
 
 /* To those whose relay is there. */
-static void ping_all(struct ssh_head *h) {
+static void ping_all(void *arg) {
+    struct ssh_head *h = arg;
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (may_ping(&h->members[i]))
             send_host(h, i, STARTER_PING, 0);
     loop_timer_set(h->timers[TIMER_PING], clock_now_ns() + SSH_PING_NS);
 }
-
-static void on_ping(void *arg) { ping_all(arg); }
 
 /* The sockets of these, for a deputy that does the same; their number. */
 static size_t ping_fds(struct ssh_head *h, int fds[]) {
@@ -359,8 +358,7 @@ static void add_gpus(const struct host *host, struct envlist *env) {
 }
 
 static void fill_boot(struct ssh_head *h, uint32_t i, struct ssh_boot *boot) {
-    const struct ssh_place place = {.host = i, .first = h->first, .addr = h->addr, .port = h->port};
-    const struct job_spec job = ssh_job_of(h->config->spec, &place);
+    const struct job_spec job = ssh_job_of(h->config->spec, i, h->first, h->addr, h->port);
     struct strbuf text = {.is_secret = true};
     h->config->write_job(&job, &text);
     boot->job = strbuf_take(&text);
@@ -777,7 +775,7 @@ static int prepare(struct ssh_head *h, struct err *err) {
 }
 
 static int set_up_loop(struct ssh_head *h) {
-    static loop_timer_fn *const fns[TIMERS] = {on_ping,   on_silence, on_late,   on_alone,
+    static loop_timer_fn *const fns[TIMERS] = {ping_all,  on_silence, on_late,   on_alone,
                                                on_naming, on_leave,   on_requeue};
     int r = 0;
     h->calls.silence_ns = TIME_NEVER;

@@ -20,8 +20,7 @@ static int secret(enum job_file what, const char *path, char **ret, size_t *ret_
 static const struct job_probes probes = {READING_PROBES, .read_file = secret};
 
 static void add_job(const struct job_spec *spec, struct strbuf *out) {
-    const struct ssh_place place = {.host = 1, .addr = "10.0.0.1", .port = 4711};
-    const struct job_spec job = ssh_job_of(spec, &place);
+    const struct job_spec job = ssh_job_of(spec, 1, 0, "10.0.0.1", 4711);
     job_write(&job, out);
 }
 
@@ -71,8 +70,7 @@ Test(job_json, an_agent_reads_what_its_head_has_read) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
         SEND(lines[i], "");
-        const struct job_spec sent =
-            ssh_job_of(&head.spec, &(struct ssh_place){.host = 1, .addr = "10.0.0.1", .port = 4711});
+        const struct job_spec sent = ssh_job_of(&head.spec, 1, 0, "10.0.0.1", 4711);
         _cleanup_(freep) char *expected = shown(&sent), *got = shown(&g.spec);
         cr_expect_str_eq(got, expected, "%s: %s %s", lines[i], got, expected);
         cr_expect_eq(g.spec.rdzv.margin_ns, head.spec.rdzv.margin_ns);

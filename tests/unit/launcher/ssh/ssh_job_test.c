@@ -17,9 +17,7 @@ static void end(void) { hosts_fini(&spec.hosts.list); }
 
 TestSuite(ssh_job, .init = begin, .fini = end);
 
-static struct job_spec job_of(size_t host, size_t first) {
-    return ssh_job_of(&spec, &(struct ssh_place){.host = host, .first = first, .addr = "10.0.0.1", .port = 12001});
-}
+static struct job_spec job_of(size_t host, size_t first) { return ssh_job_of(&spec, host, first, "10.0.0.1", 12001); }
 
 Test(ssh_job, hosts_get_what_the_user_has_not_given) {
     struct job_spec a = job_of(0, 0), b = job_of(1, 0);
