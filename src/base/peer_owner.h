@@ -10,11 +10,9 @@ enum peer_owner_kind {
     PEER_OURS = 1,   /* here: this user or root owns it, and it is connected */
     PEER_OTHER_USER, /* here: another user owns it */
     PEER_CLOSED,     /* here: its socket is closed, so its owner is no longer known */
-    PEER_ELSEWHERE,  /* there is no such socket here: it is on another machine or in another network
-                        namespace, was reset, or its addresses are translated on the way */
+    PEER_ELSEWHERE,  /* no such socket here: elsewhere, reset, or translated on the way */
     PEER_UNKNOWN,    /* the kernel does not report it */
-    PEER_TRANSLATED, /* as ELSEWHERE, where addresses are known to be translated on the way: the
-                        owner cannot be found out. Not sent to other agents */
+    PEER_TRANSLATED, /* surely translated, so the owner stays unknown. Not sent to other agents */
     PEER_OWNER_KIND_COUNT,
 };
 
@@ -33,8 +31,8 @@ enum peer_source {
     PEER_SOURCE_UNKNOWN = 1, /* no node's machine has it */
     PEER_SOURCE_MEMBER,      /* a node's machine has it; the agent there can be asked */
     PEER_SOURCE_DIRECT,      /* the same, and its node connects from there without translation */
-    PEER_SOURCE_TRANSLATED,  /* a node's connection comes from there, but its machine does not have
-                                it: no agent can be asked, and the address alone counts */
+    /* a node's connection comes from there, but its machine does not have it: it alone counts */
+    PEER_SOURCE_TRANSLATED,
 };
 
 /* How clients of the workers' store on other machines are judged, in a job that is authenticated.

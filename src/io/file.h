@@ -20,8 +20,7 @@ int file_add_text(int dir, const char *name, struct strbuf *to);
 struct tail;
 /* The last lines of such a file's last max bytes; *ret is zeroed before; empty: unreadable. */
 void file_read_end(const char *path, off_t max, struct tail *ret);
-/* The same; a pipe or FIFO is read to its end, too, such as a shell's <(...). -ETIMEDOUT: nothing
- * came from it for silence_ns. A FIFO without a writer is empty. */
+/* The same, also of a pipe, as a shell's <(...). -ETIMEDOUT: nothing came for silence_ns. */
 _must_use_ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns,
                                       char **ret_text, size_t *ret_len);
 /* Reads the beginning of a small file, at most size - 1 bytes, and adds a NUL. The name is one in
@@ -82,6 +81,5 @@ static inline uint32_t own_folder_mode(uint32_t of_files) {
 /* Examines an entry of the open directory, and may remove it. False: only its name was read. */
 typedef bool (*sweep_fn)(int dir, const char *name, void *arg);
 
-/* Takes ownership of dir, a descriptor or a negative value. At least one entry is examined, even
- * after the deadline, so many short calls finish the work, too. */
+/* Takes dir, a descriptor or a negative value. Also after the deadline it examines one entry. */
 void sweep_dir(int dir, uint64_t until_ns, sweep_fn fn, void *arg);

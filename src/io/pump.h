@@ -17,8 +17,7 @@
 #define PUMP_TEXT SIZE_MAX
 
 struct pump_ops {
-    /* Does one step of the machine and carries out its effects; stops once p->dead is set. Returns
-     * the machine's next deadline on clock_now_ns()'s clock, or TIME_NEVER. */
+    /* One step, with its effects, until p->dead. Returns the machine's next deadline. */
     uint64_t (*step)(void *arg, void *event);
     /* Frees the owner, and calls pump_fini(). */
     void (*destroy)(void *arg);

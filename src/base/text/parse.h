@@ -28,8 +28,7 @@ _must_use_ int parse_bool(const char *s, bool *ret);
 int hex_digit(char c);
 bool text_begins(const char *text, const char *with);
 bool text_ends(const char *text, const char *with);
-/* Finds the index-th item of a list separated by commas, without the blanks around it. Returns its
- * beginning, and its length, which can be 0. NULL: the list has fewer items. */
+/* The index-th item of a list with commas, without blanks around it, and its length; NULL: none. */
 const char *list_item(const char *list, size_t index, size_t *ret_len);
 /* Moves *at to the next word of a line. Returns its length; 0: the line ends, or "#" follows. */
 size_t text_word(const char **at);

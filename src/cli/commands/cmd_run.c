@@ -235,8 +235,7 @@ static void add_hosts(const struct job_spec *spec, struct strbuf *out) {
     }
 }
 
-/* A command for each worker of this node, as a shell takes it; in a head, of the first node, behind
- * what runs on each host. Starts nothing. Returns the exit status. */
+/* Prints a command for each worker of this, or the first, node, and before what hosts there are. */
 static int dry_run(const struct job_spec *of_head, char *const *envp) {
     const struct job_spec first = of_first_node(of_head), *spec = &first;
     _cleanup_(dry_run_fini) struct dry_run d = {.spec = spec, .envp = envp};

@@ -36,8 +36,7 @@ struct ssl_st;  /* one session: OpenSSL's SSL */
 _must_use_ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls_key *ret,
                               struct err *err);
 
-/* The key of this id (borrowed; copied at once), or NULL: the caller is refused. It is called from
- * inside a handshake, and must not free a stream, a session or the tls_psk. */
+/* The key of this id (borrowed; copied at once); NULL: refused. It must not free a stream. */
 typedef const struct tls_key *tls_psk_find_fn(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]);
 
 /* `find` is for the accepting side; NULL if there is none. Loads nothing yet. */

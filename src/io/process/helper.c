@@ -142,8 +142,7 @@ static int fork_helper(const struct kept *k, struct child *ret) {
     return 0;
 }
 
-/* Reaps the helper, by its pidfd if it has one: it may have been reaped elsewhere, and then its pid
- * can belong to another process. True: it needs no further wait. */
+/* Reaps the helper, by its pidfd if it has one: its pid can be another's. True: it is done. */
 static bool is_taken(const struct child *c) {
     siginfo_t info = {0};
     int r = -1;

@@ -46,8 +46,7 @@ pid_t helper_pid(const struct helper *h);
  * knows it until then, however long the kernel blocks it. Without a reaper it is reaped here, or
  * left to init after HELPER_REAP_MS. HELPER_INIT is allowed. Before the reaper is freed. */
 void helper_end(struct helper *h);
-/* The same for a helper that has sent everything, or is not needed any more, and that may have
- * children of its own. With a reaper it may continue until its children end. */
+/* The same, but with a reaper it may continue until its own children end. */
 void helper_let_go(struct helper *h);
 
 /* In the helper: writes all bytes. False: the reader has closed the other end. */

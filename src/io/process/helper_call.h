@@ -25,8 +25,7 @@ struct helper_call_config {
     size_t max_bytes;    /* the longest answer */
     /* It may have children that hang: after the timeout it runs on until this process ends. */
     bool may_linger;
-    /* Called from the loop each time more has arrived, with everything that has arrived so far. The
-     * answer follows. It must not free the call. NULL: not needed. */
+    /* Called with all that has arrived so far; must not free the call. NULL: not needed. */
     void (*on_more)(void *arg, const char *data, size_t len);
 };
 

@@ -5,8 +5,7 @@
  *     r = child_spawn(&spec, &child, &err);
  *     r = child_watch_new(reaper, &child, NULL, on_exit, me, &watch);     in the same turn
  *
- * The end of a child is detected by its pidfd, or by SIGCHLD if it has none. If thousands end at
- * once, each turn of the loop handles as many as it has time for. */
+ * The end of a child is detected by its pidfd, or by SIGCHLD. A turn handles some of thousands. */
 #pragma once
 
 #include <stdbool.h>

@@ -103,7 +103,6 @@ _must_use_ int hosts_read(const struct hosts_input *in, struct hosts *ret, struc
 /* Names in all specs together. */
 #define HOSTFILTER_NAMES_MAX 1048576u
 
-/* The hosts have no chosen GPUs yet. include and exclude may be NULL. Returns 0, -EINVAL or
- * -ERANGE; the error begins with the option. *hosts is changed only on 0. */
+/* For hosts without chosen GPUs. 0, -EINVAL or -ERANGE; *hosts is changed only on 0. */
 _must_use_ int hosts_filter(struct hosts *hosts, const char *include, const char *exclude,
                             struct err *err);

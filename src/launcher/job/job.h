@@ -274,8 +274,7 @@ const char *job_worker_value(const struct job_spec *spec, char *const *envp, con
 /* "node1:29400", "node1:29400-29403,30000": as the user could have written it; malloc'ed. */
 _must_use_ char *job_endpoint_text(const struct job_spec *spec);
 
-/* A name for another run: "night-2" after "night", "night-3" after "night-2". Longer numbers are
- * not counted on, because they are often those of a scheduler. */
+/* Another run's name: "night-2" after "night", then "night-3"; a scheduler's numbers are kept. */
 void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]);
 
 /* The variables, beside MUSTER_*, by which a launcher tells a worker its place in the job: each

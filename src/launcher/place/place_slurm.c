@@ -206,8 +206,7 @@ static int read_numbers(char *const *envp, const struct place *p, const struct s
     return 0;
 }
 
-/* This node in the step's list: its number, but in a heterogeneous job. There the list is sorted,
- * and nodes go by components. SLURMD_NODENAME is a node's name in lists. */
+/* This node in the step's list, which is sorted in a heterogeneous job: by its name there. */
 static uint32_t index_of(char *const *envp, const struct place *p, const struct hostlist *nodes) {
     const char *name = env_get(envp, "SLURMD_NODENAME");
     for (uint32_t i = 0; p->het_size > 0 && name != NULL && i < MIN2(nodes->n, p->n_nodes); i++)

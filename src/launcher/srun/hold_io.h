@@ -34,8 +34,7 @@
 /* The file's name: of a run and a node of it. Bytes that no file name should have become '_'. */
 void hold_name(const char *run_id, uint32_t node_id, char ret[HOLD_NAME_MAX]);
 
-/* Begins a run, whatever an earlier one left there. *ret_fd: to be kept open until hold_tell();
- * it is close-on-exec. Returns 0, or a negative errno and a sentence. */
+/* Begins a run. *ret_fd (close-on-exec) is for hold_tell(). 0, or a negative errno and why. */
 _must_use_ int hold_claim(const char *name, int *ret_fd, struct err *err);
 /* The last call of the agent. Takes ownership of the descriptor; -1 is fine. */
 void hold_tell(int fd, int status);

@@ -88,8 +88,7 @@ enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf 
 /* At the start: why the job can't be requeued; "": it can, perhaps. `job` as in the facts. */
 void requeue_cannot(const char *id, const char *job, struct strbuf *ret_sentence);
 
-/* At the end, where this reason is not among what was asked for: that the job is not requeued, and
- * which option does it. Empty if it is, or if Slurm could not requeue it. */
+/* At the end, if only the option is missing: that the job is not requeued, and what to give. */
 void requeue_not_asked(enum slurm_end end, unsigned asked, const char *job,
                        struct strbuf *ret_sentence);
 

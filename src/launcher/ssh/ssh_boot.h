@@ -42,8 +42,7 @@ _must_use_ char **ssh_command_of(const char *const words[LAUNCHER_WORDS_MAX], co
  * PROGRAM"; malloc'ed. ssh: as --ssh has it; program: a word that needs no quotes. */
 _must_use_ char *ssh_ask_line(const char *ssh, const struct host *host, const char *program);
 
-/* "exec PROGRAM ssh-node", in words that sh, bash, zsh, csh and fish read alike; malloc'ed.
- * -EINVAL: the path has a line break or another control character. */
+/* "exec PROGRAM ssh-node" for sh, bash, zsh, csh, fish; malloc'ed. -EINVAL: control characters. */
 _must_use_ int ssh_remote_command(const char *program, char **ret, struct err *err);
 
 /* ==== the environment: --export ====
@@ -78,8 +77,7 @@ void ssh_env_leave_slurm(struct envlist *env);
  * come yet; -EMSGSIZE: it is not within SSH_NOISE_MAX; -EPROTONOSUPPORT: another version's. */
 _must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes);
 
-/* What the relay is to start: itself as `muster run`, in a folder, with these variables over those
- * that the login there has. The agent reads the job, and no command line. */
+/* What the relay is to start: `muster run`, with these variables over those of the login there. */
 struct ssh_boot {
     char *cwd;         /* owned; absolute */
     uint64_t grace_ns; /* --shutdown-timeout: how long an agent may take to stop */

@@ -508,8 +508,7 @@ static void end_without_first(struct ssh_head *h, const char *why) {
                                "host)");
 }
 
-/* The exit status of a job that ended without a verdict, as agents and hosts ended; 0: all well.
- * An agent that was killed is lost: the program is not to blame. */
+/* The status of a job without a verdict, as its agents ended: one that was killed is lost. */
 static int losses_code(const struct ssh_head *h) {
     int code = h->losses.code;
     bool is_lost = code > SIGNAL_STATUS || (code == 0 && h->crew.n_failed > 0);

@@ -347,8 +347,7 @@ static void sweep_child(void *arg, pid_t pid) {
         (void)kill(pid, SIGKILL); /* our child, which only our reaper takes away */
 }
 
-/* Below the relay is only what guardian and agent have left. A child that starts processes faster
- * than they are killed is killed first in the second half of the time. */
+/* Kills what guardian and agent have left; in the second half of the time children first. */
 static void on_sweep(void *arg) {
     struct relay *r = arg;
     struct sweep_result found = {0};

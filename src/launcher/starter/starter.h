@@ -28,8 +28,7 @@
 #define STARTER_EXIT_LOST 75
 /* Beyond the workers' grace, until all agents are killed. */
 #define STARTER_MORE_NS (10 * NS_PER_S)
-/* After the verdict of a job that has lost nodes: until the others are ordered to stop. Slurm may
- * take minutes to notice that a node is lost (SlurmdTimeout). */
+/* After the verdict of a job that has lost nodes: until the others must stop (SlurmdTimeout). */
 #define STARTER_LINGER_NS (10 * NS_PER_S)
 /* After all agents were killed: until the starter ends without waiting for them. */
 #define STARTER_KILLED_NS (5 * NS_PER_S)

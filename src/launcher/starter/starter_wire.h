@@ -158,7 +158,6 @@ void starter_add_data(enum starter_kind kind, const void *bytes, size_t len, str
 _must_use_ int starter_take(const uint8_t *data, size_t len, enum starter_sender from,
                             struct starter_message *ret, size_t *ret_bytes, struct err *err);
 
-/* Whether two tokens are equal and not empty, in a time that does not depend on where they differ.
- * Bytes behind the NUL must be 0, as starter_take() leaves them. */
+/* Whether two tokens, padded with 0, are equal and not empty, in a constant time. */
 _must_use_ bool starter_token_equal(const char a[STARTER_TOKEN_CHARS + 1],
                                     const char b[STARTER_TOKEN_CHARS + 1]);
