@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/text/utf8.h"
 #include "io/net/netlink.h"
 #include "io/process/proc.h"
 
@@ -92,13 +92,6 @@ static void on_process(void *arg, int pid) {
         return; /* another user's, or it has just ended */
 }
 
-/* A process chooses its name; it is to stay in its line. */
-static void plain(char *name) {
-    for (; *name != '\0'; name++)
-        if ((unsigned char)*name < ' ' || *name == 0x7f)
-            *name = '?';
-}
-
 static void describe(struct search *s) {
     struct port_owner *o = &s->found;
     struct proc_stat stat_;
@@ -106,7 +99,7 @@ static void describe(struct search *s) {
     char path[PROC_PATH_MAX];
     if (proc_read_stat(o->pid, &stat_))
         (void)snprintf(o->name, sizeof o->name, "%s", stat_.name);
-    plain(o->name);
+    utf8_clean(o->name, false); /* a process chooses its name */
     proc_path(path, o->pid, "/exe");
     /* by its name, too: another version of muster, or one that was replaced on the disk */
     o->muster =

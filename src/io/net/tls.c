@@ -44,7 +44,6 @@ static void use_other_places(struct tls_client *t) {
         if (tls_library.SSL_CTX_load_verify_locations(t->ctx, places[i], NULL) == 1)
             break;
     tls_library.ERR_clear_error();
-#else
 #endif
 }
 

@@ -1,6 +1,7 @@
 #include "io/peer/peer_gate.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/inet_diag.h>
 #include <linux/sock_diag.h>
@@ -13,7 +14,6 @@
 
 #include "base/frame.h"
 #include "io/file.h"
-#include "io/process/proc.h"
 
 static size_t addr_bytes(const struct addr *a, void *out) {
     if (a->ss.ss_family == AF_INET) {
@@ -295,21 +295,16 @@ uint64_t peer_gate_refused(const struct peer_gate *g) { return g == NULL ? 0 : g
 
 /* ---- the gate ---- */
 
-static _must_use_ bool read_start(const char *path, char *out, size_t size) {
-    ssize_t n = proc_read_file(path, out, size - 1);
-    out[MAX2(n, 0)] = '\0';
-    return n > 0;
-}
-
 /* Users without a number in this namespace look like this one. */
 static bool looks_like_others(uid_t own) {
     char text[256];
     unsigned overflow = OVERFLOW_UID;
-    if (read_start("/proc/sys/kernel/overflowuid", text, sizeof text) &&
+    if (file_read_head(AT_FDCWD, "/proc/sys/kernel/overflowuid", text, sizeof text) > 0 &&
         sscanf(text, "%u", &overflow) != 1)
         overflow = OVERFLOW_UID;
     return own == overflow &&
-           !(read_start("/proc/self/uid_map", text, sizeof text) && peer_word_map_is_whole(text));
+           !(file_read_head(AT_FDCWD, "/proc/self/uid_map", text, sizeof text) > 0 &&
+             peer_word_map_is_whole(text));
 }
 
 /* The kernel must know our own socket: then it has this service, here, with our user ids. */

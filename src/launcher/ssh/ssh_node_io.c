@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/frame.h"
@@ -143,35 +142,24 @@ static void send_head(struct relay *r, const struct starter_message *m) {
     r->head.is_full = r->head.is_full || !has_room(r);
 }
 
-/* The addresses of this node, first the one that the head's ssh has reached. */
-static void addresses(const struct relay *r, struct strbuf *out) {
-    struct addr own[ADDRS_MAX], reached;
-    char server[ADDR_TEXT_MAX] = "", text[ADDR_TEXT_MAX];
+/* This node's addresses, first the one that ssh has reached. Returns their number. */
+static size_t addresses(const struct relay *r, struct addr ret[ADDRS_MAX]) {
+    char server[ADDR_TEXT_MAX];
     const char *connection = env_get(r->config->envp, "SSH_CONNECTION");
-    size_t n = 0;
+    size_t n = 0, more = 0;
     /* "client port server port". ssh(1), ENVIRONMENT */
-    if (connection != NULL && sscanf(connection, "%*s %*s %95s", server) == 1 &&
-        addr_from_literal(server, 0, &reached) == 0) {
-        addr_host_text(&reached, server);
-        strbuf_add(out, server);
-    }
-    if (addr_all_global(own, ARRAY_SIZE(own), &n) < 0)
-        n = 0;
-    for (size_t i = 0; i < n; i++) {
-        addr_host_text(&own[i], text);
-        if (strcmp(text, server) != 0)
-            strbuf_printf(out, "%s%s", out->len > 0 ? "," : "", text);
-    }
+    if (connection != NULL && sscanf(connection, "%*s %*s %95s", server) == 1)
+        n = addr_from_literal(server, 0, ret) == 0;
+    return addr_all_global(ret + n, ADDRS_MAX - n, &more) < 0 ? n : n + more;
 }
 
 static void send_hello(struct relay *r) {
-    _cleanup_(strbuf_fini) struct strbuf addrs = {0};
+    struct addr own[ADDRS_MAX];
     struct starter_message m = {.kind = STARTER_HELLO};
-    addresses(r, &addrs);
+    addr_to_list(own, addresses(r, own), m.hello.addrs, sizeof m.hello.addrs);
     m.hello.pid = (uint32_t)getpid();
     (void)snprintf(m.hello.version, sizeof m.hello.version, "%s", r->config->version);
     (void)snprintf(m.hello.host, sizeof m.hello.host, "%s", r->host);
-    (void)snprintf(m.hello.addrs, sizeof m.hello.addrs, "%s", strbuf_text(&addrs));
     if (r->head.out == NULL)
         return;
     stream_write(r->head.out, SSH_BEGIN, strlen(SSH_BEGIN));
@@ -445,17 +433,13 @@ static void on_signal(void *arg, int signo) { end_job(arg, SIGTERM); }
 
 /* ---- from the head ---- */
 
-static int check_folder(const struct relay *r, const char *cwd, struct err *err) {
-    struct stat st;
-    int code = stat(cwd, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-    if (code == 0 && access(cwd, X_OK) < 0)
-        code = errno;
-    if (code == 0)
+static int enter_folder(const struct relay *r, const char *cwd, struct err *err) {
+    if (chdir(cwd) == 0)
         return 0;
-    return err_set(err, -code,
+    return err_set(err, -errno,
                    "the working folder %.300s can't be used on %s: %s; start the job in a folder "
                    "that all hosts have",
-                   cwd, r->host, strerror(code));
+                   cwd, r->host, strerror(errno));
 }
 
 static void make_env(const struct relay *r, const struct ssh_boot *boot,
@@ -501,7 +485,6 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     make_env(r, boot, &spec, &env);
     spec.argv = argv;
     spec.envp = envlist_items(&env);
-    spec.cwd = boot->cwd;
     spec.stdin_fd = null;
     spec.own_group = true;
     spec.death_signal = SIGTERM;
@@ -525,7 +508,7 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
 }
 
 static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) {
-    int code = check_folder(r, boot->cwd, err);
+    int code = enter_folder(r, boot->cwd, err);
     if (code == 0)
         code = spawn(r, boot, err);
     if (code < 0) {

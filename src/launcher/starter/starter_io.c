@@ -398,21 +398,16 @@ static int listen_anywhere(struct starter_run *r, struct err *err) {
 
 /* "10.0.0.1,fd77::1:4711" */
 static int address_to_env(const struct starter_run *r, struct envlist *env, struct err *err) {
-    _cleanup_(strbuf_fini) struct strbuf at = {0};
     struct addr own[ADDRS_MAX], listener;
-    char text[ADDR_TEXT_MAX];
+    char list[ADDRS_MAX * ADDR_TEXT_MAX];
     size_t n = 0;
     int code = listener_addr(r->listener, &listener);
     if (code == 0)
         code = addr_all_global(own, ARRAY_SIZE(own), &n);
     if (code < 0)
         return err_set(err, code, "can't list the addresses of this machine: %s", strerror(-code));
-    for (size_t i = 0; i < n; i++) {
-        addr_host_text(&own[i], text);
-        strbuf_printf(&at, "%s%s", i > 0 ? "," : "", text);
-    }
-    strbuf_printf(&at, "%s:%u", n == 0 ? "127.0.0.1" : "", addr_port(&listener));
-    envlist_set(env, STARTER_HEAD_ENV, strbuf_text(&at));
+    addr_to_list(own, n, list, sizeof list);
+    envlist_setf(env, STARTER_HEAD_ENV, "%s:%u", n == 0 ? "127.0.0.1" : list, addr_port(&listener));
     envlist_set(env, STARTER_TOKEN_ENV, r->token);
     return 0;
 }
