@@ -13,6 +13,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/resolver.h"
 #include "io/process/child.h"
 #include "io/process/helper_call.h"
 #include "launcher/place/place.h"
@@ -55,7 +56,6 @@ struct ssh_head {
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
     char *cwd;
-    char host_name[STARTER_HOST_MAX];
     struct envlist env;  /* of the agents, over that of their login */
     struct envlist here; /* of a relay on this machine, which has no login of its own */
     struct ssh_host_env host_env;
@@ -283,11 +283,8 @@ static void on_silence(void *arg) {
 /* ---- the start ---- */
 
 /* It is this machine, by its name: no ssh is needed. */
-static bool is_here(const struct ssh_head *h, const struct host *host) {
-    size_t n = strcspn(h->host_name, ".");
-    return host->user == NULL && host->port == 0 &&
-           (strcmp(host->name, "localhost") == 0 || strcmp(host->name, h->host_name) == 0 ||
-            (strlen(host->name) == n && strncmp(host->name, h->host_name, n) == 0));
+static bool is_here(const struct host *host) {
+    return host->user == NULL && host->port == 0 && resolve_is_own_name(host->name);
 }
 
 static void show_gone(const struct ssh_head *h, uint32_t i, const char *why) {
@@ -325,7 +322,7 @@ static void call_host(struct ssh_head *h, uint32_t i) {
     struct err err = {0};
     char relay[] = "ssh-node";
     char *here[] = {h->program, relay, NULL};
-    char **argv = is_here(h, host) ? NULL : command_of(h, host);
+    char **argv = is_here(host) ? NULL : command_of(h, host);
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
@@ -816,7 +813,7 @@ static void describe(void *arg, struct starter_description *ret) {
     const struct ssh_head *h = arg;
     const struct job_spec *spec = h->config->spec;
     uint32_t i = 0;
-    while (i + 1 < h->crew.n && is_here(h, host_of(h, i)))
+    while (i + 1 < h->crew.n && is_here(host_of(h, i)))
         i++;
     _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec->run_id);
@@ -866,7 +863,5 @@ int ssh_head_run(const struct starter_run_config *config) {
     struct ssh_head h = {.config = config, .first = UINT32_MAX};
     ssh_crew_init(&h.crew, n, MIN2(spec->rdzv.min_nodes, n), job_meets_at_host(spec));
     h.members = xcalloc(n, sizeof *h.members);
-    if (gethostname(h.host_name, sizeof h.host_name - 1) < 0)
-        h.host_name[0] = '\0';
     return starter_run(config, &ops, &h);
 }
