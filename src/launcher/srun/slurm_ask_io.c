@@ -9,12 +9,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text/log.h"
 #include "base/text/parse.h"
+#include "io/clock.h"
 #include "io/file.h"
 
 /* Of a large cluster: the configuration has a line for each setting, a job one word for each. */
 #define ANSWER_MAX (1 << 20)
 #define WORDS_MAX 8
+#define TELL_NS (10 * NS_PER_S)
 
 /* In the helper: becomes scontrol, which without words reads what to do, line by line. */
 static int exec_scontrol(const char *const *words) {
@@ -81,11 +84,6 @@ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
     return call(loop, become_scontrol, words, timeout_ns, fn, arg, ret);
 }
 
-int slurm_tell(struct loop *loop, const char *lines, helper_call_fn *fn, void *arg,
-               struct helper_call **ret) {
-    return call(loop, watch_scontrol, lines, SLURM_TELL_NS, fn, arg, ret);
-}
-
 /* Where the status line begins: at the start, or behind a line that may have no end. */
 static const char *status_line(const char *text, size_t len) {
     static const char word[] = "status ";
@@ -96,7 +94,8 @@ static const char *status_line(const char *text, size_t len) {
     return NULL;
 }
 
-bool slurm_told(const struct helper_answer *answer, struct strbuf *ret) {
+/* Whether all was carried out. If not, *ret is why: scontrol's first line, or that it does not run. */
+static bool was_done(const struct helper_answer *answer, struct strbuf *ret) {
     uint32_t status;
     const char *line = status_line(answer->data, answer->len);
     _cleanup_(freep) char *number = NULL;
@@ -117,3 +116,186 @@ bool slurm_told(const struct helper_answer *answer, struct strbuf *ret) {
         strbuf_printf(ret, "scontrol ended with status %s and printed nothing", number);
     return false;
 }
+
+/* ==== requeueing ==== */
+
+struct requeue {
+    struct requeue_config config;
+    requeue_fn *fn;
+    void *arg;
+    struct requeue_end end;
+    char *lost;               /* of `end` */
+    struct loop_timer *timer; /* no process could be created: it is told from the loop */
+    uint32_t restarts;        /* how often the job was requeued before */
+    char *avoided;            /* nodes that Slurm is to avoid from now on; NULL: none are new */
+    char *why;                /* why not all of a request was carried out */
+    struct helper_call *call; /* the question or request under way; NULL: none */
+};
+
+static void on_timer(void *arg);
+
+struct requeue *requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg) {
+    struct requeue *r = xcalloc(1, sizeof *r);
+    r->config = *config;
+    r->fn = fn;
+    r->arg = arg;
+    r->timer = loop_timer_new(config->loop, on_timer, r);
+    return r;
+}
+
+void requeue_free(struct requeue *r) {
+    if (r == NULL)
+        return;
+    helper_call_free(r->call);
+    loop_timer_free(r->timer);
+    free(r->lost);
+    free(r->avoided);
+    free(r->why);
+    free(r);
+}
+
+static int ask_job(struct requeue *r, helper_call_fn *fn) {
+    const char *const words[] = {"show", "job", "--oneliner", r->config.id, NULL};
+    helper_call_free(TAKE_PTR(r->call));
+    return slurm_ask(r->config.loop, words, REQUEUE_ASK_NS, fn, r, &r->call);
+}
+
+/* Requests, each a line, the last "quit", by one scontrol. It has failed if one of them has. */
+static int tell(struct requeue *r, const char *lines, helper_call_fn *fn) {
+    return call(r->config.loop, watch_scontrol, lines, TELL_NS, fn, r, &r->call);
+}
+
+/* ---- the start ---- */
+
+static void on_look(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    r->call = NULL;
+    if (answer->code != 0 || answer->len == 0)
+        log_warning("--requeue: scontrol does not answer here; at the end of the job muster can "
+                    "only exit with status %d (RequeueExit in slurm.conf)",
+                    REQUEUE_EXIT_STATUS);
+    else
+        requeue_cannot(r->config.id, answer->data, &why);
+    if (why.len > 0)
+        log_warning("%s", strbuf_text(&why));
+}
+
+void requeue_look(struct requeue *r) {
+    if (ask_job(r, on_look) < 0)
+        log_debug("no process can be started to ask Slurm");
+}
+
+/* ---- the end ---- */
+
+static void failed(struct requeue *r, const char *why) {
+    log_error("Slurm did not requeue job %s: %s; muster exits with status %d, which requeues it "
+              "where RequeueExit in slurm.conf has it",
+              r->config.id, why, REQUEUE_EXIT_STATUS);
+    r->fn(r->arg, REQUEUE_EXIT_STATUS);
+}
+
+static void requeued(struct requeue *r, bool avoids) {
+    log_notice("job %s is back in Slurm's queue", r->config.id);
+    if (avoids && r->avoided != NULL)
+        log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->config.id,
+                   r->avoided);
+    else if (r->avoided != NULL)
+        log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %s", r->why);
+    r->fn(r->arg, r->end.status);
+}
+
+static void on_avoided(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    r->call = NULL;
+    bool avoids = was_done(answer, &why);
+    free(r->why);
+    r->why = xstrdup(strbuf_text(&why));
+    requeued(r, avoids);
+}
+
+/* One of the two requests has failed: which, the job's own line tells. */
+static void on_half(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    struct slurm_queue_facts q =
+        slurm_queue_facts(answer->code == 0 && answer->len > 0 ? answer->data : "");
+    r->call = NULL;
+    if (!q.known || q.restarts <= r->restarts) {
+        failed(r, r->why);
+        return;
+    }
+    _cleanup_(freep) char *lines =
+        xasprintf("update JobId=%s ExcNodeList=%s\nquit\n", r->config.id, r->avoided);
+    if (tell(r, lines, on_avoided) < 0)
+        requeued(r, false);
+}
+
+static void on_requeued(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    r->call = NULL;
+    if (was_done(answer, &why)) {
+        requeued(r, true);
+        return;
+    }
+    r->why = xstrdup(strbuf_text(&why));
+    if (r->avoided == NULL || ask_job(r, on_half) < 0)
+        failed(r, r->why);
+}
+
+/* Lost nodes are avoided until a person looks at them: Slurm may take minutes to notice. */
+static void requeue(struct requeue *r, const char *why) {
+    _cleanup_(strbuf_fini) struct strbuf lines = {0};
+    log_notice("requeueing job %s: %s", r->config.id, why);
+    strbuf_printf(&lines, "requeue %s\n", r->config.id);
+    if (r->avoided != NULL)
+        strbuf_printf(&lines, "update JobId=%s ExcNodeList=%s\n", r->config.id, r->avoided);
+    strbuf_add(&lines, "quit\n");
+    if (tell(r, strbuf_text(&lines), on_requeued) < 0)
+        failed(r, "no process can be started");
+}
+
+static void decide(struct requeue *r, const char *job) {
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    struct requeue_facts facts = {.asked = r->config.asked,
+                                  .max = r->config.max,
+                                  .status = r->end.status,
+                                  .safe = r->end.safe,
+                                  .restarts = r->config.restarts,
+                                  .id = r->config.id,
+                                  .job = job};
+    struct slurm_queue_facts q = slurm_queue_facts(job != NULL ? job : "");
+    _cleanup_(freep) char *excluded = slurm_excluded(job != NULL ? job : "");
+    r->avoided = requeue_avoid(excluded, r->lost);
+    r->restarts = q.known ? q.restarts : r->config.restarts;
+    enum requeue_answer answer = requeue_decide(&facts, &why);
+    /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
+     * not bring it back. Seen with Slurm 22.05 */
+    if (answer == REQUEUE_YES && job == NULL && r->end.status != REQUEUE_EXIT_STATUS) {
+        failed(r, "it does not report why the job ends, and a cancelled job must not run "
+                  "again");
+    } else if (answer == REQUEUE_YES) {
+        requeue(r, strbuf_text(&why));
+    } else {
+        if (why.len > 0)
+            log_notice("%s", strbuf_text(&why));
+        r->fn(r->arg, r->end.status);
+    }
+}
+
+static void on_job(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    r->call = NULL;
+    decide(r, answer->code == 0 && answer->len > 0 ? answer->data : NULL);
+}
+
+void requeue_begin(struct requeue *r, const struct requeue_end *end) {
+    r->end = *end;
+    r->lost = xstrdup(end->lost);
+    r->end.lost = r->lost;
+    if (ask_job(r, on_job) < 0)
+        loop_timer_set(r->timer, clock_now_ns());
+}
+
+static void on_timer(void *arg) { decide(arg, NULL); }

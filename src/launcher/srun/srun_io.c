@@ -10,7 +10,6 @@
 #include "io/process/child.h"
 #include "io/process/helper_call.h"
 #include "launcher/place/place_io.h"
-#include "launcher/srun/requeue_io.h"
 #include "launcher/srun/slurm_ask_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "launcher/srun/srun_command.h"
