@@ -148,17 +148,22 @@ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns, ch
                                 : file_read_text(path, max, ret_text, ret_len);
 }
 
-int file_write_flushed(int fd, const char *text, size_t len) {
-    while (len > 0) {
-        ssize_t n = write(fd, text, len);
-        if (n < 0 && errno == EINTR)
+int file_write_all(int fd, const void *bytes, size_t n) {
+    for (const char *p = bytes; n > 0;) {
+        ssize_t some = write(fd, p, n);
+        if (some < 0 && errno == EINTR)
             continue;
-        if (n < 0)
+        if (some < 0)
             return -errno;
-        text += n;
-        len -= (size_t)n;
+        p += some;
+        n -= (size_t)some;
     }
-    return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
+    return 0;
+}
+
+int file_write_flushed(int fd, const char *text, size_t len) {
+    int r = file_write_all(fd, text, len);
+    return r == 0 && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : r;
 }
 
 int file_in_memory(const char *name, const char *text, size_t len) {

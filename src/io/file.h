@@ -40,7 +40,9 @@ _must_use_ int file_write_atomic_as(const char *path, const char *text, size_t l
 size_t file_limit(void);
 /* Closes *fd unless it is -1, and sets it to -1. */
 void file_close(int *fd);
-/* Writes the whole text to the open file, and flushes it to the disk if the file supports that. */
+/* Writes all bytes, to a descriptor that blocks. 0 or a negative errno. */
+_must_use_ int file_write_all(int fd, const void *bytes, size_t n);
+/* The same, and flushes it to the disk if the file supports that. */
 _must_use_ int file_write_flushed(int fd, const char *text, size_t len);
 /* A file in memory with this text: a descriptor at its beginning, or a negative errno. */
 _must_use_ int file_in_memory(const char *name, const char *text, size_t len);

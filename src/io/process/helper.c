@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/close_range.h"
 
 #ifndef P_PIDFD
@@ -106,18 +107,7 @@ _noreturn_ static void run_helper(const struct kept *k, pid_t parent) {
     _exit(status);
 }
 
-bool helper_send(int fd, const void *bytes, size_t n) {
-    for (const char *p = bytes; n > 0;) {
-        ssize_t got = write(fd, p, n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return false;
-        p += got;
-        n -= (size_t)got;
-    }
-    return true;
-}
+bool helper_send(int fd, const void *bytes, size_t n) { return file_write_all(fd, bytes, n) == 0; }
 
 /* --- in the process that owns it --- */
 

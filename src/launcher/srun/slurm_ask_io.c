@@ -94,7 +94,7 @@ static const char *status_line(const char *text, size_t len) {
     return NULL;
 }
 
-/* Whether all was carried out. If not, *ret is why: scontrol's first line, or that it does not run. */
+/* Whether all was carried out; if not, *ret is why: scontrol's first line, or how it ended. */
 static bool was_done(const struct helper_answer *answer, struct strbuf *ret) {
     uint32_t status;
     const char *line = status_line(answer->data, answer->len);

@@ -68,7 +68,7 @@ static void kill_step(void *arg) {
     if (child_spawn(&spec, &child, &err) < 0) {
         log_warning("can't run scancel: %s", err.text);
         starter_signal(s->run, SIGKILL);
-    } else if (child_watch_new(starter_reaper(s->run), &child, NULL, on_scancel_exit, s,
+    } else if (child_watch_new(loop_reaper(starter_loop(s->run)), &child, NULL, on_scancel_exit, s,
                                &s->scancel) < 0) {
         child_fini(&child); /* the reaper takes its end */
     }

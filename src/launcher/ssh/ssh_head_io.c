@@ -795,7 +795,6 @@ static int start(void *arg, struct starter_run *run, struct err *err) {
         return r;
     h->host_env = (struct ssh_host_env){
         .loop = h->loop,
-        .reaper = starter_reaper(run),
         .ops = {.on_message = on_message, .on_gone = on_gone},
         .arg = h,
         .program = h->program,

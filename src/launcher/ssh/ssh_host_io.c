@@ -281,7 +281,9 @@ static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int t
     for (size_t i = 0; h->env->save != NULL && i < LAUNCHER_SIGNALS_MAX; i++)
         spec.ignored[i] = h->env->save[i];
     int r = child_spawn(&spec, &child, err);
-    return r < 0 ? r : child_watch_new(h->env->reaper, &child, NULL, on_exit_of_ssh, h, &h->ssh);
+    return r < 0 ? r
+                 : child_watch_new(loop_reaper(h->env->loop), &child, NULL, on_exit_of_ssh, h,
+                                   &h->ssh);
 }
 
 int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp, struct err *err) {

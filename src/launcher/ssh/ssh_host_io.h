@@ -31,7 +31,6 @@ struct ssh_host_ops {
 
 struct ssh_host_env { /* borrowed; the same for all */
     struct loop *loop;
-    struct child_reaper *reaper;
     struct ssh_host_ops ops;
     void *arg;
     const char *program; /* muster's path there, for messages */

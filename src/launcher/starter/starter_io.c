@@ -88,9 +88,6 @@ struct starter_run {
 struct loop *starter_loop(const struct starter_run *r) {
     return r->loop;
 }
-struct child_reaper *starter_reaper(const struct starter_run *r) {
-    return r->reaper;
-}
 const struct starter *starter_machine(const struct starter_run *r) { return &r->machine; }
 const char *starter_step_name(const struct starter_run *r) { return r->step; }
 const char *starter_lost_node(const struct starter_run *r) { return r->lost; }

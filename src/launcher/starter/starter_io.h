@@ -87,7 +87,6 @@ int starter_run(const struct starter_run_config *config, const struct starter_op
 /* ---- for backends ---- */
 
 struct loop *starter_loop(const struct starter_run *r);
-struct child_reaper *starter_reaper(const struct starter_run *r);
 const struct starter *starter_machine(const struct starter_run *r);
 /* The step of the agent that led last, as it is named in LEAD, and the node that was lost if the
  * agent that led last has gone without a verdict; "": unknown. */
