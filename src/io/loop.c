@@ -11,7 +11,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/list.h"
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"

@@ -12,7 +12,6 @@
 #include "base/text/parse.h"
 #include "cli/help/help.h"
 #include "cli/options/commands.h"
-#include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"

@@ -8,11 +8,9 @@
 #include <event2/event.h>
 #include <event2/http.h>
 #include <netinet/tcp.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/err.h"
 #include "io/clock.h"
 #include "io/net/resolver.h"
 #include "io/net/tls.h"

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

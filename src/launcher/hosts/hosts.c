@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -563,9 +562,9 @@ static int read_spec(struct filter *f, const char *spec) {
     int r = read_names(spec, n, &names, f->err);
     if (r < 0)
         return r;
-    if (names.n > HOSTFILTER_NAMES_MAX - f->names)
+    if (names.n > HOSTFILE_MENTIONS_MAX - f->names)
         return err_set(f->err, -ERANGE, "hosts are listed more than %u times",
-                       HOSTFILTER_NAMES_MAX);
+                       HOSTFILE_MENTIONS_MAX);
     f->names += names.n;
     for (size_t i = 0; r == 0 && i < names.n; i++)
         r = pick(f, names.names[i], spec[n] == ':' ? spec + n + 1 : NULL);

@@ -84,7 +84,7 @@ struct host *hosts_add(struct hosts *h, const char *name);
 void hosts_keep(struct hosts *h, const bool *keep);
 
 #define HOSTFILE_BYTES_MAX ((size_t)16 << 20)
-/* Names in all entries together, those of one host counted each time. */
+/* Names in all entries, or all specs, together, those of one host counted each time. */
 #define HOSTFILE_MENTIONS_MAX 1048576u
 
 struct hosts_input {
@@ -99,9 +99,6 @@ struct hosts_input {
  * or options that cannot be combined) or -ERANGE (a limit); the error begins with the option, or
  * with the file and the line. *ret is written only on 0, for hosts_fini(). */
 _must_use_ int hosts_read(const struct hosts_input *in, struct hosts *ret, struct err *err);
-
-/* Names in all specs together. */
-#define HOSTFILTER_NAMES_MAX 1048576u
 
 /* For hosts without chosen GPUs. 0, -EINVAL or -ERANGE; *hosts is changed only on 0. */
 _must_use_ int hosts_filter(struct hosts *hosts, const char *include, const char *exclude,

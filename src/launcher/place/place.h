@@ -30,7 +30,6 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/text/strbuf.h"
 #include "launcher/place/launchers.h"
 
 enum place_by {

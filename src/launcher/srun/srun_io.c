@@ -13,7 +13,6 @@
 #include "launcher/srun/slurm_ask_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "launcher/srun/srun_command.h"
-#include "launcher/starter/starter_io.h"
 
 #define SRUN_FAILED 1 /* srun's own errors; an agent's are others, or are reported */
 /* Jobs that end sooner need not know before how long Slurm waits before it kills. */

@@ -22,7 +22,6 @@
 #include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_host_io.h"
 #include "launcher/ssh/ssh_output_io.h"
-#include "launcher/starter/starter_io.h"
 
 /* Within the time to save of Grid Engine's -notify, which is 10 s or more. */
 #define REQUEUE_NS (5 * NS_PER_S)

@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/parse.h"
 #include "launcher/place/place.h"
-#include "launcher/starter/starter_io.h"
 
 /* The words of one agent. The endpoint comes before the user's words, which can override it. All
  * agents have one address, so is_host marks the first as the one at the endpoint. */

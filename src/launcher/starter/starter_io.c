@@ -13,7 +13,6 @@
 
 #include "base/frame.h"
 #include "base/list.h"
-#include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/signal_name.h"
 #include "base/text/strbuf.h"

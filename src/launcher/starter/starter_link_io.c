@@ -14,9 +14,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/addr.h"
-#include "io/net/stream.h"
 #include "io/net/tls_psk.h"
-#include "launcher/place/place.h"
 
 enum link_state { LINK_IDLE = 0, LINK_WAITING, LINK_CONNECTING, LINK_CONNECTED };
 

@@ -459,7 +459,7 @@ Test(hostfilter, names_have_a_limit) {
         hosts_add(&hosts, name)->slots = 2;
     }
     _cleanup_(strbuf_fini) struct strbuf filter = {0};
-    for (uint32_t i = 0; i < HOSTFILTER_NAMES_MAX / HOSTS_MAX; i++)
+    for (uint32_t i = 0; i < HOSTFILE_MENTIONS_MAX / HOSTS_MAX; i++)
         strbuf_printf(&filter, "%sn[1-65536]:0", i > 0 ? "@" : "");
     cr_assert_eq(hosts_filter(&hosts, strbuf_text(&filter), NULL, &err), 0, "%s", err.text);
     cr_assert_eq(hosts.n, HOSTS_MAX);
