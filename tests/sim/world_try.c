@@ -5,10 +5,7 @@
 
 static sigjmp_buf aborted;
 
-static void on_abort(int sig) {
-    (void)sig;
-    siglongjmp(aborted, 1);
-}
+static void on_abort(int sig) { siglongjmp(aborted, 1); }
 
 bool world_try(const struct world_params *p, struct world_coverage *coverage, char what[WORLD_WHAT_MAX]) {
     what[0] = '\0';

@@ -1,7 +1,7 @@
 /* Criterion does not call .fini for a test that is skipped. SKIP_AFTER(fini, why, ...) does, then skips. */
 #pragma once
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 #define SKIP_AFTER(fini, ...)      \
     do {                           \

@@ -1,8 +1,6 @@
 #include "base/err.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 Test(err, set_fills_both_and_returns_the_code) {
     struct err err = {0};

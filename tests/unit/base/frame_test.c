@@ -1,10 +1,7 @@
 #include "base/frame.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/little_endian.h"
+#include "rig/unit.h"
 
 #define LIMIT ((size_t)1000)
 

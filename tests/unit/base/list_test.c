@@ -1,8 +1,7 @@
 #include "base/list.h"
 
-#include <criterion/criterion.h>
-
 #include "base/text/strbuf.h"
+#include "rig/unit.h"
 
 struct item {
     struct list link;

@@ -1,8 +1,7 @@
 #include "base/little_endian.h"
 
-#include <criterion/criterion.h>
-
 #include "base/prng.h"
+#include "rig/unit.h"
 
 Test(little_endian, on_every_machine) {
     static const uint8_t bytes[] = {1, 2, 3, 4, 5, 6, 7, 8};

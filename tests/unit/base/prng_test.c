@@ -1,8 +1,6 @@
 #include "base/prng.h"
 
-#include <criterion/criterion.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(prng, the_stream_of_a_seed_is_the_published_one) {
     /* First outputs of SplitMix64 for seed 1234567, from the reference C code by Sebastiano Vigna (splitmix64.c, public

@@ -1,8 +1,6 @@
 #include "base/util.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <string.h>
+#include "rig/unit.h"
 
 Test(util, memory_of_size_zero_is_a_pointer_that_can_be_freed) {
     void *a = xmalloc(0), *b = xcalloc(0, 8), *c = xcalloc(8, 0), *d = xrealloc(NULL, 0);

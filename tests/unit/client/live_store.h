@@ -1,16 +1,10 @@
 /* muster's store in a child process, for tests of its clients. */
 #pragma once
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "rendezvous/store/store_io.h"
+#include "rig/unit.h"
 
 struct live_store {
     pid_t pid;
@@ -22,10 +16,7 @@ static inline int live_store_on_ready(void *arg, const char *where) {
     return write(*(int *)arg, &port, sizeof(port)) == sizeof(port) ? 0 : -1;
 }
 
-static inline void live_store_log(void *arg, const char *line) {
-    (void)arg;
-    (void)line;
-}
+static inline void live_store_log(void *arg, const char *line) {}
 
 static inline struct live_store live_store_start(void) {
     struct live_store s;

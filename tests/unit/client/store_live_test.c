@@ -1,14 +1,8 @@
 /* The client against muster's own server. */
 #include "muster/store.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "live_store.h"
+#include "rig/unit.h"
 
 #define LIMIT_MS 20000
 

@@ -1,12 +1,6 @@
 #include "checkpoint.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "rig/unit.h"
 
 static char dir[64];
 static struct mlp saved, loaded;

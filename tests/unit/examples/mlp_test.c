@@ -1,10 +1,9 @@
 #include "mlp.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
-#include <string.h>
 
 #include "random.h"
+#include "rig/unit.h"
 
 static struct mlp m;
 static float grad[MLP_PARAMS], none[MLP_PARAMS];

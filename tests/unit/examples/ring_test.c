@@ -1,15 +1,10 @@
 /* The all-reduce of examples/c-digits. The ranks are processes that meet through muster's store. */
 #include "ring.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../client/live_store.h"
+#include "rig/unit.h"
 
 #define LIMIT_MS 20000
 #define SIZE_MAX_RANKS 5

@@ -1,18 +1,10 @@
 #include "io/file.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../skip.h"
+#include "rig/unit.h"
 
 static char folder[80];
 

@@ -1,20 +1,12 @@
 #include "io/loop.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "rig/unit.h"
 
 /* What happened, in order, as letters. */
 struct stage {
@@ -28,10 +20,7 @@ struct stage {
     unsigned events;
 };
 
-static void on_doom(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing ended the loop in 10 s");
-}
+static void on_doom(void *arg) { cr_assert_fail("nothing ended the loop in 10 s"); }
 
 static void stage_init(struct stage *st) {
     *st = (struct stage){0};
@@ -208,8 +197,6 @@ static void defer_again(void *arg) {
 
 static void free_myself_later(void *arg, int fd, unsigned events) {
     struct stage *st = arg;
-    (void)fd;
-    (void)events;
     loop_defer(st->loop, LOOP_PRIO_LEASE, note_deferred, st);
     strbuf_add_char(&st->seen, 'w');
     loop_watch_free(TAKE_PTR(st->watch));
@@ -266,8 +253,6 @@ Test(loop, freeing_the_loop_runs_what_was_deferred) {
 
 static void free_the_other(void *arg, int fd, unsigned events) {
     struct loop_watch **other = arg;
-    (void)fd;
-    (void)events;
     loop_watch_free(TAKE_PTR(*other));
 }
 
@@ -331,8 +316,6 @@ struct busy {
 };
 
 static void on_always(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
     struct busy *b = arg;
     b->served++;
     spend(NS_PER_MS);
@@ -410,8 +393,6 @@ static void on_word(void *arg) {
 
 /* Uses a part of a slice; each causes a message of the group. */
 static void on_turn(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
     const struct turn *one = arg;
     struct turns *t = one->all;
     t->early = t->early || t->words < t->n;
@@ -477,8 +458,7 @@ static void be_long(void *arg) {
 
 static void be_blocked(void *arg) {
     struct stage *st = arg;
-    struct pollfd none = {.fd = -1};
-    (void)poll(&none, 1, (int)(LOOP_LONG_NS / NS_PER_MS) + 2);
+    (void)poll(&(struct pollfd){.fd = -1}, 1, (int)(LOOP_LONG_NS / NS_PER_MS) + 2);
     loop_quit(st->loop);
 }
 

@@ -1,10 +1,8 @@
 #include "io/pump.h"
 
-#include <criterion/criterion.h>
-#include <stdlib.h>
-
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "rig/unit.h"
 
 /* An owner whose machine records its events; each is a letter. */
 struct owner {

@@ -1,14 +1,10 @@
 /* The output of muster env --explain on made-up machines of each cloud: golden/NAME.txt. With MUSTER_TEST_REWRITE=1 in
  * the environment the files are rewritten; review them then. */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/file.h"
 #include "nccl_env/facts/facts_io.h"
 #include "nccl_env/rules/explain.h"
 #include "node_rig.h"
+#include "rig/unit.h"
 #include "tree.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
@@ -93,8 +89,7 @@ static void show(const char *name, enum cloud cloud) {
 
 /* The machine has been made: checks which cloud is detected, and the output. */
 static void run(const char *name, enum cloud cloud) {
-    struct nccl_facts_config config = {.sysroot = tree_root(), .envp = r.in.envp};
-    nccl_facts_read(&config, &r.facts);
+    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree_root(), .envp = r.in.envp}, &r.facts);
     cr_assert_eq(r.facts.cloud, cloud, "%s", cloud_name(r.facts.cloud));
     choose();
     show(name, cloud);
@@ -112,8 +107,7 @@ Test(golden, much_is_worth_a_look) {
     tree_file("/etc/nccl.conf", "NCCL_TOPO_FILE=/opt/site/topo.xml\nNCCL_GRAPH_FILE=\"/opt/site/graph.xml\"\n");
     r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_IB_HCA=mlx5_0,mlx5_12"), TEXT("NCCL_IB_CUDA_SUPPORT=1"),
                     TEXT("CUDA_VISIBLE_DEVICES=MIG-a,MIG-b,1"), TEXT("NCCL_DEBUG_FILE=~/nccl.log"));
-    struct nccl_facts_config config = {.sysroot = tree_root(), .envp = r.in.envp};
-    nccl_facts_read(&config, &r.facts);
+    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree_root(), .envp = r.in.envp}, &r.facts);
     r.facts.memlock_hard = 8 << 20;
     r.facts.nofile_hard = 1024;
     r.facts.stack = UINT64_MAX;

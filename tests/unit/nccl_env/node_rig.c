@@ -1,8 +1,6 @@
 #include "node_rig.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static char *no_env[] = {NULL};
 

@@ -1,13 +1,8 @@
 #include "tree.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 static char root[64];
 
@@ -16,12 +11,7 @@ void tree_new(void) {
     cr_assert_not_null(mkdtemp(root));
 }
 
-static int drop(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
+static int drop(const char *path, const struct stat *st, int type, struct FTW *ftw) { return remove(path); }
 
 void tree_remove(void) {
     if (root[0] != '\0')

@@ -4,14 +4,12 @@
  *     .ops = {.prepare = on_prepare, .start = …, .stop = on_stop, .fence = on_fence, …}, .arg = &agent */
 #pragma once
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/unit.h"
 
 struct agent {
     uint64_t incarnation;
@@ -65,7 +63,6 @@ static inline void all_gone(struct agent *a) {
 }
 
 static inline void on_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
-    (void)grace_ns;
     struct agent *a = arg;
     a->stops++;
     (void)snprintf(a->stop_reason, sizeof a->stop_reason, "%s", reason);

@@ -5,17 +5,13 @@
  *     rig_loop_turns(loop, 20);           nothing more comes meanwhile */
 #pragma once
 
-#include <criterion/criterion.h>
-
 #include "io/clock.h"
 #include "io/loop.h"
+#include "rig/unit.h"
 
 #define RIG_LOOP_NS (40 * NS_PER_S)
 
-static inline void rig_loop_too_late(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing happened for 40 s");
-}
+static inline void rig_loop_too_late(void *arg) { cr_assert_fail("nothing happened for 40 s"); }
 
 /* Fails the test after RIG_LOOP_NS. */
 static inline void rig_loop_run(struct loop *loop) {

@@ -2,12 +2,7 @@
  * needs is missing, the test is skipped, and names the file. */
 #pragma once
 
-#include <criterion/criterion.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
+#include "rig/unit.h"
 #include "topology/model/topology.h"
 
 #define RECORDED_PATH_MAX 4096

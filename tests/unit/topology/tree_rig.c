@@ -52,12 +52,7 @@ bool tree_recorded(struct tree *t, const char *archive, const char *under) {
     return true;
 }
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
-    (void)st;
-    (void)flag;
-    (void)ftw;
-    return remove(path);
-}
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw) { return remove(path); }
 
 void tree_remove(struct tree *t) {
     if (t->root[0] != '\0')

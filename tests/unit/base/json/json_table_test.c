@@ -1,11 +1,9 @@
 #include "base/json/json_table.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <math.h>
-#include <string.h>
 
 #include "../../../tools/json_any.h"
+#include "rig/unit.h"
 
 enum shape { SHAPE_CIRCLE = 1, SHAPE_BOX, SHAPE_COUNT };
 static const char *const shape_names[SHAPE_COUNT] = {[SHAPE_CIRCLE] = "circle", [SHAPE_BOX] = "box"};
@@ -47,14 +45,14 @@ static const struct json_field thing_fields[] = {
 };
 static const struct json_table thing = JSON_TABLE(thing, thing_fields);
 
-static void write(const struct thing *t, struct strbuf *text) {
+static void write_thing(const struct thing *t, struct strbuf *text) {
     struct json_writer w = json_writer_of(text);
     json_write_object_begin(&w, NULL);
     json_table_write(&w, &thing, t);
     json_write_object_end(&w);
 }
 
-static int read(const char *text, struct thing *t, struct err *err) {
+static int read_thing(const char *text, struct thing *t, struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
     memset(t, 0, sizeof *t);
     int r = json_parse(text, strlen(text), &JSON_LIMITS_DEFAULT, &doc, err);
@@ -73,9 +71,9 @@ Test(json_table, what_is_written_is_read) {
     t.n_parts = 1;
     t.parts[0] = (struct part){0xb1, "wheel"};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    write(&t, &text);
+    write_thing(&t, &text);
     cr_assert_str_eq(strbuf_text(&text), CIRCLE "}");
-    cr_assert_eq(read(strbuf_text(&text), &back, NULL), 0);
+    cr_assert_eq(read_thing(strbuf_text(&text), &back, NULL), 0);
     cr_assert(back.radius == 4 && back.code == -3 && back.version[1] == 3 && back.n_parts == 1 && !back.has_best);
     cr_assert_eq(back.at_ns, 77, "what a circle does not have");
     cr_assert_eq(back.ids[0], 0xa1, "without the hole");
@@ -89,9 +87,9 @@ Test(json_table, any_value_comes_back) {
         _cleanup_(strbuf_fini) struct strbuf text = {0};
         json_any(&prng, &thing, &t);
         json_check(&thing, &t);
-        write(&t, &text);
+        write_thing(&t, &text);
         struct err err = {0};
-        cr_assert_eq(read(strbuf_text(&text), &back, &err), 0, "%s: %s", err.text, strbuf_text(&text));
+        cr_assert_eq(read_thing(strbuf_text(&text), &back, &err), 0, "%s: %s", err.text, strbuf_text(&text));
         cr_assert_null(json_difference(&thing, &t, &back), "%s", strbuf_text(&text));
     }
 }
@@ -119,7 +117,7 @@ Test(json_table, what_the_table_does_not_say_is_refused) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct thing t;
         struct err err = {0};
-        cr_assert_eq(read(cases[i].text, &t, &err), -EINVAL, "%s", cases[i].text);
+        cr_assert_eq(read_thing(cases[i].text, &t, &err), -EINVAL, "%s", cases[i].text);
         cr_assert_str_eq(err.text, cases[i].sentence);
     }
 }
@@ -208,8 +206,7 @@ Test(json_table, numbers_lists_and_own_fields_of_any_struct) {
     struct machine m = {.index = UINT32_MAX, .offset = -5, .bytes = UINT64_MAX, .factor = 0.1, .speed = 7}, back = {0};
     *(struct part *)add_part(&m) = (struct part){1, "a"};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct json_writer w = json_writer_of(&text);
-    w.context = &more;
+    struct json_writer w = *WITH(json_writer_of(&text), .context = &more);
     json_write_object_begin(&w, NULL);
     json_table_write(&w, &machine, &m);
     json_write_object_end(&w);

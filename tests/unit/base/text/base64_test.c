@@ -1,10 +1,7 @@
 #include "base/text/base64.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/prng.h"
+#include "rig/unit.h"
 
 /* RFC 4648 §10. */
 static const char *const pairs[][2] = {

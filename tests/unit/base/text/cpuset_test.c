@@ -1,7 +1,6 @@
 #include "base/text/cpuset.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
+#include "rig/unit.h"
 
 static void assert_list(const char *in, const char *out) {
     struct cpuset s;

@@ -1,8 +1,6 @@
 #include "base/text/duration.h"
 
-#include <criterion/criterion.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(duration, people_read_it) {
     static const struct {

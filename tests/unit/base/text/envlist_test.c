@@ -1,8 +1,6 @@
 #include "base/text/envlist.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static char *const outer[] = {(char *)(uintptr_t) "A=1",
                               (char *)(uintptr_t) "B=two=2",

@@ -2,10 +2,9 @@
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
-#include <errno.h>
-#include <string.h>
 
 #include "base/text/strbuf.h"
+#include "rig/unit.h"
 
 static void gather(void *arg, const char *line, size_t len) {
     struct strbuf *to = arg;

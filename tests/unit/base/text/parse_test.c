@@ -1,13 +1,10 @@
 #include "base/text/parse.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/prng.h"
+#include "rig/unit.h"
 
 /* A parse that fails must not change it. */
 #define UNTOUCHED 77

@@ -1,8 +1,6 @@
 #include "base/text/parse.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define MAX 16
 

@@ -1,8 +1,6 @@
 #include "base/text/signal_name.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <string.h>
+#include "rig/unit.h"
 
 Test(signal_name, is_what_the_c_library_says) {
 #if defined __GLIBC__ && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)

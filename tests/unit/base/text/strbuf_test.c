@@ -1,7 +1,6 @@
 #include "base/text/strbuf.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 Test(strbuf, empty_one_reads_as_the_empty_text) {
     struct strbuf s = {0};

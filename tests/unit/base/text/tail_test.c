@@ -1,7 +1,6 @@
 #include "base/text/tail.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 /* Adds the text in pieces of `size` bytes. */
 static void add(struct tail *t, const char *text, size_t len, size_t size) {

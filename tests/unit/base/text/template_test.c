@@ -1,7 +1,6 @@
 #include "base/text/template.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static const char *lookup(void *arg, const char *name) { return strcmp(name, "local_rank") == 0 ? arg : NULL; }
 

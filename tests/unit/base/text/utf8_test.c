@@ -1,9 +1,6 @@
 #include "base/text/utf8.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 Test(utf8, characters_are_as_long_as_the_standard_says) {
     static const struct {

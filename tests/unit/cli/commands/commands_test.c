@@ -1,16 +1,7 @@
 /* The commands as a shell calls them, in this process: words in; exit status, standard output and standard error out. */
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/util.h"
+#include "rig/unit.h"
 
 int muster_main(int argc, char **argv); /* main() of src/cli/main.c */
 
@@ -178,7 +169,7 @@ Test(commands, keygen_writes_a_private_file_once) {
     (void)snprintf(path, sizeof path, "%s/key", folder);
     (void)snprintf(line, sizeof line, "muster keygen %s", path);
     cr_assert_eq(run(line), 0, "%s", err);
-    cr_assert_not_null(strstr(out, path));
+    assert_has(out, path);
     cr_assert_eq(stat(path, &st), 0);
     cr_assert_eq(st.st_mode & 0777, 0600);
     cr_assert_eq(run(line), 1, "it exists");

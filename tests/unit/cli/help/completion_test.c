@@ -1,10 +1,7 @@
 #include "cli/help/completion.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cli/options/options_table.h"
+#include "rig/unit.h"
 
 static const struct option_def logs_defs[] = {
     {.name = "follow", .letter = 'f', .help = "follow"},
@@ -108,5 +105,5 @@ Test(completion, shells_have_names_and_scripts) {
     cr_assert_eq(completion_shell_of("tcsh"), 0);
     cr_assert_eq(completion_shell_of(""), 0);
     for (enum completion_shell shell = COMPLETION_BASH; shell <= COMPLETION_FISH; shell++)
-        cr_assert_not_null(strstr(completion_script(shell), "muster completion offer"));
+        assert_has(completion_script(shell), "muster completion offer");
 }

@@ -1,8 +1,6 @@
 #include "cli/jobs/shell_words.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static const char *const words[] = {"",      "a", "a b", "it's",  "$HOME",     "`id`", "a\nb",        "\\",  "*",
                                     "--x=1", "~", "'",   "\"q\"", "a;b|c&d>e", "!",    "k\xc3\xb6ln", "#no", "{a,b}"};

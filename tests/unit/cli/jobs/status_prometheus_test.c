@@ -1,8 +1,5 @@
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cli/jobs/status_text.h"
+#include "rig/unit.h"
 
 #define NODES 512
 #define SERIES_MAX 25 /* of a job without nodes that come or leave */
@@ -129,11 +126,11 @@ Test(status_prometheus, what_is_not_known_is_left_out, .init = begin, .fini = fi
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_FAILED};
     text = show("digits");
     cr_assert_eq(count_series(text), 3, "%s", text);
-    cr_assert_not_null(strstr(text, "muster_job_state{run_id=\"digits\",state=\"failed\"} 1\n"), "%s", text);
+    assert_has(text, "muster_job_state{run_id=\"digits\",state=\"failed\"} 1\n");
     overview = (struct overview){.state = GROUP_CLOSED, .outcome = OUTCOME_SUCCESS};
     text = show("digits");
     cr_assert_eq(count_series(text), 2, "%s", text);
-    cr_assert_not_null(strstr(text, "{run_id=\"digits\",state=\"succeeded\"} 1\n"), "%s", text);
+    assert_has(text, "{run_id=\"digits\",state=\"succeeded\"} 1\n");
     overview.outcome = OUTCOME_NONE; /* this node left before the job ended */
     cr_assert_not_null(strstr(show("digits"), "state=\"closed\"} 1\n"), "%s", strbuf_text(&out));
 }
@@ -141,12 +138,12 @@ Test(status_prometheus, what_is_not_known_is_left_out, .init = begin, .fini = fi
 Test(status_prometheus, a_quiet_job_and_one_that_hangs, .init = begin, .fini = finish) {
     overview.watchdog = (struct rdzv_watchdog){.state = WATCHDOG_QUIET, .quiet_ns = 61 * NS_PER_S + 20 * NS_PER_MS};
     const char *text = show("digits");
-    cr_assert_not_null(strstr(text, "muster_quiet_seconds{run_id=\"digits\"} 61.020\n"), "%s", text);
-    cr_assert_not_null(strstr(text, "muster_hung{run_id=\"digits\"} 0\n"), "%s", text);
+    assert_has(text, "muster_quiet_seconds{run_id=\"digits\"} 61.020\n");
+    assert_has(text, "muster_hung{run_id=\"digits\"} 0\n");
     overview.watchdog.state = WATCHDOG_HUNG;
     text = show("digits");
-    cr_assert_not_null(strstr(text, "muster_quiet_seconds{run_id=\"digits\"} 61.020\n"), "%s", text);
-    cr_assert_not_null(strstr(text, "muster_hung{run_id=\"digits\"} 1\n"), "%s", text);
+    assert_has(text, "muster_quiet_seconds{run_id=\"digits\"} 61.020\n");
+    assert_has(text, "muster_hung{run_id=\"digits\"} 1\n");
 }
 
 Test(status_prometheus, nodes_that_come_or_leave_are_counted_while_there_are_any, .init = begin, .fini = finish) {

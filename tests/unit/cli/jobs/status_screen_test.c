@@ -1,8 +1,6 @@
 #include "cli/jobs/status_screen.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define NODES 1000
 
@@ -47,10 +45,7 @@ static struct status_view view_of(uint32_t n) {
     return (struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = n};
 }
 
-static void update(uint32_t n, uint64_t seconds) {
-    struct status_view view = view_of(n);
-    status_screen_update(&screen, &view, seconds * NS_PER_S);
-}
+static void update(uint32_t n, uint64_t seconds) { status_screen_update(&screen, AT(view_of(n)), seconds * NS_PER_S); }
 
 /* Takes a line's sequences away, and checks that there are no others. */
 static const char *take_line(const char *at, char **to) {

@@ -1,10 +1,7 @@
 #include "cli/jobs/status_text.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/json/json.h"
+#include "rig/unit.h"
 
 static struct overview overview;
 static struct overview_node nodes[8];
@@ -140,11 +137,10 @@ Test(status_text, nodes_and_spares_are_counted_for_each_domain, .init = begin, .
         (void)strcpy(nodes[i].domain, i == 0 || i == 2 ? "rack10" : "rack9");
     (void)strcpy(nodes[0].fabric, "not healthy, IMEX channel present");
     const char *text = show(4, true);
-    cr_assert_not_null(strstr(text, "  domain     rack9: 1 in the group, 0 available\n"
-                                    "  domain     rack10: 1 in the group, 1 available\n"),
-                       "%s", text);
-    cr_assert_not_null(strstr(text, "ID                DOMAIN                                     NOTE\n"), "%s", text);
-    cr_assert_not_null(strstr(text, "00000000000000a3  rack10: not healthy, IMEX channel present\n"), "%s", text);
+    assert_has(text, "  domain     rack9: 1 in the group, 0 available\n"
+                     "  domain     rack10: 1 in the group, 1 available\n");
+    assert_has(text, "ID                DOMAIN                                     NOTE\n");
+    assert_has(text, "00000000000000a3  rack10: not healthy, IMEX channel present\n");
     nodes[3].domain[0] = '\0'; /* its fabric is not complete */
     cr_assert_not_null(
         strstr(show(4, true), "00000000000000a4  -                                          3 failures in a row\n"),
@@ -152,9 +148,8 @@ Test(status_text, nodes_and_spares_are_counted_for_each_domain, .init = begin, .
     struct status_view v = {.run_id = "d", .overview = &overview, .nodes = nodes, .n_nodes = 4};
     strbuf_clear(&out);
     status_json(&v, &out);
-    cr_assert_not_null(strstr(strbuf_text(&out), "\"domains\":[{\"domain\":\"rack9\",\"members\":1,\"available\":0},"
-                                                 "{\"domain\":\"rack10\",\"members\":1,\"available\":1}]"),
-                       "%s", strbuf_text(&out));
+    assert_has(strbuf_text(&out), "\"domains\":[{\"domain\":\"rack9\",\"members\":1,\"available\":0},"
+                                  "{\"domain\":\"rack10\",\"members\":1,\"available\":1}]");
 }
 
 Test(status_text, eighty_columns_are_enough, .init = begin, .fini = finish) {
@@ -198,13 +193,13 @@ Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
                                  "  so far     0 of 0 restarts used, 0 nodes lost\n");
     overview.state = GROUP_STOPPING;
     (void)strcpy(overview.reason, "rank 3 failed");
-    cr_assert_not_null(strstr(text_of(0), "digits: stopping for"));
-    cr_assert_not_null(strstr(text_of(0), "  reason     rank 3 failed\n"));
+    assert_has(text_of(0), "digits: stopping for");
+    assert_has(text_of(0), "  reason     rank 3 failed\n");
     overview.state = GROUP_FORMING;
-    cr_assert_not_null(strstr(text_of(0), "digits: forming for"));
+    assert_has(text_of(0), "digits: forming for");
     overview.state = GROUP_CLOSED;
     overview.outcome = OUTCOME_FAILED;
-    cr_assert_not_null(strstr(text_of(0), "digits: failed 1.0 s ago"));
+    assert_has(text_of(0), "digits: failed 1.0 s ago");
 }
 
 Test(status_text, a_quiet_job_and_one_that_hangs_are_said, .init = begin, .fini = finish) {
@@ -244,16 +239,12 @@ Test(status_text, warm_workers_are_counted, .init = begin, .fini = finish) {
     nodes[0].warm = (struct rdzv_warm){.warm = 4}; /* a spare does not count */
     nodes[2].warm = (struct rdzv_warm){.warm = 8, .waiting = 8};
     nodes[1].warm = (struct rdzv_warm){.warm = 1, .cold = 7, .waiting = 0, .reason = "it is still\x1b warming"};
-    cr_assert_not_null(strstr(show(4, true),
-                              "  warm       9 of 16 workers started warm; 8 processes wait for the next start; cold "
-                              "because it is still? warming (node2)\n"),
-                       "%s", show(4, true));
+    assert_has(show(4, true), "  warm       9 of 16 workers started warm; 8 processes wait for the next start; cold "
+                              "because it is still? warming (node2)\n");
     nodes[1].warm = nodes[2].warm = (struct rdzv_warm){.waiting = 0, .reason = "--no-python starts no Python"};
     overview.n_members = 1;
-    cr_assert_not_null(
-        strstr(show(4, true),
-               "  warm       0 processes wait for the next start; because --no-python starts no Python\n"),
-        "%s", show(4, true));
+    assert_has(show(4, true),
+               "  warm       0 processes wait for the next start; because --no-python starts no Python\n");
 }
 
 Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini = finish) {
@@ -275,16 +266,16 @@ Test(status_text, control_characters_do_not_reach_the_terminal, .init = begin, .
             cr_assert((unsigned char)*p >= 0x20 || *p == '\n', "%02x", (unsigned)*p);
         cr_assert_null(strchr(text, '\x7f'));
         cr_assert_null(strstr(text, "\xc2\x9b"));
-        cr_assert_not_null(strstr(text, "a?[2J?b?"));
-        cr_assert_not_null(strstr(text, "  last       x??y, 12 min"));
+        assert_has(text, "a?[2J?b?");
+        assert_has(text, "  last       x??y, 12 min");
     }
 }
 
 Test(status_text, columns_stay_aligned_with_letters_of_several_bytes, .init = begin, .fini = finish) {
     (void)strcpy(nodes[1].name, "k\xc3\xb6ln-2");
     const char *text = strstr(text_of(4), "NODE");
-    cr_assert_not_null(strstr(text, "\nk\xc3\xb6ln-2     1  8-15 "), "%s", text);
-    cr_assert_not_null(strstr(text, "\nnode1      0  0-7  "), "%s", text);
+    assert_has(text, "\nk\xc3\xb6ln-2     1  8-15 ");
+    assert_has(text, "\nnode1      0  0-7  ");
 }
 
 Test(status_text, five_thousand_rows_are_in_order_and_aligned) {
@@ -393,9 +384,8 @@ Test(status_text, where_the_time_goes, .init = begin, .fini = finish) {
     }
     strbuf_clear(&out);
     status_text(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = 4}, &out);
-    cr_assert_not_null(strstr(out.data, "  time       training 82 % of 6 h 00 min\n  late       rank 12, 9 %\n"
-                                        "  first step after 15 s: import 1.5 s, init 40 ms, load 0 ms\n"),
-                       "%s", out.data);
+    assert_has(out.data, "  time       training 82 % of 6 h 00 min\n  late       rank 12, 9 %\n"
+                         "  first step after 15 s: import 1.5 s, init 40 ms, load 0 ms\n");
 }
 
 Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
@@ -452,9 +442,9 @@ Test(status_text, the_job_and_its_last_event, .init = begin, .fini = finish) {
     _cleanup_(json_freep) struct json *first = json_of(4);
     check_text(first, "incident", words);
     check_number(first, "restart_seconds", 0.004);
-    cr_assert_not_null(strstr(text_of(4), "s\n  command    train.py --lr=...\n  age        90 s\n"), "%s", text_of(4));
+    assert_has(text_of(4), "s\n  command    train.py --lr=...\n  age        90 s\n");
     overview.restart_ns = 0;
-    cr_assert_not_null(strstr(text_of(4), "12 s ago\n"));
+    assert_has(text_of(4), "12 s ago\n");
     _cleanup_(json_freep) struct json *doc = json_of(4);
     check_text(doc, "restart_seconds", NULL);
     check_text(doc, "command", "train.py --lr=...");
@@ -464,7 +454,7 @@ Test(status_text, the_job_and_its_last_event, .init = begin, .fini = finish) {
 Test(status_text, of_several_ports_the_leaders_is_shown, .init = begin, .fini = finish) {
     (void)strcpy(overview.endpoint, "node1.cluster:29402\x1b");
     const char *text = show(4, true);
-    cr_assert(strstr(text, "  leader     node1 at node1.cluster:29402?, epoch 2; next in line:") != NULL, "%s", text);
+    assert_has(text, "  leader     node1 at node1.cluster:29402?, epoch 2; next in line:");
     (void)strcpy(overview.endpoint, "node1:29402");
     _cleanup_(json_freep) struct json *doc = json_of(4);
     check_text(doc, "endpoint", "node1:29402");

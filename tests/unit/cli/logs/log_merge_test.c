@@ -1,11 +1,8 @@
 #include "cli/logs/log_merge.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/prng.h"
 #include "cli/logs/rank_set.h"
+#include "rig/unit.h"
 
 /* A log in memory, which is read in pieces of `step` bytes. */
 struct fake {
@@ -27,7 +24,6 @@ struct shown {
 static bool fake_read(void *arg, struct log_source *s) {
     struct fake *f = CONTAINER_OF(s, struct fake, source);
     size_t n = MIN2(f->step, f->len - f->at);
-    (void)arg;
     strbuf_add_bytes(&s->text, f->text + f->at, n);
     f->at += n;
     return n > 0;
@@ -35,7 +31,6 @@ static bool fake_read(void *arg, struct log_source *s) {
 
 static bool fake_stamp(void *arg, struct log_source *s, struct log_stamp *ret) {
     struct fake *f = CONTAINER_OF(s, struct fake, source);
-    (void)arg;
     if (f->next == f->n_stamps)
         return false;
     *ret = f->stamps[f->next++];
@@ -55,10 +50,7 @@ static bool fake_show(void *arg, struct log_source *s, const struct log_piece *p
     return --out->n_left > 0;
 }
 
-static bool fake_rest(void *arg, const struct log_source *s) {
-    (void)s;
-    return ((const struct shown *)arg)->last;
-}
+static bool fake_rest(void *arg, const struct log_source *s) { return ((const struct shown *)arg)->last; }
 
 static const struct log_merge_ops ops = {fake_read, fake_rest, fake_stamp, fake_show};
 

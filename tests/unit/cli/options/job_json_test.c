@@ -1,17 +1,11 @@
 /* A job as JSON: what an agent reads is what its head has read, and what depends on the agent's node. */
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <string.h>
-
 #include "cli/options/job_options.h"
 #include "job_reading.h"
 #include "launcher/ssh/ssh_boot.h"
+#include "rig/unit.h"
 
 static int secret(enum job_file what, const char *path, char **ret, size_t *ret_len, struct err *err) {
     cr_assert_eq(what, JOB_FILE_SECRET);
-    (void)path;
-    (void)err;
     *ret = xstrdup("s3cr3t");
     *ret_len = strlen(*ret);
     return 0;

@@ -1,11 +1,8 @@
 /* What a command line with hosts means: -H, --hostfile and their relatives. */
 #include "cli/options/job_options.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "job_reading.h"
+#include "rig/unit.h"
 
 #define BATCH                                                                                           \
     "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \

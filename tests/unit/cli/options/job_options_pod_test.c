@@ -1,12 +1,8 @@
 /* What a command line means in a pod of an Indexed Job. */
 #include "cli/options/job_options.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "job_reading.h"
+#include "rig/unit.h"
 
 #define FIRST "train-0.mesh.team.svc.cluster.local"
 /* The environment and /etc/hosts of pod 3, if a line does not say otherwise. */
@@ -16,7 +12,6 @@ static const char *hosts;
 static unsigned reads;
 
 static char *read_hosts(void *arg, const char *path) {
-    (void)arg;
     cr_assert_str_eq(path, "/etc/hosts");
     reads++;
     return hosts == NULL ? NULL : xstrdup(hosts);

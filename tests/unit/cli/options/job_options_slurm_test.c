@@ -1,14 +1,10 @@
 /* What a command line means in a job of Slurm. */
 #include "base/json/json.h"
+
 #include "cli/options/job_options.h"
-
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "job_reading.h"
 #include "launcher/srun/slurm_job.h"
+#include "rig/unit.h"
 
 /* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
 #define STEP                                                                                                      \
@@ -29,7 +25,6 @@ static char *fixed_cwd(void) { return cwd != NULL ? xstrdup(cwd) : NULL; }
 static struct place_facts facts;
 static unsigned looked;
 static void place_facts(void *arg, struct place_facts *ret) {
-    (void)arg;
     looked++;
     *ret = facts;
 }

@@ -1,13 +1,8 @@
 #include "base/json/json.h"
+
 #include "cli/options/job_options.h"
-
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "job_reading.h"
+#include "rig/unit.h"
 
 /* A task of a step of Slurm on two nodes. */
 #define STEP_OF_2                                                                                                 \

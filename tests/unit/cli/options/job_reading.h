@@ -1,11 +1,8 @@
 /* One command line of muster run and its environment, read as a job: for the tests of its reader. */
 #pragma once
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cli/options/job_options.h"
+#include "rig/unit.h"
 
 #define WORDS_MAX 64
 
@@ -18,7 +15,6 @@
 static inline uint32_t reading_cpus(void) { return 6; }
 
 static inline int reading_gpus(uint32_t *ret, struct err *err) {
-    (void)err;
     *ret = 0;
     return 0;
 }
@@ -27,10 +23,7 @@ static inline bool reading_no_gpus(void) { return false; }
 
 static inline void reading_stamp(char ret[JOB_STAMP_MAX]) { (void)strcpy(ret, READING_STAMP); }
 
-static inline unsigned reading_no_more_cpus(const struct place *place) {
-    (void)place;
-    return 0;
-}
+static inline unsigned reading_no_more_cpus(const struct place *place) { return 0; }
 
 struct reading {
     struct job_spec spec;

@@ -1,12 +1,8 @@
 /* Tests every ordinary option of muster run by its row, so a new option needs no test of its own here. */
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cli/help/help.h"
 #include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 

@@ -1,12 +1,8 @@
 #include "cli/help/help.h"
+
 #include "cli/options/options.h"
-
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cli/options/options_table.h"
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 

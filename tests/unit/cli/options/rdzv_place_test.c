@@ -1,8 +1,6 @@
 #include "cli/options/rdzv_text.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 /* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for a missing part; or the errno. */
 static char *told(enum job_backend backend, const char *text) {

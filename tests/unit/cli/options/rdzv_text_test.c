@@ -1,10 +1,7 @@
 #include "cli/options/rdzv_text.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/text/parse.h"
+#include "rig/unit.h"
 
 Test(rdzv_text, reads_endpoints) {
     static const struct {

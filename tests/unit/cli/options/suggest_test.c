@@ -1,6 +1,6 @@
 #include "cli/options/suggest.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 Test(suggest, counts_edits) {
     static const struct {

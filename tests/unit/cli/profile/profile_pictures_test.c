@@ -1,12 +1,9 @@
 /* The pictures of a job that is made by hand. tests/e2e/test_profile_pictures.py draws those of a real one. */
 #include "cli/profile/profile_view.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/json/json.h"
 #include "profile_rig.h"
+#include "rig/unit.h"
 
 static struct rig rig;
 static struct strbuf out;

@@ -1,13 +1,11 @@
 /* The text and the JSON of findings that are made by hand. */
 #include "cli/profile/profile_view.h"
 
-#include <criterion/criterion.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/json/json.h"
 #include "profile_rig.h"
+#include "rig/unit.h"
 
 static struct rig rig;
 static struct strbuf out;

@@ -1,12 +1,8 @@
 /* What "muster stacks" prints of answers that are made by hand: ranks 0, 1 on node a, 2, 3 on node b. */
 #include "cli/stacks/stacks_text.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/json/json.h"
+#include "rig/unit.h"
 #include "watchdog/evidence/evidence.h"
 
 static struct operator_stacks answer;
@@ -180,7 +176,7 @@ Test(stacks_text, who_is_not_there_is_not_shown, .init = begin, .fini = finish) 
     cr_assert_str_eq(err.text, "none of these ranks runs in the job: the job has ranks 0 to 3");
     view.node = "c";
     cr_assert_eq(stacks_show(&view, &out, &err), -ENOENT);
-    cr_assert_not_null(strstr(err.text, "no worker runs on a node 'c'"), "%s", err.text);
+    assert_has(err.text, "no worker runs on a node 'c'");
     view.node = "b";
     cr_assert_eq(rank_set_parse("0", &ranks, &err), 0);
     cr_assert_eq(stacks_show(&view, &out, &err), -ENOENT);

@@ -1,9 +1,6 @@
 #include "io/net/addr.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
+#include "rig/unit.h"
 
 static struct addr literal(const char *host, uint16_t port) {
     struct addr a;

@@ -1,11 +1,8 @@
 #include "io/net/resolver.h"
 
-#include <criterion/criterion.h>
 #include <netdb.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 static char etc[] = "/tmp/hosts-file-test-XXXXXX";
 static const char *const files[] = {"nsswitch.conf", "hosts"};

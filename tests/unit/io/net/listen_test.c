@@ -1,14 +1,8 @@
 #include "io/net/listen.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
-#include "io/clock.h"
+#include "rig/loop_rig.h"
 
 static struct loop *loop;
 static struct listener *listener;
@@ -17,7 +11,6 @@ static size_t n_accepted, quit_at;
 static bool free_in_callback;
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)arg;
     cr_assert(addr_is_loopback(peer));
     accepted[n_accepted++] = fd;
     if (free_in_callback) {
@@ -68,6 +61,8 @@ static void end_all(void) {
     loop_free(loop);
 }
 
+TestSuite(listen, .fini = end_all);
+
 Test(listen, accepts_what_connects) {
     struct addr at = listen_at("127.0.0.1");
     int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("127.0.0.1", addr_port(&at));
@@ -75,7 +70,6 @@ Test(listen, accepts_what_connects) {
     cr_assert(fcntl(accepted[0], F_GETFD) & FD_CLOEXEC);
     (void)close(a);
     (void)close(b);
-    end_all();
 }
 
 Test(listen, any_address_is_both_families) {
@@ -86,14 +80,12 @@ Test(listen, any_address_is_both_families) {
     run_until(2);
     (void)close(a);
     (void)close(b);
-    end_all();
 }
 
 Test(listen, one_address_is_only_that_one) {
     struct addr at = listen_at("127.0.0.1");
     cr_assert_eq(connect_to("::1", addr_port(&at)), -ECONNREFUSED);
     cr_assert_eq(connect_to("127.0.0.2", addr_port(&at)), -ECONNREFUSED);
-    end_all();
 }
 
 Test(listen, says_what_is_wrong_with_an_address) {
@@ -101,11 +93,10 @@ Test(listen, says_what_is_wrong_with_an_address) {
     struct err err = {0};
     int fd;
     cr_assert_eq(listen_socket(&at, 8, &fd, &err), -EADDRINUSE);
-    cr_assert_not_null(strstr(err.text, "another process listens there"), "%s", err.text);
+    assert_has(err.text, "another process listens there");
     cr_assert_eq(addr_from_literal("192.0.2.1", 0, &at), 0);
     cr_assert_eq(listen_socket(&at, 8, &fd, &err), -EADDRNOTAVAIL);
-    cr_assert_not_null(strstr(err.text, "192.0.2.1:0"), "%s", err.text);
-    end_all();
+    assert_has(err.text, "192.0.2.1:0");
 }
 
 Test(listen, may_be_freed_in_its_own_callback) {
@@ -115,7 +106,6 @@ Test(listen, may_be_freed_in_its_own_callback) {
     run_until(1);
     (void)close(a);
     (void)close(b);
-    end_all();
 }
 
 Test(listen, paused_accepts_nothing_until_retried) {
@@ -127,7 +117,6 @@ Test(listen, paused_accepts_nothing_until_retried) {
     listener_retry(listener);
     run_until(1);
     (void)close(a);
-    end_all();
 }
 
 Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
@@ -157,7 +146,6 @@ Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
     run_until(2);
     for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
         (void)close(clients[i]);
-    end_all();
 }
 
 /* The first and the last of a few ports in a row that are free now. */
@@ -215,7 +203,7 @@ Test(listen, any_port_is_one_of_the_range) {
     }
     cr_assert_eq(seen, 7);
     cr_assert_eq(listen_socket(&any, 1, &more, &err), -EADDRINUSE);
-    cr_assert_not_null(strstr(err.text, "give a larger --port-range"));
+    assert_has(err.text, "give a larger --port-range");
     listen_set_range(0, 0);
     cr_assert_eq(listen_socket(&any, 1, &more, &err), 0);
     (void)close(more);

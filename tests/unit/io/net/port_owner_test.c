@@ -1,10 +1,7 @@
 #include "io/net/port_owner.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "io/net/listen.h"
+#include "rig/unit.h"
 
 static int listen_there(const char *host, struct addr *ret) {
     int fd;

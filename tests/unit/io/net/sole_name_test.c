@@ -1,13 +1,8 @@
 #include "io/net/port_owner.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 Test(sole_name, has_one_holder_at_a_time) {
     char name[SOLE_NAME_MAX + 1];

@@ -1,15 +1,9 @@
 #include "io/net/stream.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <netinet/tcp.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
+#include "rig/loop_rig.h"
 
 /* One end is tested; the other is a plain socket of the test. */
 struct end {
@@ -55,14 +49,12 @@ static void on_readable(void *arg, struct stream *s) {
 }
 
 static void on_drained(void *arg, struct stream *s) {
-    (void)s;
     struct end *e = arg;
     e->drained++;
     loop_quit(e->loop);
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
     struct end *e = arg;
     e->closed++;
     e->code = code;
@@ -299,7 +291,6 @@ Test(stream, finish_closes_at_its_deadline_when_the_peer_takes_nothing) {
 
 static int accepted = -1;
 static void on_accept(void *arg, int fd, const struct addr *from) {
-    (void)arg;
     cr_assert(addr_is_loopback(from));
     accepted = fd;
     if (end.quit_at == 0)

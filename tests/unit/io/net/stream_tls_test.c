@@ -1,13 +1,9 @@
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <openssl/ssl.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
+#include "rig/unit.h"
 #include "tls_rig.h"
 
 /* The test's: no callback has time for more. */

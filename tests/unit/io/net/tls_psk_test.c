@@ -1,15 +1,11 @@
 #include "io/net/tls_psk.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "io/net/tls.h"
+#include "rig/unit.h"
 #include "tls_rig.h"
 
 /* As in an agent. What is refused must be refused with OpenSSL's whole set-up, too: stream_tls_test.c has that. */
@@ -141,8 +137,6 @@ Test(tls_psk, a_session_that_no_stream_took_is_freed) {
     cr_assert_eq(tls_psk_connect(rig_psk, &rig_key, &ssl, NULL), 0);
     tls_session_free(ssl);
 }
-
-/* --- others ----------------------------------------------------------------------------------------------------- */
 
 static void step_until_closed(struct foreign *f, struct end *e) {
     while (!e->closed) {

@@ -1,18 +1,12 @@
 #include "tls_rig.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/hmac.h>
 #include <openssl/x509.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "io/clock.h"
 #include "io/net/tls.h"
+#include "rig/unit.h"
 
 struct loop *rig_loop;
 struct end acc, con;
@@ -24,7 +18,6 @@ int rig_peer = -1;
 static uint64_t began_ns;
 
 static const struct tls_key *find(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]) {
-    (void)arg;
     memcpy(rig_asked, id, sizeof rig_asked);
     return rig_find_key != NULL && memcmp(rig_find_key->id, id, TLS_KEY_ID_BYTES) == 0 ? rig_find_key : NULL;
 }
@@ -51,13 +44,9 @@ static void on_readable(void *arg, struct stream *s) {
         stream_start_tls(s, TAKE_PTR(e->start));
 }
 
-static void on_drained(void *arg, struct stream *s) {
-    (void)s;
-    ((struct end *)arg)->drained++;
-}
+static void on_drained(void *arg, struct stream *s) { ((struct end *)arg)->drained++; }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)s;
     struct end *e = arg;
     e->closed++;
     e->code = code;
@@ -150,8 +139,6 @@ void rig_secured_pair(void) {
     rig_until(acc.secured && con.secured);
 }
 
-/* --- OpenSSL as a peer ------------------------------------------------------------------------------------------ */
-
 static SSL_SESSION *psk_session(SSL *ssl) {
     static const unsigned char suite[] = {0x13, 0x01};
     SSL_SESSION *s = SSL_SESSION_new();
@@ -168,7 +155,6 @@ static int foreign_find(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSI
 }
 
 static int foreign_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len, SSL_SESSION **ret) {
-    (void)md;
     *id = rig_key.id;
     *len = sizeof rig_key.id;
     *ret = psk_session(ssl);

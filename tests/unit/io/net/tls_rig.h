@@ -49,8 +49,6 @@ void rig_turns(unsigned n);
 /* rig_pair(), with the handshake done. */
 void rig_secured_pair(void);
 
-/* --- a peer that is OpenSSL, at rig_peer ----------------------------------------------------------------------- */
-
 struct foreign {
     SSL_CTX *ctx;
     SSL *ssl;

@@ -1,16 +1,9 @@
 #include "io/peer/peer_gate.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/net/listen.h"
+#include "rig/unit.h"
 
 #define OTHER 65533 /* a user that nothing else uses */
 
@@ -66,8 +59,7 @@ static int call(const struct addr *at, const char *from) {
 }
 
 static void take(struct rig *rig) {
-    struct pollfd p = {.fd = rig->listening, .events = POLLIN};
-    cr_assert_eq(poll(&p, 1, -1), 1);
+    cr_assert_eq(poll(&(struct pollfd){.fd = rig->listening, .events = POLLIN}, 1, -1), 1);
     rig->peer = (struct addr){.len = sizeof rig->peer.ss};
     rig->accepted = accept4(rig->listening, (struct sockaddr *)&rig->peer.ss, &rig->peer.len, SOCK_CLOEXEC);
     cr_assert_geq(rig->accepted, 0);
@@ -101,8 +93,6 @@ Test(peer_gate, own_by_mapped_ipv4_at_both_ends) { assert_own("::", "::ffff:127.
 Test(peer_gate, own_by_ipv6_to_any_address) { assert_own("::", "::1", NULL); }
 Test(peer_gate, own_from_another_loopback) { assert_own("127.0.0.1", "127.0.0.1", "127.0.0.9"); }
 
-/* ---- closed ---- */
-
 Test(peer_gate, who_writes_and_closes_is_refused) {
     rig_open(&gate, "127.0.0.1");
     for (unsigned i = 0; i < 3; i++) {
@@ -115,7 +105,7 @@ Test(peer_gate, who_writes_and_closes_is_refused) {
     }
     cr_assert_eq(peer_gate_refused(gate.gate), 3);
     cr_assert_eq(gate.n_lines, 1, "the rest is counted");
-    cr_assert_not_null(strstr(gate.line, "wrote and closed it at once"));
+    assert_has(gate.line, "wrote and closed it at once");
 }
 
 Test(peer_gate, a_call_of_our_protocol_that_was_closed_is_refused_without_a_line) {
@@ -164,8 +154,6 @@ Test(peer_gate, who_only_looks_is_not_told) {
     cr_assert_eq(gate.n_lines, 0);
 }
 
-/* ---- other users ---- */
-
 /* A process of that user calls; it stays until it is killed. Returns its pid. */
 static pid_t call_as(const struct rig *rig, uid_t uid) {
     pid_t pid = fork();
@@ -202,7 +190,7 @@ Test(peer_gate, other_users_are_refused) {
     for (unsigned i = 0; i < 3; i++)
         cr_assert_not(admits_user(&gate, OTHER));
     cr_assert_eq(gate.n_lines, 1, "each user is told once");
-    cr_assert_not_null(strstr(gate.line, "it belongs to uid 65533 of this machine"), "%s", gate.line);
+    assert_has(gate.line, "it belongs to uid 65533 of this machine");
     cr_assert_not(admits_user(&gate, OTHER - 1));
     cr_assert_eq(gate.n_lines, 2);
     cr_assert(admits_user(&gate, 0));
@@ -251,8 +239,6 @@ Test(peer_gate, a_user_admits_itself_and_root) {
     (void)close(fd);
 }
 
-/* ---- where the other end is, from either end ---- */
-
 static struct peer_owner owner_of(struct rig *rig, int fd) {
     struct addr peer;
     cr_assert_eq(addr_of_peer(fd, &peer), 0);
@@ -286,8 +272,6 @@ Test(peer_gate, another_user_has_its_number) {
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
     cr_assert_eq(gate.n_lines, 0);
 }
-
-/* ---- for another machine, by both addresses ---- */
 
 /* The caller's socket, as a leader elsewhere would ask for it. */
 static struct peer_owner owner_of_pair(struct rig *rig) {
@@ -334,8 +318,6 @@ Test(peer_gate, owner_of_pair_needs_a_kernel_and_one_family) {
     rig_open(&gate, "127.0.0.1");
     cr_assert_eq(peer_gate_owner_of(gate.gate, &v4, &v6).kind, PEER_UNKNOWN);
 }
-
-/* ---- the gate ---- */
 
 Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
     struct peer_gate *none = NULL;

@@ -1,11 +1,10 @@
 #include "io/peer/peer_gate.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
-#include <string.h>
+
+#include "rig/unit.h"
 
 static struct addr at(const char *host, uint16_t port) {
     struct addr a;
@@ -68,8 +67,7 @@ Test(peer_word, a_socket_that_listens_there_is_no_answer) {
     struct peer_socket s;
     cr_assert_eq(read_it(&a, &local, &remote, &s), -ENOENT);
     a = about(&local, &remote);
-    struct addr port = at("10.0.0.1", 29401);
-    cr_assert_eq(read_it(&a, &local, &port, &s), -ENOENT);
+    cr_assert_eq(read_it(&a, &local, AT(at("10.0.0.1", 29401)), &s), -ENOENT);
 }
 
 Test(peer_word, damaged_answers_are_refused) {

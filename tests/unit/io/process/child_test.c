@@ -1,25 +1,15 @@
 #include "io/process/child.h"
 
-#include <criterion/criterion.h>
 #include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 
 /* A NULL-terminated list of strings, with the type that execve(2) needs. */
 #define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
@@ -340,8 +330,7 @@ Test(child, many_report_on_one_pipe) {
     int r;
     while ((r = child_report_read(report_r, &report)) != 0) {
         if (r == -EAGAIN) {
-            struct pollfd p = {.fd = report_r, .events = POLLIN};
-            poll(&p, 1, -1);
+            poll(&(struct pollfd){.fd = report_r, .events = POLLIN}, 1, -1);
             continue;
         }
         cr_assert(r == 1);

@@ -1,16 +1,11 @@
 #include "io/process/helper_call.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/clock.h"
+#include "rig/unit.h"
 
 #define LONG_BYTES ((size_t)3 << 20) /* more than any pipe holds */
 
@@ -49,14 +44,12 @@ static void on_answer(void *arg, const struct helper_answer *a) {
 static int say_arg(int fd, void *arg) { return helper_send(fd, arg, strlen(arg)) ? 0 : 1; }
 
 static int say_much(int fd, void *arg) {
-    (void)arg;
     char *much = xcalloc(1, LONG_BYTES);
     memset(much, 'm', LONG_BYTES);
     return helper_send(fd, much, LONG_BYTES) ? 0 : 1;
 }
 
 static int begin_and_hang(int fd, void *arg) {
-    (void)arg;
     (void)!helper_send(fd, "half", 4);
     while (pause() < 0)
         ;
@@ -64,8 +57,6 @@ static int begin_and_hang(int fd, void *arg) {
 }
 
 static int die(int fd, void *arg) {
-    (void)fd;
-    (void)arg;
     (void)raise(SIGKILL);
     return 0;
 }
@@ -76,9 +67,8 @@ static struct helper_call_config config_of(helper_fn *run, void *arg, uint64_t t
 }
 
 static struct helper_call *start(helper_fn *run, void *arg, uint64_t timeout_ns) {
-    struct helper_call_config config = config_of(run, arg, timeout_ns);
     struct helper_call *c;
-    cr_assert_eq(helper_call_new(loop, &config, on_answer, &calls, &c), 0);
+    cr_assert_eq(helper_call_new(loop, AT(config_of(run, arg, timeout_ns)), on_answer, &calls, &c), 0);
     cr_assert_eq(calls, 0);
     return c;
 }
@@ -157,11 +147,7 @@ Test(helper_call, what_has_come_is_told_before_the_end, .init = begin, .fini = f
 }
 
 static unsigned known;
-static void count(void *arg, pid_t pid) {
-    (void)arg;
-    (void)pid;
-    known++;
-}
+static void count(void *arg, pid_t pid) { known++; }
 
 Test(helper_call, one_that_may_linger_is_left_alone_and_known, .init = begin_reaping, .fini = finish) {
     struct helper_call_config config = config_of(begin_and_hang, NULL, 1);
@@ -183,13 +169,10 @@ Test(helper_call, one_that_is_given_up_says_nothing, .init = begin, .fini = fini
     nobody_is_left();
 }
 
-/* ---- without a loop ---- */
-
 static void wait_for(helper_fn *run, void *arg, uint64_t timeout_ns) {
-    struct helper_call_config config = config_of(run, arg, timeout_ns);
     struct helper_call *c;
     struct helper_answer a;
-    cr_assert_eq(helper_call_new(NULL, &config, NULL, NULL, &c), 0);
+    cr_assert_eq(helper_call_new(NULL, AT(config_of(run, arg, timeout_ns)), NULL, NULL, &c), 0);
     helper_call_wait(c, &a);
     note(&a);
     helper_call_free(c);
@@ -234,6 +217,6 @@ Test(helper_call, without_a_process_left_it_says_which_limit_that_is) {
     cr_assert_eq(setrlimit(RLIMIT_NPROC, &before), 0); /* a sanitizer starts a thread at the end */
     cr_assert(!root || setresuid(0, 0, 0) == 0);
     cr_assert_eq(r, -EAGAIN);
-    cr_assert_not_null(strstr(helper_call_why(r), "ulimit -u"), "%s", helper_call_why(r));
+    assert_has(helper_call_why(r), "ulimit -u");
     cr_assert_str_eq(helper_call_why(-ENOMEM), strerror(ENOMEM));
 }

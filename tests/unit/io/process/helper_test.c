@@ -1,17 +1,10 @@
 #include "io/process/helper.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 #define DOOMSDAY_MS 10000
 #define SAID_MAX 4096
@@ -28,8 +21,7 @@ TestSuite(helper, .init = begin, .fini = finish);
 static void hear(int fd) {
     size_t n = 0;
     for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        cr_assert_eq(poll(&p, 1, DOOMSDAY_MS), 1, "no end of it");
+        cr_assert_eq(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, DOOMSDAY_MS), 1, "no end of it");
         ssize_t got = read(fd, said + n, sizeof said - 1 - n);
         cr_assert_geq(got, 0);
         if (got == 0)
@@ -70,7 +62,6 @@ Test(helper, says_what_it_found_and_ends_with_what_it_returns) {
 }
 
 static int say_name(int fd, void *arg) {
-    (void)arg;
     char name[64] = "";
     FILE *f = fopen("/proc/self/comm", "re");
     if (f == NULL || fgets(name, sizeof name, f) == NULL)
@@ -84,7 +75,6 @@ Test(helper, goes_by_its_name) {
 }
 
 static int say_descriptors(int fd, void *arg) {
-    (void)arg;
     char text[SAID_MAX] = "", target[256];
     DIR *dir = opendir("/proc/self/fd");
     for (int i = 0; i < 512; i++) { /* numbers above are valgrind's own */
@@ -131,7 +121,6 @@ Test(helper, needs_no_further_descriptors_of_its_process) {
 }
 
 static int speak(int fd, void *arg) {
-    (void)arg;
     return helper_send(STDOUT_FILENO, "out", 3) && helper_send(STDERR_FILENO, "err", 3) && helper_send(fd, "fd", 2) ? 7
                                                                                                                     : 1;
 }
@@ -178,16 +167,10 @@ Test(helper, may_be_given_any_descriptor) {
     no_child_is_left();
 }
 
-/* ---- signals ---- */
-
 static int shared_fd;
-static void on_signal(int signo) {
-    (void)signo;
-    (void)!write(shared_fd, "!", 1);
-}
+static void on_signal(int signo) { (void)!write(shared_fd, "!", 1); }
 
 static int raise_all(int fd, void *arg) {
-    (void)arg;
     static const int quiet[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
                                 SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGCHLD};
     for (size_t i = 0; i < ARRAY_SIZE(quiet); i++)
@@ -226,10 +209,7 @@ Test(helper, takes_no_part_in_the_signals_of_the_process) {
     cr_assert(sigismember(&after, SIGWINCH) == 1 && sigismember(&after, SIGTERM) == 0, "our mask is as it was");
 }
 
-/* ---- its end ---- */
-
 static int hang(int fd, void *arg) {
-    (void)arg;
     (void)!helper_send(fd, "here", 4);
     while (pause() < 0)
         continue;
@@ -272,7 +252,6 @@ Test(helper, one_that_hangs_is_killed_and_reaped_without_pidfds) {
 
 /* A driver that hangs is below the helper until it ends, even if nobody waits for it. */
 static int leave_child(int fd, void *arg) {
-    (void)arg;
     pid_t pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,11 +1,8 @@
 #include "io/process/proc.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 #define FD 377
 
@@ -91,10 +88,7 @@ Test(proc, reads_the_text_of_a_stat) {
 static pid_t the_child;
 static unsigned n_met;
 
-static void meet(void *arg, int pid) {
-    (void)arg;
-    n_met += pid == the_child;
-}
+static void meet(void *arg, int pid) { n_met += pid == the_child; }
 
 Test(proc, a_child_is_met_by_the_kernels_list_and_without_it) {
     the_child = fork();

@@ -1,10 +1,9 @@
 /* The machine alone. The simulator (tests/sim/world_ending.c) runs it together with member and group. */
 #include "launcher/agent/agent_life.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <string.h>
+
+#include "rig/unit.h"
 
 /* Facts of an agent whose node is in a group that another node leads, */
 #define NODE (LIFE_HAS_MEMBER | LIFE_HAS_LEADER)

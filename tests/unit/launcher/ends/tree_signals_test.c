@@ -1,7 +1,6 @@
 #include "launcher/ends/tree_signals.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
+#include "rig/unit.h"
 
 #define MS(n) ((uint64_t)(n)*NS_PER_MS)
 

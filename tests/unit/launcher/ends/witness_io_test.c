@@ -1,13 +1,8 @@
 #include "launcher/ends/witness_io.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "io/clock.h"
 #include "io/process/proc.h"
+#include "rig/unit.h"
 
 #define DOOMSDAY_NS (10 * NS_PER_S)
 

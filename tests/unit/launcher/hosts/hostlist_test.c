@@ -1,12 +1,8 @@
 #include "launcher/hosts/hostlist.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/prng.h"
 #include "base/text/strbuf.h"
+#include "rig/unit.h"
 
 static struct err err;
 
@@ -106,8 +102,6 @@ Test(hostlist, more_lists_are_expanded) {
     assert_expands("n[999999999999999998-999999999999999999]", "n999999999999999998 n999999999999999999");
 }
 
-/* ---- random lists ---- */
-
 static void random_bracket(struct prng *prng, struct strbuf *list) {
     strbuf_add_char(list, '[');
     for (uint32_t n = 1 + (uint32_t)prng_below(prng, 4); n > 0; n--) {
@@ -140,8 +134,6 @@ Test(hostlist, random_lists_are_read_again) {
         assert_reads_again(strbuf_text(&list));
     }
 }
-
-/* ---- errors and limits ---- */
 
 Test(hostlist, an_error_quotes_the_list_and_names_the_place) {
     static const struct {
@@ -239,7 +231,7 @@ Test(hostlist, a_name_has_a_limit) {
     cr_assert_eq(count_of(name), 92, "%s", err.text);
     (void)snprintf(name + HOSTLIST_NAME_MAX - 2, 10, "[8-100]");
     cr_assert_eq(count_of(name), -ERANGE);
-    cr_assert(strstr(err.text, "255 bytes") != NULL, "%s", err.text);
+    assert_has(err.text, "255 bytes");
     memset(name, '0', sizeof name);
     name[0] = '[';
     (void)snprintf(name + HOSTLIST_NAME_MAX, 8, "1]"); /* "[", 254 zeros, "1]" */

@@ -1,8 +1,6 @@
 #include "launcher/hosts/hostlist.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 Test(tasks, nodes_and_the_least_and_most_of_one_are_read) {
     static const struct {

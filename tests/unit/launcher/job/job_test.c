@@ -1,7 +1,6 @@
 #include "launcher/job/job.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static void expect(const char *run_id, const char *next) {
     char got[JOB_RUN_ID_MAX];

@@ -1,9 +1,6 @@
 #include "launcher/job/job.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 #define WORDS_MAX 8
 

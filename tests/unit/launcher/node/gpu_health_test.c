@@ -1,8 +1,6 @@
 #include "launcher/node/gpu_health.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 /* Numbers of one class: "46 62 95". */
 static void all_are(const char *numbers, enum xid_class class) {
@@ -70,8 +68,6 @@ Test(xid, other_lines_and_parts_of_lines_count_for_nothing) {
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         cr_expect_eq(read_xid(lines[i]).xid, 0, "%s", lines[i]);
 }
-
-/* ---- the verdict ---- */
 
 #define MS(n) ((n)*NS_PER_MS)
 #define FAILED MS(100000)

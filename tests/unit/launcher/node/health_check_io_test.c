@@ -1,14 +1,6 @@
 #include "launcher/node/health_check_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "rig/unit.h"
 
 static struct loop *loop;
 static struct child_reaper *reaper;

@@ -1,10 +1,8 @@
 #include "launcher/node/node_setup_io.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 
@@ -47,15 +45,13 @@ static void fini(void) {
 TestSuite(node_net, .init = init, .fini = fini);
 
 Test(node_net, one_node_without_gpus_asks_nothing) {
-    struct node_setup_place p = place(1, "127.0.0.1");
-    cr_assert_eq(discovery(&p, NULL), 0);
+    cr_assert_eq(discovery(AT(place(1, "127.0.0.1")), NULL), 0);
     cr_assert_null(way);
     cr_assert_not(net.has_netif || net.ras_port != 0 || net.comm_id[0] != '\0');
 }
 
 Test(node_net, nodes_on_one_host_ask_nothing) {
-    struct node_setup_place p = place(3, "::1");
-    cr_assert_eq(discovery(&p, NULL), 0);
+    cr_assert_eq(discovery(AT(place(3, "::1")), NULL), 0);
     cr_assert_null(way);
     cr_assert_not(net.has_netif);
 }
@@ -74,16 +70,13 @@ Test(node_net, several_nodes_choose_an_interface_unless_it_is_off) {
 }
 
 Test(node_net, nothing_is_asked_by_who_reads) {
-    struct node_setup_place p = place(2, "198.51.100.7");
-    cr_assert_eq(node_net_read(&p, &net, NULL), 0);
+    cr_assert_eq(node_net_read(AT(place(2, "198.51.100.7")), &net, NULL), 0);
     cr_assert(net.has_netif);
     cr_assert_str_eq(net.netif.netif, "", "nobody has looked");
 }
 
 Test(node_net, a_ras_port_with_gpus) {
-    struct node_setup_place p = place(1, "127.0.0.1");
-    p.any_gpu = true;
-    cr_assert_eq(discovery(&p, NULL), 0);
+    cr_assert_eq(discovery(WITH(place(1, "127.0.0.1"), .any_gpu = true), NULL), 0);
     cr_assert_gt(net.ras_port, 0u);
 }
 
@@ -111,7 +104,7 @@ Test(node_net, a_comm_id_needs_rank_0_where_the_store_is) {
     spec.nccl_comm_id = true;
     struct node_setup_place p = place(2, "198.51.100.7");
     cr_assert_lt(discovery(&p, &err), 0);
-    cr_assert_not_null(strstr(err.text, "--node-rank=0"), "%s", err.text);
+    assert_has(err.text, "--node-rank=0");
     form.node_rank = 1;
     cr_assert_eq(discovery(&p, &err), 0);
 }

@@ -1,10 +1,6 @@
 #include "launcher/node/node_setup.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
+#include "rig/unit.h"
 #include "topology/discover/discovery_io.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
@@ -139,7 +135,7 @@ Test(node_setup, the_order_of_unlike_gpus_does_not_matter_to_who_has_them_all) {
         machine.gpus[i].numa = 1;
     cr_expect_str_eq(said(none), "workers are bound to CPUs: local rank 0 to 4-7, memory first of node 1|");
     char *some[] = {TEXT("CUDA_VISIBLE_DEVICES=2,3"), NULL};
-    cr_expect(strstr(said(some), "no worker is bound: CUDA orders unlike GPUs by speed") != NULL);
+    expect_has(said(some), "no worker is bound: CUDA orders unlike GPUs by speed");
 }
 
 Test(node_setup, the_default_is_silent_where_it_changes_nothing) {
@@ -158,7 +154,7 @@ Test(node_setup, the_default_is_silent_where_it_changes_nothing) {
                      "and 3 more are not bound: the NUMA node of GPU 2 (0000:02:00.0) is not known");
     spec.bind = 0;
     spec.bind_memory = BIND_MEMORY_STRICT;
-    cr_expect(strstr(said(none), "memory only of node 0") != NULL, "%s", said(none));
+    expect_has(said(none), "memory only of node 0");
     /* It gets CPUs of a node that two of its GPUs are not on, which must be reported. */
     spec.bind_memory = BIND_MEMORY_PREFERRED;
     machine.gpus[2].numa = machine.gpus[3].numa = 1;
@@ -183,7 +179,7 @@ Test(node_setup, what_is_set_for_the_workers_says_it_too) {
     char *turned[] = {TEXT("CUDA_VISIBLE_DEVICES=3,0"), NULL}, *asked[] = {TEXT("CUDA_VISIBLE_DEVICES=0,3"), NULL};
     spec.nproc = 2;
     spec.env = asked;
-    cr_expect(strstr(said(turned), "local rank 0 to 0-3") != NULL, "%s", said(turned));
+    expect_has(said(turned), "local rank 0 to 0-3");
 }
 
 Test(node_setup, who_has_no_gpu_is_not_bound_and_that_is_said) {
@@ -200,11 +196,11 @@ Test(node_setup, gpus_that_nobody_can_tell_apart_bind_nobody) {
     cr_expect_str_eq(said(mig),
                      "|no worker is bound: CUDA_VISIBLE_DEVICES names GPUs that can't be distinguished here");
     machine.pci[3].device = 0x20b0;
-    cr_expect(strstr(said(none), "|no worker is bound: CUDA orders unlike GPUs by speed") != NULL);
+    expect_has(said(none), "|no worker is bound: CUDA orders unlike GPUs by speed");
     char *ordered[] = {TEXT("CUDA_DEVICE_ORDER=PCI_BUS_ID"), NULL};
     cr_expect(strstr(said(ordered), "is bound") == NULL);
     char *named[] = {TEXT("CUDA_VISIBLE_DEVICES=GPU-3,GPU-2,GPU-1,GPU-0"), NULL};
-    cr_expect(strstr(said(named), "local rank 0-1 to 4-7") != NULL);
+    expect_has(said(named), "local rank 0-1 to 4-7");
 }
 
 Test(node_setup, workers_with_a_mig_device_each_are_near_its_gpu) {
@@ -214,7 +210,7 @@ Test(node_setup, workers_with_a_mig_device_each_are_near_its_gpu) {
     machine.gpus[0].n_mig = machine.gpus[3].n_mig = 1;
     machine.pci[3].device = 0x20b0; /* names identify the GPUs */
     spec.nproc = 2;
-    cr_expect(strstr(said(mig), "|local rank 1 is not bound: there is no GPU for it among the 1 visible") != NULL);
+    expect_has(said(mig), "|local rank 1 is not bound: there is no GPU for it among the 1 visible");
     spec.virtual_local_rank = true;
     cr_expect_str_eq(said(mig),
                      "workers are bound to CPUs: local rank 0 to 4-7, memory first of node 1; 1 to 0-3, memory "
@@ -239,16 +235,16 @@ Test(node_setup, amds_gpus_are_in_rocms_order) {
                      "local rank 3: CPUs 0-3, memory first of node 0 (NUMA node 0 of GPU 3 (0000:00:00.0))");
     char *some[] = {TEXT("ROCR_VISIBLE_DEVICES=0,3,2"), TEXT("HIP_VISIBLE_DEVICES=1,0"), NULL};
     spec.nproc = 2;
-    cr_expect(strstr(said(some), "local rank 0 to 0-3, memory first of node 0; 1 to 4-7,") != NULL, "%s", said(some));
+    expect_has(said(some), "local rank 0 to 0-3, memory first of node 0; 1 to 4-7,");
     char *asked[] = {TEXT("HIP_VISIBLE_DEVICES=0,1"), NULL};
     spec.env = asked;
-    cr_expect(strstr(said(some), "local rank 0 to 4-7, memory first of node 1; 1 to 0-3,") != NULL, "%s", said(some));
+    expect_has(said(some), "local rank 0 to 4-7, memory first of node 1; 1 to 0-3,");
     char *hidden[] = {TEXT("HIP_VISIBLE_DEVICES="), NULL};
     spec.env = NULL;
     cr_expect_str_eq(said(hidden), "|");
     cr_expect_eq(setup.mode, BIND_NONE);
     spec.bind = BIND_TORCH_NODE;
-    cr_expect(strstr(said(none), "local rank 0-1 to 4-7|") != NULL, "%s", said(none));
+    expect_has(said(none), "local rank 0-1 to 4-7|");
     cr_expect_eq(make(true, hidden, NULL), -ENOENT);
 }
 
@@ -257,8 +253,7 @@ Test(node_setup, amds_gpus_that_the_kernel_does_not_number_bind_nobody_by_defaul
     n_rocm = 0;
     cr_expect_str_eq(said(none), "|");
     spec.bind = BIND_NUMA; /* as without GPUs */
-    cr_expect(strstr(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,") != NULL, "%s",
-              said(none));
+    expect_has(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,");
     n_rocm = 4;
     rocm[2].at.bus = 77;
     cr_expect_str_eq(said(none), "|no worker is bound: ROCm shows GPUs that are not among the PCI devices seen here");
@@ -278,8 +273,7 @@ Test(node_setup, intels_gpus_bind_nobody_by_default) {
         machine.gpus[i].vendor = TOPO_VENDOR_INTEL;
     cr_expect_str_eq(said(none), "|");
     spec.bind = BIND_NUMA;
-    cr_expect(strstr(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,") != NULL, "%s",
-              said(none));
+    expect_has(said(none), "local rank 0-1 to 0-3, memory first of node 0; 2-3 to 4-7,");
 }
 
 Test(node_setup, many_sets_are_not_all_spelled_out) {
@@ -335,7 +329,7 @@ Test(node_setup, a_mode_of_torchrun_that_can_not_bind_is_an_error) {
     spec.bind = BIND_TORCH_NODE;
     spec.nproc = 5;
     cr_expect_eq(make(true, none, &err), -ERANGE);
-    cr_expect(strstr(err.text, "needs a GPU of its own") != NULL, "%s", err.text);
+    expect_has(err.text, "needs a GPU of its own");
     char *blind[] = {TEXT("CUDA_VISIBLE_DEVICES="), NULL};
     cr_expect_eq(make(true, blind, &err), -ENOENT);
 }

@@ -1,10 +1,6 @@
 #include "launcher/node/python_io.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "rig/unit.h"
 
 static char folder[64];
 
@@ -86,7 +82,7 @@ Test(python_io, obeys_python_exec) {
     cr_assert_str_eq(found(more, &err), "mine");
     cr_assert_str_eq(found("PYTHON_EXEC=", &err), "python3");
     cr_assert_str_eq(found("PYTHON_EXEC=other", &err), "");
-    cr_assert_not_null(strstr(err.text, "PYTHON_EXEC=other can't be run"), "%s", err.text);
+    assert_has(err.text, "PYTHON_EXEC=other can't be run");
 }
 
 Test(python_io, says_what_to_do_when_there_is_none) {
@@ -95,8 +91,6 @@ Test(python_io, says_what_to_do_when_there_is_none) {
     cr_assert_str_eq(err.text, "no python3 or python on PATH or beside muster; set PYTHON_EXEC or use "
                                "--no-python");
 }
-
-/* ---- beside our own file ---- */
 
 /* Makes env/bin with a muster, a python3 and the mark of a venv, and sys, which has a muster and
  * no mark. */

@@ -1,9 +1,6 @@
 #include "launcher/node/snapshot_codec.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static void make(struct topology *t, struct nccl_facts *f) {
     for (uint32_t i = 0; i < 5; i++) {

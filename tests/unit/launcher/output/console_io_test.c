@@ -1,41 +1,33 @@
 #include "launcher/output/console_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include "io/clock.h"
+#include "rig/unit.h"
 
-struct fixture {
+static struct fixture {
     struct loop *loop;
     struct console *console;
     int out[2], err[2]; /* [0]: where the test reads, [1]: the launcher's descriptor */
-};
+} fix;
 
 static struct console_source a, b; /* of a test that has them */
 
-static void start(struct fixture *f) {
+static void start(void) {
     (void)signal(SIGPIPE, SIG_IGN);
-    cr_assert_eq(loop_new(&f->loop), 0);
-    cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
+    cr_assert_eq(loop_new(&fix.loop), 0);
+    cr_assert_eq(console_new(fix.loop, fix.out[1], fix.err[1], &fix.console), 0);
 }
 
-static void with_pipes(struct fixture *f) {
-    cr_assert_eq(pipe2(f->out, O_CLOEXEC), 0);
-    cr_assert_eq(pipe2(f->err, O_CLOEXEC), 0);
-    start(f);
+static void with_pipes(void) {
+    cr_assert_eq(pipe2(fix.out, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(fix.err, O_CLOEXEC), 0);
+    start();
 }
 
 /* A terminal of 20 columns as both outputs, without newline translation. */
-static void with_terminal(struct fixture *f) {
+static void with_terminal(void) {
     int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     cr_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
     int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -44,82 +36,78 @@ static void with_terminal(struct fixture *f) {
     cr_assert_eq(tcgetattr(slave, &t), 0);
     cfmakeraw(&t);
     cr_assert_eq(tcsetattr(slave, TCSANOW, &t), 0);
-    struct winsize size = {.ws_row = 5, .ws_col = 20};
-    cr_assert_eq(ioctl(master, TIOCSWINSZ, &size), 0);
-    f->out[0] = f->err[0] = master;
-    f->out[1] = slave;
-    f->err[1] = dup(slave);
+    cr_assert_eq(ioctl(master, TIOCSWINSZ, &(struct winsize){.ws_row = 5, .ws_col = 20}), 0);
+    fix.out[0] = fix.err[0] = master;
+    fix.out[1] = slave;
+    fix.err[1] = dup(slave);
     cr_assert_eq(setenv("TERM", "xterm", 1), 0);
-    start(f);
+    start();
 }
 
-static void fini(struct fixture *f) {
+static void fini(void) {
     console_source_fini(&a);
     console_source_fini(&b);
-    console_free(f->console);
-    loop_free(f->loop);
-    (void)close(f->out[0]);
-    (void)close(f->out[1]);
-    if (f->err[0] != f->out[0])
-        (void)close(f->err[0]);
-    (void)close(f->err[1]);
+    console_free(fix.console);
+    loop_free(fix.loop);
+    (void)close(fix.out[0]);
+    (void)close(fix.out[1]);
+    if (fix.err[0] != fix.out[0])
+        (void)close(fix.err[0]);
+    (void)close(fix.err[1]);
 }
 
-static void turn(struct fixture *f) { cr_assert_eq(loop_turn(f->loop), 0); }
+static void turn(void) { cr_assert_eq(loop_turn(fix.loop), 0); }
 
 /* The output of fd, after up to three turns of the loop. */
-static const char *seen(struct fixture *f, int fd) {
+static const char *seen(int fd) {
     static char text[65536];
     size_t len = 0;
     for (int i = 0; i < 3; i++)
-        turn(f);
+        turn();
     struct pollfd p = {.fd = fd, .events = POLLIN};
     while (len < sizeof text - 1 && poll(&p, 1, 20) > 0 && (p.revents & POLLIN) != 0) {
         ssize_t n = read(fd, text + len, sizeof text - 1 - len);
         if (n <= 0)
             break;
         len += (size_t)n;
-        turn(f);
+        turn();
     }
     text[len] = '\0';
     return text;
 }
 
 static void piece(struct console_source *s, enum linebuf_start how, const char *text, bool ended) {
-    struct linebuf_piece p = {.data = text, .len = strlen(text), .start = how, .ended = ended};
-    console_source_piece(s, &p);
+    console_source_piece(s, &(struct linebuf_piece){.data = text, .len = strlen(text), .start = how, .ended = ended});
 }
 
 static void line(struct console_source *s, const char *text) { piece(s, LINEBUF_NEW, text, true); }
 
-#define EXPECT(f, fd, want)                                  \
+#define EXPECT(fd, want)                                     \
     do {                                                     \
-        const char *got_ = seen((f), (fd));                  \
+        const char *got_ = seen(fd);                         \
         cr_assert_str_eq(got_, (want), "got: \"%s\"", got_); \
     } while (0)
 
-static struct fixture fix; /* of a test that has one; ended with it */
-
 static void finish(void) {
     if (fix.loop != NULL)
-        fini(&fix);
+        fini();
 }
 
 TestSuite(console_io, .fini = finish);
 
 Test(console_io, lines_come_out_with_their_prefix_on_their_stream) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "[default0]:");
     console_source_init(&b, fix.console, CONSOLE_ERR, NULL);
     line(&a, "one");
     line(&b, "two");
     console_log_sink(fix.console, "muster: three\n", 14);
-    EXPECT(&fix, fix.out[0], "[default0]:one\n");
-    EXPECT(&fix, fix.err[0], "two\nmuster: three\n");
+    EXPECT(fix.out[0], "[default0]:one\n");
+    EXPECT(fix.err[0], "two\nmuster: three\n");
 }
 
 Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_OUT, "");
     piece(&a, LINEBUF_NEW, "10", false);
@@ -129,50 +117,48 @@ Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
     line(&b, "next");
     piece(&b, LINEBUF_NEW, "prompt?", false);
     console_print(fix.console, CONSOLE_OUT, "muster: x\n", 10);
-    EXPECT(&fix, fix.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
+    EXPECT(fix.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
 }
 
 Test(console_io, a_newline_that_another_line_made_necessary_before_is_not_repeated) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_OUT, "b:");
     piece(&a, LINEBUF_NEW, "100%", false);
     line(&b, "whole");
     piece(&a, LINEBUF_CONTINUES, "", true);
     line(&a, "");
-    EXPECT(&fix, fix.out[0], "a:100%\nb:whole\na:\n");
+    EXPECT(fix.out[0], "a:100%\nb:whole\na:\n");
 }
 
 Test(console_io, a_missing_newline_is_added_to_a_prefixed_line_and_before_what_follows) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_OUT, NULL);
     piece(&a, LINEBUF_NEW, "end", false);
     console_source_end(&a);
     piece(&b, LINEBUF_NEW, "bare", false);
     console_source_end(&b);
-    EXPECT(&fix, fix.out[0], "a:end\nbare");
+    EXPECT(fix.out[0], "a:end\nbare");
     console_source_fini(&b);
     line(&a, "more");
-    EXPECT(&fix, fix.out[0], "\na:more\n");
+    EXPECT(fix.out[0], "\na:more\n");
 }
 
 Test(console_io, o_nonblock_is_not_set_on_the_shared_file) {
-    struct fixture f;
-    with_pipes(&f);
-    cr_assert_eq(fcntl(f.out[1], F_GETFL) & O_NONBLOCK, 0);
-    fini(&f);
-    with_terminal(&f);
-    cr_assert_eq(fcntl(f.out[1], F_GETFL) & O_NONBLOCK, 0);
-    fini(&f);
+    with_pipes();
+    cr_assert_eq(fcntl(fix.out[1], F_GETFL) & O_NONBLOCK, 0);
+    fini();
+    with_terminal();
+    cr_assert_eq(fcntl(fix.out[1], F_GETFL) & O_NONBLOCK, 0);
 }
 
 /* Reads all that is queued, and checks that it is a run of numbered lines. Returns their number. */
-static int read_numbered(struct fixture *f, int fd) {
+static int read_numbered(int fd) {
     char text[65536];
     int n = 0, digits = 0, value = 0;
-    while (console_pending(f->console) > 0 || poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 20) > 0) {
-        turn(f);
+    while (console_pending(fix.console) > 0 || poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 20) > 0) {
+        turn();
         if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 0)
             continue;
         ssize_t got = read(fd, text, sizeof text);
@@ -199,14 +185,14 @@ static void numbered(struct console_source *s, int *n) {
 }
 
 /* Adds lines until the source must wait for longer than the moment that a quick reader gets. */
-static int fill(struct fixture *f, struct console_source *s, int most) {
+static int fill(struct console_source *s, int most) {
     int n = 0;
     uint64_t since_ns = TIME_NEVER;
     while (n < most) {
         if (!console_source_must_wait(s)) {
             since_ns = TIME_NEVER;
             numbered(s, &n);
-            turn(f);
+            turn();
             continue;
         }
         uint64_t now_ns = clock_now_ns();
@@ -219,40 +205,37 @@ static int fill(struct fixture *f, struct console_source *s, int most) {
     return n;
 }
 
-static void a_stopped_reader_gets_everything(struct fixture *f) {
-    console_source_init(&a, f->console, CONSOLE_OUT, "");
-    console_spool(f->console, (uint64_t)16 << 20);
-    int n = fill(f, &a, 1000000);
+static void a_stopped_reader_gets_everything(void) {
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    console_spool(fix.console, (uint64_t)16 << 20);
+    int n = fill(&a, 1000000);
     cr_assert(n > 200000 && n < 300000, "8 MiB in memory and 16 MiB in the file, then it waits: %d", n);
     cr_assert_not(console_source_is_full(&a), "but what is left of a worker that ended is taken");
     numbered(&a, &n);
-    cr_assert_eq(read_numbered(f, f->out[0]), n);
+    cr_assert_eq(read_numbered(fix.out[0]), n);
     cr_assert_not(console_source_must_wait(&a));
-    fini(f);
 }
 
 Test(console_io, a_stopped_terminal_gets_every_line_later) {
-    struct fixture f;
-    with_terminal(&f);
-    a_stopped_reader_gets_everything(&f);
+    with_terminal();
+    a_stopped_reader_gets_everything();
 }
 
 Test(console_io, a_stopped_pipe_gets_every_line_later) {
-    struct fixture f;
-    with_pipes(&f);
-    a_stopped_reader_gets_everything(&f);
+    with_pipes();
+    a_stopped_reader_gets_everything();
 }
 
 Test(console_io, without_a_file_sources_wait_when_the_memory_is_used) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
-    int n = fill(&fix, &a, 1000000);
+    int n = fill(&a, 1000000);
     cr_assert(n > 80000 && n < 90000, "%d", n);
-    cr_assert_eq(read_numbered(&fix, fix.out[0]), n);
+    cr_assert_eq(read_numbered(fix.out[0]), n);
 }
 
 Test(console_io, a_quick_reader_makes_its_sources_wait_instead_of_using_memory) {
-    with_pipes(&fix);
+    with_pipes();
     char text[65536];
     uint64_t begin_ns = clock_now_ns();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
@@ -261,13 +244,13 @@ Test(console_io, a_quick_reader_makes_its_sources_wait_instead_of_using_memory) 
         while (!console_source_must_wait(&a))
             numbered(&a, &n);
         cr_assert_leq(console_pending(fix.console), CONSOLE_WAIT_BYTES + 128);
-        turn(&fix);
+        turn();
         cr_assert_gt(read(fix.out[0], text, sizeof text), 0);
     }
 }
 
 Test(console_io, only_our_own_lines_are_dropped_and_it_is_said_how_many) {
-    with_pipes(&fix);
+    with_pipes();
     char text[65537];
     memset(text, 'x', 65536);
     text[65535] = '\n';
@@ -279,7 +262,7 @@ Test(console_io, only_our_own_lines_are_dropped_and_it_is_said_how_many) {
     cr_assert_leq(console_pending(fix.console), CONSOLE_OWN_MAX);
     bool marker = false;
     for (int quiet = 0; quiet < 3;) {
-        const char *got = seen(&fix, fix.out[0]);
+        const char *got = seen(fix.out[0]);
         marker = marker || strstr(got, "muster: 1 line not shown: the terminal is too slow\n") != NULL;
         quiet = got[0] == '\0' ? quiet + 1 : 0;
     }
@@ -292,7 +275,7 @@ Test(console_io, a_plain_file_gets_everything) {
     fix.out[0] = fix.err[0] = dup(fileno(file));
     fix.out[1] = dup(fileno(file));
     fix.err[1] = dup(fileno(file));
-    start(&fix);
+    start();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     console_source_init(&b, fix.console, CONSOLE_ERR, "");
     for (int i = 0; i < 100000; i++)
@@ -309,66 +292,65 @@ Test(console_io, a_plain_file_gets_everything) {
 }
 
 Test(console_io, the_status_line_gives_way_and_comes_back) {
-    with_terminal(&fix);
+    with_terminal();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     cr_assert(console_is_terminal(fix.console, CONSOLE_OUT));
     cr_assert(console_status(fix.console, "waiting"));
-    EXPECT(&fix, fix.out[0], "waiting");
+    EXPECT(fix.out[0], "waiting");
     cr_assert(console_status(fix.console, "waiting"));
-    EXPECT(&fix, fix.out[0], "");
+    EXPECT(fix.out[0], "");
     line(&a, "text");
-    EXPECT(&fix, fix.out[0], "\r\x1b[Ktext\nwaiting");
+    EXPECT(fix.out[0], "\r\x1b[Ktext\nwaiting");
     cr_assert(console_status_fits(fix.console, &"a line of 19 columns"[1]));
     cr_assert_not(console_status_fits(fix.console, "a line of 20 columns"));
     cr_assert(console_status(fix.console, "a line that is longer than 20"));
-    EXPECT(&fix, fix.out[0], "\r\x1b[Ka line that is long");
+    EXPECT(fix.out[0], "\r\x1b[Ka line that is long");
     piece(&a, LINEBUF_NEW, "prompt?", false);
-    EXPECT(&fix, fix.out[0], "\r\x1b[Kprompt?");
+    EXPECT(fix.out[0], "\r\x1b[Kprompt?");
     piece(&a, LINEBUF_CONTINUES, "yes", true);
-    EXPECT(&fix, fix.out[0], "yes\na line that is long");
+    EXPECT(fix.out[0], "yes\na line that is long");
     cr_assert(console_status(fix.console, NULL));
-    EXPECT(&fix, fix.out[0], "\r\x1b[K");
+    EXPECT(fix.out[0], "\r\x1b[K");
     cr_assert(console_status(fix.console, "left"));
     cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
-    EXPECT(&fix, fix.out[0], "left\r\x1b[K");
+    EXPECT(fix.out[0], "left\r\x1b[K");
 }
 
 Test(console_io, a_terminal_that_tells_no_width_gets_a_status_of_eighty_columns) {
-    with_terminal(&fix);
+    with_terminal();
     char text[101];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     for (unsigned short columns = 0; columns <= 1; columns++) {
-        struct winsize size = {.ws_row = 5, .ws_col = columns};
-        cr_assert_eq(ioctl(fix.out[0], TIOCSWINSZ, &size), 0);
+        cr_assert_eq(ioctl(fix.out[0], TIOCSWINSZ, &(struct winsize){.ws_row = 5, .ws_col = columns}), 0);
         cr_assert(console_status(fix.console, text));
-        cr_assert_eq(strlen(seen(&fix, fix.out[0])), 79, "of %u", columns);
+        cr_assert_eq(strlen(seen(fix.out[0])), 79, "of %u", columns);
         cr_assert(console_status(fix.console, NULL));
-        (void)seen(&fix, fix.out[0]);
+        (void)seen(fix.out[0]);
     }
 }
 
 Test(console_io, there_is_no_status_line_without_a_capable_terminal) {
-    with_pipes(&fix);
+    with_pipes();
     cr_assert_not(console_status(fix.console, "waiting"));
     cr_assert_not(console_is_terminal(fix.console, CONSOLE_ERR));
-    EXPECT(&fix, fix.err[0], "");
+    EXPECT(fix.err[0], "");
 }
 
 Test(console_io, a_bar_is_rewritten_in_place_until_another_line_comes) {
-    with_terminal(&fix);
+    with_terminal();
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_ERR, "b:");
     piece(&a, LINEBUF_NEW, "1%", false);
     piece(&a, LINEBUF_REPLACES, "2%", false);
-    EXPECT(&fix, fix.out[0], "a:1%\r\x1b[Ka:2%");
+    EXPECT(fix.out[0], "a:1%\r\x1b[Ka:2%");
     line(&b, "text");
     piece(&a, LINEBUF_REPLACES, "3%", true);
-    EXPECT(&fix, fix.out[0], "\nb:text\na:3%\n");
+    EXPECT(fix.out[0], "\nb:text\na:3%\n");
 }
 
 Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_left) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     char text[1001];
     memset(text, 'x', 1000);
@@ -384,14 +366,14 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
 }
 
 Test(console_io, a_reader_that_has_stopped_is_given_up_and_a_slow_one_is_not) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     char text[1001];
     memset(text, 'x', 1000);
     text[1000] = '\0';
     for (int i = 0; i < 3 * fcntl(fix.out[0], F_GETPIPE_SZ) / 1000; i++)
         line(&a, text);
-    turn(&fix); /* the pipe is full */
+    turn(); /* the pipe is full */
     uint64_t left = console_pending(fix.console);
     cr_assert_not(console_drop_if_stuck(fix.console, CONSOLE_OUT, left - 1), "it took the first part");
     cr_assert_not(console_drop_if_stuck(fix.console, CONSOLE_OUT, left), "not more than that");
@@ -402,17 +384,17 @@ Test(console_io, a_reader_that_has_stopped_is_given_up_and_a_slow_one_is_not) {
 }
 
 Test(console_io, output_to_a_reader_that_left_is_dropped_without_a_warning) {
-    with_pipes(&fix);
+    with_pipes();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     (void)close(fix.out[0]);
     line(&a, "lost");
-    turn(&fix);
-    turn(&fix);
+    turn();
+    turn();
     line(&a, "lost too");
     cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
     console_log_sink(fix.console, "still here\n", 11);
     cr_assert_not(console_failed(fix.console), "its reader may have left on purpose");
-    EXPECT(&fix, fix.err[0], "still here\n");
+    EXPECT(fix.err[0], "still here\n");
     fix.out[0] = -1;
 }
 
@@ -420,14 +402,14 @@ static void fails_once(const char *path, const char *why) {
     fix.out[0] = -1;
     fix.out[1] = open(path, O_WRONLY | O_CLOEXEC);
     cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
-    start(&fix);
+    start();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     line(&a, "lost");
-    turn(&fix);
+    turn();
     line(&a, "lost too");
     _cleanup_(freep) char *text =
         xasprintf("muster: can't write to standard output: %s; the job continues; its output is dropped\n", why);
-    EXPECT(&fix, fix.err[0], text);
+    EXPECT(fix.err[0], text);
     cr_assert(console_failed(fix.console));
 }
 
@@ -440,7 +422,7 @@ Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     fix.out[0] = -1;
     fix.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as file_open_standard() leaves it */
     cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
-    start(&fix);
+    start();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     console_print(fix.console, CONSOLE_OUT, "muster: own\n", 12);
     cr_assert_not(console_failed(fix.console));
@@ -448,16 +430,16 @@ Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     line(&a, "lost");
     line(&a, "lost too");
     cr_assert(console_failed(fix.console) && console_source_is_dropped(&a));
-    EXPECT(&fix, fix.err[0],
+    EXPECT(fix.err[0],
            "muster: can't write to standard output: it is closed; the job continues; its output is dropped\n");
 }
 
 Test(console_io, closed_descriptors_and_sockets_do) {
     fix.out[0] = fix.out[1] = -1;
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fix.err), 0);
-    start(&fix);
+    start();
     console_print(fix.console, CONSOLE_OUT, "nowhere\n", 8);
     console_print(fix.console, CONSOLE_ERR, "somewhere\n", 10);
-    EXPECT(&fix, fix.err[0], "somewhere\n");
+    EXPECT(fix.err[0], "somewhere\n");
     cr_assert_eq(fcntl(fix.err[1], F_GETFL) & O_NONBLOCK, 0);
 }

@@ -1,9 +1,7 @@
 #include "launcher/output/linebuf.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "base/prng.h"
+#include "rig/unit.h"
 
 #define MS NS_PER_MS
 
@@ -15,132 +13,126 @@ static void note(void *arg, const struct linebuf_piece *p) {
     strbuf_add_char(s, p->ended ? '$' : '.');
 }
 
-struct fixture {
+static struct fixture {
     struct strbuf seen;
     struct linebuf b;
-};
+} fix;
 
-static void setup(struct fixture *f, size_t limit, bool collapse) {
-    *f = (struct fixture){0};
-    linebuf_init(&f->b, limit, collapse, note, &f->seen);
+static void setup(size_t limit, bool collapse) {
+    fix = (struct fixture){0};
+    linebuf_init(&fix.b, limit, collapse, note, &fix.seen);
 }
 
-static void fini(struct fixture *f) {
-    linebuf_fini(&f->b);
-    strbuf_fini(&f->seen);
+static void fini(void) {
+    linebuf_fini(&fix.b);
+    strbuf_fini(&fix.seen);
 }
 
-static void feed(struct fixture *f, const char *text, uint64_t now_ns) {
-    linebuf_feed(&f->b, text, strlen(text), now_ns);
-}
+static void feed(const char *text, uint64_t now_ns) { linebuf_feed(&fix.b, text, strlen(text), now_ns); }
 
-#define EXPECT(f, text)                                                                       \
-    do {                                                                                      \
-        cr_assert_str_eq(strbuf_text(&(f)->seen), text, "seen: %s", strbuf_text(&(f)->seen)); \
-        strbuf_clear(&(f)->seen);                                                             \
+#define EXPECT(text)                                                                        \
+    do {                                                                                    \
+        cr_assert_str_eq(strbuf_text(&fix.seen), text, "seen: %s", strbuf_text(&fix.seen)); \
+        strbuf_clear(&fix.seen);                                                            \
     } while (0)
 
-static struct fixture fix; /* of a test that has one; ended with it */
-
-static void finish(void) { fini(&fix); }
-
-TestSuite(linebuf, .fini = finish);
+TestSuite(linebuf, .fini = fini);
 
 Test(linebuf, whole_lines_come_at_once_and_a_rest_waits) {
-    setup(&fix, 100, false);
-    feed(&fix, "one\ntwo\n\nthr", 5 * MS);
-    EXPECT(&fix, "None$Ntwo$N$");
+    setup(100, false);
+    feed("one\ntwo\n\nthr", 5 * MS);
+    EXPECT("None$Ntwo$N$");
     cr_assert_eq(linebuf_deadline_ns(&fix.b), 5 * MS + LINEBUF_QUIET_NS);
-    feed(&fix, "ee\n", 6 * MS);
-    EXPECT(&fix, "Nthree$");
+    feed("ee\n", 6 * MS);
+    EXPECT("Nthree$");
     cr_assert_eq(linebuf_deadline_ns(&fix.b), TIME_NEVER);
 }
 
 Test(linebuf, a_prompt_is_shown_after_the_quiet_time_and_goes_on) {
-    setup(&fix, 100, false);
-    feed(&fix, "name", 0);
-    feed(&fix, "? ", 100 * MS);
+    setup(100, false);
+    feed("name", 0);
+    feed("? ", 100 * MS);
     cr_assert_eq(linebuf_deadline_ns(&fix.b), 100 * MS + LINEBUF_QUIET_NS, "quiet begins anew");
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "Nname? .");
+    EXPECT("Nname? .");
     cr_assert_eq(linebuf_deadline_ns(&fix.b), TIME_NEVER);
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "");
-    feed(&fix, "bob\nnext\n", 400 * MS);
-    EXPECT(&fix, "Cbob$Nnext$");
+    EXPECT("");
+    feed("bob\nnext\n", 400 * MS);
+    EXPECT("Cbob$Nnext$");
 }
 
 Test(linebuf, a_line_at_the_limit_is_one_piece_and_above_it_two) {
-    setup(&fix, 4, false);
-    feed(&fix, "abcd\n", 0);
-    EXPECT(&fix, "Nabcd$");
-    feed(&fix, "abcde\n", 0);
-    EXPECT(&fix, "Nabcd.Ce$");
-    feed(&fix, "abcd", 0);
-    EXPECT(&fix, "");
-    feed(&fix, "efghi\n", 0);
-    EXPECT(&fix, "Nabcd.Cefgh.Ci$");
+    setup(4, false);
+    feed("abcd\n", 0);
+    EXPECT("Nabcd$");
+    feed("abcde\n", 0);
+    EXPECT("Nabcd.Ce$");
+    feed("abcd", 0);
+    EXPECT("");
+    feed("efghi\n", 0);
+    EXPECT("Nabcd.Cefgh.Ci$");
 }
 
 Test(linebuf, the_end_hands_out_the_rest_and_says_that_a_newline_is_missing) {
-    setup(&fix, 100, false);
+    setup(100, false);
     cr_assert_not(linebuf_finish(&fix.b));
-    feed(&fix, "a\nb", 0);
+    feed("a\nb", 0);
     cr_assert(linebuf_finish(&fix.b));
-    EXPECT(&fix, "Na$Nb.");
+    EXPECT("Na$Nb.");
     cr_assert_not(linebuf_finish(&fix.b));
-    feed(&fix, "x", 0);
+    feed("x", 0);
     linebuf_flush(&fix.b);
     cr_assert(linebuf_finish(&fix.b), "shown already, but no newline came");
-    EXPECT(&fix, "Nx.");
+    EXPECT("Nx.");
 }
 
 Test(linebuf, carriage_returns_are_bytes_without_collapse_but_set_a_rate) {
-    setup(&fix, 100, false);
-    feed(&fix, "1%\r2%\r", 0);
-    feed(&fix, "3%\r", 150 * MS);
+    setup(100, false);
+    feed("1%\r2%\r", 0);
+    feed("3%\r", 150 * MS);
     cr_assert_eq(linebuf_deadline_ns(&fix.b), LINEBUF_QUIET_NS, "not put off by new bytes");
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "N1%\r2%\r3%\r.");
-    feed(&fix, "4%\n", 210 * MS);
-    feed(&fix, "dos\r\n", 210 * MS);
-    EXPECT(&fix, "C4%$Ndos\r$");
+    EXPECT("N1%\r2%\r3%\r.");
+    feed("4%\n", 210 * MS);
+    feed("dos\r\n", 210 * MS);
+    EXPECT("C4%$Ndos\r$");
 }
 
 Test(linebuf, a_progress_bar_collapses_to_its_newest_state) {
-    setup(&fix, 100, true);
-    feed(&fix, "\r 1%\r 2%", 0);
-    feed(&fix, "\r 3%", 190 * MS);
+    setup(100, true);
+    feed("\r 1%\r 2%", 0);
+    feed("\r 3%", 190 * MS);
     cr_assert_eq(linebuf_deadline_ns(&fix.b), LINEBUF_QUIET_NS);
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "N 3%.");
-    feed(&fix, "\r", 200 * MS);
+    EXPECT("N 3%.");
+    feed("\r", 200 * MS);
     cr_assert_eq(linebuf_deadline_ns(&fix.b), TIME_NEVER, "nothing new to show");
-    feed(&fix, " 4%\r 100%", 210 * MS);
+    feed(" 4%\r 100%", 210 * MS);
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "R 100%.");
-    feed(&fix, "\r done\nnext\n", 300 * MS);
-    EXPECT(&fix, "R done$Nnext$");
+    EXPECT("R 100%.");
+    feed("\r done\nnext\n", 300 * MS);
+    EXPECT("R done$Nnext$");
 }
 
 Test(linebuf, a_bar_that_ends_its_states_with_cr_is_seen_too) {
-    setup(&fix, 100, true);
-    feed(&fix, "10%\r20%\r", 0);
+    setup(100, true);
+    feed("10%\r20%\r", 0);
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "N20%.");
-    feed(&fix, "30%\r", 0);
+    EXPECT("N20%.");
+    feed("30%\r", 0);
     linebuf_flush(&fix.b);
-    EXPECT(&fix, "R30%.");
-    feed(&fix, "\n", 0);
-    EXPECT(&fix, "C$");
-    feed(&fix, "dos\r\n", 0);
-    feed(&fix, "dos\r", 0);
-    feed(&fix, "\n", 0);
-    EXPECT(&fix, "Ndos$Ndos$");
+    EXPECT("R30%.");
+    feed("\n", 0);
+    EXPECT("C$");
+    feed("dos\r\n", 0);
+    feed("dos\r", 0);
+    feed("\n", 0);
+    EXPECT("Ndos$Ndos$");
 }
 
 Test(linebuf, nul_and_broken_utf8_pass_as_they_are) {
-    setup(&fix, 100, true);
+    setup(100, true);
     linebuf_feed(&fix.b, "a\0\xff\xfe\n", 5, 0);
     cr_assert_eq(fix.seen.len, 6);
     cr_assert_eq(memcmp(fix.seen.data, "Na\0\xff\xfe$", 6), 0);

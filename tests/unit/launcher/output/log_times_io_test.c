@@ -1,15 +1,8 @@
 #include "launcher/output/log_times_io.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
+#include "rig/loop_rig.h"
 
 static char dir[64], path[80], times_path[80];
 

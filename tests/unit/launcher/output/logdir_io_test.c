@@ -1,16 +1,8 @@
 #include "launcher/output/logdir_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "../../skip.h"
 #include "launcher/output/tempdir_io.h"
+#include "rig/unit.h"
 
 static char base[64];
 
@@ -125,7 +117,7 @@ Test(logdir_io, all_folders_are_made_and_may_be_there) {
     cr_assert_eq(logdir_make_generation(run, "1.1", "host", 0600, &node, NULL), 0);
     cr_assert_eq(logdir_make_worker(node, 12, 0600, &worker, NULL), 0);
     cr_assert_eq(logdir_make_worker(node, 12, 0600, &again, NULL), 0);
-    cr_assert_not_null(strstr(worker, "/x/1.1/host/12"), "%s", worker);
+    assert_has(worker, "/x/1.1/host/12");
     cr_assert(stat(worker, &st) == 0 && S_ISDIR(st.st_mode));
     free(run);
     free(node);
@@ -197,7 +189,7 @@ Test(logdir_io, the_log_folder_may_be_a_link_but_nothing_below_it) {
     cr_assert_eq(symlink(real, link), 0);
     cr_assert_eq(symlink(other, squat), 0);
     cr_assert_eq(logdir_claim_run(link, "x", 1, 0600, &run, NULL), 0);
-    cr_expect_not_null(strstr(run, "/link/x.2"), "%s", run);
+    expect_has(run, "/link/x.2");
     below = xasprintf("%s/1.1", run);
     cr_assert_eq(symlink(other, below), 0);
     cr_expect_eq(logdir_make_generation(run, "1.1", "n", 0600, &node, &err), -ENOTDIR);
@@ -236,7 +228,7 @@ Test(logdir_io, a_squatted_log_folder_is_refused_with_a_sentence) {
     cr_assert_eq(chmod(base, 01777), 0);
     make_strange(squat);
     cr_assert_eq(logdir_claim_run(squat, "x", 1, 0600, &run, &err), -EPERM);
-    cr_expect_not_null(strstr(err.text, "uid 4321"), "%s", err.text);
+    expect_has(err.text, "uid 4321");
     cr_expect_eq(count_entries(squat), 0);
 }
 
@@ -249,7 +241,7 @@ Test(logdir_io, a_plain_file_as_folder_is_refused_with_a_sentence) {
     char *dir = NULL;
     struct err err = {0};
     cr_assert_eq(logdir_claim_run(path, "x", 1, 0600, &dir, &err), -ENOTDIR);
-    cr_assert_not_null(strstr(err.text, "is a file"), "%s", err.text);
+    assert_has(err.text, "is a file");
     (void)snprintf(path, sizeof path, "%s/file/below", base);
     cr_assert_eq(logdir_claim_run(path, "x", 1, 0600, &dir, &err), -ENOTDIR);
     cr_assert(logdir_is_null("/dev/null") && !logdir_is_null("/dev/nul"));

@@ -1,28 +1,18 @@
 #include "launcher/output/logmux_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
 #include "base/text/tail.h"
-#include "io/clock.h"
 #include "io/file.h"
 #include "launcher/job/job.h"
 #include "launcher/worker/error_file.h"
+#include "rig/loop_rig.h"
 
 #define WORKERS 4
 
 /* A logmux and a log writer whose console is two pipes. The tests act as the workers: they hold the children's ends. */
-struct fixture {
+static struct fixture {
     struct loop *loop;
     struct console *console;
     struct writer *writer;
@@ -40,113 +30,104 @@ struct fixture {
     bool has_last_output[WORKERS], bad_file[WORKERS];
     char error[WORKERS][256];
     struct strbuf shown[2];
-};
+} fix;
 
-static void on_no_file(void *arg, const char *why) {
-    struct fixture *f = arg;
-    (void)snprintf(f->no_file, sizeof f->no_file, "%s", why);
-}
+static void on_no_file(void *arg, const char *why) { (void)snprintf(fix.no_file, sizeof fix.no_file, "%s", why); }
 
-static void on_drained(void *arg, uint32_t index) {
-    struct fixture *f = arg;
-    f->drained[index]++;
-}
+static void on_drained(void *arg, uint32_t index) { fix.drained[index]++; }
 
 static void on_last_output(void *arg, uint32_t index, const struct writer_last_output *last) {
-    struct fixture *f = arg;
-    cr_assert_not(f->has_last_output[index]);
-    cr_assert_eq(f->drained[index], 0);
-    f->has_last_output[index] = true;
-    strbuf_add(&f->tails[index], last->tail);
-    f->bad_file[index] = last->bad_file;
-    (void)snprintf(f->error[index], sizeof f->error[index], "%s", last->error);
+    cr_assert_not(fix.has_last_output[index]);
+    cr_assert_eq(fix.drained[index], 0);
+    fix.has_last_output[index] = true;
+    strbuf_add(&fix.tails[index], last->tail);
+    fix.bad_file[index] = last->bad_file;
+    (void)snprintf(fix.error[index], sizeof fix.error[index], "%s", last->error);
 }
 
 static void on_pid(void *arg, pid_t pid) {
-    struct fixture *f = arg;
-    f->pid = pid;
-    f->n_writers++;
+    fix.pid = pid;
+    fix.n_writers++;
 }
 
-static void setup(struct fixture *f) {
-    *f = (struct fixture){.dir = "/tmp/logmux-test-XXXXXX"};
+static void setup(void) {
+    fix = (struct fixture){.dir = "/tmp/logmux-test-XXXXXX"};
     (void)signal(SIGPIPE, SIG_IGN);
-    cr_assert_not_null(mkdtemp(f->dir));
-    cr_assert_eq(pipe2(f->out, O_CLOEXEC), 0);
-    cr_assert_eq(pipe2(f->err, O_CLOEXEC), 0);
-    cr_assert_eq(fcntl(f->out[0], F_SETFL, O_NONBLOCK), 0);
-    cr_assert_eq(fcntl(f->err[0], F_SETFL, O_NONBLOCK), 0);
-    cr_assert_eq(loop_new(&f->loop), 0);
-    cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
-    log_set_sink(console_log_sink, f->console);
-    f->spec.nproc = WORKERS;
-    f->spec.log_mode = 0600;
-    f->spec.role = (char *)(uintptr_t) "default";
-    f->spec.line_prefix = (char *)(uintptr_t) "[${role_name}${local_rank}]:";
-    f->spec.console_ranks = f->shows;
-    f->writer = writer_new(f->loop, f->console, &f->spec, on_pid, f);
+    cr_assert_not_null(mkdtemp(fix.dir));
+    cr_assert_eq(pipe2(fix.out, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(fix.err, O_CLOEXEC), 0);
+    cr_assert_eq(fcntl(fix.out[0], F_SETFL, O_NONBLOCK), 0);
+    cr_assert_eq(fcntl(fix.err[0], F_SETFL, O_NONBLOCK), 0);
+    cr_assert_eq(loop_new(&fix.loop), 0);
+    cr_assert_eq(console_new(fix.loop, fix.out[1], fix.err[1], &fix.console), 0);
+    log_set_sink(console_log_sink, fix.console);
+    fix.spec.nproc = WORKERS;
+    fix.spec.log_mode = 0600;
+    fix.spec.role = (char *)(uintptr_t) "default";
+    fix.spec.line_prefix = (char *)(uintptr_t) "[${role_name}${local_rank}]:";
+    fix.spec.console_ranks = fix.shows;
+    fix.writer = writer_new(fix.loop, fix.console, &fix.spec, on_pid, NULL);
     struct logmux_ops ops = {on_drained, on_no_file, on_last_output};
     for (int i = 0; i < WORKERS; i++) {
-        f->child[i][0] = f->child[i][1] = -1;
-        f->shows[i] = true;
+        fix.child[i][0] = fix.child[i][1] = -1;
+        fix.shows[i] = true;
     }
-    f->mux = logmux_new(f->loop, f->writer, &f->spec, "host", 10, &ops, f);
+    fix.mux = logmux_new(fix.loop, fix.writer, &fix.spec, "host", 10, &ops, NULL);
 }
 
-static void child_close(struct fixture *f, uint32_t i) {
+static void child_close(uint32_t i) {
     for (int k = 0; k < 2; k++) {
-        if (f->child[i][k] >= 0)
-            (void)close(f->child[i][k]);
-        f->child[i][k] = -1;
+        if (fix.child[i][k] >= 0)
+            (void)close(fix.child[i][k]);
+        fix.child[i][k] = -1;
     }
 }
 
-static void collect(struct fixture *f) {
+static void collect(void) {
     char text[65536];
     ssize_t n;
-    while ((n = read(f->out[0], text, sizeof text)) > 0)
-        strbuf_add_bytes(&f->shown[0], text, (size_t)n);
-    while ((n = read(f->err[0], text, sizeof text)) > 0)
-        strbuf_add_bytes(&f->shown[1], text, (size_t)n);
+    while ((n = read(fix.out[0], text, sizeof text)) > 0)
+        strbuf_add_bytes(&fix.shown[0], text, (size_t)n);
+    while ((n = read(fix.err[0], text, sizeof text)) > 0)
+        strbuf_add_bytes(&fix.shown[1], text, (size_t)n);
 }
 
-static void fini(struct fixture *f) {
+static void fini(void) {
     for (uint32_t i = 0; i < WORKERS; i++)
-        child_close(f, i);
-    logmux_free(f->mux);
-    collect(f);
-    size_t seen[2] = {f->shown[0].len, f->shown[1].len};
-    (void)writer_finish(f->writer, &(struct writer_patience){.ms = 10000, .fd = -1});
-    collect(f);
+        child_close(i);
+    logmux_free(fix.mux);
+    collect();
+    size_t seen[2] = {fix.shown[0].len, fix.shown[1].len};
+    (void)writer_finish(fix.writer, &(struct writer_patience){.ms = 10000, .fd = -1});
+    collect();
     for (int k = 0; k < 2; k++) /* the tests have checked all output */
-        cr_expect_eq(f->shown[k].len, seen[k], "more came: %s", strbuf_text(&f->shown[k]) + seen[k]);
-    writer_free(f->writer);
+        cr_expect_eq(fix.shown[k].len, seen[k], "more came: %s", strbuf_text(&fix.shown[k]) + seen[k]);
+    writer_free(fix.writer);
     for (int i = 0; i < WORKERS; i++)
-        strbuf_fini(&f->tails[i]);
+        strbuf_fini(&fix.tails[i]);
     log_set_sink(NULL, NULL);
-    console_free(f->console);
-    loop_free(f->loop);
+    console_free(fix.console);
+    loop_free(fix.loop);
     for (int i = 0; i < 2; i++) {
-        (void)close(f->out[i]);
-        (void)close(f->err[i]);
-        strbuf_fini(&f->shown[i]);
+        (void)close(fix.out[i]);
+        (void)close(fix.err[i]);
+        strbuf_fini(&fix.shown[i]);
     }
     static const char *const names[] = {"stdout.log", "stderr.log", ".stdout.times", ".stderr.times"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
         char path[64];
-        (void)snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
+        (void)snprintf(path, sizeof path, "%s/%s", fix.dir, names[i]);
         (void)unlink(path);
     }
-    cr_assert_eq(rmdir(f->dir), 0);
+    cr_assert_eq(rmdir(fix.dir), 0);
 }
 
-static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned redirects, unsigned tee,
-                        bool on_console) {
+static void open_worker(uint32_t i, const char *dir, unsigned redirects, unsigned tee, bool on_console) {
     int file_fds[2] = {-1, -1};
-    f->spec.log_dir = dir == NULL ? (char *)(uintptr_t) "/dev/null" : NULL;
-    f->spec.redirects.by_rank[i] = (uint8_t)redirects;
-    f->spec.tee.by_rank[i] = (uint8_t)tee;
-    f->shows[i] = on_console;
+    fix.spec.log_dir = dir == NULL ? (char *)(uintptr_t) "/dev/null" : NULL;
+    fix.spec.redirects.by_rank[i] = (uint8_t)redirects;
+    fix.spec.tee.by_rank[i] = (uint8_t)tee;
+    fix.shows[i] = on_console;
     /* Does what the writer does when it prepares a start. */
     for (int k = 0; k < 2; k++) {
         unsigned bit = k == 0 ? STD_OUT : STD_ERR;
@@ -158,59 +139,55 @@ static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned
     }
     int out, err;
     struct err e = {0};
-    cr_assert_eq(logmux_open(f->mux, i, dir, file_fds, &out, &err, &e), 0, "%s", e.text);
-    f->child[i][0] = fcntl(out, F_DUPFD_CLOEXEC, 3);
-    f->child[i][1] = fcntl(err, F_DUPFD_CLOEXEC, 3);
-    cr_assert(f->child[i][0] >= 0 && f->child[i][1] >= 0);
-    logmux_started(f->mux, i);
+    cr_assert_eq(logmux_open(fix.mux, i, dir, file_fds, &out, &err, &e), 0, "%s", e.text);
+    fix.child[i][0] = fcntl(out, F_DUPFD_CLOEXEC, 3);
+    fix.child[i][1] = fcntl(err, F_DUPFD_CLOEXEC, 3);
+    cr_assert(fix.child[i][0] >= 0 && fix.child[i][1] >= 0);
+    logmux_started(fix.mux, i);
     for (int k = 0; k < 2; k++)
         if (file_fds[k] >= 0)
             (void)close(file_fds[k]);
 }
 
-static void say(struct fixture *f, uint32_t i, int k, const char *text) {
-    cr_assert_eq(write(f->child[i][k], text, strlen(text)), (ssize_t)strlen(text));
+static void say(uint32_t i, int k, const char *text) {
+    cr_assert_eq(write(fix.child[i][k], text, strlen(text)), (ssize_t)strlen(text));
 }
 
-static void turn(struct fixture *f) {
-    cr_assert_eq(loop_turn(f->loop), 0);
-    collect(f);
+static void turn(void) {
+    cr_assert_eq(loop_turn(fix.loop), 0);
+    collect();
     (void)poll(NULL, 0, 1);
 }
 
 /* Turns the loop until the condition holds. */
-#define turn_until(f, condition)                                                                             \
-    for (uint64_t end_ns_ = clock_now_ns() + RIG_LOOP_NS; !(condition);) {                                   \
-        cr_assert_lt(clock_now_ns(), end_ns_, "%s: \"%s\", \"%s\"", #condition, strbuf_text(&(f)->shown[0]), \
-                     strbuf_text(&(f)->shown[1]));                                                           \
-        turn(f);                                                                                             \
+#define turn_until(condition)                                                                               \
+    for (uint64_t end_ns_ = clock_now_ns() + RIG_LOOP_NS; !(condition);) {                                  \
+        cr_assert_lt(clock_now_ns(), end_ns_, "%s: \"%s\", \"%s\"", #condition, strbuf_text(&fix.shown[0]), \
+                     strbuf_text(&fix.shown[1]));                                                           \
+        turn();                                                                                             \
     }
 
-static void wait_shown(struct fixture *f, int k, const char *text) {
-    turn_until(f, strstr(strbuf_text(&f->shown[k]), text) != NULL);
-}
+static void wait_shown(int k, const char *text) { turn_until(strstr(strbuf_text(&fix.shown[k]), text) != NULL); }
 
 /* Waits for the text. At the end it is checked that no more output comes. */
-static void expect_shown(struct fixture *f, int k, const char *want) {
-    turn_until(f, strcmp(strbuf_text(&f->shown[k]), want) == 0);
+static void expect_shown(int k, const char *want) { turn_until(strcmp(strbuf_text(&fix.shown[k]), want) == 0); }
+
+static void wait_drained(uint32_t i) {
+    turn_until(fix.drained[i] > 0);
+    cr_assert_eq(fix.drained[i], 1);
 }
 
-static void wait_drained(struct fixture *f, uint32_t i) {
-    turn_until(f, f->drained[i] > 0);
-    cr_assert_eq(f->drained[i], 1);
+static void end(uint32_t i) {
+    child_close(i);
+    logmux_exited(fix.mux, i, "");
+    wait_drained(i);
+    cr_assert(fix.has_last_output[i]);
 }
 
-static void end(struct fixture *f, uint32_t i) {
-    child_close(f, i);
-    logmux_exited(f->mux, i, "");
-    wait_drained(f, i);
-    cr_assert(f->has_last_output[i]);
-}
-
-static const char *file_text(struct fixture *f, const char *name) {
+static const char *file_text(const char *name) {
     static char text[65536];
     char path[64];
-    (void)snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    (void)snprintf(path, sizeof path, "%s/%s", fix.dir, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
@@ -221,14 +198,7 @@ static const char *file_text(struct fixture *f, const char *name) {
     return text;
 }
 
-static struct fixture fix; /* of a test that has one; ended with it */
-
-static void finish(void) {
-    if (fix.loop != NULL)
-        fini(&fix);
-}
-
-TestSuite(logmux_io, .fini = finish);
+TestSuite(logmux_io, .init = setup, .fini = fini);
 
 /* Where what a worker writes goes, with and without -r, -t, --local-ranks-filter and a folder. */
 static const struct {
@@ -259,49 +229,44 @@ static const struct {
 
 Test(logmux_io, each_stream_goes_where_the_options_send_it) {
     for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
-        setup(&fix);
-        open_worker(&fix, 0, routes[i].no_folder ? NULL : fix.dir, routes[i].redirects, routes[i].tee,
-                    !routes[i].hidden);
+        open_worker(0, routes[i].no_folder ? NULL : fix.dir, routes[i].redirects, routes[i].tee, !routes[i].hidden);
         for (int k = 0; k < 2; k++)
-            say(&fix, 0, k, routes[i].writes[k]);
-        end(&fix, 0);
+            say(0, k, routes[i].writes[k]);
+        end(0);
         cr_expect_str_eq(strbuf_text(&fix.tails[0]), routes[i].tail, "%s: %s", routes[i].name,
                          strbuf_text(&fix.tails[0]));
         for (int k = 0; k < 2; k++) {
-            const char *text = file_text(&fix, k == 0 ? "stdout.log" : "stderr.log");
-            expect_shown(&fix, k, routes[i].shown[k]);
+            const char *text = file_text(k == 0 ? "stdout.log" : "stderr.log");
+            expect_shown(k, routes[i].shown[k]);
             cr_expect((text == NULL) == (routes[i].files[k] == NULL), "%s: file %d", routes[i].name, k);
             if (text != NULL)
                 cr_expect_str_eq(text, routes[i].files[k], "%s: %s", routes[i].name, text);
         }
-        fini(&fix);
-        fix.loop = NULL;
+        fini();
+        setup();
     }
 }
 
 Test(logmux_io, a_redirected_worker_has_the_file_itself) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_BOTH, STD_NONE, true);
+    open_worker(0, fix.dir, STD_BOTH, STD_NONE, true);
     struct stat st;
     cr_assert(fstat(fix.child[0][0], &st) == 0 && S_ISREG(st.st_mode));
     cr_assert_neq(fcntl(fix.child[0][0], F_GETFL) & O_APPEND, 0);
-    end(&fix, 0);
+    end(0);
 }
 
 Test(logmux_io, a_file_that_is_there_is_not_lost) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_OUT, STD_NONE, true);
-    say(&fix, 0, 0, "first\n");
-    open_worker(&fix, 1, fix.dir, STD_NONE, STD_OUT, true);
-    say(&fix, 1, 0, "second\n");
-    end(&fix, 0);
-    end(&fix, 1);
-    cr_assert_str_eq(file_text(&fix, "stdout.log"), "first\nsecond\n");
+    open_worker(0, fix.dir, STD_OUT, STD_NONE, true);
+    say(0, 0, "first\n");
+    open_worker(1, fix.dir, STD_NONE, STD_OUT, true);
+    say(1, 0, "second\n");
+    end(0);
+    end(1);
+    cr_assert_str_eq(file_text("stdout.log"), "first\nsecond\n");
 }
 
 Test(logmux_io, all_that_a_dying_worker_wrote_is_taken) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
     cr_assert_eq(fcntl(fix.child[0][0], F_SETFL, O_NONBLOCK), 0);
     char block[1000];
     memset(block, 'x', sizeof block);
@@ -310,48 +275,46 @@ Test(logmux_io, all_that_a_dying_worker_wrote_is_taken) {
     while (write(fix.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
         total += sizeof block;
     cr_assert(total >= 900000, "the pipe is a large one: %zu", total);
-    end(&fix, 0);
-    turn_until(&fix, fix.shown[0].len >= total);
+    end(0);
+    turn_until(fix.shown[0].len >= total);
 }
 
 Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
     int held = fcntl(fix.child[0][0], F_DUPFD_CLOEXEC, 3);
-    say(&fix, 0, 0, "before\n");
-    wait_shown(&fix, 0, "before");
-    child_close(&fix, 0);
+    say(0, 0, "before\n");
+    wait_shown(0, "before");
+    child_close(0);
     logmux_exited(fix.mux, 0, NULL);
     uint64_t begin_ns = clock_now_ns();
-    turn_until(&fix, clock_now_ns() - begin_ns >= LOGMUX_GRACE_NS + 10 * NS_PER_MS); /* it has time to end */
+    turn_until(clock_now_ns() - begin_ns >= LOGMUX_GRACE_NS + 10 * NS_PER_MS); /* it has time to end */
     cr_assert_not(logmux_all_drained(fix.mux));
     begin_ns = clock_now_ns();
     logmux_no_more(fix.mux);
     cr_assert_eq(write(held, "after\n", 6), 6);
     cr_assert_not(logmux_all_drained(fix.mux));
-    wait_drained(&fix, 0);
+    wait_drained(0);
     cr_assert(logmux_all_drained(fix.mux));
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= LOGMUX_GRACE_NS, "%lu", took_ns);
     cr_assert_not(fix.has_last_output[0], "they were not requested");
-    expect_shown(&fix, 0, "before\nafter\n");
+    expect_shown(0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);
 }
 
 Test(logmux_io, pieces_of_lines_of_several_workers_are_put_together) {
-    setup(&fix);
     for (uint32_t i = 0; i < WORKERS; i++)
-        open_worker(&fix, i, fix.dir, STD_NONE, STD_NONE, true);
+        open_worker(i, fix.dir, STD_NONE, STD_NONE, true);
     for (int round = 0; round < 50; round++) {
         for (uint32_t i = 0; i < WORKERS; i++)
-            say(&fix, i, 0, "abc");
-        turn(&fix);
+            say(i, 0, "abc");
+        turn();
         for (uint32_t i = 0; i < WORKERS; i++)
-            say(&fix, i, 0, "def\n");
+            say(i, 0, "def\n");
     }
     for (uint32_t i = 0; i < WORKERS; i++)
-        end(&fix, i);
+        end(i);
     size_t n = 0;
     for (const char *p = strbuf_text(&fix.shown[0]); *p != '\0'; p += 7, n++)
         cr_assert_eq(strncmp(p, "abcdef\n", 7), 0);
@@ -359,149 +322,141 @@ Test(logmux_io, pieces_of_lines_of_several_workers_are_put_together) {
 }
 
 Test(logmux_io, a_prompt_is_seen_although_no_newline_comes) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
     uint64_t begin_ns = clock_now_ns();
-    say(&fix, 0, 0, "password: ");
-    wait_shown(&fix, 0, "password: ");
+    say(0, 0, "password: ");
+    wait_shown(0, "password: ");
     cr_assert(clock_now_ns() - begin_ns >= LINEBUF_QUIET_NS);
-    say(&fix, 0, 0, "ok\n");
-    end(&fix, 0);
-    expect_shown(&fix, 0, "password: ok\n");
+    say(0, 0, "ok\n");
+    end(0);
+    expect_shown(0, "password: ok\n");
 }
 
 Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
-    setup(&fix);
     char path[64];
     (void)snprintf(path, sizeof path, "%s/stdout.log", fix.dir);
     /* no file of the writer can have a byte */
     cr_assert_eq(prlimit(fix.pid, RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}, NULL), 0);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
-    say(&fix, 0, 0, "one\n");
-    wait_shown(&fix, 0, "one");
-    say(&fix, 0, 0, "two\n");
-    end(&fix, 0);
-    expect_shown(&fix, 0, "[default0]:one\n[default0]:two\n");
+    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
+    say(0, 0, "one\n");
+    wait_shown(0, "one");
+    say(0, 0, "two\n");
+    end(0);
+    expect_shown(0, "[default0]:one\n[default0]:two\n");
     char want[512];
     (void)snprintf(want, sizeof want,
                    "muster: warning: can't write to %s: File too large; the job continues "
                    "without that part of the log\n"
                    "muster: warning: %s lacks 8 bytes that could not be written\n",
                    path, path);
-    expect_shown(&fix, 1, want);
+    expect_shown(1, want);
 }
 
 Test(logmux_io, a_log_that_is_a_link_is_not_written) {
-    setup(&fix);
     char path[64], aim[64], want[128];
     (void)snprintf(path, sizeof path, "%s/stdout.log", fix.dir);
     (void)snprintf(aim, sizeof aim, "%s/aim", fix.dir);
     cr_assert_eq(symlink(aim, path), 0);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
-    say(&fix, 0, 0, "one\n");
-    end(&fix, 0);
+    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
+    say(0, 0, "one\n");
+    end(0);
     (void)snprintf(want, sizeof want, "can't open the log file %s: it is a link", path);
     cr_expect_str_eq(fix.no_file, want);
-    expect_shown(&fix, 0, "[default0]:one\n");
+    expect_shown(0, "[default0]:one\n");
     cr_expect_eq(access(aim, F_OK), -1);
 }
 
 Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
-    setup(&fix);
-    open_worker(&fix, 0, "/nonexistent", STD_OUT, STD_ERR, true);
-    say(&fix, 0, 0, "out\n");
-    say(&fix, 0, 1, "err\n");
-    end(&fix, 0);
+    open_worker(0, "/nonexistent", STD_OUT, STD_ERR, true);
+    say(0, 0, "out\n");
+    say(0, 1, "err\n");
+    end(0);
     cr_assert_str_eq(fix.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
-    expect_shown(&fix, 0, "[default0]:out\n");
-    expect_shown(&fix, 1, "[default0]:err\n");
-    open_worker(&fix, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
-    say(&fix, 1, 0, "out\n");
-    say(&fix, 1, 1, "last words\n");
-    end(&fix, 1);
-    expect_shown(&fix, 0, "[default0]:out\n");
+    expect_shown(0, "[default0]:out\n");
+    expect_shown(1, "[default0]:err\n");
+    open_worker(1, "/nonexistent", STD_BOTH, STD_NONE, false);
+    say(1, 0, "out\n");
+    say(1, 1, "last words\n");
+    end(1);
+    expect_shown(0, "[default0]:out\n");
     cr_assert_str_eq(strbuf_text(&fix.tails[1]), "last words\n");
 }
 
 /* Ends worker i, whose error file has this text; NULL: it is a FIFO. */
-static void end_with_error_file(struct fixture *f, uint32_t i, const char *text) {
+static void end_with_error_file(uint32_t i, const char *text) {
     char path[64];
-    (void)snprintf(path, sizeof path, "%s/error.json", f->dir);
+    (void)snprintf(path, sizeof path, "%s/error.json", fix.dir);
     if (text == NULL)
         cr_assert_eq(mkfifo(path, 0600), 0);
     else
         cr_assert_eq(file_write_atomic(path, text, strlen(text)), 0);
-    open_worker(f, i, NULL, 0, 0, true);
-    child_close(f, i);
-    logmux_exited(f->mux, i, path);
-    wait_drained(f, i);
-    cr_assert(f->has_last_output[i]);
+    open_worker(i, NULL, 0, 0, true);
+    child_close(i);
+    logmux_exited(fix.mux, i, path);
+    wait_drained(i);
+    cr_assert(fix.has_last_output[i]);
     (void)unlink(path);
 }
 
 Test(logmux_io, the_error_file_of_a_worker_is_read_or_found_to_be_none) {
-    setup(&fix);
-    end_with_error_file(&fix, 0, "{\"message\": \"ValueError: bad\"}");
+    end_with_error_file(0, "{\"message\": \"ValueError: bad\"}");
     cr_assert_not(fix.bad_file[0]);
     cr_assert_str_eq(fix.error[0], "ValueError: bad");
-    end_with_error_file(&fix, 1, "{\"message\": \"Val");
+    end_with_error_file(1, "{\"message\": \"Val");
     cr_assert(fix.bad_file[1]);
     cr_assert_str_not_empty(fix.error[1]);
     _cleanup_(strbuf_fini) struct strbuf big = {0};
     strbuf_printf(&big, "{\"message\": \"%0*d\"}", (int)ERROR_FILE_MAX_BYTES, 1);
-    end_with_error_file(&fix, 2, strbuf_text(&big));
+    end_with_error_file(2, strbuf_text(&big));
     cr_assert(fix.bad_file[2]);
     cr_assert_str_eq(fix.error[2], "can't read the error file: it has more than 1 MiB");
-    end_with_error_file(&fix, 3, NULL);
+    end_with_error_file(3, NULL);
     cr_assert(fix.bad_file[3]);
     cr_assert_str_eq(fix.error[3], "can't read the error file: it is not a regular file");
 }
 
 Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
-    open_worker(&fix, 1, fix.dir, STD_ERR, STD_NONE, true);
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(1, fix.dir, STD_ERR, STD_NONE, true);
     char text[64];
     for (int n = 0; n < 1000; n++) {
         (void)snprintf(text, sizeof text, "line %d\r 1%%\r done %d\r\n", n, n);
-        say(&fix, 0, 1, text);
-        say(&fix, 1, 1, text);
+        say(0, 1, text);
+        say(1, 1, text);
         if (n % 10 == 0)
-            turn(&fix);
+            turn();
     }
-    say(&fix, 0, 1, "last");
-    say(&fix, 1, 1, "last");
-    end(&fix, 0);
-    end(&fix, 1);
+    say(0, 1, "last");
+    say(1, 1, "last");
+    end(0);
+    end(1);
     _cleanup_(strbuf_fini) struct strbuf want = {0};
     for (int n = 1000 - TAIL_LINES + 1; n < 1000; n++)
         strbuf_printf(&want, " done %d\n", n);
     strbuf_add(&want, "last\n");
     for (uint32_t i = 0; i < 2; i++)
         cr_assert_str_eq(strbuf_text(&fix.tails[i]), strbuf_text(&want), "%u: %s", i, strbuf_text(&fix.tails[i]));
-    wait_shown(&fix, 1, "last");
+    wait_shown(1, "last");
 }
 
 Test(logmux_io, the_tail_has_the_beginning_of_long_lines) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
-    open_worker(&fix, 1, fix.dir, STD_ERR, STD_NONE, true);
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(1, fix.dir, STD_ERR, STD_NONE, true);
     char text[20 * TAIL_BYTES];
     memset(text, 'x', sizeof text);
     memcpy(text, "E: ", 3);
     memcpy(text + sizeof text - 2, "\n", 2);
     for (uint32_t i = 0; i < 2; i++) {
-        say(&fix, i, 1, text);
-        end(&fix, i);
+        say(i, 1, text);
+        end(i);
         cr_assert_eq(fix.tails[i].len, TAIL_LINE_BYTES + 1, "%zu", fix.tails[i].len);
         cr_assert_eq(strncmp(strbuf_text(&fix.tails[i]), text, TAIL_LINE_BYTES), 0);
     }
-    turn_until(&fix, fix.shown[1].len >= sizeof text - 1);
+    turn_until(fix.shown[1].len >= sizeof text - 1);
 }
 
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
     cr_assert_eq(fcntl(fix.child[0][0], F_SETFL, O_NONBLOCK), 0);
     char block[1000], back[4096];
     memset(block, 'x', sizeof block);
@@ -516,7 +471,7 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
                 written += sizeof block;
         }
         if (written == total && fix.child[0][0] >= 0) { /* it ends with its pipe full */
-            child_close(&fix, 0);
+            child_close(0);
             logmux_exited(fix.mux, 0, NULL);
         }
         cr_assert_eq(loop_turn(fix.loop), 0);
@@ -530,14 +485,13 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
 /* Full reads end within a line. The rest waits in the worker's pipe as long as the reader makes the console wait, and
  * other workers' lines must not come between. */
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
-    setup(&fix);
     enum { LINE = 1000, LINES = 2000 };
     static char lines[LINES * LINE], back[65536];
     for (size_t i = 0; i < sizeof lines; i++)
         lines[i] = i % LINE == LINE - 1 ? '\n' : 'x';
     size_t written[2] = {0}, got = 0;
     for (uint32_t i = 0; i < 2; i++) {
-        open_worker(&fix, i, fix.dir, STD_NONE, STD_NONE, true);
+        open_worker(i, fix.dir, STD_NONE, STD_NONE, true);
         cr_assert_eq(fcntl(fix.child[i][0], F_SETFL, O_NONBLOCK), 0);
     }
     uint64_t deadline_ns = clock_now_ns() + RIG_LOOP_NS, next_ns = clock_now_ns();
@@ -560,19 +514,18 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
         next_ns = clock_now_ns() + 2 * LINEBUF_QUIET_NS;
     }
     for (uint32_t i = 0; i < 2; i++)
-        end(&fix, i);
+        end(i);
 }
 
 Test(logmux_io, workers_that_write_nothing_are_drained) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
-    open_worker(&fix, 1, fix.dir, STD_BOTH, STD_NONE, true); /* it has no pipes */
+    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(1, fix.dir, STD_BOTH, STD_NONE, true); /* it has no pipes */
     for (uint32_t i = 0; i < 2; i++) {
-        child_close(&fix, i);
+        child_close(i);
         cr_assert_not(logmux_all_drained(fix.mux));
         logmux_exited(fix.mux, i, NULL);
         cr_assert_eq(fix.drained[i], 0, "only from the loop");
-        wait_drained(&fix, i);
+        wait_drained(i);
         cr_assert_not(fix.has_last_output[i]);
     }
     cr_assert(logmux_all_drained(fix.mux));
@@ -582,70 +535,70 @@ Test(logmux_io, workers_that_write_nothing_are_drained) {
 #define DIED "muster: warning: the log writer died: a new one is started, and some output may be lost\n"
 
 Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
-    open_worker(&fix, 1, NULL, STD_NONE, STD_NONE, true);
-    say(&fix, 0, 0, "before\n");
-    say(&fix, 1, 0, "too\n");
-    expect_shown(&fix, 0, "[default0]:before\ntoo\n");
+    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
+    open_worker(1, NULL, STD_NONE, STD_NONE, true);
+    say(0, 0, "before\n");
+    say(1, 0, "too\n");
+    expect_shown(0, "[default0]:before\ntoo\n");
     cr_assert_eq(kill(fix.pid, SIGKILL), 0);
-    say(&fix, 0, 0, "after\n");
-    wait_shown(&fix, 0, "after\n");
-    expect_shown(&fix, 1, DIED);
-    say(&fix, 1, 0, "goes on\n");
-    wait_shown(&fix, 0, "goes on\n");
+    say(0, 0, "after\n");
+    wait_shown(0, "after\n");
+    expect_shown(1, DIED);
+    say(1, 0, "goes on\n");
+    wait_shown(0, "goes on\n");
     cr_assert_eq(fix.n_writers, 2);
     cr_assert_eq(kill(fix.pid, SIGKILL), 0);
-    end(&fix, 0);
-    end(&fix, 1);
-    expect_shown(&fix, 1, DIED DIED);
-    cr_assert_str_eq(file_text(&fix, "stdout.log"), "before\nafter\n");
+    end(0);
+    end(1);
+    expect_shown(1, DIED DIED);
+    cr_assert_str_eq(file_text("stdout.log"), "before\nafter\n");
 }
 
-static void kill_writer(struct fixture *f) {
-    cr_assert_eq(kill(f->pid, SIGKILL), 0);
-    pid_t pid = f->pid;
-    rig_loop_until(f->loop, kill(pid, 0) != 0); /* until its end has been read */
+static void kill_writer(void) {
+    cr_assert_eq(kill(fix.pid, SIGKILL), 0);
+    pid_t pid = fix.pid;
+    rig_loop_until(fix.loop, kill(pid, 0) != 0); /* until its end has been read */
 }
 
 Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
-    struct fixture f = {.dir = "/tmp/logmux-test-XXXXXX"};
-    int fd = mkstemp(f.dir); /* a plain file: its disk can hang */
+    fini();
+    fix = (struct fixture){.dir = "/tmp/logmux-test-XXXXXX"};
+    int fd = mkstemp(fix.dir); /* a plain file: its disk can hang */
     cr_assert(fd >= 0);
-    cr_assert_eq(loop_new(&f.loop), 0);
-    cr_assert_eq(console_new(f.loop, fd, fd, &f.console), 0);
-    log_set_sink(console_log_sink, f.console);
-    f.writer = writer_new(f.loop, f.console, &f.spec, on_pid, &f);
+    cr_assert_eq(loop_new(&fix.loop), 0);
+    cr_assert_eq(console_new(fix.loop, fd, fd, &fix.console), 0);
+    log_set_sink(console_log_sink, fix.console);
+    fix.writer = writer_new(fix.loop, fix.console, &fix.spec, on_pid, NULL);
     log_notice("the first word");
-    kill_writer(&f);
-    rig_loop_until(f.loop, f.n_writers >= 2);
-    kill_writer(&f); /* the next one is started a second later */
+    kill_writer();
+    rig_loop_until(fix.loop, fix.n_writers >= 2);
+    kill_writer(); /* the next one is started a second later */
     log_notice("the last word");
-    (void)writer_finish(f.writer, &(struct writer_patience){.ms = 10000, .fd = -1});
-    writer_free(f.writer);
-    (void)console_flush(f.console, clock_now_ns() + RIG_LOOP_NS);
+    (void)writer_finish(fix.writer, &(struct writer_patience){.ms = 10000, .fd = -1});
+    writer_free(fix.writer);
+    (void)console_flush(fix.console, clock_now_ns() + RIG_LOOP_NS);
     log_set_sink(NULL, NULL);
-    console_free(f.console);
-    loop_free(f.loop);
+    console_free(fix.console);
+    loop_free(fix.loop);
     char text[1024] = "";
     cr_assert(pread(fd, text, sizeof text - 1, 0) > 0, "nothing was shown");
-    cr_assert_not_null(strstr(text, "muster: the first word\n"), "%s", text);
-    cr_assert_not_null(strstr(text, DIED), "%s", text);
-    cr_assert_not_null(strstr(text, "muster: the last word\n"), "%s", text);
+    assert_has(text, "muster: the first word\n");
+    assert_has(text, DIED);
+    assert_has(text, "muster: the last word\n");
     (void)close(fd);
-    (void)unlink(f.dir);
+    (void)unlink(fix.dir);
+    setup();
 }
 
 Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
-    say(&fix, 0, 0, "before\n");
-    expect_shown(&fix, 0, "[default0]:before\n");
+    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
+    say(0, 0, "before\n");
+    expect_shown(0, "[default0]:before\n");
     cr_assert_eq(kill(fix.pid, SIGSTOP), 0);
     log_notice("own line");
-    say(&fix, 0, 0, "lost with it\n");
+    say(0, 0, "lost with it\n");
     uint64_t begin_ns = clock_now_ns();
-    end(&fix, 0);
+    end(0);
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
     char want[512];
@@ -654,7 +607,7 @@ Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
                    "and is given up: a new one is started, and some output may be lost\n"
                    "muster: warning: output of this attempt is no longer written to %s/stdout.log\n",
                    fix.dir);
-    expect_shown(&fix, 1, want);
+    expect_shown(1, want);
 }
 
 Test(logmux_io, the_prefix_is_made_of_its_template) {
@@ -667,13 +620,12 @@ Test(logmux_io, the_prefix_is_made_of_its_template) {
         {"plain", "plainout\n"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        setup(&fix);
         fix.spec.line_prefix = (char *)(uintptr_t)cases[i].template;
-        open_worker(&fix, 1, fix.dir, STD_NONE, STD_OUT, true);
-        say(&fix, 1, 0, "out\n");
-        end(&fix, 1);
-        expect_shown(&fix, 0, cases[i].want);
-        fini(&fix);
-        fix.loop = NULL;
+        open_worker(1, fix.dir, STD_NONE, STD_OUT, true);
+        say(1, 0, "out\n");
+        end(1);
+        expect_shown(0, cases[i].want);
+        fini();
+        setup();
     }
 }

@@ -1,14 +1,8 @@
 #include "launcher/output/pty_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 /* The terminal of a user, in its usual state. */
 static int terminal(struct winsize size) {

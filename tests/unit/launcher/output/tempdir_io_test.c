@@ -1,19 +1,11 @@
 #include "launcher/output/tempdir_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/clock.h"
 #include "launcher/output/logdir_io.h"
+#include "rig/unit.h"
 
 static char base[64];
 

@@ -1,7 +1,6 @@
 #include "launcher/place/fill.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define OWNED(text) ((char *)(uintptr_t)(text))
 

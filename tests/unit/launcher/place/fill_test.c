@@ -1,8 +1,6 @@
 #include "launcher/place/fill.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 /* A task of a step of `nodes` nodes, each with `tasks` tasks. */
 static struct place step(uint32_t nodes, uint32_t tasks) {
@@ -91,8 +89,8 @@ Test(place_fill, more_nodes_than_the_step_has_are_refused) {
     struct place_fill f;
     struct err err = {0};
     cr_assert_eq(place_fill(&p, &said, &f, &err), -EINVAL);
-    cr_expect_not_null(strstr(err.text, "4 nodes are asked for, but Slurm's step 28.0 has 2"), "%s", err.text);
-    cr_expect_not_null(strstr(err.text, "srun -N4"), "%s", err.text);
+    expect_has(err.text, "4 nodes are asked for, but Slurm's step 28.0 has 2");
+    expect_has(err.text, "srun -N4");
 }
 
 Test(place_fill, a_task_that_sees_too_few_gpus_is_refused_with_the_line_to_write) {
@@ -103,8 +101,8 @@ Test(place_fill, a_task_that_sees_too_few_gpus_is_refused_with_the_line_to_write
     p.visible_gpus = 1;
     p.gpus_on_node = 2;
     cr_assert_eq(place_fill(&p, &none, &f, &err), -EINVAL);
-    cr_expect_not_null(strstr(err.text, "sees 1 of this node's 2 GPUs"), "%s", err.text);
-    cr_expect_not_null(strstr(err.text, "srun --ntasks-per-node=1 --gpus-per-node=2 muster run"), "%s", err.text);
+    expect_has(err.text, "sees 1 of this node's 2 GPUs");
+    expect_has(err.text, "srun --ntasks-per-node=1 --gpus-per-node=2 muster run");
     p.proc_id = 3;
     cr_expect_eq(place_fill(&p, &none, &f, &err), -EALREADY, "task 0 prints it");
     p.n_tasks = 3; /* the first node has one, which is not refused */

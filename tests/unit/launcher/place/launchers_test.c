@@ -1,7 +1,6 @@
 #include "launcher/place/launchers.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 /* /proc/PID/stat has at most 15 bytes of a name. */
 #define PROGRAM_MAX 15u

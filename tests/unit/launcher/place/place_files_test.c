@@ -1,10 +1,6 @@
 #include "launcher/place/place_io.h"
 
-#include <criterion/criterion.h>
-#include <stddef.h>
-#include <string.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(slurm_conf, tasks_are_never_bound_only_where_the_file_says_so) {
     static const struct {

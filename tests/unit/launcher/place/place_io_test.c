@@ -1,13 +1,8 @@
 #include "launcher/place/place_io.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 /* What a child of this process sees; `between`: the name of a process between the two, or NULL. The
  * exit status is a digit for each fact. */

@@ -1,8 +1,6 @@
 #include "launcher/place/place.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 /* As the kubelet writes it for a pod. */

@@ -1,9 +1,6 @@
 #include "launcher/place/place.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define WORDS_MAX 40
 

@@ -1,7 +1,6 @@
 #include "launcher/place/place.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define STEP                                                                                                  \
@@ -14,13 +13,11 @@
 static int n_facts, n_hosts;
 
 static void facts(void *arg, struct place_facts *ret) {
-    (void)arg;
     *ret = (struct place_facts){0};
     n_facts++;
 }
 
 static char *hosts(void *arg, const char *path) {
-    (void)arg;
     cr_assert_str_eq(path, "/etc/hosts");
     n_hosts++;
     return xstrdup("10.244.0.5\ttrain-3.mesh.team.svc\ttrain-3\n");

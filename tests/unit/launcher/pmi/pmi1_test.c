@@ -1,9 +1,6 @@
 #include "launcher/pmi/pmi1.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define INIT "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
 #define NAME "cmd=my_kvsname kvsname=kvs_7\n"

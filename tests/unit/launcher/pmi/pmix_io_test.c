@@ -1,14 +1,7 @@
 #include "launcher/pmi/pmix_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "launcher/pmi/pmix_abi.h"
+#include "rig/unit.h"
 
 /* Tests against a library without a server (tests/tools/fake_pmix.c); tests/e2e/test_mpirun.py has the real ones. */
 
@@ -100,7 +93,7 @@ Test(pmix, an_error_is_a_sentence) {
                                            {"PMIx_Get=fail", "PMIx_Get of task 0 failed: UNREACHABLE"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         cr_assert_eq(ask(0, cases[i][0]), -EPROTO, "%s", cases[i][0]);
-        cr_assert(strstr(err.text, cases[i][1]) != NULL, "%s", err.text);
+        assert_has(err.text, cases[i][1]);
         pmi_tasks_fini(&tasks);
         tasks = (struct pmi_tasks){.n = 4, .own = "first,the-key"};
     }

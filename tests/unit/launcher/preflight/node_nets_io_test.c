@@ -1,9 +1,7 @@
 #include "launcher/preflight/node_nets_io.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "launcher/preflight/ring_probe_io.h"
+#include "rig/unit.h"
 
 static struct netif_choice choice;
 

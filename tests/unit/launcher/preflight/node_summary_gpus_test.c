@@ -1,8 +1,6 @@
 #include "launcher/preflight/node_summary.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static struct topology t;
 static struct nvml_report *report;
@@ -63,7 +61,7 @@ Test(node_summary_gpus, models_are_counted_in_the_order_of_their_first, .init = 
     t.gpus[3].n_mig = 7;
     cr_assert_str_eq(discovery(4), "GPU-MIG GPU NVLINK");
     cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS], "2 x NVIDIA H100, 1 x NVIDIA L4, 1 x unnamed (1 in MIG mode)");
-    cr_assert_not_null(strstr(d.findings[0].text, "GPU 3 with 7 MIG devices"), "%s", d.findings[0].text);
+    assert_has(d.findings[0].text, "GPU 3 with 7 MIG devices");
 }
 
 /* Its links and lanes are not counted, because they are not known. */
@@ -73,13 +71,13 @@ Test(node_summary_gpus, a_lost_gpu_is_one_failure, .init = begin, .fini = finish
     t.gpus[2].cur_width = 0;
     t.nvlinks[2].count = 3;
     cr_assert_str_eq(discovery(4), "GPU-LOST NVLINK");
-    cr_assert_not_null(strstr(d.findings[0].text, "GPU 2 (0000:12:00.0)"), "%s", d.findings[0].text);
+    assert_has(d.findings[0].text, "GPU 2 (0000:12:00.0)");
     report->gpus[2].lost = 16;
     cr_assert_str_eq(discovery(4), "GPU-RESET NVLINK");
     report->gpus[0].lost = 15;
     t.gpus[0].index = 77; /* not even its address is known */
     cr_assert_str_eq(discovery(4), "GPU-LOST GPU-RESET NVLINK");
-    cr_assert_not_null(strstr(d.findings[0].text, "GPU 0 (address unknown)"), "%s", d.findings[0].text);
+    assert_has(d.findings[0].text, "GPU 0 (address unknown)");
 }
 
 Test(node_summary_gpus, links_are_compared_within_the_node, .init = begin, .fini = finish) {
@@ -140,8 +138,8 @@ Test(node_summary_gpus, the_fabric_must_be_joined, .init = begin, .fini = finish
     report->gpus[1].fabric_status = 5;
     report->gpus[3].fabric_state = 1;
     cr_assert_str_eq(discovery(4), "GPU FABRIC-DOWN NVLINK");
-    cr_assert_not_null(strstr(d.findings[1].text, "2 of 4 GPUs"), "%s", d.findings[1].text);
-    cr_assert_not_null(strstr(d.findings[1].text, "GPU 1: failed"), "%s", d.findings[1].text);
+    assert_has(d.findings[1].text, "2 of 4 GPUs");
+    assert_has(d.findings[1].text, "GPU 1: failed");
 }
 
 Test(node_summary_gpus, a_fabric_that_is_not_well_has_a_code, .init = begin, .fini = finish) {
@@ -245,8 +243,7 @@ Test(node_summary_gpus, processes_without_a_number_are_all_counted) {
     (void)busy(all, 3);
     cr_assert_str_eq(d.values[NODE_SUMMARY_PROCESSES], "3");
     cr_assert(d.n_findings == 1 && d.findings[0].level == NODE_SUMMARY_WARN);
-    cr_assert_not_null(
-        strstr(d.findings[0].text, "3 processes on GPUs that can't be seen from here, the first on GPU 2"));
+    assert_has(d.findings[0].text, "3 processes on GPUs that can't be seen from here, the first on GPU 2");
 }
 
 Test(node_summary_gpus, many_processes_are_cut) {
@@ -255,5 +252,5 @@ Test(node_summary_gpus, many_processes_are_cut) {
         all[i] = (struct node_summary_process){.pid = 1000 + i, .gpu = i % 8, .seen = true};
         memset(all[i].name, 'x', 16);
     }
-    cr_assert_not_null(strstr(busy(all, 256), "256 processes hold GPUs already: xxxxxxxxxxxxxxxx (1000, GPU 0), "));
+    assert_has(busy(all, 256), "256 processes hold GPUs already: xxxxxxxxxxxxxxxx (1000, GPU 0), ");
 }

@@ -1,14 +1,8 @@
 #include "launcher/preflight/node_summary_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
+#include "rig/loop_rig.h"
 
 static struct loop *loop;
 static struct node_summary found;
@@ -39,7 +33,6 @@ static void finish(void) {
 }
 
 static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
-    (void)arg;
     found = *d;
     found_whole = whole;
     calls++;

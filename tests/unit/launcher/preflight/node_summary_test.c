@@ -1,10 +1,8 @@
 #include "launcher/preflight/node_summary.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
+
+#include "rig/unit.h"
 
 static struct node_summary usual(void) {
     struct node_summary d = {0};
@@ -253,8 +251,7 @@ Test(node_summary, of_two_the_first_is_the_usual_one) {
 
 Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_clock) {
     struct summary_index *b = summary_index_new(7);
-    struct node_summary d = usual();
-    d.has_clock = true;
+    struct node_summary d = *WITH(usual(), .has_clock = true);
     struct node_summary_clock clocks[4];
     const int64_t boot[4] = {0, 500, -3000, 77}; /* s: their monotonic clocks began at other times */
     for (int i = 0; i < 4; i++) {
@@ -281,8 +278,6 @@ Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_
     node_summary_comparison_fini(&c);
     summary_index_free(b);
 }
-
-/* ---- NVLink domains ---- */
 
 struct some { /* that many nodes with these facts; "": not known */
     uint32_t n;

@@ -1,7 +1,6 @@
 #include "launcher/preflight/preflight_io.h"
 
-#include <criterion/criterion.h>
-#include <unistd.h>
+#include "rig/unit.h"
 
 #define LEADER "198.51.100.7"
 

@@ -2,14 +2,10 @@
  * interface has them. */
 #include "launcher/preflight/ring_probe_io.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
 #include "../../topology/discover/net/netns_rig.h"
 #include "io/net/listen.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/loop_rig.h"
 
 #define ALL (RING_WAY_V4 | RING_WAY_V6)
 
@@ -22,7 +18,6 @@ static struct ring_answer answer;
 static unsigned answers;
 
 static void on_answer(void *arg, const struct ring_answer *a) {
-    (void)arg;
     answer = *a;
     answers++;
     loop_quit(loop);

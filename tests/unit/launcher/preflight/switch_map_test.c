@@ -1,9 +1,6 @@
 #include "launcher/preflight/switch_map.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static char place[128], block[128];
 static struct err err;
@@ -147,7 +144,7 @@ Test(switch_map, other_yaml_is_refused_with_its_line) {
         char text[128];
         (void)snprintf(text, sizeof text, "- topology: t\n%s\n", rest[i]);
         cr_assert_eq(find(text, "n1"), -EINVAL, "%s", rest[i]);
-        cr_assert_not_null(strstr(err.text, "line 2 is not one key of topology.yaml"), "%s", err.text);
+        assert_has(err.text, "line 2 is not one key of topology.yaml");
     }
 }
 
@@ -161,7 +158,7 @@ Test(switch_map, a_line_that_makes_no_sense_is_named) {
 
 Test(switch_map, switches_in_a_circle_are_refused) {
     cr_assert_eq(find("s1: n1 s2\ns2: s1\n", "n1"), -EINVAL);
-    cr_assert(strstr(err.text, "circle") != NULL, "%s", err.text);
+    assert_has(err.text, "circle");
 }
 
 Test(switch_map, a_place_that_is_too_long_is_refused) {

@@ -1,13 +1,9 @@
 #include "launcher/report/events.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/loop.h"
+#include "rig/unit.h"
 
 static char dir[] = "/tmp/muster-starts-XXXXXX", path[64];
 static struct loop *loop;

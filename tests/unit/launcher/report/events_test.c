@@ -1,9 +1,7 @@
 #include "launcher/report/events.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "base/json/json.h"
+#include "rig/unit.h"
 
 /* 2026-11-21T16:02:45.123456789Z */
 #define WALL_NS UINT64_C(1795276965123456789)
@@ -30,7 +28,7 @@ Test(events, a_group_that_formed_tells_how_long_that_took) {
                            "\"stopped_to_formed_ms\":200.002}\n");
     entry.from_ns = 0; /* the first group */
     _cleanup_(freep) char *first = line_of(&entry, 0);
-    cr_assert_not_null(strstr(first, "\"world_size\":16}\n"), "%s", first);
+    assert_has(first, "\"world_size\":16}\n");
 }
 
 Test(events, a_start_tells_how_many_workers_were_warm) {
@@ -42,21 +40,19 @@ Test(events, a_start_tells_how_many_workers_were_warm) {
                                    .n_warm = 0,
                                    .cold_because = "it is still warming"};
     _cleanup_(freep) char *cold = line_of(&entry, 0);
-    cr_assert_not_null(strstr(cold, "\"world_size\":3,\"warm\":0,\"cold_because\":\"it is still warming\"}"), "%s",
-                       cold);
+    assert_has(cold, "\"world_size\":3,\"warm\":0,\"cold_because\":\"it is still warming\"}");
     entry.n_warm = 3;
     entry.cold_because[0] = '\0';
     _cleanup_(freep) char *warm = line_of(&entry, 0);
-    cr_assert_not_null(strstr(warm, "\"world_size\":3,\"warm\":3}"), "%s", warm);
+    assert_has(warm, "\"world_size\":3,\"warm\":3}");
 }
 
 Test(events, a_leader_at_one_of_several_ports_says_where) {
     struct timeline_entry entry = {
         .kind = TIMELINE_LEADS, .at_ns = 10, .generation = {1, 0}, .endpoint = "node1:29402"};
     _cleanup_(freep) char *line = line_of(&entry, 0);
-    cr_assert_not_null(strstr(line, "\"event\":\"leads\",\"run_id\":\"job7\",\"host\":\"node1\",\"epoch\":1,"
-                                    "\"endpoint\":\"node1:29402\"}\n"),
-                       "%s", line);
+    assert_has(line, "\"event\":\"leads\",\"run_id\":\"job7\",\"host\":\"node1\",\"epoch\":1,"
+                     "\"endpoint\":\"node1:29402\"}\n");
 }
 
 Test(events, a_lost_node_has_its_name_and_its_silence) {
@@ -68,13 +64,12 @@ Test(events, a_lost_node_has_its_name_and_its_silence) {
                                    .why = "silent for 6 s",
                                    .from_ns = 14 * NS_PER_S};
     _cleanup_(freep) char *line = line_of(&entry, 3);
-    cr_assert_not_null(strstr(line, "\"event\":\"node_lost\""));
+    assert_has(line, "\"event\":\"node_lost\"");
     cr_assert_null(strstr(line, "\"generation\""), "an epoch without a group");
-    cr_assert_not_null(strstr(line, "\"epoch\":2,\"node\":\"no\\\"de\\n\","
-                                    "\"incarnation\":\"00000000000000ab\","
-                                    "\"cause\":\"silent for 6 s\",\"silent_ms\":6000.000,"
-                                    "\"lines_lost_before\":3}\n"),
-                       "%s", line);
+    assert_has(line, "\"epoch\":2,\"node\":\"no\\\"de\\n\","
+                     "\"incarnation\":\"00000000000000ab\","
+                     "\"cause\":\"silent for 6 s\",\"silent_ms\":6000.000,"
+                     "\"lines_lost_before\":3}\n");
 }
 
 Test(events, a_failure_has_its_rank_its_end_and_the_restarts_before_it) {
@@ -90,18 +85,17 @@ Test(events, a_failure_has_its_rank_its_end_and_the_restarts_before_it) {
     static const char rank[] = "\"cause\":\"rank 9 (node b) died of SIGSEGV\",\"rank\":9,\"local_rank\":1,";
     _cleanup_(freep) char *killed = xasprintf("%s\"signal\":11,\"pid\":4711,\"restarts_used\":2}\n", rank);
     _cleanup_(freep) char *line = line_of(&entry, 0);
-    cr_assert_not_null(strstr(line, killed), "%s", line);
+    assert_has(line, killed);
     entry.incident.failure.kind = FAILURE_EXIT;
     entry.incident.failure.code = 3;
     _cleanup_(freep) char *exited = xasprintf("%s\"exitcode\":3,\"pid\":4711,\"restarts_used\":2}\n", rank);
     _cleanup_(freep) char *second = line_of(&entry, 0);
-    cr_assert_not_null(strstr(second, exited), "%s", second);
+    assert_has(second, exited);
     entry = (struct timeline_entry){.kind = TIMELINE_HANG,
                                     .why = "all wait",
                                     .incident = {.failure.kind = FAILURE_HANG, .evidence = "/logs/hangs/1"}};
     _cleanup_(freep) char *hang = line_of(&entry, 0);
-    cr_assert_not_null(strstr(hang, "\"cause\":\"all wait\",\"restarts_used\":0,\"evidence\":\"/logs/hangs/1\"}\n"),
-                       "%s", hang);
+    assert_has(hang, "\"cause\":\"all wait\",\"restarts_used\":0,\"evidence\":\"/logs/hangs/1\"}\n");
 }
 
 Test(events, each_kind_is_one_line_of_json) {

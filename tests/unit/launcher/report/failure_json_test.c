@@ -1,8 +1,6 @@
 #include "launcher/report/failure_text.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
+#include "rig/unit.h"
 
 Test(failure_json, has_what_torchs_exception_needs) {
     struct failure f = {.kind = FAILURE_SIGNAL, .code = SIGSEGV, .rank = 3, .local_rank = 1, .pid = 77};

@@ -1,12 +1,7 @@
 #include "launcher/report/failure_text.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text/parse.h"
+#include "rig/unit.h"
 
 static struct failure failure_of(enum failure_kind kind, int32_t code) {
     return (struct failure){
@@ -378,8 +373,8 @@ Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread)
     struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     _cleanup_(strbuf_fini) struct strbuf got = {0};
     failure_report_text(&sheet, &got);
-    cr_assert_not_null(strstr(strbuf_text(&got), "traceback : Exception in thread T-1 (f):\n  " TRACE));
-    cr_assert_not_null(strstr(strbuf_text(&got), "  ValueError: ?[31m\tred\n"));
+    assert_has(strbuf_text(&got), "traceback : Exception in thread T-1 (f):\n  " TRACE);
+    assert_has(strbuf_text(&got), "  ValueError: ?[31m\tred\n");
 }
 
 Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
@@ -388,8 +383,8 @@ Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure)
     struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     _cleanup_(strbuf_fini) struct strbuf got = {0};
     failure_report_text(&sheet, &got);
-    cr_assert_not_null(strstr(strbuf_text(&got), "traceback : Signal 6 (SIGABRT) received by PID 12533\n"));
-    cr_assert_not_null(strstr(strbuf_text(&got), "(node b):\n  assertion failed\n"));
+    assert_has(strbuf_text(&got), "traceback : Signal 6 (SIGABRT) received by PID 12533\n");
+    assert_has(strbuf_text(&got), "(node b):\n  assertion failed\n");
     sheet.stderr_tail = "";
     strbuf_clear(&got);
     failure_report_text(&sheet, &got);
@@ -412,7 +407,7 @@ Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_
     }
     failure_set_text(&f, "/usr/bin/python3: No module named train\n", false);
     failure_name_interpreter(&f, "/usr/bin/python3");
-    cr_assert_not_null(strstr(f.text, "train\nThe interpreter was /usr/bin/python3"));
+    assert_has(f.text, "train\nThe interpreter was /usr/bin/python3");
     failure_set_text(&f, "ValueError: torch\n", false);
     failure_name_interpreter(&f, "/usr/bin/python3");
     cr_assert_str_eq(f.text, "ValueError: torch\n");
@@ -486,10 +481,10 @@ Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
     cr_assert_str_eq(strbuf_text(&cause), "kept the others waiting");
     struct failure_report sheet = {.entrypoint = "train.py", .failure = &f};
     failure_report_text(&sheet, &block);
-    cr_assert_not_null(strstr(strbuf_text(&block), "traceback : ranks 0-2 wait; rank 3"));
-    cr_assert_not_null(strstr(strbuf_text(&block), "rank      : 3 (local_rank: 1)"));
+    assert_has(strbuf_text(&block), "traceback : ranks 0-2 wait; rank 3");
+    assert_has(strbuf_text(&block), "rank      : 3 (local_rank: 1)");
     f.node[0] = '\0'; /* no rank is suspected */
     strbuf_clear(&block);
     failure_report_text(&sheet, &block);
-    cr_assert_not_null(strstr(strbuf_text(&block), "\n  host      : all\n  rank      : all\n"));
+    assert_has(strbuf_text(&block), "\n  host      : all\n  rank      : all\n");
 }

@@ -1,15 +1,10 @@
 #include "launcher/report/termination_io.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/text/utf8.h"
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define LOG "/dev/termination-log"

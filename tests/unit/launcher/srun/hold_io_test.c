@@ -1,15 +1,6 @@
 #include "launcher/srun/hold_io.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 static char dir[64];
 static char name[HOLD_NAME_MAX];

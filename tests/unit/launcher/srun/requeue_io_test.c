@@ -1,15 +1,9 @@
 #include "launcher/srun/slurm_ask_io.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/text/strbuf.h"
 #include "io/file.h"
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 
 /* Notes what it is asked. Refuses a request as often as a file of its name has lines. */
 #define SCONTROL                                                                                              \
@@ -72,7 +66,6 @@ static void teardown(void) {
 TestSuite(requeue_io, .init = setup, .fini = teardown);
 
 static void on_done(void *arg, uint32_t s) {
-    (void)arg;
     status = s;
     loop_quit(loop);
 }

@@ -1,8 +1,6 @@
 #include "launcher/srun/slurm_job.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define JOB(state, reason, preempted, queue)                                                            \
     "JobId=17 JobName=x JobState=" state " Reason=" reason " Dependency=(null) " queue " ExitCode=0:0 " \
@@ -51,8 +49,7 @@ Test(requeue, a_job_goes_back_for_the_reason_that_was_asked_for) {
     expect(facts(OVER, 143), REQUEUE_YES, "the job has reached its time limit (requeue 3 of at most 10)");
     expect(facts(RUNNING, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
     expect(facts(PREEMPTED, 1), REQUEUE_YES, "the job is preempted (requeue 3 of at most 10)");
-    struct requeue_facts other = facts(PREEMPTED, 143);
-    other.asked = ALL & ~REQUEUE_PREEMPT;
+    struct requeue_facts other = *WITH(facts(PREEMPTED, 143), .asked = ALL & ~REQUEUE_PREEMPT);
     expect(other, REQUEUE_NO_MATTER, "");
 }
 
@@ -75,8 +72,7 @@ Test(requeue, other_ends_are_no_matter_for_the_queue) {
 }
 
 Test(requeue, each_refusal_says_why) {
-    struct requeue_facts f = facts(PREEMPTED, 143);
-    f.safe = false;
+    struct requeue_facts f = *WITH(facts(PREEMPTED, 143), .safe = false);
     expect(f, REQUEUE_NOT,
            "job 17 is not requeued: no worker has reported a safe point (MUSTER_SAFE_POINT=1) since it started, so "
            "nothing "
@@ -99,8 +95,7 @@ Test(requeue, without_an_answer_the_environment_counts) {
     expect(facts(NULL, 143), REQUEUE_YES, "the job was ordered to end (requeue 3 of at most 10)");
     expect(facts(NULL, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
     expect(facts(NULL, 1), REQUEUE_NO_MATTER, "");
-    struct requeue_facts f = facts(NULL, 143);
-    f.restarts = 10;
+    struct requeue_facts f = *WITH(facts(NULL, 143), .restarts = 10);
     expect(f, REQUEUE_NOT, "job 17 is not requeued: it was 10 times already (--max-requeues=10)");
 }
 
@@ -111,9 +106,9 @@ Test(requeue, what_can_never_be_is_said_at_the_start) {
     requeue_cannot("17", "", &s);
     cr_expect_eq(s.len, 0);
     requeue_cannot("17", "JobId=17 Requeue=0 Restarts=0 BatchFlag=1 ", &s);
-    cr_expect_not_null(strstr(strbuf_text(&s), "--no-requeue"));
+    expect_has(strbuf_text(&s), "--no-requeue");
     requeue_cannot("17", "JobId=17 Requeue=1 Restarts=0 BatchFlag=0 ", &s);
-    cr_expect_not_null(strstr(strbuf_text(&s), "only batch jobs"));
+    expect_has(strbuf_text(&s), "only batch jobs");
 }
 
 Test(requeue, an_end_that_was_not_asked_for_names_the_option) {
@@ -122,7 +117,7 @@ Test(requeue, an_end_that_was_not_asked_for_names_the_option) {
     cr_expect_str_eq(strbuf_text(&s),
                      "it is not requeued when it ends now; --requeue=preempt puts it back into the queue");
     requeue_not_asked(SLURM_END_TIME, REQUEUE_PREEMPT, OVER, &s);
-    cr_expect_not_null(strstr(strbuf_text(&s), "--requeue=timeout"));
+    expect_has(strbuf_text(&s), "--requeue=timeout");
     requeue_not_asked(SLURM_END_PREEMPTED, ALL, PREEMPTED, &s);
     cr_expect_eq(s.len, 0);
     requeue_not_asked(SLURM_END_CANCELLED, 0, CANCELLED, &s);

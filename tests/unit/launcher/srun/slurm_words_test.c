@@ -1,7 +1,6 @@
 #include "launcher/srun/slurm_job.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
+#include "rig/unit.h"
 
 Test(slurm_words, the_grace_of_workers) {
     cr_expect_eq(slurm_grace(30 * NS_PER_S), 27 * NS_PER_S);

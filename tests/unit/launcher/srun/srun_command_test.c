@@ -1,8 +1,6 @@
 #include "launcher/srun/srun_command.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define NO_NODES 0
 
@@ -105,7 +103,7 @@ Test(starter, the_command_is_sruns_with_muster_itself) {
     config.is_torchrun = true;
     config.program = "/opt/muster/bin/torchrun";
     argv = srun_argv(&config);
-    cr_assert_not_null(strstr(joined(argv, &s), "/bin/torchrun --max-restarts=3 train.py"));
+    assert_has(joined(argv, &s), "/bin/torchrun --max-restarts=3 train.py");
     words_free(argv);
 }
 
@@ -113,15 +111,14 @@ Test(starter, the_command_is_sruns_with_muster_itself) {
 Test(starter, a_heterogeneous_job_is_one_step) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     _cleanup_(envlist_fini) struct envlist env = {0};
-    struct place place = place_of(PLACE_SLURM_BATCH, 4);
-    place.het_size = 3;
-    place.tasks_per_node = (char *)(uintptr_t) "8";
+    struct place place =
+        *WITH(place_of(PLACE_SLURM_BATCH, 4), .het_size = 3, .tasks_per_node = (char *)(uintptr_t) "8");
     char *args[] = {(char *)(uintptr_t) "train.py", NULL};
     char *envp[] = {(char *)(uintptr_t) "SLURM_GPUS_PER_TASK=1", (char *)(uintptr_t) "SLURM_NTASKS_PER_NODE=8",
                     (char *)(uintptr_t) "SLURM_NTASKS_HET_GROUP_1=2", NULL};
     struct srun_command config = config_of(&place, envp, args);
     char **argv = srun_argv(&config);
-    cr_assert_not_null(strstr(joined(argv, &s), "srun --het-group=0-2 --no-kill "), "%s", joined(argv, &s));
+    assert_has(joined(argv, &s), "srun --het-group=0-2 --no-kill ");
     cr_assert_null(strstr(joined(argv, &s), "--ntasks"));
     cr_assert_null(strstr(joined(argv, &s), "--gpus"));
     words_free(argv);
@@ -185,8 +182,7 @@ Test(starter, without_gpus_the_jobs_tasks_are_the_workers) {
         _cleanup_(envlist_fini) struct envlist env = {0};
         place.tasks_per_node = (char *)(uintptr_t)cases[i].tasks;
         place.nproc_is_gpus = cases[i].gpus;
-        struct srun_command config = config_of(&place, envp, args);
-        srun_env(&config, &env);
+        srun_env(AT(config_of(&place, envp, args)), &env);
         const char *told = envlist_get(&env, STARTER_TASKS_ENV);
         if (cases[i].told == NULL)
             cr_assert_null(told, "case %zu", i);
@@ -214,8 +210,7 @@ Test(starter, gpus_that_the_job_has_by_task_are_asked_for_by_node) {
         _cleanup_(strbuf_fini) struct strbuf s = {0};
         place.tasks_per_node = (char *)(uintptr_t)cases[i].tasks;
         place.gpus_on_node = cases[i].on_node;
-        struct srun_command config = config_of(&place, envp, args);
-        char **argv = srun_argv(&config);
+        char **argv = srun_argv(AT(config_of(&place, envp, args)));
         const char *line = joined(argv, &s);
         if (cases[i].option != NULL)
             cr_assert_not_null(strstr(line, cases[i].option), "case %zu: %s", i, line);

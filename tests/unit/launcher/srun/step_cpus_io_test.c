@@ -1,9 +1,8 @@
 #include "launcher/srun/step_cpus_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <sched.h>
-#include <stdio.h>
+
+#include "rig/unit.h"
 
 static struct cpuset set_of(const char *list) {
     struct cpuset s;

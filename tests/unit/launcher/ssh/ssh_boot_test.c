@@ -1,10 +1,7 @@
 #include "launcher/ssh/ssh_boot.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/frame.h"
+#include "rig/unit.h"
 
 static const uint8_t *bytes_of(const struct strbuf *s) { return (const uint8_t *)strbuf_text(s); }
 

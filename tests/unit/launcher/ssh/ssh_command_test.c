@@ -1,10 +1,7 @@
 #include "launcher/ssh/ssh_boot.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/text/strbuf.h"
+#include "rig/unit.h"
 
 /* The words, each in <>. */
 static char *joined(char *const *words) {

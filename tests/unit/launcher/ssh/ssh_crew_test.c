@@ -1,6 +1,6 @@
 #include "launcher/ssh/ssh_crew.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 static enum ssh_crew_do next(struct ssh_crew *c, uint32_t *ret) { return ssh_crew_next(c, ret); }
 

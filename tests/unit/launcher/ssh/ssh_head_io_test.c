@@ -1,13 +1,8 @@
 /* A head whose ssh is a shell script: it prints what the relay on that host would send, which lies in a file. */
 #include "launcher/ssh/ssh_head_io.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "launcher/ssh/ssh_boot.h"
+#include "rig/unit.h"
 
 extern char **environ;
 
@@ -76,10 +71,7 @@ static void write_relay(const char *host, const struct relay *r) {
     cr_assert_eq(fclose(f), 0);
 }
 
-static void write_job(const struct job_spec *spec, struct strbuf *out) {
-    (void)spec;
-    strbuf_add(out, "{}");
-}
+static void write_job(const struct job_spec *spec, struct strbuf *out) { strbuf_add(out, "{}"); }
 
 static bool meet; /* at the first host */
 
@@ -150,10 +142,7 @@ Test(ssh_head_io, the_host_where_the_others_meet_is_not_replaced) {
 
 Test(ssh_head_io, an_ssh_that_is_no_command_is_a_usage_error) {
     static char run_id[] = "test", ssh[] = "'ssh";
-    struct job_spec spec = job_spec_default;
-    spec.auth = AUTH_NONE;
-    spec.run_id = run_id;
-    spec.hosts.ssh = ssh;
+    struct job_spec spec = *WITH(job_spec_default, .auth = AUTH_NONE, .run_id = run_id, .hosts.ssh = ssh);
     (void)hosts_add(&spec.hosts.list, "a.test");
     cr_assert_eq(ssh_head_run(&(struct starter_run_config){.spec = &spec, .nodes = 1, .envp = environ, .argv0 = "sh"}),
                  2);

@@ -1,6 +1,6 @@
 #include "launcher/ssh/ssh_boot.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 static char *node_rank_given[] = {(char *)(uintptr_t) "node-rank", (char *)(uintptr_t) "nproc-per-node", NULL};
 static struct job_spec spec;

@@ -1,21 +1,12 @@
 #include "launcher/starter/starter_io.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/text/envlist.h"
 #include "io/net/addr.h"
 #include "io/process/proc.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
 #include "rendezvous/auth/keyring_io.h"
+#include "rig/unit.h"
 
 extern char **environ;
 
@@ -122,7 +113,6 @@ static int start(void *arg, struct starter_run *r, struct err *err) {
 }
 
 static void describe(void *arg, struct starter_description *ret) {
-    (void)arg;
     (void)snprintf(ret->run_id, sizeof ret->run_id, "test");
     ret->ask = xstrdup("sh -c");
 }
@@ -160,13 +150,11 @@ static int run(struct backend *b) {
 }
 
 Test(starter_io, without_an_agent_the_status_is_that_of_the_first_command_that_failed) {
-    struct backend one = {.scripts = {"exit 3"}, .auth = AUTH_NONE, .verdict = -1};
-    cr_assert_eq(run(&one), 3);
+    cr_assert_eq(run(&(struct backend){.scripts = {"exit 3"}, .auth = AUTH_NONE, .verdict = -1}), 3);
     struct backend all = {.scripts = {"exit 0", "exit 4", "exit 0"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(run(&all), 4);
     cr_assert_eq(all.ended, 3);
-    struct backend killed = {.scripts = {"kill -9 $$"}, .auth = AUTH_NONE, .verdict = -1};
-    cr_assert_eq(run(&killed), 137);
+    cr_assert_eq(run(&(struct backend){.scripts = {"kill -9 $$"}, .auth = AUTH_NONE, .verdict = -1}), 137);
 }
 
 Test(starter_io, the_verdict_of_the_agent_is_the_status) {
@@ -218,8 +206,6 @@ Test(starter_io, in_a_line_for_a_shell_muster_has_its_path_unless_that_needs_quo
         cr_assert_str_eq(word, cases[i].word);
     }
 }
-
-/* ---- the key ---- */
 
 #define PRINT_KEY "printf %s \"$MUSTER_HEAD_KEY\" >\"$MUSTER_RUN_DIR/key\""
 

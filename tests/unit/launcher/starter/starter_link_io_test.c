@@ -1,19 +1,8 @@
 #include "launcher/starter/starter_link_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
 #include "base/frame.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
+#include "rig/loop_rig.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef"
 
@@ -27,20 +16,11 @@ static uint32_t expected;
 static char head_env[128];
 static char *envp[] = {head_env, (char *)(uintptr_t) "MUSTER_HEAD_TOKEN=" TOKEN, NULL};
 
-static void on_stop(void *arg, int signo) {
-    (void)arg;
-    stopped = signo;
-}
+static void on_stop(void *arg, int signo) { stopped = signo; }
 
-static void on_expect(void *arg, uint32_t nodes) {
-    (void)arg;
-    expected = nodes;
-}
+static void on_expect(void *arg, uint32_t nodes) { expected = nodes; }
 
-static void on_gone(void *arg) {
-    (void)arg;
-    gone++;
-}
+static void on_gone(void *arg) { gone++; }
 
 static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
 
@@ -68,8 +48,7 @@ TestSuite(starter_link_io, .init = begin, .fini = end);
 
 /* Runs the loop until the descriptor can be read. */
 static void run_until_readable(int fd) {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    rig_loop_until(loop, poll(&p, 1, 1) != 0);
+    rig_loop_until(loop, poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 1) != 0);
 }
 
 /* Instead of the head that listens: a relay, whose end of the pair is returned. */
@@ -297,7 +276,7 @@ Test(starter_link_io, a_number_that_is_not_a_socket_is_refused) {
         (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=%s", values[i]);
         cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &place, &ops, NULL, &l, &err), -EINVAL, "%s",
                      values[i]);
-        cr_assert_not_null(strstr(err.text, "unset it"), "%s", err.text);
+        assert_has(err.text, "unset it");
         cr_assert_null(l);
     }
 }

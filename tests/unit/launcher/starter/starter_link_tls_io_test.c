@@ -1,16 +1,12 @@
 /* The link in TLS. Its other end is a head on the same loop. What is connected to 0.0.0.0 comes to this machine, and is
  * no loopback address, so that the link needs a key there. */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
 #include "io/net/tls_psk.h"
 #include "launcher/starter/starter_link_io.h"
+#include "rig/unit.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef"
 #define DOOMSDAY_NS (30 * NS_PER_S)
@@ -33,7 +29,6 @@ static char token[STARTER_TOKEN_CHARS + 1];
 static int stopped;
 
 static const struct tls_key *find(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]) {
-    (void)arg;
     return memcmp(id, key.id, TLS_KEY_ID_BYTES) == 0 ? &key : NULL;
 }
 
@@ -55,7 +50,6 @@ static void take(const struct starter_message *m) {
 static void on_readable(void *arg, struct stream *s) {
     struct starter_message m;
     size_t n = 0;
-    (void)arg;
     if (in_clear) {
         size_t len = MIN2(stream_available(s), sizeof bytes - n_bytes);
         memcpy(bytes + n_bytes, stream_peek(s, len), len);
@@ -71,8 +65,6 @@ static void on_readable(void *arg, struct stream *s) {
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)arg;
-    (void)code;
     rejected += stream_tls_why(s) != NULL;
     closed++;
     stream_free(s);
@@ -84,8 +76,6 @@ static const struct stream_ops peer_ops = {.on_readable = on_readable, .on_close
 
 static void on_peer(void *arg, int fd, const struct addr *from) {
     struct ssl_st *session;
-    (void)arg;
-    (void)from;
     came++;
     stream_free(peer);
     cr_assert_eq(stream_new(loop, fd, &peer_ops, NULL, &peer), 0);
@@ -95,15 +85,9 @@ static void on_peer(void *arg, int fd, const struct addr *from) {
     stream_start_tls(peer, session);
 }
 
-static void on_stop(void *arg, int signo) {
-    (void)arg;
-    stopped = signo;
-}
+static void on_stop(void *arg, int signo) { stopped = signo; }
 
-static void on_expect(void *arg, uint32_t nodes) {
-    (void)arg;
-    (void)nodes;
-}
+static void on_expect(void *arg, uint32_t nodes) {}
 
 static void on_gone(void *arg) { (void)arg; }
 

@@ -1,9 +1,6 @@
 #include "launcher/starter/starter.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define GRACE_NS (30 * NS_PER_S)
 
@@ -16,6 +13,8 @@ static void begin(void) {
     now = 100 * NS_PER_S;
     starter_init(&h, &(struct starter_config){.grace_ns = GRACE_NS});
 }
+
+TestSuite(starter, .init = begin);
 
 static void describe(void) {
     size_t n = 0;
@@ -89,14 +88,12 @@ Test(starter, the_verdict_is_the_status_whatever_srun_says) {
 }
 
 Test(starter, the_verdict_of_a_job_that_srun_did_not_survive_counts) {
-    begin();
     leads(1);
     cr_assert_str_eq(exits(0), "stop 15"); /* the frame is still on its way */
     cr_assert_str_eq(verdict(1, 0, 0), "ack 1, end 0");
 }
 
 Test(starter, without_a_leader_the_status_is_sruns) {
-    begin();
     cr_assert_str_eq(exits(2), "end 2");
     begin();
     cr_assert_str_eq(exits(0), "end 0");
@@ -115,7 +112,6 @@ Test(starter, a_leader_without_a_verdict_was_lost) {
 }
 
 Test(starter, a_signal_is_told_to_the_leader_and_is_the_status) {
-    begin();
     leads(1);
     cr_assert_str_eq(got(SIGINT), "stop 2");
     cr_assert_eq(u.deadline_ns, now + GRACE_NS + STARTER_MORE_NS);
@@ -130,7 +126,6 @@ Test(starter, a_signal_is_told_to_the_leader_and_is_the_status) {
 }
 
 Test(starter, without_a_leader_srun_passes_the_signal_on) {
-    begin();
     cr_assert_str_eq(got(SIGHUP), "stop all 1");
     cr_assert_str_eq(exits(143), "end 129");
     begin();
@@ -144,13 +139,11 @@ Test(starter, without_a_leader_srun_passes_the_signal_on) {
 }
 
 Test(starter, a_leader_that_comes_later_is_told_too) {
-    begin();
     cr_assert_str_eq(got(SIGTERM), "stop all 15");
     cr_assert_str_eq(leads(4), "stop 15");
 }
 
 Test(starter, another_leader_takes_over) {
-    begin();
     leads(1);
     cr_assert_str_eq(leads(2), "");
     cr_assert_str_eq(gone(1), "");
@@ -223,7 +216,6 @@ Test(starter, a_safe_point_is_remembered_whoever_leads) {
 }
 
 Test(starter, a_job_that_does_not_stop_is_killed) {
-    begin();
     leads(1);
     got(SIGTERM);
     cr_assert_str_eq(waits(), "kill 0");
@@ -231,7 +223,6 @@ Test(starter, a_job_that_does_not_stop_is_killed) {
 }
 
 Test(starter, a_second_interrupt_kills) {
-    begin();
     leads(1);
     got(SIGINT);
     cr_assert_str_eq(got(SIGINT), "kill 0");
@@ -241,7 +232,6 @@ Test(starter, a_second_interrupt_kills) {
 }
 
 Test(starter, a_killed_srun_ends_the_job_in_order) {
-    begin();
     leads(1);
     cr_assert_str_eq(killed(SIGKILL), "stop 15");
     cr_assert_str_eq(verdict(1, 143, 0), "ack 1, end 143");
@@ -257,7 +247,6 @@ Test(starter, a_killed_srun_ends_the_job_in_order) {
 }
 
 Test(starter, after_a_loss_the_step_is_not_waited_for_long) {
-    begin();
     leads(1);
     verdict(1, 0, 1);
     cr_assert_eq(u.deadline_ns, now + STARTER_LINGER_NS);
@@ -278,7 +267,6 @@ Test(starter, signals_for_the_workers_go_through_srun) {
 }
 
 Test(starter, nothing_follows_the_end) {
-    begin();
     exits(0);
     cr_assert_str_eq(got(SIGTERM), "");
     cr_assert_str_eq(leads(1), "");

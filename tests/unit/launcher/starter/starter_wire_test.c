@@ -1,10 +1,7 @@
 #include "launcher/starter/starter_wire.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "base/frame.h"
+#include "rig/unit.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef"
 

@@ -1,24 +1,16 @@
 #include "launcher/supervise/guardian_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pty.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../../../process/rig.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "io/process/child.h"
+#include "rig/unit.h"
 
 /* One "muster run" of a test: this process forks it; it splits into guardian and agent. The agent starts workers, each
  * with three descendants that ignore SIGTERM; two of them are daemons. */
@@ -39,21 +31,14 @@ static void tell(char c) {
     (void)n;
 }
 
-static void on_int(int signo) {
-    (void)signo;
-    tell('i');
-}
+static void on_int(int signo) { tell('i'); }
 
 static void on_term(int signo) {
-    (void)signo;
     tell('t');
     _exit(7);
 }
 
-static void on_usr1(int signo) {
-    (void)signo;
-    tell(guardian_fences(&link_of_agent) > 0 ? 'F' : 'n');
-}
+static void on_usr1(int signo) { tell(guardian_fences(&link_of_agent) > 0 ? 'F' : 'n'); }
 
 /* In the agent, where no assertion of Criterion works. */
 static void start_workers(const struct rig *rig) {
@@ -184,8 +169,7 @@ static void agent_killed(enum job_contain contain) {
     uint64_t times[REPEATS];
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
-        struct setup setup = SETUP_INIT;
-        setup.contain = contain;
+        struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
         run_start(&run, &setup);
         uint64_t from_ns = clock_now_ns();
         kill(run.agent, SIGKILL);
@@ -204,8 +188,7 @@ Test(guardian_io, nothing_outlives_a_killed_agent) { agent_killed(JOB_CONTAIN_NO
 static void guardian_killed(enum job_contain contain) {
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
-        struct setup setup = SETUP_INIT;
-        setup.contain = contain;
+        struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
         run_start(&run, &setup);
         kill(run.guardian, SIGKILL);
         await_refused(&run);
@@ -222,8 +205,7 @@ Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
     bool in_time = false;           /* and a single try can be early: the agent's last renewal can be some time ago */
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
-        struct setup setup = SETUP_INIT;
-        setup.lease_ns = 300 * NS_PER_MS;
+        struct setup setup = *WITH(((struct setup)SETUP_INIT), .lease_ns = 300 * NS_PER_MS);
         run_start(&run, &setup);
         uint64_t end_ns = clock_now_ns() + setup.lease_ns; /* at the latest */
         kill(run.agent, SIGSTOP);
@@ -264,9 +246,8 @@ Test(guardian_io, passes_the_exit_status_on) {
     static const int statuses[] = {0, 1, 3, 255};
     for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
         struct run run;
-        struct setup setup = SETUP_INIT;
-        setup.exit_status = statuses[i];
-        setup.sigchld_ignored = i % 2 == 1;
+        struct setup setup =
+            *WITH(((struct setup)SETUP_INIT), .exit_status = statuses[i], .sigchld_ignored = i % 2 == 1);
         run_start(&run, &setup);
         int status = rig_await_exit(run.guardian);
         cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == statuses[i], "status %x", status);
@@ -277,18 +258,15 @@ Test(guardian_io, passes_the_exit_status_on) {
 static void no_workers(const struct run *run) { (void)run; }
 
 static void dumps_core(const struct run *run) {
-    (void)run;
-    tell('r'); /* the caller's setting would come too late */
-    struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none); /* for the agent; the guardian sets its own */
+    tell('r');                                      /* the caller's setting would come too late */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* for the agent; the guardian sets its own */
     signal(SIGSEGV, SIG_DFL);
     (void)kill(getpid(), SIGSEGV);
 }
 
 Test(guardian_io, dies_of_the_agents_signal_without_a_core) {
     struct run run;
-    struct setup setup = SETUP_INIT;
-    setup.in_agent = dumps_core;
+    struct setup setup = *WITH(((struct setup)SETUP_INIT), .in_agent = dumps_core);
     rig_init(&run.rig);
     rig_fini(&run.rig);
     pid_t pid = fork();
@@ -309,12 +287,9 @@ Test(guardian_io, dies_of_the_agents_signal_without_a_core) {
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && !WCOREDUMP(status), "status %x", status);
 }
 
-/* --- terminals --- */
-
 /* Starts muster in the foreground of a new terminal. */
 static int start_on_terminal(struct run *run) {
-    struct setup setup = SETUP_INIT;
-    setup.in_agent = no_workers;
+    struct setup setup = *WITH(((struct setup)SETUP_INIT), .in_agent = no_workers);
     rig_init(&run->rig);
     int events[2], terminal;
     cr_assert(pipe2(events, O_CLOEXEC) == 0);
@@ -334,8 +309,7 @@ static int start_on_terminal(struct run *run) {
 
 static void expect_no_more_events(struct run *run) {
     char c;
-    struct pollfd p = {.fd = run->events_fd, .events = POLLIN};
-    cr_assert(poll(&p, 1, RIG_DEADLINE_MS) == 1);
+    cr_assert(poll(&(struct pollfd){.fd = run->events_fd, .events = POLLIN}, 1, RIG_DEADLINE_MS) == 1);
     ssize_t n = read(run->events_fd, &c, 1);
     cr_expect(n == 0, "one more event: %c", n == 1 ? c : '-');
 }
@@ -368,8 +342,6 @@ Test(guardian_io, the_agent_leads_its_own_process_group) {
     run_end(&run);
 }
 
-/* --- containment --- */
-
 static bool can_contain(enum job_contain contain) {
     pid_t pid = fork();
     if (pid == 0) {
@@ -388,8 +360,7 @@ static bool can_contain(enum job_contain contain) {
 static void both_killed(enum job_contain contain) {
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
-        struct setup setup = SETUP_INIT;
-        setup.contain = contain;
+        struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
         run_start(&run, &setup);
         /* Neither can act: the guardian is stopped. */
         kill(run.guardian, SIGSTOP);

@@ -1,21 +1,11 @@
 #include "launcher/supervise/local_workers_io.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../../../process/rig.h"
-#include "../../rig/loop_rig.h"
-#include "io/clock.h"
+#include "rig/loop_rig.h"
 #include "topology/discover/discovery_io.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
@@ -78,10 +68,7 @@ static struct node_discovery *lend(void *arg, const char *leader) {
 }
 static pid_t writer_pid;
 
-static void on_writer(void *arg, pid_t pid) {
-    (void)arg;
-    writer_pid = pid;
-}
+static void on_writer(void *arg, pid_t pid) { writer_pid = pid; }
 
 /* args: arguments of `program`; NULL: of the test worker. */
 static void fixture_init(struct fixture *f, const char *program, char **args) {

@@ -1,18 +1,11 @@
 #include "launcher/supervise/sweep_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../../../process/rig.h"
 #include "io/process/child.h"
+#include "rig/unit.h"
 
 static const unsigned kernels[] = {0, SWEEP_WITHOUT_PIDFD, SWEEP_WITHOUT_CHILDREN_FILE,
                                    SWEEP_WITHOUT_PIDFD | SWEEP_WITHOUT_CHILDREN_FILE};
@@ -59,8 +52,7 @@ Test(sweep_io, leaves_nothing_with_every_kind_of_kernel) {
         for (int i = 0; i < 4; i++)
             (void)start(&rig, family, NULL);
         rig_await_ready(&rig, 4, NULL);
-        struct sweep_except except = {.without = kernels[k]};
-        sweep_all(&except, NS_PER_S, NULL, NULL);
+        sweep_all(&(struct sweep_except){.without = kernels[k]}, NS_PER_S, NULL, NULL);
         cr_expect(rig_all_gone(&rig), "kernel %zu", k);
         cr_expect(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD);
         rig_fini(&rig);
@@ -74,8 +66,7 @@ Test(sweep_io, outruns_processes_that_fork) {
         become_sweeper(&rig);
         (void)start(&rig, storm, NULL);
         rig_await_ready(&rig, 1, NULL);
-        struct sweep_except except = {.without = kernels[k]};
-        sweep_all(&except, NS_PER_S, NULL, NULL);
+        sweep_all(&(struct sweep_except){.without = kernels[k]}, NS_PER_S, NULL, NULL);
         cr_expect(rig_all_gone(&rig), "kernel %zu", k);
         rig_fini(&rig);
     }
@@ -92,8 +83,7 @@ Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     rig_await_ready(&rig, 2, NULL);
     rig_await_ready(&spared, 2, NULL);
     pid_t sorted[2] = {MIN2(pids[0], pids[1]), MAX2(pids[0], pids[1])};
-    struct sweep_except except = {.pids = sorted, .n = 2};
-    sweep_all(&except, NS_PER_S, NULL, NULL);
+    sweep_all(&(struct sweep_except){.pids = sorted, .n = 2}, NS_PER_S, NULL, NULL);
     cr_expect(rig_all_gone(&rig));
     cr_expect_not(rig_all_gone(&spared));
     cr_expect_eq(kill(pids[0], 0), 0);
@@ -104,11 +94,7 @@ Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     rig_fini(&rig);
 }
 
-static bool is_mine(void *arg, pid_t pid, const char *value) {
-    (void)pid;
-    (void)arg;
-    return strcmp(value, "1.0.aa") == 0;
-}
+static bool is_mine(void *arg, pid_t pid, const char *value) { return strcmp(value, "1.0.aa") == 0; }
 
 /* Daemons of a dead worker are killed, those of another one stay. */
 Test(sweep_io, orphans_are_told_apart_by_their_marker) {
@@ -207,7 +193,7 @@ Test(sweep_io, names_the_tracer_of_what_it_holds) {
     char name[SWEEP_NAME_MAX], words[64];
     sweep_describe(worker, name);
     snprintf(words, sizeof words, " (state t, traced by process %d, ", (int)tracer);
-    cr_expect_not_null(strstr(name, words), "%s", name);
+    expect_has(name, words);
     struct sweep_except except = {.pids = &tracer, .n = 1};
     struct sweep_result result = {0};
     while (result.zombies == 0)
@@ -216,7 +202,7 @@ Test(sweep_io, names_the_tracer_of_what_it_holds) {
     cr_expect_eq(sweep_stuck_one(&result), worker);
     sweep_describe(worker, name);
     snprintf(words, sizeof words, " (it has ended, and is held by its tracer, process %d, ", (int)tracer);
-    cr_expect_not_null(strstr(name, words), "%s", name);
+    expect_has(name, words);
     cr_expect_eq(waitpid(worker, NULL, WNOHANG), 0);
     sweep_all(NULL, NS_PER_S, NULL, NULL);
     rig_fini(&rig);
@@ -253,7 +239,7 @@ Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
     cr_assert(read(said[0], &stubborn, sizeof stubborn) == sizeof stubborn);
     char text[SWEEP_NAME_MAX];
     sweep_describe(stubborn, text);
-    cr_expect(strstr(text, "(state ") != NULL, "%s", text);
+    expect_has(text, "(state ");
     pid_t stuck = 0;
     cr_assert(read(said[0], &stuck, sizeof stuck) == sizeof stuck);
     cr_expect_eq(stuck, stubborn);

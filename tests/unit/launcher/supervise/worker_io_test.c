@@ -1,21 +1,11 @@
 #include "launcher/supervise/worker_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../../../process/rig.h"
-#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
-#include "io/clock.h"
 #include "launcher/supervise/sweep_io.h"
+#include "rig/loop_rig.h"
 
 enum { N_MAX = 8 };
 
@@ -93,7 +83,6 @@ static void made(void *arg, uint32_t index) {
 
 static void on_line(void *arg, const char *line, size_t len) {
     struct local_workers *c = arg;
-    (void)len;
     c->told += strstr(line, "is stopped; --leave=detached") != NULL;
 }
 
@@ -335,10 +324,7 @@ Test(worker_io, one_that_fails_or_is_stopped_leaves_nothing) {
     }
 }
 
-static void on_helper_exit(void *arg, const struct child_status *status) {
-    (void)status;
-    ++*(int *)arg;
-}
+static void on_helper_exit(void *arg, const struct child_status *status) { ++*(int *)arg; }
 
 Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     GROUP(c);
@@ -457,7 +443,7 @@ Test(worker_io, a_start_that_fails_is_told_with_its_step) {
         }
         cr_expect_str_eq(c.failures[1].text, "cannot run /no/such/x: No such file or directory");
         cr_expect_eq(c.failures[1].code, -ENOENT);
-        cr_expect(strstr(c.failures[2].text, "not found on PATH") != NULL);
+        expect_has(c.failures[2].text, "not found on PATH");
         cr_expect_str_eq(c.failures[3].text, "cannot run /etc/passwd: Permission denied");
     }
 }

@@ -1,16 +1,9 @@
 /* The pool with a real Python as its standby, where no end-to-end test can bring about the reason. */
 #include "launcher/warm/warm_pool_io.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "rig/unit.h"
 
 #define LIST(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__, NULL})
 enum { DEADLINE_MS = 20000 };
@@ -143,8 +136,7 @@ Test(warm_pool_io, other_limits_are_cold) {
     struct one_rank o;
     one_rank_init(&o, PYTHON, 0);
     await(&o, "1 processes wait for the next start");
-    struct child_spec other = o.spec;
-    other.nofile_soft = 100;
+    struct child_spec other = *WITH(o.spec, .nofile_soft = 100);
     cr_assert(!take(&o, &other));
     cr_assert_str_eq(facts_of(&o).reason, "arguments, CPUs or limits have changed");
     one_rank_fini(&o);

@@ -1,8 +1,6 @@
 #include "launcher/warm/warm.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define ENV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__, NULL})
 

@@ -1,8 +1,6 @@
 #include "launcher/worker/error_file.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static int parse(const char *text, struct error_file *ret) {
     struct err err = {0};

@@ -1,17 +1,9 @@
 #include "launcher/worker/notify_io.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
-#include "base/util.h"
-#include "io/clock.h"
+#include "rig/loop_rig.h"
 
 /* One socket, and the messages that arrived. */
 struct fixture {
@@ -169,10 +161,7 @@ Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
     cr_expect_eq(f.n_messages, before + 1);
 }
 
-static void on_output(void *arg, int fd, unsigned events) {
-    (void)events;
-    *(int *)arg += read(fd, &(char){0}, 1) == 1;
-}
+static void on_output(void *arg, int fd, unsigned events) { *(int *)arg += read(fd, &(char){0}, 1) == 1; }
 
 Test(notify_io, a_chatterer_keeps_the_output_of_workers_waiting_for_no_longer_than_its_turn) {
     struct loop_watch *watch;

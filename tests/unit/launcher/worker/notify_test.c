@@ -1,9 +1,6 @@
 #include "launcher/worker/notify.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(notify, hears_a_safe_point_among_other_lines) {
     static const struct {

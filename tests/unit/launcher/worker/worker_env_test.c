@@ -1,9 +1,6 @@
 #include "launcher/worker/worker_env.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 
@@ -117,8 +114,7 @@ Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
                           TEXT("PET_NNODES=2"),
                           TEXT("TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"),
                           NULL};
-    struct worker_env_input in = input();
-    in.notify_socket = "@ours";
+    struct worker_env_input in = *WITH(input(), .notify_socket = "@ours");
     cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "/run/systemd/notify");
     in.notify_socket = NULL;
     static const char *const of_launchers[] = {"OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "HYDI_CONTROL_FD",
@@ -157,9 +153,7 @@ Test(worker_env, sets_omp_threads_only_for_several_workers_of_a_silent_user) {
 
 Test(worker_env, has_an_empty_error_file_without_logs) {
     char *const empty[] = {NULL};
-    struct worker_env_input in = input();
-    in.error_file = NULL;
-    cr_assert_str_eq(value(empty, &in, "TORCHELASTIC_ERROR_FILE"), "");
+    cr_assert_str_eq(value(empty, WITH(input(), .error_file = NULL), "TORCHELASTIC_ERROR_FILE"), "");
 }
 
 Test(worker_env, each_worker_sees_as_many_devices_as_was_asked) {
@@ -204,13 +198,12 @@ Test(worker_env, the_users_hip_list_is_narrowed_too) {
     _cleanup_(envlist_fini) struct envlist e = {0};
     struct err err = {0};
     cr_expect_eq(worker_env_build(few, &in, &e, &err), -EINVAL);
-    cr_expect(strstr(err.text, "HIP_VISIBLE_DEVICES=0,1 has no device for local rank 2") != NULL, "%s", err.text);
+    expect_has(err.text, "HIP_VISIBLE_DEVICES=0,1 has no device for local rank 2");
 }
 
 Test(worker_env, threads_as_many_as_cores_unless_the_user_says_how_many) {
     char *const none[] = {NULL}, *const own[] = {TEXT("OMP_NUM_THREADS=3"), NULL};
-    struct worker_env_input in = input();
-    in.omp_threads = 16;
+    struct worker_env_input in = *WITH(input(), .omp_threads = 16);
     cr_expect_str_eq(value(none, &in, "OMP_NUM_THREADS"), "16");
     cr_expect_str_eq(value(own, &in, "OMP_NUM_THREADS"), "3");
     spec.nproc = 1;
@@ -244,7 +237,7 @@ Test(worker_env, virtual_local_rank_maps_through_the_visible_devices) {
         struct envlist e = {0};
         struct err err = {0};
         cr_assert_eq(worker_env_build(base, &in, &e, &err), -EINVAL, "case %zu", i);
-        cr_assert_not_null(strstr(err.text, "CUDA_VISIBLE_DEVICES="));
+        assert_has(err.text, "CUDA_VISIBLE_DEVICES=");
         cr_assert_null(e.items);
     }
 }

@@ -1,11 +1,7 @@
 #include "launcher/worker/worker.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/prng.h"
+#include "rig/unit.h"
 
 static struct worker_update step(struct worker_group_machine *m, struct worker_event event) {
     struct worker_update u;
@@ -18,21 +14,17 @@ static struct worker_event at(uint64_t ms, enum worker_event_kind kind) {
 }
 
 static struct worker_event stop_at(uint64_t ms, uint64_t grace_ms) {
-    struct worker_event e = at(ms, WORKER_EVENT_STOP);
-    e.signo = SIGTERM;
-    e.grace_ns = grace_ms * NS_PER_MS;
+    struct worker_event e = *WITH(at(ms, WORKER_EVENT_STOP), .signo = SIGTERM, .grace_ns = grace_ms * NS_PER_MS);
     return e;
 }
 
 static struct worker_event swept(uint64_t ms, uint32_t left) {
-    struct worker_event e = at(ms, WORKER_EVENT_SWEPT);
-    e.left = left;
+    struct worker_event e = *WITH(at(ms, WORKER_EVENT_SWEPT), .left = left);
     return e;
 }
 
 static struct worker_event blocked(uint64_t ms, uint32_t left) {
-    struct worker_event e = swept(ms, left);
-    e.blocking = 1;
+    struct worker_event e = *WITH(swept(ms, left), .blocking = 1);
     return e;
 }
 
@@ -195,9 +187,7 @@ Test(worker, has_no_grace_when_killed) {
 Test(worker, a_grace_without_end_never_kills) {
     struct worker_group_machine m;
     worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
-    struct worker_event e = stop_at(1, 0);
-    e.grace_ns = TIME_NEVER;
-    step(&m, e);
+    step(&m, *WITH(stop_at(1, 0), .grace_ns = TIME_NEVER));
     cr_expect_eq(m.deadline_ns, TIME_NEVER);
 }
 

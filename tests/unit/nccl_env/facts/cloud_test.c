@@ -1,7 +1,6 @@
 #include "nccl_env/facts/facts.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static enum cloud detect(struct cloud_signs s) { return cloud_detect(&s); }
 

@@ -1,8 +1,7 @@
 #include "nccl_env/facts/facts.h"
 
 #include "base/text/strbuf.h"
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static struct nccl_conf parse(const char *text) {
     struct nccl_conf c;

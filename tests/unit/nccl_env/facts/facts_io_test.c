@@ -1,13 +1,9 @@
 #include "nccl_env/facts/facts_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/inotify.h>
-#include <unistd.h>
 
 #include "../tree.h"
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define ENV(...) ((char *const[]){__VA_ARGS__, NULL})
@@ -172,8 +168,7 @@ Test(facts_io, topology_files_of_an_image) {
 }
 
 Test(facts_io, this_machines_limits_are_known) {
-    struct nccl_facts_config config = {.envp = ENV(TEXT("HOME=/nowhere"))};
-    nccl_facts_read(&config, &f);
+    nccl_facts_read(&(struct nccl_facts_config){.envp = ENV(TEXT("HOME=/nowhere"))}, &f);
     cr_assert_gt(f.nofile, 0u);
     cr_assert_geq(f.nofile_hard, f.nofile);
     cr_assert_gt(f.stack_hard, 0u);

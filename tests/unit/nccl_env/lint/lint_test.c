@@ -1,10 +1,7 @@
 #include "nccl_env/lint/lint.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "../node_rig.h"
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 
@@ -17,10 +14,7 @@ static void fini(void) {
 }
 TestSuite(lint, .init = init, .fini = fini);
 
-static void report(void *arg, const char *text) {
-    (void)arg;
-    strbuf_printf(&said, "%s\n", text);
-}
+static void report(void *arg, const char *text) { strbuf_printf(&said, "%s\n", text); }
 
 static const char *lint(const char *name, const char *value) {
     strbuf_clear(&said);
@@ -228,11 +222,11 @@ Test(lint, all_of_a_node) {
     r.facts.nccl_version = 22100;
     nccl_lint_all(envp, &r.facts, &r.t, report, NULL);
     const char *text = strbuf_text(&said);
-    cr_assert_not_null(strstr(text, "NCCL_P2P_LEVEL=4 (environment): "));
-    cr_assert_not_null(strstr(text, "since 2.21"));
-    cr_assert_not_null(strstr(text, "(/u line 1): the blank is part of the name"));
-    cr_assert_not_null(strstr(text, "(/u line 2): the quotes"));
-    cr_assert_not_null(strstr(text, "(/etc/nccl.conf line 1): "));
+    assert_has(text, "NCCL_P2P_LEVEL=4 (environment): ");
+    assert_has(text, "since 2.21");
+    assert_has(text, "(/u line 1): the blank is part of the name");
+    assert_has(text, "(/u line 2): the quotes");
+    assert_has(text, "(/etc/nccl.conf line 1): ");
     cr_assert_null(strstr(text, "HOME"));
     strbuf_clear(&said);
     r.facts.cloud = CLOUD_ORACLE;

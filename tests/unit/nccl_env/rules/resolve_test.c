@@ -1,12 +1,8 @@
 #include "nccl_env/rules/resolve.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "../node_rig.h"
 #include "nccl_env/rules/explain.h"
+#include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define ENV(...) ((char *const[]){__VA_ARGS__, NULL})

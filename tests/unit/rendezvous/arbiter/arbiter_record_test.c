@@ -1,7 +1,6 @@
 #include "rendezvous/arbiter/arbiter_record.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static struct arbiter_record leads(uint32_t epoch, uint64_t who) {
     struct arbiter_record r = {.epoch = epoch, .leader = {.incarnation = who, .port = 4711}};

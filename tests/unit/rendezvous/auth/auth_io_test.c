@@ -1,15 +1,8 @@
 #include "rendezvous/auth/auth_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "auth_rig.h"
 #include "io/peer/peer_gate.h"
+#include "rig/unit.h"
 
 #define KEY "muster-key-1:0707070707070707070707070707070707070707070707070707070707070707"
 
@@ -104,16 +97,9 @@ Test(auth_io, on_needs_a_key) {
 
 /* ---- asks ---- */
 
-static void never(void *arg, const struct auth_choice *choice) {
-    (void)arg;
-    (void)choice;
-    cr_assert_fail("it was cancelled");
-}
+static void never(void *arg, const struct auth_choice *choice) { cr_assert_fail("it was cancelled"); }
 
-static void on_quit(void *arg) {
-    (void)arg;
-    loop_quit(rig_loop);
-}
+static void on_quit(void *arg) { loop_quit(rig_loop); }
 
 Test(auth_io, an_ask_can_be_cancelled_and_outlive_the_auth) {
     struct auth *a = rig_auth(&nothing, NULL);
@@ -404,7 +390,6 @@ static void pair_close(struct pair *p) {
 }
 
 static void on_plain(void *arg, const struct auth_choice *choice) {
-    (void)arg;
     cr_assert_eq(choice->way, AUTH_WAY_PLAIN, "%s", choice->why);
     loop_quit(rig_loop);
 }

@@ -1,8 +1,6 @@
 #include "rendezvous/auth/auth.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static const uint8_t secret[AUTH_SECRET_BYTES] = {0, 1, 0x7f, 0x80, 0xff, [31] = 0xa5};
 #define TEXT "muster-key-1:00017f80ff0000000000000000000000000000000000000000000000000000a5"

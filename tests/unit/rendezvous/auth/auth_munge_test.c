@@ -1,8 +1,6 @@
 #include "rendezvous/auth/auth.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static const uint8_t secret[AUTH_SECRET_BYTES] = {1, 2, 3, [31] = 4};
 

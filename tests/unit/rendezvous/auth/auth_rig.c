@@ -1,19 +1,9 @@
 #include "auth_rig.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
 #include "base/text/parse.h"
-#include "io/clock.h"
 #include "io/file.h"
 #include "io/net/stream.h"
+#include "rig/loop_rig.h"
 
 #define RINGS_MAX 16
 #define MUNGED_MAX 4
@@ -118,20 +108,12 @@ void rig_choose(struct auth *a, const struct auth_greeting *g, struct rig_choice
 
 static unsigned n_secured, n_closed;
 
-static void on_readable(void *arg, struct stream *s) {
-    (void)arg;
-    (void)s;
-}
+static void on_readable(void *arg, struct stream *s) {}
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)arg;
-    (void)code;
-    (void)s;
     n_closed++;
     loop_quit(rig_loop);
 }
 static void on_secured(void *arg, struct stream *s) {
-    (void)arg;
-    (void)s;
     if (++n_secured == 2)
         loop_quit(rig_loop);
 }

@@ -2,12 +2,9 @@
  * MUSTER_TEST_REWRITE=1 in the environment it is rewritten; review it then. */
 #include "rendezvous/auth/auth.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text/strbuf.h"
 #include "io/file.h"
+#include "rig/unit.h"
 
 #define GOLDEN_MAX ((size_t)128 << 10)
 #define ID(n) (UINT64_C(0x1111111111111111) * (n))

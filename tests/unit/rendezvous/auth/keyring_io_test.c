@@ -1,17 +1,11 @@
 #include "rendezvous/auth/keyring_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "rig/unit.h"
 
 #define TEXT "muster-key-1:00017f80ff0000000000000000000000000000000000000000000000000000a5"
 #define TIMEOUT_NS (20 * NS_PER_S)

@@ -1,6 +1,5 @@
-#include <criterion/criterion.h>
-
 #include "rendezvous/client/client_priv.h"
+#include "rig/unit.h"
 
 static const uint16_t ports[] = {5, 6, 7};
 

@@ -1,11 +1,7 @@
 #include "rendezvous/client/search.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "rendezvous/protocol/wire.h"
+#include "rig/unit.h"
 
 #define MS NS_PER_MS
 #define ME 7

@@ -1,8 +1,5 @@
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "rendezvous/client/search.h"
+#include "rig/unit.h"
 
 static struct search s;
 static char text[SEARCH_TEXT_MAX];

@@ -1,9 +1,6 @@
 #include "group_rig.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define NODES 8u
 #define BIT(node) (1u << (node))

@@ -1,7 +1,6 @@
 #include "group_rig.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
+#include "rig/unit.h"
 
 struct group_config config_of(uint32_t min, uint32_t max) {
     struct group_config c;

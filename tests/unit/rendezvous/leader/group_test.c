@@ -1,10 +1,6 @@
 #include "group_rig.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static struct rig rig; /* of a test that has one; ended with it */
 

@@ -1,9 +1,8 @@
 #include "rendezvous/member/member.h"
 
-#include <criterion/criterion.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+
+#include "rig/unit.h"
 
 #define S(x) ((uint64_t)((x)*1e9))
 #define SELF 7u

@@ -1,19 +1,9 @@
 /* Agents that succeed one another, over real sockets on loopback, in one process. The arbiter is a
  * record in memory; the launchers are played by the test. */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "../../rig/agent_rig.h"
-#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
-#include "io/clock.h"
-#include "io/net/listen.h"
 #include "rendezvous/arbiter/arbiter_io.h"
-#include "rendezvous/client/client_io.h"
-#include "rendezvous/protocol/conn_io.h"
-#include "rendezvous/server/server_io.h"
+#include "rig/agent_rig.h"
+#include "rig/loop_rig.h"
 
 #define NODES_MAX 4
 #define RUN_ID "run"
@@ -81,7 +71,6 @@ static unsigned count_running(void) {
 }
 
 static void on_start(void *arg, struct generation g, uint32_t reachability) {
-    (void)reachability;
     struct agent *a = arg;
     for (unsigned i = 0; i < w.n_agents; i++)
         cr_assert(!w.agents[i].running || generation_compare(w.agents[i].started, g) == 0, "two groups at once");
@@ -89,29 +78,16 @@ static void on_start(void *arg, struct generation g, uint32_t reachability) {
 }
 
 static int on_store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
-    (void)arg;
-    (void)g;
-    (void)err;
     w.stores++;
     addr_set_port(at, 4711);
     return 0;
 }
 
-static void on_store_close(void *arg, struct generation g) {
-    (void)arg;
-    (void)g;
-    w.stores--;
-}
+static void on_store_close(void *arg, struct generation g) { w.stores--; }
 
-static void on_incident(void *arg, const char *line) {
-    (void)arg;
-    (void)line;
-}
+static void on_incident(void *arg, const char *line) {}
 
-static void on_done(void *arg, enum outcome outcome) {
-    (void)arg;
-    (void)outcome;
-}
+static void on_done(void *arg, enum outcome outcome) {}
 
 static void on_deposed(void *arg, uint32_t epoch) {
     struct agent *a = arg;
@@ -157,7 +133,6 @@ static void on_join_policy(void *arg, enum member_join_policy join_policy, const
 }
 
 static void on_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first) {
-    (void)listener;
     struct agent *a = arg;
     cr_assert_eq(first, a->leaders_seen == 0);
     a->leaders_seen++;
@@ -388,15 +363,10 @@ static struct {
 } node;
 
 static void node_on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)arg;
-    (void)c;
     node.leases += m->kind == WIRE_LEASE;
 }
 
 static void node_on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)arg;
-    (void)c;
-    (void)code;
     cr_assert_fail("the leader ended the connection: %s", text);
 }
 
@@ -445,25 +415,16 @@ static struct {
 } played;
 
 static void played_on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)arg;
     played.joins += m->kind == WIRE_JOIN;
     played.renews += m->kind == WIRE_RENEW;
     if (m->kind == WIRE_JOIN && played.welcome.kind != 0)
         conn_send(c, &played.welcome);
 }
 
-static void played_on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)arg;
-    (void)c;
-    (void)code;
-    (void)text;
-    played.ended = true;
-}
+static void played_on_closed(void *arg, struct conn *c, int code, const char *text) { played.ended = true; }
 
 static void played_on_accept(void *arg, int fd, const struct addr *peer) {
     static const struct conn_ops ops = {.on_message = played_on_message, .on_closed = played_on_closed};
-    (void)arg;
-    (void)peer;
     struct conn *c;
     cr_assert_eq(conn_new(w.loop, fd, NULL, &ops, NULL, &c), 0);
     conn_send(c, &(struct wire_message){.kind = WIRE_HELLO,
@@ -578,7 +539,6 @@ Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .ini
 static bool broken;
 
 static void on_log(void *arg, const char *line, size_t len) {
-    (void)arg;
     broken = broken || memmem(line, len, "parts missing", 13) != NULL;
 }
 

@@ -1,16 +1,10 @@
 #include "rendezvous/operate/leader_file_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "io/clock.h"
 #include "io/file.h"
+#include "rig/unit.h"
 
 #define HOLD_NS (6 * NS_PER_S)
 
@@ -177,10 +171,7 @@ static void touch_long_ago(const char *path) { touch(path, clock_now_ns() / NS_P
 static void touch_at_boot(const char *path) { touch(path, 1); }
 
 static uint32_t n_marks;
-static void count(const char *path) {
-    (void)path;
-    n_marks++;
-}
+static void count(const char *path) { n_marks++; }
 
 static uint32_t marks_left(void) {
     leader_file_sweep(clock_now_ns() + 10 * NS_PER_S);

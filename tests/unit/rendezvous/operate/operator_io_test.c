@@ -1,15 +1,10 @@
 /* An operator's question against imagined agents, over real sockets on loopback. */
 #include "rendezvous/operate/operator_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
+#include "rig/unit.h"
 
 #define AGENTS_MAX 8
 #define CALLS_MAX 16
@@ -48,17 +43,11 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 /* Freed with the agent. */
-static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)arg;
-    (void)c;
-    (void)code;
-    (void)text;
-}
+static void on_closed(void *arg, struct conn *c, int code, const char *text) {}
 
 static const struct conn_ops ops = {.on_message = on_message, .on_closed = on_closed};
 
 static void on_call(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
     struct agent *a = arg;
     cr_assert_lt(a->n_calls, CALLS_MAX);
     struct conn **c = &a->calls[a->n_calls++];
@@ -120,8 +109,6 @@ static int ask(const struct agent *a, enum command_kind kind) { return ask_at("1
 /* ---- answers ---- */
 
 static void answer_done(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     conn_send(c, &(struct wire_message){.kind = WIRE_ANSWER, .answer = {.ok = true, .text = "done"}});
 }
 
@@ -129,8 +116,6 @@ static void answer_done(struct agent *a, struct conn *c, const struct wire_messa
 static void answer_stacks(struct agent *a, struct conn *c, const struct wire_message *m) {
     struct wire_message s = {.kind = WIRE_STACKS,
                              .stacks = {.generation = {1, 1}, .world_size = 2, .n_nodes = 2, .nproc = 1, .name = "a"}};
-    (void)a;
-    (void)m;
     conn_send(c, &s);
     conn_send(c, &(struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {.first = true, .text = "{\"x\""}});
     conn_send(c, &(struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {.last = true, .text = ":1}"}});
@@ -142,20 +127,15 @@ static void answer_stacks(struct agent *a, struct conn *c, const struct wire_mes
 static void answer_half_of_the_stacks(struct agent *a, struct conn *c, const struct wire_message *m) {
     struct wire_message s = {.kind = WIRE_STACKS,
                              .stacks = {.generation = {1, 1}, .world_size = 2, .n_nodes = 2, .nproc = 1, .name = "a"}};
-    (void)c;
-    (void)m;
     conn_send(c, &s);
     conn_finish(TAKE_PTR(a->calls[a->n_calls - 1]));
 }
 
 static void answer_strange_stacks(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     conn_send(c, &(struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {.first = true, .text = "{}"}});
 }
 
 static void answer_redirect(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)m;
     struct wire_message r = {.kind = WIRE_REDIRECT, .redirect = {.epoch = 2}};
     if (a->redirect_to != 0) {
         r.redirect.leader = (struct rdzv_peer){.incarnation = 7, .port = a->redirect_to};
@@ -165,20 +145,12 @@ static void answer_redirect(struct agent *a, struct conn *c, const struct wire_m
 }
 
 static void answer_end(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)c;
-    (void)m;
     conn_free(TAKE_PTR(a->calls[a->n_calls - 1]));
 }
 
-static void answer_nothing(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)c;
-    (void)m;
-}
+static void answer_nothing(struct agent *a, struct conn *c, const struct wire_message *m) {}
 
 static void answer_refused(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     conn_send(c, &(struct wire_message){.kind = WIRE_REFUSED, .refused = {.reason = "does not lead"}});
 }
 
@@ -205,8 +177,6 @@ static void say_nodes(struct conn *c, uint32_t first, uint32_t n) {
 }
 
 static void answer_overview(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     say_overview(c, 37);
     say_nodes(c, 0, 16);
     say_nodes(c, 16, 16);
@@ -214,43 +184,27 @@ static void answer_overview(struct agent *a, struct conn *c, const struct wire_m
 }
 
 static void answer_many(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     conn_set_unsent_max(c, (size_t)16 << 20);
     say_overview(c, 5000);
     for (uint32_t i = 0; i < 5000; i += 10)
         say_nodes(c, i, 10);
 }
 
-static void answer_no_rows(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
-    say_overview(c, 0);
-}
+static void answer_no_rows(struct agent *a, struct conn *c, const struct wire_message *m) { say_overview(c, 0); }
 
 static void answer_gap(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     say_overview(c, 37);
     say_nodes(c, 16, 16);
 }
 
 static void answer_too_many(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     say_overview(c, 3);
     say_nodes(c, 0, 4);
 }
 
-static void answer_rows_alone(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
-    say_nodes(c, 0, 4);
-}
+static void answer_rows_alone(struct agent *a, struct conn *c, const struct wire_message *m) { say_nodes(c, 0, 4); }
 
 static void answer_half(struct agent *a, struct conn *c, const struct wire_message *m) {
-    (void)a;
-    (void)m;
     say_overview(c, 37);
     say_nodes(c, 0, 16);
 }

@@ -1,9 +1,6 @@
 #include "rendezvous/operate/operator_stacks.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static struct operator_stacks s;
 static struct err err;

@@ -1,13 +1,9 @@
 #include "rendezvous/operate/recent_runs_io.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "rendezvous/operate/registry_io.h"
+#include "rig/unit.h"
 
 static char top[64];
 static struct err err;

@@ -1,19 +1,11 @@
 #include "rendezvous/operate/registry_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "rig/unit.h"
 
 static char top[64], run_dir[80];
 static struct err err;

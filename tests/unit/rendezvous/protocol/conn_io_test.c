@@ -2,17 +2,9 @@
  * gate), so each side takes the other for one of another machine. */
 #include "rendezvous/protocol/conn_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
 #include "base/frame.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
+#include "rig/loop_rig.h"
 
 struct end {
     struct conn *conn;
@@ -48,7 +40,6 @@ static void wait_until(bool (*what)(void)) {
 static void turn_a_few_times(void) { rig_loop_turns(loop, 50); }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     struct end *e = arg;
     e->heard = *m;
     e->n_heard++;
@@ -56,7 +47,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
     struct end *e = arg;
     cr_assert_not(e->closed, "once");
     e->closed = true;
@@ -80,7 +70,6 @@ static void on_open(void *arg, struct conn *c) {
 }
 
 static bool on_handshake(void *arg, struct conn *c) {
-    (void)c;
     struct end *e = arg;
     check();
     return !e->waits;
@@ -90,8 +79,6 @@ static const struct conn_ops ops = {
     .on_message = on_message, .on_closed = on_closed, .on_open = on_open, .on_handshake = on_handshake};
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)arg;
-    (void)peer;
     cr_assert_eq(conn_new(loop, fd, callee.auth, &ops, &callee, &callee.conn), 0);
     if (callee.comes_from_ours)
         conn_is_ours(callee.conn);
@@ -117,10 +104,7 @@ static void finish(void) {
     loop_free(loop);
 }
 
-static void on_line(void *arg, const char *text) {
-    (void)arg;
-    (void)snprintf(line, sizeof line, "%s", text);
-}
+static void on_line(void *arg, const char *text) { (void)snprintf(line, sizeof line, "%s", text); }
 
 /* The keys are bytes that are all the same; 0 ends them. */
 static struct auth *auth_with(const char *keys) {
@@ -340,8 +324,6 @@ static size_t said_len;
 static int raw_fd;
 
 static void say(void *arg, int fd, const struct addr *peer) {
-    (void)arg;
-    (void)peer;
     cr_assert_eq(send(fd, said, said_len, MSG_NOSIGNAL), (ssize_t)said_len);
     raw_fd = fd;
 }

@@ -1,10 +1,6 @@
 #include "rendezvous/protocol/endpoint_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "rig/unit.h"
 
 static bool is_here(int is_host, const char *host) {
     struct addr a[RESOLVE_ADDRS_MAX];

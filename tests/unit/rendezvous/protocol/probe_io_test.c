@@ -1,18 +1,10 @@
 #include "rendezvous/protocol/probe_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
 #include "base/frame.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/wire.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/loop_rig.h"
 
 #define PATIENCE_NS (5 * NS_PER_S)
 
@@ -22,7 +14,6 @@ static unsigned answers;
 static char run_id[RDZV_RUN_ID_MAX]; /* of the answer */
 
 static void on_answer(void *arg, const struct probe_answer *a) {
-    (void)arg;
     answer = *a;
     (void)snprintf(run_id, sizeof run_id, "%s", a->run_id != NULL ? a->run_id : "");
     answers++;
@@ -127,7 +118,6 @@ struct speaker {
 };
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
     const struct speaker *s = arg;
     cr_assert_eq(send(fd, s->bytes, s->len, MSG_NOSIGNAL), (ssize_t)s->len);
     (void)close(fd);

@@ -1,8 +1,6 @@
 #include "rendezvous/protocol/settings.h"
 
-#include <criterion/criterion.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(settings, the_defaults_make_sense) {
     struct rdzv_settings s = RDZV_SETTINGS_DEFAULT;

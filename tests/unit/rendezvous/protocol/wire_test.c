@@ -1,16 +1,12 @@
 #include "rendezvous/protocol/wire.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../../tools/json_any.h"
 #include "base/json/json.h"
 #include "base/text/utf8.h"
 #include "io/peer/peer_gate.h"
+#include "rig/unit.h"
 
 /* ---- random messages ---- */
 

@@ -1,18 +1,12 @@
 /* What the listener says to nodes and operators, over real sockets on loopback; the agent is the
  * test. */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
 #include "base/frame.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/loop_rig.h"
 
 #define PEERS_MAX (RDZV_OPERATORS_MAX + 16)
 #define HEARD_MAX 8
@@ -41,7 +35,6 @@ static struct {
 #define wait_until(condition) rig_loop_until(w.loop, condition)
 
 static void on_joiner(void *arg, uint64_t incarnation, bool came) {
-    (void)arg;
     if (came)
         w.join_policy[w.n_join_policy++] = incarnation;
     else
@@ -49,7 +42,6 @@ static void on_joiner(void *arg, uint64_t incarnation, bool came) {
 }
 
 static void on_leave(void *arg, const char *reason, struct answer *ret) {
-    (void)arg;
     w.leaves++;
     (void)snprintf(w.leave_reason, sizeof w.leave_reason, "%s", reason);
     ret->ok = w.leave_ok;
@@ -57,7 +49,6 @@ static void on_leave(void *arg, const char *reason, struct answer *ret) {
 }
 
 static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {
-    (void)arg;
     if (w.leader.incarnation == 0)
         return false;
     *ret_epoch = 7;
@@ -97,7 +88,6 @@ static void finish(void) {
 /* ---- peers ---- */
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     struct peer *p = arg;
     if (m->kind == WIRE_HELLO) {
         cr_assert_eq(m->hello.incarnation, 42);
@@ -109,9 +99,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
-    (void)code;
-    (void)text;
     struct peer *p = arg;
     p->ended = true;
 }

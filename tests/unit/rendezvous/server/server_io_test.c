@@ -3,32 +3,19 @@
 #include "rendezvous/server/server_io.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <net/if.h>
-#include <poll.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "../../rig/agent_rig.h"
-#include "../../rig/loop_rig.h"
 #include "base/frame.h"
-#include "io/clock.h"
-#include "io/net/listen.h"
 #include "io/net/resolver.h"
-#include "rendezvous/client/client_io.h"
 #include "rendezvous/client/client_priv.h"
-#include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/server/server_priv.h"
+#include "rig/agent_rig.h"
+#include "rig/loop_rig.h"
 
 #define NODES_MAX 8
 
@@ -63,7 +50,6 @@ bool __wrap_loop_slice_is_over(const struct loop *loop) {
 /* ---- the imagined launcher ---- */
 
 static void on_start(void *arg, struct generation g, uint32_t reachability) {
-    (void)reachability;
     struct agent *a = arg;
     cr_assert_not(a->running, "two groups at once");
     agent_starts(a, g);
@@ -76,7 +62,6 @@ static void on_status(void *arg, const struct rdzv_status *status) {
 }
 
 static void on_waiting(void *arg, enum rdzv_wait why, const char *text) {
-    (void)why;
     struct agent *a = arg;
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
 }
@@ -84,7 +69,6 @@ static void on_waiting(void *arg, enum rdzv_wait why, const char *text) {
 static bool on_joining(void *arg, const struct addr *leader, const struct addr *local, struct node_info *info) {
     struct agent *a = arg;
     cr_assert_gt(leader->len, 0);
-    (void)local;
     a->joins++;
     (void)snprintf(info->nets[0].netif, sizeof info->nets[0].netif, "eth%u", a->joins);
     return !a->speechless;
@@ -93,7 +77,6 @@ static bool on_joining(void *arg, const struct addr *leader, const struct addr *
 /* ---- the leader's agent ---- */
 
 static int on_store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
-    (void)g;
     struct world *w = arg;
     if (w->store_fails < 0)
         return err_set(err, w->store_fails, "no port is free");
@@ -106,7 +89,6 @@ static int on_store_open(void *arg, struct generation g, struct addr *at, struct
 }
 
 static void on_store_close(void *arg, struct generation g) {
-    (void)g;
     struct world *w = arg;
     w->stores_open--;
 }
@@ -124,7 +106,6 @@ static void on_done(void *arg, enum outcome outcome) {
 }
 
 static void on_note(void *arg, const struct timeline_entry *entry) {
-    (void)entry;
     struct world *w = arg;
     uint64_t until = w->slow ? clock_now_ns() + LOOP_SLICE_NS + NS_PER_MS : 0;
     while (clock_now_ns() < until)
@@ -558,7 +539,6 @@ struct raw {
 static struct raw raw;
 
 static void raw_on_readable(void *arg, int fd, unsigned events) {
-    (void)events;
     struct raw *r = arg;
     ssize_t n = recv(fd, r->data + r->len, sizeof r->data - r->len, MSG_DONTWAIT);
     if (n > 0)
@@ -1157,7 +1137,6 @@ Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finis
 static struct peer_owner owned[2];
 
 static void on_owner(void *arg, uint32_t id, const struct peer_owner *o) {
-    (void)arg;
     cr_assert_lt(id, ARRAY_SIZE(owned));
     owned[id] = *o;
 }
@@ -1218,8 +1197,6 @@ static void relay_cut(void) {
 }
 
 static void relay_on_readable(void *arg, int fd, unsigned events) {
-    (void)arg;
-    (void)events;
     uint8_t data[4096];
     ssize_t n = recv(fd, data, sizeof data, MSG_DONTWAIT);
     if (n <= 0)
@@ -1229,8 +1206,6 @@ static void relay_on_readable(void *arg, int fd, unsigned events) {
 }
 
 static void relay_on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)arg;
-    (void)peer;
     relay_cut();
     relay.accepted++;
     relay.a = fd;
@@ -1326,7 +1301,6 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
 static unsigned nobodies;
 
 static void on_nobody(void *arg, const struct addr *at) {
-    (void)arg;
     cr_assert(addr_is_loopback(at));
     nobodies++;
 }
@@ -1354,11 +1328,7 @@ static struct rdzv_listener *bystander(const char *run_id, uint16_t *ret_port) {
     return l;
 }
 
-static void hang_up(void *arg, int fd, const struct addr *peer) {
-    (void)arg;
-    (void)peer;
-    (void)close(fd);
-}
+static void hang_up(void *arg, int fd, const struct addr *peer) { (void)close(fd); }
 
 static void lead_two(void) {
     struct group_config g = group_config(2, 2, 0);

@@ -1,17 +1,10 @@
 /* Operators that ask the leader what the workers do, over real sockets on loopback; what the workers do, the test says.
  */
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/operate/operator_stacks.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/loop_rig.h"
 
 #define OPERATORS_MAX 20
 #define BIG (3 * RDZV_EVIDENCE_MAX / 4) /* of a node: much more than the sockets buffer of a few */
@@ -35,7 +28,6 @@ static struct {
 } w;
 
 static void on_stacks(void *arg, uint64_t period_ns, uint64_t timeout_ns) {
-    (void)arg;
     w.asked++;
     w.what = period_ns > 0 ? ASK_PROFILE : ASK_STACKS;
     w.timeout_ns = timeout_ns;
@@ -43,14 +35,12 @@ static void on_stacks(void *arg, uint64_t period_ns, uint64_t timeout_ns) {
 }
 
 static void on_cancel(void *arg, enum rdzv_ask_what what) {
-    (void)arg;
     cr_assert_eq(what, ASK_PROFILE);
     w.cancelled++;
     loop_quit(w.loop);
 }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     struct operator* o = arg;
     struct err err = {0};
     loop_quit(w.loop);
@@ -67,9 +57,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    (void)c;
-    (void)code;
-    (void)text;
     struct operator* o = arg;
     o->ended = true;
     loop_quit(w.loop);

@@ -1,21 +1,14 @@
 /* What the leader knows of addresses from which clients of the store come, and what it asks of the agents there. Nodes
  * are sockets with addresses of their own, on the loopback interface of a network of our own. */
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <net/if.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
 #include "base/frame.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/loop_rig.h"
 
 #define OWNED_MAX 1024
 
@@ -36,7 +29,6 @@ static struct {
 } w;
 
 static void on_owner(void *arg, uint32_t id, const struct peer_owner *owned) {
-    (void)arg;
     cr_assert_lt(w.n_owned, OWNED_MAX);
     w.ids[w.n_owned] = id;
     w.owned[w.n_owned++] = *owned;

@@ -2,17 +2,10 @@
  * says. */
 #include "rendezvous/store/store_guard_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
-#include "io/clock.h"
 #include "io/net/listen.h"
+#include "rig/loop_rig.h"
 
 #define ASKED_MAX 64
 
@@ -29,14 +22,9 @@ static struct {
     char line[512];
 } w;
 
-static enum peer_source find(void *arg, const struct addr *client) {
-    (void)arg;
-    (void)client;
-    return w.source;
-}
+static enum peer_source find(void *arg, const struct addr *client) { return w.source; }
 
 static void on_ask(void *arg, uint32_t id, const struct addr *client, const struct addr *store) {
-    (void)arg;
     if (w.n_asked < ASKED_MAX)
         w.ids[w.n_asked] = id;
     w.n_asked++;
@@ -45,13 +33,11 @@ static void on_ask(void *arg, uint32_t id, const struct addr *client, const stru
 }
 
 static void on_line(void *arg, const char *line) {
-    (void)arg;
     w.n_lines++;
     (void)snprintf(w.line, sizeof w.line, "%s", line);
 }
 
 static void let_in(void *arg, int fd) {
-    (void)arg;
     if (w.in >= 0)
         (void)close(w.in);
     w.in = fd;

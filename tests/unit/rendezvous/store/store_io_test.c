@@ -1,21 +1,9 @@
 #include "rendezvous/store/store_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "../../rig/loop_rig.h"
 #include "base/little_endian.h"
 #include "base/text/strbuf.h"
-#include "io/clock.h"
 #include "rendezvous/store/tcpstore_wire.h"
+#include "rig/loop_rig.h"
 
 static struct loop *loop;
 static struct store_server *server;
@@ -25,7 +13,6 @@ static unsigned n_logged;
 static struct strbuf wire;
 
 static void on_line(void *arg, const char *line) {
-    (void)arg;
     n_logged++;
     strbuf_printf(&logged, "%s\n", line);
 }

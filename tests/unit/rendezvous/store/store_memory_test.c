@@ -1,11 +1,6 @@
 /* The store when there is no memory. Linked with --wrap: the allocations of the archives come here first. */
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/util.h"
 #include "rendezvous/store/store.h"
+#include "rig/unit.h"
 
 static struct {
     bool counts;

@@ -1,12 +1,9 @@
 #include "rendezvous/store/store.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/text/strbuf.h"
+#include "rig/unit.h"
 
 static struct store *store;
 static struct store_update update;

@@ -1,13 +1,10 @@
 #include "rendezvous/store/tcpstore_wire.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/little_endian.h"
 #include "base/text/strbuf.h"
+#include "rig/unit.h"
 
 static struct tcpstore_decoder decoder;
 static struct tcpstore_scratch scratch;
@@ -311,12 +308,8 @@ Test(tcpstore_wire, what_the_store_does_not_take_is_freed) {
 
 /* --- replies ------------------------------------------------------------------------------- */
 
-static void on_bytes(void *arg, const void *data, size_t len) {
-    (void)arg;
-    strbuf_add_bytes(&wire, data, len);
-}
+static void on_bytes(void *arg, const void *data, size_t len) { strbuf_add_bytes(&wire, data, len); }
 static void on_value(void *arg, struct store_value *v) {
-    (void)arg;
     strbuf_add_char(&wire, '<');
     strbuf_add_bytes(&wire, v->data, v->len);
     strbuf_add_char(&wire, '>');

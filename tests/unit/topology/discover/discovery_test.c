@@ -2,17 +2,13 @@
  * kind. */
 #include "topology/discover/discovery_io.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "../../skip.h"
 #include "../recorded.h"
+#include "rig/unit.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
 #include "topology/json/topology_json.h"

@@ -1,7 +1,6 @@
-#include <criterion/criterion.h>
 #include <sched.h>
-#include <string.h>
 
+#include "rig/unit.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_io.h"

@@ -1,9 +1,6 @@
 #include "topology/json/topology_json.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static struct pci_addr at(const char *text) {
     struct pci_addr ret;

@@ -1,9 +1,6 @@
 #include "topology/model/affinity.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 /* Two packages of two nodes with four cores of two threads: node n has cores 4n…4n+3, core c the CPUs c and c+16. Two
  * cores share one cache. A GPU on each node, and a second one on node 3. */
@@ -91,8 +88,7 @@ Test(affinity, none_is_not_bound) { cr_expect_str_eq(of(input(BIND_NONE, 4, 4), 
 Test(affinity, memory_follows_the_cpus) {
     cr_expect_str_eq(of(input(BIND_NUMA, 4, 4), 1), "4-7,20-23/1");
     cr_expect_str_eq(of(input(BIND_SOCKET, 4, 4), 1), "0-7,16-23/0-1");
-    struct affinity_input in = input(BIND_NUMA, 4, 4);
-    in.memory = BIND_MEMORY_OFF;
+    struct affinity_input in = *WITH(input(BIND_NUMA, 4, 4), .memory = BIND_MEMORY_OFF);
     cr_expect_str_eq(of(in, 1), "4-7,20-23/");
     struct affinity a;
     in.memory = BIND_MEMORY_STRICT;
@@ -126,8 +122,7 @@ Test(affinity, a_worker_without_a_gpu_of_its_own_is_not_bound_near_one) {
     cr_expect_str_eq(of(input(BIND_TORCH_NODE, 5, 4), 4),
                      "--numa-binding: local rank 4 needs a GPU of its own, and 4 are visible");
     struct affinity a;
-    struct affinity_input in = input(BIND_TORCH_NODE, 5, 4);
-    in.local_rank = 4;
+    struct affinity_input in = *WITH(input(BIND_TORCH_NODE, 5, 4), .local_rank = 4);
     cr_expect_eq(affinity_choose(&machine, &in, &a, NULL), -ERANGE);
     in = input(BIND_TORCH_NODE, 1, 0);
     cr_expect_eq(affinity_choose(&machine, &in, &a, NULL), -ENOENT);
@@ -142,8 +137,7 @@ static const char *why(struct affinity_input in, uint32_t local_rank) {
 }
 
 Test(affinity, several_gpus_for_a_worker_bind_it_near_all_of_them) {
-    struct affinity_input in = input(BIND_NUMA, 2, 5);
-    in.gpus_per_worker = 2;
+    struct affinity_input in = *WITH(input(BIND_NUMA, 2, 5), .gpus_per_worker = 2);
     cr_expect_str_eq(of(in, 0), "0-7,16-23/0-1");
     cr_expect_str_eq(why(in, 0), "NUMA nodes 0-1 of GPUs 0-1");
     cr_expect_str_eq(of(in, 1), "8-15,24-31/2-3");
@@ -163,8 +157,7 @@ Test(affinity, several_gpus_for_a_worker_bind_it_near_all_of_them) {
 }
 
 Test(affinity, of_several_gpus_torchruns_modes_take_the_first) {
-    struct affinity_input in = input(BIND_TORCH_NODE, 2, 4);
-    in.gpus_per_worker = 2;
+    struct affinity_input in = *WITH(input(BIND_TORCH_NODE, 2, 4), .gpus_per_worker = 2);
     cr_expect_str_eq(of(in, 1), "8-11,24-27/");
     cr_expect_str_eq(why(in, 1), "all of NUMA node 2 of GPU 2 (0000:12:00.0)");
 }
@@ -180,16 +173,14 @@ Test(affinity, cores_are_near_one_of_several_gpus) {
 }
 
 Test(affinity, one_gpu_of_unknown_place_makes_several_of_unknown_place) {
-    struct affinity_input in = input(BIND_NUMA, 1, 4);
-    in.gpus_per_worker = 4;
+    struct affinity_input in = *WITH(input(BIND_NUMA, 1, 4), .gpus_per_worker = 4);
     machine.gpus[3].numa = -1;
     cr_expect_str_eq(of(in, 0), "unbound");
     cr_expect_str_eq(why(in, 0), "the NUMA node of GPU 3 (0000:13:00.0) is not known");
 }
 
 Test(affinity, of_several_gpus_those_whose_node_may_be_used_count) {
-    struct affinity_input in = input(BIND_NUMA, 1, 4);
-    in.gpus_per_worker = 4;
+    struct affinity_input in = *WITH(input(BIND_NUMA, 1, 4), .gpus_per_worker = 4);
     machine.numa[0].cpus = machine.numa[2].cpus = (struct cpuset){0};
     cr_expect_str_eq(of(in, 0), "4-7,12-15,20-23,28-31/1,3");
     cr_expect_str_eq(why(in, 0), "NUMA nodes 1,3 of GPUs 0-3");
@@ -325,8 +316,7 @@ Test(affinity, cores_are_those_nearest_the_gpu) {
     /* GPUs 3 and 4 are on node 3: 4 cores for two shares of 8. The first gets all of them and more of its package, the
      * second gets what is left elsewhere. */
     static uint32_t last[] = {3, 4};
-    struct affinity_input in = input(BIND_CORE, 2, 2);
-    in.visible = last;
+    struct affinity_input in = *WITH(input(BIND_CORE, 2, 2), .visible = last);
     cr_expect_str_eq(of(in, 0), "8-15,24-31/2-3");
     cr_expect_str_eq(of(in, 1), "0-7,16-23/0-1");
     in = input(BIND_CORE, 5, 5); /* shares of 4 and 3 cores */
@@ -345,8 +335,7 @@ Test(affinity, what_is_not_known_binds_nobody) {
     struct topology nothing = {0};
     struct affinity a;
     for (enum bind_mode mode = BIND_NUMA; mode <= BIND_CORE; mode++) {
-        struct affinity_input in = input(mode, 2, 0);
-        cr_assert_eq(affinity_choose(&nothing, &in, &a, NULL), 0);
+        cr_assert_eq(affinity_choose(&nothing, AT(input(mode, 2, 0)), &a, NULL), 0);
         cr_expect_not(a.bound);
         cr_expect_str_neq(a.why, "");
     }

@@ -1,11 +1,9 @@
 /* Tests the rules of distances, and compares the matrices of recorded trees cell by cell. */
 #include "topology/model/distance.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-
 #include "../recorded.h"
 #include "node_rig.h"
+#include "rig/unit.h"
 #include "topology/discover/discovery_io.h"
 
 static const char *between(const struct topology *t, uint32_t a, uint32_t b) {
@@ -137,8 +135,6 @@ Test(distance, devices_without_a_pci_device_are_near_by_their_node_only) {
     cr_assert_str_eq(between(&t, 0, 3), "SYS");
     cr_assert_str_eq(between(&t, 3, 3), "X");
 }
-
-/* ---- recorded trees ---- */
 
 static char *read_all(const char *path) {
     FILE *f = fopen(path, "r");

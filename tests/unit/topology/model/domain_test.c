@@ -1,6 +1,4 @@
-#include <criterion/criterion.h>
-#include <string.h>
-
+#include "rig/unit.h"
 #include "topology/model/topology.h"
 
 #define UUID "3f8e2a10-4c5d-4b6e-9f00-112233445566"

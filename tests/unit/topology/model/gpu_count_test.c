@@ -1,6 +1,6 @@
 #include "topology/model/gpu_count.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 static char uuids[3][GPU_UUID_MAX] = {"GPU-aa11", "GPU-aa22", "GPU-bb33"};
 static const struct gpu_inventory named = {.n = 3, .uuids = uuids};

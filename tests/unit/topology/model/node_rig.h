@@ -1,11 +1,9 @@
 /* Nodes for tests, built in C. */
 #pragma once
 
-#include <criterion/criterion.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
+#include "rig/unit.h"
 #include "topology/model/topology.h"
 
 static inline uint32_t rig_pci(struct topology *t, const char *at, uint32_t parent, bool bridge, int32_t numa) {

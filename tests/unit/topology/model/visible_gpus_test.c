@@ -1,7 +1,4 @@
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
+#include "rig/unit.h"
 #include "topology/model/affinity.h"
 
 static struct topology machine;

@@ -1,17 +1,12 @@
 /* A case of two nodes with two ranks each. */
 #include "watchdog/act/hang_evidence_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/json/json.h"
 #include "io/file.h"
 #include "io/process/reaper.h"
 #include "launcher/output/tempdir_io.h"
 #include "rendezvous/protocol/wire.h"
+#include "rig/unit.h"
 
 static struct loop *loop;
 static struct child_reaper *reaper;
@@ -53,10 +48,7 @@ static bool send_to(struct rdzv_server *server, uint64_t incarnation, const stru
     return true;
 }
 
-static const char *hang_dir(const struct worker_logs *files) {
-    (void)files;
-    return folder;
-}
+static const char *hang_dir(const struct worker_logs *files) { return folder; }
 static void spare(struct spare *s, pid_t pid) { (void)s, (void)pid; }
 
 static void begin(void) {
@@ -159,7 +151,7 @@ Test(hang_case_io, the_odd_rank_is_named) {
     ask.what = "nothing moves";
     compare();
     cr_assert_eq(got.code, 0);
-    cr_assert_not_null(strstr(line, "ranks 0-2 wait in step (train.py:76); rank 3 (node b, pid 43)"), "%s", line);
+    assert_has(line, "ranks 0-2 wait in step (train.py:76); rank 3 (node b, pid 43)");
     cr_assert_eq(got.n_suspects, 1);
     cr_assert_eq(got.first.rank, 3);
     cr_assert(ranks[3].is_suspect && !ranks[0].is_suspect && !ranks[1].is_suspect && !ranks[2].is_suspect);
@@ -186,7 +178,7 @@ Test(hang_case_io, who_has_launched_fewer_collectives_is_named_though_its_node_i
     memcpy(collectives, (const uint64_t[]){120, 120, 120, 119}, sizeof collectives);
     add_node(0, 0, 76);
     compare();
-    cr_assert_not_null(strstr(line, "rank 3 (node b): at collective 119, others at 120; no evidence"), "%s", line);
+    assert_has(line, "rank 3 (node b): at collective 119, others at 120; no evidence");
     cr_assert(got.n_suspects == 1 && got.first.rank == 3 && got.first.reason == SUSPECT_COLLECTIVES);
     cr_assert(ranks[3].is_suspect && !ranks[2].is_suspect);
 }
@@ -241,7 +233,7 @@ Test(hang_case_io, files_are_written) {
     (void)sscanf(text, "job night, %4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6],
                  &end);
     cr_assert_gt(end, 0, "%s", text);
-    cr_assert_not_null(strstr(text, "Z\nnothing moves\nranks 0-2 wait in step (train.py:76)"), "%s", text);
+    assert_has(text, "Z\nnothing moves\nranks 0-2 wait in step (train.py:76)");
     memcpy(path + strlen(path) - strlen("txt"), "json", 5);
     cr_assert_eq(file_read_text(path, 1 << 20, &written, &len), 0);
     cr_assert_eq(json_parse(written, len, &limits, &doc, &err), 0, "%s", err.text);
@@ -255,15 +247,15 @@ Test(hang_case_io, without_files_the_line_is_there) {
     add_node(1, 2, 20);
     folder = below;
     compare();
-    cr_assert_not_null(strstr(line, "rank 3"));
+    assert_has(line, "rank 3");
     cr_assert_str_eq(path, "");
-    cr_assert_not_null(strstr(files_error, below), "%s", files_error);
+    assert_has(files_error, below);
 }
 
 Test(hang_case_io, what_a_node_does_not_say_is_said) {
     add_node(0, 0, 76);
     compare();
-    cr_assert_not_null(strstr(line, "no evidence from ranks 2-3 (node b: it was lost)"), "%s", line);
+    assert_has(line, "no evidence from ranks 2-3 (node b: it was lost)");
 }
 
 Test(hang_case_io, an_answer_that_makes_no_sense_is_no_evidence) {
@@ -271,7 +263,7 @@ Test(hang_case_io, an_answer_that_makes_no_sense_is_no_evidence) {
     send_json(1, "{\"host\":");
     compare();
     cr_assert_eq(got.code, 0);
-    cr_assert_not_null(strstr(line, "no evidence from ranks 2-3 (node b"), "%s", line);
+    assert_has(line, "no evidence from ranks 2-3 (node b");
 }
 
 Test(hang_case_io, nobody_looks_for_hours) {
@@ -290,7 +282,7 @@ Test(hang_case_io, a_rank_that_failed_while_others_waited) {
     add_node(0, 0, 0);
     add_node(1, 2, 76);
     compare();
-    cr_assert_not_null(strstr(line, "rank 1 (node a, pid 41): has ended with 0"), "%s", line);
+    assert_has(line, "rank 1 (node a, pid 41): has ended with 0");
 }
 
 Test(hang_case_io, a_cancelled_one_is_silent) {

@@ -1,12 +1,8 @@
 #include "watchdog/act/hang_evidence_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "io/clock.h"
 #include "rendezvous/protocol/wire.h"
+#include "rig/unit.h"
 
 #define LONG_NS (600 * NS_PER_S) /* nothing waits so long */
 

@@ -1,6 +1,6 @@
 #include "watchdog/act/hang_evidence_io.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 static const struct generation generation = {1, 2};
 

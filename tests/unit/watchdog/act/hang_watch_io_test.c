@@ -1,20 +1,12 @@
 /* The watchdog of a node. Its workers are made by this file. */
 #include "watchdog/act/hang_watch_io.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
-#include "io/clock.h"
 #include "io/process/proc.h"
 #include "launcher/supervise/sweep_io.h"
+#include "rig/loop_rig.h"
 #include "watchdog/act/hang_evidence_io.h"
 #include "watchdog/act/hang_leader_io.h"
 #include "watchdog/evidence/disturb.h"
@@ -36,18 +28,12 @@ static struct worker_announced announced(const struct local_workers *w, uint32_t
     return (struct worker_announced){0};
 }
 static bool is_held(const struct local_workers *w, uint32_t local_rank) { return w->held[local_rank]; }
-static uint16_t store_port(const struct local_workers *w) {
-    (void)w;
-    return 0;
-}
+static uint16_t store_port(const struct local_workers *w) { return 0; }
 static bool env(const struct local_workers *w, uint32_t local_rank, struct envlist *ret) {
     (void)w, (void)local_rank, (void)ret;
     return false;
 }
-static const char *node_dir(const struct local_workers *w) {
-    (void)w;
-    return NULL;
-}
+static const char *node_dir(const struct local_workers *w) { return NULL; }
 static void spare(struct spare *s, pid_t pid) { (void)s, (void)pid; }
 static bool spared(struct spare *s, const char *name) {
     (void)s, (void)name;
@@ -101,7 +87,6 @@ static bool on_evidence(struct rdzv_client *to, const struct rdzv_evidence *piec
     return true;
 }
 static void on_gathered(void *arg) {
-    (void)arg;
     cr_expect_eq(answered, 1U, "the answer comes first");
     gathered++;
     loop_quit(loop);
@@ -125,8 +110,7 @@ static void begin(void) {
             (void)pause();
         }
     }
-    struct form form = {.first_rank = FIRST_RANK};
-    hang_watch_start(watch, running, &form);
+    hang_watch_start(watch, running, &(struct form){.first_rank = FIRST_RANK});
 }
 
 static void finish(void) {
@@ -195,7 +179,6 @@ static char logged[512];
 static unsigned n_logged;
 
 static void on_log(void *arg, const char *line, size_t len) {
-    (void)arg;
     (void)snprintf(logged, sizeof logged, "%.*s", (int)len, line);
     n_logged++;
 }
@@ -210,11 +193,10 @@ Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_
         cr_assert_eq(loop_run(loop), 0);
     cr_expect_eq(told.list[0].flags, (uint32_t)(SIGN_MOVED | SIGN_UNSEEN));
     cr_expect_eq(n_logged, 1U);
-    cr_expect_not_null(strstr(logged, "the limit of open files (3) is too low to watch the workers"), "%s", logged);
+    expect_has(logged, "the limit of open files (3) is too low to watch the workers");
     hang_watch_message(watch, &ask);
     cr_expect(answered == 1 && answer.last);
-    cr_expect_not_null(strstr(answer.text, "nothing could be gathered: the limit of open files is too low"), "%s",
-                       answer.text);
+    expect_has(answer.text, "nothing could be gathered: the limit of open files is too low");
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
     while ((told.list[0].flags & SIGN_MOVED) != 0)
         cr_assert_eq(loop_run(loop), 0);
@@ -286,7 +268,7 @@ Test(hang_watch_io, a_stop_waits_until_native_stacks_are_read) {
     cr_expect(answer.id == 7 && answer.first && answer.last);
     cr_expect(strstr(answer.text, "\"rank\":5") != NULL && strstr(answer.text, "\"rank\":4") == NULL, "%s",
               answer.text);
-    cr_expect(strstr(answer.text, "eu-stack is not installed") != NULL, "%s", answer.text);
+    expect_has(answer.text, "eu-stack is not installed");
     cr_expect_eq(kill(workers.pids[1], 0), 0, "it is ended by the caller");
 }
 

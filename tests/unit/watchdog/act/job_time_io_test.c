@@ -1,13 +1,8 @@
 /* The record of a job's time in the leading agent; the nodes are the test. */
 #include "watchdog/act/job_time_io.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "../../rig/loop_rig.h"
-#include "io/clock.h"
 #include "rendezvous/protocol/wire.h"
+#include "rig/loop_rig.h"
 #include "watchdog/profile/samples.h"
 
 static struct loop *loop;
@@ -28,7 +23,6 @@ static bool send_to(struct rdzv_server *server, uint64_t incarnation, const stru
 }
 
 static void on_first_step(void *arg, const struct attempt_start *s) {
-    (void)arg;
     start = *s;
     first_steps++;
     loop_quit(loop);
@@ -125,8 +119,7 @@ Test(job_time_io, an_answer_that_makes_no_sense_is_left_out) {
 Test(job_time_io, if_no_node_takes_samples_the_next_window_does_not_begin_at_once) {
     run_group();
     until_asked(1);
-    struct rdzv_evidence piece = {.id = asked.id, .first = true, .last = true};
-    hang_evidence_piece(evidence, 10, &piece);
+    hang_evidence_piece(evidence, 10, &(struct rdzv_evidence){.id = asked.id, .first = true, .last = true});
     rig_loop_turns(loop, 50);
     cr_assert_eq(n_asked, 1);
 }

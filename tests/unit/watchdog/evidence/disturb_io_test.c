@@ -1,17 +1,11 @@
 /* Which process does the work of a worker. */
 #include "watchdog/evidence/disturb.h"
 
-#include <criterion/criterion.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/process/proc.h"
+#include "rig/unit.h"
 
 static pid_t worker;
 static char script[] = "/tmp/muster-disturb-XXXXXX";

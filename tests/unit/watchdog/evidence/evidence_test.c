@@ -1,9 +1,6 @@
 #include "watchdog/evidence/evidence.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static const struct pystack_frame frames[] = {{"load", "data.py", 20}, {"<module>", "train.py", 76}};
 

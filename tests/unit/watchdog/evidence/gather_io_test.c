@@ -1,30 +1,20 @@
 #include "watchdog/evidence/gather_io.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 #include "watchdog/evidence/disturb.h"
 
 static struct loop *loop;
@@ -63,7 +53,6 @@ static void on_evidence(void *arg, const struct helper_answer *a) {
     strbuf_add_bytes(&json, line, len);
     if (len == 0)
         gather_none("b", a->code, 0, &json);
-    (void)arg;
     calls++;
     cr_assert_eq(evidence_read(strbuf_text(&json), json.len, &got, &err), 0, "%s", err.text);
     loop_quit(loop);
@@ -243,7 +232,7 @@ Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
     gather(a, 2, 100 * NS_PER_S);
     cr_assert_eq(got.n_workers, 2);
     cr_assert_eq(got.workers[0].n_gaps, 1);
-    cr_expect(strstr(got.workers[0].gaps[0], "No such process") != NULL, "%s", got.workers[0].gaps[0]);
+    expect_has(got.workers[0].gaps[0], "No such process");
     cr_expect(got.workers[1].ended && got.workers[1].n_gaps == 0);
 }
 
@@ -338,8 +327,7 @@ Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
 }
 
 Test(gather, answers_also_without_time) {
-    struct gather_worker a = {.of.pid = getpid()};
-    gather(&a, 1, 0);
+    gather(&(struct gather_worker){.of.pid = getpid()}, 1, 0);
     if (got.n_workers == 0) { /* else the helper was quicker than the loop */
         cr_assert_eq(got.n_gaps, 1);
         cr_expect(strncmp(got.gaps[0], "nothing could be gathered: ", 27) == 0, "%s", got.gaps[0]);

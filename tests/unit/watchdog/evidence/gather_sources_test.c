@@ -1,17 +1,10 @@
 /* What others tell of a worker is in the evidence: where to ask is taken from the worker's environment. */
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../look/fake_service.h"
 #include "../look/ras_answer.h"
+#include "rig/unit.h"
 #include "watchdog/evidence/gather_io.h"
 
 struct rig {
@@ -175,22 +168,18 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     evidence_counts(&rig.e, counts, 8);
     cr_assert_arr_eq(counts, ((const uint64_t[]){122, 122, 122, 122, 122, 121, 122, 122}), sizeof counts);
     cr_assert_not_null(rig.e.ras);
-    cr_assert_not_null(strstr(rig.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", rig.e.ras);
+    assert_has(rig.e.ras, "119 in rank 5 (10.0.0.2, pid 105)");
     gather(&rig, 3);
     cr_assert(rig.e.ras == NULL && rig.e.n_counts == 0, "one node asks for the whole job");
 }
 
 static bool given(const struct local_workers *w, uint32_t local_rank, struct envlist *ret) {
-    (void)w;
     cr_assert_eq(local_rank, 0);
     envlist_set(ret, "TORCH_WORKER_SERVER_SOCKET", rig.socket);
     return true;
 }
 
-static bool spared(struct spare *s, const char *name) {
-    (void)s;
-    return strcmp(name, GATHER_RECORDER_NAME) == 0;
-}
+static bool spared(struct spare *s, const char *name) { return strcmp(name, GATHER_RECORDER_NAME) == 0; }
 
 static const struct hang_workers_ops ops = {.env = given, .spared = spared};
 static const struct hang_workers from = {.ops = &ops};

@@ -1,27 +1,19 @@
 #include "watchdog/evidence/slow.h"
 
 #include <arpa/inet.h>
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/fuse.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 #include "watchdog/evidence/waits.h"
 
 /* A process whose main thread waits; for each byte it gets, something else of it does `act`, and answers. */
@@ -242,8 +234,6 @@ Test(slow_io, what_can_not_be_looked_at_is_not_taken_for_still) {
     cr_expect_eq(flags, 0U);
     cr_expect_eq(slow_error(slow), 0);
 }
-
-/* ---- a disk ---- */
 
 static bool answer(int fuse, uint32_t opcode, const void *data, size_t len) {
     static char request[1 << 17], reply[256];

@@ -1,12 +1,10 @@
 #include "watchdog/evidence/slow.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static uint32_t flags(uint64_t cpu_ns, uint64_t bytes, uint64_t elapsed_ns) {
     struct slow_look before = {.pid = 7, .cpu_ns = 100, .bytes = 200};
-    struct slow_look now = {.pid = 7, .cpu_ns = 100 + cpu_ns, .bytes = 200 + bytes};
-    return slow_flags(&before, &now, elapsed_ns);
+    return slow_flags(&before, &(struct slow_look){.pid = 7, .cpu_ns = 100 + cpu_ns, .bytes = 200 + bytes}, elapsed_ns);
 }
 
 Test(slow, what_a_waiter_does_is_nothing) {

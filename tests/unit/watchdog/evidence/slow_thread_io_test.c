@@ -1,14 +1,8 @@
 /* A real interpreter, whose main thread and others wait in files of these names. */
 #include "watchdog/evidence/slow.h"
 
-#include <criterion/criterion.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "io/process/proc.h"
+#include "rig/unit.h"
 
 #define TORCH "/lib/torch/nn/modules/linear.py"
 
@@ -142,8 +136,7 @@ Test(slow_thread_io, one_that_does_not_work_right_now_stays) {
     begin("/home/me/train.py", "/home/me/train.py", NULL);
     struct proc_stat stat;
     cr_assert(proc_read_stat(w.tids[0], &stat));
-    struct work_thread t = {.tid = w.tids[0], .start = stat.start};
-    cr_expect_eq(found(&python, &t), w.tids[0]);
+    cr_expect_eq(found(&python, &(struct work_thread){.tid = w.tids[0], .start = stat.start}), w.tids[0]);
 }
 
 Test(slow_thread_io, a_process_without_python_has_none) {

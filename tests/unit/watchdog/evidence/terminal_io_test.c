@@ -1,20 +1,13 @@
 #include "watchdog/evidence/waits.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/process/proc.h"
+#include "rig/unit.h"
 
 static pid_t child;
 static int other[2]; /* a pipe into which nobody writes */

@@ -1,9 +1,8 @@
 #include "watchdog/evidence/waits.h"
 
 #include <asm/unistd.h>
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+
+#include "rig/unit.h"
 
 Test(waits, reads_a_system_call) {
     struct waits_call c;

@@ -1,9 +1,7 @@
 #include "watchdog/judge/hang.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "hang_rig.h"
+#include "rig/unit.h"
 
 #define S(x) ((uint64_t)((x)*1e9))
 
@@ -331,7 +329,7 @@ Test(hang, a_limit_of_0_is_none) {
     rig_all(r, false);
     r->w[1].flags = r->w[3].flags = SIGN_BUSY;
     assert_between(rig_until_hung(r, 20000), 600, 602);
-    cr_expect_not_null(strstr(r->text, "while rank 1 and 1 more were busy"), "%s", r->text);
+    expect_has(r->text, "while rank 1 and 1 more were busy");
     cr_expect_eq(r->n_suspects, 0);
     rig_limits(r, &(struct hang_limits){0, 0, S(30)});
     rig_run(r, 20);
@@ -524,8 +522,8 @@ Test(hang, an_announced_deadline_counts_instead_of_the_others) {
     rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 25, 27);
     cr_expect_eq(r->why, HANG_WHY_ANNOUNCED);
-    cr_expect_not_null(strstr(r->text, "announced deadline is over"), "%s", r->text);
-    cr_expect_not_null(strstr(r->text, " s (WATCHDOG_USEC= announces more)"), "%s", r->text);
+    expect_has(r->text, "announced deadline is over");
+    expect_has(r->text, " s (WATCHDOG_USEC= announces more)");
 }
 
 Test(hang, an_announced_deadline_counts_not_before_10_seconds_of_quiet) {
@@ -600,7 +598,7 @@ Test(hang, a_wait_that_ended_by_itself_may_be_three_times_as_long_again) {
     rig_run(r, 20);
     rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 298, 310);
-    cr_expect_not_null(strstr(r->text, "three times the longest wait at this place"), "%s", r->text);
+    expect_has(r->text, "three times the longest wait at this place");
     /* at another place nothing is known */
     rig_start(r, false);
     rig_run(r, 20);

@@ -1,9 +1,7 @@
 #include "watchdog/judge/suspects.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "base/json/json.h"
+#include "rig/unit.h"
 
 static struct strbuf text, json;
 
@@ -41,8 +39,8 @@ Test(suspects_native, of_many_some_are_told) {
     for (uint32_t i = 0; i < SUSPECTS_NATIVE_MAX + 3; i++)
         list[i] = (struct suspects_native){.rank = i, .node = "b", .missing = "it was lost"};
     suspects_native_text(list, SUSPECTS_NATIVE_MAX + 3, &text);
-    cr_assert(strstr(strbuf_text(&text), "\n3 more suspects are left out\n") != NULL);
+    assert_has(strbuf_text(&text), "\n3 more suspects are left out\n");
     cr_assert(strstr(strbuf_text(&text), "rank 15 ") != NULL && strstr(strbuf_text(&text), "rank 16 ") == NULL);
     suspects_native_json(list, SUSPECTS_NATIVE_MAX + 3, &json);
-    cr_assert(strstr(strbuf_text(&json), "\"native_stacks_left_out\":3") != NULL);
+    assert_has(strbuf_text(&json), "\"native_stacks_left_out\":3");
 }

@@ -1,8 +1,6 @@
 #include "suspects_rig.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define WAITS                                                            \
     "wait /usr/lib/python3.11/threading.py 320 all_reduce "              \

@@ -1,16 +1,11 @@
 #include "fake_service.h"
 
-#include <criterion/criterion.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "rig/unit.h"
 
 static bool say(int fd, const char *text, size_t n) {
     while (n > 0) {

@@ -1,15 +1,9 @@
 /* GPUs as a library that stands in for NVML tells of them (tests/tools/fake_nvml.c). */
 #include "watchdog/look/gpus.h"
 
-#include <criterion/criterion.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "io/clock.h"
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/worker_signs.h"
 
@@ -51,8 +45,6 @@ Test(gpus_io, they_are_part_of_the_evidence) {
     cr_expect(sscanf(at + strlen(first), "%lf s%c", &seconds, &then) == 2 && seconds > 0 && then == ';', "%s", e.gpus);
     evidence_fini(&e);
 }
-
-/* ---- the watch ---- */
 
 /* What it says of process 4711 once it has two readings. */
 static uint32_t flags_of(struct gpu_watch *w, struct loop *loop) {

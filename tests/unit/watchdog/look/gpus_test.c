@@ -1,9 +1,7 @@
 /* What two readings of the counters of GPUs tell. */
 #include "watchdog/look/gpus.h"
 
-#include <criterion/criterion.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 static struct nvml_report before, after;
 

@@ -2,20 +2,13 @@
  * with ":" between; default: the machine's own. */
 #include "watchdog/look/pystack.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "io/process/child.h"
+#include "rig/unit.h"
 
 #define NOBODY 65534
 #define FAULTHANDLER_FRAMES 100 /* MAX_FRAME_DEPTH of Python/traceback.c */
@@ -158,8 +151,6 @@ Test(pystack_io, long_code_and_long_names_are_as_faulthandler_says) {
 }
 Test(pystack_io, a_call_over_many_lines_is_as_faulthandler_says) { compare_all("selecting"); }
 
-/* --- the file of a lock --- */
-
 static void note_lock(void *arg, const struct pystack_thread *t) {
     char *lock = arg;
     memcpy(lock, t->lock, PYSTACK_FILE_MAX);
@@ -182,8 +173,6 @@ Test(pystack_io, the_file_of_a_lock_is_read_from_the_variables_of_its_library) {
     }
     free(copy);
 }
-
-/* --- again and again --- */
 
 static int64_t add_frame(void *arg, const struct pystack_frame *f) {
     struct strbuf *out = arg;
@@ -240,8 +229,6 @@ Test(pystack_io, a_watch_sees_the_same) {
 
 Test(pystack_io, a_watch_sees_that_the_garbage_collector_runs) { watch_all("collecting", true); }
 
-/* --- which thread is which --- */
-
 static void note_tids(void *arg, const struct pystack_thread *t) {
     struct strbuf *out = arg;
     char path[100];
@@ -270,8 +257,6 @@ Test(pystack_io, threads_have_the_kernels_ids) {
     }
     free(copy);
 }
-
-/* --- while it runs --- */
 
 static void check_frames(void *arg, const struct pystack_thread *t) {
     uint64_t *n = arg;
@@ -323,8 +308,6 @@ Test(pystack_io, a_thread_that_waits_stays_at_one_place) {
         last = h;
     }
 }
-
-/* --- what can't be read --- */
 
 Test(pystack_io, a_process_without_python_says_so) {
     _cleanup_(child_fini) struct child child = CHILD_INIT;

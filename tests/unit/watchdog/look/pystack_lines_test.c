@@ -1,7 +1,6 @@
 #include "watchdog/look/pystack_layout.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 struct image {
     const uint8_t *bytes;
@@ -18,10 +17,8 @@ static ssize_t read_image(void *arg, uint64_t address, void *buf, size_t n) {
 }
 
 static uint32_t line(enum pystack_table_form form, const uint8_t *bytes, size_t n, int64_t place, int32_t first) {
-    struct image image = {bytes, n};
-    struct pystack_memory m = {read_image, &image};
-    struct pystack_table t = {.memory = &m, .left = n};
-    return pystack_line(form, &t, place, first);
+    struct pystack_memory m = {read_image, &(struct image){bytes, n}};
+    return pystack_line(form, &(struct pystack_table){.memory = &m, .left = n}, place, first);
 }
 
 /* This program, compiled by each version, and the lines that its own co_lines() or dis names:
@@ -131,8 +128,7 @@ Test(pystack_lines, garbage_ends) {
             (void)line((enum pystack_table_form)form, bytes, sizeof bytes, INT64_MAX, INT32_MAX);
             (void)line((enum pystack_table_form)form, bytes, 0, 0, 1);
             /* A table that is longer than what can be read. */
-            struct image image = {bytes, 300};
-            struct pystack_memory m = {read_image, &image};
+            struct pystack_memory m = {read_image, &(struct image){bytes, 300}};
             struct pystack_table t = {.memory = &m, .left = UINT64_MAX};
             (void)pystack_line((enum pystack_table_form)form, &t, INT64_MAX, 1);
         }

@@ -1,10 +1,9 @@
 /* Files made by hand: what holds for those of real interpreters is in pystack_io_test.c. */
 #include "watchdog/look/pystack_layout.h"
 
-#include <criterion/criterion.h>
 #include <elf.h>
-#include <errno.h>
-#include <string.h>
+
+#include "rig/unit.h"
 
 #define ROOM 64 /* for names */
 
@@ -26,8 +25,7 @@ static ssize_t read_file(void *arg, uint64_t offset, void *buf, size_t n) {
 }
 
 static int read_elf(struct file *f, struct python_elf *ret) {
-    struct pystack_memory memory = {read_file, f};
-    return python_elf_read(&memory, ret);
+    return python_elf_read(&(struct pystack_memory){read_file, f}, ret);
 }
 
 static void add_symbol(struct file *f, uint32_t *names, unsigned i, const char *name, uint64_t value) {
@@ -118,8 +116,7 @@ Test(python_elf, what_is_no_such_file) {
         }
         cr_expect_eq(read_elf(&f, &e), -ENOEXEC, "%d", i);
     }
-    struct file f = file_of(SHT_DYNSYM);
-    f.head.e_shnum = 513;
+    struct file f = *WITH(file_of(SHT_DYNSYM), .head.e_shnum = 513);
     cr_expect_eq(read_elf(&f, &e), -ENOENT);
     f = file_of(SHT_DYNSYM);
     f.head.e_shentsize++;

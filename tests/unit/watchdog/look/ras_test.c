@@ -1,10 +1,7 @@
 #include "watchdog/look/ras.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "ras_answer.h"
+#include "rig/unit.h"
 
 struct read {
     struct ras ras;
@@ -48,9 +45,7 @@ static void counts_are(const struct ras *r, uint32_t world, uint32_t own, const 
 }
 
 Test(ras, a_job_in_which_all_is_well) {
-    struct answer a = answer_of(8, 120, 2);
-    a.others = 2;
-    read_answer(&a, &b);
+    read_answer(WITH(answer_of(8, 120, 2), .others = 2), &b);
     cr_assert_str_eq(strbuf_text(&b.summary),
                      "NCCL 2.28.7: 3 communicators\n"
                      "communicator 0xabc (8 ranks): all ranks have launched the same collectives\n"
@@ -187,8 +182,7 @@ Test(ras, an_answer_that_is_cut_anywhere_does_no_harm) {
 }
 
 Test(ras, the_summary_of_a_large_job_is_limited) {
-    struct answer a = answer_of(ANSWER_RANKS_MAX, 5, 0);
-    a.others = 60;
+    struct answer a = *WITH(answer_of(ANSWER_RANKS_MAX, 5, 0), .others = 60);
     for (uint32_t i = 0; i < ANSWER_RANKS_MAX; i++)
         a.at[i].all_reduces = i;
     read_answer(&a, &b);

@@ -1,18 +1,10 @@
 #include "watchdog/look/recorder.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "fake_service.h"
 #include "io/clock.h"
+#include "rig/unit.h"
 
 struct rig {
     char folder[64], socket[96], fifo[96], dump[96], keep[96];
@@ -73,7 +65,7 @@ Test(recorder_io, a_server_that_answers_a_byte_a_second_costs_its_deadline) {
     struct err err = {0};
     fake_service_start(&f);
     cr_assert_eq(source_recorder(rig.socket, clock_now_ns() + 1500 * NS_PER_MS, &rec, &err), -ETIMEDOUT);
-    cr_assert_not_null(strstr(err.text, "did not answer in time"), "%s", err.text);
+    assert_has(err.text, "did not answer in time");
 }
 
 Test(recorder_io, an_endless_answer_is_cut) {
@@ -92,7 +84,7 @@ Test(recorder_io, a_program_without_the_server) {
     struct recorder rec;
     struct err err = {0};
     cr_assert_eq(source_recorder(rig.socket, clock_now_ns() + NS_PER_S, &rec, &err), -ENOENT);
-    cr_assert_not_null(strstr(err.text, "does not use worker_main()"), "%s", err.text);
+    assert_has(err.text, "does not use worker_main()");
     cr_assert_eq(source_recorder(longest, clock_now_ns() + NS_PER_S, &rec, &err), -ENAMETOOLONG);
 }
 
@@ -162,7 +154,7 @@ Test(recorder_io, the_fifo_never_blocks) {
     cr_assert_eq(mkfifo(rig.fifo, 0600), 0);
     ask_for(&d, 60 * NS_PER_S);
     cr_assert_eq(d.code, -ENXIO);
-    cr_assert_not_null(strstr(d.err.text, "no process reads"), "%s", d.err.text);
+    assert_has(d.err.text, "no process reads");
     cr_assert_eq(unlink(rig.fifo), 0);
     int fd = open(rig.fifo, O_WRONLY | O_CREAT, 0600);
     close(fd);
@@ -183,7 +175,7 @@ Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_
     uint64_t end_ns = clock_now_ns() + 3 * NS_PER_S;
     source_recorder_dumps(list, 2, end_ns, end_ns);
     cr_assert_eq(list[0].code, -ETIMEDOUT);
-    cr_assert_not_null(strstr(list[0].err.text, "has not written"), "%s", list[0].err.text);
+    assert_has(list[0].err.text, "has not written");
     cr_assert(list[1].code == 0 && list[1].bytes == 6, "%s", list[1].err.text);
     assert_kept(&other, "pickle");
     struct stat st;
@@ -195,7 +187,7 @@ Test(recorder_io, what_is_too_large_stays_where_it_is) {
     start_reader_of(&rig, true, (off_t)RECORDER_DUMP_MAX + 1);
     ask_for(&d, 60 * NS_PER_S);
     cr_assert(d.code == -EFBIG && d.bytes == RECORDER_DUMP_MAX + 1);
-    cr_assert_not_null(strstr(d.err.text, "the file is larger than 64 MiB"), "%s", d.err.text);
+    assert_has(d.err.text, "the file is larger than 64 MiB");
     struct stat st;
     cr_assert_eq(stat(rig.keep, &st), -1);
 }

@@ -1,15 +1,11 @@
 #include "watchdog/look/signs.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "io/process/proc.h"
+#include "rig/unit.h"
 
 /* A process that, for each byte x it gets, uses a processor for 5 ms and answers, for others only answers; otherwise it
  * waits. */

@@ -1,7 +1,7 @@
 /* When a node speaks of its workers. They are ranks 4 and 5. */
 #include "watchdog/look/signs.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 #define FIRST 4u
 #define N 2u

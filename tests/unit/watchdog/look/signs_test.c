@@ -1,8 +1,6 @@
 #include "watchdog/look/signs.h"
 
-#include <criterion/criterion.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(signs, reads_the_time_of_a_schedstat) {
     uint64_t ns = 0, turns = 0;

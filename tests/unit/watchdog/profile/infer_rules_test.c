@@ -1,10 +1,7 @@
 /* Each threshold of profile/infer.h from both sides: patterns of 8 ranks and more that are exact, not random. */
 #include "watchdog/profile/infer.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 #define TICK_MS 50
 #define BLOCK (1000 / TICK_MS) /* ticks of a block of 1 s, in 12 s and more */
@@ -171,8 +168,7 @@ Test(infer_rules, what_waits) {
         {WORK, {.gc = true}, PROFILE_GC},
     };
     for (uint32_t k = 0; k < ARRAY_SIZE(cases); k++) {
-        struct profile_sample s = cases[k].s;
-        s.stack = ids[cases[k].stack];
+        struct profile_sample s = *WITH(cases[k].s, .stack = ids[cases[k].stack]);
         put(0, k, s);
         works(1, k, true);
     }
@@ -214,8 +210,6 @@ Test(infer_rules, a_torn_stack_costs_no_tick) {
     infer();
     cr_assert(found.n_ticks == 100 && found.n_ranks == 4);
 }
-
-/* ---- a pipeline of four stages, 1F1B with eight microbatches ---- */
 
 #define STAGES 4u
 #define PARTS 8u

@@ -1,12 +1,8 @@
 /* What samples show: jobs that the test makes, step by step, in simulated time. */
 #include "watchdog/profile/infer.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/prng.h"
-#include "base/util.h"
+#include "rig/unit.h"
 
 #define RANKS_MAX 128
 
@@ -251,7 +247,6 @@ Test(infer, no_stage_of_a_balanced_pipeline) {
 }
 
 static void waits_for_gpu(uint32_t rank, uint32_t number, struct step *ret) {
-    (void)number;
     ret->s[FORWARD] = 0.01;
     ret->s[ITEM] = rank == 2 ? 0.12 : 0.09; /* a slow device looks like this, too */
 }
@@ -315,8 +310,7 @@ Test(infer, a_thread_that_sleeps_may_still_work) {
         {EVAL, {0}, PROFILE_EVAL},
     };
     for (uint32_t k = 0; k < ARRAY_SIZE(cases); k++) {
-        struct profile_sample s = cases[k].s;
-        s.stack = ids[cases[k].stack];
+        struct profile_sample s = *WITH(cases[k].s, .stack = ids[cases[k].stack]);
         add(1, k, FORWARD);
         cr_assert_eq(profile_add_sample(&job, profile_add_rank(&job, 0), k, &s), 0);
     }

@@ -1,9 +1,7 @@
 /* The record of a job's time, from windows that the test makes. */
 #include "watchdog/profile/job_time.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define S(n) ((uint64_t)(n)*NS_PER_S)
 
@@ -105,10 +103,7 @@ Test(job_time, the_largest_stage_of_a_pipeline_is_not_late) {
 
 Test(job_time, weak_signs_of_one_rank_add_up) {
     start(4);
-    struct profile_findings w = window(0, 0.1);
-    w.top = 3;
-    w.top_z = 2.5;
-    w.top_share = 0.08;
+    struct profile_findings w = *WITH(window(0, 0.1), .top = 3, .top_z = 2.5, .top_share = 0.08);
     for (int i = 0; i < 3; i++) {
         add(&w);
         check_late("");
@@ -123,11 +118,7 @@ Test(job_time, weak_signs_of_one_rank_add_up) {
 Test(job_time, weak_signs_of_different_ranks_do_not) {
     start(4);
     for (uint32_t i = 0; i < 40; i++) {
-        struct profile_findings w = window(0, 0.1);
-        w.top = i % 3;
-        w.top_z = 3.9;
-        w.top_share = 0.08;
-        add(&w);
+        add(WITH(window(0, 0.1), .top = i % 3, .top_z = 3.9, .top_share = 0.08));
         check_late("");
     }
 }
@@ -142,13 +133,12 @@ Test(job_time, only_so_many_late_ranks_are_kept) {
     cr_assert_eq(t.n_late, JOB_TIME_LATE_MAX);
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     job_time_text(&t, now, &text);
-    cr_assert_not_null(strstr(strbuf_text(&text), "waiting for rank 5 "), "%s", strbuf_text(&text));
+    assert_has(strbuf_text(&text), "waiting for rank 5 ");
 }
 
 Test(job_time, the_first_step_of_an_attempt_is_reported_once) {
     start(4);
-    struct profile_findings w = window(0, 0);
-    w.before.import_ns = S(8);
+    struct profile_findings w = *WITH(window(0, 0), .before.import_ns = S(8));
     cr_assert_not(job_time_add(&t, &w));
     w.before.load_ns = S(2);
     w.first_step_wall_ns = now + S(5000) + S(15);

@@ -1,8 +1,6 @@
 #include "watchdog/profile/infer.h"
 
-#include <criterion/criterion.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 Test(names, frames_are_recognized_by_file_and_function) {
     static const struct {

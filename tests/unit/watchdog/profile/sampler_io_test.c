@@ -2,21 +2,14 @@
  * machine one can end before its first tick. */
 #include "watchdog/profile/sampler_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "io/clock.h"
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 #include "watchdog/profile/samples.h"
 
 #define RANK 5
@@ -84,7 +77,6 @@ static void on_samples(void *arg, const struct helper_answer *answer) {
     struct err err = {0};
     size_t len;
     const char *json = helper_answer_line(answer, &len);
-    (void)arg;
     calls++;
     length = len;
     if (len > 0)
@@ -123,8 +115,6 @@ static struct profile_sample last_in(const char *function) {
     }
 }
 
-/* --- ticks --- */
-
 Test(sampler, ticks_are_at_random_moments_of_their_periods_and_the_same_everywhere) {
     const uint64_t period = 50 * NS_PER_MS, first = UINT64_C(35000000000);
     uint64_t sum = 0, same = 0, n = 10000;
@@ -140,8 +130,6 @@ Test(sampler, ticks_are_at_random_moments_of_their_periods_and_the_same_everywhe
     cr_expect_lt(profile_tick_ns(7, 10 * NS_PER_S, 1), 20 * NS_PER_S);
 }
 
-/* --- what a worker does --- */
-
 Test(sampler, the_main_threads_stack_and_state_are_seen) {
     start_python("block");
     struct profile_sample s = last_in("block");
@@ -149,7 +137,7 @@ Test(sampler, the_main_threads_stack_and_state_are_seen) {
     const struct profile_stack *stack = &got.stacks[s.stack];
     cr_assert_eq(stack->depth, 2);
     cr_expect_str_eq(leaf(stack->outer), "<module>");
-    cr_expect_not_null(strstr(got.frames[stack->frame].file, "sampler_worker.py"));
+    expect_has(got.frames[stack->frame].file, "sampler_worker.py");
     cr_expect_eq(got.frames[stack->frame].calls, 0);
     cr_expect_str_eq(got.ranks[0].gap, "");
     cr_expect_eq(got.ranks[0].n_children, 0);
@@ -194,8 +182,6 @@ Test(sampler, children_are_a_histogram) {
     cr_expect_eq(got.ranks[0].n_children, 1);
 }
 
-/* --- other programs, and those that end --- */
-
 Test(sampler, the_program_below_a_wrapper_is_sampled) {
     char line[PATH_MAX + 64];
     (void)snprintf(line, sizeof line, "/usr/bin/python3 %s block; true", script());
@@ -216,13 +202,10 @@ Test(sampler, a_stopped_worker_is_reported) {
     cr_assert_eq(kill(worker, SIGSTOP), 0);
     cr_assert_eq(waitpid(worker, NULL, WUNTRACED), worker);
     cr_expect(!last_in("block").sleeps);
-    cr_expect_not_null(strstr(got.ranks[0].gap, " is stopped"), "%s", got.ranks[0].gap);
+    expect_has(got.ranks[0].gap, " is stopped");
 }
 
-static void on_time(void *arg) {
-    (void)arg;
-    (void)kill(worker, SIGKILL);
-}
+static void on_time(void *arg) { (void)kill(worker, SIGKILL); }
 
 Test(sampler, a_worker_that_ends_is_reported) {
     start_python("block");
@@ -230,7 +213,7 @@ Test(sampler, a_worker_that_ends_is_reported) {
     loop_timer_set(timer, clock_now_ns() + 300 * NS_PER_MS);
     (void)sample(NS_PER_S);
     wait_for_samples();
-    cr_expect_not_null(strstr(got.ranks[0].gap, " has ended"), "%s", got.ranks[0].gap);
+    expect_has(got.ranks[0].gap, " has ended");
     loop_timer_free(timer);
 }
 
@@ -249,8 +232,6 @@ Test(sampler, without_a_tick_that_is_the_reason) {
     wait_for_samples();
     cr_expect_str_eq(got.ranks[0].gap, "no sample was taken");
 }
-
-/* --- the helper --- */
 
 static void take_helper(void *arg, int pid) {
     struct proc_stat stat;

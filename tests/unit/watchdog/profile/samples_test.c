@@ -1,12 +1,7 @@
 /* Samples: built, sent, read and merged. */
 #include "watchdog/profile/samples.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 #define PERIOD (50 * NS_PER_MS)
 #define MAX ((size_t)1 << 20)
@@ -30,7 +25,7 @@ static struct profile node(uint64_t first, uint32_t rank, uint32_t n) {
     return p;
 }
 
-static int send(const struct profile *p, size_t max, struct profile *job) {
+static int send_all(const struct profile *p, size_t max, struct profile *job) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct err err = {0};
     profile_write(p, max, &text);
@@ -95,7 +90,7 @@ Test(samples, what_is_sent_is_what_is_read) {
                                                                  .helped = bits & 4,
                                                                  .syscall = (enum profile_syscall)(bits >> 3)}),
                      0);
-    cr_assert_eq(send(&p, MAX, &got), 0);
+    cr_assert_eq(send_all(&p, MAX, &got), 0);
     cr_assert(got.n_ticks == 62 && got.first_tick == 1000 && got.period_ns == PERIOD && got.n_ranks == 1);
     const struct profile_rank *g = &got.ranks[0];
     cr_assert(g->step == 12 && g->delay == 0.375 && g->n_children == 2);
@@ -116,7 +111,7 @@ Test(samples, what_is_sent_is_what_is_read) {
 
 Test(samples, what_is_too_long_loses_its_last_ticks) {
     _cleanup_(profile_fini) struct profile p = node(5, 0, 4000), got = {0};
-    cr_assert_eq(send(&p, 20000, &got), 0);
+    cr_assert_eq(send_all(&p, 20000, &got), 0);
     cr_assert(got.n_ticks > 100 && got.n_ticks < 4000, "%u", got.n_ticks);
     cr_assert_lt(got.n_stacks, p.n_stacks);
 }
@@ -127,16 +122,16 @@ Test(samples, the_longest_profile_of_a_node_fits) {
     for (uint32_t rank = 0; rank < 8; rank++)
         for (uint32_t k = 0; k < 12000; k++)
             add(&p, rank, k, stack_of(&p, "f", (k * 7919 + rank) % 150));
-    cr_assert_eq(send(&p, MAX, &got), 0);
+    cr_assert_eq(send_all(&p, MAX, &got), 0);
     cr_assert_eq(got.n_ticks, 12000);
 }
 
 Test(samples, nodes_merge_into_one_job) {
     _cleanup_(profile_fini) struct profile a = node(1000, 3, 20), b = node(995, 1, 20), c = node(1010, 9, 20),
                                            job = {0};
-    cr_assert_eq(send(&a, MAX, &job), 0);
-    cr_assert_eq(send(&b, MAX, &job), 0);
-    cr_assert_eq(send(&c, MAX, &job), 0);
+    cr_assert_eq(send_all(&a, MAX, &job), 0);
+    cr_assert_eq(send_all(&b, MAX, &job), 0);
+    cr_assert_eq(send_all(&c, MAX, &job), 0);
     cr_assert(job.first_tick == 995 && job.n_ticks == 35 && job.n_ranks == 3);
     cr_assert(job.n_stacks == 6 && job.n_frames == 6, "%u %u", job.n_stacks, job.n_frames);
     static const uint32_t ranks[] = {1, 3, 9}, from[] = {0, 5, 15};
@@ -155,10 +150,10 @@ Test(samples, nodes_that_do_not_fit_are_refused) {
     _cleanup_(profile_fini) struct profile a = node(1000, 3, 20), same = node(1000, 3, 20), job = {0};
     _cleanup_(profile_fini) struct profile far = node(1000 + PROFILE_TICKS_MAX, 4, 20), other = node(1000, 5, 20);
     other.period_ns++;
-    cr_assert_eq(send(&a, MAX, &job), 0);
-    cr_assert_eq(send(&same, MAX, &job), -EINVAL);
-    cr_assert_eq(send(&other, MAX, &job), -EINVAL);
-    cr_assert_eq(send(&far, MAX, &job), -E2BIG);
+    cr_assert_eq(send_all(&a, MAX, &job), 0);
+    cr_assert_eq(send_all(&same, MAX, &job), -EINVAL);
+    cr_assert_eq(send_all(&other, MAX, &job), -EINVAL);
+    cr_assert_eq(send_all(&far, MAX, &job), -E2BIG);
     cr_assert(job.n_ranks == 1 && job.n_ticks == 20);
 }
 
@@ -166,8 +161,8 @@ Test(samples, nodes_need_not_begin_at_the_same_tick_of_the_longest_profile) {
     _cleanup_(profile_fini) struct profile a = node(1000, 3, 1), b = node(1100, 4, 1), job = {0};
     add(&a, 3, 1000 + 59999, 0);
     add(&b, 4, 1100 + 59999, 0);
-    cr_assert_eq(send(&a, MAX, &job), 0);
-    cr_assert_eq(send(&b, MAX, &job), 0);
+    cr_assert_eq(send_all(&a, MAX, &job), 0);
+    cr_assert_eq(send_all(&b, MAX, &job), 0);
     cr_assert_eq(job.n_ticks, 60100);
 }
 
@@ -232,7 +227,7 @@ Test(samples, what_is_written_can_be_read) {
     for (uint32_t rank = 0; rank < 128; rank++)
         for (uint32_t k = 0; k < 12000; k++)
             add(&p, rank, k, s);
-    cr_assert_eq(send(&p, MAX, &got), 0);
+    cr_assert_eq(send_all(&p, MAX, &got), 0);
     cr_assert(got.n_ranks == 128 && got.n_ticks == (PROFILE_SAMPLES_MAX / 64) / 128, "%u", got.n_ticks);
 }
 

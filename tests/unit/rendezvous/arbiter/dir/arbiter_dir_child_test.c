@@ -1,20 +1,14 @@
 /* The process behind the arbiter over a directory: it hangs, dies, is late, and is left. */
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "arbiter_dir_rig.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/reaper.h"
+#include "rig/unit.h"
 
 #define A 11
 #define B 12

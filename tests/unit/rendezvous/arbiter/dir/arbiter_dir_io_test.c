@@ -1,16 +1,9 @@
 /* What the arbiter over a directory promises, on real files. Its process: arbiter_dir_child. */
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "arbiter_dir_rig.h"
 #include "rendezvous/arbiter/arbiter_record.h"
+#include "rig/unit.h"
 
 #define A 11
 #define B 12

@@ -1,15 +1,8 @@
 /* The job's key in its folder. */
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "arbiter_dir_rig.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 #include "rendezvous/arbiter/dir/arbiter_folder_io.h"
+#include "rig/unit.h"
 
 #define TIMEOUT_NS (20 * NS_PER_S)
 #define MAKERS 16

@@ -4,18 +4,14 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "arbiter_dir_rig.h"
 #include "base/prng.h"
 #include "io/clock.h"
+#include "rig/unit.h"
 
 #define RACERS 3
 #define RACES 1000

@@ -1,17 +1,10 @@
 #include "arbiter_dir_rig.h"
 
-#include <criterion/criterion.h>
-#include <fcntl.h>
 #include <ftw.h>
-#include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include "../../../rig/loop_rig.h"
-#include "io/clock.h"
 #include "io/file.h"
+#include "rig/loop_rig.h"
 
 struct loop *rig_loop;
 char rig_dir[80];
@@ -29,12 +22,7 @@ void rig_begin(void) {
 }
 void rig_begin_in_memory(void) { begin_in(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"); }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
-    (void)st;
-    (void)kind;
-    (void)ftw;
-    return remove(path);
-}
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) { return remove(path); }
 
 void rig_finish(void) {
     loop_free(rig_loop);

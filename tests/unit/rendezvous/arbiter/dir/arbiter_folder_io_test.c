@@ -1,20 +1,14 @@
 /* The directory that the arbiter works in: whose it may be, and what a full disk does. */
 #include "rendezvous/arbiter/dir/arbiter_folder_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "../../../skip.h"
 #include "arbiter_dir_rig.h"
+#include "rig/unit.h"
 
 #define A 11
 #define B 12

@@ -2,21 +2,12 @@
  * tests/e2e/test_etcd.py. */
 #include "rendezvous/arbiter/etcd/arbiter_etcd_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "../../../rig/loop_rig.h"
 #include "base/text/strbuf.h"
-#include "io/clock.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
+#include "rig/loop_rig.h"
 
 #define SERVERS 3
 #define CONNS_MAX 8
@@ -93,7 +84,6 @@ static void on_readable(void *arg, struct stream *s) {
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
-    (void)code;
     struct server *v = arg;
     for (unsigned i = 0; i < v->n_conns; i++)
         if (v->conns[i] == s)
@@ -105,7 +95,6 @@ static void on_closed(void *arg, struct stream *s, int code) {
 static const struct stream_ops stream_callbacks = {.on_readable = on_readable, .on_closed = on_closed};
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
     struct server *v = arg;
     cr_assert_lt(v->n_conns, CONNS_MAX);
     cr_assert_eq(stream_new(loop, fd, &stream_callbacks, v, &v->conns[v->n_conns++]), 0);
@@ -156,7 +145,6 @@ static void make(size_t n, const char *user, uint64_t timeout_ns) {
 }
 
 static void on_answer(void *arg, const struct arbiter_answer *a) {
-    (void)arg;
     heard.ids[heard.n++] = a->request.id;
     heard.last = *a;
     if (heard.free_arbiter) {

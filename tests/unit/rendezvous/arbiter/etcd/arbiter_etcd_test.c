@@ -1,14 +1,11 @@
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/prng.h"
 #include "base/text/base64.h"
 #include "rendezvous/arbiter/arbiter_record.h"
+#include "rig/unit.h"
 
 #define BASE "/m/j/"
 

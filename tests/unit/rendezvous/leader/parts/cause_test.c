@@ -1,8 +1,7 @@
 /* Which failure is the cause of a stop, without a group. */
 #include "rendezvous/leader/parts/cause.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define MS ((int64_t)NS_PER_MS)
 

@@ -1,9 +1,6 @@
 #include "rendezvous/leader/parts/incident.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
-#include "base/util.h"
+#include "rig/unit.h"
 
 #define WHEN "2026-11-26T13:53:03.123Z"
 #define MS(x) ((uint64_t)((x)*1e6))

@@ -1,7 +1,7 @@
 /* What a leader's authority depends on, without nodes. */
 #include "rendezvous/leader/parts/leadership.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 #define S(x) ((uint64_t)(x)*NS_PER_S)
 

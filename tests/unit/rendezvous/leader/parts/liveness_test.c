@@ -2,8 +2,7 @@
  * lost after 10 s. */
 #include "rendezvous/leader/parts/liveness.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
+#include "rig/unit.h"
 
 #define MS(x) ((uint64_t)(x)*NS_PER_MS)
 #define S(x) ((uint64_t)(x)*NS_PER_S)

@@ -1,9 +1,8 @@
 #include "../group_rig.h"
 
-#include <criterion/criterion.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+
+#include "rig/unit.h"
 
 #define ALL 0xfeu
 

@@ -2,10 +2,7 @@
 #include "rendezvous/leader/parts/programs.h"
 
 #include "../group_rig.h"
-
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
+#include "rig/unit.h"
 
 static const struct rdzv_program ours = {"train.py --lr=...", 1, 3, 0};
 

@@ -1,11 +1,8 @@
 /* The nodes of a job, and what is counted of them, without a group. */
 #include "rendezvous/leader/parts/roster.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "rendezvous/leader/parts/programs.h"
+#include "rig/unit.h"
 
 static struct node_info info_of(uint64_t incarnation, const char *host) {
     struct node_info info = {.incarnation = incarnation, .nproc = 1, .node_rank = -1};

@@ -1,8 +1,7 @@
 /* No group lasts, and no worker failed: such groups are counted, paused between, and end the job. */
 #include "../group_rig.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
+#include "rig/unit.h"
 
 #define ALL 0xfeu
 #define SOON 11.0 /* crash loop, lease and margin */

@@ -1,7 +1,7 @@
 /* Who is named, and what became of them. */
 #include "rendezvous/leader/parts/leadership.h"
 
-#include <criterion/criterion.h>
+#include "rig/unit.h"
 
 #define S(x) ((uint64_t)(x)*NS_PER_S)
 

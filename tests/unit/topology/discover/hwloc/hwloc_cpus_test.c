@@ -1,12 +1,10 @@
 /* CPUs and NUMA nodes that hwloc finds in recorded trees. */
-#include <criterion/criterion.h>
 #include <ftw.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "../sysfs/sysfs_rig.h"
 #include "base/prng.h"
+#include "rig/unit.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/model/affinity.h"
@@ -124,15 +122,11 @@ Test(hwloc_cpus, workers_are_bound_by_them) {
     cr_assert_str_eq(list(&a.nodes), "1");
 }
 
-/* ---- damage ---- */
-
 #define FILES_MAX 4096
 static char *files[FILES_MAX];
 static uint32_t n_files;
 
 static int collect(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
-    (void)st;
-    (void)ftw;
     if (flag == FTW_F && strstr(path, "/system/") != NULL && n_files < FILES_MAX)
         files[n_files++] = xstrdup(path + strlen(tree.root) + 1);
     return 0;

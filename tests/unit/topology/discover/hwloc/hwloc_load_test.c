@@ -2,13 +2,10 @@
  * the file. A small made-up machine is used where there is no recording. */
 #include "topology/discover/hwloc/hwloc_io.h"
 
-#include <criterion/criterion.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 
 #include "../../recorded.h"
+#include "rig/unit.h"
 #include "topology/discover/discovery_io.h"
 
 static void load(const char *name, struct topology *t) {
@@ -28,8 +25,6 @@ static struct err err;
 
 static void done(void) { topology_fini(&t); }
 TestSuite(hwloc_load, .fini = done);
-
-/* ---- all of them ---- */
 
 struct machine {
     const char *file, *arch, *vendor;
@@ -109,8 +104,6 @@ Test(hwloc_load, format_3_is_refused_with_what_to_do) {
     cr_assert_neq(strstr(err.text, "format 3.0"), NULL, "%s", err.text);
     cr_assert_neq(strstr(err.text, "--export-xml-flags v2"), NULL, "%s", err.text);
 }
-
-/* ---- single machines ---- */
 
 /* The file with NVIDIA's plugins and the one without them describe the same machine. */
 Test(hwloc_load, two_recordings_of_one_machine_agree) {

@@ -1,10 +1,8 @@
 #include "topology/discover/net/netlink_io.h"
 
-#include <criterion/criterion.h>
-#include <string.h>
-
 #include "io/net/netlink.h"
 #include "netns_rig.h"
+#include "rig/unit.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 
 static struct topology topo;
@@ -148,7 +146,7 @@ Test(netlink, keeps_sixteen_addresses_and_says_so) {
     netlink_fill_addresses(&topo);
     cr_assert_eq(netif("eth0")->n_addrs, TOPO_ADDRS_MAX);
     cr_assert_eq(topo.n_warnings, 1);
-    cr_assert_not_null(strstr(topo.warnings[0], "addresses are left out: eth0 has more than 16"));
+    assert_has(topo.warnings[0], "addresses are left out: eth0 has more than 16");
 }
 
 /* A container can see the /sys of its host. */
@@ -175,7 +173,7 @@ Test(netlink, leaves_out_interfaces_of_another_namespace) {
     cr_assert_eq(netif("eth0")->numa, -1);
     cr_assert_eq(netif("br0")->numa, 3, "no number said otherwise");
     cr_assert_eq(topo.n_warnings, 1);
-    cr_assert_not_null(strstr(topo.warnings[0], "1 interfaces in /sys are of another network namespace"));
+    assert_has(topo.warnings[0], "1 interfaces in /sys are of another network namespace");
 }
 
 Test(netlink, warns_where_it_is_refused) {
@@ -188,8 +186,7 @@ Test(netlink, warns_where_it_is_refused) {
     cr_assert_eq(netif("eth0")->n_addrs, 0);
     check_kind("br0", TOPO_NETIF_BRIDGE);
     cr_assert_eq(topo.n_warnings, 1);
-    cr_assert_not_null(strstr(topo.warnings[0], "(rtnetlink) cannot be read: Permission denied"), "%s",
-                       topo.warnings[0]);
+    assert_has(topo.warnings[0], "(rtnetlink) cannot be read: Permission denied");
 }
 
 Test(netlink, lists_interfaces_that_no_file_named) {
@@ -200,8 +197,6 @@ Test(netlink, lists_interfaces_that_no_file_named) {
     check_kind("eth0", TOPO_NETIF_VETH);
     cr_assert_eq(netif("eth0")->pci, TOPO_NONE);
 }
-
-/* ---- messages ---- */
 
 Test(netlink, skips_attributes_that_do_not_fit) {
     union netlink_request q;

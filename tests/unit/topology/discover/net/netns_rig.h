@@ -1,24 +1,18 @@
 /* A network namespace of the test's own, set up with ip(8). */
 #pragma once
 
-#include <criterion/criterion.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <net/if.h>
 #include <sched.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "../../tree_rig.h"
+#include "rig/unit.h"
 
 /* Runs "ip" with these words, separated by blanks: its exit status. */
 static inline int netns_ip(const char *line) {

@@ -1,10 +1,7 @@
 #include "topology/discover/net/route_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
-
 #include "netns_rig.h"
+#include "rig/unit.h"
 
 static void check_route(const char *to, const char *netif, const char *source) {
     struct route_found found;
@@ -19,7 +16,7 @@ static void check_none(const char *to, int code, const char *part) {
     struct err err = {0};
     int r = route_find(to, &found, &err);
     cr_assert_eq(r, code, "%s: %d %s", to, r, err.text);
-    cr_assert_not_null(strstr(err.text, part), "%s", err.text);
+    assert_has(err.text, part);
     cr_assert_str_eq(found.netif, "untouched");
 }
 

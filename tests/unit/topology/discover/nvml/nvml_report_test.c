@@ -1,10 +1,7 @@
 #include "topology/discover/nvml/nvml_report.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/prng.h"
+#include "rig/unit.h"
 #include "topology/discover/nvml/nvml_abi.h"
 
 static struct topology t;
@@ -53,8 +50,6 @@ static void add_link(struct nvml_gpu *g, uint32_t type, struct pci_addr at) {
     g->links[g->n_links++] = (struct nvml_link){.up = 1, .type = type, .at = at};
 }
 
-/* ---- GPUs ---- */
-
 Test(nvml_report, a_gpu_that_nvml_does_not_have_leaves) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
@@ -67,7 +62,7 @@ Test(nvml_report, a_gpu_that_nvml_does_not_have_leaves) {
     cr_assert_str_eq(t.gpus[0].uuid, "GPU-b");
     cr_assert_eq(t.n_pci, 3);
     cr_assert_eq(t.n_warnings, 1);
-    cr_assert(strstr(t.warnings[0], "GPU 0000:01:00.0, 0000:03:00.0") != NULL, "%s", t.warnings[0]);
+    assert_has(t.warnings[0], "GPU 0000:01:00.0, 0000:03:00.0");
 }
 
 Test(nvml_report, arrays_grow_again_after_gpus_have_left) {
@@ -175,8 +170,6 @@ Test(nvml_report, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
               t.warnings[0]);
 }
 
-/* ---- links ---- */
-
 Test(nvml_report, the_other_end_is_what_the_node_knows_it_to_be) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
@@ -237,8 +230,6 @@ Test(nvml_report, doing_it_twice_changes_nothing) {
     nvml_merge(r, &t);
     cr_assert(t.n_gpus == 2 && t.n_pci == 2 && t.n_nvlinks == 1 && t.nvlinks[0].count == 1);
 }
-
-/* ---- anything ---- */
 
 static void fill_random(struct prng *p, void *to, size_t n) {
     for (size_t i = 0; i < n; i++)

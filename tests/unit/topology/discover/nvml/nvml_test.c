@@ -1,21 +1,13 @@
 #include "topology/discover/nvml/nvml_io.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/text/strbuf.h"
 #include "io/process/proc.h"
+#include "rig/unit.h"
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/json/topology_json.h"
 #include "topology/model/affinity.h"
@@ -89,8 +81,7 @@ static void add_gpu(const char *bus_id, enum topo_vendor vendor) {
 }
 
 static void fill_for(uint64_t deadline_ms) {
-    struct nvml_config config = {.library = library(), .deadline_ns = deadline_ms * NS_PER_MS};
-    cr_assert_eq(ask(&config), 0);
+    cr_assert_eq(ask(&(struct nvml_config){.library = library(), .deadline_ns = deadline_ms * NS_PER_MS}), 0);
 }
 static void fill(void) { fill_for(20000); }
 
@@ -234,7 +225,7 @@ Test(nvml, without_a_library_there_is_no_load) {
     struct err err = {0};
     cr_assert_eq(setenv(NVML_LIBRARY_VARIABLE, "/nonexistent/nvml.so", 1), 0);
     cr_expect_eq(nvml_read_load(report, &err), -ENOENT);
-    cr_expect_not_null(strstr(err.text, "/nonexistent/nvml.so"), "%s", err.text);
+    expect_has(err.text, "/nonexistent/nvml.so");
 }
 
 /* ---- machines ---- */
@@ -485,8 +476,7 @@ Test(nvml, a_variable_may_say_where_the_library_is) {
 /* ---- what is missing ---- */
 
 Test(nvml, a_node_without_nvml_is_told_nothing) {
-    struct nvml_config config = {.library = "libthere-is-no-such-thing.so.1"};
-    cr_assert_eq(ask(&config), 0);
+    cr_assert_eq(ask(&(struct nvml_config){.library = "libthere-is-no-such-thing.so.1"}), 0);
     cr_assert_eq(t.n_warnings, 0);
     cr_assert(!t.nvlinks_known && t.n_gpus == 0);
 }
@@ -502,8 +492,7 @@ Test(nvml, gpus_without_nvml_are_warned_of_once) {
 
 Test(nvml, another_library_is_not_nvml) {
     add_gpu("0000:01:00.0", TOPO_VENDOR_NVIDIA);
-    struct nvml_config config = {.library = "libm.so.6"};
-    cr_assert_eq(ask(&config), 0);
+    cr_assert_eq(ask(&(struct nvml_config){.library = "libm.so.6"}), 0);
     cr_assert_warned("libm.so.6 is not NVML");
 }
 
@@ -622,8 +611,7 @@ Test(nvml, a_child_that_hangs_holds_no_descriptor_of_the_caller) {
     int fds[2];
     cr_assert_eq(pipe(fds), 0);
     struct nvml_child child;
-    struct nvml_config config = {.library = library(), .deadline_ns = 1};
-    cr_assert_eq(nvml_begin(&config, &child), 0);
+    cr_assert_eq(nvml_begin(&(struct nvml_config){.library = library(), .deadline_ns = 1}, &child), 0);
     (void)close(fds[1]);
     struct pollfd pfd = {.fd = fds[0], .events = POLLIN};
     cr_assert_eq(poll(&pfd, 1, 15000), 1, "the child still has the pipe");
@@ -635,7 +623,6 @@ Test(nvml, a_child_that_hangs_holds_no_descriptor_of_the_caller) {
 static volatile sig_atomic_t handled;
 static void handle(int signo) { handled = signo; }
 static void alarm_child(void *arg, pid_t pid) {
-    (void)arg;
     cr_assert_eq(kill(pid, SIGVTALRM), 0); /* it ignores signals that are sent to a whole job, such as SIGTERM */
 }
 
@@ -643,8 +630,7 @@ Test(nvml, the_join_policy_handlers_do_not_run_in_the_child) {
     script("hang-init");
     cr_assert(signal(SIGVTALRM, handle) != SIG_ERR);
     struct nvml_child child;
-    struct nvml_config config = {.library = library(), .deadline_ns = 20 * NS_PER_S};
-    cr_assert_eq(nvml_begin(&config, &child), 0);
+    cr_assert_eq(nvml_begin(&(struct nvml_config){.library = library(), .deadline_ns = 20 * NS_PER_S}, &child), 0);
     proc_each_child(getpid(), true, alarm_child, NULL);
     /* With a handler the child would hang. Without one it dies, and its pipe shows that. */
     cr_assert_eq(nvml_end(&child, report), -EIO);
@@ -664,8 +650,7 @@ Test(nvml, a_caller_that_ignores_its_children_gets_the_answer_too) {
 Test(nvml, answers_are_read_also_when_the_caller_was_busy_beyond_the_deadline) {
     script("hgx-h100");
     struct nvml_child child;
-    struct nvml_config config = {.library = library(), .deadline_ns = 1};
-    cr_assert_eq(nvml_begin(&config, &child), 0);
+    cr_assert_eq(nvml_begin(&(struct nvml_config){.library = library(), .deadline_ns = 1}, &child), 0);
     siginfo_t info;
     /* It ends without a reader, because everything fits into the pipe. */
     cr_assert_eq(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT), 0);

@@ -1,11 +1,8 @@
 #include "topology/discover/sysfs/rocm.h"
 
-#include <criterion/criterion.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "../../recorded.h"
 #include "../../tree_rig.h"
+#include "rig/unit.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/model/affinity.h"

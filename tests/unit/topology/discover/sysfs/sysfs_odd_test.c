@@ -1,14 +1,10 @@
-#include <criterion/criterion.h>
 #include <ftw.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "base/prng.h"
+#include "rig/unit.h"
 #include "sysfs_rig.h"
 
 TestSuite(sysfs_odd, .fini = clean);
-
-/* ---- odd files ---- */
 
 Test(sysfs_odd, leaves_odd_values_unknown) {
     tree_preset(&tree, "2s-8gpu-8nic");
@@ -99,15 +95,11 @@ Test(sysfs_odd, finds_nothing_below_a_root_that_is_not_there) {
     cr_assert_eq(topo.n_pci + topo.n_nics + topo.n_netifs, 0);
 }
 
-/* ---- damage ---- */
-
 #define FILES_MAX 8192
 static char *files[FILES_MAX];
 static uint32_t n_files;
 
 static int collect(const char *path, const struct stat *st, int flag, struct FTW *ftw) {
-    (void)st;
-    (void)ftw;
     bool ours = strstr(path, "/system/") == NULL;
     if (ours && (flag == FTW_F || flag == FTW_SL) && n_files < FILES_MAX)
         files[n_files++] = xstrdup(path + strlen(tree.root) + 1);
@@ -174,8 +166,6 @@ Test(sysfs_odd, stands_trees_that_are_damaged_at_random) {
     for (uint32_t i = 0; i < n_files; i++)
         free(files[i]);
 }
-
-/* ---- this machine ---- */
 
 Test(sysfs_odd, reads_this_machine) {
     sysfs_fill_pci(NULL, &topo);

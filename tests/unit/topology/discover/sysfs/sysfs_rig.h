@@ -1,12 +1,9 @@
 /* A tree, and the topology that was read from it; both are cleaned up by the suite's fini, `clean`. */
 #pragma once
 
-#include <criterion/criterion.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "../../recorded.h"
 #include "../../tree_rig.h"
+#include "rig/unit.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 
 static struct tree tree;
