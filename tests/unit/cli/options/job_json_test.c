@@ -90,7 +90,7 @@ Test(job_json, a_password_is_for_the_agent_only) {
     cr_assert_str_eq(g.spec.etcd_password, "s3cr3t");
     _cleanup_(freep) char *text = shown(&g.spec);
     cr_assert_null(strstr(text, "s3cr3t"));
-    cr_assert_not_null(strstr(text, "\n  \"etcd_password\": \"***\",\n"), "%s", text);
+    assert_has(text, "\n  \"etcd_password\": \"***\",\n");
 }
 
 Test(job_json, what_depends_on_the_node_is_resolved_there) {
@@ -134,7 +134,7 @@ Test(job_json, slots_that_are_a_port_are_refused_there) {
         _cleanup_(reading_fini) struct reading g = send_job(&head.spec, HEAD_ENV);
         cr_expect_eq(g.r < 0, cases[i].is_refused, "%s: %s", cases[i].line, g.err.text);
         if (i == 0)
-            cr_expect_not_null(strstr(g.err.text, "--ssh \"ssh -p 2222\""), "%s", g.err.text);
+            expect_has(g.err.text, "--ssh \"ssh -p 2222\"");
     }
 }
 

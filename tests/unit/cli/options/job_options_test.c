@@ -65,74 +65,176 @@ static struct reading read_line(const char *line) {
 
 Test(job_options, a_bare_run_is_alone_and_free) {
     READ("train.py --lr 3");
-    cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
-    cr_assert(job_is_alone(&g.spec));
-    cr_assert_null(g.spec.endpoint_host);
-    cr_assert_eq(g.spec.endpoint_port, 0);
-    cr_assert_str_eq(g.spec.run_id, "train-1126-1138-7c3f1a");
-    cr_assert_not(job_id_is_common(&g.spec));
-    cr_assert_eq(g.spec.rdzv.min_nodes, 1);
-    cr_assert_eq(g.spec.rdzv.max_nodes, 1);
-    cr_assert_eq(g.spec.nproc, 1);
-    cr_assert_eq(g.spec.rdzv.max_restarts, 0);
-    cr_assert_eq(g.spec.node_rank, -1);
-    cr_assert_eq(g.spec.is_host, -1);
-    cr_assert_str_eq(g.spec.role, "default");
-    cr_assert_eq(g.spec.entry, JOB_ENTRY_PYTHON);
-    cr_assert_str_eq(g.spec.script, "train.py");
-    cr_assert_str_eq(g.spec.args[0], "--lr");
-    cr_assert_str_eq(g.spec.args[1], "3");
-    cr_assert_null(g.spec.args[2]);
-    cr_assert_eq(g.spec.shutdown_timeout_ns, 30 * NS_PER_S);
-    cr_assert_eq(g.spec.rdzv.heartbeat_ns, NS_PER_S);
-    cr_assert_eq(g.spec.rdzv.lease_ns, 5 * NS_PER_S);
-    cr_assert_eq(g.spec.rdzv.join_timeout_ns, 600 * NS_PER_S);
-    cr_assert_eq(g.spec.rdzv.last_call_ns, 30 * NS_PER_S);
-    cr_assert_eq(g.spec.n_signals, 4);
-    cr_assert_eq(g.spec.signals[3], SIGQUIT);
-    cr_assert_null(g.spec.log_dir);
-    cr_assert_null(g.spec.console_ranks);
+    assert_shown("a bare run", &g.spec,
+                 "backend=c10d standalone=true endpoint_host=null endpoint_port=0 run_id=train-1126-1138-7c3f1a "
+                 "run_id_given=false min_nodes=1 max_nodes=1 nproc_per_node=1 max_restarts=0 node_rank=-1 is_host=-1 "
+                 "role=default entry=python script=train.py args=['--lr','3'] shutdown_timeout=30 "
+                 "heartbeat_interval=1 lease=5 join_timeout=600 last_call_timeout=30 "
+                 "signals_to_handle=['SIGTERM','SIGINT','SIGHUP','SIGQUIT'] log_dir=null local_ranks_filter=null "
+                 "node_unit=1 spares=null grow=boundary rank_order=host max_node_losses=null exclude_after=3 "
+                 "restart_backoff=0 crash_loop=5 hold=2 arbiter_lease=60 regroup_timeout=0 topology= event_log=null "
+                 "hang_action=auto hang_timeout=1800 hang_still=180 hang_report=30 evidence_timeout=5 env=[] "
+                 "nccl_env=full nccl_comm_id=false nccl_debug=false log_mode=0600 output_spool=1073741824");
+    cr_assert_null(g.spec.block);
     cr_assert_eq(g.warnings.len, 0);
 }
 
-Test(job_options, chooses_the_way_to_meet) {
-    static const struct {
-        const char *line;
-        bool standalone;
-        enum job_backend backend;
-        const char *host;
-        uint16_t port;
-    } cases[] = {
-        {"--rdzv-backend=static x", true, JOB_BACKEND_C10D, NULL, 0},
-        {"--rdzv-backend=c10d x", true, JOB_BACKEND_C10D, NULL, 0},
-        {"--master-addr=h x", true, JOB_BACKEND_C10D, NULL, 0},
-        {"--master-port=1234 x", false, JOB_BACKEND_STATIC, "127.0.0.1", 1234},
-        {"--master-port=0 x", false, JOB_BACKEND_STATIC, "127.0.0.1", 0},
-        {"--nnodes=2 --master-addr=h x", false, JOB_BACKEND_STATIC, "h", 29500},
-        {"--nnodes=2 --master-addr=[::1] x", false, JOB_BACKEND_STATIC, "::1", 29500},
-        {"--nnodes=2 x", false, JOB_BACKEND_STATIC, "127.0.0.1", 29500},
-        {"--nnodes=2 --rdzv-endpoint=h:5 x", false, JOB_BACKEND_STATIC, "h", 5},
-        {"--rdzv-endpoint=h:5 x", false, JOB_BACKEND_STATIC, "h", 5},
-        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h x", false, JOB_BACKEND_C10D, "h", 29400},
-        {"--rdzv-backend=c10d --rdzv-endpoint=h:0 x", false, JOB_BACKEND_C10D, "h", 0},
-        {"--nnodes=2 --rdzv-backend=c10d x", false, JOB_BACKEND_C10D, "localhost", 29400},
-        {"--standalone --rdzv-endpoint=h:5 --rdzv-backend=zzz x", true, JOB_BACKEND_C10D, NULL, 0},
-        {"--standalone --nnodes=1:4 x", true, JOB_BACKEND_C10D, NULL, 0},
-        {"PET_STANDALONE=1 | --rdzv-endpoint=h:5 x", true, JOB_BACKEND_C10D, NULL, 0},
-        {"PET_STANDALONE=0 | --rdzv-endpoint=h:5 x", false, JOB_BACKEND_STATIC, "h", 5},
-        {"PET_MASTER_PORT=7 | x", false, JOB_BACKEND_STATIC, "127.0.0.1", 7},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i].line);
-        cr_assert_eq(job_is_alone(&g.spec), cases[i].standalone, "%s", cases[i].line);
-        cr_assert_eq(g.spec.backend, cases[i].backend, "%s", cases[i].line);
-        cr_assert_eq(g.spec.endpoint_port, cases[i].port, "%s", cases[i].line);
-        cr_assert_eq(g.spec.endpoint_host == NULL, cases[i].host == NULL, "%s", cases[i].line);
-        if (cases[i].host != NULL)
-            cr_assert_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
-        if (job_is_alone(&g.spec))
-            cr_assert_eq(g.spec.rdzv.max_nodes, 1);
+static const struct {
+    const char *line, *shown;
+} meanings[] = {
+    /* where nodes meet */
+    {"--rdzv-backend=static x", "standalone=true backend=c10d endpoint_host=null endpoint_port=0 max_nodes=1"},
+    {"--rdzv-backend=c10d x", "standalone=true backend=c10d endpoint_host=null endpoint_port=0"},
+    {"--master-addr=h x", "standalone=true backend=c10d endpoint_host=null endpoint_port=0"},
+    {"--master-port=1234 x", "standalone=false backend=static endpoint_host=127.0.0.1 endpoint_port=1234"},
+    {"--master-port=0 x", "standalone=false backend=static endpoint_host=127.0.0.1 endpoint_port=0"},
+    {"--nnodes=2 --master-addr=h x", "standalone=false backend=static endpoint_host=h endpoint_port=29500"},
+    {"--nnodes=2 --master-addr=[::1] x", "standalone=false backend=static endpoint_host=::1 endpoint_port=29500"},
+    {"--nnodes=2 x", "standalone=false backend=static endpoint_host=127.0.0.1 endpoint_port=29500"},
+    {"--nnodes=2 --rdzv-endpoint=h:5 x", "standalone=false backend=static endpoint_host=h endpoint_port=5"},
+    {"--rdzv-endpoint=h:5 x", "standalone=false backend=static endpoint_host=h endpoint_port=5"},
+    {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h x",
+     "standalone=false backend=c10d endpoint_host=h endpoint_port=29400"},
+    {"--rdzv-backend=c10d --rdzv-endpoint=h:0 x", "standalone=false backend=c10d endpoint_host=h endpoint_port=0"},
+    {"--nnodes=2 --rdzv-backend=c10d x", "standalone=false backend=c10d endpoint_host=localhost endpoint_port=29400"},
+    {"--standalone --rdzv-endpoint=h:5 --rdzv-backend=zzz x", "standalone=true backend=c10d endpoint_host=null"},
+    {"--standalone --nnodes=1:4 x", "standalone=true backend=c10d endpoint_host=null max_nodes=1"},
+    {"PET_STANDALONE=1 | --rdzv-endpoint=h:5 x", "standalone=true backend=c10d endpoint_host=null endpoint_port=0"},
+    {"PET_STANDALONE=0 | --rdzv-endpoint=h:5 x", "standalone=false backend=static endpoint_host=h endpoint_port=5"},
+    {"PET_MASTER_PORT=7 | x", "standalone=false backend=static endpoint_host=127.0.0.1 endpoint_port=7"},
+    {"--nnodes=2 --rdzv-id=j --rdzv-endpoint=dir:/a/b x",
+     "backend=dir standalone=false run_id=j run_id_given=true arbiter_dir=/a/b endpoint_host=null etcd_endpoints=[]"},
+    {"--nnodes=1 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "backend=dir standalone=false arbiter_dir=/a/b"},
+    {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=/a x", "backend=dir standalone=false arbiter_dir=/a"},
+    {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=dir:29400 x", "backend=dir arbiter_dir=/home/u/29400"},
+    {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=dir:./a | x", "backend=dir run_id=j arbiter_dir=/home/u/a"},
+    {"--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=cacert=/a,cert=/c,key=/k x",
+     "etcd_cacert=/a etcd_cert=/c etcd_key=/k"},
+    {"--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ca_cert=/a,ssl_cert=/c,ssl_cert_key=/k x",
+     "etcd_cacert=/a etcd_cert=/c etcd_key=/k"},
+    {"--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ssl_cert=/both x", "etcd_cacert=null etcd_key=/both"},
+    {"--port-range=20000-20010 x", "port_range=20000-20010"},
+    {"--port-range=7-7 x", "port_range=7-7"},
+    /* the workers' store */
+    {"--rdzv-backend=c10d --rdzv-endpoint=h --master-addr=m --master-port=12 x", "store_host=m store_port=12"},
+    {"--standalone --master-port=12 x", "store_host=null store_port=12"},
+    {"--standalone --master-addr=m x", "store_host=null store_port=0"},
+    {"--nnodes=2 --master-addr=m --master-port=12 x", "store_host=null store_port=0 endpoint_host=m endpoint_port=12"},
+    {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --standalone x", "workers_store=true"},
+    {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=0 | --standalone x", "workers_store=false"},
+    {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --master-port=1 x", "workers_store=false"},
+    {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --rdzv-endpoint=dir:/a --rdzv-id=j x", "workers_store=false"},
+    /* a run id is kept only where it is shared */
+    {"--nnodes=2 x", "run_id=none run_id_given=false"},
+    {"--nnodes=2 --rdzv-id=j7 x", "run_id=j7 run_id_given=true"},
+    {"--rdzv-id=j7 x", "run_id=j7 run_id_given=false"},
+    {"--standalone --rdzv-id=j7 x", "run_id=x-1126-1138-7c3f1a"},
+    /* how the group changes */
+    {"SLURM_TOPOLOGY_ADDR=b8.n1 SLURM_TOPOLOGY_ADDR_PATTERN=block.node | --topology-file=/f x",
+     "topology=b8.n1 topology_file=/f"},
+    {"SLURM_TOPOLOGY_ADDR=s1.s2.node3 PET_GROW=never PET_NODE_UNIT=2 | --nnodes=3:5 --rdzv-backend=c10d "
+     "--rdzv-endpoint=h --spares=0 --rank-order=topology --max-node-losses=7 --exclude-after=0 --restart-backoff=1.5 "
+     "--crash-loop=0 --hold=0 --arbiter-lease=90 --regroup-wait=4 --rdzv-conf=regroup_timeout=9 --node-rank=3 "
+     "--event-log=/e x",
+     "node_unit=2 spares=0 grow=never rank_order=topology max_node_losses=7 exclude_after=0 restart_backoff=1.5 "
+     "crash_loop=0 hold=0 arbiter_lease=90 regroup_timeout=4 node_rank=3 topology=s1.s2.node3 event_log=/e"},
+    {"--grow=now --rank-order=join --event-log-handler=console --lease=40 --rdzv-conf=regroup_timeout=9 x",
+     "grow=now rank_order=join arbiter_lease=80 regroup_timeout=9 event_log=-"},
+    {"--nnodes=3 --master-addr=h --node-rank=2 x", "node_rank=2 join_timeout=900"},
+    {"--nnodes=2:3 --master-addr=h --rdzv-conf=rank=1,timeout=60 x", "node_rank=1 min_nodes=3 join_timeout=60"},
+    {"--nnodes=2 --master-addr=h x", "node_rank=0"},
+    /* abbreviations that torchrun accepts keep their meaning */
+    {"--max 3 --event-l null --node-r 1 --nnodes=2 --rdzv-b c10d --start spawn x",
+     "max_restarts=3 event_log=null node_rank=1"},
+    /* times */
+    {"--lease=2.5 x", "heartbeat_interval=1 lease=2.5 shutdown_timeout=30"},
+    {"--heartbeat-interval=3 x", "heartbeat_interval=3 lease=15"},
+    {"--heartbeat-interval=0.1 x", "heartbeat_interval=0.1 lease=5"},
+    {"--rdzv-conf=keep_alive_interval=2 x", "heartbeat_interval=2 lease=6"},
+    {"--rdzv-conf=keep_alive_max_attempt=4 x", "heartbeat_interval=5 lease=20"},
+    {"--rdzv-conf=keep_alive_interval=0.5,keep_alive_max_attempt=2 x", "heartbeat_interval=0.5 lease=1"},
+    {"--rdzv-conf=keep_alive_interval=2 --lease=9 x", "heartbeat_interval=2 lease=9"},
+    {"PET_LEASE=4 | x", "heartbeat_interval=1 lease=4"},
+    {"--shutdown-timeout=0 x", "shutdown_timeout=0"},
+    {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 | x", "shutdown_timeout=600 lease=5"},
+    {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 PET_SHUTDOWN_TIMEOUT=7 | x", "shutdown_timeout=7"},
+    {"PET_SHUTDOWN_TIMEOUT=7 | --shutdown-timeout=2 x", "shutdown_timeout=2"},
+    /* output */
+    {"--nproc=3 -r 0:3,2:1,0:2 -t 1 --local-ranks-filter=0,2 --log-dir=/l -q -vv "
+     "--log-line-prefix-template=[$rank]: x",
+     "redirects=[2,0,1] tee=[1,1,1] local_ranks_filter=[0,2] log_dir=/l line_prefix=[$rank]: quiet=true verbose=2"},
+    {"--output-spool=0 x", "output_spool=0"},
+    {"--output-spool=1000 x", "output_spool=1000"},
+    {"--output-spool=8k x", "output_spool=8192"},
+    {"--output-spool=512M x", "output_spool=536870912"},
+    {"--output-spool=4T x", "output_spool=4398046511104"},
+    {"--log-mode=0640 x", "log_mode=0640"},
+    {"--log-mode=644 x", "log_mode=0644"},
+    {"PET_LOG_MODE=0664 | x", "log_mode=0664"},
+    {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=old | x", "line_prefix=old"},
+    {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=old | --log-line-prefix-template=new x", "line_prefix=new"},
+    /* filters, parted as torchrun does */
+    {"-t3 --duplicate-stdout-filters=apple,pear x",
+     "duplicate_stdout_filters=['apple','pear'] duplicate_stderr_filters=[]"},
+    {"-t3 --duplicate-stdout-filters=a,,b,c x", "duplicate_stdout_filters=['a,b','c']"},
+    {"-t3 --duplicate-stdout-filters=a,,,b x", "duplicate_stdout_filters=['a,','b']"},
+    {"-t3 --duplicate-stdout-filters=,, x", "duplicate_stdout_filters=[',']"},
+    {"-t3 --duplicate-stdout-filters=, x", "duplicate_stdout_filters=['','']"},
+    {"-t3 --duplicate-stdout-filters= x", "duplicate_stdout_filters=['']"},
+    {"PET_DUPLICATE_STDOUT_FILTERS=a,b | -t3 x", "duplicate_stdout_filters=['a','b']"},
+    {"-t3 --logs-specs=default x", "duplicate_stdout_filters=[]"},
+    /* what is executed */
+    {"-m x", "entry=module"},
+    {"--no-python x", "entry=program"},
+    {"--run-path x", "entry=python"},
+    {"--run-path --no-python x", "entry=python"},
+    {"--run-path -m x", "entry=python"},
+    {"PET_MODULE=1 | x", "entry=module"},
+    {"PET_MODULE=0 PET_NO_PYTHON=1 | x", "entry=program"},
+    {"--signals-to-handle=SIGUSR1,SIGTERM,SIGUSR1 x", "signals_to_handle=['SIGUSR1','SIGTERM']"},
+    {"--signals-to-handle= x", "signals_to_handle=[]"},
+    /* how workers are bound, in the words of the options */
+    {"x", "bind=null bind_memory=preferred omp=torchrun gpus_per_worker=0"},
+    {"--bind=none x", "bind=none bind_memory=preferred"},
+    {"--bind=numa x", "bind=numa bind_memory=preferred"},
+    {"--bind=socket --bind-memory=strict x", "bind=socket bind_memory=strict"},
+    {"--bind=core --bind-memory=off x", "bind=core bind_memory=off"},
+    {"--numa-binding=node x", "bind=torchnode bind_memory=off"},
+    {"--numa-binding=socket x", "bind=torchsocket"},
+    {"--numa-binding=exclusive x", "bind=torchexclusive"},
+    {"--numa-binding=core-complex x", "bind=torchcore-complex"},
+    /* hangs, NCCL */
+    {"PET_HANG_STILL=7 PET_HANG_ACTION=off | --hang-action=report --hang-timeout=0 --hang-report=0.5 "
+     "--evidence-timeout=2 x",
+     "hang_action=report hang_timeout=0 hang_still=7 hang_report=0.5 evidence_timeout=2"},
+    {"--nccl-env=off x.py", "nccl_env=off nccl_comm_id=false nccl_debug=false env=[]"},
+    {"--nccl-env minimal x.py", "nccl_env=minimal"},
+    {"PET_NCCL_ENV=off | x.py", "nccl_env=off"},
+    {"--nccl-comm-id --nccl-debug x.py", "nccl_comm_id=true nccl_debug=true"},
+    {"--env A=x --env-file /env --env=C=a=b --env B=3 x.py --env D=4",
+     "env=['NCCL_IB_HCA==mlx5_0,mlx5_1','A=x','B=3','C=a=b'] args=['--env','D=4']"},
+};
+
+Test(job_options, each_line_has_its_meaning) {
+    gpus_are_here = true;
+    for (size_t i = 0; i < ARRAY_SIZE(meanings); i++) {
+        READ(meanings[i].line);
+        assert_shown(meanings[i].line, &g.spec, meanings[i].shown);
+        cr_expect_eq(job_is_given(&g.spec, "shutdown-timeout"), strcasestr(meanings[i].line, "shutdown") != NULL);
     }
+}
+
+/* What the table shows by the words that it was given in. */
+Test(job_options, words_are_the_values_of_their_enums) {
+    READ("SLURM_TOPOLOGY_ADDR=b8.n1 SLURM_TOPOLOGY_ADDR_PATTERN=block.node | --grow=now --rank-order=join "
+         "--hang-action=report --nccl-env=off --omp=cores x");
+    cr_assert(g.spec.rdzv.grow == GROW_NOW && g.spec.rdzv.rank_order == RANK_ORDER_JOIN);
+    cr_assert(g.spec.hang.action == HANG_ACTION_REPORT && g.spec.nccl_env == NCCL_ENV_OFF);
+    cr_assert_eq(g.spec.omp, JOB_OMP_CORES);
+    cr_assert_str_eq(g.spec.block, "b8");
+    _cleanup_(reading_fini) struct reading other = read_line("--grow=never --rank-order=topology --nccl-env=minimal x");
+    cr_assert(other.spec.rdzv.grow == GROW_NEVER && other.spec.rdzv.rank_order == RANK_ORDER_TOPOLOGY);
+    cr_assert_eq(other.spec.nccl_env, NCCL_ENV_MINIMAL);
 }
 
 Test(job_options, an_endpoint_of_several_ports_is_c10d) {
@@ -149,7 +251,7 @@ Test(job_options, an_endpoint_of_several_ports_is_c10d) {
         cr_assert_str_eq(text, "h:7,5,6");
         _cleanup_(strbuf_fini) struct strbuf printed = {0};
         job_print_config(&g.spec, &printed);
-        cr_assert(strstr(strbuf_text(&printed), "\"endpoint_port\": 7,\n  \"endpoint_ports\": [7, 5, 6],\n") != NULL);
+        assert_has(strbuf_text(&printed), "\"endpoint_port\": 7,\n  \"endpoint_ports\": [7, 5, 6],\n");
     }
     READ("--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:5-5 x");
     cr_assert_eq(g.spec.endpoint_port, 5);
@@ -187,26 +289,7 @@ Test(job_options, a_run_id_that_muster_makes_has_the_name_of_the_script) {
     }
 }
 
-Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
-    {
-        READ("--nnodes=2 x");
-        cr_assert_str_eq(g.spec.run_id, "none");
-        cr_assert_not(job_id_is_common(&g.spec));
-    }
-    {
-        READ("--nnodes=2 --rdzv-id=j7 x");
-        cr_assert_str_eq(g.spec.run_id, "j7");
-        cr_assert(job_id_is_common(&g.spec));
-    }
-    {
-        READ("--rdzv-id=j7 x");
-        cr_assert_str_eq(g.spec.run_id, "j7");
-        cr_assert_not(job_id_is_common(&g.spec));
-    }
-    {
-        READ("--standalone --rdzv-id=j7 x");
-        cr_assert_str_eq(g.spec.run_id, "x-1126-1138-7c3f1a");
-    }
+Test(job_options, a_run_id_has_a_limit) {
     char line[JOB_RUN_ID_MAX + 64];
     (void)snprintf(line, sizeof line, "--nnodes=2 --rdzv-id=%0*d x", JOB_RUN_ID_MAX - 1, 1);
     READ(line);
@@ -438,6 +521,7 @@ Test(job_options, refuses_places_where_nobody_can_meet) {
         {"--rdzv-backend=static --rdzv-endpoint=etcd://u:pw@h x", "etcd://u:***@h; use"},
         {"--rdzv-endpoint=etcd://h:0 --rdzv-id=j x", "no port 0"},
         {"--rdzv-endpoint=zk://h --rdzv-id=j x", "must be HOST:PORT, dir:/PATH"},
+        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=./a | x", "the host must be a name"},
         {"--rdzv-endpoint=etcds://h --rdzv-id=j --rdzv-conf=protocol=http x", "contradicts"},
         {"--rdzv-endpoint=etcd://h --rdzv-id=j --rdzv-conf=cacert=/c x", "add protocol=https"},
         {"--rdzv-endpoint=etcds://h --rdzv-id=j --rdzv-conf=key=/k x", "needs its certificate"},
@@ -479,48 +563,19 @@ Test(job_options, a_file_store_is_a_directory_beside_the_file) {
     cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR);
     cr_assert_str_eq(g.spec.arbiter_dir, "/a/f.muster");
     cr_assert_str_eq(g.spec.run_id, "none");
-    cr_assert_not_null(strstr(strbuf_text(&g.warnings), "meet in the directory /a/f.muster;"));
+    assert_has(strbuf_text(&g.warnings), "meet in the directory /a/f.muster;");
     _cleanup_(reading_fini) struct reading alone = read_line("--rdzv-backend=c10d --rdzv-conf=store_type=file x");
     cr_assert(job_is_alone(&alone.spec));
     _cleanup_(reading_fini) struct reading fixed = read_line("--master-port=1 --rdzv-conf=store_type=file x");
     cr_assert_eq(fixed.spec.backend, JOB_BACKEND_STATIC);
-    cr_assert_not_null(strstr(strbuf_text(&fixed.warnings), "store_type has no effect with static"));
+    assert_has(strbuf_text(&fixed.warnings), "store_type has no effect with static");
 }
 
-Test(job_options, workers_open_their_own_store_only_with_c10d) {
-    READ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --standalone x");
-    cr_assert(g.spec.workers_store);
-    _cleanup_(reading_fini) struct reading off = read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=0 | --standalone x");
-    cr_assert(!off.spec.workers_store);
-    _cleanup_(reading_fini) struct reading fixed =
-        read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --master-port=1 x");
-    cr_assert(!fixed.spec.workers_store);
-    _cleanup_(reading_fini) struct reading dir =
-        read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --rdzv-endpoint=dir:/a --rdzv-id=j x");
-    cr_assert(!dir.spec.workers_store);
-    cr_assert_not_null(strstr(strbuf_text(&dir.warnings), "has no effect with dir"));
-}
-
-Test(job_options, the_store_has_the_port_that_was_chosen) {
-    READ("--rdzv-backend=c10d --rdzv-endpoint=h --master-addr=m --master-port=12 x");
-    cr_assert_eq(g.spec.store_port, 12);
-    cr_assert_str_eq(g.spec.store_host, "m");
-    _cleanup_(reading_fini) struct reading alone = read_line("--standalone --master-port=12 x");
-    cr_assert_eq(alone.spec.store_port, 12);
-    cr_assert_null(alone.spec.store_host);
-    _cleanup_(reading_fini) struct reading any = read_line("--standalone --master-addr=m x");
-    cr_assert(any.spec.store_port == 0 && any.spec.store_host == NULL);
-    _cleanup_(reading_fini) struct reading fixed = read_line("--nnodes=2 --master-addr=m --master-port=12 x");
-    cr_assert(fixed.spec.store_port == 0 && fixed.spec.endpoint_from == JOB_ENDPOINT_MASTER);
+Test(job_options, the_endpoint_is_the_users_or_the_masters) {
+    READ("--nnodes=2 --master-addr=m --master-port=12 x");
+    cr_assert_eq(g.spec.endpoint_from, JOB_ENDPOINT_MASTER);
     _cleanup_(reading_fini) struct reading given = read_line("--rdzv-endpoint=h:5 x");
     cr_assert_eq(given.spec.endpoint_from, JOB_ENDPOINT_GIVEN);
-}
-
-Test(job_options, a_range_of_ports) {
-    READ("--port-range=20000-20010 x");
-    cr_assert(g.spec.port_low == 20000 && g.spec.port_high == 20010);
-    _cleanup_(reading_fini) struct reading one = read_line("--port-range=7-7 x");
-    cr_assert(one.spec.port_low == 7 && one.spec.port_high == 7);
 }
 
 Test(job_options, warns_once_of_an_option_that_does_nothing) {
@@ -587,6 +642,7 @@ Test(job_options, warns_where_torchrun_is_silent) {
          "the password in --rdzv-conf is visible"},
         {"MUSTER_ETCD_PASSWORD=p | --rdzv-endpoint=etcd://u@h --rdzv-id=j x", "unencrypted"},
         {"--rdzv-conf=etcd_prefix=/p x", "no effect without etcd"},
+        {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --rdzv-endpoint=dir:/a --rdzv-id=j x", "has no effect with dir"},
         {"--nnodes=2 --rdzv-backend=c10d x", "no --rdzv-endpoint"},
         {"--nnodes=1:2 --master-addr=h x", "waits for all 2 nodes"},
         {"--signals-to-handle=SIGTERM,SIGFOO x", "unknown signal \"SIGFOO\""},
@@ -601,31 +657,6 @@ Test(job_options, warns_where_torchrun_is_silent) {
         cr_assert_not_null(strstr(warning, cases[i][1]), "%s: %s", cases[i][0], warning);
         cr_assert_eq(strchr(warning, '\n') - warning, (long)strlen(warning) - 1, "%s", warning);
         cr_assert_null(strstr(warning, "pw"));
-    }
-}
-
-Test(job_options, meets_in_a_directory) {
-    static const char *const cases[][2] = {
-        {"--nnodes=2 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "/a/b"},
-        {"--nnodes=1 --rdzv-id=j --rdzv-endpoint=dir:/a/b x", "/a/b"},
-        {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=/a x", "/a"},
-        {"--rdzv-id=j --rdzv-backend=dir --rdzv-endpoint=dir:29400 x", "/home/u/29400"},
-        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=./a | x", NULL},
-        {"PET_RDZV_ID=j PET_RDZV_ENDPOINT=dir:./a | x", "/home/u/a"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
-        cr_assert_eq(g.r == 0, cases[i][1] != NULL, "%s: %s", cases[i][0], g.err.text);
-        if (g.r != 0)
-            continue;
-        cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR, "%s", cases[i][0]);
-        cr_assert_not(job_is_alone(&g.spec));
-        cr_assert(job_id_is_common(&g.spec));
-        cr_assert_str_eq(g.spec.run_id, "j");
-        cr_assert_str_eq(g.spec.arbiter_dir, cases[i][1]);
-        cr_assert_null(g.spec.endpoint_host);
-        cr_assert_null(g.spec.etcd_endpoints);
-        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
     }
 }
 
@@ -673,240 +704,6 @@ Test(job_options, meets_at_etcd) {
         cr_assert_eq(strstr(strbuf_text(&g.warnings), "visible") != NULL,
                      strstr(line, "--rdzv-endpoint=etcds://u:p") != NULL, "%s", line);
     }
-}
-
-Test(job_options, takes_certificates_by_both_of_torchruns_names) {
-    static const char *const cases[] = {
-        "--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=cacert=/a,cert=/c,key=/k x",
-        "--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ca_cert=/a,ssl_cert=/c,ssl_cert_key=/k x",
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i]);
-        cr_assert_str_eq(g.spec.etcd_cacert, "/a");
-        cr_assert_str_eq(g.spec.etcd_cert, "/c");
-        cr_assert_str_eq(g.spec.etcd_key, "/k");
-        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
-    }
-    READ("--rdzv-id=j --rdzv-endpoint=etcds://h --rdzv-conf=ssl_cert=/both x");
-    cr_assert_str_eq(g.spec.etcd_key, "/both");
-    cr_assert_null(g.spec.etcd_cacert);
-}
-
-Test(job_options, reads_how_the_group_changes) {
-    {
-        READ("x");
-        cr_assert_eq(g.spec.rdzv.node_unit, 1);
-        cr_assert_eq(g.spec.rdzv.spares, UINT32_MAX);
-        cr_assert_eq(g.spec.rdzv.grow, GROW_BOUNDARY);
-        cr_assert_eq(g.spec.rdzv.rank_order, RANK_ORDER_HOST);
-        cr_assert_eq(g.spec.rdzv.max_node_losses, UINT32_MAX);
-        cr_assert_eq(g.spec.rdzv.exclude_after, 3);
-        cr_assert_eq(g.spec.rdzv.restart_backoff_ns, 0);
-        cr_assert_eq(g.spec.rdzv.crash_loop_ns, 5 * NS_PER_S);
-        cr_assert_eq(g.spec.rdzv.hold_ns, 2 * NS_PER_S);
-        cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 60 * NS_PER_S);
-        cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 0);
-        cr_assert_str_eq(g.spec.topology, "");
-        cr_assert_null(g.spec.block);
-        cr_assert_null(g.spec.event_log);
-    }
-    {
-        READ("SLURM_TOPOLOGY_ADDR=b8.n1 SLURM_TOPOLOGY_ADDR_PATTERN=block.node | --topology-file=/f x");
-        cr_assert_str_eq(g.spec.topology, "b8.n1");
-        cr_assert_str_eq(g.spec.block, "b8");
-        cr_assert_str_eq(g.spec.topology_file, "/f", "other nodes may need it");
-    }
-    {
-        READ("SLURM_TOPOLOGY_ADDR=s1.s2.node3 PET_GROW=never PET_NODE_UNIT=2 | --nnodes=3:5 "
-             "--rdzv-backend=c10d --rdzv-endpoint=h --spares=0 --rank-order=topology "
-             "--max-node-losses=7 --exclude-after=0 --restart-backoff=1.5 --crash-loop=0 --hold=0 "
-             "--arbiter-lease=90 --regroup-wait=4 --rdzv-conf=regroup_timeout=9 --node-rank=3 "
-             "--event-log=/e x");
-        cr_assert_eq(g.spec.rdzv.node_unit, 2);
-        cr_assert_eq(g.spec.rdzv.spares, 0);
-        cr_assert_eq(g.spec.rdzv.grow, GROW_NEVER);
-        cr_assert_eq(g.spec.rdzv.rank_order, RANK_ORDER_TOPOLOGY);
-        cr_assert_eq(g.spec.rdzv.max_node_losses, 7);
-        cr_assert_eq(g.spec.rdzv.exclude_after, 0);
-        cr_assert_eq(g.spec.rdzv.restart_backoff_ns, 3 * NS_PER_S / 2);
-        cr_assert_eq(g.spec.rdzv.crash_loop_ns, 0);
-        cr_assert_eq(g.spec.rdzv.hold_ns, 0);
-        cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 90 * NS_PER_S);
-        cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 4 * NS_PER_S);
-        cr_assert_eq(g.spec.node_rank, 3);
-        cr_assert_str_eq(g.spec.topology, "s1.s2.node3");
-        cr_assert_str_eq(g.spec.event_log, "/e");
-    }
-    {
-        READ("--grow=now --rank-order=join --event-log-handler=console --lease=40 "
-             "--rdzv-conf=regroup_timeout=9 x");
-        cr_assert_eq(g.spec.rdzv.grow, GROW_NOW);
-        cr_assert_eq(g.spec.rdzv.rank_order, RANK_ORDER_JOIN);
-        cr_assert_eq(g.spec.rdzv.arbiter_lease_ns, 80 * NS_PER_S);
-        cr_assert_eq(g.spec.rdzv.regroup_wait_ns, 9 * NS_PER_S);
-        cr_assert_str_eq(g.spec.event_log, "-");
-    }
-    /* Abbreviations that torchrun accepts keep their meaning. */
-    READ("--max 3 --event-l null --node-r 1 --nnodes=2 --rdzv-b c10d --start spawn x");
-    cr_assert_eq(g.spec.rdzv.max_restarts, 3);
-    cr_assert_null(g.spec.event_log);
-    cr_assert_eq(g.spec.node_rank, 1);
-}
-
-Test(job_options, static_nodes_have_ranks) {
-    {
-        READ("--nnodes=3 --master-addr=h --node-rank=2 x");
-        cr_assert_eq(g.spec.node_rank, 2);
-        cr_assert_eq(g.spec.rdzv.join_timeout_ns, 900 * NS_PER_S);
-    }
-    {
-        READ("--nnodes=2:3 --master-addr=h --rdzv-conf=rank=1,timeout=60 x");
-        cr_assert_eq(g.spec.node_rank, 1);
-        cr_assert_eq(g.spec.rdzv.min_nodes, 3);
-        cr_assert_eq(g.spec.rdzv.join_timeout_ns, 60 * NS_PER_S);
-    }
-    READ("--nnodes=2 --master-addr=h x");
-    cr_assert_eq(g.spec.node_rank, 0);
-}
-
-Test(job_options, reads_times) {
-    static const struct {
-        const char *line;
-        uint64_t heartbeat_ms, lease_ms, shutdown_ms;
-    } cases[] = {
-        {"x", 1000, 5000, 30000},
-        {"--lease=2.5 x", 1000, 2500, 30000},
-        {"--heartbeat-interval=3 x", 3000, 15000, 30000},
-        {"--heartbeat-interval=0.1 x", 100, 5000, 30000},
-        {"--rdzv-conf=keep_alive_interval=2 x", 2000, 6000, 30000},
-        {"--rdzv-conf=keep_alive_max_attempt=4 x", 5000, 20000, 30000},
-        {"--rdzv-conf=keep_alive_interval=0.5,keep_alive_max_attempt=2 x", 500, 1000, 30000},
-        {"--rdzv-conf=keep_alive_interval=2 --lease=9 x", 2000, 9000, 30000},
-        {"PET_LEASE=4 | x", 1000, 4000, 30000},
-        {"--shutdown-timeout=0 x", 1000, 5000, 0},
-        {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 | x", 1000, 5000, 600000},
-        {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=600 PET_SHUTDOWN_TIMEOUT=7 | x", 1000, 5000, 7000},
-        {"PET_SHUTDOWN_TIMEOUT=7 | --shutdown-timeout=2 x", 1000, 5000, 2000},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i].line);
-        cr_assert_eq(g.spec.rdzv.heartbeat_ns, cases[i].heartbeat_ms * NS_PER_MS, "%s", cases[i].line);
-        cr_assert_eq(g.spec.rdzv.lease_ns, cases[i].lease_ms * NS_PER_MS, "%s", cases[i].line);
-        cr_assert_eq(g.spec.shutdown_timeout_ns, cases[i].shutdown_ms * NS_PER_MS, "%s", cases[i].line);
-        cr_assert_eq(job_is_given(&g.spec, "shutdown-timeout"), strcasestr(cases[i].line, "shutdown") != NULL, "%s",
-                     cases[i].line);
-    }
-}
-
-Test(job_options, reads_where_output_goes) {
-    READ("--nproc=3 -r 0:3,2:1,0:2 -t 1 --local-ranks-filter=0,2 --log-dir=/l -q -vv "
-         "--log-line-prefix-template=[$rank]: x");
-    cr_assert_eq(std_map_get(&g.spec.redirects, 0), STD_ERR);
-    cr_assert_eq(std_map_get(&g.spec.redirects, 1), STD_NONE);
-    cr_assert_eq(std_map_get(&g.spec.redirects, 2), STD_OUT);
-    cr_assert_eq(std_map_get(&g.spec.redirects, 400), STD_NONE);
-    cr_assert_eq(std_map_get(&g.spec.tee, 400), STD_OUT);
-    cr_assert(g.spec.console_ranks[0]);
-    cr_assert_not(g.spec.console_ranks[1]);
-    cr_assert(g.spec.console_ranks[2]);
-    cr_assert_str_eq(g.spec.log_dir, "/l");
-    cr_assert_str_eq(g.spec.line_prefix, "[$rank]:");
-    cr_assert(g.spec.quiet);
-    cr_assert_eq(g.spec.verbose, 2);
-}
-
-Test(job_options, splits_filters_as_torchrun_does) {
-    static const struct {
-        const char *line;
-        const char *want[4];
-    } cases[] = {
-        {"-t3 --duplicate-stdout-filters=apple,pear x", {"apple", "pear"}},
-        {"-t3 --duplicate-stdout-filters=a,,b,c x", {"a,b", "c"}},
-        {"-t3 --duplicate-stdout-filters=a,,,b x", {"a,", "b"}},
-        {"-t3 --duplicate-stdout-filters=,, x", {","}},
-        {"-t3 --duplicate-stdout-filters=, x", {"", ""}},
-        {"-t3 --duplicate-stdout-filters= x", {""}},
-        {"PET_DUPLICATE_STDOUT_FILTERS=a,b | -t3 x", {"a", "b"}},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i].line);
-        cr_assert_not_null(g.spec.filters[0], "%s", cases[i].line);
-        cr_assert_null(g.spec.filters[1]);
-        size_t n = 0;
-        for (; cases[i].want[n] != NULL; n++)
-            cr_assert(g.spec.filters[0][n] != NULL && strcmp(g.spec.filters[0][n], cases[i].want[n]) == 0, "%s: %s",
-                      cases[i].line, g.spec.filters[0][n]);
-        cr_assert_null(g.spec.filters[0][n], "%s", cases[i].line);
-    }
-    READ("-t3 --logs-specs=default x");
-    cr_assert_null(g.spec.filters[0]);
-}
-
-Test(job_options, reads_sizes_with_units) {
-    static const struct {
-        const char *line;
-        uint64_t want;
-    } cases[] = {
-        {"x", UINT64_C(1) << 30},
-        {"--output-spool=0 x", 0},
-        {"--output-spool=1000 x", 1000},
-        {"--output-spool=8k x", 8 * 1024},
-        {"--output-spool=512M x", UINT64_C(512) << 20},
-        {"--output-spool=4T x", UINT64_C(4) << 40},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i].line);
-        cr_expect_eq(g.spec.output_spool, cases[i].want, "%s: %lu", cases[i].line, g.spec.output_spool);
-    }
-}
-
-Test(job_options, reads_the_mode_of_logs) {
-    static const struct {
-        const char *line;
-        uint32_t want;
-    } cases[] = {{"x", 0600}, {"--log-mode=0640 x", 0640}, {"--log-mode=644 x", 0644}, {"PET_LOG_MODE=0664 | x", 0664}};
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i].line);
-        cr_expect_eq(g.spec.log_mode, cases[i].want, "%s: %o", cases[i].line, g.spec.log_mode);
-    }
-}
-
-Test(job_options, takes_the_prefix_of_older_torchruns) {
-    READ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=old | x");
-    cr_assert_str_eq(g.spec.line_prefix, "old");
-    _cleanup_(reading_fini) struct reading both =
-        read_line("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=old | --log-line-prefix-template=new x");
-    cr_assert_str_eq(both.spec.line_prefix, "new");
-}
-
-Test(job_options, knows_what_to_execute) {
-    static const struct {
-        const char *line;
-        enum job_entry entry;
-    } cases[] = {
-        {"x", JOB_ENTRY_PYTHON},
-        {"-m x", JOB_ENTRY_MODULE},
-        {"--no-python x", JOB_ENTRY_PROGRAM},
-        {"--run-path x", JOB_ENTRY_PYTHON},
-        {"--run-path --no-python x", JOB_ENTRY_PYTHON},
-        {"--run-path -m x", JOB_ENTRY_PYTHON},
-        {"PET_MODULE=1 | x", JOB_ENTRY_MODULE},
-        {"PET_MODULE=0 PET_NO_PYTHON=1 | x", JOB_ENTRY_PROGRAM},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i].line);
-        cr_assert_eq(g.spec.entry, cases[i].entry, "%s", cases[i].line);
-    }
-}
-
-Test(job_options, reads_signals_once_each) {
-    READ("--signals-to-handle=SIGUSR1,SIGTERM,SIGUSR1 x");
-    cr_assert_eq(g.spec.n_signals, 2);
-    cr_assert_eq(g.spec.signals[0], SIGUSR1);
-    cr_assert_eq(g.spec.signals[1], SIGTERM);
-    _cleanup_(reading_fini) struct reading silent = read_line("--signals-to-handle= x");
-    cr_assert_eq(silent.r, 0);
-    cr_assert_eq(silent.spec.n_signals, 0);
 }
 
 Test(job_options, limits_the_signals) {
@@ -991,50 +788,6 @@ Test(job_options, prints_the_job_as_one_json_object) {
         cr_assert_not_null(strstr(strbuf_text(&out), lines[i]), "%s", lines[i]);
 }
 
-Test(job_options, prints_how_workers_are_bound_in_the_words_of_the_options) {
-    static const char *const cases[][2] = {
-        {"x", "null"},
-        {"--bind=none x", "\"none\""},
-        {"--bind=numa x", "\"numa\""},
-        {"--bind=socket x", "\"socket\""},
-        {"--bind=core x", "\"core\""},
-        {"--numa-binding=node x", "\"torch node\""},
-        {"--numa-binding=socket x", "\"torch socket\""},
-        {"--numa-binding=exclusive x", "\"torch exclusive\""},
-        {"--numa-binding=core-complex x", "\"torch core-complex\""},
-    };
-    gpus_are_here = true;
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        READ(cases[i][0]);
-        _cleanup_(strbuf_fini) struct strbuf out = {0};
-        char line[64];
-        job_print_config(&g.spec, &out);
-        (void)snprintf(line, sizeof line, "\n  \"bind\": %s,\n", cases[i][1]);
-        cr_assert_not_null(strstr(strbuf_text(&out), line), "%s: %s", cases[i][0], line);
-    }
-}
-
-Test(job_options, reads_when_a_job_hangs) {
-    {
-        READ("x");
-        cr_assert_eq(g.spec.hang.action, HANG_ACTION_AUTO);
-        cr_assert_eq(g.spec.hang.limits.timeout_ns, 1800 * NS_PER_S);
-        cr_assert_eq(g.spec.hang.limits.still_ns, 180 * NS_PER_S);
-        cr_assert_eq(g.spec.hang.limits.report_ns, 30 * NS_PER_S);
-        cr_assert_eq(g.spec.hang.evidence_timeout_ns, 5 * NS_PER_S);
-    }
-    READ("PET_HANG_STILL=7 PET_HANG_ACTION=off | --hang-action=report --hang-timeout=0 --hang-report=0.5 "
-         "--evidence-timeout=2 x");
-    cr_assert_eq(g.spec.hang.action, HANG_ACTION_REPORT);
-    cr_assert_eq(g.spec.hang.limits.timeout_ns, 0);
-    cr_assert_eq(g.spec.hang.limits.still_ns, 7 * NS_PER_S);
-    cr_assert_eq(g.spec.hang.limits.report_ns, NS_PER_S / 2);
-    cr_assert_eq(g.spec.hang.evidence_timeout_ns, 2 * NS_PER_S);
-    _cleanup_(strbuf_fini) struct strbuf out = {0};
-    job_print_config(&g.spec, &out);
-    cr_assert_not_null(strstr(strbuf_text(&out), "\n  \"hang_action\": \"report\",\n"));
-}
-
 Test(job_options, prints_no_password) {
     READ("--rdzv-id=j --rdzv-endpoint=etcds://me:hidden@h,g/p --spares=2 --event-log=- x");
     _cleanup_(strbuf_fini) struct strbuf out = {0};
@@ -1053,33 +806,6 @@ Test(job_options, prints_no_password) {
     cr_assert_null(strstr(strbuf_text(&g.warnings), "hidden"));
 }
 
-Test(job_options, nccl_env_is_full_unless_said) {
-    static const struct {
-        const char *line;
-        enum nccl_env_mode mode;
-    } rows[] = {{"x.py", NCCL_ENV_FULL},
-                {"--nccl-env=off x.py", NCCL_ENV_OFF},
-                {"--nccl-env minimal x.py", NCCL_ENV_MINIMAL},
-                {"PET_NCCL_ENV=off | x.py", NCCL_ENV_OFF}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        READ(rows[i].line);
-        cr_assert_eq(g.spec.nccl_env, rows[i].mode, "%s", rows[i].line);
-        cr_assert_not(g.spec.nccl_comm_id || g.spec.nccl_debug);
-        cr_assert_null(g.spec.env);
-    }
-    READ("--nccl-comm-id --nccl-debug x.py");
-    cr_assert(g.spec.nccl_comm_id && g.spec.nccl_debug);
-}
-
-Test(job_options, env_counts_each_time_and_after_the_files) {
-    READ("--env A=x --env-file /env --env=C=a=b --env B=3 x.py --env D=4");
-    static const char *const expected[] = {"NCCL_IB_HCA==mlx5_0,mlx5_1", "A=x", "B=3", "C=a=b"};
-    for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
-        cr_assert_str_eq(g.spec.env[i], expected[i]);
-    cr_assert_null(g.spec.env[4]);
-    cr_assert_str_eq(g.spec.args[0], "--env");
-}
-
 Test(job_options, carriage_returns_of_a_file_are_removed_with_one_warning) {
     READ("--env-file /crlf x.py");
     static const char *const expected[] = {"A=1", "B=2", "C=3"};
@@ -1087,7 +813,7 @@ Test(job_options, carriage_returns_of_a_file_are_removed_with_one_warning) {
         cr_assert_str_eq(g.spec.env[i], expected[i]);
     cr_assert_null(g.spec.env[3]);
     const char *warning = strbuf_text(&g.warnings);
-    cr_assert_not_null(strstr(warning, "--env-file: /crlf, line 2: "), "%s", warning);
+    assert_has(warning, "--env-file: /crlf, line 2: ");
     cr_assert_eq(strchr(warning, '\n') - warning, (long)strlen(warning) - 1, "%s", warning);
 }
 

@@ -57,3 +57,25 @@ static inline struct reading read_job(const char *env, const char *line, const s
     g.r = job_options_read(argc, argv, envp, probes, &g.warnings, &g.spec, &g.err);
     return g;
 }
+/* Checks what --print-config shows of a job: "key=value key=value". A value has no blanks, a text no quotes, and the
+ * texts of a list have single ones. */
+static inline void assert_shown(const char *line, const struct job_spec *spec, const char *wanted) {
+    _cleanup_(strbuf_fini) struct strbuf all = {0};
+    char words[1024], *rest = words;
+    job_print_config(spec, &all);
+    cr_assert_lt(snprintf(words, sizeof words, "%s", wanted), (int)sizeof words);
+    for (const char *word; (word = strsep(&rest, " ")) != NULL;) {
+        size_t key_len = strcspn(word, "=");
+        _cleanup_(freep) char *key = xasprintf("\n  \"%.*s\": ", (int)key_len, word);
+        _cleanup_(strbuf_fini) struct strbuf value = {0};
+        const char *s = strstr(strbuf_text(&all), key);
+        cr_assert_not_null(s, "there is no %s", word);
+        s += strlen(key);
+        for (bool list = *s == '['; *s != '\n'; s++)
+            if (*s == '"' && list)
+                strbuf_add_char(&value, '\'');
+            else if (*s != ' ' && *s != '"' && !(*s == ',' && s[1] == '\n'))
+                strbuf_add_char(&value, *s);
+        cr_expect_str_eq(strbuf_text(&value), word + key_len + 1, "%s: %s, not %s", line, strbuf_text(&value), word);
+    }
+}

@@ -239,7 +239,7 @@ Test(options, switches_of_the_environment_are_integers) {
     cr_assert_eq(with_env("--standalone x", "PET_STANDALONE=0", &p, &err), 0);
     cr_assert_eq(p.values[row("standalone")].times, 1);
     cr_assert_eq(with_env("x", "PET_CONTAIN=zzz", &p, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, "PET_CONTAIN=zzz"));
+    assert_has(err.text, "PET_CONTAIN=zzz");
 }
 
 Test(options, every_row_is_whole) {
@@ -296,6 +296,6 @@ Test(options, a_row_as_one_of_run_takes_what_that_one_takes) {
     cr_assert_str_eq(err.text, "--nccl-env=on: must be one of: off minimal full");
     _cleanup_(strbuf_fini) struct strbuf help = {0};
     help_all(&set, &help);
-    cr_assert_not_null(strstr(strbuf_text(&help), "--nccl-env=off|minimal|full\n          how\n"));
-    cr_assert_not_null(strstr(strbuf_text(&help), "--env=NAME=VALUE\n          what\n"));
+    assert_has(strbuf_text(&help), "--nccl-env=off|minimal|full\n          how\n");
+    assert_has(strbuf_text(&help), "--env=NAME=VALUE\n          what\n");
 }

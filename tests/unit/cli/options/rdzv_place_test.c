@@ -139,7 +139,7 @@ Test(rdzv_place, never_shows_a_password) {
         struct err err = {0};
         cr_assert_eq(rdzv_place_parse(wrong[i], &p, &err), -EINVAL);
         cr_expect_null(strstr(err.text, "secret"), "%s", err.text);
-        cr_expect_not_null(strstr(err.text, "***"), "%s", err.text);
+        expect_has(err.text, "***");
     }
 }
 
