@@ -34,9 +34,6 @@ struct agent {
     struct rdzv_server *server;
     struct rdzv_peer self;
     struct addr own;
-    bool alive;
-    unsigned leads, deposed, leaders_seen;
-    uint64_t last_leader;
     struct group_config lead;
     struct handover lead_handover;
 };

@@ -9,9 +9,7 @@ static struct arbiter_record leads(uint32_t epoch, uint64_t who) {
 }
 
 static struct arbiter_record closes(uint32_t epoch, enum outcome outcome) {
-    struct arbiter_record r = leads(epoch, UINT64_MAX);
-    r.closed = true;
-    r.outcome = outcome;
+    struct arbiter_record r = *WITH(leads(epoch, UINT64_MAX), .closed = true, .outcome = outcome);
     return r;
 }
 
@@ -49,8 +47,7 @@ Test(arbiter_record, is_read_as_it_was_written) {
 
 Test(arbiter_record, is_the_text_that_the_manual_shows) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct arbiter_record r = closes(4, OUTCOME_SUCCESS);
-    r.leader.incarnation = 1234;
+    struct arbiter_record r = *WITH(closes(4, OUTCOME_SUCCESS), .leader.incarnation = 1234);
     (void)strcpy(r.reason, "all workers succeeded");
     arbiter_record_write(&r, NULL, &text);
     cr_assert_str_eq(strbuf_text(&text), "{\"version\":1,\"epoch\":4,\"leader\":\"00000000000004d2\","

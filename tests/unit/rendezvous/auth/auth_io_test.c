@@ -32,8 +32,8 @@ Test(auth_io, other_keys_are_refused_with_both_named) {
     auth_id_to_text(&g.ids[0], theirs);
     auth_id_to_text(&own.ids[0], ours);
     const char *why = rig_meet(a, b);
-    cr_assert_not_null(strstr(why, theirs), "%s", why);
-    cr_assert_not_null(strstr(why, ours), "%s", why);
+    assert_has(why, theirs);
+    assert_has(why, ours);
     cr_assert_str_neq(theirs, ours);
     auth_free(a);
     auth_free(b);
@@ -57,9 +57,9 @@ Test(auth_io, without_any_key_it_is_plain_and_said_once) {
 Test(auth_io, mixed_is_refused_by_either_side) {
     struct auth *a = rig_auth(&nothing, NULL), *b = with_key(7, AUTH_FROM_FILE);
     const char *why = rig_meet(a, b);
-    cr_assert_not_null(strstr(why, "has no key and admits anybody, but the key here is"), "%s", why);
+    assert_has(why, "has no key and admits anybody, but the key here is");
     why = rig_meet(b, a);
-    cr_assert_not_null(strstr(why, "there is no key here: give --key-file here"), "%s", why);
+    assert_has(why, "there is no key here: give --key-file here");
     struct addr peer;
     cr_assert_eq(addr_from_literal("10.9.9.9", 1024, &peer), 0);
     cr_assert_not(auth_takes_plain(b, -1, &peer), "whatever the other does");
@@ -157,7 +157,7 @@ Test(auth_io, refusals_are_counted_and_told_once_for_each_address_and_reason) {
         auth_refused(a, &peer, "it came without a key");
     }
     cr_assert_eq(lines.n, AUTH_REFUSED_LINES);
-    cr_assert_not_null(strstr(lines.last, " (further ones are only counted)"));
+    assert_has(lines.last, " (further ones are only counted)");
     cr_assert_eq(auth_n_refused(a), 103);
     cr_assert_eq(auth_n_refused(NULL), 0);
     auth_free(a);
@@ -210,7 +210,7 @@ Test(auth_io, a_munged_of_another_realm_is_said_to_be_so) {
     rig_munged_start(&other, "other");
     struct auth *leader = with_munge(&m, RIG_RUN_ID), *node = with_munge(&other, RIG_RUN_ID);
     const char *why = rig_meet(leader, node);
-    cr_assert_not_null(strstr(why, "; that node has a different munge.key: start munged here"), "%s", why);
+    assert_has(why, "; that node has a different munge.key: start munged here");
     rig_munged_stop(&m);
     rig_munged_stop(&other);
     auth_free(leader);
@@ -228,22 +228,21 @@ Test(auth_io, a_munged_that_hangs_costs_two_seconds_and_is_no_munge) {
     struct rig_choice c;
     rig_choose(node, &g, &c);
     cr_assert_eq(c.way, AUTH_WAY_REFUSED);
-    cr_assert_not_null(strstr(c.why, "there is no key here; munged here does not answer: "), "%s", c.why);
+    assert_has(c.why, "there is no key here; munged here does not answer: ");
     auth_free(node);
     struct auth *leader =
         rig_auth(&(struct auth_config){.run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket}, &lines);
     node = with_munge(&m, RIG_RUN_ID);
     cr_assert_str_eq(rig_meet(leader, node), "plain");
     auth_tell_no_key(leader);
-    cr_assert_not_null(strstr(lines.last, "no node has a key (munge here: munged here does not answer)"), "%s",
-                       lines.last);
+    assert_has(lines.last, "no node has a key (munge here: munged here does not answer)");
     auth_free(leader);
     leader = rig_auth(
         &(struct auth_config){.mode = AUTH_ON, .run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket}, &lines);
     struct auth_greeting shut = rig_greeting(leader);
     auth_tell_no_key(leader);
     cr_assert_not(shut.open);
-    cr_assert_not_null(strstr(lines.last, "with --auth=on no other node is admitted"), "%s", lines.last);
+    assert_has(lines.last, "with --auth=on no other node is admitted");
     rig_munged_signal(&m, SIGCONT);
     rig_munged_stop(&m);
     auth_free(keyed);
@@ -256,8 +255,8 @@ Test(auth_io, with_a_munge_that_answers_nothing_is_plain) {
     rig_munged_start(&m, "one");
     struct auth *leader = rig_auth(&nothing, NULL), *node = with_munge(&m, RIG_RUN_ID);
     const char *why = rig_meet(leader, node);
-    cr_assert_not_null(strstr(why, "admits anybody, but the key here is"), "%s", why);
-    cr_assert_not_null(strstr(why, " from munge: start munged on that node; "), "%s", why);
+    assert_has(why, "admits anybody, but the key here is");
+    assert_has(why, " from munge: start munged on that node; ");
     rig_munged_stop(&m);
     auth_free(leader);
     auth_free(node);
@@ -281,7 +280,7 @@ Test(auth_io, with_a_given_key_munge_is_not_asked) {
     struct auth_greeting g = rig_greeting(a);
     cr_assert_eq(g.munge[0], '\0');
     const char *why = rig_meet(leader, a);
-    cr_assert_not_null(strstr(why, "; munge is not asked where a key is given: "), "%s", why);
+    assert_has(why, "; munge is not asked where a key is given: ");
     rig_munged_stop(&m);
     auth_free(a);
     auth_free(leader);
@@ -321,19 +320,18 @@ Test(auth_io, credentials_of_other_users_are_not_taken) {
     rig_munged_start(&m, "one");
     rig_munge(&m, 1001, -1, KEY "\\n" RIG_RUN_ID, credential);
     why = offered(&m, credential);
-    cr_assert_not_null(strstr(why, "; its munge credential was made by another user (uid 1001): "), "%s", why);
+    assert_has(why, "; its munge credential was made by another user (uid 1001): ");
     rig_munge(&m, 1001, 1001, KEY "\\n" RIG_RUN_ID, credential);
     why = offered(&m, credential);
     cr_assert_not_null(strstr(why, "; its munge credential is for another user than "), "root can't read it: %s", why);
     rig_munge(&m, 0, 0, "hello", credential);
     why = offered(&m, credential);
-    cr_assert_not_null(strstr(why, "; its munge credential holds no key of muster's: "), "%s", why);
+    assert_has(why, "; its munge credential holds no key of muster's: ");
     rig_munge(&m, 0, 0, KEY "\\n" RIG_RUN_ID, credential);
     why = offered(&m, credential);
-    cr_assert_not_null(strstr(why, "; its munge credential holds another key than the one that the agent there uses: "),
-                       "%s", why);
+    assert_has(why, "; its munge credential holds another key than the one that the agent there uses: ");
     why = offered(&m, "MUNGE:nonsense:");
-    cr_assert_not_null(strstr(why, "; munge reports: "), "%s", why);
+    assert_has(why, "; munge reports: ");
     rig_munged_stop(&m);
 }
 

@@ -70,6 +70,5 @@ Test(auth_munge, the_longest_run_id_fits) {
     uint8_t back[AUTH_SECRET_BYTES];
     memset(run_id, 'r', sizeof run_id - 1);
     run_id[sizeof run_id - 1] = '\0';
-    struct auth_munge_decoded d = decoded(MUNGE_E_SUCCESS, run_id, payload);
-    cr_assert_eq(auth_munge_judge(&d, 1000, run_id, back, why), 0);
+    cr_assert_eq(auth_munge_judge(AT(decoded(MUNGE_E_SUCCESS, run_id, payload)), 1000, run_id, back, why), 0);
 }

@@ -67,8 +67,6 @@ struct keyring *rig_keys(uint8_t byte, enum auth_source source) {
     return k;
 }
 
-/* ---- meeting ---- */
-
 static void on_ready(void *arg, const struct auth_choice *none) {
     struct auth_ask **ask = arg;
     *ask = NULL;
@@ -151,8 +149,6 @@ const char *rig_meet(struct auth *server, struct auth *client) {
     }
     return c.why;
 }
-
-/* ---- munged ---- */
 
 #define MUNGED "/usr/sbin/munged"
 

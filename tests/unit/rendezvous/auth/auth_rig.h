@@ -36,8 +36,6 @@ void rig_choose(struct auth *a, const struct auth_greeting *g, struct rig_choice
 /* Both: "plain", "TLS", or why not. Valid until the next call. */
 const char *rig_meet(struct auth *server, struct auth *client);
 
-/* ---- munged ---- */
-
 struct rig_munged {
     char folder[96], socket[128];
 };

@@ -63,8 +63,6 @@ static void refuses(int code, const char *why) {
     cr_assert_eq(keyring_n(ring), 0);
 }
 
-/* ---- files ---- */
-
 Test(keyring_io, a_file_of_this_user_only_is_read) {
     put(path, TEXT "\n", 0600);
     loads(AUTH_FROM_FILE);
@@ -126,11 +124,9 @@ Test(keyring_io, a_symlink_is_followed_only_if_the_user_names_it) {
     put(other, TEXT "\n", 0600);
     cr_assert_eq(symlink(other, path), 0);
     cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_HOME, &err), -ELOOP);
-    cr_assert_not_null(strstr(err.text, "; it may not be a symlink"), "%s", err.text);
+    assert_has(err.text, "; it may not be a symlink");
     loads(AUTH_FROM_FILE);
 }
-
-/* ---- which are taken ---- */
 
 static void put_home(const char *text, mode_t mode) {
     char home[PATH_MAX];
@@ -154,10 +150,10 @@ Test(keyring_io, a_bad_key_at_home_is_an_error_and_not_nothing) {
     struct err err = {0};
     put_home("muster-key-1:00\n", 0600);
     cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, "is too short"), "%s", err.text);
+    assert_has(err.text, "is too short");
     put_home(TEXT "\n", 0644);
     cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), -EPERM);
-    cr_assert_not_null(strstr(err.text, "chmod 600"), "%s", err.text);
+    assert_has(err.text, "chmod 600");
 }
 
 Test(keyring_io, config_home_goes_before_home) {
@@ -203,8 +199,6 @@ Test(keyring_io, one_key_is_given_not_two) {
     cr_assert_str_eq(err.text, "--key-file and MUSTER_KEY both give a key: leave one out");
 }
 
-/* ---- the environment ---- */
-
 Test(keyring_io, the_key_is_wiped_out_of_the_environment) {
     struct err err = {0};
     cr_assert_eq(setenv("MUSTER_KEY", TEXT, 1), 0);
@@ -227,8 +221,6 @@ Test(keyring_io, what_is_no_key_is_wiped_too) {
     cr_assert_eq(setenv("MUSTER_KEY", "", 1), 0);
     cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), -EINVAL, "a secret that is missing");
 }
-
-/* ---- memory ---- */
 
 Test(keyring_io, holds_each_key_once) {
     uint8_t s[AUTH_SECRET_BYTES] = {0};
@@ -287,8 +279,6 @@ Test(keyring_io, is_left_out_of_core_files) {
     cr_assert(found, "the page has no MADV_DONTDUMP");
 }
 
-/* ---- writing ---- */
-
 Test(keyring_io, a_new_file_is_this_users_only) {
     struct err err = {0};
     struct stat st;
@@ -299,7 +289,7 @@ Test(keyring_io, a_new_file_is_this_users_only) {
     cr_assert_eq(st.st_mode & 07777, 0600);
     loads(AUTH_FROM_FILE);
     cr_assert_eq(keyring_write_file(path, secret, false, &err), -EEXIST);
-    cr_assert_not_null(strstr(err.text, "exists already; --force replaces it"), "%s", err.text);
+    assert_has(err.text, "exists already; --force replaces it");
     uint8_t other[AUTH_SECRET_BYTES];
     random_bytes(other, sizeof other);
     cr_assert_eq(keyring_write_file(path, other, true, &err), 0, "%s", err.text);

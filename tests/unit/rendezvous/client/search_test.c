@@ -92,7 +92,7 @@ static const char *refuses(void) { return STEP(CLOSED, .code = -ECONNREFUSED); }
 static void pass(uint64_t ns) { now += ns; }
 
 /* To the next deadline. */
-static const char *wait(void) {
+static const char *wait_out(void) {
     cr_assert_neq(u.deadline_ns, TIME_NEVER);
     now = MAX2(now, u.deadline_ns);
     return STEP(TIME, 0);
@@ -113,7 +113,7 @@ Test(search, joins_the_leader_at_an_endpoint) {
     cr_assert_str_eq(STEP(CLOSED, .code = 0), "close disconnected");
     cr_assert_str_eq(STEP(CONNECT, .soon = true), "");
     cr_assert_eq(u.deadline_ns, now + 100 * MS, "a pause, if it disconnects again and again");
-    cr_assert_str_eq(wait(), "resolve");
+    cr_assert_str_eq(wait_out(), "resolve");
 }
 
 Test(search, join_can_wait_until_the_node_is_described) {
@@ -135,7 +135,7 @@ Test(search, tries_each_address_and_pauses_longer_and_longer) {
         cr_assert_eq(u.deadline_ns, TIME_NEVER, "the member decides");
         (void)STEP(CONNECT, 0);
         cr_assert_eq(u.deadline_ns, now + pauses_ms[i] * MS);
-        cr_assert_str_eq(wait(), "resolve");
+        cr_assert_str_eq(wait_out(), "resolve");
         cr_assert_str_eq(STEP(ADDRS, .n = 2), "connect:0 join");
     }
 }
@@ -146,7 +146,7 @@ Test(search, a_silent_address_is_shown_and_then_given_up) {
     pass(2 * NS_PER_S);
     cr_assert_str_eq(STEP(TIME, .link = SEARCH_LINK_CONNECTED), "show:no answer; what list");
     cr_assert_eq(u.deadline_ns, now + 8 * NS_PER_S);
-    cr_assert_str_eq(wait(), "show:no answer; a firewal close disconnected");
+    cr_assert_str_eq(wait_out(), "show:no answer; a firewal close disconnected");
     cr_assert_eq(s.finding, RDZV_FINDING_ELSE);
 }
 
@@ -254,7 +254,7 @@ Test(search, a_peer_gets_join_after_its_hello) {
 Test(search, another_agent_at_a_peers_address_is_passed_over) {
     begin_peer(2);
     cr_assert_str_eq(hello(LEADER + 1, "run"), "close connect:1");
-    cr_assert_str_eq(wait(), "show:no answer; a firewal close disconnected");
+    cr_assert_str_eq(wait_out(), "show:no answer; a firewal close disconnected");
     (void)STEP(CONNECT, .peer = &peer);
     cr_assert_eq(u.deadline_ns, now + 100 * MS);
 }
@@ -265,7 +265,7 @@ Test(search, another_target_ends_the_attempt_at_the_old_one) {
     (void)refuses();
     cr_assert_eq(s.backoff_ns, 100 * MS);
     (void)STEP(CONNECT, .peer = &peer);
-    (void)wait();
+    (void)wait_out();
     (void)STEP(ADDRS, .n = 1);
     cr_assert_str_eq(STEP(CONNECT, .peer = &peer), "", "the attempt continues");
     cr_assert_str_eq(STEP(CONNECT, .peer = &other), "close");
@@ -282,7 +282,7 @@ Test(search, the_first_port_is_tried_again_before_the_others) {
         cr_assert_str_eq(refuses(), "close");
         cr_assert_eq(s.state, SEARCH_RETRYING);
         cr_assert_eq(u.deadline_ns, now + pauses_ms[i] * MS);
-        cr_assert_str_eq(wait(), "connect:0 join");
+        cr_assert_str_eq(wait_out(), "connect:0 join");
     }
     cr_assert_str_eq(refuses(), "close connect:1 join");
     cr_assert_str_eq(refuses(), "close connect:2 join");
@@ -299,7 +299,7 @@ Test(search, an_agent_of_another_run_at_a_port_is_passed_over) {
 Test(search, other_ports_are_probed_while_one_is_silent) {
     begin_ports(3, 3);
     cr_assert_eq(u.deadline_ns, now + 250 * MS);
-    cr_assert_str_eq(wait(), "probe:1 probe:2");
+    cr_assert_str_eq(wait_out(), "probe:1 probe:2");
     cr_assert_eq(s.state, SEARCH_PROBING);
     cr_assert_str_eq(STEP(PROBED, .at = 1, .code = -ECONNREFUSED), "");
     cr_assert_str_eq(STEP(PROBED, .at = 2, .run_id = "run"), "close connect:2 join");
@@ -309,7 +309,7 @@ Test(search, other_ports_are_probed_while_one_is_silent) {
     cr_assert_eq(s.first_port, 2, "the next round begins there");
     (void)STEP(CLOSED, .code = 0);
     (void)STEP(CONNECT, .soon = true);
-    (void)wait();
+    (void)wait_out();
     (void)STEP(ADDRS, .n = 3);
     cr_assert_str_eq(refuses(), "close connect:1 join", "a leader that was there is not waited for");
     cr_assert(s.ports[2].found == FOUND_NOTHING && s.ports[0].found == FOUND_UNKNOWN);
@@ -319,7 +319,7 @@ Test(search, probes_are_repeated_until_the_attempt_ends) {
     begin_ports(2, 2);
     uint64_t end = now + 10 * NS_PER_S;
     unsigned rounds = 0;
-    while (wait()[0] == 'p') {
+    while (wait_out()[0] == 'p') {
         rounds++;
         (void)STEP(PROBED, .at = 1, .code = -ECONNREFUSED);
         cr_assert_eq(s.state, SEARCH_CONNECTING);
@@ -332,7 +332,7 @@ Test(search, probes_are_repeated_until_the_attempt_ends) {
 Test(search, the_answer_of_the_silent_one_ends_the_probes) {
     begin_ports(3, 3);
     (void)STEP(JOINED, 0);
-    (void)wait();
+    (void)wait_out();
     cr_assert_str_eq(hello(LEADER, "run"), "end-probes");
     cr_assert_eq(s.state, SEARCH_JOINING);
     cr_assert_str_eq(STEP(PROBED, .at = 1, .run_id = "run"), "", "it comes too late");
@@ -349,7 +349,7 @@ Test(search, an_agent_of_the_run_that_does_not_lead_makes_room_for_the_next_port
 
 Test(search, at_most_sixteen_addresses_are_probed_at_once) {
     begin_ports(16, 32);
-    (void)wait();
+    (void)wait_out();
     cr_assert_eq(u.n_effects, SEARCH_PROBES_MAX);
     cr_assert_str_eq(STEP(PROBED, .at = 1, .code = -ECONNREFUSED), "probe:17");
 }
@@ -395,7 +395,7 @@ Test(search, a_round_at_several_ports_has_one_finding) {
 Test(search, each_round_forgets_what_the_last_one_found) {
     (void)finding_of(-EPROTO, -EPROTO);
     (void)STEP(CONNECT, .soon = true);
-    (void)wait();
+    (void)wait_out();
     (void)STEP(ADDRS, .n = 2);
     (void)refuses();
     cr_assert(s.ports[0].found == FOUND_NOTHING && s.ports[1].found == FOUND_UNKNOWN);
@@ -412,7 +412,7 @@ Test(search, each_attempt_forgets_the_one_before) {
 Test(search, probes_count_for_what_was_found) {
     begin_ports(4, 4);
     (void)STEP(CLOSED, .code = -EPROTO);
-    cr_assert_str_eq(wait(), "probe:0 probe:2 probe:3", "port 1 is silent");
+    cr_assert_str_eq(wait_out(), "probe:0 probe:2 probe:3", "port 1 is silent");
     cr_assert_eq(s.ports[0].found, FOUND_UNKNOWN, "it is found out again");
     (void)STEP(PROBED, .at = 0, .run_id = "other");
     (void)STEP(PROBED, .at = 2, .code = -ETIMEDOUT);
@@ -428,7 +428,7 @@ Test(search, after_a_leader_the_pauses_begin_with_the_shortest) {
     for (unsigned i = 0; i < 3; i++) {
         (void)refuses();
         (void)STEP(CONNECT, 0);
-        (void)wait();
+        (void)wait_out();
         (void)STEP(ADDRS, .n = 1);
     }
     cr_assert_eq(s.backoff_ns, 400 * MS);
@@ -450,7 +450,7 @@ Test(search, a_leader_that_was_there_listens_no_more) {
     (void)STEP(WELCOME, 0);
     (void)STEP(CLOSED, .code = 0);
     (void)STEP(CONNECT, .soon = true);
-    (void)wait();
+    (void)wait_out();
     (void)STEP(ADDRS, .n = 1);
     cr_assert_str_eq(refuses(), "show:nothing listens ther close disconnected", "and no other node may lead there");
     cr_assert_str_eq(u.effects[1].why, "nothing listens there any more");

@@ -56,7 +56,7 @@ Test(search_text, the_longest_text_fits, .init = begin) {
     }
     search_describe_ports(&s, "", "fe80::1234:5678:9abc:def0", text);
     cr_assert_lt(strlen(text), sizeof text - 1);
-    cr_assert(strstr(text, "port 65505: an agent of the run 'pxxx") != NULL, "%s", text);
+    assert_has(text, "port 65505: an agent of the run 'pxxx");
 }
 
 Test(search_text, ports_that_are_alike_are_together, .init = begin) {

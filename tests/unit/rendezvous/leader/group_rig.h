@@ -6,59 +6,53 @@
 
 #define S(x) ((uint64_t)(int64_t)((x)*1e9)) /* also before the clock began */
 
-struct rig {
+extern struct rig {
     struct group *g;
     struct group_update u; /* of the last step */
     uint64_t now_ns;
     size_t seen[GROUP_EFFECT_KIND_COUNT]; /* effects since the beginning */
-    void (*after)(struct rig *r);         /* what others do about each step; NULL: nothing */
+    void (*after)(void);                  /* what others do about each step; NULL: nothing */
     char domains[64];                     /* of each node, one letter; 0: none */
-};
+} rig;
 
 struct group_config config_of(uint32_t min, uint32_t max); /* the leader's node is 1 */
-/* Where such a configuration is; valid until the next call. */
-static inline const struct group_config *config_at(struct group_config c) {
-    static struct group_config kept;
-    kept = c;
-    return &kept;
-}
-void begin(struct rig *r, const struct group_config *c);
-void end(struct rig *r);
+void begin(const struct group_config *c);
+void end(void);
 /* A group of nodes 1 … n in this state. */
-void bring_to(struct rig *r, const struct group_config *c, uint64_t n, enum group_state state);
+void bring_to(const struct group_config *c, uint64_t n, enum group_state state);
 
 /* Now. */
-void step(struct rig *r, struct group_event e);
+void step(struct group_event e);
 /* Time passes while these nodes (a mask of 1 << node, below 8) stay alive. */
-void pass(struct rig *r, double seconds, unsigned alive);
+void pass(double seconds, unsigned alive);
 
 struct node_info info_of(uint64_t node); /* on host "h2", one worker, no rank of its own */
-void join_info(struct rig *r, const struct node_info *info);
-void join_as(struct rig *r, uint64_t node, int32_t node_rank, const struct report *report);
-void join(struct rig *r, uint64_t node);
-void report(struct rig *r, uint64_t node, struct report rep);
-void say(struct rig *r, uint64_t node, enum node_state state); /* about the newest group */
-void fails(struct rig *r, uint64_t node, enum failure_kind kind, double at);
+void join_info(const struct node_info *info);
+void join_as(uint64_t node, int32_t node_rank, const struct report *report);
+void join(uint64_t node);
+void report(uint64_t node, struct report rep);
+void say(uint64_t node, enum node_state state); /* about the newest group */
+void fails(uint64_t node, enum failure_kind kind, double at);
 struct failure failure_at(uint64_t node, enum failure_kind kind, double at);
-void renew(struct rig *r, uint64_t node);
-void open_store(struct rig *r);
-void probe(struct rig *r, uint64_t node, enum probe_result result);
-void disconnect(struct rig *r, uint64_t node);
+void renew(uint64_t node);
+void open_store(void);
+void probe(uint64_t node, enum probe_result result);
+void disconnect(uint64_t node);
 /* Probed, and found gone. */
-void lose(struct rig *r, uint64_t node);
+void lose(uint64_t node);
 /* All members of a group that forms are ready, and it runs. */
-void start(struct rig *r);
+void start(void);
 /* All members have stopped. */
-void stopped(struct rig *r);
+void stopped(void);
 
 /* Of the last step; node 0: any. */
-size_t count(const struct rig *r, enum group_effect_kind kind, uint64_t node);
-const struct group_effect *effect(const struct rig *r, enum group_effect_kind kind); /* NULL */
-const struct timeline_entry *entry(const struct rig *r, enum timeline_kind kind);    /* NULL */
+size_t count(enum group_effect_kind kind, uint64_t node);
+const struct group_effect *effect(enum group_effect_kind kind); /* NULL */
+const struct timeline_entry *entry(enum timeline_kind kind);    /* NULL */
 /* The first of the last step, which has to be there. */
-const struct lease *lease(const struct rig *r);
-struct desired told(const struct rig *r, uint64_t node);
+const struct lease *lease(void);
+struct desired told(uint64_t node);
 /* In rank order, written "1 3 2"; valid until the next call. */
-const char *members(const struct rig *r);
+const char *members(void);
 
-#define assert_state(r, s) cr_assert_eq(group_state((r)->g), (s), "it is %s", group_state_names[group_state((r)->g)])
+#define assert_state(s) cr_assert_eq(group_state(rig.g), (s), "it is %s", group_state_names[group_state(rig.g)])

@@ -1,5 +1,5 @@
-/* Agents that succeed one another, over real sockets on loopback, in one process. The arbiter is a
- * record in memory; the launchers are played by the test. */
+/* What a leader hands over, and what an agent does with it, over real sockets on loopback, in one process. The arbiter
+ * is a record in memory; the launchers are played by the test. Who succeeds whom: tests/sim, e2e/test_succession.py. */
 #include "base/text/log.h"
 #include "rendezvous/arbiter/arbiter_io.h"
 #include "rig/agent_rig.h"
@@ -16,8 +16,7 @@ static struct {
     struct arbiter_record record;
     struct agent agents[NODES_MAX];
     unsigned n_agents, stores, reads;
-    uint32_t min_nodes;
-    uint64_t lease_ns, beat_ns, last_call_ns;
+    uint64_t lease_ns, beat_ns;
 } w;
 
 static void arbiter_decide(struct arbiter_answer *a) {
@@ -27,23 +26,14 @@ static void arbiter_decide(struct arbiter_answer *a) {
     a->result = ARBITER_OK;
     switch (q->kind) {
     case ARBITER_READ: w.reads++; break;
-    case ARBITER_BEAT: r->beat += ours && !r->closed && r->epoch == q->epoch; break;
+    case ARBITER_BEAT: r->beat += ours && r->epoch == q->epoch; break;
     case ARBITER_CLAIM:
-        if (!r->closed && q->epoch == r->epoch + 1)
+        if (q->epoch == r->epoch + 1)
             *r = (struct arbiter_record){.epoch = q->epoch, .leader = q->leader, .idle = q->idle};
         else if (!(ours && q->epoch == r->epoch))
             a->result = ARBITER_LOST;
         break;
     case ARBITER_CLOSE:
-        if (!r->closed && ours && q->epoch >= r->epoch) {
-            r->closed = true;
-            r->epoch++;
-            r->outcome = q->outcome;
-            memcpy(r->reason, q->reason, sizeof r->reason);
-        } else if (!(r->closed && r->outcome == q->outcome)) {
-            a->result = ARBITER_LOST;
-        }
-        break;
     case ARBITER_VACATE:
     case ARBITER_KIND_COUNT: cr_assert_fail("no request");
     }
@@ -62,13 +52,6 @@ static void fake_free(struct arbiter *a) { (void)a; }
 static const struct arbiter_ops fake_ops = {.work = fake_work, .free = fake_free};
 
 /* ---- the launcher ---- */
-
-static unsigned count_running(void) {
-    unsigned n = 0;
-    for (unsigned i = 0; i < w.n_agents; i++)
-        n += w.agents[i].running;
-    return n;
-}
 
 static void on_start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
@@ -89,37 +72,21 @@ static void on_incident(void *arg, const char *line) {}
 
 static void on_done(void *arg, enum outcome outcome) {}
 
-static void on_deposed(void *arg, uint32_t epoch) {
-    struct agent *a = arg;
-    cr_assert_geq(epoch, 2);
-    a->deposed++;
-    rdzv_listener_serve(a->listener, NULL);
-    rdzv_server_free(TAKE_PTR(a->server));
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
-}
-
 static void on_lead(void *arg, const struct group_config *lead) {
     struct agent *a = arg;
-    a->leads++;
     a->lead = *lead;
     if (lead->handover != NULL)
         handover_copy(&a->lead_handover, lead->handover);
     struct group_config g = *lead;
     g.leader_incarnation = a->incarnation;
-    g.rdzv.min_nodes = w.min_nodes;
     g.rdzv.max_nodes = NODES_MAX;
-    g.rdzv.last_call_ns = w.last_call_ns;
-    g.rdzv.crash_loop_ns = 0;
+    g.rdzv.last_call_ns = 100 * NS_PER_MS;
     g.rdzv.lease_ns = w.lease_ns;
     g.rdzv.heartbeat_ns = w.beat_ns;
     struct rdzv_server_config config = {
         .listener_port = a->self.port,
         .arbiter = &w.arbiter,
-        .ops = {.store_open = on_store_open,
-                .store_close = on_store_close,
-                .notice = on_incident,
-                .deposed = on_deposed,
-                .done = on_done},
+        .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
         .arg = a,
     };
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &a->server), 0);
@@ -132,19 +99,6 @@ static void on_join_policy(void *arg, enum member_join_policy join_policy, const
     rdzv_listener_join_policy(a->listener, join_policy, peer, epoch);
 }
 
-static void on_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first) {
-    struct agent *a = arg;
-    cr_assert_eq(first, a->leaders_seen == 0);
-    a->leaders_seen++;
-    a->last_leader = incarnation;
-}
-
-static void on_joiner(void *arg, uint64_t incarnation, bool came) {
-    struct agent *a = arg;
-    rdzv_client_event(a->client, &(struct member_event){.kind = came ? MEMBER_EVENT_JOINER : MEMBER_EVENT_JOINER_GONE,
-                                                        .joiner = incarnation});
-}
-
 /* ---- the world ---- */
 
 #define wait_until(condition) rig_loop_until(w.loop, condition)
@@ -153,14 +107,11 @@ static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
     arbiter_init(&w.arbiter, &fake_ops, w.loop, 0);
-    w.min_nodes = 1;
     w.lease_ns = 3600 * NS_PER_S; /* the machine may stand still */
     w.beat_ns = 50 * NS_PER_MS;
-    w.last_call_ns = 100 * NS_PER_MS;
 }
 
 static void kill_agent(struct agent *a) {
-    a->alive = a->running = false;
     rdzv_client_free(TAKE_PTR(a->client));
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);
@@ -184,7 +135,6 @@ static void join(struct agent *a) {
     m.has_arbiter = true;
     m.rdzv.heartbeat_ns = 50 * NS_PER_MS;
     m.rdzv.lease_ns = w.lease_ns;
-    m.rdzv.min_nodes = w.min_nodes;
     m.rdzv.max_nodes = NODES_MAX;
     m.self = a->self;
     m.probe_retry_ns = 20 * NS_PER_MS;
@@ -204,7 +154,6 @@ static void join(struct agent *a) {
                 .fence = on_fence,
                 .lease_end = on_lease_end,
                 .lead = on_lead,
-                .leader = on_leader,
                 .join_policy = on_join_policy,
                 .end = on_end},
         .arg = a,
@@ -213,146 +162,17 @@ static void join(struct agent *a) {
     cr_assert_eq(rdzv_client_new(w.loop, &m, &config, &a->client), 0);
 }
 
-/* addr: where others are told to reach it. */
-static struct agent *add_agent(const char *addr) {
+static struct agent *add_agent(void) {
     struct agent *a = &w.agents[w.n_agents++];
     a->incarnation = w.n_agents;
-    a->alive = true;
     int fd = listen_at("127.0.0.1", &a->own);
     a->self = (struct rdzv_peer){.incarnation = a->incarnation, .port = addr_port(&a->own)};
-    (void)snprintf(a->self.addr, sizeof a->self.addr, "%s", addr);
-    struct rdzv_listener_config listener = {
-        .incarnation = a->incarnation, .run_id = RUN_ID, .joiner = on_joiner, .arg = a};
-    a->listener = rdzv_listener_new(w.loop, &listener);
+    (void)strcpy(a->self.addr, "127.0.0.1");
+    a->listener =
+        rdzv_listener_new(w.loop, &(struct rdzv_listener_config){.incarnation = a->incarnation, .run_id = RUN_ID});
     cr_assert_eq(rdzv_listener_add(a->listener, fd), 0);
     join(a);
     return a;
-}
-
-static void wait_running(unsigned n) { wait_until(count_running() == n); }
-
-static bool anybody_leads(void) {
-    for (unsigned i = 0; i < w.n_agents; i++)
-        if (w.agents[i].server != NULL)
-            return true;
-    return false;
-}
-
-static struct agent *leader(void) {
-    for (unsigned i = 0; i < w.n_agents; i++)
-        if (w.agents[i].server != NULL)
-            return &w.agents[i];
-    cr_assert_fail("nobody leads");
-    abort();
-}
-
-/* Enough successors are named, and all have heard from the leader since. */
-static bool succession_is_sure(unsigned n) {
-    if (!anybody_leads() || group_successors(rdzv_server_group(leader()->server))->n < n)
-        return false;
-    for (unsigned i = 0; i < w.n_agents; i++)
-        if (w.agents[i].running && w.agents[i].leases < 3)
-            return false;
-    return true;
-}
-
-static void wait_named(unsigned n) {
-    for (unsigned i = 0; i < w.n_agents; i++)
-        w.agents[i].leases = 0;
-    wait_until(succession_is_sure(n));
-}
-
-/* The first agent leads, all run, and every other member is a successor. */
-static void start_job(unsigned n, const char *addr) {
-    w.last_call_ns = w.lease_ns; /* until all are here */
-    (void)add_agent(addr);
-    wait_until(w.agents[0].server != NULL);
-    rdzv_server_event(w.agents[0].server, &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = n});
-    for (unsigned i = 1; i < n; i++)
-        (void)add_agent(addr);
-    wait_running(n);
-    wait_named(n - 1);
-}
-
-/* ---- tests ---- */
-
-static void wait_running_again(unsigned n) {
-    wait_until(count_running() == n && anybody_leads() && leader()->form.n_nodes == n);
-}
-
-Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .fini = finish) {
-    start_job(3, "127.0.0.1");
-    kill_agent(&w.agents[0]);
-    wait_running_again(2);
-    const struct agent *l = leader();
-    cr_assert_eq(l->leads, 1);
-    cr_assert_eq(l->lead.epoch, 3);
-    cr_assert_eq(l->lead_handover.n_members, 3, "it knows whom the old group had");
-    for (unsigned i = 0; i < 3; i++) {
-        cr_assert_eq(l->lead_handover.members[i].incarnation, i + 1);
-        cr_assert_str_eq(l->lead_handover.members[i].addr, "127.0.0.1", "where the old leader was reached");
-    }
-    for (unsigned i = 1; i < 3; i++) {
-        cr_assert_eq(w.agents[i].leaders_seen, 2);
-        cr_assert_eq(w.agents[i].last_leader, l->incarnation);
-        cr_assert_eq(w.agents[i].started.epoch, 3);
-    }
-}
-
-Test(succession_io, leaders_are_succeeded_one_after_the_other, .init = begin, .fini = finish) {
-    start_job(4, "127.0.0.1");
-    for (unsigned left = 3; left >= 1; left--) {
-        kill_agent(leader());
-        wait_running_again(left);
-        if (left > 1)
-            wait_named(left - 1);
-        cr_assert_eq(leader()->lead.epoch, 6 - left);
-    }
-}
-
-Test(succession_io, a_leader_is_found_at_whichever_address_works, .init = begin, .fini = finish) {
-    /* The first can't be used here, at the second nobody listens. */
-    start_job(3, "fe80::1%nowhere0,127.0.0.9,127.0.0.1");
-    kill_agent(&w.agents[0]);
-    wait_running_again(2);
-}
-
-Test(succession_io, a_deposed_leader_sends_all_to_the_winner, .init = begin, .fini = finish) {
-    start_job(3, "127.0.0.1");
-    /* The last claims, as if it had been cut off from the leader alone. */
-    w.record.epoch++;
-    w.record.leader = w.agents[2].self;
-    wait_until(w.agents[0].deposed == 1);
-    wait_running(3);
-    cr_assert_eq(leader(), &w.agents[2]);
-    for (unsigned i = 0; i < 3; i++) {
-        cr_assert_eq(w.agents[i].started.epoch, 3);
-        cr_assert_eq(w.agents[i].stops, 1);
-    }
-}
-
-static bool all_ended(void) {
-    for (unsigned i = 0; i < w.n_agents; i++)
-        if (w.agents[i].alive && w.agents[i].ends == 0)
-            return false;
-    return true;
-}
-
-Test(succession_io, a_closed_job_stays_closed, .init = begin, .fini = finish) {
-    w.min_nodes = 2;
-    start_job(2, "127.0.0.1");
-    for (unsigned i = 0; i < 2; i++) {
-        rdzv_client_event(w.agents[i].client,
-                          &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED, .generation = w.agents[i].started});
-        all_gone(&w.agents[i]);
-    }
-    wait_until(all_ended());
-    cr_assert(w.record.closed && w.record.outcome == OUTCOME_SUCCESS);
-    const struct agent *late = add_agent("127.0.0.1");
-    wait_until(all_ended());
-    cr_assert_eq(late->end.kind, MEMBER_END_SUCCESS);
-    cr_assert(late->end.was_closed && late->end.was_over);
-    cr_assert_eq(late->starts, 0);
 }
 
 /* ---- a node that the test plays ---- */
@@ -374,7 +194,7 @@ Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begi
     static const struct conn_ops ops = {.on_message = node_on_message, .on_closed = node_on_closed};
     node = (__typeof__(node)){0};
     w.beat_ns = 3600 * NS_PER_S; /* who waits for the answer to a beat doesn't ask */
-    (void)add_agent("127.0.0.1");
+    (void)add_agent();
     wait_until(w.agents[0].running);
     w.reads = 0;
     cr_assert_eq(conn_connect(w.loop, NULL, &w.agents[0].own, NULL, &ops, NULL, &node.conn), 0);
@@ -447,7 +267,7 @@ static struct agent *add_successor(void) {
     cr_assert_eq(listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL, &played.listener), 0);
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
-    struct agent *a = add_agent("127.0.0.1");
+    struct agent *a = add_agent();
     wait_until(played.joins == 1);
     conn_send(played.conn, &(struct wire_message){.kind = WIRE_WELCOME,
                                                   .welcome = {.epoch = 1,
@@ -585,7 +405,7 @@ Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = be
     cr_assert_eq(listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL, &played.listener), 0);
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
-    (void)add_agent("127.0.0.1");
+    (void)add_agent();
     wait_until(played.ended);
     cr_assert_eq(played.joins, 0);
     played_dies();

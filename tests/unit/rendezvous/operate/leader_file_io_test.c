@@ -251,6 +251,6 @@ Test(leader_file_io, where_no_leader_file_can_be_made_that_is_said) {
     struct err err = {0};
     cr_assert_eq(setenv("MUSTER_RUN_DIR", "/proc/nowhere/at/all", 1), 0);
     cr_assert_lt(leader_file_open("run", "node1:29400", HOLD_NS, &prev, &m, &err), 0);
-    cr_assert(strstr(err.text, "/proc/nowhere") != NULL, "%s", err.text);
+    assert_has(err.text, "/proc/nowhere");
     cr_assert_null(m);
 }

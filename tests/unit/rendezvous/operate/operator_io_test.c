@@ -106,8 +106,6 @@ static int ask_at(const char *host, uint16_t port, const char *run_id, enum comm
 
 static int ask(const struct agent *a, enum command_kind kind) { return ask_at("127.0.0.1", a->port, NULL, kind); }
 
-/* ---- answers ---- */
-
 static void answer_done(struct agent *a, struct conn *c, const struct wire_message *m) {
     conn_send(c, &(struct wire_message){.kind = WIRE_ANSWER, .answer = {.ok = true, .text = "done"}});
 }
@@ -209,8 +207,6 @@ static void answer_half(struct agent *a, struct conn *c, const struct wire_messa
     say_nodes(c, 0, 16);
 }
 
-/* ---- tests ---- */
-
 Test(operator_io, a_command_is_said_and_its_answer_heard, .init = begin, .fini = finish) {
     struct agent *a = start(answer_done);
     cr_assert_eq(ask(a, COMMAND_STOP), 0, "%s", err.text);
@@ -282,7 +278,7 @@ Test(operator_io, redirects_come_to_an_end, .init = begin, .fini = finish) {
     cr_assert_eq(a->n_commands, 1 + OPERATOR_HOPS_MAX);
     a->redirect_to = 0;
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
-    cr_assert_not_null(strstr(err.text, "knows no leader"), "%s", err.text);
+    assert_has(err.text, "knows no leader");
 }
 
 Test(operator_io, a_leader_that_is_gone_is_named_but_not_called_nobody, .init = begin, .fini = finish) {
@@ -311,7 +307,7 @@ Test(operator_io, another_run_is_not_asked, .init = begin, .fini = finish) {
     struct agent *a = start(answer_done);
     cr_assert_eq(ask_at("127.0.0.1", a->port, "letters", COMMAND_STOP), -ESRCH);
     cr_assert_eq(a->n_commands, 0);
-    cr_assert_not_null(strstr(err.text, "'digits'"), "%s", err.text);
+    assert_has(err.text, "'digits'");
     cr_assert_eq(ask_at("127.0.0.1", a->port, "digits", COMMAND_STOP), 0);
 }
 
@@ -320,14 +316,14 @@ Test(operator_io, another_version_is_not_asked, .init = begin, .fini = finish) {
     a->version = WIRE_VERSION + 1;
     cr_assert_eq(ask(a, COMMAND_STOP), -EPROTO);
     cr_assert_eq(a->n_commands, 0);
-    cr_assert_not_null(strstr(err.text, "this muster version 10"), "%s", err.text);
+    assert_has(err.text, "this muster version 10");
 }
 
 Test(operator_io, who_does_not_answer_is_given_up, .init = begin, .fini = finish) {
     struct agent *a = start(answer_nothing);
     patience_ns = 200 * NS_PER_MS;
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
-    cr_assert_not_null(strstr(err.text, "no answer from 127.0.0.1:"), "%s", err.text);
+    assert_has(err.text, "no answer from 127.0.0.1:");
     a->answer = answer_half;
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
     cr_assert_null(reply.nodes);
@@ -335,7 +331,7 @@ Test(operator_io, who_does_not_answer_is_given_up, .init = begin, .fini = finish
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
     a->answer = answer_refused;
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
-    cr_assert_not_null(strstr(err.text, "does not lead"), "%s", err.text);
+    assert_has(err.text, "does not lead");
     a->silent = true;
     cr_assert_eq(ask(a, COMMAND_STATUS), -EHOSTUNREACH);
 }
@@ -367,7 +363,7 @@ Test(operator_io, stacks_can_be_refused, .init = begin, .fini = finish) {
 Test(operator_io, stacks_that_are_not_whole_are_an_error, .init = begin, .fini = finish) {
     cr_assert_eq(ask(start(answer_half_of_the_stacks), COMMAND_STACKS), -EHOSTUNREACH);
     cr_assert_eq(ask(start(answer_strange_stacks), COMMAND_STACKS), -EPROTO);
-    cr_assert_not_null(strstr(err.text, "an answer that makes no sense"), "%s", err.text);
+    assert_has(err.text, "an answer that makes no sense");
     cr_assert_eq(ask(start(answer_stacks), COMMAND_STATUS), -EPROTO, "nobody asked for stacks");
     cr_assert_eq(reply.stacks.n, 0);
 }

@@ -58,8 +58,7 @@ Test(operator_stacks, what_does_not_follow_is_refused, .init = begin, .fini = fi
     cr_assert_eq(take(piece(1, true, false, "x")), -EPROTO, "of another node");
     cr_assert_eq(take(piece(0, true, true, "{}")), 0);
     cr_assert_eq(take(piece(0, false, true, "x")), -EPROTO, "it was the last one");
-    struct wire_message other = node(1, "");
-    other.stacks.generation.counter = 3;
+    struct wire_message other = *WITH(node(1, ""), .stacks.generation.counter = 3);
     cr_assert_eq(take(other), -EPROTO, "of another group");
     other = node(1, "");
     other.stacks.first_rank = 1;
@@ -78,8 +77,7 @@ Test(operator_stacks, what_does_not_follow_is_refused, .init = begin, .fini = fi
 }
 
 Test(operator_stacks, a_first_node_that_would_be_the_only_one_has_all_ranks, .init = begin, .fini = finish) {
-    struct wire_message m = node(0, "");
-    m.stacks.nproc = 4;
+    struct wire_message m = *WITH(node(0, ""), .stacks.nproc = 4);
     cr_assert_eq(take(m), -EPROTO, "nothing is left for the second");
     m.stacks.n_nodes = 1;
     cr_assert_eq(take(m), 0);

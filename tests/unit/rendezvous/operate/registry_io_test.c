@@ -211,8 +211,7 @@ static void change_file(const struct registry_own *own, const char *from, const 
 }
 
 Test(registry_io, a_pid_that_was_given_again_is_another_process, .init = begin, .fini = finish) {
-    struct registry_own own = add("r", 1);
-    change_file(&own, "\"pid_start\":\"", "\"pid_start\":\"1");
+    change_file(AT(add("r", 1)), "\"pid_start\":\"", "\"pid_start\":\"1");
     look();
     cr_assert_eq(n, 0);
     cr_assert_eq(count_files(), 0);
@@ -321,7 +320,7 @@ Test(registry_io, a_directory_that_others_can_write_is_refused, .init = begin, .
     cr_assert_eq(chmod(run_dir, 0770), 0);
     struct registry_own own;
     cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), -EPERM);
-    cr_assert_not_null(strstr(err.text, run_dir), "%s", err.text);
+    assert_has(err.text, run_dir);
     registry_remove(&own);
     cr_assert_eq(registry_list(&list, &n, &err), -EPERM);
     cr_assert_eq(chmod(run_dir, 0750), 0);
@@ -345,7 +344,7 @@ Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini 
         cr_assert_eq(mkdir(run_dir, 0700), 0);
         cr_assert_eq(chown(run_dir, 12345, 12345), 0);
         cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), -EPERM);
-        cr_assert_not_null(strstr(err.text, "user 12345"), "%s", err.text);
+        assert_has(err.text, "user 12345");
     }
 }
 

@@ -192,7 +192,7 @@ Test(conn_io, without_a_common_key_nothing_is_said, .init = begin, .fini = finis
     conn_call(caller.conn);
     wait_until(caller_closed);
     cr_assert_eq(caller.code, -EKEYREJECTED);
-    cr_assert_not_null(strstr(caller.text, "the agent there admits only those who have its key"), "%s", caller.text);
+    assert_has(caller.text, "the agent there admits only those who have its key");
     conn_free(TAKE_PTR(caller.conn));
     wait_until(callee_closed);
     cr_assert(callee.n_opened == 0 && callee.n_heard == 0);
@@ -204,7 +204,7 @@ Test(conn_io, a_key_here_and_none_there, .init = begin, .fini = finish) {
     call();
     wait_until(caller_closed);
     cr_assert_eq(caller.code, -EKEYREJECTED);
-    cr_assert_not_null(strstr(caller.text, "has no key and admits anybody"), "%s", caller.text);
+    assert_has(caller.text, "has no key and admits anybody");
 }
 
 Test(conn_io, a_handshake_can_have_to_wait, .init = begin, .fini = finish) {
@@ -272,7 +272,7 @@ Test(conn_io, plain_bytes_are_refused_where_there_is_a_key, .init = begin, .fini
     assert_only_greeted(out, n);
     cr_assert_eq(callee.code, -EKEYREJECTED);
     cr_assert_eq(auth_n_refused(callee.auth), 1);
-    cr_assert_not_null(strstr(line, "it came without a key"), "%s", line);
+    assert_has(line, "it came without a key");
 }
 
 /* There is no gate here that could be asked again. */
@@ -376,7 +376,7 @@ Test(conn_io, who_says_a_key_must_prove_it, .init = begin, .fini = finish) {
     wait_until(caller_closed);
     cr_assert_eq(caller.code, -EKEYREJECTED);
     cr_assert_eq(caller.n_heard, 0);
-    cr_assert_not_null(strstr(caller.text, "failed to prove that it has this node's key"), "%s", caller.text);
+    assert_has(caller.text, "failed to prove that it has this node's key");
     cr_assert_eq(close(raw_fd), 0);
 }
 

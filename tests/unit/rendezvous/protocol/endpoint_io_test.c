@@ -85,6 +85,6 @@ Test(endpoint_io, a_port_that_is_taken_is_said) {
     cr_assert_eq(addr_of_socket(fd, &at), 0);
     struct err err = {0};
     cr_assert_eq(endpoint_listen("127.0.0.1", addr_port(&at), &second, &err), -EADDRINUSE);
-    cr_assert(strstr(err.text, "127.0.0.1:") != NULL, "%s", err.text);
+    assert_has(err.text, "127.0.0.1:");
     (void)close(fd);
 }

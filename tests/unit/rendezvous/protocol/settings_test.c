@@ -24,10 +24,8 @@ Test(settings, numbers_by_which_no_group_can_be_formed_do_not) {
         {1, 3, 4, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct rdzv_settings s = RDZV_SETTINGS_DEFAULT;
-        s.min_nodes = cases[i].min;
-        s.max_nodes = cases[i].max;
-        s.node_unit = cases[i].unit;
+        struct rdzv_settings s = *WITH(((struct rdzv_settings)RDZV_SETTINGS_DEFAULT), .min_nodes = cases[i].min,
+                                       .max_nodes = cases[i].max, .node_unit = cases[i].unit);
         cr_assert_eq(rdzv_settings_make_sense(&s), cases[i].ok, "case %zu", i);
     }
 }

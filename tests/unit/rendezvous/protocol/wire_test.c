@@ -294,8 +294,7 @@ static int decode(const char *text) {
 #define HISTORY                                                                                   \
     "\"history\":{\"phases_ns\":[\"1\",\"1\",\"1\",\"1\",\"1\"],\"incidents\":[0,1,1,1,1,1,1,1]," \
     "\"down_ns\":\"1\",\"steps_lost\":\"1\"},"
-#define PEER_TO_ADDR "{\"incarnation\":" INC ",\"port\":1,\"addr\":\""
-#define MEMBER PEER_TO_ADDR "\",\"host\":\"a\",\"domain\":\"\",\"started\":true}"
+#define MEMBER "{\"incarnation\":" INC ",\"port\":1,\"addr\":\"\",\"host\":\"a\",\"domain\":\"\",\"started\":true}"
 #define MEMBERS_TO_LIST(n, order, first)                                                                     \
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0,"          \
     "\"losses\":0,\"log_nonce\":\"1\"," HISTORY "\"n_members\":" n ",\"n_order\":" order ",\"first\":" first \
@@ -571,126 +570,76 @@ Test(wire, decoding_refuses_what_nobody_greets_with) {
         cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
 }
 
+/* Writes a random valid message that has the key. Returns where the text continues behind "key": and `before`. */
+static char *find_value(enum wire_kind kind, const char *key, const char *before, struct strbuf *text) {
+    static struct wire_message m;
+    _cleanup_(freep) char *quoted = xasprintf("\"%s\":%s", key, before);
+    prng.state = 1;
+    for (int tries = 0; tries < 1000; tries++) {
+        any_message(kind, &m);
+        strbuf_clear(text);
+        wire_encode(&m, text);
+        char *at = strstr(text->data, quoted);
+        if (at != NULL)
+            return at + strlen(quoted);
+    }
+    cr_assert_fail("no %s in a %s", key, wire_kind_name(kind));
+    return NULL;
+}
+
 /* Each text is taken at the length of its array less one, and refused one byte longer. */
-static void check_text_limit(const char *before, const char *after, size_t size) {
+static void check_text_limit(enum wire_kind kind, const char *key, size_t size) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    const char *at = find_value(kind, key, "\"", &text), *rest = at;
+    while (*rest != '"')
+        rest += *rest == '\\' ? 2 : 1;
     for (size_t len = size - 1; len <= size; len++) {
-        _cleanup_(strbuf_fini) struct strbuf s = {0};
-        strbuf_add(&s, before);
+        _cleanup_(strbuf_fini) struct strbuf changed = {0};
+        strbuf_add_bytes(&changed, text.data, (size_t)(at - text.data));
         for (size_t i = 0; i < len; i++)
-            strbuf_add_char(&s, 'x');
-        strbuf_add(&s, after);
-        cr_assert_eq(decode(strbuf_text(&s)), len < size ? 0 : -EINVAL, "%s, %zu bytes", before, len);
+            strbuf_add_char(&changed, 'x');
+        strbuf_add(&changed, rest);
+        cr_assert_eq(decode(strbuf_text(&changed)), len < size ? 0 : -EINVAL, "%s, %zu bytes", key, len);
     }
 }
 
-#define NODE(host)                                                                                  \
-    "{\"kind\":\"JOIN\",\"version\":10,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
-    "\"incarnation\":" INC ",\"host\":\"" host
-#define FLAGS                                                                                                 \
-    "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false," \
-    "\"losses\":0,\"xid\":0,\"gpu\":-1,"
-#define PROGRAM_REST "\",\"name\":\"00000000000000b1\",\"args\":\"0000000000000000\",\"max_restarts\":3}"
-#define NODE_TO_PROGRAM                                                                                             \
-    "\",\"role\":\"\",\"listener_port\":1,\"nproc\":1,\"node_rank\":-1,\"pid\":1,\"topology\":\"\",\"netif\":\"\"," \
-    "\"net_addrs\":\"\","                                                                                           \
-    "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
-#define JOIN_REST                                                                                                 \
-    PROGRAM_REST                                                                                                  \
-    ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS                                             \
-    "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\"," \
-    "\"restarts_used\":0}}"
-#define NODE_REST NODE_TO_PROGRAM JOIN_REST
-#define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
-#define FAILURE                                                                                                     \
-    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"domain\":\"\",\"fabric\":\"\",\"sick\":" \
-           "\"\",\"restarts_"                                                                                       \
-           "used\":0,"                                                                                              \
-           "\"failure\":{\"kind\":"                                                                                 \
-           "\"exit\",\"code\":1,"                                                                                   \
-           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                 \
-           ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
-
-#define STACKS                                                                                                \
-    "{\"kind\":\"STACKS\",\"generation\":\"1.2\",\"world_size\":4,\"n_nodes\":2,\"node\":1,\"first_rank\":2," \
-    "\"nproc\":2,"
-
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":10,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
-                     RDZV_RUN_ID_MAX);
-    check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
-    check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
-    check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
-    check_text_limit(
-        REPORT
-        "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\",\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":"
-        "\"\",\"unusable\":\"",
-        "\"}}", RDZV_REASON_MAX / 4);
-    check_text_limit(
-        REPORT "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":"
-               "\"\",\"excluded_why\":\"",
-        "\"}}", RDZV_HOST_MAX);
-    check_text_limit(
-        REPORT "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"\",\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":"
-               "\"\",\"leaving_why\":\"",
-        "\"}}", RDZV_HOST_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
-                            "\"sick\":\"\",\"fabric\":\"\",\"domain\":\"",
-                     "\"}}", RDZV_DOMAIN_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
-                            "\"sick\":\"\",\"domain\":\"\",\"fabric\":\"",
-                     "\"}}", RDZV_DOMAIN_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"\","
-                            "\"domain\":\"\",\"fabric\":\"\",\"sick\":\"",
-                     "\"}}", RDZV_SICK_MAX);
-    check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
-    check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
-    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC
-                                                    ",\"port\":1,\"domain\":\"\",\"started\":true,"
-                                                    "\"host\":\"\",\"addr\":\"",
-                     "\"}]}", RDZV_ADDR_MAX);
-    check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC
-                                                    ",\"port\":1,\"domain\":\"\",\"started\":true,"
-                                                    "\"addr\":\"\",\"host\":\"",
-                     "\"}]}", RDZV_ADDR_MAX);
-    check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":10,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
-                     RDZV_RUN_ID_MAX);
-    check_text_limit("{\"kind\":\"EVIDENCE\",\"id\":1,\"first\":true,\"last\":true,\"text\":\"", "\"}",
-                     RDZV_EVIDENCE_CHUNK_MAX);
-    check_text_limit("{\"kind\":\"WARM\",\"generation\":\"0.0\",\"warm\":0,\"cold\":0,\"waiting\":2,\"reason\":\"",
-                     "\"}", RDZV_WARM_REASON_MAX);
-    check_text_limit(STACKS "\"missing\":\"\",\"name\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit(STACKS "\"name\":\"\",\"missing\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
-    check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
-    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"fabric\":\"\",\"addr\":\"\",\"why\":\"\",\"name\":\"",
-                     "\"}]}", RDZV_HOST_MAX);
-    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"fabric\":\"\",\"name\":\"\",\"why\":\"\",\"addr\":\"",
-                     "\"}]}", RDZV_ADDR_MAX);
-    check_text_limit(ROW("running", "1") "\"domain\":\"\",\"fabric\":\"\",\"name\":\"\",\"addr\":\"\",\"why\":\"",
-                     "\"}]}", RDZV_HOST_MAX);
-    check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"error_file\":\"\",\"text\":\"", "\"}}}", FAILURE_TEXT_MAX);
-    check_text_limit(FAILURE "\"node\":\"\",\"role\":\"\",\"text\":\"\",\"error_file\":\"", "\"}}}", FAILURE_PATH_MAX);
-    check_text_limit(FAILURE "\"error_file\":\"\",\"role\":\"\",\"text\":\"\",\"node\":\"", "\"}}}", FAILURE_NODE_MAX);
-    check_text_limit(FAILURE "\"error_file\":\"\",\"node\":\"\",\"text\":\"\",\"role\":\"", "\"}}}", 64);
+    check_text_limit(WIRE_HELLO, "run_id", RDZV_RUN_ID_MAX);
+    check_text_limit(WIRE_REFUSED, "reason", RDZV_REASON_MAX);
+    check_text_limit(WIRE_JOIN, "host", RDZV_HOST_MAX);
+    check_text_limit(WIRE_JOIN, "shown", RDZV_PROGRAM_MAX);
+    check_text_limit(WIRE_REPORT, "unusable", RDZV_REASON_MAX / 4);
+    check_text_limit(WIRE_REPORT, "excluded_why", RDZV_HOST_MAX);
+    check_text_limit(WIRE_REPORT, "leaving_why", RDZV_HOST_MAX);
+    check_text_limit(WIRE_REPORT, "domain", RDZV_DOMAIN_MAX);
+    check_text_limit(WIRE_REPORT, "fabric", RDZV_DOMAIN_MAX);
+    check_text_limit(WIRE_REPORT, "sick", RDZV_SICK_MAX);
+    check_text_limit(WIRE_REPORT, "text", FAILURE_TEXT_MAX);
+    check_text_limit(WIRE_REPORT, "error_file", FAILURE_PATH_MAX);
+    check_text_limit(WIRE_REPORT, "node", FAILURE_NODE_MAX);
+    check_text_limit(WIRE_REPORT, "role", 64);
+    check_text_limit(WIRE_NAMED, "addr", RDZV_ADDRS_MAX);
+    check_text_limit(WIRE_REDIRECT, "addr", RDZV_ADDRS_MAX);
+    check_text_limit(WIRE_MEMBERS, "addr", RDZV_ADDR_MAX);
+    check_text_limit(WIRE_MEMBERS, "host", RDZV_ADDR_MAX);
+    check_text_limit(WIRE_COMMAND, "reason", RDZV_HOST_MAX);
+    check_text_limit(WIRE_COMMAND, "node", RDZV_HOST_MAX);
+    check_text_limit(WIRE_COMMAND, "run_id", RDZV_RUN_ID_MAX);
+    check_text_limit(WIRE_EVIDENCE, "text", RDZV_EVIDENCE_CHUNK_MAX);
+    check_text_limit(WIRE_WARM, "reason", RDZV_WARM_REASON_MAX);
+    check_text_limit(WIRE_STACKS, "name", RDZV_HOST_MAX);
+    check_text_limit(WIRE_STACKS, "missing", RDZV_HOST_MAX);
+    check_text_limit(WIRE_NODE_SUMMARY, "text", RDZV_NODE_SUMMARY_MAX);
+    check_text_limit(WIRE_ANSWER, "text", RDZV_REASON_MAX / 4);
+    check_text_limit(WIRE_NODES, "name", RDZV_HOST_MAX);
+    check_text_limit(WIRE_NODES, "addr", RDZV_ADDR_MAX);
+    check_text_limit(WIRE_NODES, "why", RDZV_HOST_MAX);
 }
 
-/* The field of a valid message, replaced by limit and limit + 1. */
+/* Each number is taken at its limit, and refused above. */
 static void check_number_limit(enum wire_kind kind, const char *key, uint64_t limit) {
-    static struct wire_message m;
-    prng.state = 1;
-    any_message(kind, &m);
-    if (kind == WIRE_JOIN)
-        m.join.min_nodes = 1;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(&m, &text);
-    char quoted[64];
-    (void)snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    char *at = strstr(text.data, quoted);
-    cr_assert_not_null(at, "%s", key);
-    at += strlen(quoted);
-    char *rest = at + strspn(at, "-0123456789");
+    const char *at = find_value(kind, key, "", &text), *rest = at + strspn(at, "-0123456789");
     for (uint64_t v = limit; v <= limit + 1; v++) {
         _cleanup_(strbuf_fini) struct strbuf changed = {0};
         strbuf_add_bytes(&changed, text.data, (size_t)(at - text.data));

@@ -132,8 +132,7 @@ static struct wire_message join_of(uint64_t incarnation) {
 
 static struct peer *add_node(uint64_t incarnation) {
     struct peer *p = add_peer();
-    struct wire_message m = join_of(incarnation);
-    conn_send(p->conn, &m);
+    conn_send(p->conn, AT(join_of(incarnation)));
     return p;
 }
 
@@ -291,7 +290,7 @@ Test(node_listener_io, an_operator_is_told_who_leads, .init = begin, .fini = fin
     wait_for(first_heard, 1);
     cr_assert_eq(p->heard[0].kind, WIRE_ANSWER);
     cr_assert_not(p->heard[0].answer.ok);
-    cr_assert(strstr(p->heard[0].answer.text, "no leader is known") != NULL);
+    assert_has(p->heard[0].answer.text, "no leader is known");
     w.leader = (struct rdzv_peer){.incarnation = 9, .addr = "10.0.0.7", .port = 4711};
     command(p, "run", COMMAND_STOP, "");
     wait_for(first_heard, 2);
@@ -361,7 +360,7 @@ Test(node_listener_io, operators_are_bounded_in_number, .init = begin, .fini = f
     struct peer *more = add_peer();
     command(more, "", COMMAND_STATUS, "");
     wait_until(last_welcomed());
-    cr_assert(strstr(more->heard[0].answer.text, "too many") != NULL);
+    assert_has(more->heard[0].answer.text, "too many");
     const struct peer *probe = add_peer();
     wait_until(w.peers[w.n_peers - 1].greeted);
     cr_assert(probe->greeted, "a probe is answered all the same");

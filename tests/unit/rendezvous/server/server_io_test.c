@@ -198,10 +198,7 @@ static void join_as(struct agent *a, const struct rdzv_client_config *config) {
     cr_assert_eq(rdzv_client_new(world.loop, &m, config, &a->client), 0);
 }
 
-static void join(struct agent *a) {
-    struct rdzv_client_config config = client_config(a);
-    join_as(a, &config);
-}
+static void join(struct agent *a) { join_as(a, AT(client_config(a))); }
 
 static void start_job(unsigned n, const struct group_config *g) {
     for (unsigned i = 0; i < n; i++)
@@ -262,11 +259,8 @@ static void fail_worker(struct agent *a) {
                       &(struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = a->started, .failure = &f});
 }
 
-/* ---- tests ---- */
-
 Test(server_io, four_nodes_form_run_and_succeed, .init = begin, .fini = finish) {
-    struct group_config g = group_config(4, 4, 0);
-    start_job(4, &g);
+    start_job(4, AT(group_config(4, 4, 0)));
     wait_until(all_run(&world));
     bool seen[8] = {false};
     for (unsigned i = 0; i < 4; i++) {
@@ -290,13 +284,10 @@ Test(server_io, four_nodes_form_run_and_succeed, .init = begin, .fini = finish) 
 }
 
 Test(server_io, a_node_joins_when_it_knows_what_to_say_of_itself, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(2, 2, 0)));
     struct agent *a = add_agent();
-    struct rdzv_client_config config = client_config(a);
-    config.ops.joining = on_joining;
     a->speechless = true;
-    join_as(a, &config);
+    join_as(a, WITH(client_config(a), .ops.joining = on_joining));
     wait_until(world.agents[1].joins > 0 && world.agents[0].statuses > 0);
     rdzv_client_join(a->client); /* a call that comes too early does no harm */
     cr_assert_eq(a->joins, 2);
@@ -323,10 +314,9 @@ Test(server_io, a_node_that_came_before_its_leader_waits_and_says_so, .init = be
     struct agent *leader = add_agent(), *other = add_agent();
     join(other);
     wait_until(waits(&world));
-    cr_assert(strstr(other->waiting, "nothing listens there yet") != NULL, "%s", other->waiting);
+    assert_has(other->waiting, "nothing listens there yet");
     cr_assert_eq(listen(world.endpoint_fd, 64), 0);
-    struct group_config g = group_config(2, 2, 0);
-    lead(leader, &g);
+    lead(leader, AT(group_config(2, 2, 0)));
     join(leader);
     wait_until(all_run(&world));
 }
@@ -339,8 +329,7 @@ static bool all_restarted(struct world *w) {
 }
 
 Test(server_io, a_failed_worker_stops_all_and_a_new_group_starts, .init = begin, .fini = finish) {
-    struct group_config g = group_config(3, 3, 1);
-    start_job(3, &g);
+    start_job(3, AT(group_config(3, 3, 1)));
     wait_until(all_run(&world));
     fail_worker(&world.agents[2]);
     wait_until(all_restarted(&world));
@@ -352,21 +341,6 @@ Test(server_io, a_failed_worker_stops_all_and_a_new_group_starts, .init = begin,
     }
     cr_assert_eq(world.stores_opened, 2);
     cr_assert_eq(world.stores_open, 1);
-}
-
-Test(server_io, the_first_cause_ends_every_agent_when_the_budget_is_spent, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(2, &g);
-    wait_until(all_run(&world));
-    fail_worker(&world.agents[1]);
-    wait_until(is_done(&world));
-    cr_assert_eq(world.outcome, OUTCOME_FAILED);
-    for (unsigned i = 0; i < 2; i++) {
-        cr_assert_eq(world.agents[i].end.kind, MEMBER_END_FAILED);
-        cr_assert(world.agents[i].end.has_failure);
-        cr_assert_eq(world.agents[i].end.failure.incarnation, 2);
-        cr_assert_str_eq(world.agents[i].end.failure.text, "it broke");
-    }
 }
 
 /* A refusal counts only where the listener had answered before, which is seen after the start. */
@@ -396,12 +370,11 @@ Test(server_io, a_killed_agent_below_min_ends_the_job_with_the_reason, .init = b
     kill_agent(&world.agents[1]);
     wait_until(is_done(&world));
     cr_assert_eq(world.agents[0].end.kind, MEMBER_END_FAILED);
-    cr_assert(strstr(world.agents[0].end.reason, "node2") != NULL, "%s", world.agents[0].end.reason);
+    assert_has(world.agents[0].end.reason, "node2");
 }
 
 Test(server_io, nodes_end_with_the_reason_when_the_leader_is_gone, .init = begin, .fini = finish) {
-    struct group_config g = group_config(3, 3, 0);
-    start_job(3, &g);
+    start_job(3, AT(group_config(3, 3, 0)));
     wait_until(all_run(&world));
     kill_agent(&world.agents[0]);
     rdzv_server_free(TAKE_PTR(world.server));
@@ -409,13 +382,12 @@ Test(server_io, nodes_end_with_the_reason_when_the_leader_is_gone, .init = begin
     world.endpoint_fd = dup(2); /* for finish() */
     wait_until(world.agents[1].ends > 0 && world.agents[2].ends > 0);
     cr_assert_eq(world.agents[1].end.kind, MEMBER_END_LEADER_LOST);
-    cr_assert(strstr(world.agents[1].end.reason, "leader") != NULL);
+    assert_has(world.agents[1].end.reason, "leader");
     cr_assert_not(world.agents[1].running);
 }
 
 Test(server_io, a_signal_to_a_node_makes_it_leave, .init = begin, .fini = finish) {
-    struct group_config g = group_config(1, 2, 0);
-    start_job(2, &g);
+    start_job(2, AT(group_config(1, 2, 0)));
     wait_until(all_run(&world));
     rdzv_client_event(world.agents[1].client,
                       &(struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "SIGTERM", .grace_ns = 1});
@@ -425,55 +397,27 @@ Test(server_io, a_signal_to_a_node_makes_it_leave, .init = begin, .fini = finish
     cr_assert_eq(world.agents[0].form.losses, 0, "who leaves was not lost");
 }
 
-Test(server_io, the_operator_ends_the_job_everywhere, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 5);
-    start_job(2, &g);
-    wait_until(all_run(&world));
-    rdzv_server_event(world.server, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = "SIGTERM came"});
-    wait_until(is_done(&world));
-    for (unsigned i = 0; i < 2; i++) {
-        cr_assert_eq(world.agents[i].end.kind, MEMBER_END_FAILED);
-        cr_assert_str_eq(world.agents[i].end.reason, "SIGTERM came");
-        cr_assert(world.agents[i].end.no_fault);
-    }
-}
-
 Test(server_io, a_store_that_cannot_be_opened_ends_the_job_with_its_reason, .init = begin, .fini = finish) {
     world.store_fails = -98;
-    struct group_config g = group_config(2, 2, 5);
-    start_job(2, &g);
+    start_job(2, AT(group_config(2, 2, 5)));
     wait_until(is_done(&world));
-    cr_assert(strstr(world.agents[1].end.reason, "no port is free") != NULL);
-}
-
-Test(server_io, everybody_hears_who_is_there_while_nodes_are_missing, .init = begin, .fini = finish) {
-    struct group_config g = group_config(3, 3, 0);
-    start_job(2, &g);
-    wait_until(world.agents[0].status.present == 2 && world.agents[1].status.present == 2);
-    cr_assert_eq(world.agents[1].status.min_nodes, 3);
-    cr_assert_eq(world.agents[1].status.n_names, 2);
-    struct agent *third = add_agent();
-    join(third);
-    wait_until(all_run(&world));
+    assert_has(world.agents[1].end.reason, "no port is free");
 }
 
 Test(server_io, those_who_are_told_in_a_later_turn_still_hear_who_is_there, .init = begin, .fini = finish) {
-    struct group_config g = group_config(3, 4, 0);
     world.slow = true;
-    start_job(1, &g);
+    start_job(1, AT(group_config(3, 4, 0)));
     wait_until(world.agents[0].status.present == 1);
 }
 
 Test(server_io, all_nodes_are_told_though_a_slice_is_long_enough_for_one, .init = begin, .fini = finish) {
-    struct group_config g = group_config(8, 8, 0);
     world.one_by_one = true;
-    start_job(8, &g);
+    start_job(8, AT(group_config(8, 8, 0)));
     wait_until(all_run(&world));
 }
 
 Test(server_io, another_run_id_is_refused_with_both_names, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(2, 2, 0)));
     struct agent *a = add_agent();
     struct rdzv_client_config config = client_config(a);
     (void)snprintf(config.run_id, sizeof config.run_id, "other");
@@ -483,20 +427,8 @@ Test(server_io, another_run_id_is_refused_with_both_names, .init = begin, .fini 
     cr_assert(strstr(a->end.reason, "'run'") != NULL && strstr(a->end.reason, "'other'") != NULL);
 }
 
-Test(server_io, an_agent_that_does_not_lead_is_not_the_last_word, .init = begin, .fini = finish) {
-    struct agent *leader = add_agent(), *other = add_agent();
-    cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
-    join(other);
-    wait_until(strstr(world.agents[1].waiting, "does not lead") != NULL);
-    struct group_config g = group_config(2, 2, 0);
-    lead(leader, &g);
-    join(leader);
-    wait_until(all_run(&world));
-}
-
 Test(server_io, the_leaders_heartbeat_holds_for_all, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(2, &g); /* these nodes' own heartbeat is 1 s, the leader's 50 ms */
+    start_job(2, AT(group_config(2, 2, 0))); /* these nodes' own heartbeat is 1 s, the leader's 50 ms */
     wait_until(all_run(&world));
     uint64_t best_ns = UINT64_MAX;
     for (unsigned tries = 0; tries < 3 && best_ns >= 4 * NS_PER_S; tries++) { /* the machine may pause */
@@ -509,10 +441,9 @@ Test(server_io, the_leaders_heartbeat_holds_for_all, .init = begin, .fini = fini
 }
 
 Test(server_io, a_node_with_other_nnodes_is_told_of, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(2, 2, 0)));
     wait_until(strstr(world.incident, "--nnodes 1:8") != NULL);
-    cr_assert(strstr(world.incident, "the leader with 2:2") != NULL);
+    assert_has(world.incident, "the leader with 2:2");
 }
 
 static bool second_joined(struct world *w) {
@@ -642,8 +573,7 @@ Test(server_io, the_incarnation_is_told_after_the_greeting, .init = begin, .fini
 }
 
 Test(server_io, peers_that_break_the_rules_are_disconnected_and_harm_nobody, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(2, 2, 0)));
     static const char *const bad[] = {
         "\x00\x00\x00\x00", /* an empty frame */
         "\xff\xff\xff\xff", /* 4 GiB */
@@ -666,8 +596,7 @@ Test(server_io, peers_that_break_the_rules_are_disconnected_and_harm_nobody, .in
 }
 
 Test(server_io, a_node_that_says_a_leaders_word_is_disconnected, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(2, 2, 0)));
     uint8_t frame[65536];
     struct wire_message m = join_message(77);
     raw_open(addr_port(&world.endpoint));
@@ -699,9 +628,7 @@ static struct wire_message renew_message(uint64_t clock_ns) {
 }
 
 Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    g.rdzv.heartbeat_ns = 200 * NS_PER_MS;
-    start_job(1, &g);
+    start_job(1, WITH(group_config(2, 2, 0), .rdzv.heartbeat_ns = 200 * NS_PER_MS));
     raw_open(addr_port(&world.endpoint));
     struct wire_message m = join_message(77);
     raw_call();
@@ -740,8 +667,7 @@ static bool raw_got_frame(void) {
 
 /* Whatever such a caller begins with, and whatever it says afterwards. */
 Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(2, 2, 0)));
     static const char *const texts[] = {"{\"kind\":\"JOIN\",\"version\":8,\"anything\":[1,2,3]}",
                                         "{\"kind\":\"CALL\",\"version\":8}",
                                         "{\"kind\":\"CALL\",\"version\":99,\"more\":true}",
@@ -772,8 +698,7 @@ static bool raw_welcomed(void) {
 }
 
 Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = finish) {
-    struct group_config g = group_config(8, 8, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(8, 8, 0)));
     uint8_t frame[4096];
     struct wire_message m = join_message(77);
     size_t len = called_frame_of(&m, frame), call = len - frame_of(&m, (uint8_t[4096]){0});
@@ -795,13 +720,9 @@ static bool raw_left_only_one(struct world *w) {
 }
 
 Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fini = finish) {
-    struct group_config g = group_config(8, 8, 0);
-    g.rdzv.lease_ns = 150 * NS_PER_MS;
-    g.rdzv.margin_ns = 50 * NS_PER_MS;
-    start_job(1, &g);
+    start_job(1, WITH(group_config(8, 8, 0), .rdzv.lease_ns = 150 * NS_PER_MS, .rdzv.margin_ns = 50 * NS_PER_MS));
     uint8_t frame[4096];
-    struct wire_message m = join_message(77);
-    size_t len = called_frame_of(&m, frame);
+    size_t len = called_frame_of(AT(join_message(77)), frame);
     raw_open(addr_port(&world.endpoint));
     cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     wait_until(raw_welcomed());
@@ -883,8 +804,7 @@ Test(server_io, a_crowd_that_says_nothing_shuts_nobody_out, .init = begin, .fini
 
 /* A node that asks and asks and never reads: what waits for it is bounded, and then it is cut off. */
 Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = finish) {
-    struct group_config g = group_config(8, 8, 0);
-    start_job(1, &g);
+    start_job(1, AT(group_config(8, 8, 0)));
     uint8_t frame[4096];
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
@@ -923,8 +843,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     uint8_t frame[4096];
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    struct wire_message m = join_message(77);
-    size_t len = called_frame_of(&m, frame);
+    size_t len = called_frame_of(AT(join_message(77)), frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     wait_until(slow_is_known(&world));
     struct conn *slow = ((struct server_node *)idmap_get(&world.server->nodes, 77))->conn;
@@ -946,9 +865,8 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
 /* ---- addresses and names ---- */
 
 static void start_one_at(const char *host, const struct addr *endpoint) {
-    struct group_config g = group_config(1, 1, 0);
     struct agent *a = add_agent();
-    lead(a, &g);
+    lead(a, AT(group_config(1, 1, 0)));
     struct rdzv_client_config config = client_config(a);
     (void)snprintf(config.host, sizeof config.host, "%s", host);
     config.port = addr_port(endpoint);
@@ -1032,7 +950,7 @@ Test(server_io, who_finds_nobody_says_so_after_the_last_address, .init = begin, 
     addr_to_text(&tried[n - 1], at);
     join_as(a, &config);
     wait_until(world.agents[0].waiting[0] != '\0');
-    cr_assert(strstr(a->waiting, at) != NULL, "%s", a->waiting);
+    assert_has(a->waiting, at);
 }
 
 static void put_over(const char *path, const char *text) {
@@ -1053,9 +971,8 @@ Test(server_io, a_leader_whose_name_is_in_etc_hosts_is_not_asked_for, .init = be
         cr_skip_test("no mount namespace for us");
     put_over("/etc/nsswitch.conf", "hosts: files dns\n");
     put_over("/etc/hosts", "127.0.0.1 leader.site leader\n");
-    struct group_config g = group_config(1, 1, 0);
     struct agent *a = add_agent();
-    lead(a, &g);
+    lead(a, AT(group_config(1, 1, 0)));
     struct rdzv_client_config config = client_config(a);
     (void)snprintf(config.host, sizeof config.host, "leader");
     join_as(a, &config);
@@ -1230,15 +1147,11 @@ static void on_lease_after_cut(void *arg, uint64_t end_ns) {
 }
 
 Test(server_io, a_cut_connection_is_resumed_and_the_workers_run_on, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
     relay_open();
     struct agent *leader = add_agent(), *other = add_agent();
-    lead(leader, &g);
+    lead(leader, AT(group_config(2, 2, 0)));
     join(leader);
-    struct rdzv_client_config config = client_config(other);
-    config.port = relay.port;
-    config.ops.lease_end = on_lease_after_cut;
-    join_as(other, &config);
+    join_as(other, WITH(client_config(other), .port = relay.port, .ops.lease_end = on_lease_after_cut));
     wait_until(all_run(&world));
     relay_cut();
     wait_until(relay.accepted >= 2 && second_joined(&world) &&
@@ -1260,13 +1173,10 @@ static void on_start_free_client(void *arg, struct generation g, uint32_t reacha
 }
 
 Test(server_io, a_client_may_be_freed_in_its_own_callback, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 0);
     struct agent *leader = add_agent(), *other = add_agent();
-    lead(leader, &g);
+    lead(leader, AT(group_config(2, 2, 0)));
     join(leader);
-    struct rdzv_client_config config = client_config(other);
-    config.ops.start = on_start_free_client;
-    join_as(other, &config);
+    join_as(other, WITH(client_config(other), .ops.start = on_start_free_client));
     wait_until(world.agents[1].starts > 0);
     cr_assert_null(other->client);
 }
@@ -1279,7 +1189,6 @@ static void on_incident_free_server(void *arg, const char *line) {
 }
 
 Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini = finish) {
-    struct group_config g = group_config(3, 3, 0);
     struct agent *leader = add_agent();
     struct rdzv_server_config config = {
         .listener_port = leader->listener_port,
@@ -1289,7 +1198,7 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
                 .done = on_done},
         .arg = &world,
     };
-    cr_assert_eq(rdzv_server_new(world.loop, &g, &config, &world.server), 0);
+    cr_assert_eq(rdzv_server_new(world.loop, AT(group_config(3, 3, 0)), &config, &world.server), 0);
     cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
     rdzv_listener_serve(leader->listener, world.server);
     join(leader); /* with other --nnodes: an incident */
@@ -1307,8 +1216,7 @@ static void on_nobody(void *arg, const struct addr *at) {
 
 /* A node that looks at these ports in turn, and would wait at one of them for longer than the test. */
 static void join_at(struct agent *a, const uint16_t *ports, unsigned n) {
-    struct rdzv_client_config config = client_config(a);
-    config.n_ports = n;
+    struct rdzv_client_config config = *WITH(client_config(a), .n_ports = n);
     memcpy(config.ports, ports, n * sizeof *ports);
     config.connect_timeout_ns = 2 * RIG_LOOP_NS;
     config.ops.nobody_there = on_nobody;
@@ -1328,54 +1236,10 @@ static struct rdzv_listener *bystander(const char *run_id, uint16_t *ret_port) {
     return l;
 }
 
-static void hang_up(void *arg, int fd, const struct addr *peer) { (void)close(fd); }
-
 static void lead_two(void) {
-    struct group_config g = group_config(2, 2, 0);
     struct agent *leader = add_agent();
-    lead(leader, &g);
+    lead(leader, AT(group_config(2, 2, 0)));
     join(leader);
-}
-
-Test(server_io, a_silent_program_at_the_first_port_is_passed_over, .init = begin, .fini = finish) {
-    struct addr silent;
-    int fd = listen_at("127.0.0.1", &silent);
-    lead_two();
-    join_at(add_agent(), (const uint16_t[]){addr_port(&silent), addr_port(&world.endpoint)}, 2);
-    wait_until(all_run(&world));
-    cr_assert_eq(nobodies, 0);
-    (void)close(fd);
-}
-
-Test(server_io, a_program_that_hangs_up_is_passed_over, .init = begin, .fini = finish) {
-    struct addr at;
-    struct listener *rude;
-    int fd = listen_at("127.0.0.1", &at);
-    cr_assert_eq(listener_new(world.loop, fd, hang_up, NULL, &rude), 0);
-    lead_two();
-    join_at(add_agent(), (const uint16_t[]){addr_port(&at), addr_port(&world.endpoint)}, 2);
-    wait_until(all_run(&world));
-    listener_free(rude);
-}
-
-Test(server_io, an_agent_of_another_run_is_passed_over, .init = begin, .fini = finish) {
-    uint16_t other;
-    struct rdzv_listener *l = bystander("other", &other);
-    lead_two();
-    join_at(add_agent(), (const uint16_t[]){other, addr_port(&world.endpoint)}, 2);
-    wait_until(all_run(&world));
-    cr_assert_eq(world.agents[1].ends, 0);
-    rdzv_listener_free(l);
-}
-
-Test(server_io, an_agent_of_this_run_that_does_not_lead_is_passed_over, .init = begin, .fini = finish) {
-    uint16_t same;
-    struct rdzv_listener *l = bystander("run", &same);
-    lead_two();
-    join_at(add_agent(), (const uint16_t[]){same, addr_port(&world.endpoint)}, 2);
-    wait_until(all_run(&world));
-    cr_assert_eq(nobodies, 0, "somebody of this run is there");
-    rdzv_listener_free(l);
 }
 
 static bool says_all(struct world *w) {
@@ -1402,11 +1266,9 @@ Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .in
     cr_assert_gt(nobodies, 0);
     rdzv_listener_free(l); /* it leaves */
     wait_until(strstr(world.agents[1].waiting, "an agent of the run") == NULL);
-    cr_assert(strstr(node->waiting, ": no answer (not muster, or a firewall); nothing listens at ports ") != NULL, "%s",
-              node->waiting);
+    assert_has(node->waiting, ": no answer (not muster, or a firewall); nothing listens at ports ");
     cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
-    struct group_config g = group_config(2, 2, 0);
-    lead(leader, &g);
+    lead(leader, AT(group_config(2, 2, 0)));
     join(leader);
     wait_until(all_run(&world));
     (void)close(fd);
@@ -1419,8 +1281,7 @@ Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init
     struct agent *node;
     lead_two();
     node = add_agent();
-    struct rdzv_client_config config = client_config(node);
-    config.n_ports = 2;
+    struct rdzv_client_config config = *WITH(client_config(node), .n_ports = 2);
     config.ports[0] = addr_port(&world.endpoint);
     config.ports[1] = addr_port(&nobody);
     config.ops.joining = on_joining;
@@ -1436,97 +1297,4 @@ Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init
     node->speechless = false;
     rdzv_client_join(node->client);
     wait_until(all_run(&world));
-}
-
-/* All nodes of a step start at once. */
-Test(server_io, a_leader_that_comes_a_moment_later_is_found_without_a_look_elsewhere, .init = begin, .fini = finish) {
-    struct addr at = world.endpoint, second;
-    struct agent *leader = add_agent(), *node = add_agent();
-    struct group_config g = group_config(2, 2, 0);
-    int fd = listen_at("127.0.0.1", &second);
-    (void)close(world.endpoint_fd);
-    join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&second)}, 2);
-    const struct rdzv_client *c = node->client;
-    wait_until(c->search.state == SEARCH_RETRYING);
-    cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
-    lead(leader, &g);
-    join(leader);
-    wait_until(all_run(&world));
-    cr_assert_eq(c->search.ports[1].found, FOUND_UNKNOWN);
-    cr_assert_eq(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0, "nobody has come");
-    cr_assert_eq(nobodies, 0);
-    (void)close(fd);
-}
-
-Test(server_io, a_leader_at_the_second_port_is_found_after_a_while, .init = begin, .fini = finish) {
-    struct addr first;
-    (void)close(listen_at("127.0.0.1", &first));
-    lead_two();
-    uint64_t begun_ns = clock_now_ns();
-    struct agent *node = add_agent();
-    join_at(node, (const uint16_t[]){addr_port(&first), addr_port(&world.endpoint)}, 2);
-    wait_until(all_run(&world));
-    const struct rdzv_client *c = node->client;
-    cr_assert_eq(c->search.n_retries, 4u);
-    cr_assert_geq(clock_now_ns() - begun_ns, 300 * NS_PER_MS);
-    cr_assert_eq(nobodies, 0);
-}
-
-Test(server_io, a_node_comes_back_to_the_leaders_port_first, .init = begin, .fini = finish) {
-    struct addr late;
-    struct agent *node;
-    lead_two();
-    node = add_agent();
-    int fd = listen_at("127.0.0.1", &late);
-    struct rdzv_client_config config = client_config(node);
-    config.n_ports = 2;
-    config.ports[0] = addr_port(&late);
-    config.ports[1] = addr_port(&world.endpoint);
-    config.connect_timeout_ns = 2 * RIG_LOOP_NS;
-    config.ops.joining = on_joining;
-    (void)close(fd); /* nothing listens there now */
-    join_as(node, &config);
-    wait_until(all_run(&world));
-    unsigned before = node->joins;
-    cr_assert_eq(listen_socket(&late, 64, &fd, NULL), 0); /* but now a silent program does */
-    node->joins = 0;
-    const struct rdzv_client *c = node->client;
-    conn_cut(c->conn);
-    wait_until(world.agents[1].joins > 0);
-    cr_assert_gt(before, 1, "the first attempt was at the first port");
-    struct addr at;
-    cr_assert_eq(conn_peer_addr(c->conn, &at), 0);
-    cr_assert_eq(addr_port(&at), addr_port(&world.endpoint));
-    (void)close(fd);
-}
-
-/* ---- how long it takes ---- */
-
-static unsigned want_starts;
-static bool all_started_so_often(struct world *w) {
-    for (unsigned i = 0; i < w->n_agents; i++)
-        if (w->agents[i].starts < want_starts)
-            return false;
-    return true;
-}
-
-Test(server_io, a_new_group_takes_milliseconds, .init = begin, .fini = finish) {
-    struct group_config g = group_config(4, 4, 100);
-    g.rdzv.crash_loop_ns = 0; /* failing at once is what is wanted here */
-    g.rdzv.heartbeat_ns = NS_PER_S;
-    start_job(4, &g);
-    wait_until(all_run(&world));
-    uint64_t best = UINT64_MAX;
-    for (unsigned round = 1; round <= 20; round++) {
-        uint64_t failed_ns = clock_now_ns();
-        fail_worker(&world.agents[round % 4]);
-        want_starts = round + 1;
-        wait_until(all_started_so_often(&world));
-        uint64_t last = 0;
-        for (unsigned i = 0; i < 4; i++)
-            last = MAX2(last, world.agents[i].started_ns);
-        best = MIN2(best, last - failed_ns);
-    }
-    printf("# failure to restart of 4 nodes, best of 20: %.3f ms\n", (double)best / 1e6);
-    cr_assert_lt(best, 300 * NS_PER_MS); /* also under valgrind; a lost wake-up costs a heartbeat */
 }

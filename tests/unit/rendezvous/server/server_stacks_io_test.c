@@ -72,8 +72,7 @@ static const struct conn_ops operator_ops = {.on_message = on_message, .on_close
 static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
-    struct rdzv_listener_config listener = {.incarnation = 42, .run_id = "run"};
-    w.listener = rdzv_listener_new(w.loop, &listener);
+    w.listener = rdzv_listener_new(w.loop, &(struct rdzv_listener_config){.incarnation = 42, .run_id = "run"});
     struct addr at;
     int fd;
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
@@ -129,8 +128,7 @@ static struct rdzv_stacks node(uint32_t number, const char *missing) {
 }
 
 static void add(uint32_t number, const char *missing, const char *json, size_t len) {
-    struct rdzv_stacks s = node(number, missing);
-    rdzv_server_stacks_add(w.server, w.what, &s, json, len);
+    rdzv_server_stacks_add(w.server, w.what, AT(node(number, missing)), json, len);
 }
 
 static void answer_shortly(void) {
@@ -284,8 +282,7 @@ Test(server_stacks_io, one_profile_at_a_time_beside_stacks) {
     struct operator* second = ask_for(NS_PER_S, NS_PER_S);
     WAIT_UNTIL(second->ended);
     cr_assert(second->refused);
-    cr_assert_not_null(strstr(second->answer.text, "another profile of this job is being taken; try again in "), "%s",
-                       second->answer.text);
+    assert_has(second->answer.text, "another profile of this job is being taken; try again in ");
     struct operator* stacks = ask(NS_PER_S);
     WAIT_UNTIL(w.asked == 2);
     answer_shortly();

@@ -61,11 +61,9 @@ static void begin(void) {
     memset(&w, 0, sizeof w);
     be_alone();
     cr_assert_eq(loop_new(&w.loop), 0);
-    struct rdzv_listener_config listener = {.incarnation = 42, .run_id = "run"};
-    w.listener = rdzv_listener_new(w.loop, &listener);
+    w.listener = rdzv_listener_new(w.loop, &(struct rdzv_listener_config){.incarnation = 42, .run_id = "run"});
     int fd;
-    struct addr at = literal("10.9.9.1", 0);
-    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
+    cr_assert_eq(listen_socket(AT(literal("10.9.9.1", 0)), 64, &fd, NULL), 0);
     cr_assert_eq(addr_of_socket(fd, &w.at), 0);
     cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
     struct group_config g;
@@ -85,8 +83,6 @@ static void finish(void) {
 }
 
 TestSuite(server_whose_io, .init = begin, .fini = finish, .timeout = 60);
-
-/* ---- nodes ---- */
 
 static void say(struct node *n, const struct wire_message *m) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -148,8 +144,6 @@ static void wait_for(struct node *n, enum wire_kind kind) {
     }
 }
 
-/* ---- whose incarnation ---- */
-
 Test(server_whose_io, who_says_that_it_is_a_node_that_is_there_is_refused) {
     struct node node, thief, own, back;
     join(&node, "10.9.9.2", 7, "");
@@ -201,14 +195,10 @@ static void wait_owned(unsigned n) {
     cr_assert_eq(w.n_owned, n);
 }
 
-static enum peer_source source(const char *host) {
-    struct addr a = literal(host, 5000);
-    return rdzv_server_source(w.server, &a);
-}
+static enum peer_source source(const char *host) { return rdzv_server_source(w.server, AT(literal(host, 5000))); }
 
 static void ask(const char *host, uint16_t port, uint32_t id) {
-    struct addr a = literal(host, port);
-    rdzv_server_whose(w.server, &a, &w.store, id);
+    rdzv_server_whose(w.server, AT(literal(host, port)), &w.store, id);
 }
 
 /* Joins, and says this of its own connection when it is first asked. */
@@ -224,8 +214,6 @@ static void join_known(struct node *n, const char *from, uint64_t incarnation, c
     wait_owned(1);
     w.n_owned = 0;
 }
-
-/* ---- tests ---- */
 
 Test(server_whose_io, addresses_are_those_of_the_connection_and_of_join) {
     _cleanup_(leave) struct node n;

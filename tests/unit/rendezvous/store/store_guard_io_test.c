@@ -103,7 +103,7 @@ static void assert_refused(int fd, const char *why) {
     cr_assert_eq(w.n_in, 0);
     cr_assert(is_closed(fd));
     cr_assert_eq(w.n_lines, 1);
-    cr_assert_not_null(strstr(w.line, why), "%s", w.line);
+    assert_has(w.line, why);
     cr_assert_eq(store_guard_waiting(w.guard), 0);
     cr_assert_eq(store_guard_refused(w.guard), 1);
     (void)close(fd);
@@ -150,7 +150,7 @@ Test(store_guard_io, what_its_agent_says_decides) {
         cr_assert_eq(is_closed(fd), !rows[i].in);
         cr_assert_eq(w.n_lines, rows[i].line != NULL);
         if (rows[i].line != NULL)
-            cr_assert_not_null(strstr(w.line, rows[i].line), "%s", w.line);
+            assert_has(w.line, rows[i].line);
         say(1, rows[i].owner);
         cr_assert_eq(w.n_lines, rows[i].line != NULL, "once");
         cr_assert_eq(store_guard_refused(w.guard), rows[i].in ? 0 : 2);
@@ -272,7 +272,7 @@ Test(store_guard_io, of_too_many_the_oldest_goes_of_the_address_that_has_most) {
         cr_assert(is_closed(many[i - 14]), "%u", i);
     }
     cr_assert(store_guard_waiting(w.guard) == 17 && store_guard_refused(w.guard) == 6 && w.n_lines == 1);
-    cr_assert_not_null(strstr(w.line, "from 10.4.5.6: more than 17 wait"), "%s", w.line);
+    assert_has(w.line, "from 10.4.5.6: more than 17 wait");
     for (unsigned i = 0; i < ARRAY_SIZE(few); i++) {
         cr_assert_not(is_closed(few[i]));
         (void)close(few[i]);
@@ -292,7 +292,7 @@ Test(store_guard_io, many_addresses_do_not_fill_the_log) {
         (void)close(come(from));
     }
     cr_assert_eq(w.n_lines, STORE_GUARD_TOLD_MAX);
-    cr_assert_not_null(strstr(w.line, "; further ones are only counted"), "%s", w.line);
+    assert_has(w.line, "; further ones are only counted");
     cr_assert_eq(store_guard_refused(w.guard), 2 * (STORE_GUARD_TOLD_MAX + 8));
     finish();
 }

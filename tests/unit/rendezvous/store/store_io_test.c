@@ -343,7 +343,7 @@ Test(store_io, requests_under_way_count_with_the_store) {
     strbuf_add_bytes(&wire, part, sizeof part);
     send_wire(b);
     cr_assert(is_closed(b));
-    cr_assert_not_null(strstr(strbuf_text(&logged), "SET: the store is full"));
+    assert_has(strbuf_text(&logged), "SET: the store is full");
     (void)close(a); /* what it held is room again */
     int c = client();
     put(STORE_OP_SET, 1), put_str("k"), put_bytes(part, sizeof part);
@@ -412,7 +412,7 @@ Test(store_io, says_why_it_cannot_listen) {
     cr_assert_eq(store_server_addr(server, 0, &at), 0);
     const struct store_server_config config = {.listen_at = &at, .n_listen_at = 1, .limits = limits};
     cr_assert_eq(store_server_new(loop, &config, &second, &err), -EADDRINUSE);
-    cr_assert_not_null(strstr(err.text, "cannot listen on 127.0.0.1:"), "%s", err.text);
+    assert_has(err.text, "cannot listen on 127.0.0.1:");
 }
 
 Test(store_io, the_store_takes_at_most_a_quarter_of_the_memory) {

@@ -88,7 +88,7 @@ static const char *ask(uint32_t client, enum store_op op, const char *keys, cons
 static const char *set(uint32_t c, const char *k, const char *v) { return ask(c, STORE_OP_SET, k, v, 0); }
 static const char *get(uint32_t c, const char *k) { return ask(c, STORE_OP_GET, k, NULL, 0); }
 static const char *add(uint32_t c, const char *k, int64_t n) { return ask(c, STORE_OP_ADD, k, NULL, n); }
-static const char *wait(uint32_t c, const char *k) { return ask(c, STORE_OP_WAIT, k, NULL, 0); }
+static const char *wait_key(uint32_t c, const char *k) { return ask(c, STORE_OP_WAIT, k, NULL, 0); }
 static const char *check(uint32_t c, const char *k) { return ask(c, STORE_OP_CHECK, k, NULL, 0); }
 static const char *cancel(uint32_t c) { return ask(c, STORE_OP_CANCEL_WAIT, NULL, NULL, 0); }
 static const char *push(uint32_t c, const char *k, const char *v) { return ask(c, STORE_OP_QUEUE_PUSH, k, v, 0); }
@@ -161,7 +161,7 @@ Test(store, compare_set_has_its_four_cases) {
 }
 
 Test(store, compare_set_wakes_only_if_the_key_exists_afterwards) {
-    EXPECT(wait(1, "k"), "");
+    EXPECT(wait_key(1, "k"), "");
     EXPECT(compare_set("k", "old,new"), "0:\"old\"");
     EXPECT(compare_set("k", ",new"), "1:b0 0:\"new\"");
     EXPECT(barrier(2, "n", 9), "");
@@ -217,7 +217,7 @@ Test(store, add_does_not_search_a_long_value_for_its_number) {
 }
 
 Test(store, add_stores_decimal_text_and_wakes) {
-    EXPECT(wait(1, "n"), "");
+    EXPECT(wait_key(1, "n"), "");
     EXPECT(add(0, "n", -2), "0:-2 1:b0");
     EXPECT(get(0, "n"), "0:\"-2\"");
     EXPECT(add(0, "n", 0), "0:-2");
@@ -235,7 +235,7 @@ Test(store, check_is_ready_when_every_key_is_there) {
 Test(store, counts_keys_but_not_queues_or_waited_ones) {
     EXPECT(set(0, "init/", "1"), "");
     EXPECT(push(0, "q", "x"), "");
-    EXPECT(wait(1, "w"), "");
+    EXPECT(wait_key(1, "w"), "");
     EXPECT(ask(0, STORE_OP_GETNUMKEYS, NULL, NULL, 0), "0:1");
     EXPECT(ask(0, STORE_OP_LIST_KEYS, NULL, NULL, 0), "0:1 0:[\"init/\"]");
     EXPECT(ask(0, STORE_OP_DELETE_KEY, "init/", NULL, 0), "0:1");
@@ -254,7 +254,7 @@ Test(store, delete_leaves_queues_and_waiters_alone) {
 }
 
 Test(store, append_creates_extends_and_wakes) {
-    EXPECT(wait(1, "k"), "");
+    EXPECT(wait_key(1, "k"), "");
     EXPECT(ask(0, STORE_OP_APPEND, "k", "ab", 0), "1:b0");
     for (int i = 0; i < 3; i++)
         EXPECT(ask(0, STORE_OP_APPEND, "k", "cd", 0), "");
@@ -263,7 +263,7 @@ Test(store, append_creates_extends_and_wakes) {
 }
 
 Test(store, multi_set_and_multi_get_keep_the_order) {
-    EXPECT(wait(1, "b,a"), "");
+    EXPECT(wait_key(1, "b,a"), "");
     EXPECT(ask(0, STORE_OP_MULTI_SET, "a,b,a", "1,2,3", 0), "1:b0");
     EXPECT(ask(0, STORE_OP_MULTI_GET, "b,a,no,b", NULL, 0), "0:[\"2\"\"3\"\"\"\"2\"]");
     EXPECT(ask(0, STORE_OP_MULTI_SET, NULL, NULL, 0), "");
@@ -271,30 +271,30 @@ Test(store, multi_set_and_multi_get_keep_the_order) {
 }
 
 Test(store, wait_is_answered_once_when_all_keys_are_there) {
-    EXPECT(wait(0, NULL), "0:b0");
-    EXPECT(wait(0, "a,b"), "");
+    EXPECT(wait_key(0, NULL), "0:b0");
+    EXPECT(wait_key(0, "a,b"), "");
     EXPECT(set(1, "a", ""), "");
     EXPECT(set(1, "a", "again"), "");
     EXPECT(set(1, "b", ""), "0:b0");
     EXPECT(set(1, "b", ""), "");
-    EXPECT(wait(0, "a,b"), "0:b0");
+    EXPECT(wait_key(0, "a,b"), "0:b0");
 }
 
 Test(store, one_set_wakes_all_who_wait) {
     for (uint32_t c = 1; c < 5; c++)
-        EXPECT(wait(c, "k"), "");
+        EXPECT(wait_key(c, "k"), "");
     EXPECT(set(0, "k", "v"), "1:b0 2:b0 3:b0 4:b0");
 }
 
 Test(store, duplicate_keys_in_a_wait_count_once) {
-    EXPECT(wait(0, "k,k,k"), "");
+    EXPECT(wait_key(0, "k,k,k"), "");
     EXPECT(set(1, "k", ""), "0:b0");
-    EXPECT(wait(0, "q,q"), "");
+    EXPECT(wait_key(0, "q,q"), "");
     EXPECT(push(1, "q", "x"), "0:b0");
 }
 
 Test(store, a_key_set_and_deleted_before_the_wait_ends_counts) {
-    EXPECT(wait(0, "a,b"), "");
+    EXPECT(wait_key(0, "a,b"), "");
     EXPECT(set(1, "a", ""), "");
     EXPECT(ask(1, STORE_OP_DELETE_KEY, "a", NULL, 0), "1:1");
     EXPECT(set(1, "b", ""), "0:b0");
@@ -302,32 +302,32 @@ Test(store, a_key_set_and_deleted_before_the_wait_ends_counts) {
 
 Test(store, cancel_is_always_answered_and_nothing_follows_it) {
     EXPECT(cancel(0), "0:b1");
-    EXPECT(wait(0, "k"), "");
+    EXPECT(wait_key(0, "k"), "");
     EXPECT(cancel(0), "0:b1");
     EXPECT(set(1, "k", ""), "");
-    EXPECT(wait(0, "other"), "");
+    EXPECT(wait_key(0, "other"), "");
     EXPECT(set(1, "other", ""), "0:b0");
     EXPECT(cancel(0), "0:b1"); /* it crossed the answer */
 }
 
 Test(store, a_second_wait_replaces_the_first) {
-    EXPECT(wait(0, "a"), "");
-    EXPECT(wait(0, "b"), "");
+    EXPECT(wait_key(0, "a"), "");
+    EXPECT(wait_key(0, "b"), "");
     EXPECT(set(1, "a", ""), "");
     EXPECT(set(1, "b", ""), "0:b0");
 }
 
 Test(store, ping_is_answered_while_waiting) {
-    EXPECT(wait(0, "k"), "");
+    EXPECT(wait_key(0, "k"), "");
     EXPECT(ask(0, STORE_OP_PING, NULL, NULL, 4242), "0:n4242");
     EXPECT(set(1, "k", ""), "0:b0");
 }
 
 Test(store, a_client_that_is_gone_is_not_answered) {
-    EXPECT(wait(3, "k"), "");
+    EXPECT(wait_key(3, "k"), "");
     EXPECT(forget(3), "");
     EXPECT(set(0, "k", ""), "");
-    EXPECT(wait(3, "k"), "3:b0");
+    EXPECT(wait_key(3, "k"), "3:b0");
     EXPECT(forget(99), "");
 }
 
@@ -346,16 +346,16 @@ Test(store, queues_are_first_in_first_out) {
 }
 
 Test(store, a_push_wakes_one_whose_wait_it_completes) {
-    EXPECT(wait(1, "q,x"), "");
-    EXPECT(wait(2, "q"), "");
-    EXPECT(wait(3, "q"), "");
+    EXPECT(wait_key(1, "q,x"), "");
+    EXPECT(wait_key(2, "q"), "");
+    EXPECT(wait_key(3, "q"), "");
     EXPECT(push(0, "q", "a"), "2:b0");
     EXPECT(push(0, "q", "b"), "3:b0");
     EXPECT(set(0, "x", ""), "1:b0"); /* something is in the queue still */
 }
 
 Test(store, a_queue_counts_only_while_it_holds_something) {
-    EXPECT(wait(1, "q,x"), "");
+    EXPECT(wait_key(1, "q,x"), "");
     EXPECT(push(0, "q", "a"), "");
     EXPECT(pop(0, "q"), "0:1 0:\"a\"");
     EXPECT(set(0, "x", ""), "");
@@ -363,9 +363,9 @@ Test(store, a_queue_counts_only_while_it_holds_something) {
 }
 
 Test(store, who_is_woken_by_a_push_and_cancels_passes_it_on) {
-    EXPECT(wait(1, "q"), "");
-    EXPECT(wait(2, "q"), "");
-    EXPECT(wait(3, "q"), "");
+    EXPECT(wait_key(1, "q"), "");
+    EXPECT(wait_key(2, "q"), "");
+    EXPECT(wait_key(3, "q"), "");
     EXPECT(push(0, "q", "a"), "1:b0");
     EXPECT(cancel(1), "2:b0 1:b1");
     EXPECT(forget(2), "3:b0");
@@ -401,9 +401,9 @@ Test(store, a_barrier_is_released_by_a_set_but_not_by_a_push_or_another_arrival)
 }
 
 Test(store, a_plain_waiter_is_not_woken_by_an_arrival_that_completes_nothing) {
-    EXPECT(wait(0, "n"), "");
+    EXPECT(wait_key(0, "n"), "");
     EXPECT(barrier(1, "n", 2), "");
-    EXPECT(wait(2, "n"), "2:b0");
+    EXPECT(wait_key(2, "n"), "2:b0");
     EXPECT(barrier(2, "n", 2), "2:b0 0:b0 1:b0");
 }
 
@@ -485,7 +485,7 @@ Test(store, what_is_deleted_or_popped_is_room_again) {
     for (int i = 0; i < 100; i++) {
         EXPECT(set(0, "k", "v"), "");
         EXPECT(push(0, "q", "v"), "");
-        EXPECT(wait(0, "a,b,c"), "");
+        EXPECT(wait_key(0, "a,b,c"), "");
         EXPECT(cancel(0), "0:b1");
         EXPECT(pop(0, "q"), "0:1 0:\"v\"");
         EXPECT(ask(0, STORE_OP_DELETE_KEY, "k", NULL, 0), "0:1");

@@ -306,8 +306,6 @@ Test(tcpstore_wire, what_the_store_does_not_take_is_freed) {
     cr_assert_eq(decoder.held, 0);
 }
 
-/* --- replies ------------------------------------------------------------------------------- */
-
 static void on_bytes(void *arg, const void *data, size_t len) { strbuf_add_bytes(&wire, data, len); }
 static void on_value(void *arg, struct store_value *v) {
     strbuf_add_char(&wire, '<');

@@ -123,7 +123,7 @@ ARBITER_TEST(the_next_claim_supersedes) {
     ASSERT_LEADS(rig_claim(a, 2, A), ARBITER_LOST, 2, B);
     ASSERT_LEADS(rig_claim(a, 3, A), ARBITER_OK, 3, A);
     _cleanup_(freep) char *text = rig_text("epoch-1");
-    cr_assert_not_null(strstr(text, "\"superseded\":{\"version\":1,\"epoch\":2,"));
+    assert_has(text, "\"superseded\":{\"version\":1,\"epoch\":2,");
 }
 
 /* Its name is not known yet on this host, but the old leader's own file tells of it. */
@@ -141,8 +141,7 @@ ARBITER_TEST(a_mark_says_all_of_an_epoch_that_can_not_be_seen) {
 static void write_epoch(const char *file, uint32_t epoch, uint64_t who) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct arbiter_request q = rig_request(ARBITER_CLAIM, epoch, who);
-    struct arbiter_record record = {.epoch = epoch, .leader = q.leader};
-    arbiter_record_write(&record, NULL, &text);
+    arbiter_record_write(&(struct arbiter_record){.epoch = epoch, .leader = q.leader}, NULL, &text);
     rig_write(file, strbuf_text(&text));
 }
 
@@ -156,7 +155,7 @@ ARBITER_TEST(what_a_dead_winner_left_unmarked_is_marked_by_the_next) {
         char file[16];
         (void)snprintf(file, sizeof file, "epoch-%d", i);
         _cleanup_(freep) char *text = rig_text(file);
-        cr_assert_not_null(strstr(text, "\"superseded\":{\"version\":1,\"epoch\":3,"), "%s", text);
+        assert_has(text, "\"superseded\":{\"version\":1,\"epoch\":3,");
     }
 }
 
@@ -167,7 +166,7 @@ ARBITER_TEST(a_win_whose_answer_was_lost_is_won_when_asked_again) {
     cr_assert_eq(link(rig_path("claim-2-000000000000000c"), rig_path("epoch-2")), 0);
     ASSERT_LEADS(rig_claim(b, 2, B), ARBITER_OK, 2, B);
     _cleanup_(freep) char *text = rig_text("epoch-1");
-    cr_assert_not_null(strstr(text, "\"superseded\""));
+    assert_has(text, "\"superseded\"");
     ASSERT_LEADS(rig_claim(a, 3, A), ARBITER_OK, 3, A);
     cr_assert_not(rig_there("claim-2-000000000000000c"), "it kept the unmarked text alive");
     ASSERT_LEADS(rig_claim(b, 2, B), ARBITER_LOST, 3, A);
@@ -179,7 +178,7 @@ ARBITER_TEST(an_own_leftover_is_never_written_into) {
     cr_assert_eq(link(rig_path("epoch-1"), rig_path("claim-2-000000000000000b")), 0);
     ASSERT_LEADS(rig_claim(a, 2, A), ARBITER_OK, 2, A);
     _cleanup_(freep) char *text = rig_text("epoch-1");
-    cr_assert_not_null(strstr(text, "{\"version\":1,\"epoch\":1,"));
+    assert_has(text, "{\"version\":1,\"epoch\":1,");
 }
 
 ARBITER_TEST(epochs_have_no_gaps) {
@@ -281,7 +280,7 @@ ARBITER_TEST(what_no_request_could_work_with_is_refused_at_once) {
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &none, &err), -EINVAL);
     config = (struct arbiter_dir_config){.path = "", .run_id = "r"};
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &none, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, "path of 0 bytes"));
+    assert_has(err.text, "path of 0 bytes");
 }
 
 /* --- damage --- */
@@ -362,9 +361,7 @@ ARBITER_TEST(an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed) {
 /* --- nothing runs --- */
 
 static struct arbiter_answer claim_idle(struct arbiter *by, uint32_t epoch, uint64_t who) {
-    struct arbiter_request q = rig_request(ARBITER_CLAIM, epoch, who);
-    q.idle = true;
-    return rig_ask(by, &q);
+    return rig_ask(by, WITH(rig_request(ARBITER_CLAIM, epoch, who), .idle = true));
 }
 
 ARBITER_TEST(an_idle_epoch_is_led_and_told_as_idle_and_the_next_is_what_it_is_claimed_as) {

@@ -73,7 +73,7 @@ KEY_TEST(what_is_no_key_is_an_error) {
     cr_assert_eq(ask(false, key, &err), 0);
     rig_write("key", "hello\n");
     cr_assert_eq(ask(false, key, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, RIG_FOLDER "/key is not a key of muster"), "%s", err.text);
+    assert_has(err.text, RIG_FOLDER "/key is not a key of muster");
 }
 
 KEY_TEST(a_key_that_others_may_read_or_have_made_is_refused) {
@@ -82,14 +82,14 @@ KEY_TEST(a_key_that_others_may_read_or_have_made_is_refused) {
     cr_assert_eq(ask(false, key, &err), 0);
     cr_assert_eq(chmod(rig_path("key"), 0640), 0);
     cr_assert_eq(ask(false, key, &err), -EPERM);
-    cr_assert_not_null(strstr(err.text, RIG_FOLDER "/key (mode 0640): remove it"), "%s", err.text);
+    assert_has(err.text, RIG_FOLDER "/key (mode 0640): remove it");
     cr_assert_eq(chmod(rig_path("key"), 0400), 0);
     cr_assert_eq(ask(true, key, &err), 0);
     if (geteuid() != 0)
         return;
     cr_assert_eq(chown(rig_path("key"), 65534, (gid_t)-1), 0);
     cr_assert_eq(ask(true, key, &err), -EPERM);
-    cr_assert_not_null(strstr(err.text, "belongs to another user (uid 65534)"), "%s", err.text);
+    assert_has(err.text, "belongs to another user (uid 65534)");
 }
 
 KEY_TEST(a_folder_of_others_is_refused) {
@@ -97,5 +97,5 @@ KEY_TEST(a_folder_of_others_is_refused) {
     struct err err = {0};
     cr_assert_eq(chmod(rig_dir, 0777), 0);
     cr_assert_eq(ask(false, key, &err), -EPERM);
-    cr_assert_not_null(strstr(err.text, "other users may write in"), "%s", err.text);
+    assert_has(err.text, "other users may write in");
 }

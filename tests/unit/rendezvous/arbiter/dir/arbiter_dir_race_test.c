@@ -16,8 +16,6 @@
 #define RACERS 3
 #define RACES 1000
 
-/* --- processes that claim the same epoch at the same moment --- */
-
 struct race {
     atomic_uint arrived; /* at all starting lines together */
     atomic_bool failed;
@@ -87,8 +85,6 @@ Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory, .
     (void)munmap(race, sizeof *race);
 }
 
-/* --- cut or paused between any two of its system calls --- */
-
 /* In memory that a traced process shares with its tracer. */
 struct traced {
     struct arbiter_dir_server server; /* its deadline can be moved while it is paused */
@@ -110,8 +106,7 @@ static struct arbiter_dir_result serve(const char *run_id, const struct arbiter_
 }
 
 static struct arbiter_dir_result claim(const char *run_id, uint32_t epoch, uint64_t who) {
-    struct arbiter_request q = rig_request(ARBITER_CLAIM, epoch, who);
-    return serve(run_id, &q);
+    return serve(run_id, AT(rig_request(ARBITER_CLAIM, epoch, who)));
 }
 
 /* A process that does a request and is stopped at the n-th entry into, or return from, the kernel.
@@ -144,8 +139,8 @@ enum { LEADER = 1, FIRST, SECOND };
 
 /* What FIRST is at when it is cut or paused. */
 static struct arbiter_request request_of(bool close) {
-    struct arbiter_request q = rig_request(close ? ARBITER_CLOSE : ARBITER_CLAIM, 2, FIRST);
-    q.outcome = close ? OUTCOME_SUCCESS : OUTCOME_NONE;
+    struct arbiter_request q = *WITH(rig_request(close ? ARBITER_CLOSE : ARBITER_CLAIM, 2, FIRST),
+                                     .outcome = close ? OUTCOME_SUCCESS : OUTCOME_NONE);
     return q;
 }
 
@@ -159,8 +154,7 @@ static void assert_settled(const char *run_id, const struct arbiter_request *q,
     cr_assert_eq(again.record.leader.incarnation, second->record.leader.incarnation);
     cr_assert_eq(again.record.closed, second->record.closed);
     cr_assert_eq(again.record.epoch, 2);
-    struct arbiter_request beat = rig_request(ARBITER_BEAT, 1, LEADER);
-    struct arbiter_dir_result old = serve(run_id, &beat);
+    struct arbiter_dir_result old = serve(run_id, AT(rig_request(ARBITER_BEAT, 1, LEADER)));
     cr_assert_eq(old.result, ARBITER_OK, "%s", old.text);
     cr_assert_eq(old.record.epoch, 2);
     cr_assert_eq(old.record.leader.incarnation, second->record.leader.incarnation);
@@ -256,8 +250,6 @@ Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin
     cr_assert_lt(won, 20, "only where nothing was left to do");
     (void)munmap(shared, sizeof *shared);
 }
-
-/* --- random requests, with children that are killed and stopped --- */
 
 #define CLAIMANTS 3
 #define REQUESTS 150

@@ -65,23 +65,19 @@ struct arbiter_request rig_request(enum arbiter_kind kind, uint32_t epoch, uint6
 }
 
 struct arbiter_answer rig_read(struct arbiter *a) {
-    struct arbiter_request q = rig_request(ARBITER_READ, 0, 0);
-    return rig_ask(a, &q);
+    return rig_ask(a, AT(rig_request(ARBITER_READ, 0, 0)));
 }
 
 struct arbiter_answer rig_claim(struct arbiter *a, uint32_t epoch, uint64_t who) {
-    struct arbiter_request q = rig_request(ARBITER_CLAIM, epoch, who);
-    return rig_ask(a, &q);
+    return rig_ask(a, AT(rig_request(ARBITER_CLAIM, epoch, who)));
 }
 
 struct arbiter_answer rig_beat(struct arbiter *a, uint32_t epoch, uint64_t who) {
-    struct arbiter_request q = rig_request(ARBITER_BEAT, epoch, who);
-    return rig_ask(a, &q);
+    return rig_ask(a, AT(rig_request(ARBITER_BEAT, epoch, who)));
 }
 
 struct arbiter_answer rig_close(struct arbiter *a, uint32_t epoch, uint64_t who, enum outcome outcome) {
-    struct arbiter_request q = rig_request(ARBITER_CLOSE, epoch, who);
-    q.outcome = outcome;
+    struct arbiter_request q = *WITH(rig_request(ARBITER_CLOSE, epoch, who), .outcome = outcome);
     (void)strcpy(q.reason, "told by \"who\"\n\xff");
     return rig_ask(a, &q);
 }

@@ -35,7 +35,7 @@ static void assert_refused(const char *path, const char *words) {
     struct arbiter_answer answer = rig_claim(a, 1, A);
     cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
     cr_assert_not_null(strstr(answer.text, words), "'%s' is not in: %s", words, answer.text);
-    cr_assert_not_null(strstr(answer.text, path), "%s", answer.text);
+    assert_has(answer.text, path);
     arbiter_free(a);
 }
 
@@ -153,7 +153,7 @@ FOLDER_TEST(an_unwritable_directory_is_told_by_name) {
     cr_assert_eq(answer.result, ARBITER_OK, "reading needs no more: %s", answer.text);
     answer = rig_claim(a, 2, A);
     cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
-    cr_assert_not_null(strstr(answer.text, "Permission denied"), "%s", answer.text);
+    assert_has(answer.text, "Permission denied");
     arbiter_free(a);
     cr_assert_eq(chmod(rig_path(""), 0700), 0);
     if (getuid() == 0)
@@ -182,8 +182,6 @@ FOLDER_TEST(what_the_dead_left_is_swept_after_an_hour) {
     cr_assert(rig_there("claim-2-00000000000000fe"));
     cr_assert(rig_there("epoch-1"));
 }
-
-/* --- a full disk --- */
 
 /* Fills what is left of the file system, to the last byte. */
 static void fill(const char *path) {
@@ -219,9 +217,8 @@ FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
     }
     struct arbiter_answer answer = rig_claim(b, 2, B);
     cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
-    cr_assert_not_null(strstr(answer.text, "No space left on device; make room"), "%s", answer.text);
-    struct arbiter_request q = rig_request(ARBITER_CLOSE, 2, A);
-    q.outcome = OUTCOME_SUCCESS;
+    assert_has(answer.text, "No space left on device; make room");
+    struct arbiter_request q = *WITH(rig_request(ARBITER_CLOSE, 2, A), .outcome = OUTCOME_SUCCESS);
     answer = rig_ask(a, &q);
     cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
     cr_assert_not(rig_there("claim-2-000000000000000b"));
@@ -234,7 +231,7 @@ FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
     answer = rig_beat(a, 1, A);
     cr_assert_eq(answer.result, ARBITER_OK);
     cr_assert_eq(answer.record.leader.incarnation, A);
-    cr_assert_not_null(strstr(answer.text, "beat-1: No space left on device"), "%s", answer.text);
+    assert_has(answer.text, "beat-1: No space left on device");
 
     cr_assert_eq(unlink(filler), 0);
     filler[strlen(filler) - 1] = '\0';
@@ -253,14 +250,12 @@ FOLDER_TEST(a_win_that_can_not_be_marked_does_not_count) {
     cr_assert_eq(mkdir(rig_path("mark-1-000000000000000c"), 0700), 0);
     struct arbiter_answer answer = rig_claim(a, 2, B);
     cr_assert_eq(answer.result, ARBITER_UNREACHABLE);
-    cr_assert_not_null(strstr(answer.text, "mark-1"), "%s", answer.text);
+    assert_has(answer.text, "mark-1");
     cr_assert(rig_there("epoch-2"));
     cr_assert_eq(rmdir(rig_path("mark-1-000000000000000c")), 0);
     cr_assert_eq(rig_claim(a, 2, B).result, ARBITER_OK);
     arbiter_free(a);
 }
-
-/* ---- what is on the disk ---- */
 
 static unsigned flushes, flushes_of_folder;
 static int flush_fails; /* with this errno */

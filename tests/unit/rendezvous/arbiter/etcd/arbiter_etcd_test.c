@@ -35,15 +35,13 @@ static void expect_body(struct arbiter_etcd_step *s, const char *expected) {
 
 Test(arbiter_etcd, a_read_is_a_transaction_without_conditions) {
     struct arbiter_etcd_step s;
-    struct arbiter_request q = request_of(ARBITER_READ, 0, 0);
-    arbiter_etcd_begin(&s, BASE, &q, 7);
+    arbiter_etcd_begin(&s, BASE, AT(request_of(ARBITER_READ, 0, 0)), 7);
     expect_body(&s, "{\"success\":[" RANGES "]}");
 }
 
 Test(arbiter_etcd, a_beat_with_a_hint_is_one_question) {
     struct arbiter_etcd_step s;
-    struct arbiter_request q = request_of(ARBITER_BEAT, 3, 0xa);
-    arbiter_etcd_begin(&s, BASE, &q, 7);
+    arbiter_etcd_begin(&s, BASE, AT(request_of(ARBITER_BEAT, 3, 0xa)), 7);
     expect_body(&s, "{\"compare\":[{\"target\":\"MOD\",\"key\":\"" LATEST "\",\"modRevision\":\"7\"}],"
                     "\"success\":[{\"requestPut\":{\"key\":\"" BEAT "\",\"value\":\"Mw==\"}}," RANGES "],"
                     "\"failure\":[" RANGES "]}");
@@ -89,7 +87,7 @@ Test(arbiter_etcd, what_is_put_says_whether_the_epoch_is_idle) {
             arbiter_record_write(&put, NULL, &record);
             base64_encode(strbuf_text(&record), record.len, &coded);
             arbiter_etcd_question(&s, &body);
-            cr_expect_not_null(strstr(strbuf_text(&body), strbuf_text(&coded)));
+            expect_has(strbuf_text(&body), strbuf_text(&coded));
         }
 }
 

@@ -9,17 +9,6 @@ static struct failure failure_of(enum failure_kind kind, int32_t code, uint32_t 
     return (struct failure){.kind = kind, .code = code, .rank = rank, .incarnation = rank + 1};
 }
 
-Test(cause, the_earlier_failure_is_the_cause_unless_the_clocks_leave_it_open) {
-    struct failure first = failure_of(FAILURE_EXIT, 1, 0), crash = failure_of(FAILURE_SIGNAL, 11, 1);
-    struct cause c = {0};
-    cr_assert(cause_add(&c, &first, 1000 * MS, 0));
-    cr_assert_not(cause_add(&c, &crash, 1100 * MS, 10 * NS_PER_MS), "100 ms later, give or take 10");
-    cr_assert(cause_add(&c, &crash, 1100 * MS, 100 * NS_PER_MS), "perhaps not later, and explains more");
-    cr_assert_eq(c.failure.rank, 1);
-    cr_assert_not(cause_add(&c, &first, 1095 * MS, 0), "an exit code explains less");
-    cr_assert(cause_add(&c, &first, 900 * MS, 0), "surely earlier");
-}
-
 Test(cause, a_kill_is_in_doubt_while_other_nodes_are_there_to_go_on) {
     struct failure killed = failure_of(FAILURE_SIGNAL, 9, 0);
     struct cause c = {0};
@@ -36,17 +25,6 @@ Test(cause, a_kill_is_in_doubt_while_other_nodes_are_there_to_go_on) {
     cr_assert_not(cause_is_certain(&c, &facts), "the job would end for it");
     facts.waited = true;
     cr_assert(cause_is_certain(&c, &facts));
-}
-
-Test(cause, only_a_cause_in_doubt_is_explained_by_a_loss) {
-    struct failure noise = failure_of(FAILURE_EXIT, 1, 0);
-    struct cause c = {0};
-    cr_assert(cause_add(&c, &noise, 0, 0));
-    cause_blame(&c, 3);
-    cr_assert(cause_is_loss_of(&c, 7, false), "any node that did not outlive it");
-    cr_assert_not(cause_is_loss_of(&c, 7, true));
-    cause_make_sure(&c);
-    cr_assert_not(cause_is_loss_of(&c, 7, false), "what was reported stands");
 }
 
 Test(cause, eight_better_causes_are_reported_at_once) {

@@ -62,155 +62,98 @@ static const char *look(struct job *j, uint64_t now_ns) {
     }
 }
 
-Test(liveness, a_node_is_silent_after_half_a_lease_and_the_longest_silent_comes_first) {
-    struct job j;
-    begin(&j);
-    struct node *a = add(&j, 1, true, S(10)), *b = add(&j, 2, true, S(11));
-    cr_assert(liveness_contact(&j.l, a, S(12)) == false && a->contact_ns == S(12));
-    cr_assert_eq(liveness_deadline(&j.l), S(15) + 1);
-    cr_assert_null(liveness_silent(&j.l, S(15)));
-    cr_assert_eq(liveness_silent(&j.l, S(15) + 1), b);
-    cr_assert(liveness_watch(&j.l, b, S(15) + 1), "a member is probed at once");
-    cr_assert_null(liveness_silent(&j.l, S(15) + 1), "it is watched now, and the other is fresh");
-    cr_assert(liveness_contact(&j.l, b, S(16)) && !b->watched && b->probe_ns == TIME_NEVER);
-    roster_fini(&j.r);
-}
+static struct job job;
 
-Test(liveness, a_watched_node_is_lost_a_lease_and_a_margin_after_its_last_sign_of_life) {
-    struct job j;
-    begin(&j);
-    struct node *n = add(&j, 1, true, S(10));
-    cr_assert(liveness_watch(&j.l, n, S(15)));
-    cr_assert_eq(liveness_deadline(&j.l), S(20));
-    cr_assert_str_eq(look(&j, S(20) - 1), "not due");
-    cr_assert_str_eq(look(&j, S(20)), "lose 1");
-    cr_assert_eq(liveness_deadline(&j.l), TIME_NEVER);
-    roster_fini(&j.r);
+static void init(void) { begin(&job); }
+static void fini(void) { roster_fini(&job.r); }
+TestSuite(liveness, .init = init, .fini = fini);
+
+Test(liveness, a_node_is_silent_after_half_a_lease_and_the_longest_silent_comes_first) {
+    struct node *a = add(&job, 1, true, S(10)), *b = add(&job, 2, true, S(11));
+    cr_assert(liveness_contact(&job.l, a, S(12)) == false && a->contact_ns == S(12));
+    cr_assert_eq(liveness_deadline(&job.l), S(15) + 1);
+    cr_assert_null(liveness_silent(&job.l, S(15)));
+    cr_assert_eq(liveness_silent(&job.l, S(15) + 1), b);
+    cr_assert(liveness_watch(&job.l, b, S(15) + 1), "a member is probed at once");
+    cr_assert_null(liveness_silent(&job.l, S(15) + 1), "it is watched now, and the other is fresh");
+    cr_assert(liveness_contact(&job.l, b, S(16)) && !b->watched && b->probe_ns == TIME_NEVER);
 }
 
 Test(liveness, probes_that_say_nothing_are_repeated_ever_more_rarely_up_to_a_bound) {
-    struct job j;
-    begin(&j);
-    struct node *n = add(&j, 1, true, S(10));
+    struct node *n = add(&job, 1, true, S(10));
     uint64_t now_ns = S(15);
-    cr_assert(liveness_watch(&j.l, n, now_ns));
+    cr_assert(liveness_watch(&job.l, n, now_ns));
     static const uint64_t waits_ms[] = {2, 4, 8, 16, 32, 64, 128, 200, 200, 200};
     for (size_t i = 0; i < sizeof waits_ms / sizeof *waits_ms; i++) {
-        cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_UNKNOWN, now_ns), LIVENESS_PROBE_NOTHING);
-        cr_assert_eq(liveness_deadline(&j.l), now_ns + MS(waits_ms[i]), "probe %zu", i);
+        cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_UNKNOWN, now_ns), LIVENESS_PROBE_NOTHING);
+        cr_assert_eq(liveness_deadline(&job.l), now_ns + MS(waits_ms[i]), "probe %zu", i);
         now_ns += MS(waits_ms[i]);
-        cr_assert_str_eq(look(&j, now_ns - 1), "not due");
-        cr_assert_str_eq(look(&j, now_ns), "probe 1");
+        cr_assert_str_eq(look(&job, now_ns - 1), "not due");
+        cr_assert_str_eq(look(&job, now_ns), "probe 1");
     }
-    cr_assert_str_eq(look(&j, S(20) - 1), "not due", "one is under way: nothing is due but the loss");
-    roster_fini(&j.r);
+    cr_assert_str_eq(look(&job, S(20) - 1), "not due", "one is under way: nothing is due but the loss");
 }
 
 Test(liveness, a_probe_under_way_is_not_sent_again) {
-    struct job j;
-    begin(&j);
-    struct node *n = add(&j, 1, true, S(10));
-    cr_assert(liveness_watch(&j.l, n, S(15)));
+    struct node *n = add(&job, 1, true, S(10));
+    cr_assert(liveness_watch(&job.l, n, S(15)));
     n->connected = true;
-    (void)liveness_contact(&j.l, n, S(16));
+    (void)liveness_contact(&job.l, n, S(16));
     n->connected = false;
-    cr_assert_not(liveness_watch(&j.l, n, S(17)), "the first has not come back");
-    (void)liveness_on_probe(&j.l, n, PROBE_UNKNOWN, S(17));
+    cr_assert_not(liveness_watch(&job.l, n, S(17)), "the first has not come back");
+    (void)liveness_on_probe(&job.l, n, PROBE_UNKNOWN, S(17));
     cr_assert_eq(n->probe_ns, S(17) + MS(2), "with the shortest wait");
-    roster_fini(&j.r);
 }
 
 Test(liveness, refused_means_gone_only_where_the_listener_was_reached_before_and_nothing_is_heard) {
-    struct job j;
-    begin(&j);
-    struct node *n = add(&j, 1, true, S(10));
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(11)), LIVENESS_PROBE_NOTHING);
-    cr_assert(liveness_watch(&j.l, n, S(15)));
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_NOTHING, "a firewall, perhaps");
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_ALIVE, S(15)), LIVENESS_PROBE_NOTHING);
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_GONE);
-    (void)liveness_contact(&j.l, n, S(16));
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_GONE, S(16)), LIVENESS_PROBE_NOTHING, "it is heard");
-    roster_fini(&j.r);
+    struct node *n = add(&job, 1, true, S(10));
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_GONE, S(11)), LIVENESS_PROBE_NOTHING);
+    cr_assert(liveness_watch(&job.l, n, S(15)));
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_NOTHING, "a firewall, perhaps");
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_ALIVE, S(15)), LIVENESS_PROBE_NOTHING);
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_GONE, S(15)), LIVENESS_PROBE_GONE);
+    (void)liveness_contact(&job.l, n, S(16));
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_GONE, S(16)), LIVENESS_PROBE_NOTHING, "it is heard");
 }
 
 Test(liveness, the_first_answer_of_a_heard_nodes_listener_is_news) {
-    struct job j;
-    begin(&j);
-    struct node *n = add(&j, 1, true, S(10));
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_UNKNOWN, S(11)), LIVENESS_PROBE_NOTHING);
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_ALIVE, S(11)), LIVENESS_PROBE_REACHED);
-    cr_assert_eq(liveness_on_probe(&j.l, n, PROBE_ALIVE, S(11)), LIVENESS_PROBE_NOTHING);
-    roster_fini(&j.r);
+    struct node *n = add(&job, 1, true, S(10));
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_UNKNOWN, S(11)), LIVENESS_PROBE_NOTHING);
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_ALIVE, S(11)), LIVENESS_PROBE_REACHED);
+    cr_assert_eq(liveness_on_probe(&job.l, n, PROBE_ALIVE, S(11)), LIVENESS_PROBE_NOTHING);
 }
 
 Test(liveness, nodes_that_wait_for_a_place_share_a_rate_of_probes) {
-    struct job j;
-    begin(&j);
-    j.c.waiter_probe_ns = MS(10);
+    job.c.waiter_probe_ns = MS(10);
     size_t probed = 0;
     for (uint64_t i = 1; i <= 20; i++)
-        probed += liveness_watch(&j.l, add(&j, i, false, S(10)), S(15));
+        probed += liveness_watch(&job.l, add(&job, i, false, S(10)), S(15));
     cr_assert_eq(probed, 16, "a burst");
-    cr_assert(liveness_watch(&j.l, add(&j, 21, true, S(10)), S(15)), "a member does not wait for them");
-    cr_assert_str_eq(look(&j, S(15)), "not due");
-    cr_assert_str_eq(look(&j, S(15) + MS(10)), "probe 17");
-    cr_assert_str_eq(look(&j, S(15) + MS(30)), "probe 18, probe 19");
-    roster_fini(&j.r);
-}
-
-Test(liveness, nodes_of_several_hosts_that_are_silent_at_once_are_held) {
-    struct job j;
-    begin(&j);
-    j.c.rdzv.hold_ns = S(3);
-    for (uint64_t i = 1; i <= 2; i++)
-        cr_assert(liveness_watch(&j.l, add(&j, i, true, S(10)), S(15)));
-    cr_assert_str_eq(look(&j, S(20)), "hold 1");
-    cr_assert_eq(liveness_deadline(&j.l), S(23));
-    struct node *back = roster_find(&j.r, 2);
-    cr_assert(liveness_contact(&j.l, back, S(22)) && !back->held);
-    cr_assert_str_eq(look(&j, S(23)), "lose 1", "once: nobody is held for ever");
-    roster_fini(&j.r);
-}
-
-Test(liveness, neither_one_host_alone_nor_who_waits_for_a_place_is_held) {
-    struct job j;
-    begin(&j);
-    j.c.rdzv.hold_ns = S(3);
-    for (uint64_t i = 1; i <= 3; i++) {
-        struct node *n = add(&j, i, i != 3, S(10));
-        (void)snprintf(n->info.host, sizeof n->info.host, i == 3 ? "other" : "one");
-        watch(&j, n, S(15));
-    }
-    cr_assert_str_eq(look(&j, S(20)), "lose 1, lose 2, lose 3");
-    roster_fini(&j.r);
+    cr_assert(liveness_watch(&job.l, add(&job, 21, true, S(10)), S(15)), "a member does not wait for them");
+    cr_assert_str_eq(look(&job, S(15)), "not due");
+    cr_assert_str_eq(look(&job, S(15) + MS(10)), "probe 17");
+    cr_assert_str_eq(look(&job, S(15) + MS(30)), "probe 18, probe 19");
 }
 
 Test(liveness, an_inherited_node_is_probed_with_the_first_look_and_lost_when_the_old_leases_are_over) {
-    struct job j;
-    begin(&j);
-    struct node *n = roster_add(&j.r, &(struct node_info){.incarnation = 1});
+    struct node *n = roster_add(&job.r, &(struct node_info){.incarnation = 1});
     n->lost_at_ns = S(13);
     n->reached = true;
-    liveness_inherit(&j.l, n, S(10));
-    cr_assert_str_eq(look(&j, S(10)), "probe 1");
-    cr_assert_eq(liveness_deadline(&j.l), S(13));
-    cr_assert_str_eq(look(&j, S(13)), "lose 1");
-    roster_fini(&j.r);
+    liveness_inherit(&job.l, n, S(10));
+    cr_assert_str_eq(look(&job, S(10)), "probe 1");
+    cr_assert_eq(liveness_deadline(&job.l), S(13));
+    cr_assert_str_eq(look(&job, S(13)), "lose 1");
 }
 
 Test(liveness, a_crowd_that_waits_for_a_place_is_lost_bit_by_bit_and_costs_members_nothing) {
-    struct job j;
-    begin(&j);
     for (uint64_t i = 1; i <= 300; i++)
-        watch(&j, add(&j, i, false, S(10)), S(15));
-    cr_assert(liveness_watch(&j.l, add(&j, 999, true, S(10)), S(15)));
-    (void)look(&j, S(20));
-    cr_assert_eq(j.r.n, 301 - 128 - 1, "128 of them, and the member behind them all");
-    cr_assert_null(roster_find(&j.r, 999));
-    uint64_t next_ns = liveness_deadline(&j.l);
+        watch(&job, add(&job, i, false, S(10)), S(15));
+    cr_assert(liveness_watch(&job.l, add(&job, 999, true, S(10)), S(15)));
+    (void)look(&job, S(20));
+    cr_assert_eq(job.r.n, 301 - 128 - 1, "128 of them, and the member behind them all");
+    cr_assert_null(roster_find(&job.r, 999));
+    uint64_t next_ns = liveness_deadline(&job.l);
     cr_assert(next_ns > S(20) + MS(1) && next_ns < S(20) + MS(2), "a while that grows with their number");
-    (void)look(&j, next_ns);
-    cr_assert_eq(j.r.n, 301 - 2 * 128 - 1);
-    roster_fini(&j.r);
+    (void)look(&job, next_ns);
+    cr_assert_eq(job.r.n, 301 - 2 * 128 - 1);
 }

@@ -11,8 +11,7 @@ static struct node_info info_of(uint64_t incarnation, const char *host) {
 }
 
 static struct node *add(struct roster *r, uint64_t incarnation, const char *host) {
-    struct node_info info = info_of(incarnation, host);
-    return roster_add(r, &info);
+    return roster_add(r, AT(info_of(incarnation, host)));
 }
 
 /* Whether a node may be let in; `for_now` as it comes back. */
@@ -101,22 +100,6 @@ Test(roster, whole_units_of_one_domain_are_usable) {
     cr_assert(nodes.whole[TALLY_CANDIDATE] == 0 && nodes.domains.len == 0);
 }
 
-Test(roster, nproc_has_bounds) {
-    struct group_config c = config_of(1, 4);
-    roster_init(&nodes, 1);
-    static const struct {
-        uint32_t nproc;
-        bool refused;
-    } cases[] = {{0, true}, {1, false}, {RDZV_WORKERS_MAX, false}, {RDZV_WORKERS_MAX + 1, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct node_info info = info_of(1, "a");
-        info.nproc = cases[i].nproc;
-        bool for_now = true;
-        cr_assert_eq(refuses(&nodes, &c, &info, &for_now), cases[i].refused, "%u", cases[i].nproc);
-        cr_assert_not(for_now);
-    }
-}
-
 Test(roster, a_full_job_lets_nobody_in) {
     struct group_config c = config_of(1, 4);
     roster_init(&nodes, 1);
@@ -125,62 +108,6 @@ Test(roster, a_full_job_lets_nobody_in) {
     cr_assert_not(refuses(&nodes, &c, &info, NULL));
     nodes.n = RDZV_NODES_MAX;
     cr_assert(refuses(&nodes, &c, &info, NULL));
-}
-
-Test(roster, roles_are_limited_and_a_known_one_is_always_let_in) {
-    struct group_config c = config_of(1, 4);
-    roster_init(&nodes, 1);
-    struct node_info info = info_of(1, "a");
-    for (int i = 0; i < GROUP_ROLES_MAX; i++) {
-        (void)snprintf(info.role, sizeof info.role, "role%d", i);
-        cr_assert_not(refuses(&nodes, &c, &info, NULL), "%s", info.role);
-    }
-    (void)strcpy(info.role, "one more");
-    cr_assert(refuses(&nodes, &c, &info, NULL));
-    (void)strcpy(info.role, "role0");
-    cr_assert_not(refuses(&nodes, &c, &info, NULL));
-}
-
-Test(roster, no_more_spares_come_than_are_wanted_and_they_may_come_again) {
-    struct group_config c = config_of(1, 2);
-    c.rdzv.spares = 1;
-    roster_init(&nodes, 1);
-    struct node_info info = info_of(9, "z");
-    bool for_now = true;
-    nodes.tally[TALLY_HOPEFUL] = 2;
-    cr_assert(!refuses(&nodes, &c, &info, &for_now) && !for_now);
-    nodes.tally[TALLY_HOPEFUL] = 3;
-    cr_assert(refuses(&nodes, &c, &info, &for_now) && for_now);
-    c.rdzv.spares = 0;
-    nodes.tally[TALLY_HOPEFUL] = 1;
-    cr_assert_not(refuses(&nodes, &c, &info, NULL));
-    nodes.tally[TALLY_HOPEFUL] = 2;
-    cr_assert(refuses(&nodes, &c, &info, NULL));
-    c.rdzv.spares = UINT32_MAX;
-    nodes.tally[TALLY_HOPEFUL] = 100;
-    cr_assert_not(refuses(&nodes, &c, &info, NULL), "no limit");
-}
-
-Test(roster, ranks_of_a_static_job_are_in_range_and_each_nodes_own) {
-    struct group_config c = config_of(2, 2);
-    c.static_ranks = true;
-    roster_init(&nodes, 1);
-    struct node_info info = info_of(1, "a");
-    bool for_now = true;
-    cr_assert(refuses(&nodes, &c, &info, &for_now) && !for_now, "it has none");
-    info.node_rank = 2;
-    cr_assert(refuses(&nodes, &c, &info, NULL), "the ranks are 0 and 1");
-    info.node_rank = 1;
-    cr_assert_not(refuses(&nodes, &c, &info, NULL));
-    struct node *first = roster_add(&nodes, &info);
-    first->connected = true;
-
-    struct node_info again = info_of(2, "a"), other = info_of(3, "b");
-    again.node_rank = other.node_rank = 1;
-    cr_assert(refuses(&nodes, &c, &again, &for_now) && for_now, "its former life is not given up yet");
-    cr_assert(refuses(&nodes, &c, &other, &for_now) && !for_now);
-    first->connected = false;
-    cr_assert_not(refuses(&nodes, &c, &other, NULL), "nobody has it now");
 }
 
 Test(roster, a_second_agent_of_a_host_has_a_name_of_its_own_while_it_is_a_member) {
@@ -253,15 +180,11 @@ Test(roster, the_status_names_who_is_there_and_who_is_missing_up_to_a_limit) {
 }
 
 Test(roster, the_status_of_a_static_job_names_the_ranks_that_nobody_has) {
-    struct group_config c = config_of(3, 3);
-    c.static_ranks = true;
     roster_init(&nodes, 1);
-    struct node_info info = info_of(1, "a");
-    info.node_rank = 1;
-    roster_count(&nodes, roster_add(&nodes, &info), 1u << TALLY_CANDIDATE);
+    roster_count(&nodes, roster_add(&nodes, WITH(info_of(1, "a"), .node_rank = 1)), 1u << TALLY_CANDIDATE);
     roster_count(&nodes, add(&nodes, 2, "inherited"), 1u << TALLY_CANDIDATE); /* without a rank */
     struct rdzv_status s = {0};
-    roster_status(&nodes, &c, &s);
+    roster_status(&nodes, WITH(config_of(3, 3), .static_ranks = true), &s);
     cr_assert_eq(s.n_missing, 2);
     cr_assert_str_eq(s.missing[0], "node rank 0");
     cr_assert_str_eq(s.missing[1], "node rank 2");
