@@ -1,11 +1,10 @@
 /* "muster leave", "exclude", "grow" and "stop": one question, one answer. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/log.h"
 #include "base/text/utf8.h"
-#include "cli/jobs/operate.h"
+#include "cli/jobs/operate_io.h"
 #include "cli/options/commands.h"
 
 enum { OPERATE_REASON = OPERATE_OWN };
@@ -56,43 +55,15 @@ const struct option_set stop_options = {
     OPTION_DEFS(reason_defs),
 };
 
-/* The job was started from here, and none of its agents is here. */
-static int stop_by_head(const struct job_head *head, const char *reason) {
-    struct err err = {0};
-    if (job_stop_head(head, &err) < 0)
-        return print_failure(&err);
-    if (reason[0] != '\0')
-        log_warning("--reason is ignored: the job is stopped with SIGTERM");
-    printf("%s: the job is being stopped by process %d, which has started it\n", head->run_id,
-           (int)head->pid);
-    return finish_stdout();
-}
-
-static int ask(const struct operation *op, const struct command *command) {
-    struct job_found found = {0};
-    struct operator_reply reply = {0};
-    struct err err = {0};
-    int status = EXIT_JOB_FAILED;
-    int r = operation_ask(op, command, &found, &reply, &err);
-    if (r == -EREMOTE && found.head.pid != 0 && command->kind == COMMAND_STOP) {
-        status = stop_by_head(&found.head, command->reason);
-    } else if (r < 0) {
-        status = operation_failed(op, r, &err, &found);
-    } else if (found.closed) {
-        log_error("'%s' is over: %s", found.run_id,
-                  found.record.reason[0] != '\0'            ? found.record.reason
-                  : found.record.outcome == OUTCOME_SUCCESS ? "the job succeeded"
-                                                            : "the job failed");
-    } else if (reply.has_overview || !reply.answer.ok) {
-        log_error("%s: %s", reply.run_id,
-                  reply.has_overview ? "the agent gave no answer" : reply.answer.text);
-    } else { /* with the id, which can be another one than its user thought of */
-        printf("%s: %s\n", reply.run_id, reply.answer.text);
-        status = finish_stdout();
+static int show(void *arg, const struct operator_reply *reply) {
+    if (reply->has_overview || !reply->answer.ok) {
+        log_error("%s: %s", reply->run_id,
+                  reply->has_overview ? "the agent gave no answer" : reply->answer.text);
+        return EXIT_JOB_FAILED;
     }
-    operator_reply_fini(&reply);
-    job_found_fini(&found);
-    return status;
+    /* with the id, which can be another one than its user thought of */
+    printf("%s: %s\n", reply->run_id, reply->answer.text);
+    return finish_stdout();
 }
 
 /* Carries out the command; everything except NODE and JOB is read already. */
@@ -110,18 +81,13 @@ static int operate(struct operation *op, enum command_kind kind, const char *nod
         return usage_error(op->set->command, "%s", err.text);
     (void)strcpy(command.node, node);
     (void)strcpy(command.reason, reason);
-    int status = operation_begin(op);
-    if (status >= 0)
-        return status;
-    status = ask(op, &command);
-    operation_end(op);
-    return status;
+    return operation_run(op, &command, show, NULL);
 }
 
 static int operate_simple(const struct option_set *set, enum command_kind kind, int argc,
                           char **argv) {
     struct operation op;
-    int status = operation_read(set, argc, argv, 1, &op);
+    int status = operation_read(set, argc, argv, 1, OPERATE_TIMEOUT_MAX_S, &op);
     if (status >= 0)
         return status;
     op.place.endpoint = op.operands[0];
@@ -143,7 +109,7 @@ int cmd_stop(int argc, char **argv) {
 
 int cmd_exclude(int argc, char **argv) {
     struct operation op;
-    int status = operation_read(&exclude_options, argc, argv, 2, &op);
+    int status = operation_read(&exclude_options, argc, argv, 2, OPERATE_TIMEOUT_MAX_S, &op);
     if (status >= 0)
         return status;
     if (op.n_operands == 0)

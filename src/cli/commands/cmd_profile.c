@@ -10,10 +10,9 @@
 
 #include "base/text/log.h"
 #include "base/text/parse.h"
-#include "cli/jobs/operate.h"
+#include "cli/jobs/operate_io.h"
 #include "cli/options/commands.h"
 #include "cli/profile/profile_view.h"
-#include "io/clock.h"
 #include "io/file.h"
 
 enum { PROFILE_SECONDS = OPERATE_OWN, PROFILE_RATE, PROFILE_RANK, PROFILE_OUTPUT, PROFILE_JSON };
@@ -63,42 +62,6 @@ struct asked {
     bool json;
 };
 
-/* ---- progress ---- */
-
-/* A line on standard error, which is rewritten on a terminal. */
-struct progress {
-    struct loop_timer *timer;
-    uint64_t begin_ns, length_ns;
-    bool on_terminal;
-};
-
-/* From the loop: the job is found by then. */
-static void show_progress(void *arg) {
-    struct progress *p = arg;
-    double length = (double)p->length_ns / NS_PER_S;
-    double passed = MIN2((double)(clock_now_ns() - p->begin_ns) / NS_PER_S, length);
-    if (!p->on_terminal) {
-        (void)fprintf(stderr, "taking samples for %.0f s\n", length);
-        return;
-    }
-    (void)fprintf(stderr, "\rtaking samples: %.0f of %.0f s", passed, length);
-    loop_timer_set(p->timer, clock_now_ns() + NS_PER_S);
-}
-
-static void begin_progress(struct progress *p, const struct asked *a) {
-    *p = (struct progress){.begin_ns = clock_now_ns(),
-                           .length_ns = a->command.timeout_ns,
-                           .on_terminal = isatty(STDERR_FILENO) == 1};
-    p->timer = loop_timer_new(a->op.loop, show_progress, p);
-    loop_timer_set(p->timer, p->begin_ns + NS_PER_S / 2);
-}
-
-static void end_progress(struct progress *p) {
-    loop_timer_free(p->timer);
-    if (p->on_terminal)
-        (void)fprintf(stderr, "\r\033[K");
-}
-
 /* ---- the answer ---- */
 
 /* Nodes whose answer is missing get a reason in the view. */
@@ -138,7 +101,8 @@ static bool has_any(const struct rank_set *ranks, uint32_t world_size) {
     return false;
 }
 
-static int show(const struct asked *a, const struct operator_reply *reply) {
+static int show(void *arg, const struct operator_reply *reply) {
+    const struct asked *a = arg;
     _cleanup_(profile_fini) struct profile job = {0};
     _cleanup_(profile_findings_fini) struct profile_findings findings = {0};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -160,28 +124,6 @@ static int show(const struct asked *a, const struct operator_reply *reply) {
     if ((a->form != NULL && !write_output(a, &view)) || view.n_missing > 0)
         status = EXIT_JOB_FAILED;
     free(view.missing);
-    return status;
-}
-
-static int ask(const struct asked *a) {
-    struct job_found found = {0};
-    struct operator_reply reply = {0};
-    struct err err = {0};
-    struct progress progress;
-    int status = EXIT_JOB_FAILED;
-    begin_progress(&progress, a);
-    int r = operation_ask(&a->op, &a->command, &found, &reply, &err);
-    end_progress(&progress);
-    if (r < 0)
-        status = operation_failed(&a->op, r, &err, &found);
-    else if (found.closed)
-        log_error("the job '%s' is over: no worker runs", found.run_id);
-    else if (reply.stacks.n == 0)
-        log_error("%s", reply.answer.text);
-    else
-        status = show(a, &reply);
-    operator_reply_fini(&reply);
-    job_found_fini(&found);
     return status;
 }
 
@@ -209,7 +151,7 @@ static int read_output(struct asked *a) {
 static int read_line(int argc, char **argv, struct asked *a) {
     struct err err = {0};
     double rate = 0;
-    int status = operation_read(&profile_options, argc, argv, 1, &a->op);
+    int status = operation_read(&profile_options, argc, argv, 1, OPERATE_TIMEOUT_MAX_S, &a->op);
     if (status >= 0)
         return status;
     const struct option_value *values = a->op.parsed.values;
@@ -237,10 +179,5 @@ int cmd_profile(int argc, char **argv) {
     int status = read_line(argc, argv, &a);
     if (status >= 0)
         return status;
-    status = operation_begin(&a.op);
-    if (status >= 0)
-        return status;
-    status = ask(&a);
-    operation_end(&a.op);
-    return status;
+    return operation_run(&a.op, &a.command, show, &a);
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/text/log.h"
-#include "cli/jobs/operate.h"
+#include "cli/jobs/operate_io.h"
 #include "cli/options/commands.h"
 #include "cli/stacks/stacks_text.h"
 
@@ -36,13 +36,19 @@ const struct option_set stacks_options = {
     OPTION_DEFS(defs),
 };
 
-static int print(const struct option_value *values, const struct operator_reply *reply,
-                 const struct rank_set *ranks) {
+struct asked {
+    struct operation op;
+    struct rank_set ranks;
+};
+
+static int show(void *arg, const struct operator_reply *reply) {
+    const struct asked *a = arg;
+    const struct option_value *values = a->op.parsed.values;
     struct err err = {0};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct stacks_view view = {.run_id = reply->run_id,
                                .answer = &reply->stacks,
-                               .ranks = ranks,
+                               .ranks = &a->ranks,
                                .node = values[STACKS_NODE].text,
                                .wall_ns = reply->wall_ns,
                                .json = values[STACKS_JSON].times > 0};
@@ -56,43 +62,18 @@ static int print(const struct option_value *values, const struct operator_reply 
     return status == 0 && r == 0 ? EXIT_JOB_FAILED : status;
 }
 
-static int ask(const struct operation *op, const struct rank_set *ranks) {
-    struct command command = {.kind = COMMAND_STACKS, .timeout_ns = op->timeout_ns};
-    struct job_found found = {0};
-    struct operator_reply reply = {0};
-    struct err err = {0};
-    int status = EXIT_JOB_FAILED;
-    int r = operation_ask(op, &command, &found, &reply, &err);
-    if (r < 0)
-        status = operation_failed(op, r, &err, &found);
-    else if (found.closed)
-        log_error("the job '%s' is over: no worker runs", found.run_id);
-    else if (reply.stacks.n == 0)
-        log_error("%s", reply.answer.text);
-    else
-        status = print(op->parsed.values, &reply, ranks);
-    operator_reply_fini(&reply);
-    job_found_fini(&found);
-    return status;
-}
-
 int cmd_stacks(int argc, char **argv) {
-    struct operation op;
-    struct rank_set ranks = {0};
+    struct asked a = {0};
     struct err err = {0};
-    int status = operation_read_within(&stacks_options, argc, argv, 1,
-                                       RDZV_STACKS_TIMEOUT_MAX_NS / NS_PER_S, &op);
+    int status = operation_read(&stacks_options, argc, argv, 1,
+                                RDZV_STACKS_TIMEOUT_MAX_NS / NS_PER_S, &a.op);
     if (status >= 0)
         return status;
-    const char *list = op.parsed.values[STACKS_RANK].text;
-    if (list != NULL && rank_set_parse(list, &ranks, &err) < 0)
+    const char *list = a.op.parsed.values[STACKS_RANK].text;
+    if (list != NULL && rank_set_parse(list, &a.ranks, &err) < 0)
         return usage_error("stacks", "%s", err.text);
-    op.place.endpoint = op.operands[0];
-    op.place.all_users = true;
-    status = operation_begin(&op);
-    if (status >= 0)
-        return status;
-    status = ask(&op, &ranks);
-    operation_end(&op);
-    return status;
+    a.op.place.endpoint = a.op.operands[0];
+    a.op.place.all_users = true;
+    struct command command = {.kind = COMMAND_STACKS, .timeout_ns = a.op.timeout_ns};
+    return operation_run(&a.op, &command, show, &a);
 }

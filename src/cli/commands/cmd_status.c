@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "cli/jobs/operate.h"
+#include "cli/jobs/operate_io.h"
 #include "cli/jobs/screen_io.h"
 #include "cli/jobs/status_screen.h"
 #include "cli/options/commands.h"
@@ -234,7 +234,7 @@ const struct option_set status_options = {
 
 int cmd_status(int argc, char **argv) {
     struct operation op;
-    int status = operation_read(&status_options, argc, argv, 1, &op);
+    int status = operation_read(&status_options, argc, argv, 1, OPERATE_TIMEOUT_MAX_S, &op);
     if (status >= 0)
         return status;
     op.place.endpoint = op.operands[0];

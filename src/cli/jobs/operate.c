@@ -1,9 +1,10 @@
-#include "cli/jobs/operate.h"
+#include "cli/jobs/operate_io.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text/log.h"
 #include "base/text/parse.h"
@@ -12,8 +13,16 @@
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
+#include "io/clock.h"
 
 #define DIGITS "0123456789"
+
+/* A line on standard error while samples are taken, which is rewritten on a terminal. */
+struct progress {
+    struct loop_timer *timer; /* NULL: there is no line */
+    uint64_t begin_ns, length_ns;
+    bool on_terminal;
+};
 
 static int read_values(struct operation *op, uint64_t max_s) {
     const struct option_value *values = op->parsed.values;
@@ -41,13 +50,7 @@ static int read_values(struct operation *op, uint64_t max_s) {
 }
 
 int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
-                   struct operation *ret) {
-    uint64_t max_s = OPERATOR_TIMEOUT_MAX_NS / NS_PER_S;
-    return operation_read_within(set, argc, argv, max_operands, max_s, ret);
-}
-
-int operation_read_within(const struct option_set *set, int argc, char **argv, int max_operands,
-                          uint64_t max_s, struct operation *ret) {
+                   uint64_t max_s, struct operation *ret) {
     *ret = (struct operation){.set = set, .argc = argc, .argv = argv};
     assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
     int status = help_or_parse(set, argc, argv, ret->operands, max_operands, &ret->parsed);
@@ -207,4 +210,85 @@ int operation_failed(const struct operation *op, int code, const struct err *err
     for (size_t i = 0; code == -EEXIST && i < found->n; i++)
         print_choice(op, found, i);
     return EXIT_JOB_FAILED;
+}
+
+/* ---- one question, one answer ---- */
+
+/* From the loop: the job is found by then. */
+static void show_progress(void *arg) {
+    struct progress *p = arg;
+    double length = (double)p->length_ns / NS_PER_S;
+    double passed = MIN2((double)(clock_now_ns() - p->begin_ns) / NS_PER_S, length);
+    if (!p->on_terminal) {
+        (void)fprintf(stderr, "taking samples for %.0f s\n", length);
+        return;
+    }
+    (void)fprintf(stderr, "\rtaking samples: %.0f of %.0f s", passed, length);
+    loop_timer_set(p->timer, clock_now_ns() + NS_PER_S);
+}
+
+static void begin_progress(struct progress *p, struct loop *loop, uint64_t length_ns) {
+    *p = (struct progress){.begin_ns = clock_now_ns(),
+                           .length_ns = length_ns,
+                           .on_terminal = isatty(STDERR_FILENO) == 1};
+    p->timer = loop_timer_new(loop, show_progress, p);
+    loop_timer_set(p->timer, p->begin_ns + NS_PER_S / 2);
+}
+
+static void end_progress(struct progress *p) {
+    loop_timer_free(p->timer);
+    if (p->on_terminal)
+        (void)fprintf(stderr, "\r\033[K");
+}
+
+/* The job was started from here, and none of its agents is here. */
+static int stop_by_head(const struct job_head *head, const char *reason) {
+    struct err err = {0};
+    if (job_stop_head(head, &err) < 0)
+        return print_failure(&err);
+    if (reason[0] != '\0')
+        log_warning("--reason is ignored: the job is stopped with SIGTERM");
+    printf("%s: the job is being stopped by process %d, which has started it\n", head->run_id,
+           (int)head->pid);
+    return finish_stdout();
+}
+
+static void print_over(const struct job_found *found, enum command_kind asked) {
+    if (asked == COMMAND_STACKS)
+        log_error("the job '%s' is over: no worker runs", found->run_id);
+    else
+        log_error("'%s' is over: %s", found->run_id,
+                  found->record.reason[0] != '\0'            ? found->record.reason
+                  : found->record.outcome == OUTCOME_SUCCESS ? "the job succeeded"
+                                                             : "the job failed");
+}
+
+int operation_run(struct operation *op, const struct command *command, operation_show_fn *show,
+                  void *arg) {
+    struct job_found found = {0};
+    struct operator_reply reply = {0};
+    struct err err = {0};
+    struct progress progress = {0};
+    int status = operation_begin(op);
+    if (status >= 0)
+        return status;
+    status = EXIT_JOB_FAILED;
+    if (command->period_ns > 0)
+        begin_progress(&progress, op->loop, command->timeout_ns);
+    int r = operation_ask(op, command, &found, &reply, &err);
+    end_progress(&progress);
+    if (r == -EREMOTE && found.head.pid != 0 && command->kind == COMMAND_STOP)
+        status = stop_by_head(&found.head, command->reason);
+    else if (r < 0)
+        status = operation_failed(op, r, &err, &found);
+    else if (found.closed)
+        print_over(&found, command->kind);
+    else if (command->kind == COMMAND_STACKS && reply.stacks.n == 0)
+        log_error("%s", reply.answer.text);
+    else
+        status = show(arg, &reply);
+    operator_reply_fini(&reply);
+    job_found_fini(&found);
+    operation_end(op);
+    return status;
 }

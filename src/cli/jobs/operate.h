@@ -48,6 +48,8 @@ enum {
                           OPTION_SHORT,    "how long to wait for each address", \
                           .fallback = "5", .brief = "how long to wait for each address (5)"}
 
+#define OPERATE_TIMEOUT_MAX_S (OPERATOR_TIMEOUT_MAX_NS / NS_PER_S)
+
 struct operation {
     const struct option_set *set;
     int argc; /* the command's words, as main() got them */
@@ -62,13 +64,20 @@ struct operation {
     struct operator_auth *auth;
 };
 
-/* Reads a command line on which options and operands come in any order. -1: *ret is filled in,
- * except place.endpoint. Otherwise returns the exit status: help or an error was printed. */
+/* Reads a command line on which options and operands come in any order. max_s: the limit of
+ * --timeout. -1: *ret is filled in, except place.endpoint. Otherwise returns the exit status: help
+ * or an error was printed. */
 _must_use_ int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
-                              struct operation *ret);
-/* The same with another limit of --timeout: whole seconds. */
-_must_use_ int operation_read_within(const struct option_set *set, int argc, char **argv,
-                                     int max_operands, uint64_t max_s, struct operation *ret);
+                              uint64_t max_s, struct operation *ret);
+
+/* Prints an answer, and returns the exit status. */
+typedef int operation_show_fn(void *arg, const struct operator_reply *reply);
+/* Asks one question, and prints the answer, or why there is none. A question for stacks has an
+ * answer of at least one node. Returns the exit status. */
+_must_use_ int operation_run(struct operation *op, const struct command *command,
+                             operation_show_fn *show, void *arg);
+
+/* ---- its parts, for more than one question ---- */
 
 /* Before the first question: makes its loop, and looks for keys. -1: done, and operation_end() must
  * be called. Otherwise the exit status: an error was printed. */
