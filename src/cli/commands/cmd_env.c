@@ -20,7 +20,7 @@
 #include "launcher/output/logdir_io.h"
 #include "nccl_env/facts/facts_io.h"
 #include "nccl_env/facts/netif_choice.h"
-#include "nccl_env/rules/explain.h"
+#include "nccl_env/rules/resolve.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/net/route_io.h"
 #include "topology/discover/sysfs/sysfs_io.h"

@@ -61,6 +61,9 @@ struct nccl_topo_file {
     char *path, *text; /* owned */
 };
 
+#define NCCL_HCAS_MAX 32     /* the most that NCCL uses */
+#define NCCL_GID_SINCE 22100 /* NCCL 2.21 finds RoCE's GID itself */
+
 /* Facts that are a short text, "" if not known: X(field, size, heading). With a heading, `muster
  * env` shows the fact in its first line, "PyTorch 2.13.0+cpu"; with NULL it does not. */
 #define NCCL_FACT_TEXTS(X)                                                                \

@@ -1,8 +1,9 @@
-#include "nccl_env/rules/explain.h"
-
+/* What env_resolve() chose, as text and as JSON. */
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/text/strbuf.h"
+#include "nccl_env/rules/resolve.h"
 
 void env_write_plain(const struct env_result *r, struct strbuf *to) {
     for (uint32_t i = 0; i < r->n; i++) {

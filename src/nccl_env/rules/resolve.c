@@ -18,23 +18,30 @@
 #define NOFILE_OWN 512
 #define NOFILE_EACH_RANK 128
 
-struct finding {
+struct resolving {
     const struct env_input *in;
-    void (*report)(void *arg, const char *text);
-    void *arg;
+    struct env_result *result;
 };
 
-static void report(const struct finding *z, const char *fmt, ...) _printf_(2, 3);
-static void report(const struct finding *z, const char *fmt, ...) {
+static void add_warning(void *arg, const char *text) {
+    struct resolving *z = arg;
+    struct env_result *r = z->result;
+    r->warnings = xgrow(r->warnings, r->n_warnings, sizeof *r->warnings);
+    r->warnings[r->n_warnings++] = xstrdup(text);
+}
+
+/* A sentence without its full stop. */
+static void report(struct resolving *z, const char *fmt, ...) _printf_(2, 3);
+static void report(struct resolving *z, const char *fmt, ...) {
     char text[768];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    z->report(z->arg, text);
+    add_warning(z, text);
 }
 
-static void find_limits(const struct finding *z) {
+static void find_limits(struct resolving *z) {
     const struct env_input *in = z->in;
     const struct nccl_facts *f = in->facts;
     bool rdma = in->topology != NULL && in->topology->n_nics > 0 && in->n_nodes > 1;
@@ -61,7 +68,7 @@ static void find_limits(const struct finding *z) {
                f->shm_bytes / MIB);
 }
 
-static void find_too_few(const struct finding *z) {
+static void find_too_few(struct resolving *z) {
     const struct env_input *in = z->in;
     const char *list = rule_value_of(in, "CUDA_VISIBLE_DEVICES");
     if (list != NULL && in->n_visible > 0 &&
@@ -71,7 +78,7 @@ static void find_too_few(const struct finding *z) {
 }
 
 /* NCCL distinguishes ranks by the PCI addresses of their GPUs. NVIDIA/nccl#1716 */
-static void find_shared_by_mig(const struct finding *z) {
+static void find_shared_by_mig(struct resolving *z) {
     const struct env_input *in = z->in;
     if (rule_is_on(in, "NCCL_MULTI_RANK_GPU_ENABLE") || in->visible == NULL || in->topology == NULL)
         return;
@@ -89,7 +96,7 @@ static void find_shared_by_mig(const struct finding *z) {
 /* ---- networks ---- */
 
 /* How many EFA devices Amazon's machines have (AWS, EC2 user guide, Elastic Fabric Adapter). */
-static void find_missing_efa(const struct finding *z) {
+static void find_missing_efa(struct resolving *z) {
     static const struct {
         const char *machine;
         uint32_t n;
@@ -112,7 +119,7 @@ static void find_missing_efa(const struct finding *z) {
 }
 
 /* Google's script sets one of these. */
-static void find_script_not_run(const struct finding *z) {
+static void find_script_not_run(struct resolving *z) {
     if (!rule_is_google(z->in) || rule_value_of(z->in, "NCCL_NET") != NULL ||
         rule_value_of(z->in, "NCCL_FASTRAK_CTRL_DEV") != NULL ||
         rule_value_of(z->in, "NCCL_GPUDIRECTTCPX_CTRL_DEV") != NULL)
@@ -125,30 +132,13 @@ static void find_script_not_run(const struct finding *z) {
            rule_tuner(z->in), script);
 }
 
-static bool is_usable(const struct topo_gid *g) {
-    bool link_local = g->gid[0] == 0xfe && (g->gid[1] & 0xc0) == 0x80;
-    return g->type == TOPO_GID_ROCE_V2 && !link_local;
-}
-
 /* NVIDIA/nccl#426, #769, #1131 */
-static void find_gidless(const struct finding *z) {
+static void find_gidless(struct resolving *z) {
     const struct topology *t = z->in->topology;
-    uint32_t n = 0;
     const char *first = NULL;
     if (t == NULL || rule_is_on(z->in, "NCCL_IB_DISABLE"))
         return;
-    for (uint32_t i = 0; i < t->n_nics; i++)
-        for (uint32_t k = 0; k < t->nics[i].n_ports; k++) {
-            const struct topo_port *p = &t->nics[i].ports[k];
-            uint32_t usable = 0;
-            for (uint32_t g = 0; g < p->n_gids; g++)
-                usable += is_usable(&p->gids[g]);
-            if (t->nics[i].kind != TOPO_NIC_RDMA || p->state != TOPO_PORT_ACTIVE ||
-                p->link_layer != TOPO_LINK_ETHERNET || p->n_gids == 0 || usable > 0)
-                continue;
-            n++;
-            first = first != NULL ? first : t->nics[i].name;
-        }
+    uint32_t n = rule_count_gidless(t, &first);
     if (n > 0)
         report(
             z,
@@ -158,7 +148,7 @@ static void find_gidless(const struct finding *z) {
             n > 1 ? "their interfaces" : "its interface");
 }
 
-static void find_networks(const struct finding *z) {
+static void find_networks(struct resolving *z) {
     const struct env_input *in = z->in;
     if (in->n_nodes <= 1 || !rule_has_gpus(in))
         return;
@@ -169,7 +159,7 @@ static void find_networks(const struct finding *z) {
     find_script_not_run(z);
 }
 
-static void find_conf_file(struct finding *z) {
+static void find_conf_file(struct resolving *z) {
     const char *file = rule_value_of(z->in, "NCCL_CONF_FILE");
     int r = z->in->facts != NULL ? z->in->facts->conf_file_error : 0;
     if (r == 0 || file == NULL)
@@ -180,33 +170,26 @@ static void find_conf_file(struct finding *z) {
     report(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
 }
 
-/* Calls to() once for each, with a sentence without its full stop. */
-static void env_find(const struct env_input *in, void (*to)(void *arg, const char *text),
-                     void *arg) {
-    struct finding z = {in, to, arg};
+static void find_all(struct resolving *z) {
+    const struct env_input *in = z->in;
     if (in->n_nodes > 1 && in->netif != NULL && in->netif->warning && in->mode != NCCL_ENV_OFF)
-        report(&z, "no interface is chosen: %s", in->netif->why);
-    find_networks(&z);
+        report(z, "no interface is chosen: %s", in->netif->why);
+    find_networks(z);
     if (!rule_has_gpus(in))
         return;
     if (in->facts != NULL)
-        find_limits(&z);
-    find_conf_file(&z);
+        find_limits(z);
+    find_conf_file(z);
     const char *file = rule_value_of(in, "NCCL_TOPO_FILE");
     if (in->facts != NULL && in->facts->topo_file_gone && file != NULL)
         report(
-            &z,
+            z,
             "NCCL_TOPO_FILE=%.200s: there is no such file here, so NCCL runs without it; if this "
             "is a container, give it the host's file",
             file);
-    find_too_few(&z);
-    find_shared_by_mig(&z);
+    find_too_few(z);
+    find_shared_by_mig(z);
 }
-
-struct resolving {
-    const struct env_input *in;
-    struct env_result *result;
-};
 
 /* Takes ownership of value and reason. */
 static void add_choice(struct resolving *z, const char *name, char *value, enum env_action action,
@@ -218,13 +201,6 @@ static void add_choice(struct resolving *z, const char *name, char *value, enum 
                                              .action = action,
                                              .reason = reason,
                                              .source = source};
-}
-
-static void warn(void *arg, const char *text) {
-    struct resolving *z = arg;
-    struct env_result *r = z->result;
-    r->warnings = xgrow(r->warnings, r->n_warnings, sizeof *r->warnings);
-    r->warnings[r->n_warnings++] = xstrdup(text);
 }
 
 /* Values that are already set: the environment first, then the files, as NCCL reads them. */
@@ -247,14 +223,9 @@ static bool add_kept(struct resolving *z, const char *name, const char *source) 
     return true;
 }
 
-static char *rule_text(const struct env_input *in, const char *text,
-                       void (*write)(const struct env_input *in, struct strbuf *to)) {
-    struct strbuf s = {0};
-    if (text != NULL)
-        strbuf_add(&s, text);
-    else
-        write(in, &s);
-    return strbuf_take(&s);
+static char *text_or(struct strbuf *text, const char *fixed) {
+    strbuf_add(text, fixed != NULL ? fixed : "");
+    return strbuf_take(text);
 }
 
 static bool level_is_on(const struct env_input *in, enum rule_level level) {
@@ -280,12 +251,13 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
                    NULL);
         return;
     }
-    enum rule_verdict v = level_is_on(in, rule->level) ? rule->when(in) : RULE_NO;
-    if (!(rule->narrows && v != RULE_NO) && add_kept(z, rule->name, rule->source))
-        return;
-    if (v == RULE_NO)
-        return;
-    if (rule->other_name != NULL && rule_value_of(in, rule->other_name) != NULL) {
+    struct rule_text text = {0};
+    bool is_evaluated = level_is_on(in, rule->level) && rule_is_for_torch(in, rule);
+    enum rule_verdict v = is_evaluated ? rule->decide(in, &text) : RULE_NO;
+    if ((v == RULE_NO || !rule->narrows) && add_kept(z, rule->name, rule->source)) {
+        /* it stays */
+    } else if (v != RULE_NO && rule->other_name != NULL &&
+               rule_value_of(in, rule->other_name) != NULL) {
         add_choice(z, rule->name, NULL, ENV_REFUSED,
                    xasprintf("%s, its other name, is set", rule->other_name), rule->source);
     } else if (v == RULE_YES && google_refuses(in, rule)) {
@@ -294,13 +266,15 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
                              "rejects other values",
                              rule_tuner(in)),
                    rule->source);
-    } else {
-        add_choice(z, rule->name, v == RULE_YES ? rule_text(in, rule->text, rule->value) : NULL,
-                   v == RULE_YES ? ENV_SET : ENV_REFUSED,
-                   rule_text(in, rule->because, rule->reason), rule->source);
+    } else if (v != RULE_NO) {
+        add_choice(z, rule->name, v == RULE_YES ? text_or(&text.value, rule->text) : NULL,
+                   v == RULE_YES ? ENV_SET : ENV_REFUSED, text_or(&text.reason, rule->because),
+                   rule->source);
         z->result->choices[z->result->n - 1].at_start =
             v == RULE_YES && rule->at_start && in->preview;
     }
+    strbuf_fini(&text.value);
+    strbuf_fini(&text.reason);
 }
 
 /* Names that NCCL, gloo or PyTorch read. The user sees all of them that are in effect. */
@@ -347,15 +321,12 @@ static void add_others(struct resolving *z) {
 void env_resolve(const struct env_input *input, struct env_result *ret) {
     *ret = (struct env_result){0};
     struct resolving z = {.in = input, .result = ret};
-    static const struct env_rules *const tables[] = {&env_rules_net, &env_rules_nccl,
-                                                     &env_rules_torch};
-    for (size_t k = 0; k < ARRAY_SIZE(tables); k++)
-        for (size_t i = 0; i < tables[k]->n; i++)
-            apply_rule(&z, &tables[k]->rules[i]);
+    for (size_t i = 0; i < n_env_rules; i++)
+        apply_rule(&z, &env_rules[i]);
     add_others(&z);
-    env_find(input, warn, &z);
-    nccl_lint_all(input->envp, input->facts, input->topology, warn, &z);
-    nccl_lint_all(input->set, NULL, input->topology, warn, &z);
+    find_all(&z);
+    nccl_lint_all(input->envp, input->facts, input->topology, add_warning, &z);
+    nccl_lint_all(input->set, NULL, input->topology, add_warning, &z);
 }
 
 /* Only these of the rules' inputs depend on the local rank. */

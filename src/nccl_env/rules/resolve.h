@@ -65,3 +65,13 @@ bool env_is_per_worker(const struct env_input *input);
 void env_result_fini(struct env_result *r);
 /* The choice of this name, or NULL. */
 const struct env_choice *env_result_find(const struct env_result *r, const char *name);
+
+/* NAME=VALUE lines, as env(1) prints them; only variables that are set. A value that is known only
+ * at the start becomes a comment, so that the lines can be used as a file of variables. */
+void env_write_plain(const struct env_result *r, struct strbuf *to);
+/* For each variable: the action, its value, the reason, the source. width: columns. */
+void env_write_explained(const struct env_result *r, uint32_t width, struct strbuf *to);
+/* One JSON object: {"rank", "local_rank", "variables": [{"name", "value", "action", "reason",
+ * "source"}], "warnings": []}. */
+void env_write_json(const struct env_result *r, uint32_t rank, uint32_t local_rank,
+                    struct strbuf *to);

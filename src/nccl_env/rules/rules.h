@@ -1,6 +1,5 @@
 /* The rules: which variable, when, its value, the reason, and the source of the fact. For resolve.c
- * only. rules_net.c, rules_nccl.c and rules_torch.c have one table each, below the functions that
- * its rows use; rules.c has what they share. Pure. */
+ * only. Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -18,27 +17,28 @@ enum rule_level {                 /* in which modes it is evaluated */
                   RULE_FULL,
 };
 
+struct rule_text {
+    struct strbuf value, reason;
+};
+
 struct env_rule {
     const char *name;
     enum rule_level level;
-    enum rule_verdict (*when)(const struct env_input *in);
-    const char *other_name; /* a second name of the same setting, or NULL */
-    bool at_start;          /* its value is known when the job starts */
-    bool narrows;           /* it refines the user's value instead of leaving it alone */
-    const char *text;       /* the value, if it is always the same; else value() writes it */
-    void (*value)(const struct env_input *in, struct strbuf *to);
-    const char *because; /* likewise; a sentence without its full stop */
-    void (*reason)(const struct env_input *in, struct strbuf *to);
+    /* Writes the value and the reason, as far as the row does not have them. */
+    enum rule_verdict (*decide)(const struct env_input *in, struct rule_text *to);
+    const char *text;    /* the value, if it is always the same */
+    const char *because; /* likewise the reason: a sentence without its full stop */
     const char *source;
+    const char *other_name;        /* a second name of the same setting, or NULL */
+    unsigned torch_min, torch_max; /* only with PyTorch 2.MIN and newer, or before 2.MAX; 0: any */
+    bool at_start;                 /* its value is known when the job starts */
+    bool narrows;                  /* it refines the user's value instead of leaving it alone */
 };
-struct env_rules {
-    const struct env_rule *rules;
-    size_t n;
-};
-extern const struct env_rules env_rules_net, env_rules_nccl, env_rules_torch;
+extern const struct env_rule env_rules[];
+extern const size_t n_env_rules;
 
-#define RULE_GUIDE "NCCL user guide, " /* how a source begins */
-
+/* Whether its condition about PyTorch holds. An unknown version is a new one. */
+bool rule_is_for_torch(const struct env_input *in, const struct env_rule *rule);
 /* The value that the worker would see without us: from an option, the environment, or one of NCCL's
  * files. NULL: none. */
 const char *rule_value_of(const struct env_input *in, const char *name);
@@ -50,5 +50,5 @@ const char *rule_tuner(const struct env_input *in);
 bool rule_is_google(const struct env_input *in);
 /* True if this node has GPUs from NVIDIA, as far as we know. */
 bool rule_has_gpus(const struct env_input *in);
-/* 23007 for 2.30.7; 0: not known. */
-uint32_t rule_nccl_version(const struct env_input *in);
+/* How many active RoCE ports have no GID that NCCL could use, and the first such device. */
+uint32_t rule_count_gidless(const struct topology *t, const char **ret_first);

@@ -2,7 +2,7 @@
  * the environment the files are rewritten; review them then. */
 #include "io/file.h"
 #include "nccl_env/facts/facts_io.h"
-#include "nccl_env/rules/explain.h"
+#include "nccl_env/rules/resolve.h"
 #include "node_rig.h"
 #include "rig/unit.h"
 #include "tree.h"

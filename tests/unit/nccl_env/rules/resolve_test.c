@@ -1,7 +1,6 @@
 #include "nccl_env/rules/resolve.h"
 
 #include "../node_rig.h"
-#include "nccl_env/rules/explain.h"
 #include "rig/unit.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
