@@ -111,8 +111,7 @@ const char *netif_by_subnet(const struct topology *t, const char *addr) {
     return found;
 }
 
-/* Another interface by which the node could be reached, except virtual ones of containers. */
-static const struct topo_netif *other_netif(const struct topology *t) {
+const struct topo_netif *netif_real(const struct topology *t) {
     for (uint32_t i = 0; i < t->n_netifs; i++)
         if (!netif_is_plumbing(t->netifs[i].name) && t->netifs[i].up &&
             global_address(&t->netifs[i], FAMILY_ANY, "") != NULL)
@@ -188,7 +187,7 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
             n->name, family == FAMILY_V6 ? "6" : "4");
         return;
     }
-    const struct topo_netif *other = netif_is_plumbing(n->name) ? other_netif(t) : NULL;
+    const struct topo_netif *other = netif_is_plumbing(n->name) ? netif_real(t) : NULL;
     if (other != NULL) {
         add_reason(
             ret, true,

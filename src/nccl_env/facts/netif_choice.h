@@ -38,4 +38,6 @@ const struct topo_netif *netif_fast(const struct topology *t);
  * whether it does is known only when all nodes have tried it. */
 void netif_note_fast(const struct topology *t, const struct netif_input *input,
                      struct netif_choice *choice);
+/* The first by which the node could be reached, except virtual ones of containers; NULL: none. */
+const struct topo_netif *netif_real(const struct topology *t);
 bool netif_is_plumbing(const char *name);

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "nccl_env/facts/netif_choice.h"
 
 struct linting {
     const char *name, *value, *where;
+    const struct nccl_facts *facts; /* NULL: not known, or not of the environment */
     const struct topology *t; /* NULL: not known */
     void (*report)(void *arg, const char *text);
     void *arg;
@@ -28,8 +30,6 @@ static void lint_report(const struct linting *z, const char *fmt, ...) {
     strbuf_printf(&s, "%s=%s (%s): %s", z->name, z->value, z->where, text);
     z->report(z->arg, strbuf_text(&s));
 }
-
-#define HCAS_MAX 32 /* the most that NCCL uses */
 
 /* NCCL's grammar of both lists: [^][=]NAME,NAME … (src/misc/utils.cc, parseStringList). */
 struct name_list {
@@ -73,12 +73,22 @@ static bool has_global(const struct topo_netif *n) {
     return false;
 }
 
-static const char *a_real_netif(const struct topology *t) {
-    for (uint32_t i = 0; i < t->n_netifs; i++)
-        if (t->netifs[i].kind != TOPO_NETIF_LOOPBACK && strcmp(t->netifs[i].name, "lo") != 0 &&
-            !netif_is_plumbing(t->netifs[i].name) && has_global(&t->netifs[i]))
-            return t->netifs[i].name;
-    return NULL;
+/* What an item of a list means: the names that begin with it. */
+struct meaning {
+    uint32_t n;
+    bool whole;         /* one of them is the item itself */
+    const char *longer; /* the first that is not; NULL: none */
+};
+
+static bool see(struct meaning *m, const char *item, bool exact, const char *name) {
+    if (!matches(item, exact, name))
+        return false;
+    m->n++;
+    if (name[name_length(item)] == '\0')
+        m->whole = true;
+    else if (m->longer == NULL)
+        m->longer = name;
+    return true;
 }
 
 /* An exclude list replaces NCCL's own, which excludes docker, lo and virbr. */
@@ -97,87 +107,69 @@ static void lint_excluded(const struct linting *z, const struct name_list *l) {
 
 static void lint_netif(const struct linting *z, const char *item, bool exact) {
     const struct topology *t = z->t;
-    uint32_t found = TOPO_NONE, n_found = 0, other = TOPO_NONE;
+    const struct topo_netif *n = NULL;
+    struct meaning m = {0};
     _cleanup_(freep) char *name = xstrndup(item, name_length(item));
-    for (uint32_t i = 0; i < t->n_netifs; i++) {
-        if (!matches(item, exact, t->netifs[i].name))
-            continue;
-        n_found++;
-        if (found == TOPO_NONE || strcmp(t->netifs[i].name, name) == 0) {
-            other = found != TOPO_NONE ? found : other;
-            found = i;
-        } else {
-            other = i;
-        }
-    }
-    if (n_found == 0) {
+    for (uint32_t i = 0; i < t->n_netifs; i++)
+        if (see(&m, item, exact, t->netifs[i].name) &&
+            (n == NULL || strcmp(t->netifs[i].name, name) == 0))
+            n = &t->netifs[i];
+    if (n == NULL) {
         lint_report(z, "there is no interface %s here", name);
         return;
     }
-    const struct topo_netif *n = &t->netifs[found];
-    const char *real = a_real_netif(t);
-    if (n_found > 1 && strcmp(n->name, name) == 0)
-        lint_report(z, "%s is a prefix, and means %s too; =%s means only that one", name,
-                    t->netifs[other].name, name);
+    const struct topo_netif *real = netif_real(t);
+    if (m.whole && m.longer != NULL)
+        lint_report(z, "%s is a prefix, and means %s too; =%s means only that one", name, m.longer,
+                    name);
     else if (!n->up || !n->running)
         lint_report(z, "%s is down", n->name);
     else if (n->n_addrs == 0 || !has_global(n))
         lint_report(z, "%s has no address by which other nodes could reach it", n->name);
     else if (netif_is_plumbing(n->name) && real != NULL)
         lint_report(z, "%s is a virtual interface of containers; other nodes more likely reach %s",
-                    n->name, real);
+                    n->name, real->name);
+}
+
+static void lint_netifs(const struct linting *z, const char *items, bool exact) {
+    bool known = z->t != NULL && z->t->n_netifs > 0;
+    for (const char *p = items; known && *p != '\0'; p = next_item(p))
+        if (name_length(p) > 0)
+            lint_netif(z, p, exact);
 }
 
 static void lint_socket_ifname(const struct linting *z) {
     struct name_list l = list_of(z->value);
-    if (strlen(z->value) <= 1) {
+    if (strlen(z->value) <= 1)
         lint_report(z, "NCCL ignores a value this short");
-        return;
-    }
-    if (l.exclude) {
+    else if (l.exclude)
         lint_excluded(z, &l);
-        return;
-    }
-    for (const char *p = l.items; z->t != NULL && z->t->n_netifs > 0 && *p != '\0';
-         p = next_item(p))
-        if (name_length(p) > 0)
-            lint_netif(z, p, l.exact);
+    else
+        lint_netifs(z, l.items, l.exact);
 }
 
 static void lint_gloo_ifname(const struct linting *z) {
-    if (z->value[0] == '^' || z->value[0] == '=') {
+    if (z->value[0] == '^' || z->value[0] == '=')
         lint_report(z, "only NCCL's variables know ^ and =; this one takes plain names");
-        return;
-    }
-    for (const char *p = z->value; z->t != NULL && z->t->n_netifs > 0 && *p != '\0';
-         p = next_item(p))
-        if (name_length(p) > 0)
-            lint_netif(z, p, true);
+    else
+        lint_netifs(z, z->value, true);
 }
 
 /* ---- HCAs ---- */
 
 static void lint_hca(const struct linting *z, const char *item, bool exact) {
     const struct topology *t = z->t;
-    const char *longer = NULL;
-    uint32_t n_found = 0, n_active = 0;
-    bool whole = false;
+    struct meaning m = {0};
+    uint32_t n_active = 0;
     _cleanup_(freep) char *name = xstrndup(item, name_length(item));
-    for (uint32_t i = 0; i < t->n_nics; i++) {
-        if (t->nics[i].kind == TOPO_NIC_SOCKET || !matches(item, exact, t->nics[i].name))
-            continue;
-        n_found++;
-        n_active += topo_nic_state(&t->nics[i]) == TOPO_PORT_ACTIVE ||
-                    topo_nic_state(&t->nics[i]) == TOPO_PORT_UNKNOWN;
-        if (strcmp(t->nics[i].name, name) == 0)
-            whole = true;
-        else if (longer == NULL)
-            longer = t->nics[i].name;
-    }
-    if (n_found == 0)
+    for (uint32_t i = 0; i < t->n_nics; i++)
+        if (t->nics[i].kind != TOPO_NIC_SOCKET && see(&m, item, exact, t->nics[i].name))
+            n_active += topo_nic_state(&t->nics[i]) == TOPO_PORT_ACTIVE ||
+                        topo_nic_state(&t->nics[i]) == TOPO_PORT_UNKNOWN;
+    if (m.n == 0)
         lint_report(z, "there is no HCA %s here", name);
-    else if (whole && longer != NULL)
-        lint_report(z, "%s is a prefix, and means %s too; put = before the list", name, longer);
+    else if (m.whole && m.longer != NULL)
+        lint_report(z, "%s is a prefix, and means %s too; put = before the list", name, m.longer);
     else if (n_active == 0)
         lint_report(z, "%s has no ACTIVE port", name);
 }
@@ -195,44 +187,47 @@ static void lint_ib_hca(const struct linting *z) {
     for (const char *p = l.items; *p != '\0'; p = next_item(p))
         if (name_length(p) > 0)
             lint_hca(z, p, l.exact);
-    if (n_taken > HCAS_MAX)
-        lint_report(z, "means %u HCAs, but NCCL uses at most %d", n_taken, HCAS_MAX);
+    if (n_taken > NCCL_HCAS_MAX)
+        lint_report(z, "means %u HCAs, but NCCL uses at most %d", n_taken, NCCL_HCAS_MAX);
     else if (n_taken == 0 && l.exclude)
         lint_report(z, "excludes all HCAs");
 }
 
 /* ---- GIDs ---- */
 
-static const struct topo_gid *gid_at(const struct topo_port *p, uint32_t index) {
+/* What a RoCE port has at this index that NCCL can't use; NULL: it can, or it is not known. */
+static const char *gid_fault(const struct topo_port *p, uint32_t index) {
+    if (p->link_layer != TOPO_LINK_ETHERNET || p->state != TOPO_PORT_ACTIVE || p->n_gids == 0)
+        return NULL;
     for (uint32_t i = 0; i < p->n_gids; i++)
         if (p->gids[i].index == index)
-            return &p->gids[i];
-    return NULL;
+            return p->gids[i].type == TOPO_GID_ROCE_V1 ? "an address of RoCE v1"
+                   : p->gids[i].gid[0] == 0xfe         ? "a link-local address"
+                                                       : NULL;
+    return "nothing";
 }
 
-static void lint_gid_index(const struct linting *z) {
-    char *end;
-    long index = strtol(z->value, &end, 10);
-    if (*end != '\0' || index < 0 || index >= TOPO_GIDS_MAX || z->t == NULL)
-        return;
-    for (uint32_t i = 0; i < z->t->n_nics; i++) {
-        const struct topo_nic *n = &z->t->nics[i];
-        for (uint32_t k = 0; k < n->n_ports; k++) {
-            const struct topo_port *p = &n->ports[k];
-            if (p->link_layer != TOPO_LINK_ETHERNET || p->state != TOPO_PORT_ACTIVE ||
-                p->n_gids == 0)
+static void lint_gids(const struct linting *z, uint32_t index) {
+    for (uint32_t i = 0; i < z->t->n_nics; i++)
+        for (uint32_t k = 0; k < z->t->nics[i].n_ports; k++) {
+            const char *fault = gid_fault(&z->t->nics[i].ports[k], index);
+            if (fault == NULL)
                 continue;
-            const struct topo_gid *g = gid_at(p, (uint32_t)index);
-            const char *what = g == NULL                     ? "nothing"
-                               : g->type == TOPO_GID_ROCE_V1 ? "an address of RoCE v1"
-                               : g->gid[0] == 0xfe           ? "a link-local address"
-                                                             : NULL;
-            if (what != NULL) {
-                lint_report(z, "%s has %s at this index", n->name, what);
-                return;
-            }
+            lint_report(z, "%s has %s at this index", z->t->nics[i].name, fault);
+            return;
         }
-    }
+}
+
+/* A fixed index was right once; the index can differ between nodes, and change while they run. */
+static void lint_gid_index(const struct linting *z) {
+    const struct nccl_facts *f = z->facts;
+    uint64_t index;
+    if (parse_u64(z->value, &index) < 0)
+        return;
+    if (index < TOPO_GIDS_MAX && z->t != NULL)
+        lint_gids(z, (uint32_t)index);
+    if (f != NULL && f->cloud == CLOUD_NONE && f->nccl_version >= NCCL_GID_SINCE)
+        lint_report(z, "since 2.21 NCCL finds it by itself, separately on each node");
 }
 
 static bool is_on(const char *value) { return value[0] != '\0' && strcmp(value, "0") != 0; }
@@ -501,22 +496,13 @@ static bool is_ours(const char *name) {
     return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings));
 }
 
-#define GID_DYNAMIC_SINCE 22100
-
-/* A fixed index was right once; the index can differ between nodes, and change while they run. */
-static void lint_old_habit(const struct nccl_facts *f, const struct linting *z) {
-    if (f != NULL && f->cloud == CLOUD_NONE && f->nccl_version >= GID_DYNAMIC_SINCE &&
-        strcmp(z->name, "NCCL_IB_GID_INDEX") == 0 && is_number(z->value) && z->value[0] != '-')
-        lint_report(z, "since 2.21 NCCL finds it by itself, separately on each node");
-}
-
 /* cloud: the cloud's image has this file, and for some machines it names a graph. */
 static void lint_conf(const struct nccl_conf *c, enum cloud cloud, const struct topology *t,
                       void (*report)(void *arg, const char *text), void *arg) {
     for (uint32_t i = 0; i < c->n; i++) {
         const struct nccl_conf_entry *e = &c->entries[i];
         _cleanup_(freep) char *where = xasprintf("%s line %u", c->path, e->line);
-        struct linting z = {e->name, e->value, where, t, report, arg};
+        struct linting z = {e->name, e->value, where, NULL, t, report, arg};
         if (strpbrk(e->name, " \t") != NULL)
             lint_report(&z, "the blank is part of the name, so NCCL never finds it");
         else if (cloud != CLOUD_AZURE || strcmp(e->name, "NCCL_GRAPH_FILE") != 0)
@@ -531,9 +517,8 @@ void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct t
         if (equals == NULL || !is_ours(*e))
             continue;
         _cleanup_(freep) char *name = xstrndup(*e, (size_t)(equals - *e));
-        struct linting z = {name, equals + 1, "environment", t, report, arg};
+        struct linting z = {name, equals + 1, "environment", f, t, report, arg};
         lint(&z);
-        lint_old_habit(f, &z);
     }
     if (f == NULL)
         return;
