@@ -18,22 +18,12 @@
 struct checking {
     const struct nccl_xml *x;
     const struct topology *machine;
-    struct nccl_xml_log log, own; /* own: counts, and passes on to log */
-    unsigned errors;
+    struct nccl_xml_log *log;
     uint32_t repeated, first_repeated; /* nets under several CPUs; the first one, or TOPO_NONE */
 };
 
-/* Counts the errors, and passes all findings on. */
-static void count_and_report(void *arg, enum nccl_xml_level level, uint32_t line,
-                             const char *text) {
-    struct checking *c = arg;
-    c->errors += level == NCCL_XML_ERROR ? 1 : 0;
-    if (c->log.fn != NULL)
-        c->log.fn(c->log.arg, level, line, text);
-}
-
 #define REPORT(c, level, i, ...) \
-    nccl_xml_report(&(c)->own, level, (c)->x->elements[i].line, __VA_ARGS__)
+    nccl_xml_report((c)->log, level, (c)->x->elements[i].line, __VA_ARGS__)
 
 /* ---- pci ---- */
 
@@ -101,16 +91,17 @@ static void check_pci(struct checking *c, uint32_t i) {
                busid);
 }
 
-static void check_double_pci(struct checking *c, uint32_t i) {
-    const char *busid = nccl_xml_attr(c->x, i, "busid");
-    for (uint32_t k = 0; busid != NULL && k < i; k++) {
-        const char *other = nccl_xml_attr(c->x, k, "busid");
-        if (c->x->elements[k].kind != NCCL_XML_PCI || other == NULL || strcmp(busid, other) != 0)
-            continue;
-        REPORT(c, NCCL_XML_WARNING, i, "%s is in line %" PRIu32 ", too", busid,
-               c->x->elements[k].line);
-        return;
-    }
+/* An attribute of which each element of a kind has its own value. */
+static void check_twice(struct checking *c, uint32_t i, const char *key, enum nccl_xml_level level,
+                        const char *before, const char *is) {
+    const char *value = nccl_xml_attr(c->x, i, key), *other;
+    for (uint32_t k = 0; value != NULL && k < i; k++)
+        if (c->x->elements[k].kind == c->x->elements[i].kind &&
+            (other = nccl_xml_attr(c->x, k, key)) != NULL && strcmp(value, other) == 0) {
+            REPORT(c, level, i, "%s%s is %s line %" PRIu32 ", too", before, value, is,
+                   c->x->elements[k].line);
+            return;
+        }
 }
 
 /* ---- gpu ---- */
@@ -187,11 +178,7 @@ static void check_gpu(struct checking *c, uint32_t i) {
     if (is_rank(c, i) && nccl_xml_int(x, i, "dev", -1) < 0)
         REPORT(c, NCCL_XML_NOTICE, i,
                "gpu without a dev: NCCL fills it in on a machine that has it");
-    for (uint32_t k = 0; k < i; k++)
-        if (x->elements[k].kind == NCCL_XML_GPU &&
-            nccl_xml_int(x, k, "dev", -1) == nccl_xml_int(x, i, "dev", -2))
-            REPORT(c, NCCL_XML_ERROR, i, "dev %ld is the GPU of line %" PRIu32 ", too",
-                   nccl_xml_int(x, i, "dev", -1), x->elements[k].line);
+    check_twice(c, i, "dev", NCCL_XML_ERROR, "dev ", "the GPU of");
 }
 
 /* ---- net ---- */
@@ -259,11 +246,7 @@ static void check_model(struct checking *c, uint32_t i) {
 static void check_cpu(struct checking *c, uint32_t i) {
     const char *hash = nccl_xml_attr(c->x, i, "host_hash"), *other;
     check_model(c, i);
-    for (uint32_t k = 0; k < i; k++)
-        if (c->x->elements[k].kind == NCCL_XML_CPU &&
-            nccl_xml_int(c->x, k, "numaid", -1) == nccl_xml_int(c->x, i, "numaid", -2))
-            REPORT(c, NCCL_XML_WARNING, i, "numaid %ld is in line %" PRIu32 ", too",
-                   nccl_xml_int(c->x, i, "numaid", -1), c->x->elements[k].line);
+    check_twice(c, i, "numaid", NCCL_XML_WARNING, "numaid ", "in");
     for (uint32_t k = 0; hash != NULL && k < i; k++)
         if (c->x->elements[k].kind == NCCL_XML_CPU &&
             (other = nccl_xml_attr(c->x, k, "host_hash")) != NULL) {
@@ -283,7 +266,7 @@ static void check_elements(struct checking *c) {
         case NCCL_XML_CPU: check_cpu(c, i); break;
         case NCCL_XML_PCI:
             check_pci(c, i);
-            check_double_pci(c, i);
+            check_twice(c, i, "busid", NCCL_XML_WARNING, "", "in");
             break;
         case NCCL_XML_GPU: check_gpu(c, i); break;
         case NCCL_XML_NET: check_net(c, i); break;
@@ -305,7 +288,7 @@ static void check_elements(struct checking *c) {
                "without a PCI device of its own",
                c->repeated, nccl_xml_text(c->x, c->first_repeated, "name"));
     if (c->x->n >= MANY_ELEMENTS)
-        nccl_xml_report(&c->own, NCCL_XML_WARNING, 0,
+        nccl_xml_report(c->log, NCCL_XML_WARNING, 0,
                         "%" PRIu32
                         " elements: with the bridges, GPUs and NETs that NCCL adds on the "
                         "machine they may pass its limit of %d (\"too many XML nodes\")",
@@ -326,7 +309,7 @@ static void check_forgotten(struct checking *c) {
                     pci_addr_parse(nccl_xml_text(c->x, k, "busid"), &of) == 0 &&
                     pci_addr_compare(of, m->pci[m->gpus[i].pci].at) == 0;
         if (!found)
-            nccl_xml_report(&c->own, NCCL_XML_WARNING, 0,
+            nccl_xml_report(c->log, NCCL_XML_WARNING, 0,
                             "GPU %" PRIu32 " (%s) of this machine is not in the file",
                             m->gpus[i].index, pci_addr_text(m->pci[m->gpus[i].pci].at).text);
     }
@@ -337,35 +320,8 @@ static void check_graph(struct checking *c, const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
     if (nccl_graph_new(t, &g, &err) < 0)
-        nccl_xml_report(&c->own, NCCL_XML_ERROR, 0, "%s", err.text);
+        nccl_xml_report(c->log, NCCL_XML_ERROR, 0, "%s", err.text);
     nccl_graph_free(g);
-}
-
-unsigned nccl_xml_check(const char *text, size_t len, const struct topology *machine,
-                        nccl_xml_message_fn *log, void *arg) {
-    _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
-    _cleanup_(topology_fini) struct topology t = {0};
-    struct checking c = {
-        .x = x, .machine = machine, .log = {log, arg}, .own = {count_and_report, &c}};
-    struct nccl_xml_log none = {NULL, NULL};
-    struct err err = {0};
-    int r = nccl_xml_parse(text, len, x, &none, &err);
-    if (r == 0)
-        r = nccl_xml_read(text, len, &t, count_and_report, &c, &err);
-    if (r < 0) {
-        const char *sentence = err.text;
-        unsigned at = 0;
-        int begin = 0;
-        if (sscanf(sentence, "line %u: %n", &at, &begin) == 1 && begin > 0)
-            sentence += begin; /* the finding has its own line */
-        count_and_report(&c, NCCL_XML_ERROR, at, sentence);
-        return c.errors;
-    }
-    check_elements(&c);
-    check_forgotten(&c);
-    if (c.errors == 0) /* else it fails because of errors that were reported */
-        check_graph(&c, &t);
-    return c.errors;
 }
 
 /* Turns a file into a topology, as NCCL would read it (src/graph/topo.cc,
@@ -374,7 +330,7 @@ unsigned nccl_xml_check(const char *text, size_t len, const struct topology *mac
 struct reading {
     const struct nccl_xml *x;
     struct topology *t;
-    struct nccl_xml_log log;
+    struct nccl_xml_log *log;
     struct err *err;
     uint32_t lost[NCCL_XML_ELEMENTS_MAX];
     uint32_t pci[NCCL_XML_ELEMENTS_MAX]; /* for a pci element: its index in pci[] */
@@ -426,7 +382,7 @@ static int read_cpu(struct reading *rd, uint32_t i) {
     struct cpuset cpus = {0};
     value = nccl_xml_attr(rd->x, i, "affinity");
     if (value != NULL && cpuset_parse_mask(value, &cpus) < 0)
-        nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, i),
+        nccl_xml_report(rd->log, NCCL_XML_WARNING, line_of(rd, i),
                         "affinity \"%s\" is not a mask of "
                         "CPUs",
                         value);
@@ -501,7 +457,7 @@ static int read_gpu(struct reading *rd, uint32_t i) {
     const char *value = nccl_xml_attr(rd->x, i, "rank");
     uint32_t pci = rd->x->elements[i].parent;
     if (value == NULL) {
-        nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
+        nccl_xml_report(rd->log, NCCL_XML_NOTICE, line_of(rd, i),
                         "gpu without a rank is skipped: NCCL fills it in on a machine that has it");
         return 0;
     }
@@ -548,7 +504,7 @@ static int read_link(struct reading *rd, uint32_t i) {
     if (class == NCCL_CLASS_GPU) {
         peer = gpu_at(rd, target);
         if (peer == TOPO_NONE || peer == gpu) {
-            nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, i),
+            nccl_xml_report(rd->log, NCCL_XML_WARNING, line_of(rd, i),
                             "nvlink to %s does nothing: "
                             "%s",
                             target,
@@ -600,7 +556,7 @@ static uint64_t speed_of_net(const struct reading *rd, uint32_t i) {
 static int read_net(struct reading *rd, uint32_t i) {
     const char *value = nccl_xml_attr(rd->x, i, "dev");
     if (value == NULL) {
-        nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
+        nccl_xml_report(rd->log, NCCL_XML_NOTICE, line_of(rd, i),
                         "net without a dev is skipped: NCCL fills it in on a machine that has it");
         return 0;
     }
@@ -643,7 +599,7 @@ static void report_lost(struct reading *rd, uint32_t i) {
     const char *busid = nccl_xml_text(rd->x, e->kind == NCCL_XML_PCI ? i : e->parent, "busid");
     bool gpu = e->kind == NCCL_XML_GPU || nccl_xml_sub(rd->x, i, NCCL_XML_GPU) != TOPO_NONE;
     bool nic = nccl_xml_sub(rd->x, rd->lost[i], NCCL_XML_NIC) != TOPO_NONE;
-    nccl_xml_report(&rd->log, NCCL_XML_ERROR, e->line,
+    nccl_xml_report(rd->log, NCCL_XML_ERROR, e->line,
                     "%s %s is lost: NCCL takes the pci of line %u around it for a %s and looks at "
                     "no device in it; put it beside that pci",
                     gpu ? "GPU" : "pci", busid, line_of(rd, rd->lost[i]), nic ? "NIC" : "device");
@@ -689,37 +645,70 @@ static int read_all(struct reading *rd) {
             rd->gpu[x->elements[i].parent] != TOPO_NONE)
             r = read_link(rd, i);
         else if (k == NCCL_XML_PCILINK)
-            nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
+            nccl_xml_report(rd->log, NCCL_XML_NOTICE, line_of(rd, i),
                             "pcilink is left out of the prediction");
     }
     if (rd->bare_gpus + rd->bare_nics > 0)
         nccl_xml_report(
-            &rd->log, NCCL_XML_NOTICE, 0,
+            rd->log, NCCL_XML_NOTICE, 0,
             "%u GPUs and %u NICs, by their class, have no gpu or nic element: NCCL fills "
             "them in on a machine that has them",
             rd->bare_gpus, rd->bare_nics);
     if (end < x->n)
-        nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, end),
+        nccl_xml_report(rd->log, NCCL_XML_WARNING, line_of(rd, end),
                         "a second system is ignored: a file is for one node");
     return r;
 }
 
-int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_message_fn *log,
-                  void *arg, struct err *err) {
-    _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
+/* *x is zeroed, *ret is empty. */
+static int read_file(const char *text, size_t len, struct nccl_xml *x, struct topology *ret,
+                     struct nccl_xml_log *log, struct err *err) {
     _cleanup_(freep) struct reading *rd = xcalloc(1, sizeof *rd);
-    _cleanup_(topology_fini) struct topology t = {.source = TOPO_NCCL_XML};
-    *rd = (struct reading){.x = x, .t = &t, .log = {log, arg}, .err = err};
-    int r = nccl_xml_parse(text, len, x, &rd->log, err);
+    ret->source = TOPO_NCCL_XML;
+    *rd = (struct reading){.x = x, .t = ret, .log = log, .err = err};
+    int r = nccl_xml_parse(text, len, x, log, err);
     if (r < 0)
         return r;
     nccl_xml_find_lost(x, rd->lost);
     r = read_all(rd);
+    if (r == 0)
+        topology_sort(ret);
+    return r;
+}
+
+int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_message_fn *fn,
+                  void *arg, struct err *err) {
+    _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
+    _cleanup_(topology_fini) struct topology t = {0};
+    struct nccl_xml_log log = {fn, arg, 0};
+    int r = read_file(text, len, x, &t, &log, err);
     if (r < 0)
         return r;
-    topology_sort(&t);
     topology_fini(ret);
     *ret = t;
     t = (struct topology){0};
     return 0;
+}
+
+unsigned nccl_xml_check(const char *text, size_t len, const struct topology *machine,
+                        nccl_xml_message_fn *fn, void *arg) {
+    _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
+    _cleanup_(topology_fini) struct topology t = {0};
+    struct nccl_xml_log log = {fn, arg, 0};
+    struct checking c = {.x = x, .machine = machine, .log = &log};
+    struct err err = {0};
+    if (read_file(text, len, x, &t, &log, &err) < 0) {
+        const char *sentence = err.text;
+        unsigned at = 0;
+        int begin = 0;
+        if (sscanf(sentence, "line %u: %n", &at, &begin) == 1 && begin > 0)
+            sentence += begin; /* the finding has its own line */
+        nccl_xml_report(&log, NCCL_XML_ERROR, at, "%s", sentence);
+        return log.errors;
+    }
+    check_elements(&c);
+    check_forgotten(&c);
+    if (log.errors == 0) /* else it fails because of errors that were reported */
+        check_graph(&c, &t);
+    return log.errors;
 }

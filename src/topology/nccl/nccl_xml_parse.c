@@ -12,7 +12,7 @@ struct parser {
     char *text;
     size_t len, at;
     uint32_t line;
-    const struct nccl_xml_log *log;
+    struct nccl_xml_log *log;
     struct err *err;
 };
 
@@ -29,8 +29,9 @@ const char *nccl_xml_kind_name(enum nccl_xml_kind k) {
     return names[k];
 }
 
-void nccl_xml_report(const struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
+void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
                      const char *fmt, ...) {
+    log->errors += level == NCCL_XML_ERROR;
     if (log->fn == NULL)
         return;
     char text[1024];
@@ -321,7 +322,7 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
 }
 
 int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                   const struct nccl_xml_log *log, struct err *err) {
+                   struct nccl_xml_log *log, struct err *err) {
     uint32_t open = TOPO_NONE, ignored = 0;
     if (len > UINT32_MAX / 2)
         return err_set(err, -E2BIG, "the file is too long");

@@ -42,13 +42,14 @@ struct nccl_xml {
 struct nccl_xml_log {
     nccl_xml_message_fn *fn; /* may be NULL */
     void *arg;
+    unsigned errors;
 };
-void nccl_xml_report(const struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
+void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
                      const char *fmt, ...) _printf_(4, 5);
 
 /* Parses by NCCL's grammar into a zeroed *ret. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                              const struct nccl_xml_log *log, struct err *err);
+                              struct nccl_xml_log *log, struct err *err);
 void nccl_xml_freep(struct nccl_xml **x);
 
 /* The value of an attribute; NULL: it is missing. */
