@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text/parse.h"
@@ -189,8 +188,6 @@ static void lint_ib_hca(const struct linting *z) {
             lint_hca(z, p, l.exact);
     if (n_taken > NCCL_HCAS_MAX)
         lint_report(z, "means %u HCAs, but NCCL uses at most %d", n_taken, NCCL_HCAS_MAX);
-    else if (n_taken == 0 && l.exclude)
-        lint_report(z, "excludes all HCAs");
 }
 
 /* ---- GIDs ---- */
@@ -258,15 +255,6 @@ static void lint_level(const struct linting *z) {
         lint_report(z, "turns it off; this is for debugging, and costs most of the speed");
 }
 
-/* NCCL user guide, NCCL_P2P_LEVEL: NCCL finds the best level by itself. */
-static void lint_p2p_level(const struct linting *z) {
-    static const char *const words[] = {"NVL", "PIX", "PXB", "PHB", "SYS"};
-    lint_level(z);
-    if (is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_report(z,
-                    "NCCL itself finds the level up to which P2P works; set it only for debugging");
-}
-
 static void lint_debugging(const struct linting *z) {
     if (is_on(z->value))
         lint_report(z, "is for debugging; if it stays on, it costs speed");
@@ -284,10 +272,6 @@ static void lint_ib_disable(const struct linting *z) {
         }
 }
 
-static void lint_graph_file(const struct linting *z) {
-    lint_report(z, "sets fixed rings and trees; it is for NCCL's developers, not for production");
-}
-
 static void lint_debug(const struct linting *z) {
     static const char *const words[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE"};
     if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
@@ -301,24 +285,6 @@ static void lint_debug_file(const struct linting *z) {
         lint_report(z, "NCCL does not expand ~; write the whole path");
     if (strstr(z->value, "%p") == NULL && strstr(z->value, "/dev/") != z->value)
         lint_report(z, "all ranks truncate and write this same file; add %%h.%%p to its name");
-}
-
-static void lint_family(const struct linting *z) {
-    if (strcmp(z->value, "AF_INET") != 0 && strcmp(z->value, "AF_INET6") != 0)
-        lint_report(z, "NCCL knows only AF_INET and AF_INET6, and ignores other values");
-}
-
-static void lint_ras_addr(const struct linting *z) {
-    const char *colon = strrchr(z->value, ':');
-    if (colon == NULL || !is_number(colon + 1))
-        lint_report(z, "must be HOST:PORT");
-}
-
-static void lint_signal(const struct linting *z) {
-    if (is_number(z->value) && z->value[0] != '-')
-        lint_report(z,
-                    "NCCL handles this signal itself; a training script that uses it, for example "
-                    "for a checkpoint, no longer gets it");
 }
 
 /* ---- NVLink between nodes, and to the CPU ---- */
@@ -361,46 +327,6 @@ static void lint_c2c(const struct linting *z) {
                        "is slower");
 }
 
-/* ---- CUDA ---- */
-
-static bool stands_before(const char *list, const char *item, size_t n) {
-    for (const char *p = list; p < item; p += strcspn(p, ",") + 1)
-        if (strcspn(p, ",") == n && strncmp(p, item, n) == 0)
-            return true;
-    return false;
-}
-
-static void lint_visible(const struct linting *z) {
-    uint32_t gpus = z->t != NULL ? topology_count_gpus(z->t, TOPO_VENDOR_NVIDIA) : 0;
-    for (const char *p = z->value; *p != '\0';) {
-        size_t n = strcspn(p, ",");
-        _cleanup_(freep) char *item = xstrndup(p, n);
-        if (n > 0 && stands_before(z->value, p, n)) {
-            lint_report(z, "%s is listed twice, and then CUDA shows no GPU at all", item);
-            return;
-        }
-        if (gpus > 0 && is_number(item) && strlen(item) < 6 &&
-            (item[0] == '-' || (uint32_t)atoi(item) >= gpus)) {
-            lint_report(z, "there are %u GPUs, 0 to %u; CUDA ends the list before %s", gpus,
-                        gpus - 1, item);
-            return;
-        }
-        p += n + (p[n] == ',');
-    }
-}
-
-static void lint_device_order(const struct linting *z) {
-    if (strcmp(z->value, "FASTEST_FIRST") != 0 || z->t == NULL)
-        return;
-    for (uint32_t i = 1; i < z->t->n_gpus; i++)
-        if (strcmp(z->t->gpus[i].name, z->t->gpus[0].name) != 0) {
-            lint_report(z,
-                        "the GPUs here differ, so CUDA numbers them differently from nvidia-smi; "
-                        "use PCI_BUS_ID");
-            return;
-        }
-}
-
 /* ---- names that no longer exist ---- */
 
 static const struct {
@@ -428,19 +354,15 @@ static const struct {
     {"TP_SOCKET_IFNAME", lint_gloo_ifname, true},
     {"NCCL_IB_HCA", lint_ib_hca, true},
     {"NCCL_IB_GID_INDEX", lint_gid_index, false},
-    {"NCCL_SOCKET_FAMILY", lint_family, false},
     {"NCCL_NET_GDR_LEVEL", lint_level, false},
-    {"NCCL_P2P_LEVEL", lint_p2p_level, false},
+    {"NCCL_P2P_LEVEL", lint_level, false},
     {"NCCL_P2P_DISABLE", lint_debugging, false},
     {"NCCL_SHM_DISABLE", lint_debugging, false},
     {"NCCL_P2P_DIRECT_DISABLE", lint_debugging, false},
     {"CUDA_LAUNCH_BLOCKING", lint_debugging, false},
     {"NCCL_IB_DISABLE", lint_ib_disable, false},
-    {"NCCL_GRAPH_FILE", lint_graph_file, false},
     {"NCCL_DEBUG", lint_debug, false},
     {"NCCL_DEBUG_FILE", lint_debug_file, false},
-    {"NCCL_RAS_ADDR", lint_ras_addr, false},
-    {"NCCL_PROXY_DUMP_SIGNAL", lint_signal, false},
     {"NCCL_MNNVL_ENABLE", lint_mnnvl, false},
     {"NCCL_MNNVL_UUID", lint_mnnvl_identity, false},
     {"NCCL_MNNVL_CLIQUE_ID", lint_mnnvl_identity, false},
@@ -450,8 +372,6 @@ static const struct {
     {"NCCL_NET_GDR_C2C", lint_c2c, false},
     {"NCCL_PXN_C2C", lint_c2c, false},
     {"NCCL_LL128_C2C", lint_c2c, false},
-    {"CUDA_VISIBLE_DEVICES", lint_visible, false},
-    {"CUDA_DEVICE_ORDER", lint_device_order, false},
 };
 
 /* Nothing trims values or removes quotes, so blanks and quotes are reported. true: such a value
@@ -496,17 +416,12 @@ static bool is_ours(const char *name) {
     return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings));
 }
 
-/* cloud: the cloud's image has this file, and for some machines it names a graph. */
-static void lint_conf(const struct nccl_conf *c, enum cloud cloud, const struct topology *t,
+static void lint_conf(const struct nccl_conf *c, const struct topology *t,
                       void (*report)(void *arg, const char *text), void *arg) {
     for (uint32_t i = 0; i < c->n; i++) {
         const struct nccl_conf_entry *e = &c->entries[i];
         _cleanup_(freep) char *where = xasprintf("%s line %u", c->path, e->line);
-        struct linting z = {e->name, e->value, where, NULL, t, report, arg};
-        if (strpbrk(e->name, " \t") != NULL)
-            lint_report(&z, "the blank is part of the name, so NCCL never finds it");
-        else if (cloud != CLOUD_AZURE || strcmp(e->name, "NCCL_GRAPH_FILE") != 0)
-            lint(&z);
+        lint(&(struct linting){e->name, e->value, where, NULL, t, report, arg});
     }
 }
 
@@ -522,6 +437,6 @@ void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct t
     }
     if (f == NULL)
         return;
-    lint_conf(&f->user_conf, CLOUD_NONE, t, report, arg);
-    lint_conf(&f->system_conf, f->cloud, t, report, arg);
+    lint_conf(&f->user_conf, t, report, arg);
+    lint_conf(&f->system_conf, t, report, arg);
 }

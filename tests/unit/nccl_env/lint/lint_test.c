@@ -82,7 +82,6 @@ Test(lint, hcas_by_their_beginning) {
     GOOD("NCCL_IB_HCA", "mlx5");
     BAD("NCCL_IB_HCA", "=mlx5_1,mlx4_0", "no HCA mlx4_0");
     BAD("NCCL_IB_HCA", "=mlx5_1, mlx5_2", "blank");
-    BAD("NCCL_IB_HCA", "^mlx5", "excludes all HCAs");
     r.t.nics[3].ports[0].state = TOPO_PORT_DOWN;
     BAD("NCCL_IB_HCA", "=mlx5_3", "no ACTIVE port");
 }
@@ -118,8 +117,6 @@ Test(lint, levels_are_words) {
     }
     GOOD("NCCL_NET_GDR_LEVEL", "PXB");
     GOOD("NCCL_NET_GDR_LEVEL", "sys");
-    BAD("NCCL_P2P_LEVEL", "PXB", "itself finds");
-    BAD("NCCL_P2P_LEVEL", "nvl", "itself finds");
 }
 
 Test(lint, debugging_that_was_left_on) {
@@ -128,12 +125,9 @@ Test(lint, debugging_that_was_left_on) {
         BAD(names[i], "1", "debugging");
         GOOD(names[i], "0");
     }
-    BAD("NCCL_GRAPH_FILE", "/x", "not for production");
     BAD("NCCL_DEBUG", "DEBUG", "is not a level");
     BAD("NCCL_DEBUG", "TRACE", "every operation");
     GOOD("NCCL_DEBUG", "INFO");
-    BAD("NCCL_PROXY_DUMP_SIGNAL", "10", "signal");
-    GOOD("NCCL_PROXY_DUMP_SIGNAL", "-1");
     GOOD("NCCL_IB_DISABLE", "1");
     rig_gpus(&r, 1, TOPO_LINK_INFINIBAND, 400);
     BAD("NCCL_IB_DISABLE", "1", "mlx5_0 is ACTIVE");
@@ -153,10 +147,6 @@ Test(lint, forms_of_values) {
     BAD("NCCL_DEBUG_FILE", "~/nccl.log", "whole path");
     BAD("NCCL_DEBUG_FILE", "/tmp/nccl.log", "%h.%p");
     GOOD("NCCL_DEBUG_FILE", "/tmp/nccl.%h.%p.log");
-    BAD("NCCL_SOCKET_FAMILY", "inet", "AF_INET6");
-    GOOD("NCCL_SOCKET_FAMILY", "AF_INET");
-    BAD("NCCL_RAS_ADDR", "localhost", "HOST:PORT");
-    GOOD("NCCL_RAS_ADDR", "localhost:28028");
     BAD("NCCL_BUFFSIZE", " 1", "blank");
     BAD("NCCL_BUFFSIZE", "1\r", "Windows");
     BAD("NCCL_ALGO", "'Ring'", "quotes");
@@ -201,20 +191,6 @@ Test(lint, nvlink_between_nodes) {
     }
 }
 
-Test(lint, lists_of_devices) {
-    BAD("CUDA_VISIBLE_DEVICES", "0,1,0", "twice");
-    GOOD("CUDA_VISIBLE_DEVICES", "0,9");
-    rig_gpus(&r, 4, TOPO_LINK_INFINIBAND, 400);
-    BAD("CUDA_VISIBLE_DEVICES", "0,9", "before 9");
-    BAD("CUDA_VISIBLE_DEVICES", "-1", "before -1");
-    GOOD("CUDA_VISIBLE_DEVICES", "3,2,1,0");
-    GOOD("CUDA_VISIBLE_DEVICES", "GPU-1234");
-    GOOD("CUDA_DEVICE_ORDER", "FASTEST_FIRST");
-    (void)snprintf(r.t.gpus[3].name, sizeof r.t.gpus[3].name, "NVIDIA T4");
-    BAD("CUDA_DEVICE_ORDER", "FASTEST_FIRST", "differ");
-    GOOD("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-}
-
 Test(lint, all_of_a_node) {
     char *const envp[] = {TEXT("NCCL_P2P_LEVEL=4"), TEXT("HOME= x "), TEXT("NCCL_IB_GID_INDEX=3"), TEXT("ODD"), NULL};
     rig_conf(&r, true, "/u", "X = 1\nNCCL_DEBUG=\"INFO\"\n");
@@ -224,7 +200,6 @@ Test(lint, all_of_a_node) {
     const char *text = strbuf_text(&said);
     assert_has(text, "NCCL_P2P_LEVEL=4 (environment): ");
     assert_has(text, "since 2.21");
-    assert_has(text, "(/u line 1): the blank is part of the name");
     assert_has(text, "(/u line 2): the quotes");
     assert_has(text, "(/etc/nccl.conf line 1): ");
     cr_assert_null(strstr(text, "HOME"));
