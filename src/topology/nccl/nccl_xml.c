@@ -19,7 +19,6 @@ struct checking {
     const struct nccl_xml *x;
     const struct topology *machine;
     struct nccl_xml_log *log;
-    uint32_t repeated, first_repeated; /* nets under several CPUs; the first one, or TOPO_NONE */
 };
 
 #define REPORT(c, level, i, ...) \
@@ -69,11 +68,6 @@ static void check_pci(struct checking *c, uint32_t i) {
     const char *busid = nccl_xml_text(c->x, i, "busid");
     const char *speed = nccl_xml_attr(c->x, i, "link_speed");
     const char *width = nccl_xml_attr(c->x, i, "link_width");
-    if (strpbrk(busid, "ABCDEF") != NULL)
-        REPORT(c, NCCL_XML_WARNING, i,
-               "busid %s has capitals: NCCL compares it as text with the "
-               "kernel's, which has none",
-               busid);
     if (speed != NULL && !nccl_pci_speed_known(speed))
         REPORT(c, NCCL_XML_WARNING, i,
                "link_speed \"%s\" of %s is of no form that NCCL knows: it "
@@ -183,18 +177,10 @@ static void check_gpu(struct checking *c, uint32_t i) {
 
 /* ---- net ---- */
 
-static uint32_t cpu_of(const struct nccl_xml *x, uint32_t i) {
-    while (i != TOPO_NONE && x->elements[i].kind != NCCL_XML_CPU)
-        i = x->elements[i].parent;
-    return i;
-}
-
-/* The first of several equal nets checks the others. */
 static void check_net(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
     const char *name = nccl_xml_text(x, i, "name"), *speed = nccl_xml_attr(x, i, "speed");
     long dev = nccl_xml_int(x, i, "dev", -1);
-    uint32_t again = 0;
     if (dev < 0)
         return;
     if (nccl_xml_attr(x, i, "name") == NULL)
@@ -205,47 +191,21 @@ static void check_net(struct checking *c, uint32_t i) {
                "net without a speed: NCCL fills it in on a machine that has it");
     else if (strtol(speed, NULL, 0) <= 0)
         REPORT(c, NCCL_XML_WARNING, i, "speed \"%s\" of the net: NCCL counts 10 Gb/s", speed);
-    for (uint32_t k = 0; k < x->n; k++) {
-        if (k == i || x->elements[k].kind != NCCL_XML_NET || nccl_xml_int(x, k, "dev", -1) != dev)
+    for (uint32_t k = 0; k < i; k++) {
+        if (x->elements[k].kind != NCCL_XML_NET || nccl_xml_int(x, k, "dev", -1) != dev)
             continue;
-        if (k < i)
-            return;
-        const char *other = nccl_xml_text(x, k, "name");
-        if (strcmp(name, other) != 0)
-            REPORT(c, NCCL_XML_ERROR, k, "dev %ld is %s here and %s in line %" PRIu32, dev, other,
-                   name, x->elements[i].line);
-        else if (cpu_of(x, k) == cpu_of(x, i))
-            REPORT(c, NCCL_XML_WARNING, k, "net %s is in line %" PRIu32 ", too", name,
-                   x->elements[i].line);
-        else
-            again++;
+        const char *first = nccl_xml_text(x, k, "name");
+        if (strcmp(first, name) != 0)
+            REPORT(c, NCCL_XML_ERROR, i, "dev %ld is %s here and %s in line %" PRIu32, dev, name,
+                   first, x->elements[k].line);
+        return;
     }
-    if (again > 0 && c->repeated++ == 0)
-        c->first_repeated = i;
 }
 
 /* ---- cpu, the whole file ---- */
 
-/* For NCCL, unknown words mean an unknown CPU. */
-static void check_model(struct checking *c, uint32_t i) {
-    static const char *const archs[] = {"x86_64", "arm64", "ppc64"};
-    static const char *const vendors[] = {"GenuineIntel", "AuthenticAMD", "CentaurHauls",
-                                          "  Shanghai  "};
-    const char *arch = nccl_xml_attr(c->x, i, "arch");
-    const char *vendor = nccl_xml_attr(c->x, i, "vendor");
-    if (arch != NULL && !text_is_any(arch, archs, ARRAY_SIZE(archs)))
-        REPORT(c, NCCL_XML_WARNING, i, "arch \"%s\": NCCL knows x86_64, arm64 and ppc64", arch);
-    if (vendor != NULL && arch != NULL && strcmp(arch, "x86_64") == 0 &&
-        !text_is_any(vendor, vendors, ARRAY_SIZE(vendors)))
-        REPORT(c, NCCL_XML_WARNING, i,
-               "vendor \"%s\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
-               "limit between NUMA nodes",
-               vendor);
-}
-
 static void check_cpu(struct checking *c, uint32_t i) {
     const char *hash = nccl_xml_attr(c->x, i, "host_hash"), *other;
-    check_model(c, i);
     check_twice(c, i, "numaid", NCCL_XML_WARNING, "numaid ", "in");
     for (uint32_t k = 0; hash != NULL && k < i; k++)
         if (c->x->elements[k].kind == NCCL_XML_CPU &&
@@ -282,37 +242,12 @@ static void check_elements(struct checking *c) {
         case NCCL_XML_PCILINK: break;
         }
     }
-    if (c->repeated > 0)
-        REPORT(c, NCCL_XML_NOTICE, c->first_repeated,
-               "%" PRIu32 " nets, %s the first, stand under several CPUs: each is one device, "
-               "without a PCI device of its own",
-               c->repeated, nccl_xml_text(c->x, c->first_repeated, "name"));
     if (c->x->n >= MANY_ELEMENTS)
         nccl_xml_report(c->log, NCCL_XML_WARNING, 0,
                         "%" PRIu32
                         " elements: with the bridges, GPUs and NETs that NCCL adds on the "
                         "machine they may pass its limit of %d (\"too many XML nodes\")",
                         c->x->n, NCCL_XML_ELEMENTS_MAX);
-}
-
-/* If the file lacks some of the machine's GPUs, their place is undefined: NCCL adds them, without
- * the file's switches. */
-static void check_forgotten(struct checking *c) {
-    const struct topology *m = c->machine;
-    for (uint32_t i = 0; m != NULL && i < m->n_gpus; i++) {
-        if (m->gpus[i].pci >= m->n_pci)
-            continue;
-        bool found = false;
-        struct pci_addr of;
-        for (uint32_t k = 0; k < c->x->n && !found; k++)
-            found = c->x->elements[k].kind == NCCL_XML_PCI &&
-                    pci_addr_parse(nccl_xml_text(c->x, k, "busid"), &of) == 0 &&
-                    pci_addr_compare(of, m->pci[m->gpus[i].pci].at) == 0;
-        if (!found)
-            nccl_xml_report(c->log, NCCL_XML_WARNING, 0,
-                            "GPU %" PRIu32 " (%s) of this machine is not in the file",
-                            m->gpus[i].index, pci_addr_text(m->pci[m->gpus[i].pci].at).text);
-    }
 }
 
 /* Even if a file can be read, NCCL can fail on its graph. */
@@ -707,7 +642,6 @@ unsigned nccl_xml_check(const char *text, size_t len, const struct topology *mac
         return log.errors;
     }
     check_elements(&c);
-    check_forgotten(&c);
     if (log.errors == 0) /* else it fails because of errors that were reported */
         check_graph(&c, &t);
     return log.errors;

@@ -287,15 +287,8 @@ Test(nccl_xml, nvlinks_are_judged) {
 }
 
 Test(nccl_xml, values_that_nccl_takes_otherwise_are_told) {
-    cr_assert_eq(
-        check(FILE_OF("<cpu numaid=\"0\" arch=\"amd64\"/>\n<cpu numaid=\"1\" arch=\"x86_64\" vendor=\"Intel\"/>\n"
-                      "<cpu numaid=\"1\" arch=\"arm64\" vendor=\"ARM\"/>")),
-        0);
-    cr_assert_str_eq(said,
-                     "warning 1: arch \"amd64\": NCCL knows x86_64, arm64 and ppc64\n"
-                     "warning 2: vendor \"Intel\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
-                     "limit between NUMA nodes\n"
-                     "warning 3: numaid 1 is in line 2, too\n");
+    cr_assert_eq(check(FILE_OF("<cpu numaid=\"1\"/>\n<cpu numaid=\"1\"/>")), 0);
+    cr_assert_str_eq(said, "warning 2: numaid 1 is in line 1, too\n");
     cr_assert_eq(check(FILE_OF(
                      CPU("0") "<nic><net dev=\"0\" speed=\"-1\"/>\n<net name=\"a&amp;b\" dev=\"1\" sped=\"5\"/></nic>\n"
                               "<pci busid=\"0000:10:00.0\" link_width=\"64\"/>\n"
@@ -314,31 +307,22 @@ Test(nccl_xml, link_speeds_of_no_known_form_are_told) {
     cr_assert_eq(
         check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" link_speed=\"32.0 GT/s\" link_width=\"0\"/>\n"
                                "<pci busid=\"0000:11:00.0\" link_speed=\"32 GT/s PCIe/s\" link_width=\"16\"/>\n"
-                               "<pci busid=\"0000:12:00.0\" link_speed=\"8 GT/s\" link_width=\"16\"/>\n"
-                               "<pci busid=\"0000:1A:00.0\"/></cpu>")),
+                               "<pci busid=\"0000:12:00.0\" link_speed=\"8 GT/s\" link_width=\"16\"/></cpu>")),
         0);
     cr_assert_str_eq(said,
                      "warning 1: link_speed \"32.0 GT/s\" of 0000:10:00.0 is of no form that NCCL knows: it counts 8 "
                      "GT/s (write \"32.0 GT/s PCIe\")\n"
-                     "warning 1: link_width \"0\" of 0000:10:00.0: NCCL counts 16 lanes\n"
-                     "warning 4: busid 0000:1A:00.0 has capitals: NCCL compares it as text with the kernel's, which "
-                     "has none\n");
+                     "warning 1: link_width \"0\" of 0000:10:00.0: NCCL counts 16 lanes\n");
 }
 
 Test(nccl_xml, devices_of_another_machine_are_told) {
     struct topology machine = {0};
     struct topo_pci *d = topology_add_pci(&machine);
     d->at = (struct pci_addr){0, 0x11, 0, 0};
-    d = topology_add_pci(&machine);
-    d->at = (struct pci_addr){0, 0x13, 0, 0};
-    struct topo_gpu *g = topology_add_gpu(&machine);
-    g->pci = 1;
-    g->index = 4;
     static const char text[] = FILE_OF(CPU("0") "<pci busid=\"ffff:ff:01.0\" class=\"0x060400\">\n" GPU(
         "0000:11:00.0", "0", "/></pci>") "\n" NIC("0000:12:00.0", "n", "0") "</pci></cpu>");
     cr_assert_eq(check_with(text, &machine), 1);
-    cr_assert_str_eq(said, "error 3: 0000:12:00.0 is not on this machine: the file is of another one\n"
-                           "warning 0: GPU 4 (0000:13:00.0) of this machine is not in the file\n");
+    cr_assert_str_eq(said, "error 3: 0000:12:00.0 is not on this machine: the file is of another one\n");
     topology_fini(&machine);
     cr_assert_eq(check(text), 0);
     cr_assert_str_eq(said, "");
@@ -351,16 +335,13 @@ Test(nccl_xml, repetitions_are_told) {
                     "<net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>\n<cpu numaid=\"1\" host_hash=\"0x1\">"
                     "<nic><net name=\"a\" dev=\"0\" speed=\"1\"/><net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>")),
         0);
-    cr_assert_str_eq(
-        said, "note 1: 2 nets, a the first, stand under several CPUs: each is one device, without a PCI device of "
-              "its own\n");
+    cr_assert_str_eq(said, "");
     cr_assert_eq(
         check(FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\">" NIC("0000:10:00.0", "a", "0") "\n" NIC(
             "0000:10:00.0", "b", "0") "\n" NIC("0000:11:00.0", "a", "0") GPU("0000:12:00.0", "0", "/></pci>")
                           GPU("0000:13:00.0", "0", "/></pci>") "</cpu>\n<cpu numaid=\"1\" host_hash=\"0x2\"/>")),
         3, "%s", said);
     SAID("error 2: dev 0 is b here and a in line 1\n");
-    SAID("warning 3: net a is in line 1, too\n");
     SAID("warning 2: 0000:10:00.0 is in line 1, too\n");
     SAID("error 3: dev 0 is the GPU of line 3, too\n");
     SAID("error 4: host_hash 0x2, and 0x1 in line 1: a file is for one node\n");
@@ -585,7 +566,7 @@ Test(nccl_xml, recorded_files_load_or_are_refused_with_the_reason) {
         {"rccl-topo_8p_940vm.xml", TOPO_NONE, 0, 0, 1, "RCCL"},
         {"rccl-topo_8p_rome_4nics.xml", TOPO_NONE, 0, 0, 1, "RCCL"},
         {"rccl-topo_8p_ts1_n4_2.xml", TOPO_NONE, 0, 0, 1, "RCCL"},
-        {"sugarlxn-4x4090-calico.xml", 4, 61, 5, 0, "note 7: 15 nets, tunl0 the first, stand under several CPUs"},
+        {"sugarlxn-4x4090-calico.xml", 4, 61, 5, 0, ""},
         {"derived/ipa20-4xH100-nccl.xml", 4, 4, 11, 0, ""},
         {"derived/turin-4xH200-nccl.xml", 4, 6, 17, 0, ""},
     };
