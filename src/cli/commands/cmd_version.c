@@ -2,12 +2,10 @@
 #include <glob.h>
 #include <limits.h>
 #include <link.h>
-#include <linux/sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -22,76 +20,31 @@
 #include "io/net/tls.h"
 #include "io/process/child.h"
 #include "launcher/node/python_io.h"
-#include "launcher/supervise/cgroup_io.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
 #include "topology/model/gpu_count.h"
 
-static const char *yes_no(bool yes) { return yes ? "yes" : "no"; }
-
-static bool has_pidfd(void) {
-    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    if (fd >= 0)
-        (void)close(fd);
-    return fd >= 0;
-}
-
-/* Kernels (and filters) that have clone3() refuse an argument block of size 0 with EINVAL. */
-static bool has_clone3(void) {
-    struct clone_args args;
-    memset(&args, 0, sizeof args);
-    return syscall(SYS_clone3, &args, (size_t)0) < 0 && errno == EINVAL;
+static void add(struct strbuf *out, const char *name, const char *text) {
+    _cleanup_(freep) char *clean = xstrdup(text);
+    utf8_clean(clean, false);
+    strbuf_printf(out, "  %-10s %s\n", name, clean);
 }
 
 static void add_kernel(struct strbuf *out) {
     struct utsname u;
     if (uname(&u) == 0)
         strbuf_printf(out, "  %-10s %s %s, %s\n", "kernel", u.sysname, u.release, u.machine);
-    strbuf_printf(out, "  %-10s pidfd %s, clone3 %s\n", "children", yes_no(has_pidfd()),
-                  yes_no(has_clone3()));
-}
-
-/* Linux 5.14. The root cgroup has no such file; the groups below it have one. */
-static bool has_cgroup_kill(void) {
-    struct utsname u;
-    unsigned major = 0, minor = 0;
-    if (uname(&u) < 0 || sscanf(u.release, "%u.%u", &major, &minor) != 2)
-        return false;
-    return major > 5 || (major == 5 && minor >= 14);
-}
-
-static void add_cgroup(struct strbuf *out) {
-    _cleanup_(freep) char *path = NULL;
-    int r = cgroup_own_path(&path);
-    if (r < 0) {
-        strbuf_printf(out, "  %-10s no cgroup v2 here\n", "cgroup");
-        return;
-    }
-    bool writable = access(path, W_OK) == 0;
-    strbuf_printf(out, "  %-10s v2 at %s, %s%s, cgroup.kill %s\n", "cgroup", path,
-                  writable ? "writable" : "not writable",
-                  cgroup_is_delegated(path) ? ", given to us" : "", yes_no(has_cgroup_kill()));
-    _cleanup_(freep) char *oom = cgroup_oom_file();
-    strbuf_printf(out, "  %-10s %s\n", "memory",
-                  oom != NULL ? oom
-                              : "no count of kernel kills; out of memory can't be recognized");
 }
 
 static void add_programs(struct strbuf *out) {
     _cleanup_(freep) char *python = NULL;
     struct err err = {0};
     if (python_find(program_invocation_name, environ, &python, &err) == 0)
-        strbuf_printf(out, "  %-10s %s\n", "python", python);
+        add(out, "python", python);
     else
         strbuf_printf(out, "  %-10s not found: %s\n", "python", err.text);
-}
-
-static void add(struct strbuf *out, const char *name, const char *text) {
-    _cleanup_(freep) char *clean = xstrdup(text);
-    utf8_clean(clean, false);
-    strbuf_printf(out, "  %-10s %s\n", name, clean);
 }
 
 static void found_built(struct strbuf *out) {
@@ -165,7 +118,6 @@ static void found_here(struct strbuf *out) {
     add_kernel(out);
     strbuf_printf(out, "  %-10s %u for this process\n", "CPUs", cpu_count_allowed());
     add_gpus(out, env_get(environ, "CUDA_VISIBLE_DEVICES"));
-    add_cgroup(out);
     add_programs(out);
 }
 
