@@ -198,15 +198,6 @@ def test_generations_ranks_streams_and_tail(job, tmp_path):
         assert shown(job, *words, code=2).startswith("muster logs: "), words
 
 
-def test_folders_of_torchrun(job, tmp_path):
-    for attempt in (0, 1):
-        for rank in (0, 1):
-            folder = tmp_path / "id_x3" / f"attempt_{attempt}" / str(rank)
-            folder.mkdir(parents=True)
-            (folder / "stdout.log").write_text(f"{attempt} {rank}\n")
-    assert shown(job, tmp_path / "id_x3").splitlines() == ["[rank0]: 0 0", "[rank1]: 0 1", "-- attempt_1 --", "[rank0]: 1 0", "[rank1]: 1 1"]
-
-
 def test_a_reader_that_leaves_and_a_full_disk(job, tmp_path):
     run = tmp_path / "run"
     put(run, "1.1", "a", 0, "stdout", [(None, "line\n" * 1_000_000)])

@@ -39,7 +39,7 @@ struct log_file {
 };
 
 struct log_generation {
-    char *name;              /* "2.3", "attempt_0" */
+    char *name;              /* "2.3" */
     struct log_file **files; /* owned; by rank and stream */
     size_t n;
     struct idmap known; /* the hash of a path → its file */
@@ -53,8 +53,6 @@ struct log_tree {
     bool too_many; /* files */
     bool others;   /* the choice left files out */
 };
-
-#define TORCHRUN_PREFIX "attempt_"
 
 /* How much all files together read ahead, and the bounds for one. */
 #define AHEAD_BYTES ((size_t)64 * 1024 * 1024)
@@ -85,10 +83,6 @@ static int each_folder(const char *dir, log_folder_fn *fn, void *arg) {
 
 bool log_is_generation(const char *name) {
     size_t n = strspn(name, "0123456789");
-    if (strncmp(name, TORCHRUN_PREFIX, strlen(TORCHRUN_PREFIX)) == 0) {
-        name += strlen(TORCHRUN_PREFIX);
-        return name[0] != '\0' && name[strspn(name, "0123456789")] == '\0';
-    }
     return n > 0 && name[n] == '.' && name[n + 1] != '\0' &&
            name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
 }
@@ -180,14 +174,8 @@ static bool scan_rank(void *arg, const char *path, const char *name) {
     return true;
 }
 
-/* A rank's folder, as torchrun has it; or a node's, whose name can be a number, too. */
 static bool scan_node(void *arg, const char *path, const char *name) {
-    size_t before = ((struct scan *)arg)->generation->n;
-    uint32_t rank;
-    if (parse_u32(name, &rank) == 0)
-        (void)scan_rank(arg, path, name);
-    if (((struct scan *)arg)->generation->n == before)
-        (void)!each_folder(path, scan_rank, arg);
+    (void)!each_folder(path, scan_rank, arg);
     return true;
 }
 

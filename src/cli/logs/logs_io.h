@@ -4,10 +4,8 @@
  *     status = show_logs(&view);                 of found.dir
  *     logs_found_fini(&found);
  *
- * The log files in a run's folder (launcher/output/logdir_io.h), and torchrun's:
- *
- *     RUN/GENERATION/NODE/RANK/{stdout,stderr}.log       muster; the node's folder may be missing
- *     RUN/attempt_N/RANK/{stdout,stderr}.log             torchrun
+ * The log files in a run's folder are RUN/GENERATION/NODE/RANK/{stdout,stderr}.log
+ * (launcher/output/logdir_io.h).
  *
  * No file stays open: a job can have thousands. */
 #pragma once
