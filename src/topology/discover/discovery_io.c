@@ -36,7 +36,6 @@ static int read_file(const char *path, char **ret, size_t *ret_len, struct err *
     return 0;
 }
 
-/* Skips blanks and a byte order mark. */
 static const char *skip_blanks(const char *p) {
     if (strncmp(p, "\xef\xbb\xbf", 3) == 0)
         p += 3;
@@ -78,8 +77,7 @@ static void format_of(const char *root, char ret[16]) {
     (void)snprintf(ret, 16, "%.*s", (int)strspn(version, "0123456789."), version);
 }
 
-/* Whether the file ends with the end of the root element, except for blanks. So hwloc's parser
- * never gets incomplete files. */
+/* So hwloc's parser never gets incomplete files. */
 static bool is_whole(const char *text, size_t len) {
     static const char end[] = "</topology>";
     while (len > 0 && isspace((unsigned char)text[len - 1]))
@@ -176,7 +174,6 @@ static void take_online(const struct sysfs *s, struct topology *t) {
         t->online = online;
 }
 
-/* "vendor_id\t: GenuineIntel": the value of the first line with exactly that key. */
 static bool cpuinfo_value(const char *text, const char *key, char *ret, size_t size) {
     size_t n = strlen(key);
     for (const char *line = text; line != NULL; line = strchr(line, '\n')) {

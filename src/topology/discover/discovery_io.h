@@ -1,11 +1,9 @@
 /* Reads the hardware of a node (this machine, or a recorded one) into a struct topology. Blocks for
- * up to tens of milliseconds, or for at most NVML_DISCOVERY_NS if a GPU is faulty; an agent that
- * serves others runs it in a child (launcher/node/node_discovery_io.h).
- *
- * On this machine: CPUs, NUMA nodes, caches and the PCI tree from hwloc; which CPUs are online,
- * link speeds, drivers, /sys/class/net, /sys/class/infiniband from the file system; addresses from
- * netlink; GPUs' NVLinks, C2C, compute capability, MIG from NVML in a child. For a recorded tree
- * (sysroot): the same files below it, hwloc with HWLOC_FSROOT, no netlink, no NVML. */
+ * tens of milliseconds, or NVML_DISCOVERY_NS if a GPU is faulty: an agent runs it in a child
+ * (launcher/node/node_discovery_io.h). This machine: CPUs, NUMA nodes, caches and PCI from hwloc;
+ * online CPUs, link speeds, drivers, network and RDMA from files; addresses from netlink; the rest
+ * of GPUs from NVML, in a child. A recorded tree (sysroot): the same files, hwloc with
+ * HWLOC_FSROOT, no netlink, no NVML. */
 #pragma once
 
 #include "topology/discover/common/discovery.h"
@@ -32,9 +30,8 @@ struct discovery_config {
 _must_use_ int topology_discover(const struct discovery_config *config, struct topology *ret,
                                  struct err *err);
 
-/* Loads any file that --from accepts, recognized by its content: muster's JSON, an hwloc XML (1.x,
- * 2.x), an NCCL topology file. A file of none of these, of hwloc 3.0, or for RCCL is refused with
- * the reason. */
+/* Loads what --from accepts, recognized by its content: muster's JSON, an hwloc XML (1.x, 2.x), an
+ * NCCL topology file. */
 _must_use_ int topology_load(const char *path, struct topology *ret, struct err *err);
 
 /* Whether this machine has GPUs, by a quick check (no library loaded, no PCI walked).

@@ -29,7 +29,6 @@ static struct text gpu_text(const struct topology *t, const struct affinity_inpu
     return out;
 }
 
-/* All GPUs of the worker: the same form, or "GPUs 4-7". */
 static struct text gpus_text(const struct topology *t, const struct affinity_input *in) {
     struct text out;
     uint32_t n = 1;
@@ -61,8 +60,6 @@ static int32_t package_of(const struct topology *t, uint32_t cpu) {
 static uint32_t core_first(const struct topo_core *c) {
     return c->first != TOPO_NONE ? c->first : cpuset_next(&c->cpus, 0);
 }
-
-/* ---- --bind=core ---- */
 
 /* --bind=core: each worker gets an equal share of the allowed cores, and no core is assigned twice.
  */
@@ -117,7 +114,7 @@ static void dealing_fini(struct dealing *d) {
 
 enum nearness { SAME_NODE, SAME_PACKAGE, ANYWHERE };
 
-/* Numbers of the NUMA nodes and packages of a worker's GPUs, if they are known. */
+/* As far as they are known. */
 struct home {
     struct cpuset nodes, packages;
 };
@@ -383,7 +380,6 @@ static bool sizes_are_known(const struct topology *t) {
     return false;
 }
 
-/* Chooses the memory of the nodes to which the CPUs belong. */
 static void follow_memory(const struct topology *t, const struct affinity_input *in,
                           struct affinity *a) {
     if (in->memory == BIND_MEMORY_OFF)
@@ -397,9 +393,6 @@ static void follow_memory(const struct topology *t, const struct affinity_input 
     a->strict = in->memory == BIND_MEMORY_STRICT;
 }
 
-/* ---- near GPUs ---- */
-
-/* CPUs and nodes near a worker's GPUs. */
 struct nearby {
     struct cpuset cpus;
     struct cpuset nodes, packages; /* numbers of the nodes and packages whose CPUs are in cpus */
@@ -464,8 +457,6 @@ static void choose_near_gpus(const struct topology *t, const struct affinity_inp
     ret->bound = true;
     ret->cpus = near.cpus;
 }
-
-/* ---- shares, without GPUs ---- */
 
 /* The worker's block of n items: [*ret_from, *ret_to), never empty. */
 static void block_of(const struct affinity_input *in, uint32_t n, uint32_t *ret_from,

@@ -66,9 +66,6 @@ enum topo_vendor topo_gpu_vendor(uint16_t vendor, uint16_t class_id, bool comput
     }
 }
 
-/* ---- growing ---- */
-
-/* Appends a copy of `unknown`. */
 static void *add(void **array, uint32_t *n, uint32_t max, size_t size, const void *unknown) {
     if (*n >= max)
         return NULL;
@@ -199,7 +196,6 @@ static int compare_indices(const void *a, const void *b, void *arg) {
     return c != 0 ? c : (x > y) - (x < y);
 }
 
-/* malloc'ed: old index → new index. */
 static uint32_t *sort_array(const struct topology *t, void *array, uint32_t n, size_t size,
                             int (*compare)(const struct topology *t, uint32_t a, uint32_t b)) {
     uint32_t *order = xcalloc((size_t)n + 1, sizeof *order);
@@ -364,8 +360,6 @@ void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *r
     const struct topo_numa *n = numa < 0 ? NULL : topology_numa(t, numa);
     *ret = n != NULL ? *topo_numa_near(n) : t->allowed;
 }
-
-/* ---- NICs ---- */
 
 enum topo_port_state topo_nic_state(const struct topo_nic *n) {
     enum topo_port_state best = TOPO_PORT_UNKNOWN;

@@ -1,18 +1,12 @@
 /* The hardware of one node: CPUs and NUMA nodes, the PCI tree, GPUs, RDMA devices, network
- * interfaces. Plain data with everything that later steps need, so that each step is a pure
- * function of it: distance (how far apart), nccl_graph (which NIC per GPU), affinity (which CPUs
- * per worker), nccl_env (which variables), render (matrix, tree, picture), topology_json.
- *
- * It is filled by discovery_io (this machine, or a recorded tree under a root prefix), by hwloc_io
- * (an hwloc XML file), by nccl_xml (an NCCL topology file) or by topology_json. What a source does
- * not contain stays unknown: -1, 0, "" or TOPO_NONE, as described at each field.
- *
- * Order: NUMA nodes, cores and netifs by number or name as the kernel lists them; PCI devices by
- * address, parents before children; GPUs by PCI address (NVML's order, CUDA's with
- * CUDA_DEVICE_ORDER=PCI_BUS_ID); NICs by PCI address, then name (NCCL's order), NICs of an NCCL
- * file are in the order of the file.
- *
- * Sources of the outside facts: Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,
+ * interfaces. Plain data with everything that later steps need, so that each of them is a pure
+ * function of it. Filled by discovery_io (this machine, or a recorded tree), hwloc_io (an hwloc
+ * XML), nccl_xml (an NCCL topology file) or topology_json. What a source does not contain stays
+ * unknown: -1, 0, "" or TOPO_NONE, as described at each field. Order: NUMA nodes, cores and netifs
+ * by number or name as the kernel lists them; PCI devices by address, parents before children; GPUs
+ * by PCI address (NVML's order, CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID); NICs by PCI address,
+ * then name (NCCL's order), those of an NCCL file as in the file. Sources of the outside facts:
+ * Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,
  * class-infiniband,devices-node}; hwloc 2.9 manual; NVML API reference. */
 #pragma once
 
@@ -103,8 +97,6 @@ struct topo_pci {
     uint32_t up_width;
     char driver[TOPO_NAME_MAX]; /* "" none or unknown */
 };
-
-/* ---- CPUs ---- */
 
 struct topo_numa {
     int32_t index;      /* the kernel's */
@@ -275,8 +267,6 @@ struct topo_netif {
     uint32_t n_addrs;
 };
 
-/* ---- the whole ---- */
-
 enum topo_source { TOPO_LIVE = 1, TOPO_SYSROOT, TOPO_HWLOC_XML, TOPO_NCCL_XML, TOPO_JSON };
 
 enum topo_warning {
@@ -353,7 +343,6 @@ void topology_fault(struct topology *t, const char *fmt, ...) _printf_(2, 3);
  * are set. */
 void topology_sort(struct topology *t);
 
-/* Returns an index or TOPO_NONE. */
 uint32_t topology_find_pci(const struct topology *t, struct pci_addr at);
 uint32_t topology_find_gpu(const struct topology *t, uint32_t pci); /* by its PCI device */
 uint32_t topology_find_nic(const struct topology *t, const char *name);
@@ -361,7 +350,6 @@ uint32_t topology_find_netif(const struct topology *t, const char *name);
 uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor);
 /* The address of a PCI function; "?" if it has none. */
 struct pci_addr_text topology_bus_id(const struct topology *t, uint32_t pci);
-/* The NUMA node with this kernel number, or NULL. */
 const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
 /* Its own CPUs; those nearby if it has none. */
 const struct cpuset *topo_numa_near(const struct topo_numa *n);

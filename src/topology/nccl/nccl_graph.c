@@ -45,8 +45,6 @@ static struct nccl_route *route_at(const struct nccl_graph *g, uint32_t from_nod
     return &g->routes[(size_t)g->nodes[from_node].end * g->n_ends + g->nodes[to_node].end];
 }
 
-/* ---- breadth first ---- */
-
 struct walk {
     struct nccl_route *routes; /* [n_nodes] from each node to the base */
     /* [n_nodes]; stamps: the round in which a node was put into next */
@@ -198,8 +196,6 @@ static void divert_p2p(struct nccl_graph *g) {
     }
 }
 
-/* ---- the NETs of a GPU ---- */
-
 /* ncclTopoGetLocal: those with the most bandwidth, and among these the nearest kind. */
 struct local {
     double bandwidth;
@@ -276,8 +272,6 @@ static uint32_t net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channe
     const struct nccl_choice *c = &g->choices[gpu];
     return c->n == 0 ? TOPO_NONE : c->nets[(c->start + channel % c->per_gpu) % c->n];
 }
-
-/* ---- PXN and GPUDirect ---- */
 
 struct refine {
     struct nccl_graph *g;
@@ -407,8 +401,6 @@ static int find_paths(struct nccl_graph *g, struct err *err) {
     return 0;
 }
 
-/* ---- the graph ---- */
-
 static int new_graph(const struct topology *t, bool paths, struct nccl_graph **ret,
                      struct err *err) {
     _cleanup_(graph_freep) struct nccl_graph *g = xcalloc(1, sizeof *g);
@@ -475,8 +467,6 @@ void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_pr
         ret->n_nets++;
     }
 }
-
-/* Warnings about NCCL's choice. */
 
 struct warning_sink {
     void (*fn)(void *arg, const char *text);
@@ -599,7 +589,6 @@ static void warn_gpu(const struct nccl_graph *g, uint32_t gpu, const struct nccl
              index, p->nets[0]);
 }
 
-/* Adds one sentence for each NET that is the first choice of several GPUs. */
 static void warn_shared(const struct nccl_graph *g, const struct warning_sink *s) {
     for (uint32_t net = 0; net < g->n_nets; net++) {
         _cleanup_(strbuf_fini) struct strbuf names = {0};

@@ -1,6 +1,5 @@
-/* Which NETs NCCL would use, and the tree with them: RDMA ports, else interfaces of its socket
- * transport (src/transport/net_ib, net_socket.cc, src/misc/socket.cc, utils.cc of 2.30.7); then
- * CPUs, PCI devices, GPUs and NICs as in NCCL's XML, in the order in which NCCL builds it: the GPU
+/* Which NETs NCCL would use (src/transport/net_ib, net_socket.cc, src/misc/socket.cc, utils.cc of
+ * 2.30.7), and the tree with them as in NCCL's XML, in the order in which NCCL builds it: the GPU
  * of rank 0, all NETs, then the other GPUs (src/graph/topo.cc, xml.cc); then links. */
 #include <errno.h>
 #include <math.h>
@@ -114,8 +113,6 @@ static void choose_rdma(struct nccl_graph *g) {
     }
 }
 
-/* ---- sockets ---- */
-
 /* The addresses of a recorded tree are not known; then it is enough that the interface is
  * running. */
 static bool netif_counts(const struct topo_netif *f, bool addresses_known) {
@@ -205,7 +202,6 @@ static const double *find_speed(const char *text) {
 
 bool nccl_pci_speed_known(const char *speed) { return find_speed(speed) != NULL; }
 
-/* GB/s of a link with this speed and width. */
 static double pci_gbs(const char *speed, uint32_t width) {
     const double *s = find_speed(speed);
     return (width == 0 ? 16 : width) * (s != NULL ? *s : 60) / 80.0;
@@ -260,8 +256,6 @@ void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_
     if (*speed == '\0' && p->link_gbs > 0 && isfinite(p->link_gbs))
         link_of_gbs(p->link_gbs, speed, width);
 }
-
-/* ---- nodes ---- */
 
 /* Invalidates pointers into nodes[]. */
 static uint32_t add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent) {
@@ -328,8 +322,6 @@ static uint32_t need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_k
     }
     return need_child(g, node, kind, pci);
 }
-
-/* ---- GPUs and NETs ---- */
 
 /* True if NCCL's graph has this GPU: one from NVIDIA; if there are none, any other. */
 static bool takes_gpu(const struct topology *t, uint32_t gpu) {
@@ -539,8 +531,6 @@ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err) {
 
 /* Links between the nodes: PCI, NVLink, C2C, CPU to CPU, NIC to NET (src/graph/topo.cc). */
 
-/* ---- figures ---- */
-
 /* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW). */
 static double nccl_nvlink_gbs(uint32_t sm) {
     return sm >= 100  ? 40.1
@@ -579,8 +569,6 @@ static double cpu_link_gbs(const struct topology *t) {
         return t->cpu_family == 7 && t->cpu_model == 0x5b ? 9 : 6;
     return NCCL_LOCAL_GBS;
 }
-
-/* ---- Broadcom's switches ---- */
 
 /* A gen 4 or gen 5 PEX in base mode looks like a switch of switches, although all its ports have
  * the full bandwidth. level 0: the outer one, 1: an inner one. Returns its generation; 0: not such
@@ -628,8 +616,6 @@ static void flatten_broadcom(struct nccl_graph *g) {
             dissolve(g, i, inner[k]);
     }
 }
-
-/* ---- links ---- */
 
 /* Adds a link in one direction. Several links of a pair add up. */
 static void add_link(struct nccl_graph *g, uint32_t from, uint32_t to, enum nccl_path kind,

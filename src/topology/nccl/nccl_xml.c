@@ -9,8 +9,6 @@
 #include "topology/nccl/nccl_graph_priv.h"
 #include "topology/nccl/nccl_xml_priv.h"
 
-/* What is wrong with an NCCL file, and in which line. */
-
 /* Each rank adds the bridges, GPU and NETs that the file lacks, before NCCL counts again. From this
  * number on NCCL is known to have exceeded its limit. */
 #define MANY_ELEMENTS 120
@@ -23,8 +21,6 @@ struct checking {
 
 #define REPORT(c, level, i, ...) \
     nccl_xml_report((c)->log, level, (c)->x->elements[i].line, __VA_ARGS__)
-
-/* ---- pci ---- */
 
 static bool machine_has(const struct checking *c, const char *busid) {
     struct pci_addr at;
@@ -98,8 +94,6 @@ static void check_twice(struct checking *c, uint32_t i, const char *key, enum nc
         }
 }
 
-/* ---- gpu ---- */
-
 static bool is_rank(const struct checking *c, uint32_t i) {
     return c->x->elements[i].kind == NCCL_XML_GPU && nccl_xml_attr(c->x, i, "rank") != NULL;
 }
@@ -144,8 +138,7 @@ static void check_nvlink(struct checking *c, uint32_t link) {
                nccl_xml_text(x, x->elements[gpu].parent, "busid"));
 }
 
-/* Checks the links of a GPU: links to itself (reported when reading), and more links than any such
- * GPU has. */
+/* Links to itself are reported when it is read. */
 static void check_gpu(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
     const char *busid = nccl_xml_text(x, x->elements[i].parent, "busid");
@@ -175,8 +168,6 @@ static void check_gpu(struct checking *c, uint32_t i) {
     check_twice(c, i, "dev", NCCL_XML_ERROR, "dev ", "the GPU of");
 }
 
-/* ---- net ---- */
-
 static void check_net(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
     const char *name = nccl_xml_text(x, i, "name"), *speed = nccl_xml_attr(x, i, "speed");
@@ -201,8 +192,6 @@ static void check_net(struct checking *c, uint32_t i) {
         return;
     }
 }
-
-/* ---- cpu, the whole file ---- */
 
 static void check_cpu(struct checking *c, uint32_t i) {
     const char *hash = nccl_xml_attr(c->x, i, "host_hash"), *other;
@@ -290,8 +279,6 @@ static void get_text(const struct reading *rd, uint32_t i, const char *key, char
 
 static bool within_int(long v) { return v >= INT32_MIN && v <= INT32_MAX; }
 
-/* ---- cpu ---- */
-
 static void read_cpu_model(struct reading *rd, uint32_t i) {
     struct topology *t = rd->t;
     const char *arch = nccl_xml_attr(rd->x, i, "arch");
@@ -338,8 +325,6 @@ static int read_cpu(struct reading *rd, uint32_t i) {
     return 0;
 }
 
-/* ---- pci ---- */
-
 static int32_t numa_of(const struct reading *rd, uint32_t i) {
     while (i != TOPO_NONE && rd->x->elements[i].kind != NCCL_XML_CPU)
         i = rd->x->elements[i].parent;
@@ -385,8 +370,6 @@ static int read_pci(struct reading *rd, uint32_t i) {
     rd->bare_nics += !filled && class == NCCL_CLASS_NIC;
     return 0;
 }
-
-/* ---- gpu ---- */
 
 static int read_gpu(struct reading *rd, uint32_t i) {
     const char *value = nccl_xml_attr(rd->x, i, "rank");
@@ -464,8 +447,6 @@ static int read_link(struct reading *rd, uint32_t i) {
     return 0;
 }
 
-/* ---- net ---- */
-
 /* Decides by what each transport writes: sockets have port 0 and 65536 connections, and the
  * plugins' devices have the kernel's names. */
 static enum topo_nic_kind kind_of_net(const struct reading *rd, uint32_t i, const char *name) {
@@ -525,8 +506,6 @@ static int read_net(struct reading *rd, uint32_t i) {
     return 0;
 }
 
-/* ---- the whole file ---- */
-
 static void report_lost(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
     if (e->parent != TOPO_NONE && rd->lost[e->parent] != TOPO_NONE)
@@ -555,7 +534,6 @@ static int read_element(struct reading *rd, uint32_t i) {
     return 0;
 }
 
-/* Finds where the first system ends: NCCL ignores the others. */
 static uint32_t end_of_system(const struct nccl_xml *x) {
     for (uint32_t i = 1; i < x->n; i++)
         if (x->elements[i].kind == NCCL_XML_SYSTEM)

@@ -1,8 +1,7 @@
 /* NCCL's topology files (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE): reading, writing, checking. Pure.
- * The grammar is NCCL's own hand-made one (src/graph/xml.cc, 2.30.7): elements and attributes,
- * comments, no entities, no CDATA, no prolog, no tabs, no ends of lines between attributes. Its
- * table of 256 elements must not become full, so 255 fit. Limits: 16 attributes for each element,
- * 253 bytes for each text, 640 children. */
+ * The grammar is NCCL's own (src/graph/xml.cc, 2.30.7): elements, attributes, comments; no
+ * entities, CDATA, prolog, tabs, or line ends between attributes. Limits: its table of 256 elements
+ * must not become full, 16 attributes for each element, 253 bytes for each text, 640 children. */
 #pragma once
 
 #include "base/text/strbuf.h"

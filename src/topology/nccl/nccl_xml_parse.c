@@ -42,8 +42,6 @@ void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32
     log->fn(log->arg, level, line, text);
 }
 
-/* ---- characters and tokens ---- */
-
 static int get_char(struct parser *p, char *ret) {
     if (p->at == p->len)
         return err_set(p->err, -EINVAL, "line %u: the file ends in the middle of an element",
@@ -121,8 +119,6 @@ static int skip_comment(struct parser *p, size_t begin) {
         }
     return err_set(p->err, -EINVAL, "line %u: a comment does not end", (unsigned)p->line);
 }
-
-/* ---- tags ---- */
 
 enum tag_kind { TAG_NONE = 1, TAG_OPEN, TAG_SINGLE, TAG_CLOSE };
 struct tag {
@@ -210,8 +206,6 @@ static int get_tag(struct parser *p, struct tag *ret) {
         return r;
     }
 }
-
-/* ---- elements ---- */
 
 /* Which elements are known below each element; others are ignored. */
 static const struct {
@@ -348,8 +342,6 @@ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
         return err_set(err, -EINVAL, "there is no element in it: no NCCL topology file");
     return 0;
 }
-
-/* ---- attributes ---- */
 
 void nccl_xml_freep(struct nccl_xml **x) {
     free((*x)->text);

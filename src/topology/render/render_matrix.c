@@ -58,7 +58,6 @@ static struct render_text endpoint_name(const struct topology *t, struct topo_en
                            : render_clean(t->nics[e.index].name, true);
 }
 
-/* "N/A": it is not known. */
 static struct render_text node_number(int32_t numa) {
     return numa >= 0 ? render_words("%" PRId32, numa) : render_words("N/A");
 }

@@ -49,15 +49,12 @@ void render_plan_init(const struct topology *t, const struct nccl_graph *g,
 void render_plan_fini(struct render_plan *p);
 /* The shape after i, parents before their children; TOPO_NONE at the end. depth is updated. */
 uint32_t render_plan_next(const struct render_plan *p, uint32_t i, uint32_t *depth);
-/* Finds the NIC (or interface) of a name in NCCL's list, "mlx5_0+mlx5_1" part by part, and calls it
- * with the shape of each part. If a file repeats a NIC under several CPUs, the one near the GPU is
- * meant. */
+/* Finds the NIC (or interface) of each part of NCCL's "mlx5_0+mlx5_1", and calls it with its shape:
+ * of one that a file repeats under several CPUs, that near the GPU. */
 void render_plan_each_net(const struct render_plan *p, uint32_t gpu, const char *net,
                           void (*on_shape)(void *arg, uint32_t shape), void *arg);
 
-/* Links between two GPUs. */
 uint32_t render_nvlinks(const struct topology *t, uint32_t a, uint32_t b);
-/* The NVLinks of all GPUs are equal. */
 static inline bool render_nvlinks_alike(const struct render_nvlinks *n) {
     return n->joined == 0 || (n->joined == n->pairs && n->least == n->most);
 }

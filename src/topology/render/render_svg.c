@@ -214,12 +214,10 @@ struct picture {
     struct strbuf *to;
 };
 
-/* ---- style ---- */
-
-/* Classes instead of CSS variables, and colours as RRGGBB: renderers other than browsers support
- * only these. t: text, d: dim text; sN and fN: stroke and fill of a chosen pair. Those eight
- * colours differ by 25 or more (CIE 1976), for people without red or green cones, too, and have a
- * contrast of 3 with what is below them. The picture also has each pair's names. */
+/* Classes, not CSS variables, and colours as RRGGBB, for renderers other than browsers. t: text, d:
+ * dim text; sN and fN: stroke and fill of a chosen pair. Those eight colours differ by 25 or more
+ * (CIE 1976), for people without red or green cones, too, and have a contrast of 3 with what is
+ * below. */
 static const char style[] =
     "<style>\n"
     "text{font-family:system-ui,\"Segoe UI\",Roboto,Helvetica,Arial,sans-serif}\n"
@@ -250,8 +248,6 @@ static const char style[] =
     "}\n"
     "</style>\n";
 
-/* ---- parts ---- */
-
 static void add_text(struct strbuf *to, const char *class, int x, int y, int size, bool bold,
                      int max_w, const char *text) {
     char cut[RENDER_TEXT_MAX];
@@ -279,15 +275,12 @@ static void add_rect(struct strbuf *to, const char *class, bool off, const struc
                   class, off ? " off" : "", b->x, b->y, b->w, b->h, radius);
 }
 
-/* ---- boxes ---- */
-
 static const char *const classes[] = {
     [RENDER_MACHINE] = "page", [RENDER_PACKAGE] = "package", [RENDER_NUMA] = "numa",
     [RENDER_HOST] = "host",    [RENDER_SWITCH] = "switch",   [RENDER_GPU] = "gpu",
     [RENDER_NIC] = "nic",      [RENDER_NETIF] = "netif",
 };
 
-/* A device that can't be used. */
 static bool is_off(const struct render_plan *p, const struct render_shape *s) {
     return (s->kind == RENDER_NIC && render_nic_why_not(&p->t->nics[s->index]).text[0] != '\0') ||
            (s->kind == RENDER_GPU && p->t->gpus[s->index].lost);
@@ -321,8 +314,6 @@ static void add_boxes(const struct picture *x, bool heads) {
     }
 }
 
-/* ---- devices ---- */
-
 static void add_bar(const struct picture *x, uint32_t shape) {
     const struct svg_box *b = &x->layout.boxes[shape];
     if (x->colour[shape] > 0)
@@ -332,7 +323,6 @@ static void add_bar(const struct picture *x, uint32_t shape) {
                       x->colour[shape], b->x + 3, b->y + 4, b->h - 8);
 }
 
-/* Adds the address if there is room beside the label. */
 static void add_bus(const struct picture *x, const struct svg_box *b, uint32_t gpu,
                     const struct svg_line *label) {
     struct render_text bus = render_bus(x->plan->t, x->plan->t->gpus[gpu].pci);
@@ -406,8 +396,6 @@ static void colour_pairs(struct picture *x) {
             render_plan_each_net(p, i, p->predictions[i].nets[n], colour_net, &c);
         }
 }
-
-/* ---- lines ---- */
 
 /* A line goes down from the GPU, across, along a lane beside a box, across, and down into the NIC;
  * where that leads through a node of neither, it takes a second lane, and goes from one to the
@@ -568,8 +556,6 @@ static void add_wires(const struct picture *x) {
     strbuf_add(x->to, strbuf_text(&first));
 }
 
-/* ---- title and legend ---- */
-
 static void describe_nvlinks(const struct render_plan *p, struct strbuf *to) {
     const struct render_nvlinks *s = &p->nvlinks;
     if (s->pairs == 0 || (s->joined == 0 && !p->t->nvlinks_known))
@@ -619,7 +605,6 @@ static bool has_off(const struct render_plan *p) {
     return off;
 }
 
-/* The words for paths that occur in the picture. */
 static void paths_words(const struct render_plan *p, struct strbuf *to) {
     static const struct {
         enum nccl_path path;

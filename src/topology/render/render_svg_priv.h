@@ -48,8 +48,6 @@ struct svg_head {
 struct svg_head svg_head(const struct render_plan *p, const struct render_shape *s, int room);
 int svg_head_height(enum render_kind kind);
 
-/* ---- devices ---- */
-
 #define SVG_LINES_MAX 10
 #define SVG_CHIP_ROOM (SVG_CHIP - 20) /* for its text */
 
@@ -59,8 +57,6 @@ struct svg_line {
     bool bold, dim;
 };
 int svg_device_height(const struct render_plan *p, const struct render_shape *s);
-
-/* ---- text ---- */
 
 /* The text is at most this wide in the usual sans-serif fonts. */
 int svg_text_width(const char *text, int size, bool bold);

@@ -16,11 +16,9 @@
 #include "topology/discover/common/discovery.h"
 #include "topology/model/topology.h"
 
-/* ---- hwloc's functions ----
- *
- * Found when it is first used: with libm and libudev the library costs each process that links it
- * about 1 ms and each fork of it 15 mappings. load_library() returns -ELIBACC: hwloc is not
- * installed, or lacks one; with a sentence. */
+/* Found when hwloc is first used: with libm and libudev it costs each process that links it about 1
+ * ms, and each fork of it 15 mappings. load_library() returns -ELIBACC: it is not installed, or
+ * lacks a function; with a sentence. */
 
 #ifdef MUSTER_LINKED
 
@@ -60,7 +58,6 @@ static_assert(HWLOC_API_VERSION >> 16 == 2, "LIBRARY is that of another version"
 #define POINTER(type, name, parameters, arguments) __typeof__(name) *name;
 static struct { CALLS(POINTER, POINTER) } library;
 
-/* The functions of hwloc.h. */
 #define GET(type, name, parameters, arguments) \
     type name parameters { return library.name arguments; }
 #define CALL(type, name, parameters, arguments) \
@@ -87,7 +84,6 @@ static int load_library(struct err *err) {
 
 #endif
 
-/* One loaded topology on its way into `t`. */
 struct hwloc_view {
     hwloc_topology_t topology;
     struct topology *t;
@@ -100,7 +96,6 @@ static uint32_t count_of(const struct hwloc_view *v, hwloc_obj_type_t type) {
     return (uint32_t)hwloc_get_nbobjs_by_type(v->topology, type);
 }
 
-/* The object after `obj`, or the first if that is NULL; returns NULL if there are no more. */
 static hwloc_obj_t next_of(const struct hwloc_view *v, hwloc_obj_type_t type, hwloc_obj_t obj) {
     return hwloc_get_next_obj_by_type(v->topology, type, obj);
 }
@@ -119,8 +114,7 @@ static int32_t number_of(hwloc_obj_t obj) {
 }
 
 /* The kernel's number of the one NUMA node of this set; -1: none or several. GPUs' memory does not
- * count; of nodes with the same CPUs (two kinds of memory) it is the first. Call it after the nodes
- * were added. */
+ * count; of nodes with the same CPUs it is the first. Call it after take_numa(). */
 static int32_t hwloc_numa_of(const struct hwloc_view *v, hwloc_const_bitmap_t nodeset) {
     const struct topo_numa *found = NULL;
     struct cpuset in;
@@ -145,8 +139,6 @@ static void take_allowed(const struct hwloc_view *v) {
         cpuset_and(&t->allowed, &mine);
     take_set(hwloc_get_root_obj(v->topology)->complete_cpuset, &t->online);
 }
-
-/* ---- objects ---- */
 
 /* -1: they belong to several, or to none. */
 static int32_t package_of(const struct hwloc_view *v, const struct cpuset *cpus) {
@@ -237,8 +229,6 @@ static void take_caches(const struct hwloc_view *v) {
     }
 }
 
-/* ---- the CPU's model ---- */
-
 static const char *info_of(const struct hwloc_view *v, const char *name) {
     const char *value = hwloc_obj_get_info_by_name(hwloc_get_root_obj(v->topology), name);
     hwloc_obj_t package = value == NULL ? next_of(v, HWLOC_OBJ_PACKAGE, NULL) : NULL;
@@ -283,7 +273,6 @@ static void take_model(const struct hwloc_view *v) {
     t->cpu_model = info_number(v, "CPUModelNumber");
 }
 
-/* Packages, NUMA nodes, cores, caches, allowed CPUs and the CPU's model. */
 static void hwloc_fill_cpus(const struct hwloc_view *v) {
     take_allowed(v);
     v->t->packages = count_of(v, HWLOC_OBJ_PACKAGE);
@@ -308,8 +297,6 @@ static uint32_t hwloc_pci_of(hwloc_obj_t obj) {
     return obj != NULL && obj->type == HWLOC_OBJ_PCI_DEVICE ? (uint32_t)(uintptr_t)obj->userdata - 1
                                                             : TOPO_NONE;
 }
-
-/* ---- placing ---- */
 
 static bool is_pci_bridge(hwloc_obj_t obj) {
     return obj->type == HWLOC_OBJ_BRIDGE && obj->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI;
@@ -411,8 +398,6 @@ static bool is_wanted(hwloc_obj_t obj) {
            (obj->subtype != NULL && strcmp(obj->subtype, "NVSwitch") == 0);
 }
 
-/* ---- hwloc's data about a GPU ---- */
-
 /* The driver's own library is the best source: NVML, then CUDA or ROCm, then OpenCL. */
 static int trust(hwloc_obj_t osdev) {
     static const char *const order[] = {"nvml", "rsmi", "cuda", "ze", "opencl"};
@@ -489,8 +474,6 @@ static const char *sibling(hwloc_obj_t obj, hwloc_obj_osdev_type_t type) {
             return o->name;
     return NULL;
 }
-
-/* ---- RDMA devices ---- */
 
 static uint64_t guid_of(hwloc_obj_t obj, const char *name) {
     const char *text = hwloc_obj_get_info_by_name(obj, name);
@@ -598,8 +581,6 @@ static void take_netif(const struct hwloc_view *v, hwloc_obj_t obj) {
     copy_name(n->nic, nic != NULL ? nic : is_slingshot(v, obj) ? obj->name : "");
 }
 
-/* ---- NVLinks ---- */
-
 /* MB/s of one link in one direction: 20000 for NVLink 1 (P100), 25000 for 2 to 4, 50000 for 5
  * (Blackwell). If the model is not known, the value that divides the bundle. (hwloc,
  * NVLinkBandwidth.) */
@@ -649,8 +630,7 @@ static void take_nvlinks(const struct hwloc_view *v) {
     hwloc_distances_release(v->topology, d);
 }
 
-/* From an XML: RDMA devices, network interfaces, NVLinks. Call it after the PCI devices were added.
- */
+/* Call it after the PCI devices were added. */
 static void hwloc_fill_devices(const struct hwloc_view *v) {
     hwloc_obj_t obj = NULL;
     while ((obj = hwloc_get_next_osdev(v->topology, obj)) != NULL) {
@@ -678,7 +658,6 @@ struct settings {
     size_t n;
 };
 
-/* value NULL: unset. */
 static void settings_put(struct settings *s, const char *name, const char *value) {
     assert(s->n < SETTINGS_MAX);
     const char *old = getenv(name);
@@ -724,8 +703,6 @@ static void settings_for(struct settings *s, const struct hwloc_source *source) 
     settings_put(s, "HWLOC_COMPONENTS", tree ? "linux,stop" : NULL);
     settings_put(s, "HWLOC_THISSYSTEM", tree || source->xml != NULL ? "0" : NULL);
 }
-
-/* ---- loading ---- */
 
 /* The x86 component asks every CPU by moving this process there; /proc/cpuinfo has what is needed.
  * It is not an error if a component does not exist. */
@@ -776,10 +753,9 @@ static int fill(const struct hwloc_source *source, unsigned what, struct topolog
 
 /* ---- a trial in a child ---- */
 
-/* hwloc trusts the files that it reads: an object whose CPU set is missing makes it read a null
- * pointer (seen with 2.9), a pipe is opened and waited for, a file of any size is taken into
- * memory. So a child reads a recording first. What does not crash the child does not crash this
- * process, because library and bytes are the same. */
+/* hwloc trusts files: an object without its CPU set makes it read a null pointer (seen with 2.9), a
+ * pipe is waited for, a file of any size is taken into memory. So a child reads a recording first.
+ * What does not crash it does not crash this process: library and bytes are the same. */
 
 #define TRIAL_NS (4 * NS_PER_S) /* the largest of the recorded machines takes 10 */
 #define TRIAL_KIB (256 << 10)   /* how much it may grow; that machine takes 3 MiB */
@@ -828,8 +804,7 @@ static int try_it(int fd, void *arg) {
     return helper_send(fd, &err, sizeof err) ? 0 : 1;
 }
 
-/* Reads the recording in a child, which can crash or hang. Returns 0 or the child's result;
- * -EINVAL: it crashed. */
+/* 0, or the result of the child; -EINVAL: it crashed. */
 static int try_fill(const struct hwloc_source *source, unsigned what, struct err *err) {
     struct helper_call_config config = {.name = "muster-hwloc",
                                         .run = try_it,

@@ -1,10 +1,7 @@
-/* CPUs, NUMA nodes, caches and the PCI tree, from hwloc, into a struct topology: of this
- * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x).
- *
- * From an XML it also takes what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and
- * network interfaces; for this machine and for a tree the file system has better data (sysfs_io.h).
- * Nothing is sorted here. A child process reads a recording first, because a damaged one can crash
- * hwloc. Only for a process with one thread. */
+/* CPUs, NUMA nodes, caches and the PCI tree from hwloc: of this machine, of a recorded tree, or of
+ * an hwloc XML (1.x, 2.x). From an XML also GPUs (names, UUIDs, NVLinks), RDMA devices and network
+ * interfaces; elsewhere files have better data (sysfs_io.h). Nothing is sorted. A child reads a
+ * recording first, because a damaged one can crash hwloc. Only for a process with one thread. */
 #pragma once
 
 #include "base/err.h"
@@ -16,11 +13,9 @@ struct hwloc_source { /* both NULL: this machine */
     size_t xml_len;  /* without the NUL */
 };
 
-/* what: bits of discovery_io.h; hwloc's I/O discovery runs only where DISCOVER_PCI is in it. Adds
- * to *t, which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU
- * model; with DISCOVER_PCI pci and gpus. 0; -EINVAL: hwloc refuses the
- * recording, -EIO: it can't examine the machine, -ELIBACC: it is not installed; each with a
- * sentence. */
+/* what: bits of discovery.h. Adds to a zeroed *t: allowed, online, numa, cores, caches, packages,
+ * arch and CPU model; with DISCOVER_PCI pci and gpus. 0; -EINVAL: hwloc refuses the recording,
+ * -EIO: it can't examine the machine, -ELIBACC: it is not installed; each with a sentence. */
 _must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
                           struct err *err);
 

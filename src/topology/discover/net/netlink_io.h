@@ -5,6 +5,6 @@
 #include "topology/model/topology.h"
 
 /* Completes t->netifs, and adds interfaces that no file named (a container may have no /sys of its
- * network namespace): index, flags, mtu, kind, addresses. It does not fail: a question that was not
- * answered becomes a warning. Source: rtnetlink(7); IFLA_INFO_KIND in linux/if_link.h. */
+ * network namespace). A question that was not answered becomes a warning. Source: rtnetlink(7);
+ * IFLA_INFO_KIND in linux/if_link.h. */
 void netlink_fill_addresses(struct topology *t);

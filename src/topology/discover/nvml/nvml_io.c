@@ -114,8 +114,6 @@ static int note_lost(struct asker *a, int r) {
          ? NVML_R_GPU_LOST                               \
          : (announce(a, CALL_OF(member)), note_lost(a, (a)->api.member(__VA_ARGS__))))
 
-/* ---- the library ---- */
-
 static void load_api(void *library, struct asker *a) {
     /* dlsym() gives object pointers; POSIX lets their bytes be those of function pointers. */
     void *pointers[N_CALLS] = {NULL};
@@ -169,9 +167,6 @@ static void ask_system(struct asker *a) {
         (void)snprintf(r->cuda, sizeof r->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
 }
 
-/* ---- one GPU ---- */
-
-/* Makes sure that the library's text ends within its size. */
 static bool address_of(const struct nvml_pci_info *info, struct pci_addr *ret) {
     char text[sizeof info->bus_id + 1] = "";
     memcpy(text, info->bus_id, sizeof info->bus_id);
@@ -407,8 +402,6 @@ static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu 
     g->asked = 1;
 }
 
-/* ---- all of them ---- */
-
 /* Names and addresses of all GPUs come first: they are quick, and the reader needs them most. */
 static void ask_names(struct asker *a) {
     for (uint32_t i = 0; i < a->report->n; i++) {
@@ -539,11 +532,8 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
     return r;
 }
 
-/* ---- events ---- */
-
 #define EVENT_WAIT_MS 60000
 
-/* NULL: none of them has events. */
 static void *watch_visible(struct asker *a, const char *visible) {
     uint32_t list[GPUS_MAX], n = nvml_report_visible(a->report, visible, list);
     void *set = NULL;
@@ -577,8 +567,6 @@ int nvml_send_xids(int fd, void *visible) {
     free(a.report);
     return 0;
 }
-
-/* ---- counting ---- */
 
 static uint32_t count_proc(void) {
     DIR *dir = opendir(PROC_GPUS);

@@ -1,12 +1,8 @@
-/* NVIDIA's driver and GPUs, asked for through NVML (libnvidia-ml.so.1), which is loaded in a child
- * process with a deadline: NVML can block for long on a faulty GPU, and nothing of it remains in
- * this process. CUDA is never loaded. (NVML API Reference Guide.)
+/* NVIDIA's driver and GPUs, asked through NVML (libnvidia-ml.so.1, NVML API Reference Guide) in a
+ * child with a deadline, at which it is killed: NVML can block on a faulty GPU. Never loads CUDA.
  *
  *     nvml_begin(&config, &child); … look at other things …; nvml_end(&child, &report);
- *     nvml_merge(&report, &topology);                        (the report is about half a megabyte)
- *
- * Blocking; io/process/helper_call.h describes how the child relates to the caller. It is killed at
- * its deadline. */
+ *     nvml_merge(&report, &topology);                      (the report is about half a megabyte) */
 #pragma once
 
 #include <stdbool.h>

@@ -153,8 +153,6 @@ static bool is_placed(const uint32_t *place, uint32_t n, uint32_t gpu) {
     return false;
 }
 
-/* ---- which is which ---- */
-
 static uint32_t add_gpu(struct topology *t, const struct nvml_gpu *g) {
     uint32_t pci = topology_find_pci(t, g->at);
     if (pci == TOPO_NONE) {
@@ -211,7 +209,6 @@ static void place_rest(const struct nvml_report *r, const struct topology *t, ui
             place[i] = left[k++];
 }
 
-/* Returns whether all GPUs of the report are in gpus[]. */
 static bool warn_unplaced(const struct nvml_report *r, const uint32_t *place, struct topology *t) {
     uint32_t lost = 0, other = 0, unnamed = 0, first_lost = 0, first_other = 0;
     for (uint32_t i = r->n; i > 0; i--) {
@@ -235,7 +232,6 @@ static bool warn_unplaced(const struct nvml_report *r, const uint32_t *place, st
     return lost + other + unnamed == 0;
 }
 
-/* Removes the GPUs from NVIDIA that NVML does not have from gpus[]. */
 static void drop_unknown(const struct nvml_report *r, struct topology *t, uint32_t *place) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
     uint32_t kept = 0, dropped = 0;
@@ -259,8 +255,6 @@ static void drop_unknown(const struct nvml_report *r, struct topology *t, uint32
                   "driver's, or it did not start): GPU %s",
                   strbuf_text(&names));
 }
-
-/* ---- what it is ---- */
 
 static void set_text(char *to, size_t size, const char *from) {
     if (from[0] != '\0')
@@ -323,8 +317,6 @@ static void merge_gpu(struct topology *t, const struct nvml_report *r, uint32_t 
     merge_fabric(from, to);
 }
 
-/* ---- NVLinks ---- */
-
 /* The end of an NVLink, if it belongs to this machine; false: it does not. */
 static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_link *link,
                    struct topo_nvlink *ret) {
@@ -351,7 +343,6 @@ static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_lin
     return true;
 }
 
-/* false: there are too many. */
 static bool add_link(struct topology *t, const struct topo_nvlink *link) {
     for (uint32_t i = t->n_nvlinks; i > 0 && t->nvlinks[i - 1].gpu == link->gpu; i--) {
         struct topo_nvlink *n = &t->nvlinks[i - 1];
@@ -410,8 +401,6 @@ static void merge_all_links(const struct nvml_report *r, const uint32_t *place,
     if (!fits)
         topology_warn(t, "more than %d bundles of NVLinks: some are left out", TOPO_NVLINKS_MAX);
 }
-
-/* ---- warnings ---- */
 
 static void warn_lost(const struct nvml_report *r, const uint32_t *place, struct topology *t) {
     for (uint32_t i = 0; i < r->n; i++) {

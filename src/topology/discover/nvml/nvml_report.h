@@ -129,23 +129,18 @@ const char *nvml_gpu_fault(const struct nvml_gpu *g, enum nvml_gpu_fault fault);
 /* Why it can't be used, likewise. */
 const char *nvml_gpu_unusable(const struct nvml_gpu *g);
 
-/* Makes any bytes a valid report: texts end and are printable, counts are within their bounds, and
- * invalid values are 0. */
+/* Makes any bytes a valid report. */
 void nvml_report_clean(struct nvml_report *r);
 
 /* True: GPUs have not joined the NVLink fabric, as one sentence. */
 bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);
 
-/* Fills t, which the file system has filled before, and sorts it; problems are warnings in t. If
- * NVML was not found, it only warns, and only if t has GPUs from NVIDIA.
- *
- * GPUs are matched by PCI address; a GPU that NVML knows and the file system does not is added with
- * its PCI device. A GPU from NVIDIA that NVML does not know (one of another container, or one that
- * the driver could not start) can't be used by CUDA and has no index: it is removed from gpus[],
- * with a warning; its PCI device stays. GPUs from AMD and Intel are not changed.
- *
- * NVLinks become one bundle for each GPU and other end, as NCCL counts them (src/graph/xml.cc of
- * 2.30.7): a link that is down, or whose other end is not reported, does not count; an end with an
- * address of all ones is an NVSwitch. Links to a GPU that is not here are left out. nvlinks_known
- * is set only if every GPU that is not lost was asked completely. */
+/* Fills t, which files have filled before, and sorts it; problems are warnings in t. If NVML was
+ * not found, it only warns, and only if t has GPUs from NVIDIA. GPUs are matched by PCI address;
+ * one that only NVML knows is added. One from NVIDIA that NVML does not know (another container's,
+ * or the driver could not start it) can't be used by CUDA and has no index: it is removed from
+ * gpus[], with a warning. GPUs from AMD and Intel are not changed. NVLinks become one bundle for
+ * each GPU and other end, as NCCL counts them (src/graph/xml.cc of 2.30.7): a link that is down, or
+ * whose other end is not reported, does not count; an end with an address of all ones is an
+ * NVSwitch. nvlinks_known is set only if every GPU that is not lost was asked completely. */
 void nvml_merge(const struct nvml_report *r, struct topology *t);

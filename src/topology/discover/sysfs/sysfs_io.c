@@ -50,7 +50,6 @@ static _must_use_ int full_path(const struct sysfs *s, const char *path, char re
     return n < 0 || n >= SYSFS_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* Removes the last component; the root stays. */
 static void cut_last(char *path) {
     char *slash = strrchr(path, '/');
     if (slash != NULL)
@@ -197,7 +196,6 @@ int sysfs_head(const struct sysfs *s, char *ret, size_t size, const char *path) 
     return r;
 }
 
-/* "-1", "0x10de" */
 static _must_use_ int read_number(const struct sysfs *s, const char *path, int64_t *ret) {
     char text[32], *end;
     int r = read_at(s, text, sizeof text, path);

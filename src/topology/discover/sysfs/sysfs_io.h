@@ -26,9 +26,8 @@ void sysfs_fill_netifs(const char *root, struct topology *t);
 /* Whether it has GPUs, by a quick check. No library, no walk over PCI: microseconds. */
 bool sysfs_has_gpus(const char *root);
 
-/* AMD's GPUs as the kernel numbers them for ROCm: /sys/class/kfd/kfd/topology/nodes. A node with
- * SIMDs is a GPU, or a part of one. Nodes that a device cgroup hides cannot be read, and ROCm
- * leaves them out, too (Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c, node_show). No device is
- * opened and nothing waits for the driver. */
-/* Returns how many there are; ret has room for `max`. root: as in sysfs_io.h. */
+/* AMD's GPUs as the kernel numbers them for ROCm (/sys/class/kfd/kfd/topology/nodes; a node with
+ * SIMDs is a GPU, or a part of one). Nodes that a device cgroup hides cannot be read, and ROCm
+ * leaves them out, too (Linux, amdkfd/kfd_topology.c, node_show). Returns how many; ret has room
+ * for `max`. */
 uint32_t kfd_list_gpus(const char *root, struct rocm_gpu *ret, uint32_t max);

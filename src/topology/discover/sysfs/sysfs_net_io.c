@@ -148,7 +148,6 @@ static void name_nic(const struct topology *t, struct topo_netif *n) {
         memcpy(n->nic, found->name, sizeof n->nic);
 }
 
-/* false: no room. */
 static bool fill_netif(const struct sysfs *s, struct topology *t, const char *name) {
     char entry[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names files = {0};

@@ -51,7 +51,6 @@ static void fill_function(const struct sysfs *s, const char *dir, struct topo_pc
     sysfs_link_name(s, p->driver, "%s/driver", dir);
 }
 
-/* "pci0000:00": a root bus. */
 static _must_use_ int root_bus_parse(const char *part, struct pci_addr *ret) {
     char text[TOPO_BUSID_MAX + 8];
     if (strncmp(part, "pci", 3) != 0 || strlen(part) >= TOPO_BUSID_MAX)
@@ -139,8 +138,7 @@ static void warn_full(struct topology *t) {
     topology_warn(t, "more than %d PCI functions: the rest is left out", TOPO_PCI_MAX);
 }
 
-/* Index of this function in t->pci, added with all data from files and the bridges above it;
- * TOPO_NONE at the bound. */
+/* Its index in t->pci, added with the bridges above it; TOPO_NONE at the bound. */
 static uint32_t ensure_pci(const struct sysfs *s, struct topology *t, struct pci_addr at) {
     char path[SYSFS_PATH_MAX], resolved[SYSFS_PATH_MAX];
     uint32_t i = topology_find_pci(t, at);

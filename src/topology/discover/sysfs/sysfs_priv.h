@@ -22,9 +22,9 @@ void sysfs_init(struct sysfs *s, const char *root);
 _must_use_ int sysfs_resolve(const struct sysfs *s, const char *path, char ret[SYSFS_PATH_MAX]);
 bool sysfs_exists(const struct sysfs *s, const char *path, ...) _printf_(2, 3);
 
-/* A file's text without its line end; the path is a format. Returns -EINVAL for text longer than
- * `size`, for text with anything but printable characters, blanks and line ends, and for anything
- * that is not a plain file; -ENODATA for an empty file. *ret is written only if it returns 0. */
+/* A file's text without its line end. -EINVAL: longer than `size`, with other characters than
+ * printable ones, blanks and line ends, or no plain file; -ENODATA: empty. *ret is written only on
+ * 0. */
 _must_use_ int sysfs_read(const struct sysfs *s, char *ret, size_t size, const char *path, ...)
     _printf_(4, 5);
 /* The first bytes of a file that may be long, followed by a NUL; control characters are kept.
