@@ -23,8 +23,7 @@ struct package_folders {
     uint32_t n;
 };
 
-/* NCCL's library in one folder. Begin with {0}; call nccl_library_see() with each name in it, then
- * nccl_library_take(). */
+/* NCCL's library in one folder; begins with {0}. */
 struct nccl_library {
     char name[64]; /* "": none */
     uint32_t version;
@@ -118,8 +117,7 @@ static void each_of_path(const char *root, const char *path,
     }
 }
 
-/* Calls each() for every folder that can contain a library: those of LD_LIBRARY_PATH, then
- * Python's, then the known ones, all below `root` ("" or a prefix). */
+/* Each folder that can have a library: of LD_LIBRARY_PATH, Python's, the known ones. */
 static void library_folders(const char *root, const struct nccl_facts_config *config,
                             const struct package_folders *packages,
                             void (*each)(void *arg, const char *folder), void *arg) {
@@ -220,7 +218,6 @@ static bool read_torch(const char *folder, char *ret, size_t size) {
     return false;
 }
 
-/* Fills torch_version. */
 static void torch_version_read(const struct package_folders *packages, struct nccl_facts *ret) {
     for (uint32_t i = 0; i < packages->n; i++)
         if (read_torch(packages->list[i], ret->torch_version, sizeof ret->torch_version))

@@ -1,11 +1,9 @@
-/* Which network interface the workers of this node use to reach the other nodes. Pure.
- *
- * With one node none is chosen. Otherwise it is the interface of the route to the leader; on the
- * leader's own node (the route is "lo") it is the one that owns the leader's address. Interfaces
- * named like a container's plumbing (docker, br-, virbr, veth, cali, cni, flannel, tunl, lxc,
- * podman, kube-) are not chosen if another one has a global address: then nothing is set, and a
- * warning names it. If there is no other, they are accepted. The name decides, not the kind. An
- * interface without a global address of the leader's family is never chosen. */
+/* Which network interface the workers of this node use to reach the other nodes. Pure. With one
+ * node: none. Else that of the route to the leader; on the leader's own node (the route is "lo")
+ * the one that owns the leader's address. One that is named like a container's plumbing (docker,
+ * br-, virbr, …) is not chosen if another one has a global address: then nothing is set, and a
+ * warning names it. The name decides, not the kind. An interface without a global address of the
+ * leader's family is never chosen. */
 #pragma once
 
 #include "topology/model/topology.h"
@@ -30,9 +28,8 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
 /* Used if no routes can be asked. Returns the name of the interface with the longest prefix that
  * covers the address; "lo" for an address of this node, "" for none. */
 const char *netif_by_subnet(const struct topology *t, const char *addr);
-/* An interface of a network that is usually faster than Ethernet, up, with a global address:
- * InfiniBand (ib*, which NCCL itself prefers) or Slingshot (hsn*). Returns the first by name; NULL:
- * none. */
+/* The first by name of a network that is usually faster than Ethernet, up, with a global address:
+ * InfiniBand (ib*, which NCCL itself prefers) or Slingshot (hsn*). NULL: none. */
 const struct topo_netif *netif_fast(const struct topology *t);
 /* Adds to a choice's reason which interface of a faster network would replace it, if there is one:
  * whether it does is known only when all nodes have tried it. */

@@ -154,8 +154,6 @@ static void lint_gloo_ifname(const struct linting *z) {
         lint_netifs(z, z->value, true);
 }
 
-/* ---- HCAs ---- */
-
 static void lint_hca(const struct linting *z, const char *item, bool exact) {
     const struct topology *t = z->t;
     struct meaning m = {0};
@@ -189,8 +187,6 @@ static void lint_ib_hca(const struct linting *z) {
     if (n_taken > NCCL_HCAS_MAX)
         lint_report(z, "means %u HCAs, but NCCL uses at most %d", n_taken, NCCL_HCAS_MAX);
 }
-
-/* ---- GIDs ---- */
 
 /* What a RoCE port has at this index that NCCL can't use; NULL: it can, or it is not known. */
 static const char *gid_fault(const struct topo_port *p, uint32_t index) {
@@ -327,8 +323,6 @@ static void lint_c2c(const struct linting *z) {
                        "is slower");
 }
 
-/* ---- names that no longer exist ---- */
-
 static const struct {
     const char *name, *text;
 } gone[] = {
@@ -407,8 +401,6 @@ static void lint(const struct linting *z) {
     if (!lint_form(z, known && checks[i].list) && known)
         checks[i].check(z);
 }
-
-/* ---- all findings of a node ---- */
 
 static bool is_ours(const char *name) {
     static const char *const beginnings[] = {"NCCL_",     "GLOO_", "TORCH_NCCL_",

@@ -1,6 +1,4 @@
-/* Finds what is wrong with values that users set themselves: exclude lists that re-admit lo, mlx5_1
- * that matches mlx5_10, removed variables, old integer levels, values with blanks or quotes,
- * unknown interfaces and HCAs, debugging settings left on. Pure. */
+/* Finds what is wrong with values that users set themselves. Pure. */
 #pragma once
 
 #include "nccl_env/facts/facts.h"

@@ -27,8 +27,7 @@ static bool is_alike(const struct env_choice *a, const struct env_choice *b) {
     return a->action == b->action && strcmp(a->reason, b->reason) == 0;
 }
 
-/* Writes the choices from `first` on that have the same reason: their names, the reason, then the
- * sources. Returns the first of the others. */
+/* Choices of the same reason: names, reason, sources. Returns the first of the others. */
 static uint32_t write_alike(const struct env_result *r, uint32_t first, uint32_t width,
                             struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf sources = {0};

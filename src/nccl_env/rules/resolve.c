@@ -93,8 +93,6 @@ static void find_shared_by_mig(struct resolving *z) {
             }
 }
 
-/* ---- networks ---- */
-
 /* How many EFA devices Amazon's machines have (AWS, EC2 user guide, Elastic Fabric Adapter). */
 static void find_missing_efa(struct resolving *z) {
     static const struct {

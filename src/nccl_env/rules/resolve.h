@@ -1,8 +1,6 @@
-/* Which variables a worker gets, and why. Pure: one table of rules (rules.c), each with a
- * condition, value, reason and source, applied to plain data.
- *
- * Never overridden: the user's environment, NCCL_CONF_FILE or ~/.nccl.conf, /etc/nccl.conf, and
- * what a cloud's plugin owns. Such a variable is still listed, as kept. */
+/* Which variables a worker gets, and why: a table of rules (rules.c), applied to plain data. Pure.
+ * Never overridden, but listed as kept: the user's environment, NCCL_CONF_FILE or ~/.nccl.conf,
+ * /etc/nccl.conf, and what a cloud's plugin owns. */
 #pragma once
 
 #include "nccl_env/facts/facts.h"
@@ -59,11 +57,9 @@ struct env_result {
     uint32_t n_warnings; /* owned; includes the lint's */
 };
 void env_resolve(const struct env_input *input, struct env_result *ret);
-/* True if the workers of one node can get different variables. Otherwise one result is valid for
- * all. */
+/* Whether the workers of one node can differ; else one result is valid for all. */
 bool env_is_per_worker(const struct env_input *input);
 void env_result_fini(struct env_result *r);
-/* The choice of this name, or NULL. */
 const struct env_choice *env_result_find(const struct env_result *r, const char *name);
 
 /* NAME=VALUE lines, as env(1) prints them; only variables that are set. A value that is known only

@@ -588,8 +588,6 @@ static enum rule_verdict hip_visible(const struct env_input *in, struct rule_tex
     return list == NULL || list[0] == '\0' ? RULE_NO : devices(in, list, to);
 }
 
-/* ---- the table ---- */
-
 #define GUIDE "NCCL user guide, "
 #define FLIGHT "PyTorch, flight recorder: "
 #define GLOO_V2_SINCE 7 /* PyTorch 2.7 */
