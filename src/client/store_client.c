@@ -92,7 +92,6 @@ static int wait_ready(int fd, short events, uint64_t deadline_ns) {
     }
 }
 
-/* Sends or receives all of it. */
 static int move_all(int fd, bool sends, uint8_t *p, size_t len, uint64_t deadline_ns) {
     while (len > 0) {
         ssize_t n = sends ? send(fd, p, len, MSG_NOSIGNAL) : recv(fd, p, len, 0);
@@ -259,8 +258,6 @@ static int socket_open(const char *host, uint16_t port, uint64_t deadline_ns, in
         pause_ms = pause_ms * 3 / 2 > RETRY_LAST_MS ? RETRY_LAST_MS : pause_ms * 3 / 2;
     }
 }
-
-/* ---- requests ---- */
 
 enum { REPLY_READY = 0, REPLY_NOT_READY = 1 };            /* answers to CHECK */
 enum { REPLY_STOP_WAITING = 0, REPLY_WAIT_CANCELED = 1 }; /* answers to WAIT and to CANCEL_WAIT */

@@ -55,8 +55,6 @@ static int env_leader_address(const char *endpoint, char ret[ADDR_TEXT_MAX], str
     return 0;
 }
 
-/* "muster env": which variables the workers of this node would get, and why. */
-
 #define WIDTH 100 /* columns if standard output is not a terminal */
 
 enum env_option {
@@ -117,7 +115,6 @@ const struct option_set env_options = {
     OPTION_DEFS(defs),
 };
 
-/* Everything that the rules need. */
 struct env_request {
     const struct option_value *v;
     struct job_spec spec;
@@ -152,8 +149,6 @@ static void print_clean(const struct strbuf *text) {
 static bool is_live(const struct env_request *a) {
     return a->v[ENV_FROM].text == NULL && a->v[ENV_SYSROOT].text == NULL;
 }
-
-/* ---- the command line ---- */
 
 /* The command line of a job, so that options mean the same as in a job. */
 struct line {
@@ -207,8 +202,6 @@ static int read_arguments(struct env_request *a, const struct options_parsed *pa
     int r = job_options_read((int)l.n, l.words, environ, &probes, &warnings, &a->spec, &err);
     return r < 0 ? usage_error("env", "%s", err.text) : -1;
 }
-
-/* ---- reading the node or the files ---- */
 
 static int look_at_machine(struct env_request *a, struct err *err) {
     if (a->v[ENV_FROM].text != NULL)
@@ -327,8 +320,6 @@ static int discover(struct env_request *a, struct err *err) {
     guess_the_rest(a, leader);
     return node_setup_make(in, &a->setup, err);
 }
-
-/* ---- output ---- */
 
 static void write_machine(const struct env_request *a, struct strbuf *to) {
     const struct topology *t = &a->topology;

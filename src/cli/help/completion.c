@@ -5,8 +5,6 @@
 
 #include "base/text/parse.h"
 
-/* ---- the words of the line ---- */
-
 /* Whether bash split the line here: such a word belongs to those on both sides. */
 static bool is_break(const char *word) {
     return word[0] != '\0' && word[strspn(word, "=:")] == '\0';
@@ -53,8 +51,6 @@ static bool has_script(const struct option_set *set) {
     return strstr(set->operands, "SCRIPT") != NULL;
 }
 
-/* ---- offers ---- */
-
 static void add_line(struct completion_offer *o, const char *before, size_t n, const char *value,
                      const char *help) {
     _cleanup_(strbuf_fini) struct strbuf word = {0};
@@ -72,7 +68,6 @@ void completion_add(struct completion_offer *o, const char *value) {
     add_line(o, strbuf_text(&o->word), o->value, value, NULL);
 }
 
-/* Words that are separated by blanks. */
 static void add_words(struct completion_offer *o, const char *words) {
     char word[OPTION_TEXT_MAX];
     for (size_t n; *words != '\0'; words += n + (words[n] != '\0')) {
@@ -183,8 +178,6 @@ void completion_fini(struct completion_offer *o) {
     strbuf_fini(&o->lines);
     strbuf_fini(&o->word);
 }
-
-/* ---- the scripts ---- */
 
 /* Each runs "muster completion offer", even for a program called torchrun, and behind it offers
  * files or folders if there are no words. A word that ends with "=" gets no blank. */

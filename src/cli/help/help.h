@@ -36,7 +36,6 @@
 #define HELP_SCREEN_LINES 24
 #define HELP_SCREEN_COLUMNS 80
 
-/* Every row, at most 80 columns wide. */
 void help_all(const struct option_set *set, struct strbuf *out);
 
 /* Prints one of them; returns the exit status. */

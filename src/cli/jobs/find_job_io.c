@@ -32,8 +32,6 @@ void job_found_fini(struct job_found *found) {
     *found = (struct job_found){0};
 }
 
-/* ---- this machine ---- */
-
 static bool is_wanted(const struct job_place *place, const struct registry_entry *e) {
     return place->run_id == NULL || registry_is_of_run(e, place->run_id) ||
            (place->begins && run_id_begins(e->run_id, place->run_id));
@@ -152,8 +150,6 @@ static int find_ended(struct job_place *place, struct job_found *ret, struct err
     return found == -EEXIST ? find_several(place, "", err) : found >= 0 ? 0 : -ENOENT;
 }
 
-/* ---- Slurm ---- */
-
 #define SQUEUE_TIMEOUT_NS (5 * NS_PER_S)
 #define SQUEUE_BYTES_MAX 65536
 
@@ -233,7 +229,7 @@ static int find_none(struct job_place *place, struct job_found *ret, struct err 
                    place->all_users && geteuid() == 0 ? "" : " of yours");
 }
 
-/* A head has no agent: it is only searched for if no agent was found here. */
+/* It is only searched for if no agent was found here. */
 static int find_head(struct job_place *place, const struct registry_entry *entries, size_t n,
                      struct job_found *ret, struct err *err) {
     bool one_job;
@@ -314,8 +310,6 @@ int job_stop_head(const struct job_head *head, struct err *err) {
     return 0;
 }
 
-/* ---- a host ---- */
-
 /* For root: of another user's agent at the LISTENER that muster ps shows; else its own. */
 static uint32_t owner_of(const struct job_target *t) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
@@ -357,8 +351,6 @@ static int find_ports(const struct job_place *place, struct job_found *ret, stru
     free(one.host);
     return r;
 }
-
-/* ---- an arbiter ---- */
 
 /* Uses the rules of "muster run", so that endpoint, id and conf have the same meaning. */
 static int read_arbiter(const struct job_place *place, struct job_spec *ret, struct err *err) {

@@ -212,8 +212,6 @@ int operation_failed(const struct operation *op, int code, const struct err *err
     return EXIT_JOB_FAILED;
 }
 
-/* ---- one question, one answer ---- */
-
 /* From the loop: the job is found by then. */
 static void show_progress(void *arg) {
     struct progress *p = arg;

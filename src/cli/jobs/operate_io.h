@@ -7,7 +7,6 @@
 #include "cli/options/options.h"
 #include "rendezvous/operate/operator_io.h"
 
-/* For .about: how a job is named. */
 #define JOB_IS                                                                                  \
     " JOB is a run id as muster ps shows it, or a unique prefix of one, or the job's address: " \
     "HOST:PORTS (its endpoint or any agent's listener), dir:/path or etcd://HOST:PORT. "        \

@@ -110,8 +110,6 @@ void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, s
     columns_write(&table, shown, n_shown, widths, out);
 }
 
-/* ---- JSON ---- */
-
 static void write_number(struct json_writer *w, const char *key, bool known, uint64_t v) {
     if (known)
         json_write_u64(w, key, v);

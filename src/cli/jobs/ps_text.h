@@ -1,6 +1,5 @@
 /* What "muster ps" shows: a row for each agent of this machine, and for each head whose job has no
- * agent here, for people and as JSON (the keys
- * are in muster-ps(1), and do not change). Pure. */
+ * agent here, for people and as JSON (keys: muster-ps(1), they do not change). Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -28,5 +27,4 @@ struct ps_row {
 /* columns: of the terminal, at which the command is cut; 0: it is not. With `wide` it is never cut,
  * and there are further columns. n is at least 1. */
 void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out);
-/* Writes one object in one line. */
 void ps_json(const struct ps_row *rows, size_t n, struct strbuf *out);

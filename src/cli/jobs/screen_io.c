@@ -117,7 +117,6 @@ int screen_write(const char *text, size_t len) {
     return 0;
 }
 
-/* Takes what was typed. */
 static bool is_quit(void) {
     char keys[64];
     ssize_t n = read(STDIN_FILENO, keys, sizeof keys);

@@ -20,7 +20,6 @@ enum screen_event { SCREEN_TIMEOUT = 1, SCREEN_REDRAW, SCREEN_QUIT };
 bool screen_is_possible(void);
 /* Takes the terminal, if not taken. False: this process is in the background: it must not write. */
 bool screen_enter(void);
-/* Restores the terminal. Does nothing if it is not taken. */
 void screen_leave(void);
 struct screen_size screen_size(void);
 /* Writes a frame, with one call if the terminal takes all of it. 0 or a negative errno. */

@@ -42,8 +42,6 @@ static const char *name_of(enum condition c) {
                             : overview_place_names[c - PLACES];
 }
 
-/* ---- what is new ---- */
-
 static int by_incarnation(const void *a, const void *b) {
     const struct status_seen *x = a, *y = b;
     return x->incarnation < y->incarnation ? -1 : x->incarnation > y->incarnation;
@@ -153,8 +151,6 @@ void status_screen_fini(struct status_screen *s) {
     free(s->seen);
     *s = (struct status_screen){0};
 }
-
-/* ---- a frame ---- */
 
 struct frame {
     struct strbuf *out;

@@ -15,8 +15,6 @@
 #define NAME_MIN 20      /* columns of a name that is cut */
 #define NOTE_MIN 8
 
-/* ---- texts ---- */
-
 /* The name of a node of the list, or its incarnation. */
 static void add_name_of(const struct status_view *v, uint64_t incarnation, struct strbuf *out) {
     for (uint32_t i = 0; i < v->n_nodes; i++) {
@@ -27,8 +25,6 @@ static void add_name_of(const struct status_view *v, uint64_t incarnation, struc
     }
     strbuf_printf(out, "%016" PRIx64, incarnation);
 }
-
-/* ---- the lines ---- */
 
 static void add_label(struct strbuf *out, const char *label) {
     strbuf_printf(out, "  %-11s", label);
@@ -196,8 +192,6 @@ static void add_access(const struct overview *o, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
-/* ---- domains ---- */
-
 struct domain {
     const char *name;
     uint32_t members, available; /* available: others that can get a place */
@@ -328,8 +322,6 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
     add_line(out, "reason", o->reason);
 }
 
-/* ---- the table ---- */
-
 enum column {
     NAME,
     NODE_RANK,
@@ -414,8 +406,7 @@ const void **status_order(const struct status_view *v) {
 
 static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
-/* Without -o wide, the columns that no operator needs every day are left out. On a screen, notes
- * have what the other columns leave. */
+/* On a screen, notes have what the other columns leave. */
 void status_rows(const struct status_view *v, const void *const *nodes, size_t n,
                  struct strbuf *out) {
     const bool has_notes = v->columns != 0 && !v->wide;
@@ -510,8 +501,6 @@ void status_text(const struct status_view *v, struct strbuf *out) {
     if (!v->wide)
         add_notes(v, out);
 }
-
-/* ---- JSON ---- */
 
 static void put_ns(struct json_writer *w, const char *key, uint64_t ns) {
     char text[40];

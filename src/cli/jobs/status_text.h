@@ -16,15 +16,12 @@ struct status_view {
 
 #define STATUS_COLUMNS 80
 
-/* Several lines, then a table with a row for each node: members by rank, then the others. Not wide:
- * long lines are folded, notes follow the table, and only a number of workers or a time that is
- * longer than any real one makes a line longer. Text from
- * other hosts can't move a terminal's cursor. */
+/* Several lines, then a row for each node: members by rank, then the others. Not wide: long lines
+ * are folded, and notes follow the table. Text from other hosts can't move a terminal's cursor. */
 void status_text(const struct status_view *v, struct strbuf *out);
-/* Writes one object in one line. */
 void status_json(const struct status_view *v, struct strbuf *out);
-/* Writes the same in Prometheus's text format (muster-status(1), PROMETHEUS): a number of series
- * that does not depend on the number of nodes. What is not known is left out. */
+/* In Prometheus's text format (muster-status(1)): as many series whatever the number of nodes. What
+ * is not known is left out. */
 void status_prometheus(const struct status_view *v, struct strbuf *out);
 
 /* ---- parts of a screen ---- */
@@ -33,8 +30,7 @@ void status_prometheus(const struct status_view *v, struct strbuf *out);
 void status_head(const struct status_view *v, struct strbuf *out);
 /* All nodes (struct overview_node) in the order of the table. malloc'ed. */
 const void **status_order(const struct status_view *v);
-/* The titles, and a line for each of these nodes; on a screen with its note as the last column. The
- * widths of the columns fit all nodes. */
+/* The titles, and a line for each of these nodes; on a screen its note is the last column. */
 void status_rows(const struct status_view *v, const void *const *nodes, size_t n,
                  struct strbuf *out);
 /* The state in a word; of a job that is over, "succeeded" or "failed". */

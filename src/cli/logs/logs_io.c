@@ -62,7 +62,7 @@ struct log_tree {
 
 /* ---- folders ---- */
 
-/* Calls fn for each folder in dir, no links, until it returns false. 0 or a negative errno. */
+/* Calls fn for each folder in dir, no links, until it returns false. */
 typedef bool log_folder_fn(void *arg, const char *path, const char *name);
 static int each_folder(const char *dir, log_folder_fn *fn, void *arg) {
     DIR *d = opendir(dir);
@@ -116,8 +116,6 @@ static enum log_folder folder_kind(const char *dir) {
     (void)!each_folder(dir, find_run, &found);
     return found ? LOG_FOLDER_BASE : LOG_FOLDER_NONE;
 }
-
-/* ---- files ---- */
 
 struct scan {
     struct log_tree *tree;
@@ -237,8 +235,6 @@ static void tree_fini(struct log_tree *t) {
     free(t->list);
     *t = (struct log_tree){.dirs = t->dirs, .n_dirs = t->n_dirs};
 }
-
-/* ---- what is in a file ---- */
 
 /* Anything can be in a folder. A device could be read for ever. */
 static int open_file(const char *path) {
@@ -362,8 +358,6 @@ static uint64_t file_seek_end(struct log_file *f, uint64_t lines) {
     return n;
 }
 
-/* ---- finding a run ---- */
-
 void logs_found_fini(struct logs_found *f) {
     words_free(f->others);
     free(f->dir);
@@ -391,8 +385,6 @@ static void add_other(struct logs_found *f, const char *name) {
             return;
     words_add(&f->others, &f->n_others, xstrdup(name));
 }
-
-/* ---- folders ---- */
 
 struct newest {
     const char *name; /* which runs count: those whose name begins so; NULL: all */
@@ -475,8 +467,6 @@ static int find_folder(const char *path, struct logs_found *ret, struct err *err
     }
     return err_set(err, -ENOENT, "%.2000s holds no logs of a run", path);
 }
-
-/* ---- what was recorded ---- */
 
 /* The job's number in "cluster.JOB.STEP" or "JOB.STEP", a run of Slurm (place.h). 0: it is none. */
 static int slurm_number(const char *run_id, const char **ret) {
@@ -605,8 +595,6 @@ struct show {
     bool left;                               /* the reader has gone, or output failed */
 };
 
-/* ---- lines ---- */
-
 static void print_time(uint64_t ns) {
     struct tm tm;
     char text[32] = "-";
@@ -686,8 +674,6 @@ static bool show_rest(void *arg, const struct log_source *s) {
 
 static const struct log_merge_ops ops = {read_more, show_rest, read_stamp, show_piece};
 
-/* ---- generations ---- */
-
 static bool show_generation(struct show *show, const struct log_generation *g, bool last) {
     show->generation = g;
     show->last = last;
@@ -706,8 +692,6 @@ static size_t skip_lines(struct show *show) {
     show->skip = wanted != UINT64_MAX && n > wanted ? n - wanted : 0;
     return wanted == UINT64_MAX ? 0 : first;
 }
-
-/* ---- following ---- */
 
 /* Waits, and notices a reader that leaves. */
 static void wait_for_more(struct show *show, uint64_t began_ns) {

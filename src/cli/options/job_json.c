@@ -24,8 +24,6 @@ static const void *const_at(const void *of, const struct json_field *f) {
     return (const char *)of + f->offset;
 }
 
-/* ---- texts ---- */
-
 static bool is_utf8(const char *s) {
     for (size_t n; *s != '\0'; s += n)
         if ((n = utf8_char(s)) == 0)
@@ -55,7 +53,6 @@ static void write_text(struct json_writer *w, const char *key, const char *text)
     json_write_object_end(w);
 }
 
-/* malloc'ed; NULL: it is null. */
 static int read_text(const struct json *v, char **ret) {
     const char *text = json_string(v), *hex = json_string(json_member(v, "hex"));
     *ret = NULL;
@@ -132,8 +129,6 @@ static int get_words(const struct json *v, const struct json_field *f, void *of)
     return r;
 }
 
-/* ---- numbers ---- */
-
 static void put_seconds(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_double(w, f->key, (double)*(const uint64_t *)const_at(of, f) / 1e9);
 }
@@ -204,8 +199,6 @@ static int get_log_mode(const struct json *v, const struct json_field *f, void *
     const char *text = json_string(v);
     return text != NULL ? job_log_mode_parse(text, &((struct job_spec *)of)->log_mode) : -EINVAL;
 }
-
-/* ---- names ---- */
 
 static const char *const backends[] = {
     [JOB_BACKEND_STATIC] = "static",
@@ -279,8 +272,6 @@ static int get_bind(const struct json *v, const struct json_field *f, void *of) 
     ((struct job_spec *)of)->bind = binds[i].first + (unsigned)choice;
     return 0;
 }
-
-/* ---- streams and ranks ---- */
 
 /* For people, of each rank of this node; for an agent, as --tee takes it. */
 static void put_std(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -362,9 +353,6 @@ static void put_number(struct json_writer *w, const struct json_field *f, const 
     json_write_u64(w, f->key, *(const uint32_t *)const_at(of, f));
 }
 
-/* ---- ordinary options ---- */
-
-/* The row of an ordinary option's field. */
 static const struct option_def *def_of(const struct json_field *f) {
     return (const struct option_def *)(const void *)f->names;
 }
@@ -381,8 +369,6 @@ static int get_choice(const struct json *v, const struct json_field *f, void *of
     *(uint32_t *)at(of, f) = def_of(f)->values[i];
     return 0;
 }
-
-/* ---- the table ---- */
 
 #define OWN(name, member, what) \
     JSON_FIELD(job_spec, OWN, name, member), .write = put_##what, .read = get_##what

@@ -14,8 +14,6 @@
 #include "launcher/srun/slurm_job.h"
 #include "topology/model/gpu_count.h"
 
-/* ---- the number of nodes and workers ---- */
-
 /* More workers on each CPU are most likely a mistake: a port was given as N in HOST:N of -H. */
 #define WORKERS_PER_CPU UINT64_C(4)
 
@@ -88,7 +86,6 @@ static int count_nproc(struct job_reading *j) {
     return r;
 }
 
-/* Fills in a number, or from what it is to be counted. */
 static int parse_nproc(struct job_reading *j) {
     const char *text = job_text(j, RUN_NPROC_PER_NODE);
     int32_t number;
@@ -155,8 +152,6 @@ static int check_slots(struct job_reading *j) {
                    "many workers: --nproc-per-node=%u",
                    nproc, cpus, cpus == 1 ? "" : "s", nproc, nproc, nproc);
 }
-
-/* ---- the program and its environment ---- */
 
 /* A value in a word of its own that stands where SCRIPT is missing. */
 static int no_script(struct job_reading *j) {
@@ -285,8 +280,6 @@ static int read_env(struct job_reading *j) {
     return r;
 }
 
-/* ---- CPUs and GPUs ---- */
-
 /* torchrun's modes have no meaning without GPUs; a quick check shows whether there are any. */
 static int check_gpus(struct job_reading *j) {
     const struct gpu_inventory any = {.n = GPUS_MAX};
@@ -325,14 +318,11 @@ static int read_binding(struct job_reading *j) {
     return 0;
 }
 
-/* Of a job that was read elsewhere. */
 static int resolve_binding(struct job_reading *j) {
     if (job_value(j, RUN_BIND)->from_env && !job_given(j, RUN_NUMA_BINDING))
         j->spec->bind = BIND_NONE + job_choice(j, RUN_BIND);
     return j->spec->bind >= BIND_TORCH_NODE ? check_gpus(j) : 0;
 }
-
-/* ---- output ---- */
 
 static int read_std(struct job_reading *j, enum run_option row, struct std_map *ret) {
     const char *text = job_text(j, row);
@@ -363,7 +353,6 @@ static int read_ranks_filter(struct job_reading *j) {
     return 0;
 }
 
-/* Up to a size that any file system can have. */
 #define SPOOL_MAX (UINT64_C(1) << 42)
 
 static int read_output_spool(struct job_reading *j) {
@@ -490,8 +479,6 @@ static int share_output(struct job_reading *j) {
     return 0;
 }
 
-/* ---- the end ---- */
-
 int job_signal_by_name(const char *name) {
     for (int i = 1; i < NSIG; i++) {
         const char *abbreviation = signal_abbrev(i);
@@ -574,8 +561,6 @@ static int read_ending(struct job_reading *j) {
         add_launcher_signals(j);
     return r;
 }
-
-/* ---- options that do nothing ---- */
 
 static bool has_gpus(const struct job_reading *j) {
     return j->spec->start_nodes > 0 || j->probes->has_gpus();
@@ -676,7 +661,6 @@ static void warn_of_name(struct job_reading *j, const char *variable, size_t n) 
     strbuf_add_char(j->warnings, '\n');
 }
 
-/* On how many nodes of Slurm muster would run, or could. */
 static void warn_of_one_node(struct job_reading *j) {
     const struct option_value *v = job_value(j, RUN_NNODES);
     const struct place *p = &j->spec->place;
@@ -744,8 +728,6 @@ static int warn_of_environment(struct job_reading *j) {
     return 0;
 }
 
-/* ---- all of it ---- */
-
 static void reading_fini(struct job_reading *j) {
     free(j->run_id);
     free(j->first_host);
@@ -785,8 +767,6 @@ static int read_place(struct job_reading *j) {
     j->place_code = place_read(j->envp, &probes, &j->spec->place, &j->place_err);
     return 0;
 }
-
-/* ---- a job that was read elsewhere ---- */
 
 /* An option that the user of the head has given counts: its value is in the job, and its text is
  * NULL here. A node's own PET_NAME counts for the others. */
@@ -835,8 +815,6 @@ int job_options_of_head(const char *text, size_t len, char *const *envp,
     spec = (struct job_spec){0};
     return 0;
 }
-
-/* ---- a command line ---- */
 
 int job_options_read(int argc, char *const *argv, char *const *envp,
                      const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,

@@ -29,7 +29,6 @@ struct job_probes {
     uint32_t (*count_cpus)(void);
     /* The number of GPUs that workers would see. Returns 0, or a negative errno with a sentence. */
     int (*count_gpus)(uint32_t *ret, struct err *err);
-    /* Whether there are GPUs, by a quick check. */
     bool (*has_gpus)(void);
     /* The end of a run id that muster makes: "1126-1138-7c3f1a", local month and day, hour and
      * minute, and six random hexadecimal digits. */

@@ -9,8 +9,6 @@
 #include "launcher/srun/srun_command.h"
 #include "launcher/ssh/ssh_boot.h"
 
-/* ---- Slurm and other launchers ---- */
-
 #define STEP_FOLDER ".muster" /* in the working folder, for nodes that meet there */
 
 /* Whether the user names a directory or etcd where the nodes meet. */
@@ -170,8 +168,6 @@ int job_choose_ports(struct job_reading *j) {
     return 0;
 }
 
-/* ---- a pod of an Indexed Job ---- */
-
 /* The host at which a job of one node is to meet; NULL: none was given. malloc'ed */
 static char *host_of_one(struct job_reading *j) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
@@ -237,7 +233,6 @@ static void meet_at_first(struct job_reading *j) {
     j->spec->nodes = PLACE_NODES_PODS;
 }
 
-/* Whether the backend is one with an endpoint, whose node leads. */
 static bool has_leader_place(const struct job_reading *j) {
     enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
     return backend != 0 && !job_backends[backend].any_node_leads;
@@ -303,8 +298,6 @@ int32_t job_rank_by_index(struct job_reading *j) {
     return (int32_t)j->spec->place.pod.index;
 }
 
-/* ---- the name of the run ---- */
-
 #define NAME_MAX_BYTES 24
 
 /* Adds the script's name: without folders, without what follows its last dot, in characters that
@@ -350,8 +343,6 @@ static void name_run(struct job_reading *j) {
     j->run_id = job_made_run_id(j);
     job_fill_in(j, RUN_RDZV_ID, j->run_id);
 }
-
-/* ---- hosts over ssh ---- */
 
 void job_host_text(const struct host *host, struct strbuf *out) {
     const bool v6 = strchr(host->name, ':') != NULL;
@@ -570,8 +561,6 @@ static int read_hosts(struct job_reading *j) {
     say_hosts(j);
     return 0;
 }
-
-/* ---- what starts the agents ---- */
 
 /* Open MPI binds tasks to a core, also if a node has only one. */
 static void take_cpus(struct job_reading *j) {

@@ -40,11 +40,8 @@ const struct option_value *job_value(const struct job_reading *j, enum run_optio
 unsigned job_choice(const struct job_reading *j, enum run_option row);
 /* Whether the user has set it, on the command line or in the environment. */
 bool job_given(const struct job_reading *j, enum run_option row);
-/* Whether a switch is on. */
 bool job_is_on(const struct job_reading *j, enum run_option row);
-/* Whether there are only blanks, or no text. */
 bool job_is_blank(const char *text);
-/* Whether a variable has this value. */
 bool job_env_is(const struct job_reading *j, const char *name, const char *value);
 /* The backend of --rdzv-backend=NAME; 0: unknown. */
 enum job_backend job_backend_of(const char *name);
@@ -74,7 +71,6 @@ _must_use_ int job_read_starter(struct job_reading *j);
 _must_use_ int job_meet_by_index(struct job_reading *j);
 /* The node rank by the pod's index; -1: there is none, or it does not count. Needs the backend. */
 int32_t job_rank_by_index(struct job_reading *j);
-/* Where the nodes of a step meet. */
 void job_meet_in_step(struct job_reading *j);
 /* A name for a run that has none, for its owner to free. */
 _must_use_ char *job_made_run_id(const struct job_reading *j);

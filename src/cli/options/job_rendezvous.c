@@ -8,8 +8,6 @@
 #include "cli/options/job_reading.h"
 #include "cli/options/suggest.h"
 
-/* ---- a directory or etcd ---- */
-
 /* Reads the endpoint, for the backend. Fills in *ret, which must be RDZV_PLACE_INIT. */
 static int read_place(struct job_reading *j, struct rdzv_place *ret) {
     const struct job_backend_row *row = job_backend(j->spec);
@@ -26,7 +24,6 @@ static int read_place(struct job_reading *j, struct rdzv_place *ret) {
     return r;
 }
 
-/* Takes over place->dir. */
 static int take_dir(struct job_reading *j, struct rdzv_place *place) {
     if (place->dir[0] != '/') {
         _cleanup_(freep) char *cwd = j->probes->cwd();
@@ -190,8 +187,6 @@ static int warn_of_conf(struct job_reading *j) {
     return 0;
 }
 
-/* ---- the backend ---- */
-
 /* A job of this process alone: it shares no port with another job, and by default no name. */
 static void be_standalone(struct job_reading *j, const char *run_id) {
     struct job_spec *spec = j->spec;
@@ -264,8 +259,6 @@ static int choose_backend(struct job_reading *j) {
     return 0;
 }
 
-/* ---- the name of the run, and the order of its nodes ---- */
-
 static int read_run_id(struct job_reading *j) {
     const char *id = job_text(j, RUN_RDZV_ID);
     int r = utf8_check_line("--rdzv-id", id, JOB_RUN_ID_MAX - 1, j->err);
@@ -323,8 +316,6 @@ static int read_node_rank(struct job_reading *j) {
     spec->node_rank = rank;
     return 0;
 }
-
-/* ---- an endpoint ---- */
 
 static int parse_master_port(struct job_reading *j, const char *text, int32_t *ret) {
     if (parse_python_i32(text, ret) < 0 || *ret < 0 || *ret > UINT16_MAX)
@@ -507,8 +498,6 @@ static int read_backend(struct job_reading *j) {
     return r;
 }
 
-/* ---- times ---- */
-
 static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }
 
 static int read_lease(struct job_reading *j) {
@@ -587,8 +576,6 @@ static int set_times(struct job_reading *j) {
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
     return 0;
 }
-
-/* ---- the group ---- */
 
 /* As with torchrun, c10d has this setting, and static does not. With a directory or etcd the leader
  * may change, but the ranks stay, so rank 0 would not always be on the leader's node. */

@@ -13,7 +13,6 @@
 #define NO_ROW SIZE_MAX
 #define AMBIGUOUS (SIZE_MAX - 1)
 
-/* The state while the words are parsed. */
 struct option_parser {
     const struct option_set *set;
     int argc;
@@ -367,8 +366,6 @@ int options_from_env(const struct option_set *set, char *const *envp, struct opt
     return 0;
 }
 
-/* ---- ordinary options: from words to the fields of a struct, and back ---- */
-
 size_t option_row(const struct option_set *set, unsigned id) {
     for (size_t i = 0; i < set->n; i++)
         if (set->defs[i].id == id)
@@ -395,7 +392,6 @@ int option_choice(const struct option_def *def, const char *text) {
     return -1;
 }
 
-/* What is needed to read one row. */
 struct option_reading {
     const struct option_def *def;
     const char *text;
@@ -496,8 +492,6 @@ const char *option_field_text(const struct option_def *def, const void *of,
     }
     assert_not_reached();
 }
-
-/* ---- what a person may have meant by an option that does not exist ---- */
 
 /* The option with the longest beginning in common with a word, if that is much of it. */
 static const char *longest_common(const struct option_set *set, const char *word) {

@@ -107,7 +107,6 @@ char *rdzv_prefix_normal(const char *text, size_t n) {
     return xasprintf("%s%.*s", n > 0 && text[0] != '/' ? "/" : "", (int)n, text);
 }
 
-/* USER[:PASSWORD] of n bytes. */
 static int read_user(const char *s, size_t n, struct rdzv_place *place) {
     const char *colon = memchr(s, ':', n);
     size_t n_user = colon != NULL ? (size_t)(colon - s) : n;

@@ -8,7 +8,6 @@
 #include "base/text/parse.h"
 #include "cli/options/suggest.h"
 
-/* Removes blanks at both ends. */
 static char *trimmed(const char *s, size_t n) {
     while (n > 0 && isspace((unsigned char)*s)) {
         s++;
@@ -257,7 +256,6 @@ static void warn_unknown(const char *name, struct strbuf *warnings) {
                   s.best != NULL ? "\"?" : "");
 }
 
-/* Reads one KEY=VALUE of n bytes. */
 static int conf_pair(const char *pair, size_t n, struct rdzv_conf *ret, struct strbuf *warnings,
                      struct err *err) {
     const char *equals = memchr(pair, '=', n);

@@ -88,7 +88,6 @@ static void add_heading(const struct picture *p, struct strbuf *ret) {
     }
 }
 
-/* Returns the height. */
 static double add_legend(struct picture *p, struct strbuf *ret) {
     double x = 0, y = p->height + 12;
     char class[16];

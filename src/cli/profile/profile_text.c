@@ -44,8 +44,6 @@ uint32_t profile_largest(const double shares[PROFILE_CLASS_COUNT], double at_lea
     return n;
 }
 
-/* ---- late ranks and limits ---- */
-
 void profile_add_late(const struct profile_findings *f, const struct profile_late *l,
                       struct strbuf *ret) {
     strbuf_printf(ret, "rank %" PRIu32 " ", l->rank);
@@ -135,8 +133,6 @@ static void add_limits(const struct profile_view *v, struct strbuf *ret) {
         strbuf_printf(ret, "%s%s\n", l->place[0] != '\0' ? "\n  in " : "", l->place);
     }
 }
-
-/* ---- rows ---- */
 
 struct group {
     const struct profile_row *first;
@@ -230,8 +226,6 @@ static void add_rows(const struct profile_view *v, struct strbuf *ret) {
         strbuf_printf(ret, "%" PRIu32 " more ranks, which differ; --rank shows them\n", beyond);
 }
 
-/* ---- all of it ---- */
-
 static void add_shares(const struct profile_findings *f, struct strbuf *ret) {
     enum profile_class order[PROFILE_CLASS_COUNT];
     uint32_t n = profile_largest(f->shares, SHOWN_SHARE, order);
@@ -279,8 +273,6 @@ void profile_text(const struct profile_view *v, struct strbuf *ret) {
     utf8_clean(text.data, true);
     strbuf_add_bytes(ret, text.data, text.len);
 }
-
-/* ---- JSON ---- */
 
 static const struct json_field reason_fields[] = {
     {JSON_NAMED(profile_reason, "class", cls, profile_class_keys)},

@@ -28,8 +28,6 @@ static void shown_fini(struct shown *s) {
     free(s->chosen);
 }
 
-/* ---- reading ---- */
-
 static bool is_chosen(const struct stacks_view *v, const struct rdzv_stacks *head, uint32_t rank) {
     return rank_set_has(v->ranks, rank) && (v->node == NULL || strcmp(v->node, head->name) == 0);
 }
@@ -123,8 +121,6 @@ static bool report_absent(const struct stacks_view *v, const struct shown *s, st
                       n == 1 ? "is no rank" : "are no ranks", strbuf_text(&absent), s->n_ranks - 1);
     return n > 0;
 }
-
-/* ---- showing ---- */
 
 static void add_title(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
     strbuf_printf(ret, "job %s: %" PRIu32 " %s on %" PRIu32 " %s", v->run_id, s->n_ranks,
