@@ -83,9 +83,8 @@ struct nccl_facts {
 #define NCCL_FACT_FIELD(field, size, heading) char field[size];
     NCCL_FACT_TEXTS(NCCL_FACT_FIELD)
 #undef NCCL_FACT_FIELD
-    uint64_t memlock, nofile, stack; /* soft limits; UINT64_MAX: unlimited, 0: not known */
-    uint64_t memlock_hard, nofile_hard, stack_hard;
-    uint64_t shm_bytes; /* size of /dev/shm; 0: not there */
+    uint64_t memlock_hard, nofile_hard, stack; /* the soft one; UINT64_MAX: unlimited; 0: unknown */
+    uint64_t shm_bytes;                        /* size of /dev/shm; 0: not there */
 };
 
 /* Calls it with each text that the facts own, up to the counts in the facts. */

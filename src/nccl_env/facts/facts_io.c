@@ -418,18 +418,14 @@ static void read_topo_files(const char *root, struct nccl_facts *f) {
 
 static uint64_t limit_value(rlim_t v) { return v == RLIM_INFINITY ? UINT64_MAX : (uint64_t)v; }
 
-static void read_limit(int which, uint64_t *ret_soft, uint64_t *ret_hard) {
-    struct rlimit r;
-    if (getrlimit((__rlimit_resource_t)which, &r) < 0)
-        return;
-    *ret_soft = limit_value(r.rlim_cur);
-    *ret_hard = limit_value(r.rlim_max);
-}
-
 void nccl_limits_read(struct nccl_facts *f) {
-    read_limit(RLIMIT_MEMLOCK, &f->memlock, &f->memlock_hard);
-    read_limit(RLIMIT_NOFILE, &f->nofile, &f->nofile_hard);
-    read_limit(RLIMIT_STACK, &f->stack, &f->stack_hard);
+    struct rlimit r;
+    if (getrlimit(RLIMIT_MEMLOCK, &r) == 0)
+        f->memlock_hard = limit_value(r.rlim_max);
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0)
+        f->nofile_hard = limit_value(r.rlim_max);
+    if (getrlimit(RLIMIT_STACK, &r) == 0)
+        f->stack = limit_value(r.rlim_cur);
 }
 
 static void read_shm(struct nccl_facts *f) {

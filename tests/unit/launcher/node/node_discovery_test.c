@@ -75,7 +75,7 @@ Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
     rig_loop_run(f.loop);
     const struct nccl_facts *facts = node_discovery_facts(f.discovery);
     cr_assert_not_null(facts);
-    cr_expect_gt(facts->nofile, 0);
+    cr_expect_gt(facts->nofile_hard, 0);
 }
 
 Test(node_discovery, tells_which_way_leads_to_an_address) {
