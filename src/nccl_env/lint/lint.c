@@ -12,7 +12,7 @@
 struct linting {
     const char *name, *value, *where;
     const struct nccl_facts *facts; /* NULL: not known, or not of the environment */
-    const struct topology *t; /* NULL: not known */
+    const struct topology *t;       /* NULL: not known */
     void (*report)(void *arg, const char *text);
     void *arg;
 };

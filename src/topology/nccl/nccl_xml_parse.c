@@ -315,8 +315,8 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
     return r;
 }
 
-int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                   struct nccl_xml_log *log, struct err *err) {
+int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret, struct nccl_xml_log *log,
+                   struct err *err) {
     uint32_t open = TOPO_NONE, ignored = 0;
     if (len > UINT32_MAX / 2)
         return err_set(err, -E2BIG, "the file is too long");

@@ -273,14 +273,10 @@ void render_plan_fini(struct render_plan *p) {
     *p = (struct render_plan){0};
 }
 
-uint32_t render_plan_next(const struct render_plan *p, uint32_t i, uint32_t *depth) {
-    if (p->shapes[i].first != TOPO_NONE) {
-        (*depth)++;
+uint32_t render_plan_next(const struct render_plan *p, uint32_t i) {
+    if (p->shapes[i].first != TOPO_NONE)
         return p->shapes[i].first;
-    }
-    while (i != TOPO_NONE && p->shapes[i].next == TOPO_NONE) {
+    while (i != TOPO_NONE && p->shapes[i].next == TOPO_NONE)
         i = p->shapes[i].parent;
-        (*depth)--;
-    }
     return i == TOPO_NONE ? TOPO_NONE : p->shapes[i].next;
 }

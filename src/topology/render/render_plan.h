@@ -47,8 +47,8 @@ struct render_plan {
 void render_plan_init(const struct topology *t, const struct nccl_graph *g,
                       struct render_plan *ret);
 void render_plan_fini(struct render_plan *p);
-/* The shape after i, parents before their children; TOPO_NONE at the end. depth is updated. */
-uint32_t render_plan_next(const struct render_plan *p, uint32_t i, uint32_t *depth);
+/* The shape after i, parents before their children; TOPO_NONE at the end. */
+uint32_t render_plan_next(const struct render_plan *p, uint32_t i);
 /* Finds the NIC (or interface) of each part of NCCL's "mlx5_0+mlx5_1", and calls it with its shape:
  * of one that a file repeats under several CPUs, that near the GPU. */
 void render_plan_each_net(const struct render_plan *p, uint32_t gpu, const char *net,

@@ -194,9 +194,8 @@ void render_tree(const struct topology *t, const struct nccl_graph *g, uint32_t 
     const struct glyphs *glyphs = utf8 ? &drawn : &plain;
     _cleanup_(render_plan_fini) struct render_plan plan;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    uint32_t depth = 0;
     render_plan_init(t, g, &plan);
-    for (uint32_t i = 0; i != TOPO_NONE; i = render_plan_next(&plan, i, &depth)) {
+    for (uint32_t i = 0; i != TOPO_NONE; i = render_plan_next(&plan, i)) {
         uint32_t last = last_alike(&plan, i);
         strbuf_clear(&line);
         add_branches(&plan, i, last, glyphs, &line);

@@ -36,8 +36,6 @@ static_assert(HWLOC_API_VERSION >> 16 == 2, "LIBRARY is that of another version"
     GET(int, hwloc_topology_init, (hwloc_topology_t * t), (t))                              \
     GET(int, hwloc_topology_load, (hwloc_topology_t t), (t))                                \
     CALL(void, hwloc_topology_destroy, (hwloc_topology_t t), (t))                           \
-    GET(int, hwloc_topology_set_components,                                                 \
-        (hwloc_topology_t t, unsigned long flags, const char *name), (t, flags, name))      \
     GET(int, hwloc_topology_set_io_types_filter,                                            \
         (hwloc_topology_t t, enum hwloc_type_filter_e filter), (t, filter))                 \
     GET(int, hwloc_topology_set_xmlbuffer, (hwloc_topology_t t, const char *text, int n),   \
@@ -700,26 +698,15 @@ static void settings_for(struct settings *s, const struct hwloc_source *source) 
     settings_put(s, "HWLOC_SYNTHETIC", NULL);
     settings_put(s, "HWLOC_CPUID_PATH", NULL);
     settings_put(s, "HWLOC_FSROOT", tree ? source->sysroot : NULL);
-    settings_put(s, "HWLOC_COMPONENTS", tree ? "linux,stop" : NULL);
+    /* not x86, which asks every CPU by moving this process there */
+    settings_put(s, "HWLOC_COMPONENTS", source->xml == NULL ? "linux,stop" : NULL);
     settings_put(s, "HWLOC_THISSYSTEM", tree || source->xml != NULL ? "0" : NULL);
 }
 
-/* The x86 component asks every CPU by moving this process there; /proc/cpuinfo has what is needed.
- * It is not an error if a component does not exist. */
-static void leave_out_components(const struct hwloc_view *v) {
-    static const char *const names[] = {"x86",  "pci",  "gl",   "opencl",
-                                        "cuda", "nvml", "rsmi", "levelzero"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        (void)hwloc_topology_set_components(v->topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                            names[i]);
-}
-
 static int load(const struct hwloc_view *v, const struct hwloc_source *source, struct err *err) {
-    if (source->xml == NULL) {
-        leave_out_components(v);
-    } else if (hwloc_topology_set_xmlbuffer(v->topology, source->xml, (int)source->xml_len) < 0) {
+    if (source->xml != NULL &&
+        hwloc_topology_set_xmlbuffer(v->topology, source->xml, (int)source->xml_len) < 0)
         return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged, or not hwloc's");
-    }
     enum hwloc_type_filter_e io =
         v->what & DISCOVER_PCI ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_NONE;
     (void)hwloc_topology_set_io_types_filter(v->topology, io);
