@@ -30,6 +30,12 @@ static void add_label(struct strbuf *out, const char *label) {
     strbuf_printf(out, "  %-11s", label);
 }
 
+static void add_span(struct strbuf *out, const char *before, uint64_t ns, const char *after) {
+    strbuf_add(out, before);
+    duration_text(ns, out);
+    strbuf_add(out, after);
+}
+
 /* A line with a text that others have written; "": none. */
 static void add_line(struct strbuf *out, const char *label, const char *text) {
     if (text[0] == '\0')
@@ -55,11 +61,8 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
     strbuf_add(out, "job ");
     columns_add_clean(out, v->run_id);
     strbuf_printf(out, ": %s", status_state(o));
-    if (o->leader != 0 || o->since_ns != 0) {
-        strbuf_add(out, over ? " " : " for ");
-        duration_text(o->since_ns, out);
-        strbuf_add(out, over ? " ago" : "");
-    }
+    if (o->leader != 0 || o->since_ns != 0)
+        add_span(out, over ? " " : " for ", o->since_ns, over ? " ago" : "");
     strbuf_add_char(out, '\n');
 }
 
@@ -75,11 +78,8 @@ static void add_group(const struct overview *o, struct strbuf *out) {
         strbuf_add(out, "none yet");
     } else {
         status_attempt(o, out);
-        if (o->running_ns != 0) {
-            strbuf_add(out, ", started ");
-            duration_text(o->running_ns, out);
-            strbuf_add(out, " ago");
-        }
+        if (o->running_ns != 0)
+            add_span(out, ", started ", o->running_ns, " ago");
     }
     strbuf_add_char(out, '\n');
     add_label(out, "wanted");
@@ -116,13 +116,9 @@ static void add_watchdog(const struct overview *o, struct strbuf *out) {
     if (words == NULL)
         return;
     add_label(out, "watchdog");
-    strbuf_add(out, words);
-    duration_text(w->quiet_ns, out);
-    if (w->state != WATCHDOG_HUNG && w->limit_ns != UINT64_MAX) {
-        strbuf_add(out, " (limit ");
-        duration_text(w->limit_ns, out);
-        strbuf_add_char(out, ')');
-    }
+    add_span(out, words, w->quiet_ns, "");
+    if (w->state != WATCHDOG_HUNG && w->limit_ns != UINT64_MAX)
+        add_span(out, " (limit ", w->limit_ns, ")");
     if (w->said[0] != '\0') {
         strbuf_add(out, ": ");
         columns_add_clean(out, w->said);
@@ -136,15 +132,10 @@ static void add_time(const struct rdzv_time *t, struct strbuf *out) {
     if (t->start.first_step_ns == 0)
         return;
     add_label(out, "first step");
-    strbuf_add(out, "after ");
-    duration_text(t->start.first_step_ns, out);
-    strbuf_add(out, ": import ");
-    duration_text(t->start.import_ns, out);
-    strbuf_add(out, ", init ");
-    duration_text(t->start.init_ns, out);
-    strbuf_add(out, ", load ");
-    duration_text(t->start.load_ns, out);
-    strbuf_add_char(out, '\n');
+    add_span(out, "after ", t->start.first_step_ns, ": import ");
+    add_span(out, "", t->start.import_ns, ", init ");
+    add_span(out, "", t->start.init_ns, ", load ");
+    add_span(out, "", t->start.load_ns, "\n");
 }
 
 static void add_leader(const struct status_view *v, struct strbuf *out) {
@@ -279,13 +270,9 @@ static void add_event(const struct overview *o, struct strbuf *out) {
         return;
     add_label(out, "last");
     columns_add_clean(out, o->incident);
-    strbuf_add(out, ", ");
-    duration_text(o->incident_ns, out);
-    strbuf_add(out, " ago");
-    if (o->restart_ns != 0) {
-        strbuf_add(out, ", restarted in ");
-        duration_text(o->restart_ns, out);
-    }
+    add_span(out, ", ", o->incident_ns, " ago");
+    if (o->restart_ns != 0)
+        add_span(out, ", restarted in ", o->restart_ns, "");
     strbuf_add_char(out, '\n');
 }
 
@@ -293,8 +280,7 @@ static void add_job(const struct overview *o, struct strbuf *out) {
     add_line(out, "command", o->command);
     if (o->job_ns != 0) {
         add_label(out, o->leader != 0 ? "age" : "ran for");
-        duration_text(o->job_ns, out);
-        strbuf_add_char(out, '\n');
+        add_span(out, "", o->job_ns, "\n");
     }
 }
 
