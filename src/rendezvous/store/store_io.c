@@ -43,11 +43,7 @@ struct store_conn {
 struct store_server {
     struct loop *loop;
     struct store *store;
-    struct store_limits limits;
-    struct peer_gate *gate;
-    struct store_guard *guard; /* NULL: there is none, or it must not be used any more */
-    void (*log)(void *arg, const char *line);
-    void *log_arg;
+    struct store_server_config config; /* guard and log are NULL once it is closed */
 
     struct listener **listeners;
     size_t n_listeners;
@@ -161,8 +157,8 @@ static void log_refused(const struct store_conn *c, const char *why, uint64_t si
                    text, store_op_name(c->decoder.op), why, size);
     if (!c->decoder.validated)
         log_debug("%s", line);
-    else if (c->server->log != NULL)
-        c->server->log(c->server->log_arg, line);
+    else if (c->server->config.log != NULL)
+        c->server->config.log(c->server->config.log_arg, line);
 }
 
 /* torchrun's agent begins with one of these keys (c10d_rendezvous_backend.py, agent/server/api.py),
@@ -180,7 +176,7 @@ static void look_for_torchrun(struct store_conn *c, const struct store_request *
     struct store_server *server = c->server;
     struct addr peer;
     char text[ADDR_TEXT_MAX] = "?", line[256];
-    if (server->torchrun_seen || server->log == NULL || !is_torchruns(req))
+    if (server->torchrun_seen || server->config.log == NULL || !is_torchruns(req))
         return;
     server->torchrun_seen = true;
     if (addr_of_peer(stream_fd(c->stream), &peer) == 0)
@@ -189,7 +185,7 @@ static void look_for_torchrun(struct store_conn *c, const struct store_request *
                    "torchrun was started at %s with the endpoint of this job, and waits: start "
                    "muster run there instead",
                    text);
-    server->log(server->log_arg, line);
+    server->config.log(server->config.log_arg, line);
 }
 
 /* Counts the bytes that the current request holds together with the store's bytes. */
@@ -222,7 +218,7 @@ static int handle_request(struct store_conn *c, struct store_request *req) {
 }
 
 static bool is_full(const struct store_conn *c) {
-    return stream_unsent(c->stream) + c->server->stage_len > c->server->limits.unsent_bytes;
+    return stream_unsent(c->stream) + c->server->stage_len > c->server->config.limits.unsent_bytes;
 }
 
 static void mark_validated(struct store_conn *c) {
@@ -239,8 +235,8 @@ static int serve_run(struct store_conn *c, const uint8_t *data, size_t len, size
     do {
         struct store_request req;
         size_t n;
-        r = tcpstore_decode(&c->decoder, &server->limits, &server->scratch, data + used, len - used,
-                            &n, &req);
+        r = tcpstore_decode(&c->decoder, &server->config.limits, &server->scratch, data + used,
+                            len - used, &n, &req);
         used += n;
         if (r == TCPSTORE_REQUEST) {
             r = handle_request(c, &req);
@@ -337,7 +333,7 @@ static void serve_client(struct store_server *server, int fd) {
     c->slot = take_slot(server);
     server->slots[c->slot] = c;
     server->n_conns++;
-    c->deadline_ns = clock_now_ns() + server->limits.validate_ns;
+    c->deadline_ns = clock_now_ns() + server->config.limits.validate_ns;
     bool first = list_empty(&server->unvalidated);
     list_append(&server->unvalidated, &c->link);
     if (first)
@@ -359,9 +355,9 @@ static void let_in(void *arg, int fd) {
 
 static void on_accepted(void *arg, int fd, const struct addr *peer) {
     struct store_server *server = arg;
-    if (server->guard != NULL)
-        store_guard_take(server->guard, fd, peer, let_in, server);
-    else if (peer_gate_admits(server->gate, fd, peer))
+    if (server->config.guard != NULL)
+        store_guard_take(server->config.guard, fd, peer, let_in, server);
+    else if (peer_gate_admits(server->config.gate, fd, peer))
         let_in(server, fd);
     else
         (void)close(fd);
@@ -369,10 +365,10 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
 
 void store_server_adopt(struct store_server *server, int fd) {
     struct addr peer;
-    if (server->guard == NULL)
+    if (server->config.guard == NULL)
         let_in(server, fd);
     else if (addr_of_peer(fd, &peer) == 0)
-        store_guard_take(server->guard, fd, &peer, let_in, server);
+        store_guard_take(server->config.guard, fd, &peer, let_in, server);
     else
         (void)close(fd); /* it has ended */
 }
@@ -424,16 +420,12 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
                      struct store_server **ret, struct err *err) {
     struct store_server *server = xcalloc(1, sizeof *server);
     server->loop = loop;
-    server->limits = config->limits;
-    server->gate = config->gate;
-    server->guard = config->guard;
-    server->max_conns = connections_max(&server->limits);
-    server->log = config->log;
-    server->log_arg = config->log_arg;
+    server->config = *config;
+    server->max_conns = connections_max(&config->limits);
     list_init(&server->unvalidated);
     server->listeners = xcalloc(MAX2(config->n_listen_at, (size_t)1), sizeof(struct listener *));
-    server->store = store_new(&server->limits, random_u64());
-    tcpstore_scratch_init(&server->scratch, &server->limits);
+    server->store = store_new(&config->limits, random_u64());
+    tcpstore_scratch_init(&server->scratch, &config->limits);
     server->timer = loop_timer_new(loop, on_timer, server);
     int r = 0;
     for (int i = 0; r == 0 && i < PORT_TRIES; i++) {
@@ -490,10 +482,10 @@ void store_server_close(struct store_server *server) {
     if (server == NULL)
         return;
     stop_listening(server);
-    if (server->guard != NULL)
-        store_guard_forget(TAKE_PTR(server->guard), server);
+    if (server->config.guard != NULL)
+        store_guard_forget(TAKE_PTR(server->config.guard), server);
     server->closing = true;
-    server->log = NULL;
+    server->config.log = NULL;
     loop_timer_set(server->timer, TIME_NEVER);
     loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);
 }
