@@ -192,7 +192,7 @@ static void status(void *arg, const struct rdzv_status *s) {
     (void)s;
 }
 
-static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) {
+static void waiting(void *arg, enum rdzv_wait why, const char *text) {
     (void)why;
     (void)arg;
     log_debug("%s", text);
@@ -219,7 +219,7 @@ static void connect_agent(struct agent *a) {
                 .fence = fence,
                 .lease_end = lease_end,
                 .status = status,
-                .waiting_for_leader = waiting_for_leader,
+                .waiting = waiting,
                 .end = on_end},
         .arg = a,
     };

@@ -356,8 +356,12 @@ static void lease_end(void *arg, uint64_t end_ns) {
     guardian_lease(a->config.link, end_ns);
 }
 
-static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) {
+static void waiting(void *arg, enum rdzv_wait why, const char *text) {
     struct agent *a = arg;
+    if (why == RDZV_WAIT_PLACE) {
+        agent_show_no_place(a, text);
+        return;
+    }
     if (a->own_endpoint.len == 0 || rdzv_client_finding(a->client) != RDZV_FINDING_SILENCE) {
         agent_show_waiting(a, why, text);
         return;
@@ -407,9 +411,8 @@ const struct rdzv_client_ops agent_client_ops = {
     .resume = agent_resume,
     .lease_end = lease_end,
     .status = agent_show_status,
-    .waiting_for_leader = waiting_for_leader,
+    .waiting = waiting,
     .nobody_there = agent_try_endpoint,
-    .waiting_for_place = agent_show_no_place,
     .lead = lead_on,
     .leader = agent_show_leader,
     .other_limits = other_limits,

@@ -239,8 +239,7 @@ void agent_show_leaving(struct agent *a) {
     (void)console_status(a->console, NULL);
 }
 
-void agent_show_no_place(void *arg, const char *text) {
-    struct agent *a = arg;
+void agent_show_no_place(struct agent *a, const char *text) {
     waits_no_more(a);
     show_progress(a, text, text);
 }

@@ -16,18 +16,14 @@
 
 /* ---- what the node waits for ---- */
 
-static bool is_new(struct rdzv_client *c, const char *text) {
-    if (strcmp(text, c->waiting) == 0)
-        return false;
-    (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
-    return true;
-}
-
 static void show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text) {
-    if (!is_new(c, text) || c->config.ops.waiting_for_leader == NULL)
+    if (strcmp(text, c->waiting) == 0)
+        return;
+    (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
+    if (c->config.ops.waiting == NULL)
         return;
     bool held = pump_hold(&c->pump);
-    c->config.ops.waiting_for_leader(c->config.arg, why, c->waiting);
+    c->config.ops.waiting(c->config.arg, why, c->waiting);
     pump_release(&c->pump, held);
 }
 
@@ -39,12 +35,8 @@ void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *
 
 static void show_no_place(struct rdzv_client *c, const char *what, const char *why) {
     char text[SEARCH_TEXT_MAX];
-    (void)snprintf(text, sizeof text, "%s%s%s", what, why[0] != '\0' ? ": " : "", why);
-    if (!is_new(c, text) || c->config.ops.waiting_for_place == NULL)
-        return;
-    bool held = pump_hold(&c->pump);
-    c->config.ops.waiting_for_place(c->config.arg, c->waiting);
-    pump_release(&c->pump, held);
+    (void)snprintf(text, sizeof text, "%s%s%.1400s", what, why[0] != '\0' ? ": " : "", why);
+    show_waiting(c, RDZV_WAIT_PLACE, text);
 }
 
 /* Reports that this node is a spare, each time that it becomes one; or that it is excluded. */

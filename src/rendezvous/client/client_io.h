@@ -47,14 +47,12 @@ struct rdzv_client_ops {
                         const struct rdzv_peer *peer, uint32_t epoch);
     /* Which nodes are present and which are missing, while the leader gathers. */
     void (*status)(void *arg, const struct rdzv_status *status);
-    /* There is no leader yet: one sentence about why; called again whenever it changes. The node
-     * waits for the join timeout at most. */
-    void (*waiting_for_leader)(void *arg, enum rdzv_wait why, const char *text);
+    /* One sentence about what the node waits for, whenever that changes: for a leader, for the join
+     * timeout at most; or for a place in the job. */
+    void (*waiting)(void *arg, enum rdzv_wait why, const char *text);
     /* At a fixed endpoint: nothing listens at this address of it (of several ports: no agent of
      * this run, at any of them), and this node has had no leader yet. May be NULL */
     void (*nobody_there)(void *arg, const struct addr *at);
-    /* The job runs, and has no place for this node now: one sentence; as long as the job lasts. */
-    void (*waiting_for_place)(void *arg, const char *text);
     /* With an arbiter: WELCOME came from a different node than before, whose listener has this
      * address (our own incarnation: this node leads). `first`: it is the first WELCOME. May be
      * NULL */

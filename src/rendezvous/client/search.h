@@ -39,11 +39,12 @@ enum search_state {
     SEARCH_STATE_COUNT,
 };
 
-/* Why a node has no leader yet. */
+/* Why a node waits. */
 enum rdzv_wait {
     RDZV_WAIT_ATTEMPT = 1,  /* an attempt at the endpoint failed; the next one follows */
     RDZV_WAIT_NOT_ADMITTED, /* an agent answered, but does not admit this node yet; the same */
     RDZV_WAIT_ELECTION,     /* with an arbiter: no agent leads, or none is known to */
+    RDZV_WAIT_PLACE,        /* the job runs, and has no place for this node now */
 };
 
 /* What the last round found at the endpoint. */

@@ -63,7 +63,8 @@ static void on_status(void *arg, const struct rdzv_status *status) {
 
 static void on_waiting(void *arg, enum rdzv_wait why, const char *text) {
     struct agent *a = arg;
-    (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
+    if (why != RDZV_WAIT_PLACE)
+        (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
 }
 
 static bool on_joining(void *arg, const struct addr *leader, const struct addr *local, struct node_info *info) {
@@ -179,7 +180,7 @@ static struct rdzv_client_config client_config(struct agent *a) {
                 .fence = on_fence,
                 .lease_end = on_lease_end,
                 .status = on_status,
-                .waiting_for_leader = on_waiting,
+                .waiting = on_waiting,
                 .end = on_end},
         .arg = a,
     };
