@@ -98,7 +98,7 @@ MISTAKES = [
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     # what is kept of a node
     ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
-    ("rendezvous/leader/group_view.c", ".restarts_used = p->restarts_used,", ""),
+    ("rendezvous/leader/group_view.c", ".restarts_used = g->formation.restarts_used,", ""),
     ("rendezvous/leader/group_view.c", ".log_nonce = g->config.log_nonce,", ""),
     # what operators see
     ("rendezvous/leader/group_states.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),

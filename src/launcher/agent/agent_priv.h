@@ -223,7 +223,7 @@ bool leading_serves(const struct leading *l);
 bool leading_has_led(const struct leading *l);
 /* What ranks did when one failed is still being compared: the agent should not end yet. */
 bool leading_is_busy(const struct leading *l);
-void leading_let_go(void *leading);
+void leading_let_go(struct leading *l);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);

@@ -176,8 +176,7 @@ static void make_guard(struct leading *l) {
 
 static void on_notice(void *arg, const char *line) { log_notice("%s", line); }
 
-static void on_started(void *arg) {
-    struct leading *l = arg;
+static void on_started(struct leading *l) {
     _cleanup_(hang_group_fini) struct hang_group group;
     if (!hang_group_read(rdzv_server_group(l->server), &group))
         return;
@@ -185,14 +184,12 @@ static void on_started(void *arg) {
     job_clock_begin(l->clock, group.world_size);
 }
 
-static void on_stopping(void *arg) {
-    struct leading *l = arg;
+static void on_stopping(struct leading *l) {
     hang_leader_end(l->hang);
     job_clock_end(l->clock);
 }
 
-void leading_let_go(void *leading) {
-    struct leading *l = leading;
+void leading_let_go(struct leading *l) {
     _cleanup_(hang_group_fini) struct hang_group group;
     hang_leader_let_go(l->hang);
     if (hang_group_read(rdzv_server_group(l->server), &group))
@@ -211,6 +208,12 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
         agent_requeue_lost(l->agent, entry->name);
     else if (entry->kind == TIMELINE_WORKER_FAILED)
         hang_leader_failed(l->hang, entry->incident.failure.rank, entry->why);
+    else if (entry->kind == TIMELINE_STARTED)
+        on_started(l);
+    else if (entry->kind == TIMELINE_STOPPING || entry->kind == TIMELINE_CLOSED)
+        on_stopping(l);
+    else if (entry->kind == TIMELINE_RELEASED)
+        leading_let_go(l);
 }
 
 static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }
@@ -255,8 +258,7 @@ static void access_of(void *arg, struct rdzv_access *ret) {
 }
 
 static void stop_leading(struct leading *l) {
-    hang_leader_end(l->hang);
-    job_clock_end(l->clock);
+    on_stopping(l);
     hang_stacks_cancel(l->evidence, ASK_STACKS);
     hang_stacks_cancel(l->evidence, ASK_PROFILE);
     rdzv_listener_serve(l->agent->listener, NULL);
@@ -323,9 +325,6 @@ static int new_server(struct leading *l, const struct group_config *group) {
                 .store_close = store_close,
                 .notice = on_notice,
                 .timeline = on_timeline,
-                .started = on_started,
-                .stopping = on_stopping,
-                .released = leading_let_go,
                 .access = access_of,
                 .safe_point = safe_point,
                 .deposed = deposed,

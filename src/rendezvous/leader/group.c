@@ -9,10 +9,7 @@
 
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node) {
     struct group_update *u = g->effects.update;
-    if (u->n_effects == u->cap) {
-        u->cap = u->cap == 0 ? 16 : u->cap * 2;
-        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
-    }
+    u->effects = xgrow(u->effects, u->n_effects, sizeof *u->effects);
     u->effects[u->n_effects] = (struct group_effect){.kind = kind, .node = node};
     return &u->effects[u->n_effects++];
 }
@@ -32,8 +29,7 @@ void group_notify_all(struct group *g) {
         group_notify(g, n);
 }
 
-/* Memory that effects point to: until the next step. */
-static void *keep(struct group *g, size_t size) {
+void *group_keep(struct group *g, size_t size) {
     struct step_effects *s = &g->effects;
     s->kept = xgrow(s->kept, s->n_kept, sizeof *s->kept);
     return s->kept[s->n_kept++] = xcalloc(1, size);
@@ -46,7 +42,7 @@ static void drop_kept(struct group *g) {
 
 void group_set_reason(struct group *g, struct group_effect *e, const char *text) {
     size_t size = strlen(text) + 1;
-    e->reason = memcpy(keep(g, size), text, size);
+    e->reason = memcpy(group_keep(g, size), text, size);
 }
 
 void group_notice(struct group *g, const char *text) {
@@ -61,7 +57,7 @@ void group_incident(struct group *g, const char *text) {
 
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why) {
-    struct timeline_entry *entry = keep(g, sizeof *entry);
+    struct timeline_entry *entry = group_keep(g, sizeof *entry);
     group_emit(g, GROUP_EFFECT_TIMELINE, 0)->entry = entry;
     entry->kind = kind;
     entry->at_ns = g->now_ns;
@@ -166,7 +162,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     liveness_init(&g->liveness, &g->config);
     g->policy.config = g->stalls.config = g->plan.config = &g->config;
     g->gathering.not_before_ns = config->not_before_ns;
-    programs_init(&g->programs, config->role, &config->program, config->rdzv.max_restarts);
+    programs_init(&g->programs, &g->config);
     roster_init(&g->roster, config->leader_incarnation);
     if (config->rdzv.unit_of == UNIT_OF_DOMAIN && !config->static_ranks)
         g->roster.unit = config->rdzv.node_unit;
@@ -472,7 +468,6 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     g->now_ns = event->now_ns;
     g->effects.update = ret;
     ret->n_effects = 0;
-    g->effects.n_requests = 0;
     drop_kept(g);
 
     if (!g->leadership.over) {

@@ -111,11 +111,7 @@ enum group_effect_kind {
        The last effect */
     GROUP_EFFECT_DEPOSED,
     GROUP_EFFECT_ANSWER,   /* ok, reason: to the COMMAND of this step */
-    GROUP_EFFECT_TIMELINE, /* note: what happened, for the event log */
-    GROUP_EFFECT_STARTED,  /* the workers of the current group run */
-    GROUP_EFFECT_STOPPING, /* they are being stopped, or the job is closed; it may come twice */
-    GROUP_EFFECT_RELEASED, /* an operator, a signal or a node has ended a group that is being
-                              stopped: what its workers did is not awaited any more */
+    GROUP_EFFECT_TIMELINE, /* entry: what happened, for the event log and the watchdog */
     GROUP_EFFECT_KIND_COUNT,
 };
 
@@ -129,6 +125,9 @@ enum timeline_kind {
     TIMELINE_WORKER_FAILED, /* from_ns: when it happened there, on our clock */
     TIMELINE_HANG,          /* the job hangs; node: where the suspect is; why: the suspect */
     TIMELINE_STOPPING,
+    /* an operator, a signal or a node has ended a group that is being stopped: what its workers did
+     * is not awaited any more. The event log has it as STOPPING */
+    TIMELINE_RELEASED,
     TIMELINE_STOPPED, /* all; from_ns: when it began to stop */
     TIMELINE_FORMED,  /* sent to and acknowledged by all; from_ns: when all had stopped */
     TIMELINE_STARTED,
@@ -185,7 +184,7 @@ struct group_effect {
 
 struct group_update {
     struct group_effect *effects; /* owned by the update, reused from step to step */
-    size_t n_effects, cap;
+    size_t n_effects;
     uint64_t deadline_ns; /* when a GROUP_EVENT_TIME is due; TIME_NEVER */
 };
 void group_update_fini(struct group_update *u);

@@ -59,27 +59,23 @@ uint64_t group_patient_until(const struct group *g) {
                                     g->formation.formed_here);
 }
 
-bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
-    if (g->effects.n_requests == GROUP_REQUESTS_MAX)
-        return false;
-    struct arbiter_request *r = &g->effects.requests[g->effects.n_requests];
+void group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
+    struct arbiter_request *r = group_keep(g, sizeof *r);
     *r = (struct arbiter_request){.kind = kind, .epoch = epoch, .leader = g->config.self};
     if (kind == ARBITER_CLOSE) {
         r->outcome = g->outcome;
         memcpy(r->reason, g->reason, sizeof r->reason);
     }
     group_emit(g, GROUP_EFFECT_ARBITER, 0)->request = r;
-    g->effects.n_requests++;
-    return true;
 }
 
 /* Claims the next epoch for this leader itself. why: the reason why successors are dropped, for the
  * timeline; NULL: none are dropped. */
 static void claim_next(struct group *g, const char *why) {
-    if (!leadership_may_claim(&g->leadership, g->now_ns) ||
-        !group_ask(g, ARBITER_CLAIM, g->leadership.epoch + 1))
+    if (!leadership_may_claim(&g->leadership, g->now_ns))
         return;
     g->leadership.claiming = true;
+    group_ask(g, ARBITER_CLAIM, g->leadership.epoch + 1);
     if (why != NULL)
         (void)group_add_to_timeline(g, TIMELINE_SUCCESSORS, NULL, why);
 }
@@ -337,9 +333,11 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
 /* A node has reported a higher epoch: the arbiter knows whether that is so. */
 void group_on_higher_epoch(struct group *g, uint32_t epoch) {
     struct leadership *l = &g->leadership;
-    if (g->config.leadership == LEADERSHIP_ARBITER && epoch > l->epoch && !l->claiming &&
-        !l->looking)
-        l->looking = group_ask(g, ARBITER_READ, l->epoch);
+    if (g->config.leadership != LEADERSHIP_ARBITER || epoch <= l->epoch || l->claiming ||
+        l->looking)
+        return;
+    l->looking = true;
+    group_ask(g, ARBITER_READ, l->epoch);
 }
 
 void group_on_touched(struct group *g, uint64_t touched_ns) {
@@ -365,24 +363,26 @@ static bool is_recorded(const struct group *g) {
 
 void group_leadership_time(struct group *g) {
     struct leadership *l = &g->leadership;
-    if (leadership_beat_is_due(l, is_recorded(g), g->now_ns)) {
+    if (g->now_ns >= leadership_beat_at(l, is_recorded(g))) {
         l->beat_ns = g->now_ns + g->config.rdzv.heartbeat_ns;
         if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
             group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = OUTCOME_NONE;
         } else {
             scan_members(g);
-            l->looking = group_ask(g, l->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, l->epoch);
+            l->looking = true;
+            group_ask(g, l->paused_ns != 0 ? ARBITER_READ : ARBITER_BEAT, l->epoch);
         }
     }
-    if (g->closed.record == OUTCOME_WAITS && leadership_close_is_due(l, g->now_ns))
-        l->closing = group_ask_to_close(g);
+    if (g->closed.record == OUTCOME_WAITS && g->now_ns >= leadership_close_at(l))
+        group_ask_to_close(g);
 }
 
 uint64_t group_leadership_deadline(const struct group *g) {
     const struct leadership *l = &g->leadership;
-    uint64_t t =
-        leadership_deadline(l, is_recorded(g), g->closed.record == OUTCOME_WAITS, g->now_ns);
-    t = MIN2(t, successors_deadline(g));
+    uint64_t t = leadership_beat_at(l, is_recorded(g));
+    if (g->closed.record == OUTCOME_WAITS)
+        t = MIN2(t, leadership_close_at(l));
+    t = MIN2(MAX2(t, g->now_ns + 1), successors_deadline(g));
     return MIN2(t, leadership_resign_deadline(l, g->closed.record, g->now_ns));
 }
 
@@ -432,8 +432,8 @@ void group_resign_time(struct group *g) {
     case RESIGN_END: group_close_interrupted(g); break;
     case RESIGN_NOW: group_resigned(g); break;
     case RESIGN_VACATE:
-        if (group_ask(g, ARBITER_VACATE, l->epoch))
-            l->vacate_ns = g->now_ns;
+        l->vacate_ns = g->now_ns;
+        group_ask(g, ARBITER_VACATE, l->epoch);
         break;
     }
 }

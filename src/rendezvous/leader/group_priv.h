@@ -29,8 +29,6 @@
 /* In a job of more nodes than this, listeners are checked after the group has started, not
  * before. */
 #define GROUP_REACH_AT_ONCE 64
-/* The limit of requests in one step. */
-#define GROUP_REQUESTS_MAX 3
 
 /* What follows when all members have stopped. */
 enum after_stop {
@@ -105,9 +103,7 @@ struct waiters_gone {
 /* The effects of the current step: group.c. */
 struct step_effects {
     struct group_update *update;
-    struct arbiter_request requests[GROUP_REQUESTS_MAX]; /* effects point to these, */
-    unsigned n_requests;
-    void **kept; /* and to these; owned */
+    void **kept; /* effects point to these; owned */
     size_t n_kept;
 };
 
@@ -171,6 +167,8 @@ static inline void group_recount(struct group *g, struct node *n) {
 }
 
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
+/* Memory that effects point to: zeroed, until the next step. */
+void *group_keep(struct group *g, size_t size);
 /* Sets the effect's reason, which is copied. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text);
 void group_notify(struct group *g, const struct node *n);
@@ -262,7 +260,7 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
 bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
                            uint64_t incarnation, bool outlived, const char *why);
 /* A member was asked to leave while its group stops for another reason. is_new: this is its first
- * report of it; then GROUP_EFFECT_RELEASED ends the wait for evidence of the first reason. */
+ * report of it; then TIMELINE_RELEASED ends the wait for evidence of the first reason. */
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
 void group_close_failed(struct group *g, const char *reason);
@@ -277,8 +275,8 @@ uint64_t group_patient_until(const struct group *g);
  * check the number of nodes. */
 bool group_is_leaving(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
-/* Sends a request to the arbiter. False: not possible in this step. */
-bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
+/* Sends a request to the arbiter. */
+void group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
 /* Whether a group can be formed in this epoch. If not, it claims the next epoch. */
 bool group_has_epoch_to_form(struct group *g);
 /* Emits the last effect of this group. `epoch` is the leader's own if no other agent leads, but
@@ -291,8 +289,8 @@ void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);
 void group_on_resign(struct group *g);
 void group_leadership_time(struct group *g);
-/* Asks the arbiter to record the outcome. False: not in this step. */
-bool group_ask_to_close(struct group *g);
+/* Asks the arbiter to record the outcome. */
+void group_ask_to_close(struct group *g);
 /* No worker runs, of this epoch or of an earlier one, and none can come back. */
 bool group_nothing_runs(const struct group *g);
 /* The nodes that stay are too few, and no option asks to wait for more. */

@@ -41,9 +41,9 @@ static void close_store(struct group *g) {
     group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->formation.generation;
 }
 
-bool group_ask_to_close(struct group *g) {
-    return group_ask(g, g->closed.interrupted ? ARBITER_VACATE : ARBITER_CLOSE,
-                     g->leadership.epoch);
+void group_ask_to_close(struct group *g) {
+    g->leadership.closing = true;
+    group_ask(g, g->closed.interrupted ? ARBITER_VACATE : ARBITER_CLOSE, g->leadership.epoch);
 }
 
 /* group_outcome_recorded() follows, perhaps at once. */
@@ -58,8 +58,8 @@ static void record_outcome(struct group *g) {
     } else {
         g->closed.deadline_ns += g->config.rdzv.arbiter_lease_ns;
         l->claim_ns = l->close_ns = g->now_ns;
-        /* not during a claim: CLOSE needs the epoch that this leader has after it */
-        l->closing = !l->claiming && group_ask_to_close(g);
+        if (!l->claiming) /* CLOSE needs the epoch that this leader has after a claim */
+            group_ask_to_close(g);
     }
 }
 
@@ -80,7 +80,6 @@ void group_outcome_recorded(struct group *g) {
     g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     group_end_incident(g);
     group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
-    (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_all(g);
 }
 
@@ -355,7 +354,6 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
     move(g, GROUP_STOPPING);
     (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
-    (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_members(g);
 }
 
@@ -483,8 +481,7 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
         begin_stop(g, reason, false);
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-        (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
-        (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
+        (void)group_add_to_timeline(g, TIMELINE_RELEASED, NULL, reason);
         group_notify_members(g);
     }
 }
@@ -571,10 +568,8 @@ void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) 
     node_leaving_text(n, text);
     /* and so were its workers, a moment before */
     (void)group_blame_lost_node(g, INCIDENT_NODE_LEFT, name, n->info.incarnation, true, text);
-    if (!is_new)
-        return;
-    (void)group_add_to_timeline(g, TIMELINE_STOPPING, n, text);
-    (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
+    if (is_new)
+        (void)group_add_to_timeline(g, TIMELINE_RELEASED, n, text);
 }
 
 /* The cause is still in doubt, and is checked again soon. A notice reports this to people who would
@@ -795,7 +790,6 @@ static void advance_forming(struct group *g) {
         entry = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
-        (void)group_emit(g, GROUP_EFFECT_STARTED, 0);
         group_notify_members(g);
         reach_members(g);
     } else if (is_late) {

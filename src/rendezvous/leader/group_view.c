@@ -52,16 +52,16 @@ static void fill_form(const struct group *g, const struct node *n, struct form *
     const struct place *p = &n->place;
     *ret = (struct form){
         .node_rank = p->node_rank,
-        .n_nodes = p->n_nodes,
+        .n_nodes = (uint32_t)g->formation.n_order,
         .first_rank = p->first_rank,
-        .world_size = p->world_size,
+        .world_size = g->formation.world_size,
         .role_first_rank = p->role_first_rank,
         .role_world_size = p->role_world_size,
         .host_index = p->host_index,
         .store_port = g->forming.store_port,
-        .restarts_used = p->restarts_used,
+        .restarts_used = g->formation.restarts_used,
         .max_restarts = g->config.rdzv.max_restarts,
-        .losses = p->losses,
+        .losses = g->formation.losses,
         .log_nonce = g->config.log_nonce,
         .job_ns = group_job_ns(g, g->now_ns),
     };
@@ -308,7 +308,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         ret->successors[i] = g->plan.named.list[i].incarnation;
     memcpy(ret->incident, event.text, sizeof ret->incident);
     group_history(g, now_ns, &ret->history);
-    memcpy(ret->command, g->programs.own.shown, sizeof ret->command);
+    memcpy(ret->command, g->config.program.shown, sizeof ret->command);
     memcpy(ret->endpoint, g->config.endpoint, sizeof ret->endpoint);
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
         (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);
@@ -372,6 +372,7 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_WORKER_FAILED] = "worker_failed",
     [TIMELINE_HANG] = "hang",
     [TIMELINE_STOPPING] = "stopping",
+    [TIMELINE_RELEASED] = "stopping",
     [TIMELINE_STOPPED] = "stopped",
     [TIMELINE_FORMED] = "formed",
     [TIMELINE_STARTED] = "started",

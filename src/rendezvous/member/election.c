@@ -55,14 +55,13 @@ static void set_waiting(struct election *e, const char *fmt, ...) {
     va_end(ap);
 }
 
-/* Sends a request to the arbiter. False: too many in one step. */
-static bool ask(struct election *e, const struct step *s, enum arbiter_kind kind, uint32_t epoch) {
-    if (e->n_requests == ELECTION_REQUESTS_MAX)
-        return false;
+static struct arbiter_request *ask(struct election *e, const struct step *s, enum arbiter_kind kind,
+                                   uint32_t epoch) {
+    assert(e->n_requests < ELECTION_REQUESTS_MAX);
     struct arbiter_request *r = &e->requests[e->n_requests++];
     *r = (struct arbiter_request){.kind = kind, .epoch = epoch, .leader = s->config->self};
     step_emit(s, MEMBER_EFFECT_ARBITER)->request = r;
-    return true;
+    return r;
 }
 
 static bool is_successor(const struct election *e) {
@@ -112,9 +111,8 @@ static bool claims_after_nothing(const struct election *e) {
 }
 
 static void ask_for(struct election *e, const struct step *s) {
-    e->claim_asked = ask(e, s, ARBITER_CLAIM, e->claim_epoch);
-    if (e->claim_asked)
-        e->requests[e->n_requests - 1].idle = claims_after_nothing(e);
+    ask(e, s, ARBITER_CLAIM, e->claim_epoch)->idle = claims_after_nothing(e);
+    e->claim_asked = true;
     e->claim_retry_ns = s->now_ns + CLAIM_RETRY_NS;
 }
 
@@ -182,47 +180,43 @@ static void describe_unreachable(struct election *e, const struct step *s) {
 }
 
 /* The arbiter's data is gone: this node ends if that does not change and no leader appears. */
-static struct election_outcome on_ruin(struct election *e, const struct step *s,
-                                       const struct arbiter_answer *a) {
-    struct election_outcome o = {ELECTION_GOES_ON};
+static enum election_outcome on_ruin(struct election *e, const struct step *s,
+                                     const struct arbiter_answer *a) {
     uint64_t wait = arbiter_ruin_ns(a, s->config->rdzv.lease_ns);
     if (s->link->connected || e->state == ELECTION_LEADING || s->ending)
-        return o; /* the leader reports it */
+        return ELECTION_CONTINUES; /* the leader reports it */
     if (e->ruined_ns == 0)
         e->ruined_ns = s->now_ns;
     set_waiting(e, "%.500s", a->text);
     if (wait > 0 && a->started_ns < e->ruined_ns + wait)
-        return o; /* compare with the time of the request, as the leader does */
-    o.kind = ELECTION_FAILED;
-    o.grace_ns = wait;
-    (void)snprintf(o.reason, sizeof o.reason, ARBITER_RUIN_TEXT, a->text);
-    return o;
+        return ELECTION_CONTINUES; /* compare with the time of the request, as the leader does */
+    e->grace_ns = wait;
+    (void)snprintf(e->failure, sizeof e->failure, ARBITER_RUIN_TEXT, a->text);
+    return ELECTION_FAILED;
 }
 
-static struct election_outcome on_record(struct election *e, const struct step *s,
-                                         const struct arbiter_answer *a) {
-    struct election_outcome o = {ELECTION_GOES_ON};
+static enum election_outcome on_record(struct election *e, const struct step *s,
+                                       const struct arbiter_answer *a) {
     e->asking = false;
     if (a->result == ARBITER_RUINED)
         return on_ruin(e, s, a);
     if (a->result != ARBITER_OK) {
         if (!s->link->connected && e->state != ELECTION_LEADING)
             set_waiting(e, "%.500s", a->text);
-        return o;
+        return ELECTION_CONTINUES;
     }
     if (e->state == ELECTION_LEADING)
-        return o;
+        return ELECTION_CONTINUES;
     e->found_closed = e->found_closed || (e->record_ns == 0 && a->record.closed);
     keep_record(e, s, a);
     look_in_time(e, s);
     e->ruined_ns = 0;
     const struct arbiter_record *r = &e->record;
-    if (r->closed) {
-        if (!s->link->connected)
-            o.kind = ELECTION_JOB_CLOSED;
-    } else if (e->state == ELECTION_CLAIMING) {
-        return o; /* the answer to the claim has more information */
-    } else if (r->vacant) {
+    if (r->closed)
+        return s->link->connected ? ELECTION_CONTINUES : ELECTION_JOB_CLOSED;
+    if (e->state == ELECTION_CLAIMING)
+        return ELECTION_CONTINUES; /* the answer to the claim has more information */
+    if (r->vacant) {
         if (!s->link->connected && r->epoch >= s->link->epoch)
             claim(e, s, r->epoch + 1);
     } else if (r->leader.incarnation == s->config->incarnation && r->epoch > s->link->epoch) {
@@ -239,7 +233,7 @@ static struct election_outcome on_record(struct election *e, const struct step *
     } else if (!s->link->connected) {
         describe_unreachable(e, s);
     }
-    return o;
+    return ELECTION_CONTINUES;
 }
 
 /* Rule 4: no named successor claims, and the leader has ended, as far as the record shows. */
@@ -384,22 +378,19 @@ static void lead(struct election *e, const struct step *s, uint32_t epoch, bool 
     connect_to(e, s, &c->self, true);
 }
 
-static struct election_outcome on_claim(struct election *e, const struct step *s,
-                                        const struct arbiter_answer *a) {
-    struct election_outcome o = {ELECTION_GOES_ON};
+static enum election_outcome on_claim(struct election *e, const struct step *s,
+                                      const struct arbiter_answer *a) {
     if (e->state != ELECTION_CLAIMING || a->request.epoch != e->claim_epoch)
-        return o;
+        return ELECTION_CONTINUES;
     e->claim_asked = false;
-    if (a->result == ARBITER_RUINED)
-        o = on_ruin(e, s, a);
     if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
         (void)snprintf(e->waiting, sizeof e->waiting, "%s", a->text);
         e->claim_retry_ns = s->now_ns + CLAIM_RETRY_NS;
-        return o;
+        return a->result == ARBITER_RUINED ? on_ruin(e, s, a) : ELECTION_CONTINUES;
     }
     if (a->result == ARBITER_OK) {
         lead(e, s, e->claim_epoch, a->record.idle);
-        return o;
+        return ELECTION_CONTINUES;
     }
     struct arbiter_answer read = *a;
     read.result = ARBITER_OK;
@@ -407,8 +398,8 @@ static struct election_outcome on_claim(struct election *e, const struct step *s
     return on_record(e, s, &read); /* it shows who won, or that the job is over */
 }
 
-struct election_outcome election_on_answer(struct election *e, const struct step *s,
-                                           const struct arbiter_answer *a) {
+enum election_outcome election_on_answer(struct election *e, const struct step *s,
+                                         const struct arbiter_answer *a) {
     return a->request.kind == ARBITER_CLAIM ? on_claim(e, s, a) : on_record(e, s, a);
 }
 
@@ -696,22 +687,23 @@ bool election_leader_is_silent(const struct election *e, const struct step *s) {
            s->now_ns >= e->good_lease_ns + patience(s->config);
 }
 
-static struct election_outcome give_up(const struct election *e) {
-    struct election_outcome o = {.kind = ELECTION_FAILED};
-    (void)snprintf(o.reason, sizeof o.reason,
+static enum election_outcome give_up(struct election *e) {
+    e->grace_ns = 0;
+    (void)snprintf(e->failure, sizeof e->failure,
                    "no leader was found within the join timeout%s%.1800s",
                    e->waiting[0] != '\0' ? ": " : "", e->waiting);
-    return o;
+    return ELECTION_FAILED;
 }
 
-struct election_outcome election_time(struct election *e, const struct step *s) {
+enum election_outcome election_time(struct election *e, const struct step *s) {
     if (s->link->connected)
         e->apart_ns = TIME_NEVER;
     if (e->apart_ns != TIME_NEVER && e->state != ELECTION_LEADING &&
         s->now_ns >= e->apart_ns + s->config->rdzv.join_timeout_ns)
         return give_up(e);
     if (wants_to_read(e, s) && !e->asking && s->now_ns >= e->read_ns) {
-        e->asking = ask(e, s, ARBITER_READ, s->link->epoch);
+        (void)ask(e, s, ARBITER_READ, s->link->epoch);
+        e->asking = true;
         e->read_ns = s->now_ns + s->config->rdzv.heartbeat_ns / (is_successor(e) ? 4 : 1);
     }
     if (e->state == ELECTION_FOLLOWING && s->now_ns >= e->again_ns)
@@ -724,7 +716,7 @@ struct election_outcome election_time(struct election *e, const struct step *s) 
     claim_time(e, s);
     if (may_claim_unnamed(e, s))
         claim(e, s, e->record.epoch + 1);
-    return (struct election_outcome){ELECTION_GOES_ON};
+    return ELECTION_CONTINUES;
 }
 
 uint64_t election_deadline(const struct election *e, const struct step *s) {

@@ -89,6 +89,8 @@ struct election {
     struct rdzv_peer join_policy_peer;
     struct idmap parked; /* incarnations of the nodes that are parked here */
     char waiting[RDZV_REASON_MAX];
+    char failure[RDZV_REASON_MAX]; /* ELECTION_FAILED: why; the workers have grace_ns */
+    uint64_t grace_ns;
     /* why the last agent that answered does not talk to this node; "" if none did since WELCOME */
     char refusal[RDZV_REASON_MAX / 2];
 
@@ -130,16 +132,10 @@ struct election {
 };
 
 /* What follows for the node. */
-enum election_outcome_kind {
-    ELECTION_GOES_ON = 0,
-    ELECTION_JOB_CLOSED, /* as the record says: e->record */
-    /* there is no leader, and there will be none: reason; the workers have grace_ns */
-    ELECTION_FAILED,
-};
-struct election_outcome {
-    enum election_outcome_kind kind;
-    char reason[RDZV_REASON_MAX];
-    uint64_t grace_ns;
+enum election_outcome {
+    ELECTION_CONTINUES = 0,
+    ELECTION_JOB_CLOSED, /* by e->record */
+    ELECTION_FAILED,     /* there is no leader, and there will be none: e->failure */
 };
 
 void election_init(struct election *e, const struct member_config *config, uint64_t now_ns);
@@ -179,15 +175,15 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
 /* A node has sent JOIN to our listener, or has gone again. */
 void election_on_joiner(struct election *e, uint64_t joiner, bool came);
 /* Must not be called after the node's end is decided. */
-struct election_outcome election_time(struct election *e, const struct step *s);
+enum election_outcome election_time(struct election *e, const struct step *s);
 uint64_t election_deadline(const struct election *e, const struct step *s);
 /* Decides how nodes that send JOIN to this agent are answered; emits JOIN_POLICY when that
  * changes. */
 void election_set_join_policy(struct election *e, const struct step *s, bool ended);
 
 /* The arbiter has answered a READ or a CLAIM. */
-struct election_outcome election_on_answer(struct election *e, const struct step *s,
-                                           const struct arbiter_answer *a);
+enum election_outcome election_on_answer(struct election *e, const struct step *s,
+                                         const struct arbiter_answer *a);
 
 /* True: this node is the first successor. The leader waits for its echo, so it must renew at
  * once. */

@@ -42,10 +42,7 @@ struct member {
 
 struct member_effect *step_emit(const struct step *s, enum member_effect_kind kind) {
     struct member_update *u = s->update;
-    if (u->n_effects == u->cap) {
-        u->cap = u->cap == 0 ? 8 : u->cap * 2;
-        u->effects = xrealloc(u->effects, u->cap * sizeof *u->effects);
-    }
+    u->effects = xgrow(u->effects, u->n_effects, sizeof *u->effects);
     u->effects[u->n_effects] = (struct member_effect){.kind = kind};
     return &u->effects[u->n_effects++];
 }
@@ -701,20 +698,15 @@ static void on_closed_record(struct member *m, const struct arbiter_record *r) {
     on_closed(m, &d);
 }
 
-static void obey_election(struct member *m, const struct election_outcome *o) {
-    switch (o->kind) {
-    case ELECTION_GOES_ON: break;
+static void obey_election(struct member *m, enum election_outcome outcome) {
+    switch (outcome) {
+    case ELECTION_CONTINUES: break;
     case ELECTION_JOB_CLOSED: on_closed_record(m, &m->election.record); break;
     case ELECTION_FAILED:
-        decide_end(m, MEMBER_END_LEADER_LOST, o->reason);
-        end_with_grace(m, MIN2(lease_left(&m->lease, m->step.now_ns), o->grace_ns));
+        decide_end(m, MEMBER_END_LEADER_LOST, m->election.failure);
+        end_with_grace(m, MIN2(lease_left(&m->lease, m->step.now_ns), m->election.grace_ns));
         break;
     }
-}
-
-static void on_answer(struct member *m, const struct arbiter_answer *answer) {
-    struct election_outcome o = election_on_answer(&m->election, &m->step, answer);
-    obey_election(m, &o);
 }
 
 static void election_time_passes(struct member *m) {
@@ -722,8 +714,7 @@ static void election_time_passes(struct member *m) {
         return;
     if (election_leader_is_silent(&m->election, &m->step))
         lose_leader(m, false, "the leader grants no lease any more");
-    struct election_outcome o = election_time(&m->election, &m->step);
-    obey_election(m, &o);
+    obey_election(m, election_time(&m->election, &m->step));
 }
 
 /* ---- time ---- */
@@ -877,7 +868,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             renew(m);
         break;
     case MEMBER_EVENT_HANDOVER: election_on_handover(e, s, ev->handover); break;
-    case MEMBER_EVENT_ARBITER: on_answer(m, ev->answer); break;
+    case MEMBER_EVENT_ARBITER: obey_election(m, election_on_answer(e, s, ev->answer)); break;
     case MEMBER_EVENT_JOINER: election_on_joiner(e, ev->joiner, true); break;
     case MEMBER_EVENT_JOINER_GONE: election_on_joiner(e, ev->joiner, false); break;
     case MEMBER_EVENT_PEER_PROBE: election_on_peer_probe(e, ev->joiner, ev->probe); break;

@@ -183,7 +183,7 @@ struct member_effect {
 
 struct member_update {
     struct member_effect *effects; /* owned by the update, reused */
-    size_t n_effects, cap;
+    size_t n_effects;
     uint64_t deadline_ns;
 };
 void member_update_fini(struct member_update *u);

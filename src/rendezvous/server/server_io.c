@@ -692,11 +692,6 @@ static void send_desired_soon(struct rdzv_server *s, struct server_node *n) {
     loop_timer_set(s->desired_timer, clock_now_ns());
 }
 
-static void report_to(const struct rdzv_server *s, void (*fn)(void *arg)) {
-    if (fn != NULL)
-        fn(s->config.arg);
-}
-
 static void obey(struct rdzv_server *s, const struct group_effect *e) {
     struct server_node *n = find(s, e->node);
     switch (e->kind) {
@@ -726,9 +721,6 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
         if (s->config.ops.timeline != NULL)
             s->config.ops.timeline(s->config.arg, e->entry);
         break;
-    case GROUP_EFFECT_STARTED: report_to(s, s->config.ops.started); break;
-    case GROUP_EFFECT_STOPPING: report_to(s, s->config.ops.stopping); break;
-    case GROUP_EFFECT_RELEASED: report_to(s, s->config.ops.released); break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

@@ -112,12 +112,8 @@ struct rdzv_server_ops {
     /* A worker has told a safe point. Called between steps. May be NULL; must not free the server
      */
     void (*safe_point)(void *arg);
-    /* For the event log. May be NULL */
+    /* For the event log and the watchdog. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
-    /* GROUP_EFFECT_STARTED, STOPPING and RELEASED. May be NULL */
-    void (*started)(void *arg);
-    void (*stopping)(void *arg);
-    void (*released)(void *arg);
     /* Who may talk to this agent, for operators. NULL: everybody; must not free the server */
     void (*access)(void *arg, struct rdzv_access *ret);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be

@@ -399,7 +399,7 @@ static uint64_t hash_host(const char *host) {
 }
 
 /* Global ranks are prefix sums over the node order; each role is also counted separately. */
-static void assign_ranks(struct formation *f, uint32_t restarts_used, uint32_t losses) {
+static void assign_ranks(struct formation *f) {
     struct role_count roles[GROUP_ROLES_MAX] = {0};
     struct idmap hosts = {0}; /* host → its newest member so far */
     uint32_t rank = 0;
@@ -410,21 +410,17 @@ static void assign_ranks(struct formation *f, uint32_t restarts_used, uint32_t l
         const struct node *before = idmap_get(&hosts, host);
         n->place = (struct place){
             .node_rank = (uint32_t)i,
-            .n_nodes = (uint32_t)f->n_members,
             .first_rank = rank,
             .role_first_rank = role->workers,
             .host_index = before == NULL ? 0 : before->place.host_index + 1,
-            .restarts_used = restarts_used,
-            .losses = losses,
         };
         idmap_put(&hosts, host, n);
         rank += n->info.nproc;
         role->workers += n->info.nproc;
     }
-    for (size_t i = 0; i < f->n_members; i++) {
-        f->members[i]->place.world_size = rank;
+    for (size_t i = 0; i < f->n_members; i++)
         f->members[i]->place.role_world_size = role_of(roles, f->members[i]->info.role)->workers;
-    }
+    f->world_size = rank;
     idmap_fini(&hosts);
 }
 
@@ -449,8 +445,9 @@ void formation_choose(struct formation *f, struct roster *r, const struct group_
         chosen[i]->is_member = chosen[i]->in_order = true;
         f->order[i] = old_place_of(chosen[i]);
     }
-    assign_ranks(f, restarts_used, losses);
-    f->world_size = chosen[0]->place.world_size;
+    f->restarts_used = restarts_used;
+    f->losses = losses;
+    assign_ranks(f);
     bool same_epoch = f->generation.epoch == epoch;
     f->generation = (struct generation){epoch, same_epoch ? f->generation.counter + 1 : 1};
     f->n_last_lost = f->n_fell_silent = f->n_old_members = 0;

@@ -14,8 +14,8 @@ struct formation {
     struct generation generation; /* the newest formed */
     struct node **members;        /* of that generation, in rank order, without the lost nodes */
     size_t n_members;
-    size_t n_lease_pending;  /* members whose last RENEW got no lease */
-    uint32_t world_size;     /* of the group, when it was formed */
+    size_t n_lease_pending;                     /* members whose last RENEW got no lease */
+    uint32_t world_size, restarts_used, losses; /* of the group, when it was formed */
     struct old_place *order; /* of the last group, in rank order, lost nodes included */
     size_t n_order;
     bool of_domains;    /* the domains of all these places are known */

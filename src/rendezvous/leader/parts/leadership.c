@@ -70,30 +70,14 @@ enum beat_change leadership_pause(struct leadership *l, bool reaches_too_few, ui
     return claimable ? BEAT_RESUMED_LATE : BEAT_RESUMED;
 }
 
-static bool needs_beat(const struct leadership *l, bool recorded) {
-    return l->config->leadership != LEADERSHIP_NONE && !recorded && !l->looking;
+uint64_t leadership_beat_at(const struct leadership *l, bool recorded) {
+    bool beats = l->config->leadership != LEADERSHIP_NONE && !recorded && !l->looking;
+    return beats ? l->beat_ns : TIME_NEVER;
 }
 
-bool leadership_beat_is_due(const struct leadership *l, bool recorded, uint64_t now_ns) {
-    return needs_beat(l, recorded) && now_ns >= l->beat_ns;
-}
-
-static bool needs_close(const struct leadership *l) {
-    return l->config->leadership == LEADERSHIP_ARBITER && !l->closing && !l->claiming;
-}
-
-bool leadership_close_is_due(const struct leadership *l, uint64_t now_ns) {
-    return needs_close(l) && now_ns >= l->claim_ns;
-}
-
-uint64_t leadership_deadline(const struct leadership *l, bool recorded, bool waits,
-                             uint64_t now_ns) {
-    uint64_t t = TIME_NEVER;
-    if (needs_beat(l, recorded))
-        t = MAX2(l->beat_ns, now_ns + 1);
-    if (waits && needs_close(l))
-        t = MIN2(t, MAX2(l->claim_ns, now_ns + 1));
-    return t;
+uint64_t leadership_close_at(const struct leadership *l) {
+    bool can = l->config->leadership == LEADERSHIP_ARBITER && !l->closing && !l->claiming;
+    return can ? l->claim_ns : TIME_NEVER;
 }
 
 bool leadership_may_claim(const struct leadership *l, uint64_t now_ns) {

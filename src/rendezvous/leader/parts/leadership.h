@@ -60,13 +60,10 @@ enum beat_change {
 };
 /* Whether the leader is in contact with enough nodes for the beat to continue. */
 enum beat_change leadership_pause(struct leadership *l, bool reaches_too_few, uint64_t now_ns);
-/* recorded: the arbiter or the leader file has the outcome. */
-bool leadership_beat_is_due(const struct leadership *l, bool recorded, uint64_t now_ns);
-/* The outcome is still to be recorded, and can be sent to the arbiter now. */
-bool leadership_close_is_due(const struct leadership *l, uint64_t now_ns);
-/* When the next beat or outcome is due. waits: an outcome is still to be recorded. */
-uint64_t leadership_deadline(const struct leadership *l, bool recorded, bool waits,
-                             uint64_t now_ns);
+/* When the next beat is due. recorded: the arbiter or the leader file has the outcome. */
+uint64_t leadership_beat_at(const struct leadership *l, bool recorded);
+/* When an outcome that is still to be recorded can be sent to the arbiter. */
+uint64_t leadership_close_at(const struct leadership *l);
 /* Whether the leader can claim its own next epoch now. */
 bool leadership_may_claim(const struct leadership *l, uint64_t now_ns);
 

@@ -25,11 +25,10 @@ static struct role_program *add_role(struct programs *p, const char *role,
     return r;
 }
 
-void programs_init(struct programs *p, const char *role, const struct rdzv_program *own,
-                   uint32_t max_restarts) {
-    *p = (struct programs){.own = *own, .max_restarts = max_restarts};
-    if (own->shown[0] != '\0')
-        (void)add_role(p, role, own);
+void programs_init(struct programs *p, const struct group_config *config) {
+    *p = (struct programs){.config = config};
+    if (config->program.shown[0] != '\0')
+        (void)add_role(p, config->role, &config->program);
 }
 
 void programs_fini(struct programs *p) {
@@ -47,7 +46,7 @@ static bool may_have_own_args(enum job_stage stage, const struct role_program *r
 bool programs_refuse(const struct programs *p, enum job_stage stage, const char *role,
                      const struct rdzv_program *its, char *why, size_t size) {
     const struct role_program *r = of_role(p, role);
-    const struct rdzv_program *ours = r != NULL ? &r->program : &p->own;
+    const struct rdzv_program *own = &p->config->program, *ours = r != NULL ? &r->program : own;
     const char *what = NULL;
     bool alike = strcmp(its->shown, ours->shown) == 0;
     if (its->shown[0] == '\0')
@@ -63,13 +62,13 @@ bool programs_refuse(const struct programs *p, enum job_stage stage, const char 
                        its->shown, ours->shown, what, ADVICE);
         return true;
     }
-    if (its->max_restarts == p->max_restarts || p->own.shown[0] == '\0')
+    if (its->max_restarts == p->config->rdzv.max_restarts || own->shown[0] == '\0')
         return false;
     (void)snprintf(why, size,
                    "it was started with '%s' and --max-restarts=%u, and the job there runs '%s' "
                    "with --max-restarts=%u: give all nodes of a job the same, and each job an "
                    "--rdzv-id and an endpoint of its own",
-                   its->shown, its->max_restarts, ours->shown, p->max_restarts);
+                   its->shown, its->max_restarts, ours->shown, p->config->rdzv.max_restarts);
     return true;
 }
 

@@ -3,8 +3,7 @@
  * nodes"). */
 #pragma once
 
-#include "base/util.h"
-#include "rendezvous/protocol/messages.h"
+#include "rendezvous/leader/parts/group_config.h"
 
 /* Distinct --role names in one job. */
 #define GROUP_ROLES_MAX 64
@@ -19,8 +18,7 @@ struct role_program {
 };
 
 struct programs {
-    struct rdzv_program own; /* of the leader's node; shown "": not known */
-    uint32_t max_restarts;   /* of the job */
+    const struct group_config *config; /* borrowed */
     struct role_program *roles;
     size_t n; /* at most GROUP_ROLES_MAX */
 };
@@ -32,9 +30,7 @@ enum job_stage {
     JOB_FULL,
 };
 
-/* The leader's own node has this role and program. */
-void programs_init(struct programs *p, const char *role, const struct rdzv_program *own,
-                   uint32_t max_restarts);
+void programs_init(struct programs *p, const struct group_config *config);
 void programs_fini(struct programs *p);
 
 /* True: the node is of another job; fills in why. */

@@ -66,9 +66,7 @@ struct node_status {
 
 /* A member's place, of which group_desired() makes the struct form that it is sent. */
 struct place {
-    uint32_t node_rank, n_nodes, first_rank, world_size, role_first_rank, role_world_size,
-        host_index;
-    uint32_t restarts_used, losses; /* when the group was formed */
+    uint32_t node_rank, first_rank, role_first_rank, role_world_size, host_index;
 };
 
 struct node {
