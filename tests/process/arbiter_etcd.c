@@ -41,7 +41,6 @@ static void on_answer(void *arg, const struct arbiter_answer *a) {
     struct json_writer w = json_writer_of(&line);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "asked", kinds[a->request.kind]);
-    json_write_u64(&w, "id", a->request.id);
     json_write_string(&w, "result", results[a->result]);
     json_write_u64(&w, "ms", (clock_now_ns() - a->started_ns) / NS_PER_MS);
     if (a->record.vacant)
@@ -65,8 +64,7 @@ static void on_answer(void *arg, const struct arbiter_answer *a) {
 }
 
 static void obey(char *line) {
-    static uint64_t id;
-    struct arbiter_request q = {.id = ++id, .leader = {.addr = "10.0.0.1", .port = 4711}};
+    struct arbiter_request q = {.leader = {.addr = "10.0.0.1", .port = 4711}};
     char kind[16] = "", outcome[16] = "";
     int n = sscanf(line, "%15s %" SCNu32 " %" SCNu64 " %15s", kind, &q.epoch, &q.leader.incarnation, outcome);
     if (strcmp(kind, "stalled") == 0) {

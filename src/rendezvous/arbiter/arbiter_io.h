@@ -3,8 +3,8 @@
  * arbiter_etcd_io.h. (Votes of the members could be a third.)
  *
  *     arbiter_dir_new(loop, &config, &a, &err);
- *     arbiter_ask(a, &(struct arbiter_request){.kind = ARBITER_READ, .id = 7}, on_answer, me);
- *     … on_answer(me, &answer), with answer.request.id 7
+ *     arbiter_ask(a, &(struct arbiter_request){.kind = ARBITER_READ}, on_answer, me);
+ *     … on_answer(me, &answer), with answer.request
  *     arbiter_free(a);
  *
  * Guarantees, whatever fails: at most one winner per epoch, ever; a closed job stays closed, with

@@ -21,7 +21,6 @@ enum arbiter_kind {
 
 struct arbiter_request {
     enum arbiter_kind kind;
-    uint64_t id; /* chosen by the asker; returned with the answer */
     uint32_t epoch;
     struct rdzv_peer leader; /* the claimant, and its address */
     bool idle;               /* CLAIM: as in the record */

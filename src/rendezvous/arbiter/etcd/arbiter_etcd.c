@@ -202,10 +202,11 @@ int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arb
 /* --- what the answers mean -------------------------------------------------------------------- */
 
 int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
-                     const struct arbiter_record *latest, struct err *err) {
+                     const struct arbiter_etcd_view *view, struct err *err) {
+    const struct arbiter_record *latest = &view->record;
     bool same = latest->epoch == seen->epoch && latest->leader.incarnation == seen->leader;
     if (latest->epoch > seen->epoch || same) {
-        *seen = (struct arbiter_etcd_seen){latest->epoch, latest->leader.incarnation};
+        *seen = (struct arbiter_etcd_seen){latest->epoch, latest->leader.incarnation, view->mod};
         return 0;
     }
     if (latest->epoch == 0)

@@ -73,10 +73,11 @@ _must_use_ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbit
 struct arbiter_etcd_seen {
     uint32_t epoch;
     uint64_t leader;
+    uint64_t mod; /* its revision */
 };
 /* After each view. ARBITER_ETCD_RUINED: it goes back. */
 _must_use_ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
-                                const struct arbiter_record *latest, struct err *err);
+                                const struct arbiter_etcd_view *view, struct err *err);
 
 /* ---- user and password ---- */
 

@@ -38,9 +38,6 @@ struct etcd {
     bool logging_in; /* the current question is the login */
     bool no_users;   /* etcd has no authentication enabled */
     char token[ARBITER_ETCD_TOKEN_MAX + 1];
-    /* revision of `latest` while it is this claim */
-    uint64_t hint, hint_incarnation;
-    uint32_t hint_epoch;
     struct arbiter_etcd_seen seen;
     char last_text[RDZV_REASON_MAX / 4]; /* of the last request that failed */
 };
@@ -83,8 +80,8 @@ static void on_http(void *arg, const struct http_answer *answer);
 
 static void begin(struct etcd *e) {
     const struct arbiter_request *q = &e->running->answer.request;
-    bool hinted = e->hint_epoch == q->epoch && e->hint_incarnation == q->leader.incarnation;
-    arbiter_etcd_begin(&e->step, e->base, q, hinted ? e->hint : 0);
+    bool ours = e->seen.epoch == q->epoch && e->seen.leader == q->leader.incarnation;
+    arbiter_etcd_begin(&e->step, e->base, q, ours ? e->seen.mod : 0);
 }
 
 static uint64_t share_of(const struct etcd *e, uint64_t left_ns) {
@@ -210,13 +207,11 @@ static void ruined(struct etcd *e, const struct arbiter_record *found, const cha
 static void on_view(struct etcd *e, const struct http_answer *a) {
     struct arbiter_etcd_view view;
     struct err err = {0};
-    struct arbiter_asked *q = e->running;
-    const struct arbiter_request *request = &q->answer.request;
     enum arbiter_result result;
     int r = arbiter_etcd_read(e->base, a->body, a->len, &view, &err);
     bool readable = r != ARBITER_ETCD_RUINED;
     if (r == 0)
-        r = arbiter_etcd_see(&e->seen, e->base, &view.record, &err);
+        r = arbiter_etcd_see(&e->seen, e->base, &view, &err);
     if (r == ARBITER_ETCD_RUINED) {
         ruined(e, readable ? &view.record : NULL, err.text);
         return;
@@ -226,11 +221,6 @@ static void on_view(struct etcd *e, const struct http_answer *a) {
         endpoint_failed(e, err.text);
         return;
     }
-    if (arbiter_record_is_of(&view.record, request->epoch, request->leader.incarnation)) {
-        e->hint = view.mod;
-        e->hint_epoch = request->epoch;
-        e->hint_incarnation = request->leader.incarnation;
-    }
     r = arbiter_etcd_next(&e->step, &view, &result, &err);
     if (r == ARBITER_ETCD_E_ASK) {
         ask_question(e);
@@ -239,7 +229,7 @@ static void on_view(struct etcd *e, const struct http_answer *a) {
     } else if (r < 0) {
         denied(e, err.text);
     } else {
-        q->answer.record = view.record;
+        e->running->answer.record = view.record;
         complete_running(e, result, "");
     }
 }

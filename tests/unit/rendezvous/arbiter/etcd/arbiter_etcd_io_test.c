@@ -145,7 +145,7 @@ static void make(size_t n, const char *user, uint64_t timeout_ns) {
 }
 
 static void on_answer(void *arg, const struct arbiter_answer *a) {
-    heard.ids[heard.n++] = a->request.id;
+    heard.ids[heard.n++] = a->request.leader.port;
     heard.last = *a;
     if (heard.free_arbiter) {
         arbiter_free(arbiter);
@@ -156,7 +156,7 @@ static void on_answer(void *arg, const struct arbiter_answer *a) {
 }
 
 static void start(enum arbiter_kind kind, uint64_t id, void *arg) {
-    struct arbiter_request q = {.kind = kind, .id = id, .epoch = 1, .leader = {.incarnation = 7, .port = 1}};
+    struct arbiter_request q = {.kind = kind, .epoch = 1, .leader = {.incarnation = 7, .port = (uint16_t)id}};
     unsigned before = heard.n;
     arbiter_ask(arbiter, &q, on_answer, arg);
     cr_assert_eq(heard.n, before, "answered from inside");
