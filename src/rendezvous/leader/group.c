@@ -72,8 +72,7 @@ struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind
     return entry;
 }
 
-/* How often the status is sent to all nodes. The interval is longer by STATUS_PER_NODE_NS for each
- * node. */
+/* How often the status is sent to all nodes: less often, the more nodes there are. */
 #define STATUS_INTERVAL_NS (200 * NS_PER_MS)
 #define STATUS_PER_NODE_NS (500 * NS_PER_US)
 
@@ -83,8 +82,7 @@ static bool makes_sense(const struct group_config *c) {
            rdzv_settings_make_sense(&c->rdzv);
 }
 
-/* The last leader's group stops because its leader is lost; or because it left: then it has sent a
- * reason with its name. */
+/* The last leader was lost; or it left: then it has sent a reason with its name. */
 static void open_incident_of_leader(struct group *g) {
     const struct node *n = roster_find(&g->roster, g->config.old_leader);
     const char *name = n != NULL ? n->info.host : "", *why = g->config.stop_reason;
@@ -103,8 +101,7 @@ static void open_incident_of_leader(struct group *g) {
                        name[0] != '\0' ? " on node " : "", name);
 }
 
-/* Takes over the last leader's group: its members keep their places, are expected back, and are
- * probed. */
+/* Takes over the last leader's group: its members are expected back, and are probed. */
 static void inherit(struct group *g, const struct handover *e) {
     formation_inherit(&g->formation, e);
     policy_keep_counters(&g->policy, e->restarts_used, e->losses);
@@ -129,8 +126,6 @@ static void inherit(struct group *g, const struct handover *e) {
         struct node *n = roster_add(&g->roster, &info);
         n->reached = true; /* by the leader that sent its address in the handover */
         n->contact_ns = g->now_ns;
-        /* Its lease may have ended already. But perhaps it has only just noticed that, and is on
-         * its way. */
         /* All lost the old leader at about the same time, and are on their way. */
         uint64_t on_way = m->incarnation == g->config.old_leader ? 0 : g->config.rdzv.margin_ns;
         n->lost_at_ns = MAX2(g->config.absent_until_ns, g->now_ns + on_way);
@@ -223,8 +218,7 @@ static void consider_report(struct group *g, const struct node *n, const struct 
     group_stop_for_node(g, class, name, n->info.incarnation, g->now_ns, text);
 }
 
-/* The group no longer waits for this node, so the reason is reported. The leader's own node reports
- * its own. */
+/* The leader's own node reports that itself. */
 static void report_unusable(struct group *g, const struct node *n) {
     char text[RDZV_REASON_MAX];
     if (g->state != GROUP_STOPPING || n->info.incarnation == g->config.leader_incarnation)
@@ -257,8 +251,7 @@ static void keep_report(struct node *n, const struct report *report) {
 }
 
 static void on_report(struct group *g, struct node *n, const struct report *report) {
-    /* An old report changes nothing: it is about an older group than an earlier report of the node,
-     * or repeats a state that arrives late from an old connection. */
+    /* A report on an older group, or one that arrives late from an old connection. */
     if (generation_compare(report->generation, n->report.generation) < 0)
         return;
     bool was_unusable = n->report.unusable != NULL, was_leaving = n->report.leaving;
@@ -402,10 +395,7 @@ static uint64_t next_deadline(const struct group *g) {
     return MIN2(t, group_leadership_deadline(g));
 }
 
-/* ---- the step ---- */
-
-/* Kinds that are not listed here change nothing: REPORT, RENEW and LEAVE are events of their
- * own. */
+/* Other kinds change nothing: REPORT, RENEW and LEAVE are events. */
 static void on_message(struct group *g, struct node *n, enum wire_kind kind, const void *body) {
     if (kind == WIRE_ECHO)
         group_on_echo(g, n, body);
@@ -413,7 +403,6 @@ static void on_message(struct group *g, struct node *n, enum wire_kind kind, con
         group_on_warm(g, n, body);
 }
 
-/* Events about nodes that are not known change nothing. */
 static bool is_about_node(enum group_event_kind kind) {
     return kind >= GROUP_EVENT_REPORT && kind <= GROUP_EVENT_MESSAGE;
 }
@@ -445,8 +434,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     }
 }
 
-/* Sends IDLE to the members of a group that has stopped, unless the next group is sent to them in
- * the same step. */
+/* Unless the next group is sent to them in the same step. */
 static void notify_idle(struct group *g) {
     if (g->gathering.idle_unsent && g->state == GROUP_GATHERING)
         group_notify_all(g);

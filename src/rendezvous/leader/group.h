@@ -1,5 +1,4 @@
-/* The leader's machine: which nodes form the group, when it starts, stops and ends. Pure: events
- * in, effects out, time as an argument; no sockets, no clock, no randomness, no logging.
+/* The leader's machine: which nodes form the group, when it starts, stops and ends. Pure.
  *
  *     GATHERING ──enough nodes──▶ FORMING ──all acked──▶ RUNNING ──all finished──▶ CLOSED(success)
  *         ▲                          │                     │
@@ -9,15 +8,12 @@
  *         └───────all stopped──── STOPPING ◀───────────────┘
  *                                    └──budget spent / below min──▶ CLOSED(failed)
  *
- *     (enum group_state of messages.h, as operators see it, too)
- *
- *     struct group *g; group_new(&config, now_ns, &g);
- *     struct group_update u = {0};
+ *     struct group_update u = {0}; group_new(&config, now_ns, &g);
  *     group_step(g, &event, &u);
- *     carry out each of u.effects; set one timer to u.deadline_ns (then a GROUP_EVENT_TIME)
- *     group_update_fini(&u) at the end; one update can be used for many steps.
+ *     … carry out u.effects; set one timer to u.deadline_ns, then a GROUP_EVENT_TIME
+ *     group_update_fini(&u) at the end
  *
- * The leader's own node takes part like every other, over the same events. */
+ * The leader's own node takes part like any other. */
 #pragma once
 
 #include "base/err.h"
@@ -28,8 +24,7 @@
 
 enum group_event_kind {
     GROUP_EVENT_TIME = 1,   /* a deadline has passed */
-    GROUP_EVENT_JOIN,       /* a node came, or came back on a new connection: info, report,
-                             * program */
+    GROUP_EVENT_JOIN,       /* a node came, or came back: info, report, program */
     GROUP_EVENT_REPORT,     /* node, report */
     GROUP_EVENT_RENEW,      /* node, renew */
     GROUP_EVENT_LEAVE,      /* node: it has stopped and leaves; none of its processes is left */
@@ -41,17 +36,14 @@ enum group_event_kind {
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
     GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the leader file began; 0: it failed */
     GROUP_EVENT_HIGHER_EPOCH, /* epoch: a message mentioned this epoch */
-    /* the leader's agent was asked to leave, and its own node has left; then only DONE follows:
-       when a successor can take over, or the arbiter has recorded that there is nothing to wait
-       for. Arbiter only */
+    /* the leader's own node has left: DONE follows when a successor can take over, or the arbiter
+     * has recorded that there is nothing to wait for. Arbiter only */
     GROUP_EVENT_RESIGN,
     GROUP_EVENT_COMMAND, /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
-    /* n_nodes: no more than these are here or can still come, so others are not waited for; 0: not
-     * known */
+    /* n_nodes that are here or can still come: others are not waited for; 0: not known */
     GROUP_EVENT_EXPECT,
-    /* generation, failure (kind HANG): the running group hangs, and is stopped as for a failure of
-       that rank's node. It is charged to its node, if it names one (incarnation not 0). quiet_ns:
-       how long most workers have waited */
+    /* generation, failure (kind HANG), quiet_ns (how long most workers have waited): the group is
+     * stopped as for a failure of that rank's node, which is charged unless its incarnation is 0 */
     GROUP_EVENT_HANG,
     GROUP_EVENT_QUIET, /* quiet_ns: most workers waited for so long, and no longer do */
     GROUP_EVENT_KIND_COUNT,
@@ -100,15 +92,12 @@ enum group_effect_kind {
     GROUP_EFFECT_NOTICE,
     /* CLOSED and all nodes know it, or the close timeout has passed; or RESIGN is over */
     GROUP_EFFECT_DONE,
-    /* node: send it group_successors(), and where it is one of them group_handover() too; before
-       all other messages of this step to it */
+    /* node: send it group_successors(), and if it is one group_handover(), before all else */
     GROUP_EFFECT_NAME,
     GROUP_EFFECT_ARBITER, /* request: send it to the arbiter */
-    GROUP_EFFECT_TOUCH,   /* touch the leader file, then EVENT_TOUCHED; with the outcome if not NONE
-                           */
+    GROUP_EFFECT_TOUCH,   /* touch the leader file, with the outcome unless NONE; then TOUCHED */
     /* epoch: another agent leads, or has closed the job, or (our own epoch) its end can't be
-       recorded; redirect all nodes, end this group, and let this agent's own node find the winner.
-       The last effect */
+     * recorded: redirect all nodes; this agent's own node finds the winner. The last effect */
     GROUP_EFFECT_DEPOSED,
     GROUP_EFFECT_ANSWER,   /* ok, reason: to the COMMAND of this step */
     GROUP_EFFECT_TIMELINE, /* entry: what happened, for the event log and the watchdog */
@@ -125,8 +114,8 @@ enum timeline_kind {
     TIMELINE_WORKER_FAILED, /* from_ns: when it happened there, on our clock */
     TIMELINE_HANG,          /* the job hangs; node: where the suspect is; why: the suspect */
     TIMELINE_STOPPING,
-    /* an operator, a signal or a node has ended a group that is being stopped: what its workers did
-     * is not awaited any more. The event log has it as STOPPING */
+    /* while it stops, an operator, a signal or a node has ended the group: evidence of the first
+     * reason is not awaited any more. STOPPING in the event log */
     TIMELINE_RELEASED,
     TIMELINE_STOPPED, /* all; from_ns: when it began to stop */
     TIMELINE_FORMED,  /* sent to and acknowledged by all; from_ns: when all had stopped */
@@ -134,13 +123,11 @@ enum timeline_kind {
     TIMELINE_SUCCESSORS,  /* other successors are named; reason */
     TIMELINE_BEAT_PAUSED, /* too few nodes are in contact */
     TIMELINE_CLOSED,
-    /* Of the watchdog, which also writes HANG if nothing is stopped for it. from_ns: the last time
-     * that most workers moved */
+    /* Of the watchdog. from_ns: the last time that most workers moved */
     TIMELINE_QUIET,      /* most of them wait; why: where, and for whom */
     TIMELINE_RESUMED,    /* after QUIET or HANG: they go on */
     TIMELINE_FIRST_STEP, /* the workers train; start */
-    /* All members have told how their workers were started (--warm). No line of its own: it is for
-     * that of STARTED */
+    /* With --warm, all members have reported. No line of its own: it is for that of STARTED */
     TIMELINE_WARM,
     TIMELINE_INCIDENT, /* incident; generation: that was stopped */
     TIMELINE_KIND_COUNT,
@@ -194,8 +181,7 @@ struct group;
 _must_use_ int group_new(const struct group_config *config, uint64_t now_ns, struct group **ret);
 void group_free(struct group *g);
 
-/* Takes one event; fills *ret (its former effects are dropped). Events about unknown nodes, or
- * about the past, change nothing. */
+/* Takes one event, and replaces *ret. Events about unknown nodes or the past change nothing. */
 void group_step(struct group *g, const struct group_event *event, struct group_update *ret);
 
 /* The current DESIRED message of a node: false when there is no such node. */
@@ -206,21 +192,19 @@ const struct successors *group_successors(const struct group *g);
 bool group_is_successor(const struct group *g, uint64_t node);
 /* What a successor needs. Fills in *ret; the caller must finish it. */
 void group_handover(const struct group *g, struct handover *ret);
-/* For operators. Rows of the members in rank order, then of the other nodes in the order in which
- * they came. Starts at row `from`, writes at most max rows, and returns how many it wrote. */
+/* Rows of the members in rank order, then of other nodes as they came: at most max, from row `from`
+ * on. Returns how many. */
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);
 size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
                             struct overview_node *out, size_t max);
 
-/* Until now. */
 void group_history(const struct group *g, uint64_t now_ns, struct job_history *ret);
 
 enum group_state group_state(const struct group *g);
 struct generation group_generation(const struct group *g); /* the newest formed, or none */
 enum outcome group_outcome(const struct group *g);
 uint32_t group_restarts_used(const struct group *g);
-/* Nodes known (joined, not lost), and the members of the present group in rank order: returns how
- * many there are, and writes at most max of them. */
+/* Nodes known, and members in rank order. Returns how many; writes at most max. */
 size_t group_nodes(const struct group *g, uint64_t *out, size_t max);
 size_t group_members(const struct group *g, uint64_t *out, size_t max);
 /* A node's clock, where it is known: leader's = node's + offset, give or take the error. */
@@ -233,5 +217,4 @@ void group_node_name(const struct group *g, uint64_t node, char out[RDZV_HOST_MA
 
 /* Whether the table of states allows this move; the simulator proves that all of them happen. */
 bool group_may_move(enum group_state from, enum group_state to);
-/* The invariant between members: aborts when it does not hold. Called after every step. */
 void group_check(const struct group *g);

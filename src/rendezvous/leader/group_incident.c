@@ -1,5 +1,4 @@
-/* Incidents: what stopped a group, what was done about it, and their lines in the timeline. Logs
- * which sick nodes a group leaves out or takes; parts/formation.c decides it. */
+/* What stopped a group, what was done about it, and the lines about both. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,4 @@
-/* The leadership in the group: what this leader grants to its nodes and requests from the arbiter,
- * the answers of the arbiter and of the leader file, the successors and the handover to them, and
- * how the leader's own node leaves. */
+/* Leases, the arbiter and the leader file, the successors, how the leader's own node leaves. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +28,6 @@ void group_send_lease(struct group *g, struct node *n) {
     formation_set_lease_pending(&g->formation, n, e->lease.validity_ns == 0);
 }
 
-/* Sends leases to the nodes whose last RENEW got none, if leases can be granted now. */
 static void feed_lease_pending(struct group *g) {
     if (g->formation.n_lease_pending == 0 || validity(g) == 0)
         return;
@@ -39,7 +36,7 @@ static void feed_lease_pending(struct group *g) {
             group_send_lease(g, g->formation.members[i]);
 }
 
-/* Whether the leader is in contact with the node, that is, its echoes are recent enough. */
+/* Its echoes are recent enough. */
 static bool reaches(const struct group *g, const struct node *n) {
     const struct group_config *c = &g->config;
     uint64_t term =
@@ -69,8 +66,7 @@ void group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
     group_emit(g, GROUP_EFFECT_ARBITER, 0)->request = r;
 }
 
-/* Claims the next epoch for this leader itself. why: the reason why successors are dropped, for the
- * timeline; NULL: none are dropped. */
+/* Claims the leader's own next epoch. why: successors are dropped; NULL: none are. */
 static void claim_next(struct group *g, const char *why) {
     if (!leadership_may_claim(&g->leadership, g->now_ns))
         return;
@@ -81,8 +77,7 @@ static void claim_next(struct group *g, const char *why) {
 }
 
 /* An agent that finds the leader of an idle epoch gone can lead at once. So the first group is
- * formed when no agent can do that any more: in the next epoch, which the arbiter gives to only one
- * agent. */
+ * formed in the next epoch, which the arbiter gives to only one agent. */
 bool group_has_epoch_to_form(struct group *g) {
     if (g->leadership.idle)
         claim_next(g, NULL);
@@ -110,8 +105,7 @@ static void name(struct successors *s, const struct node *n) {
     (void)snprintf(p->addr, sizeof p->addr, "%s", n->info.addr);
 }
 
-/* Whether the node is neither on the leader's host nor on that of another successor: one power cut
- * must not end two of them. */
+/* One power cut must not end two of them, or one with the leader. */
 static bool is_elsewhere(const struct group *g, const struct successors *s, const struct node *n) {
     const struct node *leader = roster_find(&g->roster, g->config.leader_incarnation);
     if (leader != NULL && strcmp(leader->info.host, n->info.host) == 0)
@@ -171,8 +165,7 @@ void group_offer_successor(struct group *g) {
 }
 
 void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
-    /* A node that is found gone so soon after its last contact with the leader can't have
-     * claimed. */
+    /* So soon after its last contact with the leader it can't have claimed. */
     bool surely = how == REMOVED_LEFT || (how == REMOVED_GONE && n->echo_ns != 0 &&
                                           g->now_ns - n->echo_ns < g->config.rdzv.lease_ns);
     plan_lose(&g->plan, n->info.incarnation, surely);
@@ -199,8 +192,7 @@ static bool depends_on_successor(const struct group *g) {
            (group_is_live(g) || g->state == GROUP_STOPPING);
 }
 
-/* Enough members were heard well after the first successor: so it is cut off from the network, not
- * we. */
+/* Then the first successor is cut off from the network, and not the leader. */
 static bool others_are_fresh(const struct group *g) {
     uint64_t after = g->plan.clock_ns + 2 * g->config.rdzv.heartbeat_ns;
     size_t fresh = 0;
@@ -247,11 +239,9 @@ static void group_resigned(struct group *g) {
         (void)group_emit(g, GROUP_EFFECT_DONE, 0);
 }
 
-/* The leader hears fewer than min nodes, or less than half of the last group: the others may have
- * to continue without it. */
+/* The nodes that the leader does not reach may have to continue without it. */
 static bool reaches_too_few(const struct group *g) {
-    /* The leader has never had a group: there is nothing that others could continue. Or it is new,
-     * and the nodes of the last leader's group are on their way. */
+    /* There is nothing that others could continue; or the last group's nodes are on their way. */
     if (g->formation.n_order == 0 ||
         (!g->formation.formed_here && g->now_ns - g->leadership.begun_ns < g->config.rdzv.lease_ns))
         return false;
@@ -265,8 +255,8 @@ static bool reaches_too_few(const struct group *g) {
            2 * of_last < g->formation.n_order - g->formation.n_last_lost;
 }
 
-/* Pauses the beat, so that a successor that hears more nodes can take over. A group is formed again
- * only if no agent has taken over for long enough. */
+/* A paused beat lets a successor that reaches more nodes take over. A group is formed again only
+ * when no agent can have taken over. */
 static void scan_members(struct group *g) {
     uint64_t patience = g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
     switch (leadership_pause(&g->leadership, reaches_too_few(g), g->now_ns)) {
@@ -286,8 +276,7 @@ static void adopt_epoch(struct group *g) {
         return;
     }
     group_name_successors(g);
-    /* Their leases may be about to end, because those depend on the last echo of a silent
-     * successor. */
+    /* They may be about to end, as they depend on the last echo of a silent successor. */
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (g->formation.members[i]->connected && g->formation.members[i]->clock.asked_ns != 0)
             group_send_lease(g, g->formation.members[i]);
@@ -330,7 +319,6 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     }
 }
 
-/* A node has reported a higher epoch: the arbiter knows whether that is so. */
 void group_on_higher_epoch(struct group *g, uint32_t epoch) {
     struct leadership *l = &g->leadership;
     if (g->config.leadership != LEADERSHIP_ARBITER || epoch <= l->epoch || l->claiming ||

@@ -106,8 +106,8 @@ void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
     }
 }
 
-/* The leader itself slept. Messages that nodes sent meanwhile are still in its sockets, so their
- * silence means nothing. It is always safe to count from a later time. */
+/* Messages that nodes sent meanwhile are still in the leader's sockets, so their silence means
+ * nothing. It is always safe to count from a later time. */
 void group_forgive_own_sleep(struct group *g) {
     if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.rdzv.lease_ns / 10)
         return;
@@ -144,11 +144,9 @@ static void look_at_watched(struct group *g) {
         }
 }
 
-/* The rate at which the loss of nodes that waited for a place is reported, however many they
- * are. */
+/* The rate of lines about lost nodes that waited for a place. */
 static const struct rate waiters_lines = {NS_PER_S, 20};
 
-/* Reports nodes that waited for a place and left. Many are reported in one line. */
 static void report_waiters_gone(struct group *g) {
     if (g->waiters_gone.n == 0 ||
         !rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns))

@@ -1,20 +1,11 @@
-/* Shared by the files of the group machine: the state of the group, and the purpose of each file.
+/* Shared by the files of the group machine, and private to them.
  *   group.c              effects, incoming events, reports of nodes, the step
  *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
  *   group_incident.c     what stopped a group, and what was done about it
  *   group_leadership.c   leases, the arbiter, the leader file, the successors
  *   group_view.c         messages to the nodes; commands of operators, and what they see
- * Parts that don't know the group, each with a header of its own:
- *   roster.c             the nodes, counts of them, and their clocks beside the leader's
- *   formation.c          the current group and the last one: members, order, ranks
- *   liveness.c           which nodes are heard, probed, and lost
- *   leadership.c         what a leader's authority depends on; which successors are named
- *   incident.c           an incident, as text
- *   cause.c              which failure came first, and whether it is a failure at all
- *   policy.c             budgets, crash loops, excluded hosts, groups without progress
- *   programs.c           whether a node runs this job's program
- * Private to these files. */
+ * The headers of parts/ describe the parts, which don't know the group. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -26,8 +17,7 @@
 #include "rendezvous/leader/parts/policy.h"
 #include "rendezvous/leader/parts/programs.h"
 
-/* In a job of more nodes than this, listeners are checked after the group has started, not
- * before. */
+/* In a larger job, listeners are checked after the group has started, not before. */
 #define GROUP_REACH_AT_ONCE 64
 
 /* What follows when all members have stopped. */
@@ -37,7 +27,6 @@ enum after_stop {
     AFTER_STOP_CLOSED,
 };
 
-/* What the file of each state remembers. */
 struct gathering {
     uint64_t since_ns;
     uint64_t enough_since_ns; /* since when min nodes are present; TIME_NEVER: they are not */
@@ -80,8 +69,7 @@ struct closed {
     enum group_state from;
     enum outcome_record record;
     uint64_t deadline_ns;
-    /* Nodes were asked to leave, and nothing runs any more: the job is not over. The arbiter
-     * records a vacant epoch instead of the outcome, and the next agent can begin at once. */
+    /* Nodes were asked to leave, and nothing runs: the arbiter records a vacant epoch */
     bool interrupted;
     bool halted; /* a person, or a check of the nodes, ended the job: nobody should run it again */
 };
@@ -100,7 +88,6 @@ struct waiters_gone {
     char last[RDZV_REASON_MAX / 4];
 };
 
-/* The effects of the current step: group.c. */
 struct step_effects {
     struct group_update *update;
     void **kept; /* effects point to these; owned */
@@ -178,44 +165,35 @@ void group_notify_all(struct group *g);
 void group_notice(struct group *g, const char *text);
 /* The same, and it is the last event that operators see. */
 void group_incident(struct group *g, const char *text);
-/* Adds a line to the timeline, with the fields that all lines have: kind, time, generation. */
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why);
 
 /* group_incident.c */
-/* The group is about to be stopped, or while it stops, something else is to blame. class NONE: to
- * grow. node, incarnation: "" and 0 if no node is to blame. */
+/* class NONE: the group grows. node, incarnation: "" and 0 if no node is to blame. */
 void group_open_incident(struct group *g, enum incident_class class, const char *node,
                          uint64_t incarnation, uint64_t symptom_ns);
 /* All have stopped: what is to blame no longer changes. It is the cause, or else g->reason. */
 void group_settle_incident(struct group *g);
-/* The members of the next group are chosen. Logs which sick nodes are left out or taken, once for
- * each verdict. */
+/* Also logs which sick nodes are left out or taken, once for each verdict. */
 void group_form_incident(struct group *g);
-/* This group has started. */
 void group_start_incident(struct group *g);
-/* The job is over. */
 void group_end_incident(struct group *g);
-/* A node's report, which may have steps. */
 void group_on_steps(struct group *g, const struct report *report);
 
 /* group_nodes.c */
 /* NULL: the node was refused. */
 struct node *group_admit(struct group *g, const struct node_info *info,
                          const struct rdzv_program *program);
-/* The node was admitted, or came back to a new leader. */
 void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program);
 void group_exclude(struct group *g, struct node *n, const char *why);
 
-/* The node is removed from the job: none of its processes is left, or its lease is over. In the
- * message, `why` follows its name. GONE, LEFT: it can't have done anything since. */
+/* `why` follows the name in the message. GONE, LEFT: it can't have done anything since. */
 enum removal { REMOVED_GONE = 1, REMOVED_SILENT, REMOVED_LEFT };
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how);
 
 /* Checks in the background whether the node's listener can be reached. Not that of the leader. */
 void group_reach(struct group *g, struct node *n);
 void group_contact(struct group *g, struct node *n);
-/* The node is disconnected. */
 void group_watch_node(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);
@@ -223,22 +201,18 @@ uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
 /* group_states.c */
-/* Continues from state to state as far as possible now. */
 void group_advance(struct group *g);
 /* Until when GATHERING waits; TIME_NEVER: without a limit; 0: it does not wait. */
 uint64_t group_gather_deadline(const struct group *g);
 /* How large the group could be with the waiting nodes; 0: not larger. */
 size_t group_larger(const struct group *g);
-/* A member has told how its workers were started. */
 void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now);
 
-/* A member is lost, leaves, or can't take part any more: see group_open_incident(). */
 void group_stop_for_node(struct group *g, enum incident_class class, const char *node,
                          uint64_t incarnation, uint64_t symptom_ns, const char *why);
 /* halted: as in struct closed. */
 void group_stop_for_operator(struct group *g, const char *why, bool halted);
 void group_stop_for_failure(struct group *g);
-/* The launcher's watchdog says that this group hangs. */
 void group_on_hang(struct group *g, const struct group_event *event);
 /* A failure is still to be charged, and no restart is left for it. */
 bool group_budget_spent(const struct group *g);
@@ -252,15 +226,12 @@ void group_stop_event(const struct group *g, struct last_event *ret);
 bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
 /* Another failure is the first cause from now on. It is reported now or later. */
 void group_better_cause(struct group *g);
-/* The node sent a message that it can't have sent before the failure: all its workers have stopped,
- * or settle_ns has passed. */
+/* Whether all its workers have stopped, or it sent a message surely after the failure. */
 bool group_outlived_failure(const struct group *g, const struct node *n);
-/* A member is lost, or wants to leave, while its group stops. True: that is why the group stops,
- * and it is reported. */
+/* While its group stops. True: that is why the group stops, and it is reported. */
 bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
                            uint64_t incarnation, bool outlived, const char *why);
-/* A member was asked to leave while its group stops for another reason. is_new: this is its first
- * report of it; then TIMELINE_RELEASED ends the wait for evidence of the first reason. */
+/* While its group stops. is_new: its first report of that; TIMELINE_RELEASED follows. */
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
 void group_close_failed(struct group *g, const char *reason);
@@ -271,16 +242,13 @@ void group_outcome_recorded(struct group *g);
 
 /* group_leadership.c */
 uint64_t group_patient_until(const struct group *g);
-/* The leader's own node is about to leave, or has: this leader forms no more groups, and does not
- * check the number of nodes. */
+/* Its own node is about to leave, or has: no more groups are formed or found too small. */
 bool group_is_leaving(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
-/* Sends a request to the arbiter. */
 void group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
 /* Whether a group can be formed in this epoch. If not, it claims the next epoch. */
 bool group_has_epoch_to_form(struct group *g);
-/* Emits the last effect of this group. `epoch` is the leader's own if no other agent leads, but
- * this leader can't continue. */
+/* `epoch`: the leader's own if no other agent leads, but this one can't continue. */
 void group_depose(struct group *g, uint32_t epoch);
 
 void group_leadership_begin(struct group *g);
@@ -289,7 +257,6 @@ void group_on_touched(struct group *g, uint64_t touched_ns);
 void group_on_higher_epoch(struct group *g, uint32_t epoch);
 void group_on_resign(struct group *g);
 void group_leadership_time(struct group *g);
-/* Asks the arbiter to record the outcome. */
 void group_ask_to_close(struct group *g);
 /* No worker runs, of this epoch or of an earlier one, and none can come back. */
 bool group_nothing_runs(const struct group *g);

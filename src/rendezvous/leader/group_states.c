@@ -1,5 +1,4 @@
-/* The states: GATHERING (when a group is formed), FORMING and RUNNING (the members get ready, run,
- * and grow), STOPPING (the cause, what it costs, and whether the job continues), CLOSED. */
+/* The states of the group: what each waits for, and what follows. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +62,7 @@ static void record_outcome(struct group *g) {
     }
 }
 
-/* The outcome is sent to the nodes after it is recorded where nodes that come later find it. */
+/* The nodes get the outcome after it is recorded where later ones find it. */
 static void enter_closed(struct group *g) {
     close_store(g);
     group_settle_incident(g);
@@ -89,7 +88,7 @@ void group_close_failed(struct group *g, const char *reason) {
     enter_closed(g);
 }
 
-/* Called before the job is closed because nodes were asked to leave: struct closed. */
+/* See struct closed. */
 static void interrupted(struct group *g) {
     g->closed.interrupted = g->config.leadership == LEADERSHIP_ARBITER && !group_shows_cause(g) &&
                             group_nothing_runs(g);
@@ -100,8 +99,8 @@ static bool is_leaving(const struct node *n) {
     return (n->is_member || n->in_order) && n->report.leaving;
 }
 
-/* Whether the nodes that stay are too few, and with those that were asked to leave enough, at least
- * if their domains fit. */
+/* Whether too few nodes stay, but with those that were asked to leave enough, at least if their
+ * domains fit. */
 static bool misses_who_left(const struct group *g) {
     size_t stay = g->roster.tally[TALLY_HOPEFUL], leave = g->gathering.n_left;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
@@ -153,8 +152,8 @@ void group_close_interrupted(struct group *g) {
 static void advance_closed(struct group *g) {
     bool late = g->now_ns >= g->closed.deadline_ns;
     if (g->closed.record == OUTCOME_WAITS && late) {
-        /* The outcome was not sent to any node, and will not be. A node that can reach the arbiter
-         * again reads the outcome there, or ends without it. */
+        /* No node got the outcome. One that can reach the arbiter again reads it there, or ends
+         * without it. */
         g->outcome = OUTCOME_NONE;
         g->closed.record = OUTCOME_GIVEN_UP;
         group_notice(
@@ -180,8 +179,7 @@ static void enter_gathering(struct group *g) {
     g->gathering.idle_unsent = true;
 }
 
-/* There are enough candidates. A group can be formed, unless it has to wait for a time or the
- * arbiter. */
+/* There are enough candidates; but it may have to wait for a time or the arbiter. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->gathering.not_before_ns && !group_somebody_unresolved(g) &&
            group_has_epoch_to_form(g) && leadership_is_confirmed(&g->leadership, g->now_ns) &&
@@ -331,7 +329,6 @@ static void advance_gathering(struct group *g) {
 /* The interval between checks of a cause in doubt, which examine each member. */
 #define DOUBT_CHECK_NS (100 * NS_PER_MS)
 
-/* Describes why there are too few nodes, if the reason of the stop does not. */
 static void describe_missing_members(const struct group *g, char out[RDZV_REASON_MAX]) {
     describe_missing(g, out);
     for (size_t i = 0; i < g->formation.n_members; i++)
@@ -357,7 +354,7 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     group_notify_members(g);
 }
 
-/* Decides whether the loss of a node ends the job, and writes the whole sentence about it. */
+/* Whether the loss of a node ends the job; writes the whole sentence about it. */
 static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
     bool too_many = policy_losses_spent(&g->policy);
     (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
@@ -394,8 +391,8 @@ static struct timeline_entry *add_failure_to_timeline(struct group *g, enum time
     return entry;
 }
 
-/* A worker failed (or a node could not carry out FORM). It is charged only when all have stopped:
- * an apparent failure may be the loss of a node or an effect of it, which costs nothing. */
+/* Charged only when all have stopped: an apparent failure may be the loss of a node or an effect of
+ * it, which costs nothing. */
 void group_stop_for_failure(struct group *g) {
     cause_blame(&g->cause, g->roster.n);
     /* the node's clock is known only with an error, so limit the time to now */
@@ -439,14 +436,13 @@ void group_on_hang(struct group *g, const struct group_event *ev) {
     }
 }
 
-/* The job fails for the reason that is set; all have stopped, or will. */
 static void fail_after_stop(struct group *g) {
     g->stopping.after = AFTER_STOP_CLOSED;
     g->outcome = OUTCOME_FAILED;
 }
 
-/* A failure that is still in doubt would not be reported any more. Not if the sender of the signal
- * that ends the job has probably signalled the worker, too. */
+/* A failure in doubt would not be reported any more. Not if the sender of the signal that ends the
+ * job has probably signalled the worker, too. */
 static void name_cause_in_doubt(struct group *g, const char *reason, char out[RDZV_REASON_MAX]) {
     char text[RDZV_REASON_MAX / 4];
     const struct failure *f = &g->cause.failure;
@@ -486,8 +482,8 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
     }
 }
 
-/* A message is built from the state at the time when it is sent. So the group does not change until
- * its next time event, which comes after that. */
+/* A message has the state at the time when it is sent, so the group waits for its next time event.
+ *  */
 static void notify_before_going_on(struct group *g) {
     group_notify_members(g);
     g->stopping.sending = true;
@@ -572,8 +568,7 @@ void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) 
         (void)group_add_to_timeline(g, TIMELINE_RELEASED, n, text);
 }
 
-/* The cause is still in doubt, and is checked again soon. A notice reports this to people who would
- * see nothing happen; it names no node, as that could be the wrong one. */
+/* For people, who would see nothing happen. It names no node, as that could be the wrong one. */
 static void keep_doubting(struct group *g) {
     uint64_t patience =
         g->config.settle_ns + g->config.rdzv.heartbeat_ns + g->config.rdzv.heartbeat_ns / 2;
@@ -587,8 +582,7 @@ static void keep_doubting(struct group *g) {
     group_notify_members(g);
 }
 
-/* Reports what is known about the cause. True: it is not certain, or not reported, and the group
- * does not continue in this step. */
+/* True: the cause is not certain, or not reported, so the group does not continue. */
 static bool settle(struct group *g, bool all_stopped) {
     bool due = g->now_ns >= g->cause.settle_ns;
     if (g->stopping.sending)
@@ -629,7 +623,6 @@ bool group_is_crash_loop(const struct group *g) {
                                 is_dispensable(g, roster_find(&g->roster, f->incarnation)));
 }
 
-/* Excludes a node that failed again and again; another one can take its place, if there is one. */
 static void exclude_who_fails(struct group *g) {
     struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
     uint32_t times =
@@ -686,7 +679,6 @@ static bool count_stall(struct group *g, bool worker_failed) {
     return true;
 }
 
-/* All have stopped: decides what the stop costs, and whether the job continues. */
 static void weigh_stop(struct group *g) {
     bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
     if (g->stopping.after != AFTER_STOP_GATHERING)
@@ -752,8 +744,7 @@ static void fail_slow_nodes(struct group *g) {
     group_stop_for_failure(g);
 }
 
-/* Checks the members whose listener has not been reached: their loss would not be noticed at
- * once. */
+/* Their loss would not be noticed at once. */
 static void reach_members(struct group *g) {
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (!g->formation.members[i]->reached)

@@ -1,5 +1,4 @@
-/* What others can see of the group: the messages to nodes, the status, what operators see, and the
- * answers to their commands. */
+/* What others see of the group: messages to nodes, the status, and what operators get. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,8 +35,7 @@ static void add_neighbour(struct form *f, const struct node_info *info) {
     n->listener_port = info->listener_port;
 }
 
-/* The nodes that a node tries to reach before it is prepared: its neighbours in the ring of node
- * ranks, in both directions. */
+/* Which nodes it tries to reach before it is prepared: those beside it in the ring of ranks. */
 static void fill_neighbours(const struct group *g, struct form *f) {
     size_t n = g->formation.n_members, next = (f->node_rank + 1) % n,
            before = (f->node_rank + n - 1) % n;
@@ -386,8 +384,6 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_INCIDENT] = "incident",
 };
 const char *timeline_kind_name(enum timeline_kind k) { return note_names[k]; }
-
-/* ---- state for others ---- */
 
 enum group_state group_state(const struct group *g) { return g->state; }
 struct generation group_generation(const struct group *g) {

@@ -1,7 +1,6 @@
 #include "rendezvous/leader/parts/cause.h"
 
-/* The number of better causes that are reported at once in one stop; later ones are reported when
- * the cause is settled. */
+/* In one stop; later ones are reported when the cause is settled. */
 #define BETTER_AT_ONCE_MAX 8
 
 bool cause_add(struct cause *c, const struct failure *f, int64_t at_ns, uint64_t error_ns) {

@@ -1,7 +1,6 @@
-/* Why the group stops: which failure came first, whether it is a failure at all or part of a node's
- * loss, and when that is certain enough to be reported (muster-rendezvous(7), "Budgets"). Times of
- * different nodes are converted to the leader's clock. When they differ by less than their error,
- * the failure that explains most counts as the first. */
+/* Why the group stops: which failure came first, whether it is one at all or part of a node's loss,
+ * and when that is certain (muster-rendezvous(7), "Budgets"). If the times of two differ by less
+ * than their error, the failure that explains most counts as the first. */
 #pragma once
 
 #include "base/util.h"
@@ -19,15 +18,14 @@ struct cause {
     struct failure failure;
     int64_t at_ns; /* on the leader's clock */
     uint64_t error_ns;
-    /* Before this time a better cause is reported at once; at this time a cause in doubt is checked
-     * again. TIME_NEVER: it is settled */
+    /* A better cause is reported at once until this time, at which one in doubt is checked again.
+     * TIME_NEVER: it is settled */
     uint64_t settle_ns;
     uint32_t n_better;   /* how often a better one was reported */
     bool better_waits;   /* a better cause is still to be reported */
     bool doubt_reported; /* the delay until the cause is certain was reported */
 };
 
-/* What is known about the members since the group began to stop. */
 struct cause_facts {
     bool member;    /* the node that failed is a member, */
     bool stopped;   /* all its workers have stopped, */
@@ -38,24 +36,20 @@ struct cause_facts {
     bool no_restart_left; /* the job would end because of this failure */
 };
 
-/* Adds a failure of the current generation. True: it is the new first cause. */
+/* Of the current generation. True: it is the new first cause. */
 bool cause_add(struct cause *c, const struct failure *f, int64_t at_ns, uint64_t error_ns);
-/* Nothing has failed, or the failure is not what ends the group. */
 void cause_forget(struct cause *c);
-/* The group begins to stop; settle_ns: when the cause is to be checked again. */
 void cause_begin_stop(struct cause *c, uint64_t settle_ns);
-/* The group stops because of it: it is reported and charged as soon as it is certain. n_nodes: the
- * nodes of the job. */
+/* The group stops because of it. n_nodes: of the job. */
 void cause_blame(struct cause *c, size_t n_nodes);
 /* A failure is still to be charged. */
 bool cause_is_pending(const struct cause *c);
 /* The failure may turn out to be a node's loss, or the effect of one. */
 bool cause_may_be_loss(const struct cause *c, size_t n_nodes);
-/* It is certain that the failure is not a node's loss. If the job would end because of it, this
- * needs more evidence. */
+/* If the job would end because of the failure, this needs more evidence. */
 bool cause_is_certain(const struct cause *c, const struct cause_facts *facts);
 /* The loss of this member explains the failure. */
 bool cause_is_loss_of(const struct cause *c, uint64_t incarnation, bool outlived);
 void cause_make_sure(struct cause *c);
-/* Another failure is the first cause from now on. True: it must be reported at once. */
+/* True: it must be reported at once. */
 _must_use_ bool cause_report_better(struct cause *c);

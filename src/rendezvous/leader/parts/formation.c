@@ -15,8 +15,6 @@ bool formation_reports(const struct formation *f, const struct node *n, enum nod
     return n->report.state == state && generation_compare(n->report.generation, f->generation) == 0;
 }
 
-/* ---- counting ---- */
-
 #define BIT(tally) (1u << (tally))
 
 static unsigned of_member(const struct formation *f, const struct node *n) {
@@ -32,8 +30,8 @@ static unsigned of_member(const struct formation *f, const struct node *n) {
            stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE) | !n->connected * BIT(TALLY_AWAY);
 }
 
-/* Something of an older group may still run on this node. A group without the node might run at the
- * same time, or would have to be stopped when it comes back. */
+/* Something of an older group may still run there: beside a group without the node, or one that
+ * would have to be stopped when it comes back. */
 static bool is_unresolved(const struct node *n) {
     bool ours = n->in_order || n->joined_ns == 0;
     if (n->connected)
@@ -129,7 +127,6 @@ static struct share *share_of(struct choice *c, uint64_t domain) {
     return s;
 }
 
-/* The old places of a domain are its old units, one after the other. */
 static void add_old_place(struct choice *c, size_t place) {
     const struct node *n = roster_find(c->r, c->old[place].incarnation);
     uint64_t domain = n != NULL && n->domain != NULL ? n->domain->key : c->old[place].domain;
@@ -170,8 +167,7 @@ static void keep_units(struct choice *c) {
     free(order);
 }
 
-/* A newcomer that no gap of its domain needs is the first one of a new unit, or belongs to the last
- * new unit of its domain. */
+/* Of the newcomers that no gap of its domain needs, the first of each new unit adds it. */
 static void add_unit(struct choice *c, const struct node *newcomer) {
     if (newcomer->domain == NULL)
         return;
@@ -223,8 +219,7 @@ static void fill_gap(const struct choice *c, struct node *n) {
         c->out[s->gap] = n;
 }
 
-/* Writes `wanted` nodes, a number of whole units that the candidates can fill: the nodes of this
- * tally. newcomers: those that have no old place, in their order. */
+/* Writes `wanted` nodes of this tally: whole units. newcomers: without an old place, in order. */
 static void units_choose(const struct roster *r, enum tally of, const struct old_place *old,
                          size_t n_old, struct node *const *newcomers, size_t n_new, size_t wanted,
                          struct node **out) {
@@ -280,8 +275,8 @@ static unsigned shared_switches(const char *a, const char *b) {
     }
 }
 
-/* The leader's node has the first rank. Nodes that are near to it come before those that are
- * farther away, so that the ring leaves its switch only once. */
+/* Near nodes come before those that are farther away, so that the ring leaves a switch only
+ * once. */
 static int compare_places(const struct node *leader, const struct node *a, const struct node *b) {
     if (leader != NULL) {
         unsigned na = shared_switches(a->info.topology, leader->info.topology);
@@ -322,8 +317,7 @@ static int compare_newcomers_r(const void *a, const void *b, void *o) {
     return compare_newcomers(o, *(struct node *const *)a, *(struct node *const *)b);
 }
 
-/* At the first start, all nodes are ordered as new ones. Later, surviving nodes keep their places,
- * new nodes take free places, and remaining gaps are closed. */
+/* Survivors keep their places, newcomers take free ones, and remaining gaps are closed. */
 static void order_by_place(const struct formation *f, const struct idmap *placed,
                            struct node *const *newcomers, size_t n_new, size_t wanted,
                            struct node **out) {
@@ -353,7 +347,6 @@ static bool is_taken(const struct roster *r, const struct node *n, enum tally of
     return fits;
 }
 
-/* Fills in `wanted` nodes of this tally. */
 static void order_candidates(const struct formation *f, const struct roster *r,
                              const struct newcomers *by, enum tally of, size_t wanted,
                              struct node **out) {

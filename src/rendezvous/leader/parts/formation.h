@@ -32,30 +32,22 @@ struct formation {
 };
 
 void formation_fini(struct formation *f);
-/* Whether the node's last report is about the current generation, and has this state. */
 bool formation_reports(const struct formation *f, const struct node *n, enum node_state state);
-/* Must be called after every change of a node, of the members, or of the current generation. */
+/* After every change of a node, of the members, or of the current generation. */
 void formation_recount(const struct formation *f, struct roster *r, struct node *n);
 void formation_recount_all(const struct formation *f, struct roster *r);
-/* The size of a group that is formed from this many candidates (roster_usable()); 0: they are too
- * few. */
+/* The size of a group from this many candidates (roster_usable()); 0: they are too few. */
 size_t formation_size(const struct group_config *c, size_t candidates);
 /* Of which nodes the next group is made: the fit ones if they are enough, else sick ones, too. */
 enum tally formation_candidates(const struct roster *r, const struct group_config *c);
-/* Chooses the members of the next group and their places: at most max nodes, in the best order. */
 void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,
                       uint32_t epoch, uint32_t restarts_used, uint32_t losses);
-/* Takes over the last leader's group. */
 void formation_inherit(struct formation *f, const struct handover *h);
-/* The node had a place in the last leader's group, and is expected back. */
 void formation_await(struct formation *f, struct node *n);
-/* The node is no longer a member: it was lost, or has left. silent: it may be alive elsewhere. */
+/* silent: it may be alive elsewhere. */
 void formation_lose(struct formation *f, struct node *n, bool silent);
-/* Records whether the member's last RENEW got no lease. */
 void formation_set_lease_pending(struct formation *f, struct node *n, bool pending);
-/* The group has ended: it has no members. */
 void formation_end(struct formation *f);
 /* The ways that work for all members. */
 uint32_t formation_reachability(const struct formation *f);
-/* The number of workers of the current members. */
 uint32_t formation_workers(const struct formation *f);

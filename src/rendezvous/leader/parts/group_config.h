@@ -1,5 +1,4 @@
-/* The configuration of the group machine (rendezvous/leader/group.h): the settings of the job, and
- * how this leadership began. */
+/* The configuration of the group: the settings of the job, and how this leadership began. */
 #pragma once
 
 #include "rendezvous/protocol/settings.h"
@@ -16,8 +15,8 @@ enum group_leadership {
 struct group_config {
     struct rdzv_settings rdzv;
     uint32_t epoch; /* of this leadership, >= 1 */
-    /* ARBITER: nothing runs, and no group is formed in this epoch. The first group is formed in the
-     * next epoch, which this leader claims. There is no handover */
+    /* ARBITER: nothing runs, and the first group is formed in the next epoch, which this leader
+     * claims. There is no handover */
     bool idle;
     uint64_t leader_incarnation; /* its own node: rank 0 at the first start */
     char role[RDZV_ROLE_MAX];    /* of the leader's own node */
@@ -36,11 +35,10 @@ struct group_config {
     uint64_t waiter_probe_ns;
 
     enum group_leadership leadership;
-    /* Nothing is started before this time, because leases of earlier epochs may still be valid. 0:
-     * none can be */
+    /* Nothing starts before: leases of earlier epochs may still be valid. 0: none can be */
     uint64_t not_before_ns;
-    /* The handover of the last leader. NULL: nothing is known, or there was no leader. Copied.
-     * Members in it that don't come back are probed, and count as lost at absent_until_ns. */
+    /* Of the last leader; NULL: there is none. Copied. Members in it that don't come back are
+     * probed, and count as lost at absent_until_ns */
     const struct handover *handover;
     uint64_t absent_until_ns;
     const char *stop_reason; /* with which it stopped its last group; NULL: it did not. Borrowed */

@@ -34,8 +34,7 @@ struct incident {
     enum incident_action action;
     uint32_t restarts_used, max_restarts; /* with this one */
     uint64_t began_ns;                    /* the start of the group that was stopped */
-    /* The first sign of it: a failure, the end of a connection, a node's last message, the last
-     * time that most workers moved */
+    /* A failure, the end of a connection, a last message, or the last time that most moved */
     uint64_t symptom_ns;
     uint64_t noticed_ns;          /* by the leader, */
     uint64_t stopped_ns;          /* all workers were gone, */
@@ -47,11 +46,9 @@ struct incident {
     uint32_t n_nodes, world_size; /* of the next one */
 };
 
-/* The whole story in at most INCIDENT_TEXT_MAX - 1 bytes. leader: the name of its node. when: the
- * time of the symptom, as text. */
+/* leader: the name of its node. when: the time of the symptom. */
 void incident_text(const struct incident *i, const char *leader, const char *when,
                    char ret[INCIDENT_TEXT_MAX]);
 
-/* For the end of a job: "3 incidents; workers ran at most 99.6 % of 3 min 22 s; …". Nothing if no
- * group was started again. */
+/* For the end of a job: "3 incidents; workers ran at most 99.6 % of 3 min 22 s; …", or "". */
 void job_history_text(const struct job_history *h, struct strbuf *ret);

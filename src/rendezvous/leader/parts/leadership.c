@@ -6,8 +6,7 @@
 /* How much later the last successor acts than the first (muster-rendezvous(7), "Which node claims,
  * and when"). */
 #define LAST_SUCCESSOR_NS (2 * 3 * NS_PER_S)
-/* All nodes of a job are often asked to stop at once: within this time the others report it,
- * too. */
+/* All nodes of a job are often asked to stop at once: the others report it by then, too. */
 #define HAND_OVER_NS (100 * NS_PER_MS)
 /* How long the agent waits for the arbiter's answer before it leaves without it. */
 #define ARBITER_PATIENCE_NS (2 * NS_PER_S)
@@ -15,8 +14,6 @@
 void leadership_init(struct leadership *l, const struct group_config *c) {
     *l = (struct leadership){.config = c, .epoch = c->epoch, .idle = c->idle};
 }
-
-/* ---- leases ---- */
 
 static uint64_t left_of(uint64_t term_ns, uint64_t now_ns, uint64_t since_ns) {
     uint64_t age = now_ns - since_ns;
@@ -55,8 +52,6 @@ uint64_t leadership_patient_until(const struct leadership *l, size_t n_fell_sile
     uint64_t since = l->paused_ns != 0 ? l->paused_ns : l->begun_ns + l->config->rdzv.lease_ns;
     return since + 2 * (l->config->rdzv.lease_ns + l->config->rdzv.margin_ns) + LAST_SUCCESSOR_NS;
 }
-
-/* ---- the beat ---- */
 
 enum beat_change leadership_pause(struct leadership *l, bool reaches_too_few, uint64_t now_ns) {
     if (reaches_too_few == (l->paused_ns != 0))

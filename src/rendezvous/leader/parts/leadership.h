@@ -1,7 +1,6 @@
-/* What a leader's authority depends on, and with it every lease that it grants: the arbiter, which
- * names its epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases",
- * "Which node claims, and when"). It does not know the nodes: what depends on them is an
- * argument. */
+/* What a leader's authority, and so each of its leases, depends on: the arbiter, which has its
+ * epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases", "Which node
+ * claims, and when"). It does not know the nodes. */
 #pragma once
 
 #include "rendezvous/arbiter/arbiter_messages.h"
@@ -37,16 +36,13 @@ void leadership_init(struct leadership *l, const struct group_config *c);
 
 /* ---- leases ---- */
 
-/* How long a lease that is granted now can be valid; 0: none can be granted. successor_ns: the
- * newest of our clock values that the first successor has echoed; TIME_NEVER: leases do not depend
- * on it. */
+/* How long a lease that is granted now is valid; 0: none can be granted. successor_ns: our clock as
+ * the first successor echoed it last; TIME_NEVER: leases do not depend on it. */
 uint64_t leadership_validity(const struct leadership *l, uint64_t successor_ns, uint64_t now_ns);
-/* Whether the leader's authority is confirmed. If not, it grants no leases and forms no groups. */
+/* If not, the leader grants no leases and forms no groups. */
 bool leadership_is_confirmed(const struct leadership *l, uint64_t now_ns);
-/* A leader with too few nodes does not end the job before this time: silent nodes may continue with
- * another leader, and spares and new nodes may be on their way to a new leader, which does not know
- * them yet.
- */
+/* A leader with too few nodes does not end the job before: silent nodes may continue with another
+ * leader, and nodes that a new leader does not know yet may be on their way. */
 uint64_t leadership_patient_until(const struct leadership *l, size_t n_fell_silent,
                                   bool formed_here);
 
@@ -58,13 +54,11 @@ enum beat_change {
     BEAT_RESUMED, /* so soon that no other agent can have claimed */
     BEAT_RESUMED_LATE,
 };
-/* Whether the leader is in contact with enough nodes for the beat to continue. */
 enum beat_change leadership_pause(struct leadership *l, bool reaches_too_few, uint64_t now_ns);
 /* When the next beat is due. recorded: the arbiter or the leader file has the outcome. */
 uint64_t leadership_beat_at(const struct leadership *l, bool recorded);
 /* When an outcome that is still to be recorded can be sent to the arbiter. */
 uint64_t leadership_close_at(const struct leadership *l);
-/* Whether the leader can claim its own next epoch now. */
 bool leadership_may_claim(const struct leadership *l, uint64_t now_ns);
 
 /* ---- answers ---- */
@@ -93,7 +87,6 @@ struct leadership_news {
     uint32_t epoch;               /* DEPOSED: the later epoch */
     char notice[RDZV_REASON_MAX]; /* a line for people, or "" */
 };
-/* The arbiter has answered. */
 void leadership_answer(struct leadership *l, const struct arbiter_answer *a,
                        enum outcome_record outcome, uint64_t now_ns, struct leadership_news *ret);
 
@@ -105,7 +98,6 @@ enum resignation {
     RESIGN_END,    /* first the nodes that stay must learn that the job ends */
     RESIGN_NOW,
 };
-/* What the leader sees when it has to decide. */
 struct resign_view {
     bool successor_stays; /* a successor has the whole handover */
     bool too_few_stay;    /* and it could form no group */

@@ -2,17 +2,15 @@
 
 #include <string.h>
 
-/* The first wait between probes of one node without a result: a guardian that is killing processes
- * needs milliseconds, a frozen host takes longer. */
+/* A guardian that is killing processes needs milliseconds, a frozen host takes longer. */
 #define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
 #define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
-/* The work for watched nodes has a rate for the whole job, however many they are. Nodes that only
- * wait for a place come after nodes that had one. So a crowd of joining nodes that become silent
- * costs no node its lease. */
+/* For the whole job. Nodes that only wait for a place come last: a crowd of them that becomes
+ * silent costs no node its lease. */
 static const struct rate probes_again = {NS_PER_MS, 64};
 #define WAITERS_PROBES_BURST 16
 
-/* The time between looks at all watched nodes: the more nodes, the longer it is. */
+/* Between looks at all watched nodes. */
 #define SCAN_NS_PER_NODE (4 * NS_PER_US)
 #define SCAN_ALL 256 /* up to this many nodes are all examined whenever one is due */
 #define WAITERS_LOST_PER_SCAN 128
@@ -21,13 +19,11 @@ static struct rate waiters_probes(const struct group_config *c) {
     return (struct rate){c->waiter_probe_ns, WAITERS_PROBES_BURST};
 }
 
-/* Whether the node has a place in the group, or had one in the last group. */
 static bool is_ours(const struct node *n) {
     return n->is_member || n->in_order || n->joined_ns == 0;
 }
 
-/* An inherited member that has not come back is lost when the last leader's leases are over; any
- * other node when its own lease is over, after its last message. */
+/* An inherited member that has not come back is lost when the last leader's leases are over. */
 static uint64_t lost_at(const struct group_config *c, const struct node *n) {
     if (n->joined_ns == 0)
         return n->lost_at_ns;
@@ -39,8 +35,6 @@ void liveness_init(struct liveness *l, const struct group_config *c) {
     list_init(&l->heard);
     list_init(&l->watched);
 }
-
-/* ---- which nodes are watched ---- */
 
 static void begin(struct liveness *l, struct node *n) {
     if (!n->watched) {
@@ -93,8 +87,7 @@ bool liveness_reach_again(struct node *n, uint64_t now_ns) {
 }
 
 struct node *liveness_silent(const struct liveness *l, uint64_t now_ns) {
-    /* The list is ordered by silence, longest first: no node behind the first fresh one is
-     * silent. */
+    /* The longest silent comes first. */
     struct node *n = LIST_FIRST(struct node, &l->heard, by_contact);
     return n != NULL && now_ns - n->contact_ns > l->config->rdzv.lease_ns / 2 ? n : NULL;
 }
@@ -115,10 +108,7 @@ enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum p
     return LIVENESS_PROBE_NOTHING;
 }
 
-/* ---- a look at them ---- */
-
-/* Nodes of several hosts were silent for a lease. A failed switch is more likely than that all of
- * them failed. */
+/* More likely than that nodes of several hosts failed is a failed switch. */
 static bool several_hosts_due(const struct liveness *l, uint64_t now_ns) {
     const char *host = NULL;
     LIST_FOR_EACH(struct node, n, &l->watched, by_contact) {
@@ -132,7 +122,6 @@ static bool several_hosts_due(const struct liveness *l, uint64_t now_ns) {
     return false;
 }
 
-/* Whether the node may be behind a failed switch, and come back with others. */
 static bool may_be_held(const struct group_config *c, const struct node *n) {
     return c->rdzv.hold_ns != 0 && n->joined_ns != 0 && is_ours(n);
 }
@@ -143,8 +132,7 @@ static void hold(struct liveness *l, uint64_t now_ns) {
         n->held = true;
 }
 
-/* Whether the rate allows to probe this node now. Members come before all nodes that wait for a
- * place. */
+/* Whether the rate allows it. Members come before nodes that wait for a place. */
 static bool probe_again(struct liveness *l, struct node *n, uint64_t now_ns) {
     const struct rate rate = is_ours(n) ? probes_again : waiters_probes(l->config);
     uint64_t *spent = is_ours(n) ? &l->probed_again_ns : &l->waiters_probed_ns;

@@ -1,6 +1,5 @@
-/* Which nodes are heard, and which are not. Silent and disconnected nodes are probed, and are lost
- * when their lease is certainly over (muster-rendezvous(7), "Loss"). Returns what to do about one
- * node at a time; group_nodes.c does it. */
+/* Which nodes are heard. Silent and disconnected ones are probed, and lost when their lease is
+ * certainly over (muster-rendezvous(7), "Loss"). */
 #pragma once
 
 #include <stdbool.h>
@@ -13,8 +12,7 @@ struct rate {
     uint64_t burst;   /* at once, after a rest */
 };
 
-/* When the next is allowed. If that is now or earlier, one is allowed now. spent_until_ns: how far
- * ahead of now the rate is spent. */
+/* When the next is allowed; it may have passed. spent_until_ns: the rate is spent until then. */
 static inline uint64_t rate_ready(const struct rate *rate, uint64_t spent_until_ns) {
     uint64_t ahead_ns = (rate->burst - 1) * rate->step_ns;
     return spent_until_ns > ahead_ns ? spent_until_ns - ahead_ns : 0;
@@ -39,15 +37,13 @@ struct liveness {
 };
 
 void liveness_init(struct liveness *l, const struct group_config *c);
-/* The node is watched from now on: it is silent or disconnected. True: it must be probed at
- * once. */
+/* It is silent or disconnected. True: it must be probed at once. */
 _must_use_ bool liveness_watch(struct liveness *l, struct node *n, uint64_t now_ns);
-/* The same for a node of the last leader: it is examined at the first look. */
 void liveness_inherit(struct liveness *l, struct node *n, uint64_t now_ns);
-/* A message or connection of the node has arrived. True: it was watched. */
+/* A message or connection has arrived. True: it was watched. */
 bool liveness_contact(struct liveness *l, struct node *n, uint64_t now_ns);
-/* A message of the node has arrived. True: it is a member whose listener was not reached, perhaps
- * because its machine was too busy, and must be probed. */
+/* A message has arrived. True: probe the member's listener, which was not reached, perhaps because
+ * its machine was too busy. */
 _must_use_ bool liveness_reach_again(struct node *n, uint64_t now_ns);
 /* The first node that is silent, and not watched yet; or NULL. */
 struct node *liveness_silent(const struct liveness *l, uint64_t now_ns);
@@ -60,12 +56,7 @@ enum liveness_probe {
 enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum probe_result result,
                                       uint64_t now_ns);
 
-/* One look at the watched nodes:
- *
- *     struct liveness_scan look;
- *     if (liveness_scan_begin(l, &look, now_ns))
- *         while ((todo = liveness_scan_next(l, c, &look, now_ns, &node)) != LIVENESS_DONE) …
- */
+/* One look at the watched nodes: if it has begun, take the next until LIVENESS_DONE. */
 struct liveness_scan {
     struct list *next;
     size_t n_watched, waiters_lost;

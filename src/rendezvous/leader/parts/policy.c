@@ -38,8 +38,8 @@ static bool is_own_fault(const struct failure *f) {
     assert_not_reached();
 }
 
-/* Hashes the kind, the code and the last line of the text without numbers, because those are ranks,
- * addresses, times. Returns 0 for a failure that is not early or not the program's own. */
+/* Without numbers, which are ranks, addresses and times. 0: not early, or not the program's
+ * fault. */
 static uint64_t hash_failure(const struct group_config *c, const struct failure *f) {
     if (f->ran_ns >= c->rdzv.crash_loop_ns || !is_own_fault(f))
         return 0;
@@ -109,15 +109,13 @@ void policy_exclude_host(struct policy *p, const char *host) {
     (void)snprintf(p->hosts[p->n_hosts++], RDZV_HOST_MAX, "%s", host);
 }
 
-/* The limit of groups without progress in a row. A group does not count if the job was smaller than
- * ever after it, because that can't go on for ever. */
+/* In a row. A group does not count if it leaves the job smaller than ever: that ends some time. */
 #define STALLS_MAX 8
 /* Losses often come together: after this many such groups, the next one has to wait. */
 #define STALLS_FREE 2
 #define PAUSE_STEPS_MAX 4 /* 16 times */
 
-/* How long a group has to run to count as progress. The event that ends it may be noticed this much
- * later. */
+/* How long a group has to run to count as progress; what ends it is noticed later. */
 static uint64_t soon_ns(const struct group_config *c) {
     return c->rdzv.crash_loop_ns + c->rdzv.lease_ns + c->rdzv.margin_ns;
 }

@@ -4,7 +4,7 @@
 
 #include "rendezvous/leader/parts/group_config.h"
 
-/* The limit of excluded hosts. All agents of such a host are excluded, also later ones. */
+/* All agents of an excluded host are excluded, also later ones. */
 #define POLICY_HOSTS_MAX 256
 
 struct policy {
@@ -24,14 +24,13 @@ void policy_fini(struct policy *p);
 void policy_keep_counters(struct policy *p, uint32_t restarts_used, uint32_t losses);
 bool policy_losses_spent(const struct policy *p);
 
-/* Whether the generation failed as the last one that was charged did, early and by the program's
- * own fault: it must not be started again. But if both failures are of one node, and `others` can
- * continue without it, that node is excluded after a few failures instead. */
+/* Whether the generation failed as the last charged one did, early and by the program's own fault:
+ * it must not be started again. But if both failures are of one node, and `others` can continue
+ * without it, that node is excluded after a few failures instead. */
 _must_use_ bool policy_is_crash_loop(const struct policy *p, const struct failure *f, bool others);
-/* The generation costs a restart because of this failure. */
 void policy_charge(struct policy *p, const struct failure *f);
-/* The charged failure was this node's. Returns how often it failed in a row, if that is enough to
- * exclude it and `others` can continue without it; else 0. */
+/* Returns how often this node failed in a row, if it is to be excluded because of that, and
+ * `others` can continue without it; else 0. */
 _must_use_ uint32_t policy_count_node(struct policy *p, uint64_t incarnation, bool others);
 /* The pause before the restart of a group that ran for so long. */
 _must_use_ uint64_t policy_backoff_ns(struct policy *p, uint64_t ran_ns);
@@ -39,11 +38,8 @@ _must_use_ uint64_t policy_backoff_ns(struct policy *p, uint64_t ran_ns);
 void policy_exclude_host(struct policy *p, const char *host);
 bool policy_host_is_excluded(const struct policy *p, const char *host);
 
-/* ---- groups without progress ---- */
-
-/* Groups that end soon after their start, or before it, though no worker failed: a lease that runs
- * out, a node that is lost, a FORM that is refused. Such an end costs nothing, so these groups are
- * counted: otherwise a job whose groups all end like this would be started again for ever. */
+/* Groups that end soon after their start, or before it, though no worker failed: a node is lost, a
+ * FORM refused. Such an end costs nothing, so it is counted: else the job would never end. */
 struct stalls {
     const struct group_config *config; /* borrowed */
     uint32_t in_a_row;
@@ -60,12 +56,10 @@ struct group_end {
     bool wished; /* by an operator, by the node that leaves, or to grow */
 };
 
-/* A group has ended. Returns how long the next one has to wait; 0: not at all; TIME_NEVER: no group
- * lasts, and the job ends. */
+/* How long the next group has to wait; TIME_NEVER: no group lasts, and the job ends. */
 uint64_t stalls_count(struct stalls *s, const struct group_end *end);
 /* The last group ended without progress, and this one has not run for long yet. */
 bool stalls_go_on(const struct stalls *s, uint64_t started_ns, uint64_t now_ns);
-/* Two texts for people: that the next group waits; and that no group lasts. `why`: the reason for
- * the end of the last one. */
+/* For people: the next group waits; no group lasts, the last one ended because of `why`. */
 void stalls_pause_text(const struct stalls *s, uint64_t pause_ns, char *out, size_t size);
 void stalls_end_text(const struct stalls *s, const char *why, char *out, size_t size);

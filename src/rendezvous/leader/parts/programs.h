@@ -1,6 +1,5 @@
-/* What the nodes of each --role run: whether a node that comes runs this job's program, or belongs
- * to another job that was given the same run id and endpoint (muster-rendezvous(7), "Another job's
- * nodes"). */
+/* Whether a node that comes runs this job's program, or is of another job with the same run id and
+ * endpoint (muster-rendezvous(7), "Another job's nodes"). */
 #pragma once
 
 #include "rendezvous/leader/parts/group_config.h"
@@ -8,8 +7,7 @@
 /* Distinct --role names in one job. */
 #define GROUP_ROLES_MAX 64
 
-/* What the nodes of one --role run: the program of the leader's own node, or of the first
- * that came. */
+/* The program of the leader's own node, or of the first that came. */
 struct role_program {
     char role[RDZV_ROLE_MAX];
     struct rdzv_program program;
@@ -23,7 +21,7 @@ struct programs {
     size_t n; /* at most GROUP_ROLES_MAX */
 };
 
-/* The stage of the job. It decides how a node with other arguments is treated. */
+/* It decides how a node with other arguments is treated. */
 enum job_stage {
     JOB_WITHOUT_GROUP, /* this leader has formed none yet */
     JOB_WITH_ROOM,     /* it has, and there are fewer nodes than max */
@@ -36,7 +34,6 @@ void programs_fini(struct programs *p);
 /* True: the node is of another job; fills in why. */
 _must_use_ bool programs_refuse(const struct programs *p, enum job_stage stage, const char *role,
                                 const struct rdzv_program *its, char *why, size_t size);
-/* The node was admitted, or came back to a new leader. True: it is the first of its role whose
- * arguments differ; `text` is then a sentence about it. */
+/* True: it is the first of its role whose arguments differ; `text` is a sentence about it. */
 _must_use_ bool programs_add(struct programs *p, const char *role, const char *node,
                              const struct rdzv_program *its, char *text, size_t size);

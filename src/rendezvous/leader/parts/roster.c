@@ -10,13 +10,11 @@
 #define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)
 /* The error before the first measured round trip. */
 #define CLOCK_ERROR_UNKNOWN_NS (100 * NS_PER_MS)
-/* Clocks drift apart by less than one part in this many, so the error of an old measurement
- * grows. */
+/* The error of an old measurement grows: clocks drift by less than one part in this many. */
 #define CLOCK_DRIFT_PART UINT64_C(2000)
 
-/* A round trip ends when the node has the LEASE. Its next RENEW has the duration, and names the
- * LEASE. The leader's clock was read at some time within the round trip; the middle is used. (A
- * RENEW alone is not enough: it may have waited in a socket while the leader slept.) */
+/* A round trip ends with the LEASE, which the next RENEW names, with the duration; the leader read
+ * its clock in the middle. (A RENEW alone may have waited in a socket while the leader slept.) */
 void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t now_ns) {
     if (renew->rtt_ns != 0 && renew->leader_clock_ns != 0 &&
         renew->leader_clock_ns == c->answered_ns) {
@@ -57,7 +55,6 @@ static uint64_t key_of(const char *text) {
 
 uint64_t domain_key(const char *name) { return name[0] == '\0' ? 0 : key_of(name); }
 
-/* Moves the node, which is not counted now. key 0: it has no domain any more. */
 static void enter_domain(struct roster *r, struct node *n, uint64_t key) {
     if (n->domain != NULL && --n->domain->n == 0) {
         idmap_remove(&r->domains, n->domain->key);
@@ -109,8 +106,6 @@ void roster_fini(struct roster *r) {
 struct node *roster_find(const struct roster *r, uint64_t incarnation) {
     return incarnation == 0 ? NULL : idmap_get(&r->index, incarnation);
 }
-
-/* ---- one node ---- */
 
 bool node_is(const struct node *n, enum tally tally) { return (n->tallied & 1u << tally) != 0; }
 

@@ -15,9 +15,8 @@ struct node_clock {
     uint64_t error_ns;
 };
 
-/* The node's RENEW arrived, and is answered now. */
 void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t now_ns);
-/* Converts a time of the node's clock to the leader's clock, give or take the error. */
+/* Converts to the leader's clock, give or take the error. */
 int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *ret_error_ns);
 
 /* What is counted of the nodes, so that no report costs a walk over all. */
@@ -50,9 +49,8 @@ struct domain {
     size_t n, tally[TALLY_OF_DOMAINS];
 };
 
-/* What a node reported last: all of struct report except two things: its failure, which is handled
- * at once and would be most of the memory of a leader of thousands of nodes; and its counters,
- * which the group has. */
+/* What a node reported last: struct report without the failure, which would be most of the memory
+ * of a leader of thousands of nodes, and without counters. */
 struct node_status {
     enum node_state state;
     struct generation generation;
@@ -125,25 +123,21 @@ void roster_init(struct roster *r, uint64_t seed);
 void roster_fini(struct roster *r);
 struct node *roster_find(const struct roster *r, uint64_t incarnation);
 struct node *roster_add(struct roster *r, const struct node_info *info);
-/* Removes the node and frees it. */
 void roster_remove(struct roster *r, struct node *n);
-/* It is counted under these tallies from now on: bits of enum tally. */
 void roster_count(struct roster *r, struct node *n, unsigned tallies);
 /* Whether a group is made of units of one domain: TALLY_NO_DOMAIN is 0. */
 bool roster_has_domains(const struct roster *r);
-/* The nodes that are counted under this tally (one of domains); if there are domains, only those in
- * whole units. */
+/* If there are domains, only those in whole units. */
 size_t roster_usable(const struct roster *r, enum tally tally);
 /* Identifies a domain; 0: "", no domain. */
 uint64_t domain_key(const char *name);
 /* Why this node can't be admitted, or NULL. *ret_for_now: it may try again later. */
 const char *roster_refusal(struct roster *r, const struct group_config *c,
                            const struct node_info *info, bool *ret_for_now);
-/* The names of the nodes that are present, and of those that are missing. */
 void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret);
 
 bool node_is(const struct node *n, enum tally tally);
-/* No worker of an older group runs there: none ever ran, or the node reported that all stopped. */
+/* None ever ran there, or it reported that all had stopped. */
 bool node_has_stopped(const struct node *n);
 /* Replaces a text of node_status. False if it is the same. */
 bool node_set_text(char **text, const char *now);
