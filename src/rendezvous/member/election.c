@@ -46,7 +46,6 @@ static uint64_t patience(const struct member_config *c) {
     return c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
-/* Sets what this node waits for: one sentence. */
 static void set_waiting(struct election *e, const char *fmt, ...) _printf_(2, 3);
 static void set_waiting(struct election *e, const char *fmt, ...) {
     va_list ap;
@@ -67,8 +66,6 @@ static struct arbiter_request *ask(struct election *e, const struct step *s, enu
 static bool is_successor(const struct election *e) {
     return e->successor_index >= 0 && e->has_handover;
 }
-
-/* ---- connecting ---- */
 
 static void hang_up(struct election *e, const struct step *s) {
     link_cut(s->link);
@@ -102,10 +99,8 @@ static void follow(struct election *e, const struct step *s, const struct rdzv_p
     connect_to(e, s, peer, e->redirects < REDIRECTS_MAX);
 }
 
-/* ---- claiming ---- */
-
-/* Nothing runs: no agent has led before, or the last leader's record shows it. An agent that wins
- * that leader's next epoch takes from it the epoch in which it would have formed a group. */
+/* Nothing runs: no agent has led before, or the last record shows it. An agent that wins the next
+ * epoch takes from its leader the epoch in which it would have formed a group. */
 static bool claims_after_nothing(const struct election *e) {
     return e->claim_epoch == 1 || (e->quiet_epoch != 0 && e->claim_epoch == e->quiet_epoch + 1);
 }
@@ -141,9 +136,8 @@ static void keep_record(struct election *e, const struct step *s, const struct a
         e->quiet_epoch = MAX2(e->quiet_epoch, r->epoch);
 }
 
-/* The time from which a record that was requested then or later can show that its leader has ended,
- * and that no named successor follows it. In an idle epoch no successors were named, and nothing
- * runs that could be lost. */
+/* A record that was requested then or later can show that its leader has ended without a successor.
+ * In an idle epoch no successors were named, and nothing runs that could be lost. */
 static uint64_t over_at(const struct election *e, const struct step *s) {
     const struct arbiter_record *r = &e->record;
     if (!r->idle)
@@ -152,15 +146,14 @@ static uint64_t over_at(const struct election *e, const struct step *s) {
     return (gone ? e->lost_ns : e->beat_ns + s->config->rdzv.lease_ns) + e->spread_ns;
 }
 
-/* The next read comes no later than the time when it can decide. */
+/* When it can decide, at the latest. */
 static void look_in_time(struct election *e, const struct step *s) {
     if (e->record.idle && e->record_ns < over_at(e, s))
         e->read_ns = MIN2(e->read_ns, MAX2(over_at(e, s), s->now_ns));
 }
 
-/* The leader of the record has been unreachable for a while: describes whether it is at least
- * alive. If there was no leader yet, or it was this node, the reason why its own claim fails is
- * more useful. */
+/* The leader of the record has been unreachable for a while: says whether it is alive. Without
+ * another leader, the reason why this node's own claim fails is more useful. */
 static void describe_unreachable(struct election *e, const struct step *s) {
     const struct arbiter_record *r = &e->record;
     bool other = r->epoch > 0 && r->leader.incarnation != s->config->incarnation;
@@ -220,8 +213,8 @@ static enum election_outcome on_record(struct election *e, const struct step *s,
         if (!s->link->connected && r->epoch >= s->link->epoch)
             claim(e, s, r->epoch + 1);
     } else if (r->leader.incarnation == s->config->incarnation && r->epoch > s->link->epoch) {
-        /* Our claim whose answer was lost, or that was given up and succeeded nevertheless.
-         * Repeated, it is won, unless another agent has claimed a later epoch. */
+        /* Our own claim, unanswered or given up. Repeated, it is won unless a later epoch is
+         * claimed. */
         if (!s->link->connected)
             claim(e, s, r->epoch);
     } else if (r->epoch == 0 && e->state == ELECTION_ASKING) {
@@ -251,8 +244,6 @@ static void forget_successors(struct election *e) {
     handover_fini(&e->handover);
     e->may_claim_ns = TIME_NEVER;
 }
-
-/* ---- being named ---- */
 
 bool election_on_named(struct election *e, const struct step *s, const struct successors *named) {
     if (!s->link->connected || named->epoch < s->link->epoch || named->n > RDZV_SUCCESSORS_MAX)
@@ -301,8 +292,8 @@ static bool leader_is_over(const struct election *e, const struct step *s) {
            e->record_ns - e->beat_ns >= s->config->rdzv.lease_ns;
 }
 
-/* Whether the nodes that came and this one could form a group. If the leader is certainly gone and
- * no more nodes come, an agent has to end the job, so fewer are enough. */
+/* Whether they could form a group. If the leader is certainly gone and no more nodes come, an agent
+ * has to end the job, so fewer are enough. */
 static bool enough_came(const struct election *e, const struct step *s) {
     size_t nodes = e->parked.len + 1;
     nodes -= nodes % s->config->rdzv.node_unit;
@@ -347,9 +338,9 @@ static void give_up_claim(struct election *e, const struct step *s) {
     election_seek(e, s, NULL);
 }
 
-/* Before an idle epoch there is nothing to wait for. All that this node knows about leases that may
- * still be valid is in the handover of the previous epoch, and for the first successor in its own
- * last LEASE. Any other new leader waits for the longest possible lease. */
+/* What is known about leases that may still be valid is in the last epoch's handover, and for the
+ * first successor in its last LEASE. Any other new leader waits for the longest possible lease,
+ * except before an idle epoch. */
 static void lead(struct election *e, const struct step *s, uint32_t epoch, bool idle) {
     const struct member_config *c = s->config;
     uint64_t margin = MAX2(c->rdzv.arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
@@ -403,8 +394,6 @@ enum election_outcome election_on_answer(struct election *e, const struct step *
     return a->request.kind == ARBITER_CLAIM ? on_claim(e, s, a) : on_record(e, s, a);
 }
 
-/* ---- time ---- */
-
 /* One lease; two if the arbiter's data is gone, because that must last for a lease. */
 static uint64_t claim_end(const struct election *e, const struct step *s) {
     return e->claim_ns + s->config->rdzv.lease_ns * (e->ruined_ns != 0 ? 2 : 1);
@@ -442,14 +431,12 @@ static uint64_t claim_deadline(const struct election *e, const struct step *s) {
     return t;
 }
 
-/* How long the node waits at one agent: at a successor until that one leads; at the lost leader
- * only for a first message, because a host that hangs still accepts connections. */
+/* At a successor until that one leads; at the lost leader only for a first message, because a host
+ * that hangs still accepts connections. */
 static uint64_t stay(const struct election *e, const struct step *s) {
     bool given_up = e->target.incarnation == e->leader_peer.incarnation;
     return given_up ? s->config->rdzv.heartbeat_ns / 2 : patience(s->config);
 }
-
-/* ---- creation and end ---- */
 
 void election_init(struct election *e, const struct member_config *config, uint64_t now_ns) {
     *e = (struct election){
@@ -488,8 +475,7 @@ bool election_has_leader(const struct election *e, const struct leader_link *lin
 
 /* ---- losing the leader, and searching for the next ---- */
 
-/* Where to search, in order: the successors before this node, and the old leader unless it is
- * gone. */
+/* In order: the successors before this node, and the old leader unless it is gone. */
 static bool place_to_try(const struct election *e, const struct step *s, unsigned nth,
                          struct rdzv_peer *ret) {
     unsigned successors = is_successor(e) ? (unsigned)e->successor_index : e->named.n;
@@ -508,9 +494,8 @@ static bool place_to_try(const struct election *e, const struct step *s, unsigne
     return true;
 }
 
-/* A successor still has the leader. If the leader has ended, the successor notices that soon, and
- * comes before all successors after it. A node that waited at one of those would keep both from
- * having enough nodes. */
+/* A successor that still has the leader notices its end soon, and comes before all after it. A node
+ * that waited at one of those would keep both from having enough nodes. */
 static void skip_named(struct election *e) {
     unsigned successors = is_successor(e) ? (unsigned)e->successor_index : e->named.n, there = 0;
     for (unsigned i = 0; i < successors; i++)
@@ -600,8 +585,7 @@ void election_on_disconnect(struct election *e, const struct step *s, bool was_c
     }
 }
 
-/* The leader of the record reports a lower epoch: it does not know yet that its claim was won, or
- * that it has lost. The node tries again, after a pause. */
+/* It does not know yet that its claim was won, or that it has lost: try again after a pause. */
 static void too_low(struct election *e, const struct step *s) {
     if (e->state == ELECTION_SEEKING) {
         try_next(e, s);
@@ -661,8 +645,7 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
 
 /* ---- time ---- */
 
-/* A node with a leader reads when the LEASEs stop, if it is a successor, or if no successor is
- * named. */
+/* A successor, or any node if none is named, reads as soon as the LEASEs stop. */
 static bool looks_early(const struct election *e) { return is_successor(e) || e->named.n == 0; }
 
 static bool wants_to_read(const struct election *e, const struct step *s) {

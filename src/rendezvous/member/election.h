@@ -1,8 +1,6 @@
 /* A node's part in the election of its leader (muster-rendezvous(7), "Succession"): which leader it
- * follows, where it searches when it has lost its leader, what the arbiter answers, and when it can
- * claim an epoch. Without an arbiter it stays FIXED, and nothing here is called.
- *
- * Pure. It does not know the node's group and workers: member.c calls it, and acts on the outcomes.
+ * follows, where it searches for the next one, and when it can claim an epoch. Without an arbiter
+ * it stays FIXED, and nothing here is called. Pure. It does not know the node's group and workers.
  *
  *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
  *       │ none: claim      ▲                        │ a leader            │ lost          │
@@ -14,12 +12,11 @@
 #include "base/idmap.h"
 #include "rendezvous/member/member.h"
 
-/* A connected leader that has sent nothing for this many heartbeats is probed. */
+/* A connected leader that is silent for so many heartbeats is probed. */
 #define SILENT_HEARTBEATS 3
 /* The first wait between probes: a guardian that is killing processes needs only milliseconds. */
 #define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
 
-/* The link to the leader. */
 struct leader_link {
     bool connected;
     uint64_t leader;       /* incarnation; 0: none has welcomed this node */
@@ -33,14 +30,13 @@ struct leader_link {
     uint64_t clock_ns, rtt_ns; /* from the last LEASE, for the next RENEW */
 };
 
-/* The lease of this node. */
 struct held_lease {
     uint64_t end_ns;         /* 0: none */
     struct generation names; /* the generation that the newest lease names, */
     uint64_t names_end_ns;   /* and the end of that lease: START needs it */
 };
 
-/* The current step; what it adds is valid during one call of member_step(). */
+/* What a step adds is valid during one call of member_step(). */
 struct step {
     uint64_t now_ns;
     const struct member_config *config;
@@ -65,7 +61,6 @@ static inline void link_raise_epoch(struct leader_link *l, uint32_t epoch) {
 /* Probes the leader's listener, unless a probe is under way. */
 void link_probe(const struct step *s);
 
-/* The limit of requests in one step. */
 #define ELECTION_REQUESTS_MAX 3
 
 struct election {
@@ -94,7 +89,6 @@ struct election {
     /* why the last agent that answered does not talk to this node; "" if none did since WELCOME */
     char refusal[RDZV_REASON_MAX / 2];
 
-    /* The arbiter's answers. */
     struct arbiter_record record;
     uint64_t record_ns; /* when the last successful read began; 0: none */
     bool found_closed;  /* the first record that it read is the close */
@@ -106,7 +100,7 @@ struct election {
     bool asking;      /* a READ is under way */
     uint64_t read_ns; /* when the next one is due */
     /* the newest epoch that was seen to be vacant or idle; 0: none. Only the agent that wins the
-     * epoch after it knows that nothing runs */
+     * next one knows that nothing runs */
     uint32_t quiet_epoch;
     uint64_t patience_ns; /* for how long the beat must be unchanged, for rule 4 */
     uint64_t spread_ns;   /* in an idle epoch: the time between the claims of different nodes */
@@ -116,22 +110,20 @@ struct election {
     int successor_index; /* index of this node in `named`; -1: it is not a successor */
     bool has_handover;
     struct handover handover;
-    /* when the newest LEASE arrived that was echoed; at first the time of the naming. Every lease
-     * ends at most one lease duration after this */
+    /* when the newest LEASE arrived that was echoed, or the naming. Every lease ends at most one
+     * lease duration after this */
     uint64_t successor_base_ns;
     bool successor_gone[RDZV_SUCCESSORS_MAX]; /* successors before this node that are gone */
     uint64_t successor_probe_ns;
     uint64_t may_claim_ns; /* since when the conditions for a claim hold; TIME_NEVER: they don't */
     uint32_t claim_epoch;
     uint64_t claim_ns, claim_retry_ns;
-    /* a claim was sent, and is not answered */
     bool claim_asked;
     struct group_config lead;                               /* the effect points here, */
     struct arbiter_request requests[ELECTION_REQUESTS_MAX]; /* others here */
     unsigned n_requests;
 };
 
-/* What follows for the node. */
 enum election_outcome {
     ELECTION_CONTINUES = 0,
     ELECTION_JOB_CLOSED, /* by e->record */
@@ -140,23 +132,19 @@ enum election_outcome {
 
 void election_init(struct election *e, const struct member_config *config, uint64_t now_ns);
 void election_fini(struct election *e);
-/* After this node itself slept: the silence of others during that time does not count. */
+/* The silence of others while this node itself slept does not count. */
 void election_forgive_sleep(struct election *e, const struct step *s);
 
-/* Whether a leader has admitted this node, and was not lost since. */
 bool election_has_leader(const struct election *e, const struct leader_link *link);
-/* Whether this node has had no lease for so long that the leader counts as lost. */
 bool election_leader_is_silent(const struct election *e, const struct step *s);
-/* True: this node followed a leader, and disconnects. The caller must end the workers, then call
- * election_seek(). */
+/* True: it disconnects. The caller must end the workers, then call election_seek(). */
 bool election_lose_leader(struct election *e, const struct step *s, bool gone);
 /* True: the same, for the group that this agent led. */
 bool election_on_deposed(struct election *e, const struct step *s);
-/* Whether this node has no leader and may be the one that leads next: it is a successor of a leader
- * that is gone or has just hung up, or it has claimed an epoch. */
+/* Whether it may lead next: without a leader, it is a successor of one that is gone or has just
+ * hung up, or it has claimed an epoch. */
 bool election_may_lead_next(const struct election *e, const struct leader_link *link);
-/* Searches for the next leader. why: what happened to the last one, for people; NULL: nothing
- * new. */
+/* why: what happened to the last leader, for people; NULL: nothing new. */
 void election_seek(struct election *e, const struct step *s, const char *why);
 
 enum election_welcome {
@@ -172,21 +160,17 @@ void election_on_disconnect(struct election *e, const struct step *s, bool was_c
                             const char *why);
 void election_on_redirect(struct election *e, const struct step *s, uint32_t epoch,
                           const struct rdzv_peer *peer);
-/* A node has sent JOIN to our listener, or has gone again. */
 void election_on_joiner(struct election *e, uint64_t joiner, bool came);
 /* Must not be called after the node's end is decided. */
 enum election_outcome election_time(struct election *e, const struct step *s);
 uint64_t election_deadline(const struct election *e, const struct step *s);
-/* Decides how nodes that send JOIN to this agent are answered; emits JOIN_POLICY when that
- * changes. */
+/* Emits JOIN_POLICY when the answer to nodes that send JOIN here changes. */
 void election_set_join_policy(struct election *e, const struct step *s, bool ended);
 
-/* The arbiter has answered a READ or a CLAIM. */
 enum election_outcome election_on_answer(struct election *e, const struct step *s,
                                          const struct arbiter_answer *a);
 
-/* True: this node is the first successor. The leader waits for its echo, so it must renew at
- * once. */
+/* True: it is the first successor, and must renew at once: the leader waits for its echo. */
 bool election_on_named(struct election *e, const struct step *s, const struct successors *named);
 void election_on_handover(struct election *e, const struct step *s, const struct handover *h);
 void election_on_lease(struct election *e, const struct step *s, const struct lease *lease);

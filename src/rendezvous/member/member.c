@@ -55,7 +55,7 @@ void link_probe(const struct step *s) {
     (void)step_emit(s, MEMBER_EFFECT_PROBE);
 }
 
-/* How long a node that is asked to leave, and may be the next leader, waits to be it. */
+/* For a node that is asked to leave, and may be the next leader. */
 #define LEADERLESS_LEAVE_NS (2 * NS_PER_S)
 
 #define BIT(s) (1u << (s))
@@ -133,8 +133,7 @@ static void renew(struct member *m) {
     m->link.renew_ns = m->step.now_ns + m->config.rdzv.heartbeat_ns;
 }
 
-/* Between JOIN and WELCOME no report can be sent, and JOIN may contain an older one: then it is
- * repeated after WELCOME. */
+/* JOIN may contain an older report; none can be sent before WELCOME, so it is repeated then. */
 static void send_report(struct member *m) {
     m->report_due = !m->link.connected;
     if (!m->link.connected)
@@ -145,7 +144,6 @@ static void send_report(struct member *m) {
         renew(m); /* one packet instead of two */
 }
 
-/* Sends the report with the next RENEW, which is sent a little early. */
 static void send_report_soon(struct member *m) {
     m->report_due = true;
     if (m->link.connected)
@@ -167,8 +165,6 @@ static void set_report(struct member *m, enum node_state state) {
     else
         send_report(m);
 }
-
-/* ---- the end ---- */
 
 /* Only the first decision counts. */
 static void decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
@@ -230,8 +226,7 @@ static void forget_start(struct member *m) {
     m->lease.names = (struct generation){0, 0};
 }
 
-/* The workers get the rest of the lease to end. The report of workers that have ended does not
- * change. */
+/* They get the rest of the lease to end. The report of workers that have ended stays. */
 static void stop_for_leader(struct member *m, const char *why) {
     uint64_t left = lease_left(&m->lease, m->step.now_ns);
     forget_start(m);
@@ -246,8 +241,7 @@ static void stop_for_leader(struct member *m, const char *why) {
     }
 }
 
-/* This node has disconnected: its workers end, and then it searches for the next leader. why_seek:
- * NULL if that is not new. */
+/* Disconnected: its workers end, then it searches. why_seek: NULL if that is not new. */
 static void leave_leader(struct member *m, const char *why, const char *why_seek) {
     stop_for_leader(m, why);
     if (m->state != MEMBER_ENDED && m->end.kind == MEMBER_END_NONE)
@@ -380,8 +374,7 @@ static void try_start(struct member *m) {
     set_report(m, NODE_RUNNING);
 }
 
-/* Drops what was prepared for a group that never started, and that the leader no longer
- * mentions. */
+/* The group that it was for never started, and the leader no longer mentions it. */
 static void drop_preparation(struct member *m) {
     if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
         m->start_wanted = false;
@@ -389,7 +382,7 @@ static void drop_preparation(struct member *m) {
     }
 }
 
-/* We are not a member for the leader: we never were, or we count as lost meanwhile. */
+/* The leader never counted this node as a member, or counts it as lost. */
 static void on_idle(struct member *m, const struct desired *d) {
     m->start_wanted = false;
     m->end.was_spare = d->spare;
@@ -611,8 +604,7 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     set_report(m, NODE_FAILED);
 }
 
-/* A group without a living worker must not count as running. If no other event explains the end of
- * the workers, it is a failure of the node. */
+/* A group without a living worker must not count as running. */
 static void report_unexplained_end(struct member *m, const struct failure *failure) {
     struct failure unknown = {.kind = FAILURE_NODE, .incarnation = m->config.incarnation};
     struct member_event ev = {.generation = m->generation,
@@ -656,8 +648,8 @@ static void leave(struct member *m) {
     end_with_grace(m, m->leave_grace_ns);
 }
 
-/* This node may be the one that leads next. If it left, nobody would record that nothing runs any
- * more, and if it won the epoch that it has claimed, the epoch would be that of a dead agent. */
+/* It may lead next. If it left, no node would record that nothing runs any more, and an epoch that
+ * it has claimed would be that of a dead agent. */
 static bool is_awaited(const struct member *m) {
     return m->config.has_arbiter && m->state != MEMBER_RUNNING &&
            election_may_lead_next(&m->election, &m->link);
@@ -717,8 +709,6 @@ static void election_time_passes(struct member *m) {
     obey_election(m, election_time(&m->election, &m->step));
 }
 
-/* ---- time ---- */
-
 static void check_leader(struct member *m) {
     if (m->step.now_ns >= m->link.probe_ns ||
         (m->link.probe_ns == TIME_NEVER && !m->link.probing &&
@@ -742,9 +732,8 @@ static void hold(struct member *m) {
     step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->held_until_ns;
 }
 
-/* After this node itself slept: the silence of others during that time does not count. If the whole
- * job was paused, the other nodes need some time to wake, too, and for a while the leader can grant
- * only what is left of leases from before the pause. */
+/* If the whole job was paused, the other nodes need some time to wake, too, and for a while the
+ * leader can grant only what is left of leases from before the pause. */
 static void forgive_own_sleep(struct member *m) {
     m->link.seen_ns = m->since_ns = m->step.now_ns;
     election_forgive_sleep(&m->election, &m->step);
@@ -816,8 +805,6 @@ static uint64_t next_deadline(const struct member *m) {
         t = MIN2(t, m->link.seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns + 1);
     return t;
 }
-
-/* ---- the step ---- */
 
 static bool is_of_election(enum member_event_kind kind) {
     return kind >= MEMBER_EVENT_NAMED && kind <= MEMBER_EVENT_DEPOSED;
@@ -912,7 +899,6 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     m->election.n_requests = 0;
     m->report.at_safe_point = false;
     if (m->state != MEMBER_ENDED) {
-        /* The leader's silence does not count while this node itself slept. */
         if (m->step.now_ns > m->due_ns &&
             m->step.now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
             forgive_own_sleep(m);
@@ -930,8 +916,6 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     m->report.epoch = m->link.epoch;
     member_check(m);
 }
-
-/* ---- state for others ---- */
 
 enum member_state member_state(const struct member *m) { return m->state; }
 const struct report *member_report(const struct member *m) { return &m->report; }

@@ -1,5 +1,5 @@
-/* One node's machine: follows the leader's messages as long as it holds a lease, and with an
- * arbiter finds the next leader, or becomes it. Pure, like group.
+/* One node's machine: follows its leader as long as it holds a lease, and with an arbiter finds the
+ * next leader, or becomes it (election.h). Pure.
  *
  *     SEARCHING ─welcomed─▶ IDLE ─FORM─▶ PREPARING ─prepared─▶ PREPARED ─START + lease─▶ RUNNING
  *                           ▲  ▲             │                     │                       │
@@ -9,14 +9,8 @@
  *
  * HELD is RUNNING after a pause: the lease ended while this agent did not run. Its workers are
  * stopped (SIGSTOP) until the leader grants a lease for the same group, and killed if it does not.
- *
  * FINISHED (all workers ended with 0) and FAILED (one did not) are the state RUNNING with another
- * report: the workers' places are kept until the leader sends STOP or CLOSED.
- *
- * With an arbiter, the machine also takes part in the election (election.h).
- *
- * Nodes that lost their leader go to the successors, in order: they send JOIN to a successor's
- * listener and are parked there (CALLER) until that agent leads, or redirects them. */
+ * report: the workers' places are kept until the leader sends STOP or CLOSED. */
 #pragma once
 
 #include "rendezvous/leader/group.h"
@@ -60,8 +54,7 @@ enum member_event_kind {
     MEMBER_EVENT_TIME = 1,
     MEMBER_EVENT_WELCOME, /* a leader admitted this node: leader (incarnation), epoch */
     MEMBER_EVENT_REFUSED, /* it refused this node: reason. Final */
-    /* the connection ended, or could not be made; reason: why the two may not talk to each other,
-     * or why the leader does not admit this node now; NULL: neither */
+    /* reason: why the two may not talk to each other, or it is not admitted now; or NULL */
     MEMBER_EVENT_DISCONNECT,
     MEMBER_EVENT_DESIRED, /* desired */
     MEMBER_EVENT_LEASE,   /* lease */
@@ -71,8 +64,7 @@ enum member_event_kind {
     MEMBER_EVENT_FENCED,    /* launcher: the guardian killed workers of generation */
     MEMBER_EVENT_FAILURE,   /* launcher: failure (also: could not prepare, could not spawn) */
     MEMBER_EVENT_SUCCEEDED, /* launcher: all workers of generation ended with 0 */
-    /* launcher: no process of any generation is left. failure: reported if no other event of this
-     * generation explains that; may be NULL */
+    /* launcher: no process of any generation is left. failure: if nothing else explains it */
     MEMBER_EVENT_ALL_GONE,
     MEMBER_EVENT_UNKILLABLE, /* launcher: a process that can't be killed: reason */
     MEMBER_EVENT_LEAVE,      /* stop, then leave: reason ("was stopped by SIGTERM"), grace_ns */
@@ -121,10 +113,9 @@ struct member_event {
 };
 
 enum member_effect_kind {
-    /* (re)connect to the leader and JOIN with member_report(). Without an arbiter: at the endpoint;
-     * with one: to `peer`, ending an attempt at another; each address is tried in turn. DISCONNECT
-     * follows when all have failed, the HELLO was of another agent, or the peer refused.
-     * `soon`: without a pause */
+    /* JOIN with member_report(), at the endpoint; with an arbiter at each address of `peer`, ending
+     * an attempt at another. DISCONNECT: all have failed, the HELLO was of another agent, or the
+     * peer refused. `soon`: without a pause */
     MEMBER_EFFECT_CONNECT = 1,
     MEMBER_EFFECT_REPORT, /* send member_report() */
     MEMBER_EFFECT_RENEW,  /* renew */
@@ -146,11 +137,10 @@ enum member_effect_kind {
     MEMBER_EFFECT_SEND,       /* message: send it to the leader at once */
     MEMBER_EFFECT_ARBITER,    /* request: send it to the arbiter */
     MEMBER_EFFECT_PROBE_PEER, /* peer: probe its listener, then PEER_PROBE */
-    /* lead: serve the parked nodes and all later ones, with a new group; then connect to our own
-     * server */
+    /* lead: serve parked and later nodes with a new group; then connect to our own server */
     MEMBER_EFFECT_LEAD,
-    /* how the listener answers nodes that send JOIN from now on, and the parked ones:
-     * `join_policy`; for REDIRECT also `peer` and `epoch` */
+    /* how the listener answers JOINs, also of parked nodes: `join_policy`; REDIRECTED: `peer`,
+     * `epoch` */
     MEMBER_EFFECT_JOIN_POLICY,
     MEMBER_EFFECT_KIND_COUNT,
 };
@@ -174,8 +164,8 @@ struct member_effect {
     struct rdzv_peer peer;
     enum member_join_policy join_policy;
     uint32_t epoch;
-    /* LEAD: what the election knows of a leadership; the rest is as by group_config_default(), for
-     * the launcher to fill in. Borrowed until the next step, and its handover */
+    /* LEAD: the rest is as by group_config_default(), for the launcher to fill in. Borrowed until
+     * the next step, as its handover */
     const struct group_config *lead;
     const struct arbiter_request *request; /* borrowed until the next step */
     const char *reason;                    /* borrowed until the next step */
@@ -232,8 +222,7 @@ enum member_election member_election(const struct member *m);
 uint32_t member_epoch(const struct member *m); /* the highest that it knows of */
 /* The leader that this node follows. False: none is known. */
 bool member_leader(const struct member *m, struct rdzv_peer *ret);
-/* What this node waits for while it has no leader: one sentence, or "". Borrowed until the next
- * step. */
+/* What it waits for without a leader: one sentence, or "". Borrowed until the next step. */
 const char *member_waiting(const struct member *m);
 
 const char *member_state_name(enum member_state s);
