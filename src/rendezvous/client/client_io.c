@@ -14,8 +14,6 @@
 /* More unsent evidence than this would delay leases, and must not come near CONN_UNSENT_MAX. */
 #define EVIDENCE_UNSENT_MAX ((size_t)64 * 1024)
 
-/* ---- what the node waits for ---- */
-
 static void show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text) {
     if (strcmp(text, c->waiting) == 0)
         return;
@@ -39,7 +37,6 @@ static void show_no_place(struct rdzv_client *c, const char *what, const char *w
     show_waiting(c, RDZV_WAIT_PLACE, text);
 }
 
-/* Reports that this node is a spare, each time that it becomes one; or that it is excluded. */
 static void show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
         show_no_place(c, "this node is excluded from the job", d->reason);
@@ -512,8 +509,6 @@ static void on_timer(void *arg) {
     rdzv_client_event(arg, &(struct member_event){.kind = MEMBER_EVENT_TIME});
 }
 
-/* ---- creation and end ---- */
-
 int rdzv_client_new(struct loop *loop, const struct member_config *member_config,
                     const struct rdzv_client_config *config, struct rdzv_client **ret) {
     if (config->info.incarnation != member_config->incarnation ||
@@ -555,8 +550,7 @@ bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct
     char host[ADDR_TEXT_MAX];
     bool known = client_has_arbiter(c) && member_leader(c->member, &p);
     if (c->leader != 0 && (!client_has_arbiter(c) || (known && p.incarnation == c->leader))) {
-        /* The address at which it was reached. Another agent of this machine is reached like this
-         * one. */
+        /* As it was reached. Another agent of this machine is reached like this one. */
         p = (struct rdzv_peer){.incarnation = c->leader, .port = addr_port(&c->leader_listener)};
         addr_host_text(&c->leader_listener, host);
         if (!addr_is_loopback(&c->leader_listener))

@@ -1,6 +1,6 @@
 /* A node's side on the network: owns the member machine, the search for the leader (search.h), the
- * connection to the leader and the probes of its listener. It decides nothing: messages go to the
- * leader, other effects to the launcher by callbacks, and the launcher's events come back:
+ * connection to the leader and the probes of its listener. Effects go to the launcher by callbacks,
+ * and the launcher's events come back:
  *
  *     rdzv_client_new(loop, &member_config, &config, &c);    it connects from the loop
  *     … ops.prepare → rdzv_client_event(c, {MEMBER_EVENT_PREPARED, .generation = g})
@@ -8,9 +8,8 @@
  *     … ops.end: the agent exits with it
  *     rdzv_client_free(c);
  *
- * After a lost connection it reconnects at once, and resumes (same incarnation, same report). With
- * an arbiter there is no endpoint: the member decides which agent to connect to, and that agent may
- * delay its answer to JOIN, as it may be about to lead. */
+ * After a lost connection it reconnects at once, and resumes. With an arbiter there is no endpoint:
+ * the member chooses the agent, which may delay its answer to JOIN, as it may be about to lead. */
 #pragma once
 
 #include "io/loop.h"
@@ -22,19 +21,16 @@
 struct auth;
 struct rdzv_client;
 
-/* Called from the loop after a step of the member, in the order of the effects; each may call
- * rdzv_client_event(), which takes effect after the present effects. Pointers are borrowed for the
- * call. */
+/* Called from the loop after a step, in the order of the effects. An rdzv_client_event() from
+ * inside takes effect after the present effects. Pointers are borrowed for the call. */
 struct rdzv_client_ops {
-    /* A JOIN is about to be sent to the leader at this address, from this one (len 0: not known).
-     * The callback completes the node's description. False: the description is not known yet, and
-     * nothing is sent; the callback is called again at rdzv_client_join(), and on another
-     * connection. May be NULL */
+    /* JOIN is about to be sent to the leader at this address, from this one (len 0: not known).
+     * Completes the node's description. False: it is not known yet, and nothing is sent until
+     * rdzv_client_join() or on another connection. May be NULL */
     bool (*joining)(void *arg, const struct addr *leader, const struct addr *local,
                     struct node_info *info);
-    /* The member's effects of these names (member.h). `cause`: the leader's STOP or CLOSED with the
- * first failure; NULL: there was none. `hold` and `resume` may be NULL. When `lead` returns, the
- * listener serves this agent's group */
+    /* The member's effects of these names (member.h). `cause`: the leader's STOP or CLOSED, or
+     * NULL. `hold` and `resume` may be NULL. `lead` makes the listener serve this agent's group */
     void (*prepare)(void *arg, struct generation generation, const struct form *form);
     void (*start)(void *arg, struct generation generation, uint32_t reachability);
     void (*stop)(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
@@ -50,16 +46,15 @@ struct rdzv_client_ops {
     /* One sentence about what the node waits for, whenever that changes: for a leader, for the join
      * timeout at most; or for a place in the job. */
     void (*waiting)(void *arg, enum rdzv_wait why, const char *text);
-    /* At a fixed endpoint: nothing listens at this address of it (of several ports: no agent of
-     * this run, at any of them), and this node has had no leader yet. May be NULL */
+    /* At a fixed endpoint: nothing listens there (of several ports: no agent of this run, at any of
+     * them), and this node has had no leader yet. May be NULL */
     void (*nobody_there)(void *arg, const struct addr *at);
-    /* With an arbiter: WELCOME came from a different node than before, whose listener has this
-     * address (our own incarnation: this node leads). `first`: it is the first WELCOME. May be
-     * NULL */
+    /* With an arbiter: WELCOME came from another node than before, whose listener has this address
+     * (our own incarnation: this node leads). May be NULL */
     void (*leader)(void *arg, uint64_t incarnation, const struct addr *listener, bool first);
     /* The leader was started with other numbers of nodes, which count. May be NULL */
     void (*other_limits)(void *arg, uint32_t min_nodes, uint32_t max_nodes);
-    /* This node no longer takes part in the job. Called once, as the last callback. */
+    /* Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };
 
@@ -82,8 +77,7 @@ struct rdzv_client_config {
     uint64_t resolve_timeout_ns; /* 0: 10 s */
     struct rdzv_client_ops ops;
     void *arg; /* of ops */
-    /* ASK, SUSPECTS or PROCEED: the leader wants evidence of what the workers do, or no longer
-     * does. May be NULL; must not free the client. */
+    /* ASK, SUSPECTS or PROCEED. May be NULL; must not free the client. */
     void (*watchdog)(void *watchdog_arg, const struct wire_message *m);
     void *watchdog_arg;
 };
@@ -91,38 +85,32 @@ struct rdzv_client_config {
 /* Copies both configs. Returns 0, -EINVAL, or another negative errno. Calls no callback. */
 _must_use_ int rdzv_client_new(struct loop *loop, const struct member_config *member_config,
                                const struct rdzv_client_config *config, struct rdzv_client **ret);
-/* Ends the connection (without LEAVE) and all that is under way. Allowed in its own callbacks.
- * NULL is fine. */
+/* Ends all that is under way, without LEAVE. Allowed in its own callbacks. NULL is fine. */
 void rdzv_client_free(struct rdzv_client *c);
 
-/* Events of the launcher: PREPARED, FENCED, FAILURE, SUCCEEDED, ALL_GONE, UNKILLABLE, LEAVE,
- * JOINER, JOINER_GONE, DEPOSED, SAFE_POINT, DOMAIN, HEALTH. Fills in now_ns and copies what the
- * event points at. Steps at once, unless called from a callback. */
+/* Events that member.h marks with "launcher", LEAVE, and of the listener. Fills in now_ns, and
+ * copies what the event points at. Steps at once, unless called from a callback. */
 void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 
 /* The information that ops.joining waited for is available. */
 void rdzv_client_join(struct rdzv_client *c);
 
-/* Sets the summary of this node, less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied). It is
- * sent to this leader and to each later one. Replaces an earlier summary. */
+/* Less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied), for this leader and later ones. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
-/* The same for what is told of warm workers (--warm). */
 void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm);
 
-/* Sends these to the leader, if there is one. Evidence: false, and nothing is sent, while too much
- * is unsent; ask again soon. A piece that no leader can get counts as sent. */
+/* To the leader, if there is one. Evidence: false: too much is unsent; ask again soon. A piece that
+ * no leader can get counts as sent. */
 void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs);
 _must_use_ bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_evidence *piece);
 
-/* How many times a leader has sent WELCOME; 0 while there is none. */
+/* How often a leader has sent WELCOME; 0 while there is none. */
 uint64_t rdzv_client_welcomes(const struct rdzv_client *c);
 
-/* The leader of this node, and its address for other machines ("": it is on this machine). False:
- * no leader is known. */
+/* Its address is one for other machines; "": it is on this one. False: no leader is known. */
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
 
 /* What this node, while it has no leader, found at the endpoint. */
 enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c);
 
-/* For status and tests. Borrowed; it changes while the loop runs. */
 const struct member *rdzv_client_member(const struct rdzv_client *c);

@@ -16,7 +16,6 @@
 #define CLIENT_PROBES_MAX 8 /* of peers, at once */
 #define CLIENT_ADDRS_MAX MAX2(RESOLVE_ADDRS_MAX *RDZV_ENDPOINT_PORTS_MAX, CLIENT_PEER_ADDRS_MAX)
 
-/* A probe for the search. */
 struct client_look {
     struct rdzv_client *client;
     struct probe *probe; /* NULL: it is free for another address */
@@ -43,7 +42,7 @@ struct rdzv_client {
     char *node_summary;     /* owned; NULL: none yet */
     struct rdzv_warm *warm; /* likewise */
 
-    /* A handover that arrives in parts; `n_handover` of its members have arrived. epoch 0: none. */
+    /* A handover that arrives in parts. epoch 0: none. */
     struct handover handover;
     uint32_t n_handover;
 
@@ -53,8 +52,8 @@ struct rdzv_client {
     struct addr leader_listener;
     struct list peer_probes; /* struct peer_probe: of the leader and of others */
     unsigned n_peer_probes;
-    /* Peers that were reached at these addresses, by us or by the leader that named them. Only for
-     * them a refused connection means that they are gone. */
+    /* Reached by us or by the leader that named them. A refusal shows only of these that they are
+     * gone. */
     struct {
         uint64_t incarnation;
         struct addr listener;
@@ -65,7 +64,6 @@ struct rdzv_client {
 static inline bool client_has_arbiter(const struct rdzv_client *c) {
     return c->config.arbiter != NULL;
 }
-/* Whether the leader admitted this node on this connection. */
 static inline bool client_is_welcomed(const struct rdzv_client *c) {
     return c->search.state == SEARCH_WELCOMED;
 }
@@ -74,9 +72,9 @@ static inline bool client_is_welcomed(const struct rdzv_client *c) {
 
 extern const struct conn_ops client_conn_ops;
 void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text);
-/* Frees the client, which was freed by its owner, unless one of its machines is in a step. */
+/* Unless one of its machines is in a step. */
 void client_destroy_if_idle(void *client);
-/* Sends JOIN. False: the node's description is not known yet, so it is not sent. */
+/* False: the node's description is not known yet, so it is not sent. */
 bool client_send_join(struct rdzv_client *c);
 void client_drop_handover(struct rdzv_client *c);
 
@@ -84,13 +82,12 @@ void client_drop_handover(struct rdzv_client *c);
 
 void client_search_init(struct rdzv_client *c, uint64_t now_ns);
 void client_search_fini(struct rdzv_client *c);
-/* Steps the search and carries out its effects, like rdzv_client_event(). Fills in now_ns. */
+/* Fills in now_ns. */
 void client_search(struct rdzv_client *c, const struct search_event *ev);
-/* The order of the attempts: port by port from ports[first], the last one followed by ports[0], and
- * for each port every address. Returns n_ports * n. */
+/* Port by port from ports[first] on, ports[0] after the last one, and for each port every address.
+ * Returns n_ports * n. */
 size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first,
                          const struct addr *addrs, size_t n, struct addr *ret);
-/* Ends the connection, the look-up and the probes of the search. */
 void client_close(struct rdzv_client *c);
 void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct addr *listener);
 void client_probe_leader(struct rdzv_client *c);

@@ -11,8 +11,6 @@
 /* A leader that is busy answers a probe within this time. */
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
 
-/* ---- addresses of peers ---- */
-
 static const struct addr *reached_at(const struct rdzv_client *c, uint64_t incarnation) {
     for (size_t i = 0; i < CLIENT_REACHED_MAX; i++)
         if (incarnation != 0 && c->reached[i].incarnation == incarnation)
@@ -32,8 +30,7 @@ void client_remember(struct rdzv_client *c, uint64_t incarnation, const struct a
     c->next_reached = (c->next_reached + 1) % CLIENT_REACHED_MAX;
 }
 
-/* Fills in the addresses of the peer's listener, to be tried in turn; first the one that is known
- * to work. Returns how many. */
+/* To be tried in turn; first the one that is known to work. Returns how many. */
 static size_t peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *peer,
                          struct addr out[CLIENT_PEER_ADDRS_MAX]) {
     size_t n = 0;
@@ -121,8 +118,8 @@ static void next_addr(struct peer_probe *p) {
     peer_probe_done(p, PROBE_UNKNOWN);
 }
 
-/* at: the only address to be tried, where it was reached; NULL: those that are known of it. The
- * member probes its leader once at a time, so that is not limited. */
+/* at: where it was reached, as the only one; NULL: those that are known. The member probes its
+ * leader once at a time, so that is not limited. */
 static void begin_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader,
                         const struct addr *at) {
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
@@ -353,8 +350,6 @@ static void obey(struct rdzv_client *c, const struct search_effect *e) {
     case SEARCH_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
-
-/* ---- steps ---- */
 
 static enum search_link link_of(const struct rdzv_client *c) {
     struct addr peer;

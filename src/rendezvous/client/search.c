@@ -11,20 +11,16 @@
 
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS)
 #define BACKOFF_MAX_NS (2 * NS_PER_S)
-/* The limit of the pause for a peer. It is short, because an agent may be about to lead there, and
- * the job's machines are known to be up. */
+/* Short, because an agent may be about to lead there, and the machines are known to be up. */
 #define PEER_BACKOFF_MAX_NS (500 * NS_PER_MS)
-/* A host that has not answered for so long (a firewall, a program that is not muster) is reported,
- * while the attempt continues. */
+/* Then a silent host is reported (a firewall, not muster), while the attempt continues. */
 #define SILENT_NS (2 * NS_PER_S)
-/* With several ports: after this time the others are probed, while the attempt continues. */
+/* With several ports: then the others are probed, while the attempt continues. */
 #define PROBE_AFTER_NS (250 * NS_PER_MS)
 #define PROBE_BACKOFF_MAX_NS (1 * NS_PER_S)
 /* The pauses before the first port is tried again: 20, 40, 80 and 160 ms. */
 #define RETRY_NS (20 * NS_PER_MS)
 #define RETRIES_MAX 4
-
-/* ---- states ---- */
 
 #define BIT(state) (1U << (state))
 #define ATTEMPT (BIT(SEARCH_CONNECTING) | BIT(SEARCH_PROBING))
@@ -138,8 +134,7 @@ static bool all_refuse(const struct search *s) {
     return true;
 }
 
-/* Whether the errno shows that this host has no route there: further attempts fail, too, until its
- * network changes. */
+/* This host has no route there: further attempts fail, too, until its network changes. */
 static bool search_cannot_connect(int code) {
     static const int codes[] = {-ENETUNREACH, -EHOSTUNREACH,  -ENETDOWN,     -EACCES,
                                 -EPERM,       -EADDRNOTAVAIL, -EAFNOSUPPORT, -EINVAL};
@@ -184,7 +179,6 @@ static void back_off(struct search *s) {
     s->backoff_ns = s->backoff_ns == 0 ? BACKOFF_FIRST_NS : MIN2(s->backoff_ns * 2, max);
 }
 
-/* To a peer, JOIN is sent only after its HELLO. */
 static void attempt(struct search *s, size_t at) {
     uint64_t patience =
         s->config.has_arbiter ? s->config.peer_timeout_ns : s->config.connect_timeout_ns;
@@ -199,8 +193,8 @@ static void attempt(struct search *s, size_t at) {
         (void)emit(s, SEARCH_EFFECT_JOIN);
 }
 
-/* Nothing listens at the first port, which was just tried at all addresses of the host: fifteen
- * other ports are not tried, nor is the name looked up again, by each of thousands of nodes. */
+/* The first port was just tried at all addresses of the host: thousands of nodes don't try fifteen
+ * others, or look the name up again. */
 static bool may_retry(const struct search *s) {
     return s->config.n_ports > 0 && s->welcomed_ns == 0 && s->n_retries < RETRIES_MAX &&
            s->at + 1 == s->n_addrs / s->config.n_ports &&
@@ -266,8 +260,7 @@ static const char *silence(const struct search *s, enum search_link link) {
                                          : "no answer; a firewall may be in the way";
 }
 
-/* Probes the next addresses, as many as may be probed at once. When all have answered, they are
- * probed again after a pause. */
+/* As many as may be probed at once; after all have answered, again after a pause. */
 static void probe_more(struct search *s) {
     for (; s->n_probes < SEARCH_PROBES_MAX && s->probe_next < s->n_addrs; s->probe_next++) {
         if (s->probe_next == s->at)
@@ -334,8 +327,7 @@ static void on_connect(struct search *s, const struct search_event *ev) {
         rest(s, TIME_NEVER);
     if (s->state != SEARCH_RESTING)
         return;
-    /* If an agent sends WELCOME and disconnects again and again, there is a pause between the
-     * attempts. */
+    /* Between attempts at an agent that sends WELCOME and disconnects again and again. */
     s->due_ns = s->now_ns + (ev->soon ? 0 : s->backoff_ns);
     if (s->welcomed_ns > 0)
         s->due_ns = MAX2(s->due_ns, s->welcomed_ns + BACKOFF_FIRST_NS);
@@ -357,8 +349,7 @@ static void on_addrs(struct search *s, const struct search_event *ev) {
     attempt(s, 0);
 }
 
-/* An agent of another version says nothing else, and has proved nothing: where there are keys, that
- * alone does not end this node. */
+/* It has proved nothing: where there are keys, that alone does not end this node. */
 static void on_other_version(struct search *s, const struct search_event *ev) {
     bool final = !s->config.has_arbiter && !ev->is_authenticated;
     note_at(s, s->at, FOUND_OTHER_VERSION, "");
@@ -470,8 +461,6 @@ static void on_connection(struct search *s, const struct search_event *ev) {
     }
 }
 
-/* ---- time ---- */
-
 static uint64_t deadline(const struct search *s) {
     switch (s->state) {
     case SEARCH_RESTING:
@@ -504,8 +493,6 @@ static void on_time(struct search *s, enum search_link link) {
         no_leader(s, silence(s, link));
     }
 }
-
-/* ---- the step ---- */
 
 void search_init(struct search *s, const struct search_config *config, uint64_t now_ns) {
     assert(config->n_ports <= RDZV_ENDPOINT_PORTS_MAX &&
@@ -587,7 +574,7 @@ static bool are_alike(const struct search_port *a, const struct search_port *b) 
            (a->found == b->found && strcmp(a->detail, b->detail) == 0);
 }
 
-/* Collects the ports where the same was found as at ports[first], if that is the first of them. */
+/* If ports[first] is the first of them. */
 static unsigned alike(const struct search *s, unsigned first,
                       uint16_t ret[RDZV_ENDPOINT_PORTS_MAX]) {
     unsigned n = 0;

@@ -1,6 +1,4 @@
-/* A node's search for its leader: which address it tries and when, and what the answers mean. Pure;
- * client_io.c carries the effects out. The member machine decides whether the node needs a leader
- * at all, and with an arbiter which agent that is.
+/* A node's search for its leader: which address it tries and when, what the answers mean. Pure.
  *
  *     RESTING ─due─▶ LOOKING ─addresses─▶ CONNECTING ─HELLO─▶ GREETED ─JOIN is sent─▶ JOINING
  *        ▲ ▲                               │  ▲   ▲ │                                    │
@@ -12,11 +10,10 @@
  * A round tries each address once. Between rounds there is a pause: 100 ms, doubling up to 2 s (for
  * a peer, 500 ms). To an endpoint JOIN is sent at once, to a peer after its HELLO.
  *
- * An endpoint can have several ports, of which the leader has one. Agents of other runs, and
- * programs that are not muster, are passed over: at once when they refuse or answer, and after 250
- * ms of silence. The attempt at a silent port continues while all others are probed again and again
- * (PROBING); when an agent of this run answers there, the next attempt is there. All nodes of a
- * step start at once, and the leader takes the first port unless it is taken. So if nothing listens
+ * Of an endpoint's several ports, the leader has one. Agents of other runs and other programs are
+ * passed over when they refuse or answer. The attempt at a port that is silent for 250 ms continues
+ * while all others are probed again and again (PROBING); where an agent of this run answers, the
+ * next attempt is made. The leader takes the first port unless it is taken. So if nothing listens
  * there yet, it is tried again soon, a few times, before the others (RETRYING). */
 #pragma once
 
@@ -51,7 +48,7 @@ enum rdzv_wait {
 enum rdzv_finding {
     RDZV_FINDING_ELSE = 0, /* a program, an agent, an error; or no round is over yet */
     RDZV_FINDING_NOTHING,  /* nothing listens there: the leader may come later than this node */
-    /* at none of several ports an answer, not even a refusal; or this host cannot connect there */
+    /* at none of several ports even a refusal; or this host cannot connect there */
     RDZV_FINDING_SILENCE,
 };
 
@@ -130,12 +127,10 @@ enum search_effect_kind {
     SEARCH_EFFECT_PROBE,       /* probe address `at`; then PROBED */
     SEARCH_EFFECT_END_PROBES,
     SEARCH_EFFECT_FAILED, /* for the log: the attempt at `at` failed: wait, why */
-    /* for people, if it is news: wait, why (at `at`, unless that is SEARCH_NO_ADDR); NULL:
-     * search_describe_ports() */
+    /* for people, if it is news: wait, why (at `at`); NULL: search_describe_ports() */
     SEARCH_EFFECT_SHOW,
     SEARCH_EFFECT_NOTHING_THERE, /* nothing listens at `at`, and this node had no leader yet */
-    /* for the member: no connection; why: the two may not or cannot talk to each other; NULL: they
-     * can */
+    /* for the member; why: the two may not or cannot talk to each other; or NULL */
     SEARCH_EFFECT_DISCONNECTED,
     SEARCH_EFFECT_REFUSED, /* for the member: why */
     SEARCH_EFFECT_KIND_COUNT,
@@ -150,8 +145,7 @@ struct search_effect {
     const char *why;
 };
 
-/* A step has at most one PROBE for each slot, one NOTHING_THERE for each address of the host, and a
- * few others. */
+/* One PROBE for each slot, one NOTHING_THERE for each address of the host, a few others. */
 #define SEARCH_EFFECTS_MAX 64
 struct search_update {
     size_t n_effects;
@@ -186,11 +180,9 @@ void search_step(struct search *s, const struct search_event *event, struct sear
 bool search_may_move(enum search_state from, enum search_state to);
 const char *search_state_name(enum search_state state);
 
-/* Whether the connection waits for JOIN. */
 bool search_wants_join(const struct search *s);
 /* Whether no port answered, not even with a refusal. */
 bool search_all_silent(const struct search *s);
-/* What was found at the ports, in one sentence of less than SEARCH_TEXT_MAX bytes. host: as the
- * user gave it, or ""; address: the first one of it. */
+/* In one sentence. host: as the user gave it, or ""; address: the first one of it. */
 void search_describe_ports(const struct search *s, const char *host, const char *address,
                            char ret[SEARCH_TEXT_MAX]);
