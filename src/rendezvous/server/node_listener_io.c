@@ -56,13 +56,11 @@ struct rdzv_listener {
     bool paused;
     /* when the next stranger can be accepted, by the rate; may be ahead of now */
     uint64_t spent_until_ns;
-    /* for the deadlines of the oldest pending caller and of the operator that is silent for
-     * longest, and for accepting strangers again */
+    /* for the next deadline, and for accepting strangers again */
     struct loop_timer *timer;
 };
 
-/* A connection that has no other owner: a probe, a node that is about to join, a parked node, an
- * operator, or an unknown peer. */
+/* Without another owner: a probe, a node that joins or is parked, an operator, or unknown. */
 struct joiner {
     struct list link;
     struct list kin;       /* while it is silent or pending */
@@ -85,8 +83,6 @@ struct joiner {
     char *join;                /* parked: its JOIN in the format of the wire, which is short */
     size_t join_len;
 };
-
-/* ---- sources ---- */
 
 /* An IPv6 host has a whole network of 64 bits. */
 static struct source *source_of(struct rdzv_listener *l, const struct addr *peer) {
@@ -123,16 +119,13 @@ static uint64_t next_room_ns(const struct rdzv_listener *l) {
     return c == NULL ? 0 : c->since_ns + RDZV_ROOM_NS;
 }
 
-/* ---- limits ---- */
-
 static uint64_t first_deadline(const struct list *callers) {
     const struct joiner *first = LIST_FIRST(struct joiner, callers, link);
     return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
-/* While a group is formed, its leases come first, so strangers get only a share of a core in the
- * long run. While nodes are gathered, or if this agent does not lead, there is nothing that
- * strangers could delay. */
+/* While a group runs, its leases come first: strangers get only a share of a core in the long run.
+ * Else there is nothing that they could delay. */
 static bool is_limited(const struct rdzv_listener *l) {
     return l->server != NULL && group_state(rdzv_server_group(l->server)) != GROUP_GATHERING;
 }
@@ -360,7 +353,6 @@ static void park(struct joiner *c, const struct wire_message *m) {
         report_joiner(l, incarnation, true);
 }
 
-/* Passes the caller to the server, as if its JOIN came now. */
 static void hand_over(struct joiner *c) {
     struct rdzv_server *server = c->listener->server;
     struct wire_message m;
@@ -372,7 +364,6 @@ static void hand_over(struct joiner *c) {
         conn_free(conn); /* out of memory: the node will try again */
 }
 
-/* Handles a caller that has sent a valid JOIN, now or before it was parked. */
 static void treat(struct joiner *c) {
     switch (c->listener->join_policy) {
     case JOIN_POLICY_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
@@ -587,7 +578,6 @@ static void refuse_store_client(struct joiner *c) {
     conn_free(take(c));
 }
 
-/* The caller speaks our protocol, or none. */
 static void greet(struct joiner *c) {
     struct rdzv_listener *l = c->listener;
     if (c->store_only) {
@@ -713,8 +703,8 @@ static void drop_shaking(struct joiner *c) {
     conn_free(take(c));
 }
 
-/* Drops callers that are late; the rest in a later turn. If this process is late itself, they may
- * have sent something meanwhile. */
+/* The rest in a later turn. If this process is late itself, they may have sent something
+ * meanwhile. */
 static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
     struct joiner *c;
     while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL && c->deadline_ns <= now &&
@@ -735,8 +725,6 @@ static void on_timer(void *arg) {
     drop_late(l, &l->operators, now);
     update_interest(l);
 }
-
-/* ---- creation and end ---- */
 
 struct rdzv_listener *rdzv_listener_new(struct loop *loop,
                                         const struct rdzv_listener_config *config) {

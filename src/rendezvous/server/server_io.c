@@ -13,11 +13,10 @@
 #include "rendezvous/server/server_priv.h"
 
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
-/* STATUS is only for people: it is not sent to a node that reads slowly. */
+/* It is only for people: a node that reads slowly gets none. */
 #define STATUS_UNSENT_MAX ((size_t)64 * 1024)
-/* The most bytes that a member of a handover takes on the wire. */
+/* The most bytes of a member on the wire. */
 #define MEMBER_BYTES_MAX 192
-/* The limit of lines about nodes that were refused, or started with other limits. */
 #define REPORTS_MAX 32
 
 /* One line for people, to a callback that may free the server: its events wait. */
@@ -96,16 +95,16 @@ static void send_text(struct server_node *n, const char *text, size_t len) {
         conn_send_text(n->conn, text, len);
 }
 
-/* While a group forms or stops, the next DESIRED is soon sent to each node, and the lease can go
- * with it. A successor's lease does not wait: the leases of all depend on the first one's echo. */
+/* Then the next DESIRED takes the lease with it. A successor's lease does not wait: the leases of
+ * all depend on the first one's echo. */
 static bool message_is_due(const struct server_node *n) {
     const struct group *g = n->server->group;
     return (group_state(g) == GROUP_FORMING || group_state(g) == GROUP_STOPPING) &&
            !group_is_successor(g, n->incarnation);
 }
 
-/* Sends the lease at once, or with the next message to this node if one is due soon, because with
- * thousands of nodes each packet costs time. Waits for half a heartbeat at most. */
+/* At once, or with the next message if one is due soon, because with thousands of nodes each packet
+ * costs time. Waits for half a heartbeat at most. */
 static void send_lease(struct server_node *n, const struct lease *lease) {
     if (n == NULL || n->conn == NULL)
         return;
@@ -140,8 +139,6 @@ bool rdzv_server_watchdog(struct rdzv_server *s, uint64_t incarnation,
     server_send(n, m);
     return true;
 }
-
-/* ---- NAMED and MEMBERS ---- */
 
 /* On another machine, loopback would be that machine itself. "" means the leader's machine. */
 static void hide_loopback(char *literal) {
@@ -186,7 +183,6 @@ static void send_successors(struct rdzv_server *s, struct server_node *n) {
         send_handover(s, n);
 }
 
-/* Redirects all nodes to the leader, as far as it is known, and ends their connections. */
 static void redirect_all(struct rdzv_server *s, uint32_t epoch) {
     struct wire_message m = {.kind = WIRE_REDIRECT, .redirect = {.epoch = epoch}};
     if (s->record.epoch >= epoch && !s->record.closed && !s->record.vacant) {
@@ -204,8 +200,6 @@ static void redirect_all(struct rdzv_server *s, uint32_t epoch) {
         conn_finish(TAKE_PTR(n->conn));
     }
 }
-
-/* ---- operators ---- */
 
 static void answer(struct server_asker *asker, bool ok, const char *text) {
     if (asker == NULL || asker->answered)
@@ -291,7 +285,6 @@ static void start_probes(struct rdzv_server *s) {
 
 /* ---- nodes ---- */
 
-/* Closes the node's connection, ends its probe, and forgets it. */
 static void drop_node(struct server_node *n) {
     struct rdzv_server *s = n->server;
     const struct rdzv_server_parts *parts = &s->config.parts;
@@ -323,8 +316,7 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     return n;
 }
 
-/* Of a node that the group knows and that never joined this server. NULL: the group does not know
- * it either. */
+/* The group knows it, and it never joined this server. NULL: the group does not know it either. */
 static struct server_node *find_inherited(struct rdzv_server *s, uint64_t incarnation) {
     const struct node_info *info = group_node_info(s->group, incarnation);
     if (info == NULL)
@@ -336,7 +328,7 @@ static struct server_node *find_inherited(struct rdzv_server *s, uint64_t incarn
     return n;
 }
 
-/* reach: check whether the node's listener can be reached at all, and report if not. */
+/* reach: report if the node's listener cannot be reached. */
 static void probe(struct rdzv_server *s, uint64_t incarnation, bool reach) {
     struct server_node *n = find(s, incarnation);
     if (n == NULL)
@@ -371,8 +363,7 @@ static void record_epoch(struct rdzv_server *s, uint32_t epoch) {
     pump_release(&s->pump, held);
 }
 
-/* Not for the group, but for the other parts. It may free the server. True: it was such a message.
- */
+/* For the other parts, which may free the server. True: it was such a message. */
 static bool pass_on(struct server_node *n, const struct wire_message *m) {
     const struct rdzv_server *s = n->server;
     const struct rdzv_server_parts *parts = &s->config.parts;
@@ -473,8 +464,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     server_whose_joined(n, join->addrs);
 }
 
-/* The node's address as the leader sees it, which is sent to others. "": reachable only from this
- * machine. */
+/* As the leader sees it, for others. "": reachable only from this machine. */
 static void fill_addr(const struct server_node *n, struct node_info *info) {
     char text[ADDR_TEXT_MAX];
     info->addr[0] = '\0';
@@ -485,9 +475,8 @@ static void fill_addr(const struct server_node *n, struct node_info *info) {
         memcpy(info->addr, text, strlen(text) + 1);
 }
 
-/* A node of this incarnation is connected from another host, and is heard. Only who has a key, and
- * so is one of ours, is believed to be that node all the same; another one when the connection
- * there is silent. */
+/* It is connected from another host, and heard. Only a peer that has a key is believed to be that
+ * node all the same; another one when the connection there is silent. */
 static bool is_stolen(const struct server_node *n, const struct conn *conn) {
     struct addr peer;
     if (n->conn == NULL || conn_is_secured(conn) || conn_peer_addr(conn, &peer) < 0)
@@ -567,8 +556,8 @@ static struct addr loopback_addr(void) {
     return a;
 }
 
-/* Loopback if all members came over it; else an address that other machines can reach: the user's,
- * or the one over which a member has reached us, preferably a member on another machine. */
+/* Loopback if all members came over it; else the user's, or one over which a member has reached us,
+ * preferably from another machine. */
 static struct addr choose_store_addr(const struct rdzv_server *s) {
     size_t n = group_members(s->group, NULL, 0);
     uint64_t *members = xcalloc(n + 1, sizeof *members);
@@ -612,8 +601,6 @@ static void close_store(struct rdzv_server *s) {
     s->store_open = false;
     s->config.ops.store_close(s->config.arg, s->store_generation);
 }
-
-/* ---- what the leader's authority depends on ---- */
 
 static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
     struct rdzv_server *s = arg;
@@ -671,7 +658,7 @@ static void send_desired(struct rdzv_server *s, struct server_node *n) {
     send_text(n, strbuf_text(&s->last_desired_text), s->last_desired_text.len);
 }
 
-/* The message has the desired state at this time, which can be newer than when it was queued. */
+/* With the desired state at this time. */
 static void on_desired_timer(void *arg) {
     struct rdzv_server *s = arg;
     while (!list_empty(&s->desired_pending) && !loop_slice_is_over(s->loop))
@@ -783,8 +770,7 @@ static const struct pump_ops pump_ops = {
                  {offsetof(struct group_event, failure), sizeof(struct failure)}},
 };
 
-/* What callbacks and effects cause is queued: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN,
- * HANG. */
+/* Queued during a step: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH, RESIGN, HANG. */
 void rdzv_server_event(struct rdzv_server *s, const struct group_event *event) {
     struct group_event ev = *event;
     assert(!s->pump.busy || (ev.info == NULL && ev.report == NULL && ev.answer == NULL &&
@@ -792,7 +778,7 @@ void rdzv_server_event(struct rdzv_server *s, const struct group_event *event) {
     pump_event(&s->pump, &ev);
 }
 
-/* Messages of the last step are sent before the next time event: the group may wait for that. */
+/* The group may wait until the messages of the last step are sent. */
 static void on_timer(void *arg) {
     struct rdzv_server *s = arg;
     if (list_empty(&s->desired_pending))
@@ -800,8 +786,6 @@ static void on_timer(void *arg) {
     else
         loop_timer_set(s->pump.timer, clock_now_ns());
 }
-
-/* ---- creation and end ---- */
 
 int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
                     const struct rdzv_server_config *config, struct rdzv_server **ret) {

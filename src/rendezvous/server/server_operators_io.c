@@ -1,8 +1,7 @@
-/* The answers to operators that ask for the status, or what the workers do. Each is made once, as
- * text, for all that have asked by then; one that asks meanwhile waits for the next text. As
- * samples take long, it is refused then. Making and sending the status gets a fixed share of the
- * leader's time, however many operators ask. An operator that does not read costs its place and
- * that text, until its deadline. */
+/* The status, and what the workers do, for operators. Each answer is made once, as text, for all
+ * that have asked by then; one that asks meanwhile waits for the next (samples take long: it is
+ * refused). The status gets a fixed share of the leader's time, however many ask. An operator that
+ * does not read costs its place and that text, until its deadline. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,9 +51,6 @@ static void text_send(struct shared_text *t, struct conn *to) {
     conn_send_frames(to, strbuf_text(&t->frames), t->frames.len, text_unref, t);
 }
 
-/* ---- the status ---- */
-
-/* Copies the current state as plain data; making the text takes longer. */
 static void begin_status(struct rdzv_server *s) {
     struct overviews *o = &s->overviews;
     struct wire_message m = {.kind = WIRE_OVERVIEW};
@@ -161,7 +157,6 @@ struct stacks_asker {
 
 static void set_timer(struct server_stacks *st);
 
-/* Returns its connection, which the caller ends. */
 static struct conn *forget(struct stacks_asker *a) {
     struct conn *conn = a->conn;
     list_remove(&a->link);
@@ -309,8 +304,6 @@ static void on_timer(void *arg) {
     set_timer(st);
 }
 
-/* ---- creation and end ---- */
-
 void server_operators_init(struct rdzv_server *s) {
     list_init(&s->overviews.asking);
     list_init(&s->overviews.asked);
@@ -326,8 +319,7 @@ void server_operators_init(struct rdzv_server *s) {
     }
 }
 
-/* Operators that wait get no answer here: the job is over, or another agent leads, and they ask
- * again. */
+/* Operators that wait get no answer here, and ask again. */
 void server_operators_fini(struct rdzv_server *s) {
     struct overviews *o = &s->overviews;
     struct list *asking[] = {&o->asking, &o->asked};

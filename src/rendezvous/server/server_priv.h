@@ -12,7 +12,7 @@
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
 
-/* An operator that has asked for the status. Part of the listener's struct joiner. */
+/* Asks for the status. Part of the listener's struct joiner. */
 struct rdzv_asking {
     struct list link;  /* linked while it waits */
     struct conn *conn; /* the listener's */
@@ -56,9 +56,8 @@ struct node_whose {
     struct list due_link;
     unsigned n_waiting, n_sent;
     bool own_asked; /* on this connection */
-    /* The owner of the node's own connection, as its kernel reports it: OURS if it knows the
-     * connection by the addresses that it has here; ELSEWHERE: addresses are translated on the way;
-     * 0 or UNKNOWN: not known yet */
+    /* Of the node's own connection: OURS: its kernel has it with the addresses that it has here;
+     * ELSEWHERE: addresses are translated on the way; 0 or UNKNOWN: not known yet */
     enum peer_owner_kind own;
 };
 
@@ -95,7 +94,6 @@ struct rdzv_server {
     struct server_whose whose;
 };
 
-/* An operator's COMMAND under way. It is on the stack of rdzv_server_command(). */
 struct server_asker {
     struct conn *conn;
     bool answered;
@@ -125,13 +123,11 @@ struct server_node {
 
 /* ---- server_io.c ---- */
 
-/* Takes over the connection on which this JOIN came. Version and run id were checked before. */
+/* Version and run id were checked before. */
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
-/* Sends a message, after WELCOME if that was not sent yet. Does nothing if n is NULL or not
- * connected. */
+/* After WELCOME, if that was not sent yet. Does nothing if n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
-/* An operator's command, other than LEAVE, STATUS and STACKS. Answers on `to`, which is borrowed.
- */
+/* Other than LEAVE, STATUS and STACKS. Answers on `to`, which is borrowed. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);
 
 /* ---- server_operators_io.c ---- */

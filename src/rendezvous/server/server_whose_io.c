@@ -1,5 +1,5 @@
-/* Whose the clients of the workers' store are that come from other machines: asks the agents at
- * their addresses. All that come in one turn of the loop are in one question to each agent. */
+/* Who owns the clients of the workers' store on other machines: asks the agents at their addresses,
+ * with one question for all that come in one turn of the loop. */
 #include <stdio.h>
 #include <string.h>
 
@@ -107,8 +107,7 @@ static int weight(const struct claim *c) {
     return c->node->whose.own == PEER_OURS ? 5 : 4;
 }
 
-/* The best claim to this address; NULL: there is none. *ret_translated: a node comes from there
- * whose own connection is translated. */
+/* NULL: there is none. *ret_translated: a node comes from there whose connection is translated. */
 static const struct claim *best_claim(const struct rdzv_server *s,
                                       const uint8_t host[ADDR_HOST_BYTES], bool *ret_translated) {
     struct place *p = idmap_get(&s->whose.places, place_id(s, host));
@@ -268,8 +267,6 @@ void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const s
         set_due(n);
 }
 
-/* ---- answers ---- */
-
 static void report_owners(struct rdzv_server *s, const struct whose_sent *q,
                           const struct rdzv_owners *owners) {
     bool translated;
@@ -304,8 +301,6 @@ bool server_whose_answer(struct server_node *n, const struct rdzv_owners *owners
     free(q);
     return true;
 }
-
-/* ---- nodes ---- */
 
 void server_whose_node_init(struct server_node *n) {
     list_init(&n->whose.claims);
@@ -345,8 +340,6 @@ void server_whose_node_fini(struct server_node *n) {
     }
     list_remove(&n->whose.due_link);
 }
-
-/* ---- life ---- */
 
 void server_whose_init(struct rdzv_server *s) {
     list_init(&s->whose.due);
