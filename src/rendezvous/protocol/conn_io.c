@@ -64,7 +64,6 @@ static void conn_leave(struct conn *c) {
 
 static bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
 
-/* Reports it to the owner, once. */
 static void conn_closed(struct conn *c, int code, const char *text) {
     if (!conn_lives(c))
         return;
@@ -73,8 +72,7 @@ static void conn_closed(struct conn *c, int code, const char *text) {
     c->ops.on_closed(c->arg, c, code, text);
 }
 
-/* Takes a whole message off the stream. False: there is none yet, or there is no valid one, and
- * it is closed. */
+/* False: there is none yet, or there is no valid one, and the connection is closed. */
 static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret) {
     size_t bytes, max = c->phase == CONN_OPEN ? WIRE_MESSAGE_MAX : CONN_FIRST_MAX;
     const uint8_t *head = stream_peek(c->stream, FRAME_HEADER_BYTES);
@@ -105,8 +103,7 @@ static void conn_write(struct conn *c, const struct wire_message *m) {
     stream_write(c->stream, strbuf_text(&frame), frame.len);
 }
 
-/* A record of TLS begins with 22, 3 and a number above 0 (RFC 8446 §5.1). A frame that begins so is
- * longer than any valid message. */
+/* RFC 8446 §5.1: 22, 3 and a number above 0. A frame that begins so is longer than any message. */
 #define TLS_FIRST_BYTES 3
 static_assert(WIRE_MESSAGE_MAX / 2 <= 0x010316,
               "a TLS record's header never looks like a message of that length");
@@ -308,10 +305,7 @@ static bool take_choice(struct conn *c) {
     return false;
 }
 
-/* ---- both ---- */
-
-/* One step of a connection that isn't open, if enough bytes are there. True: there may be another
- * one. */
+/* Of one that isn't open, if enough bytes are there. True: there may be another one. */
 static _must_use_ bool conn_begin_step(struct conn *c) {
     struct wire_message m;
     switch (c->phase) {
@@ -335,7 +329,7 @@ static _must_use_ bool conn_begin_step(struct conn *c) {
     assert_not_reached();
 }
 
-/* Takes one message off the stream. True when there may be another. */
+/* True when there may be another. */
 static bool take_message(struct conn *c) {
     struct wire_message m;
     if (c->phase != CONN_OPEN)

@@ -1,13 +1,10 @@
-/* One connection that speaks the protocol of muster-protocol(7). It splits the stream into frames,
- * decodes and encodes messages, and finds out who is at the other end before a message passes; what
- * it buffers is bounded in both directions. It knows no states and no order of messages.
+/* One connection that speaks the protocol of muster-protocol(7): frames, messages, and who is at
+ * the other end before a message passes. What it buffers is bounded in both directions.
  *
  *     struct conn_ops ops = {on_message, on_closed};
  *     conn_connect(loop, NULL, &addr, auth, &ops, me, &c);
  *     conn_send(c, &message);                       may be called before it is connected
- *     conn_finish(c) or conn_free(c)
- *
- * Both may be called from its callbacks; no callback is called afterwards.
+ *     conn_finish(c) or conn_free(c)                in callbacks, too; no other one follows
  *
  *     connecting side                                    accepting side
  *     CALL                                     --->
@@ -15,10 +12,10 @@
  *     auth_choose(): plain; TLS; or an end     --->      plain is taken by auth_takes_plain()
  *     what was sent until now goes out                   HELLO (the owner's, in on_open)
  *
- * What is sent before is held. A side of another version gets HELLO in clear with nothing but the
- * version, and the connecting side's owner gets such a message, also for a GREETING of another
- * version. If the other end may not talk to this one, on_closed gets -EKEYREJECTED and a whole
- * sentence, and auth_refused() has counted it on the accepting side. */
+ * What is sent before is held. A side of another version gets HELLO in clear with only the version;
+ * the connecting side's owner gets such a message, also for a GREETING of another version. If the
+ * two may not talk to each other, on_closed gets -EKEYREJECTED and a whole sentence, and on the
+ * accepting side auth_refused() has counted it. */
 #pragma once
 
 #include "io/loop.h"
@@ -26,35 +23,33 @@
 #include "rendezvous/auth/auth_io.h"
 #include "rendezvous/protocol/wire.h"
 
-/* The limit of unsent bytes of one connection. A peer that does not read enough is disconnected. */
+/* Of unsent bytes. A peer that does not read enough is disconnected. */
 #define CONN_UNSENT_MAX ((size_t)1 << 20)
-/* The longest message before it is known who is there: what a stranger can make us store. */
+/* The longest message before it is known who is there. */
 #define CONN_FIRST_MAX ((size_t)4 * 1024)
 
 struct conn;
 
 struct conn_ops {
     void (*on_message)(void *arg, struct conn *c, const struct wire_message *m);
-    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; -EKEYREJECTED: one of the
-     * two may not talk to the other; else the errno. `text` describes it: of -EKEYREJECTED for
-     * people, else for a debug line. The connection stays until it is freed. */
+    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; -EKEYREJECTED: `text` is for
+     * people; else the errno, with a text for a debug line. The connection stays until it is
+     * freed. */
     void (*on_closed)(void *arg, struct conn *c, int code, const char *text);
     /* Messages pass from now on. May be NULL. */
     void (*on_open)(void *arg, struct conn *c);
-    /* The accepting side: the peer begins a handshake. False: it has to wait for conn_go_on().
-     * NULL: none has to. */
+    /* The accepting side: a handshake begins. False: it has to wait for conn_go_on(). May be
+     * NULL */
     bool (*on_handshake)(void *arg, struct conn *c);
 };
 
-/* The accepting side. Takes ownership of fd, also on failure. `auth` is borrowed; NULL: as one with
- * AUTH_NONE. */
+/* The accepting side. Takes ownership of fd, also on failure. auth: borrowed; NULL: AUTH_NONE. */
 _must_use_ int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
                         void *arg, struct conn **ret);
-/* After conn_new(): the kernel has said that the other end is a process of this machine, and of
- * this user or root (PEER_OURS of io/peer/peer_gate.h). It is not asked again. */
+/* After conn_new(): PEER_OURS of io/peer/peer_gate.h. The kernel is not asked again. */
 void conn_is_ours(struct conn *c);
-/* The connecting side. If the connection can't be made, on_closed is called later. from: one of
- * this machine's addresses (stream_connect()); NULL: any. */
+/* The connecting side. on_closed follows if the connection can't be made. from: as
+ * stream_connect(). */
 _must_use_ int conn_connect(struct loop *loop, const struct addr *from, const struct addr *to,
                             struct auth *auth, const struct conn_ops *ops, void *arg,
                             struct conn **ret);
@@ -74,8 +69,8 @@ void conn_refuse(struct conn *c, bool final, const char *reason);
 void conn_call(struct conn *c);
 /* Sends a message that was encoded once for many connections. */
 void conn_send_text(struct conn *c, const char *text, size_t len);
-/* Sends whole frames that were made once for many connections. They are borrowed until done(arg).
- * They may exceed the limit of unsent bytes if nothing else is unsent. */
+/* Sends frames that were made once for many connections, and are borrowed until done(arg). They may
+ * exceed the limit of unsent bytes if nothing else is unsent. */
 void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*done)(void *arg),
                       void *arg);
 /* Ends the connection. Its owner gets on_closed as usual, soon. */
@@ -86,18 +81,18 @@ void conn_set_unsent_max(struct conn *c, size_t bytes);
 /* How soon a peer that is no longer reachable is noticed: stream_set_patience(). */
 void conn_set_patience(struct conn *c, uint64_t lease_ns, uint64_t heartbeat_ns);
 
-/* LOOP_PRIO_BULK for a connection that was accepted, LOOP_PRIO_LEASE for one that we made. */
+/* At first LOOP_PRIO_BULK if it was accepted, LOOP_PRIO_LEASE if we made it. */
 void conn_set_priority(struct conn *c, enum loop_priority prio);
 
-/* The addresses of its two ends. 0 or a negative errno (not connected). */
+/* 0 or a negative errno (not connected). */
 _must_use_ int conn_local_addr(const struct conn *c, struct addr *ret);
 _must_use_ int conn_peer_addr(const struct conn *c, struct addr *ret);
 /* Whether both ends are of this machine, by their addresses. False also if they are not known. */
 bool conn_is_within_host(const struct conn *c);
 
-/* The accepting side, after on_handshake() was false: the handshake begins. */
+/* After on_handshake() was false. */
 void conn_go_on(struct conn *c);
-/* The connecting side: the greeting has come, and munge is asked, for at most MUNGE_NS. */
+/* Munge is asked, for at most MUNGE_NS. */
 bool conn_is_choosing(const struct conn *c);
 /* The other end has proved that it has a key. */
 bool conn_is_secured(const struct conn *c);

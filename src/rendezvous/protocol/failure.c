@@ -52,8 +52,6 @@ bool failure_may_end_node(const struct failure *f) {
            (f->kind == FAILURE_SIGNAL && (f->code == SIGKILL || f->code == SIGTERM));
 }
 
-/* ---- what it wrote ---- */
-
 bool failure_by_signal(const struct failure *f) {
     return f->kind == FAILURE_SIGNAL || (f->kind == FAILURE_OOM && f->code != 0);
 }
@@ -93,8 +91,7 @@ static const char *last_of(const char *text, const char *what) {
     return found;
 }
 
-/* Returns the last traceback, but of an exception that Python ignored, as in __del__() at the end
- * of the process: its line before reports that. */
+/* Not of an exception that Python ignored, as in __del__(): its line before reports that. */
 static const char *last_traceback(const char *text) {
     const char *found = NULL;
     for (const char *p = strstr(text, TRACEBACK); p != NULL; p = strstr(p + 1, TRACEBACK)) {
@@ -105,9 +102,8 @@ static const char *last_traceback(const char *text) {
     return found;
 }
 
-/* Returns the line with which Python ends the last traceback: the first one after a frame that is
- * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". The message may have frames,
- * too, as torch.compile's "from user code:". */
+/* The first line after a frame that is not indented. Each line may have a prefix, as PyTorch's
+ * "[rank0]: ". The message may have frames, too, as torch.compile's "from user code:". */
 static struct exception python_exception(const char *text) {
     struct exception e = {0};
     const char *begin = last_traceback(text), *frame = NULL, *line, *prefix;
@@ -152,9 +148,8 @@ static struct piece last_output(const struct failure *f) {
     return (struct piece){begin, (size_t)(end - begin)};
 }
 
-/* A signal is not explained by what the worker wrote before, except by a C++ exception. Python ends
- * with 1 because of an exception; with another exit code the worker may have caught it, unless it
- * is the last line. */
+/* Of a signal only a C++ exception is an explanation. Python ends with 1 because of an exception;
+ * with another exit code it may have been caught, unless it is the last line. */
 struct exception failure_exception(const struct failure *f) {
     struct exception e = {0};
     if (f->kind == FAILURE_SIGNAL && f->code == SIGABRT) {
@@ -181,8 +176,6 @@ const char *failure_traceback(const struct failure *f) {
         return thread.at;
     return line_begin(f->text, begin != NULL ? begin : strstr(f->text, FRAME));
 }
-
-/* ---- in one line ---- */
 
 static void add_exit_code(int code, struct strbuf *ret) {
     strbuf_printf(ret, "ended with exit code %d", code);

@@ -1,5 +1,5 @@
-/* One worker's failure, as it travels from the node where it happened to every node's report. Plain
- * data, bounded, copied by value; and what the worker wrote about it. */
+/* One worker's failure, as it travels to every node's report; and what the worker wrote about
+ * it. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,12 +16,10 @@ enum failure_kind {
     FAILURE_NONE = 0,
     FAILURE_EXIT,   /* code = exit status, not 0 */
     FAILURE_SIGNAL, /* code = signal number, which muster did not send */
-    FAILURE_OOM,   /* killed for lack of memory, according to cgroup or kernel; code = signal number
-                    */
-    FAILURE_SPAWN, /* never ran: code = errno, text has the step and the program */
-    FAILURE_NODE,  /* not a worker: a node was lost, or could not continue; text has the reason */
-    FAILURE_HANG,  /* it ran, but kept the others waiting; text has what was seen. node "": no
-                      rank is suspected, and rank means nothing */
+    FAILURE_OOM,    /* killed for lack of memory, by cgroup or kernel; code = signal number */
+    FAILURE_SPAWN,  /* never ran: code = errno, text has the step and the program */
+    FAILURE_NODE,   /* not a worker: a node was lost, or could not continue; text has the reason */
+    FAILURE_HANG,   /* kept the others waiting; text: what was seen. node "": no rank suspected */
     FAILURE_KIND_COUNT,
 };
 
@@ -44,9 +42,9 @@ struct failure {
     char error_file[FAILURE_PATH_MAX]; /* on that node; empty when none was written */
 };
 
-/* When processes of one tree end, this is noticed in any order: a peer sees a killed worker's
- * connections end before the kernel reports the worker's exit. Of failures within this time of each
- * other, the one that explains more is the first cause. */
+/* Ends of one tree's processes are noticed in any order: a peer sees a killed worker's connections
+ * end before the kernel reports its exit. Within this time the failure that explains more is the
+ * first. */
 #define FAILURE_ECHO_NS 15000000
 
 /* A smaller number explains more: 0 a signal that muster did not send, lack of memory, a program
@@ -75,20 +73,16 @@ struct exception {
 };
 
 bool failure_by_signal(const struct failure *f);
-/* Returns the exception that ended the worker. */
 struct exception failure_exception(const struct failure *f);
-/* Returns the line about the interpreter; NULL: there is none. */
 const char *failure_interpreter(const struct failure *f);
-/* Returns the traceback in what the worker wrote to its standard error; NULL: there is none. */
 const char *failure_traceback(const struct failure *f);
 
 /* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
 void failure_cause_text(const struct failure *f, struct strbuf *ret);
 void failure_add_exception(const char *before, struct exception e, struct strbuf *ret);
-/* Adds one line, without a newline: "rank 3 (node b) died of SIGSEGV", "rank 3 (node b) ended with
- * exit code 1: ValueError: no such file". If there is no exception, the last line of the worker's
- * standard error explains an exit code. after: "", or more words about what happened, which precede
- * that. */
+/* Adds one line, without a newline: "rank 3 (node b) ended with exit code 1: ValueError: no such
+ * file". Without an exception the last line of standard error explains an exit code. after: "", or
+ * more words, which precede that. */
 void failure_line(const struct failure *f, const char *after, struct strbuf *ret);
 /* The same as a text without control characters, cut to size - 1 bytes. */
 void failure_copy_line(const struct failure *f, const char *after, char *ret, size_t size);

@@ -1,9 +1,8 @@
 /* The messages between the leader and the nodes, as plain data. Their format is in wire.h.
- * rendezvous/leader and rendezvous/member decide when they are sent.
  *
  * They carry states, not events: the leader sends each node the state that it should be in (`struct
- * desired`); a node reports the state that it is in (`struct report`). Each side repeats its last
- * message after a reconnect; a repeated or old message changes nothing. */
+ * desired`), and a node reports the one that it is in (`struct report`), again after a reconnect. A
+ * repeated or old message changes nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,8 +44,7 @@
 #define RDZV_OWN_ADDRS 16 /* addresses of a node from which its workers may come, */
 #define RDZV_OWN_ADDRS_MAX (RDZV_OWN_ADDRS * 40) /* separated by commas */
 
-/* Names a group: the epoch in which it was formed, and a counter within that epoch. Written "2.3".
- * 0.0: none. */
+/* Epoch, and a counter within that epoch. Written "2.3"; 0.0: none. */
 struct generation {
     uint32_t epoch, counter;
 };
@@ -68,19 +66,16 @@ struct rdzv_peer {
     uint16_t port;
 };
 
-/* An interface by which a node can be reached, and its addresses: first the one that workers use.
- * netif "": none. */
+/* First the address that workers use. netif "": none. */
 struct rdzv_net {
     char netif[RDZV_NETIF_MAX];
     char addrs[RDZV_NET_ADDRS_MAX];
 };
 
-/* What a node's workers run. The digests can be of any kind, if all agents of a job compute them in
- * the same way (launcher/job/job.h). Contains nothing secret: `shown` has no value of an
- * argument. */
+/* Nothing secret: `shown` has no value of an argument. All agents of a job must compute the digests
+ * in the same way (launcher/job/job.h). */
 struct rdzv_program {
-    /* for people: the program's name, and the names of its options; "": it is not shown, and not
-     * compared */
+    /* the program's name, and the names of its options; "": neither shown nor compared */
     char shown[RDZV_PROGRAM_MAX];
     uint64_t name;         /* digest of how it is run, and of its name without folders */
     uint64_t args;         /* digest of its arguments, unchanged */
@@ -98,11 +93,10 @@ struct node_info {
     int32_t node_rank;            /* --node-rank, -1: not given */
     int32_t pid;                  /* of the agent */
     char topology[RDZV_HOST_MAX]; /* its place in the network (SLURM_TOPOLOGY_ADDR), or "" */
-    /* what its neighbours try before workers start: the interface that leads to the leader, then
-     * one of a faster network (launcher/preflight/ring_probe_io.h) */
+    /* for its neighbours: the interface that leads to the leader, then one of a faster network
+     * (launcher/preflight/ring_probe_io.h) */
     struct rdzv_net nets[RDZV_NETS_MAX];
-    /* its address as the leader sees it; filled in by the leader's server. "": on the leader's
-     * machine */
+    /* as the leader sees it, and fills it in; "": on the leader's machine */
     char addr[RDZV_ADDR_MAX];
 };
 
@@ -121,24 +115,22 @@ struct report {
     enum node_state state;
     struct generation generation; /* that the state belongs to; none when JOINED */
     uint32_t epoch;               /* the highest that it knows of */
-    /* it was asked to stop, and leaves as soon as it has stopped: leaving_why */
+    /* it leaves as soon as it has stopped: leaving_why */
     bool leaving;
     bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
     bool at_safe_point; /* a worker of `generation` reports that it can be stopped now */
-    /* The first MUSTER_STEP of a worker in `generation`; 0: none yet. The last one, when this
-     * report was made: first_step and STOPPED are reasons to send it */
+    /* MUSTER_STEP of a worker in `generation`: the first one, 0: none yet; and the last one now */
     uint64_t first_step, last_step;
-    /* PREPARED: by which ways it reaches its neighbours, one bit for each. The launcher defines
-     * what the bits mean (launcher/preflight/ring_probe_io.h) */
+    /* PREPARED: by which ways it reaches its neighbours (launcher/preflight/ring_probe_io.h) */
     uint32_t reachability;
     bool excluded; /* a leader has excluded it: excluded_why */
-    /* the nodes that share its fast links (a rack's NVLink): the same text on each of them; "":
-     * not known, or none. It can come after the node has joined */
+    /* the same on all nodes that share its fast links (a rack's NVLink); "": not known, or none. It
+     * can come after the node has joined */
     char domain[RDZV_DOMAIN_MAX];
     char fabric[RDZV_DOMAIN_MAX]; /* for people: the health of these links; or "" */
-    /* Why it should not be in the next group, or "": it is fit, or that is not known. After an Xid
-     * of NVIDIA's driver it follows the words about the failure: "80 ms after Xid 79 on GPU 4
-     * (0000:9d:00.0)"; else it follows a colon. The leader decides: man/muster-rendezvous.7 */
+    /* Why it should not be in the next group, or "". After an Xid of NVIDIA's driver it follows the
+     * words about the failure: "80 ms after Xid 79 on GPU 4 (0000:9d:00.0)"; else a colon. The
+     * leader decides: man/muster-rendezvous.7 */
     char sick[RDZV_SICK_MAX];
     uint32_t xid; /* 0: it is not sick because of one */
     int32_t gpu;  /* the index of the GPU that makes it sick; -1: none */
@@ -184,8 +176,7 @@ struct form {
     uint32_t losses;                      /* nodes lost so far */
     uint64_t log_nonce; /* the same on all nodes of a run, which may share a log folder */
     uint64_t job_ns;    /* the age of the job */
-    /* the next node in the ring, then the previous one; with two nodes each has one, a single node
-     * none */
+    /* its neighbours in the ring: next, previous; the same one only once */
     uint32_t n_neighbours;
     struct rdzv_neighbour neighbours[RDZV_NEIGHBOURS_MAX];
 };
@@ -201,8 +192,7 @@ struct desired {
     bool excluded;                /* IDLE: this node is excluded permanently, for `reason` */
     /* IDLE: a group runs without this node, which can take a place later */
     bool spare;
-    /* STOP and CLOSED: `reason`: why, in one line for people; `failure`: the first failure, if a
-     * failure was the reason */
+    /* STOP and CLOSED: `reason`, for people; `failure`: the first, if a failure was the reason */
     /* STOP: the time from SIGTERM to SIGKILL; UINT64_MAX: the node's own --shutdown-timeout */
     uint64_t grace_ns;
     bool will_restart; /* STOP: a new group will be tried */
@@ -213,8 +203,7 @@ struct desired {
     uint32_t n_stopping;
     uint32_t restarts_used, max_restarts, losses;
     enum outcome outcome; /* CLOSED */
-    /* CLOSED, failed: the program is not to blame (nodes were lost, or too few came), so it can be
-     * run again as it is */
+    /* CLOSED, failed: the program is not to blame, so it can be run again as it is */
     bool no_fault;
 };
 
@@ -226,8 +215,7 @@ enum probe_result {
     PROBE_UNKNOWN, /* connected but silent, cut, or no answer: probe again later */
 };
 
-/* The nodes that can lead next, in this order, and the epoch for which they are named: they claim
- * the epoch after it. Sent to every node before FORM, and again when it changes. */
+/* They claim the epoch after `epoch`, in this order. Sent before FORM, and when they change. */
 struct successors {
     uint32_t epoch;
     uint32_t n;
@@ -236,8 +224,7 @@ struct successors {
 /* The position of a node among them; -1: it is none of them. */
 int successors_index(const struct successors *s, uint64_t incarnation);
 
-/* What took the job's time, as the leader counts it: the states of its group, of which QUIET is the
- * part of RUNNING in which most workers waited. */
+/* The states of the leader's group; QUIET is the part of RUNNING in which most workers waited. */
 enum job_phase {
     JOB_PHASE_GATHERING = 0,
     JOB_PHASE_FORMING,
@@ -265,7 +252,6 @@ struct job_history {
     uint64_t down_ns;    /* from first symptoms to the starts that followed */
     uint64_t steps_lost; /* MUSTER_STEPs that were repeated after starts, as far as is known */
 };
-/* So much of the time in RUNNING was QUIET. */
 void job_history_add_quiet(struct job_history *h, uint64_t quiet_ns);
 
 /* What a successor needs to continue the job. Sent only to successors, after they are named. */
@@ -302,8 +288,8 @@ struct renew {
     /* round trip of the last exchange, as the node measured it; 0: none yet */
     uint64_t rtt_ns;
     uint32_t epoch; /* the highest that the node knows of */
-    /* how often its agent's event loop was blocked for LOOP_LONG_NS (io/loop.h) or more, and for
-     * how long at most. For operators */
+    /* how often its event loop was blocked for LOOP_LONG_NS (io/loop.h), and for how long at
+     * most */
     uint32_t stalls;
     uint64_t longest_stall_ns;
 };
@@ -317,8 +303,8 @@ struct lease {
     uint64_t clock_ns; /* the leader's clock, now */
 };
 
-/* Of a node with --warm: how its workers were started last, and what waits for the next start. Sent
- * when it changes, and after WELCOME. For operators. */
+/* With --warm: the last start, and what waits for the next. Sent when it changes, and after
+ * WELCOME. */
 struct rdzv_warm {
     struct generation generation; /* of that start; none: there was none */
     uint32_t warm, cold;          /* workers */
@@ -330,8 +316,8 @@ struct rdzv_warm {
 /* ---- signs of a job that seems to hang: the launcher's; the group machine does not see them ----
  */
 
-/* Sent by a node once a second while one of its workers does not move, and at other times that
- * watchdog/judge/hang.h lists: all its workers, in as many messages as they need. */
+/* All workers of a node, in as many messages as they need, when watchdog/judge/hang.h wants
+ * them. */
 struct rdzv_signs {
     struct generation generation;
     uint32_t n;
@@ -354,8 +340,8 @@ struct rdzv_ask {
     uint64_t period_ns; /* of the samples; 0: STACKS */
     bool holds;         /* a stop for a failure that follows waits for the answer */
 };
-/* These ranks are suspects of the hang that ends the group, and get SIGABRT before the stop that
- * follows. With a time, their native stacks are read first, and are the answer. */
+/* Suspects of the hang that ends the group: they get SIGABRT before the stop that follows. With a
+ * time, their native stacks are read first, and are the answer. */
 #define RDZV_SUSPECTS_MAX 16
 struct rdzv_suspects {
     struct generation generation;
@@ -364,8 +350,8 @@ struct rdzv_suspects {
     uint32_t n;
     uint32_t ranks[RDZV_SUSPECTS_MAX];
 };
-/* A piece of the answer: the launcher's JSON (watchdog/evidence/evidence.h). Pieces come in order;
- * they are cut between characters. */
+/* Pieces of the launcher's JSON (watchdog/evidence/evidence.h), in order, cut between
+ * characters. */
 struct rdzv_evidence {
     uint32_t id;
     bool first, last;
@@ -374,8 +360,7 @@ struct rdzv_evidence {
 /* Fills in text and last: as much of the rest as fits, cut between characters. Returns how much. */
 size_t rdzv_evidence_put(struct rdzv_evidence *piece, const char *rest, size_t len);
 
-/* Connections to the workers' store from one address: the leader asks the agent there whose they
- * are. */
+/* The leader asks the agent at this address who owns these connections to the workers' store. */
 struct rdzv_whose {
     uint32_t id;                /* of this question: the answer repeats it */
     char client[RDZV_ADDR_MAX]; /* the literal address from which they came */
@@ -434,8 +419,8 @@ struct command {
 /* After that time, for the answers of nodes that had no CPU for it */
 #define RDZV_PROFILE_LATE_NS (10 * NS_PER_S)
 
-/* A node of the running group, in the answer to STACKS. If nothing is missing, its evidence follows
- * in pieces (struct rdzv_evidence, whose id is `node`). Nodes come in the order of their ranks. */
+/* A node of the group in the answer to STACKS, in rank order. Unless it is missing, its evidence
+ * follows in pieces (struct rdzv_evidence, whose id is `node`). */
 struct rdzv_stacks {
     struct generation generation;
     uint32_t world_size, n_nodes; /* of the group */

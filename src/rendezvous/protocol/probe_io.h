@@ -6,8 +6,7 @@
  *     HELLO of the one looked for      PROBE_ALIVE
  *     silence, an end, anything else   PROBE_UNKNOWN
  *
- * The node's listening socket is held open by its guardian until no process of the node is left,
- * so a refusal concerns the whole node, not only its agent. */
+ * The guardian holds the listening socket open until no process of the node is left. */
 #pragma once
 
 #include "io/loop.h"
@@ -27,15 +26,14 @@ struct probe_answer {
     bool within_host;     /* both ends are of this machine, by their addresses */
 };
 
-/* The result for the agent with this incarnation. A program that passes the probe on to that
- * agent's own listener, which has the key too, proves nothing. */
+/* For the agent `own`. A program that passes the probe on to that agent's own listener, which has
+ * the key too, proves nothing. */
 enum probe_result probe_result_for(const struct probe_answer *answer, uint64_t own);
 
 /* The probe is over and frees itself after the call; its pointer is dead from then on. */
 typedef void probe_fn(void *arg, const struct probe_answer *answer);
 
-/* fn is called later, never from inside this call, and at the latest after timeout_ns. from, auth:
- * as in conn_connect(). 0 or a negative errno. */
+/* fn is called later, at the latest after timeout_ns. from, auth: as in conn_connect(). */
 _must_use_ int probe_start(struct loop *loop, const struct addr *from, const struct addr *to,
                            struct auth *auth, uint64_t incarnation, uint64_t timeout_ns,
                            probe_fn *fn, void *arg, struct probe **ret);

@@ -1,7 +1,5 @@
-/* The settings of a job's rendezvous: how many nodes it needs, when the group changes, and how long
- * each step may take. They come from the command line (launcher/job); the machines of the leader
- * and of the nodes hold copies. The leader's settings apply to the group; a node uses its own while
- * it has no leader.
+/* The settings of a job's rendezvous, from the command line (launcher/job). The leader's apply to
+ * the group; a node uses its own while it has no leader.
  *
  *     struct rdzv_settings s = RDZV_SETTINGS_DEFAULT; s.max_nodes = 4; */
 #pragma once

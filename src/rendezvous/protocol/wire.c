@@ -14,8 +14,7 @@ struct wire_row {
 };
 
 #define BIT(kind) (UINT32_C(1) << (kind))
-/* The limit of members in a handover: the newest formed group, and members of the last started one
- * that are not in it. */
+/* The newest formed group, and members of the last started one that are not in it. */
 #define HANDOVER_MAX (2 * RDZV_NODES_MAX)
 
 #define INCARNATION(type, key, member) JSON_FIELD(type, HEX, key, member), .min = 1
@@ -538,8 +537,6 @@ static const struct json_field nodes_fields[] = {
     {JSON_LIST(wire_nodes, "nodes", list, n, row), .min = 1},
 };
 
-/* ---- all messages ---- */
-
 #define ROWS(type, rows) JSON_ROWS(type, rows), .beside = "kind"
 
 static const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
@@ -640,8 +637,7 @@ void wire_add_frame(const struct wire_message *m, struct strbuf *to) {
 
 static const char *name_of(unsigned kind) { return wire_rows[kind].name; }
 
-/* The field that these kinds have in every version, so that both sides can report that the versions
- * differ. */
+/* So that both sides can report that the versions differ. */
 static bool other_version(const struct json *doc, struct wire_message *ret) {
     uint32_t version, *at = number_in(ret, "version");
     if (at == NULL || json_get_u32(doc, "version", UINT32_MAX, &version, NULL) != 0 ||

@@ -1,16 +1,14 @@
 /* The messages between agents as JSON text, and back. Pure; specified in muster-protocol(7), which
- * must change with this file. The meaning of the messages is in messages.h; the fields of each
- * message, and their limits, are in wire.c.
+ * must change with this file. messages.h has their meaning, wire.c their fields and limits.
  *
  *     struct wire_message m = {.kind = WIRE_RENEW, .renew = …};
  *     wire_encode(&m, &text);                        then a frame around it
  *     r = wire_decode(text, len, &m, &err);          -EINVAL: the peer breaks the protocol
  *
- * The decoder does not trust the peer: every field has a limit, unknown kinds and unknown, missing
- * or duplicate fields are refused, and a text must fit into its array. 64-bit numbers travel as
- * strings of decimal digits (JSON numbers are doubles), incarnations as 16 hexadecimal digits,
- * generations as "2.3". Bytes of a text that are not UTF-8 are replaced when it is written.
- */
+ * The decoder does not trust the peer: unknown kinds and unknown, missing or duplicate fields are
+ * refused. 64-bit numbers travel as strings of decimal digits (JSON numbers are doubles),
+ * incarnations as 16 hexadecimal digits, generations as "2.3". Bytes that are not UTF-8 are
+ * replaced when a text is written. */
 #pragma once
 
 #include "base/err.h"
@@ -19,8 +17,7 @@
 #include "rendezvous/protocol/messages.h"
 
 #define WIRE_VERSION 10
-/* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
- */
+/* Of a frame, either way. The longest valid message is below half of it (tested). */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
 #define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
 #define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
@@ -64,9 +61,9 @@ struct echo {
     uint64_t leader_clock_ns; /* its clock_ns */
 };
 
-/* The accepting side speaks only when it has been spoken to, because PyTorch's clients use the same
- * port, and answers with GREETING. It is sent once more by a peer that needs HELLO before it sends
- * anything else: a probe, an operator, a node that looks for its next leader. */
+/* The accepting side answers with GREETING, since PyTorch's clients use the same port. Sent once
+ * more by a peer that needs HELLO before anything else: a probe, an operator, a node that looks for
+ * its leader. */
 struct call {
     uint32_t version;
 };
@@ -84,8 +81,8 @@ struct wire_join {
     struct rdzv_program program;
     uint32_t min_nodes, max_nodes; /* as the node's user gave them: for diagnosis */
     struct report report;
-    /* literal addresses of its machine, from which its workers may come to the store; "": they are
-     * not needed, since the leader is on the same machine */
+    /* addresses from which its workers may come to the store; "": the leader is on the same
+     * machine */
     char addrs[RDZV_OWN_ADDRS_MAX];
 };
 
@@ -102,8 +99,7 @@ struct wire_refused {
     char reason[RDZV_REASON_MAX];
 };
 
-/* The handover in parts, in order; the first has `first` 0. A node that has received
- * all `n_members` has the whole handover. */
+/* The handover in parts, in order; the first has `first` 0. */
 struct wire_members {
     struct handover handover; /* without its members: `members` is NULL */
     uint32_t first, n;        /* n <= RDZV_MEMBERS_CHUNK; 0 only in a handover without members */
@@ -166,8 +162,7 @@ struct wire_message {
     };
 };
 
-/* A message that a machine sends or receives without knowing its kind: any with a small struct.
- * `body`: that struct. */
+/* A message that a machine handles without knowing its kind. `body`: its struct. */
 #define WIRE_SMALL_MAX 64
 struct wire_small {
     enum wire_kind kind;
@@ -181,15 +176,13 @@ struct json_table;
 /* Replaces *ret with the JSON text. The message is ours and valid. */
 void wire_encode(const struct wire_message *m, struct strbuf *ret);
 
-/* A CALL, GREETING, HELLO, JOIN or COMMAND of another protocol version: only its kind and `version`
- * are in *ret. These two keys are the same in all versions. */
+/* A message of another protocol version: only its kind and `version` are in *ret. */
 enum { WIRE_E_VERSION = 1 };
 
 /* Appends a frame with the JSON text. */
 void wire_add_frame(const struct wire_message *m, struct strbuf *to);
 
-/* 0, WIRE_E_VERSION, -EINVAL with what is wrong in *err (for a debug line), or -ENOMEM. On an error
- * *ret is unspecified. */
+/* 0, WIRE_E_VERSION, -EINVAL with an *err for a debug line, or -ENOMEM: *ret is unspecified. */
 _must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
 
 const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */
