@@ -26,8 +26,8 @@ struct store_key {
     uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
 };
 
-/* It grows while it is used: each new key also moves a few buckets of the smaller table; those
- * below `moved` have been moved. So no request has to wait until a million keys are moved. */
+/* Grows while it is used: each new key also moves a few buckets of the smaller table, those below
+ * `moved` first. So no request has to wait until a million keys are moved. */
 struct store_keys {
     struct store_key **buckets; /* 2^bits */
     struct store_key **smaller; /* 2^(bits - 1), or NULL */
@@ -108,8 +108,6 @@ void store_value_unref(struct store_value *v) {
         free(v);
 }
 
-/* --- bytes --------------------------------------------------------------------------------- */
-
 static inline uint64_t store_key_cost(size_t name_len) {
     return STORE_COST_KEY + (uint64_t)name_len;
 }
@@ -148,8 +146,8 @@ static inline void sip_round(struct sip *s) {
     s->v[2] = rotate(s->v[2], 32);
 }
 
-/* SipHash-1-3 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012): keyed, so that
- * peers cannot choose names that collide. */
+/* SipHash-1-3 (Aumasson, Bernstein, 2012): keyed, so that peers cannot choose names that
+ * collide. */
 static uint64_t hash_of(const uint64_t seed[2], const uint8_t *data, size_t len) {
     struct sip s = {{UINT64_C(0x736f6d6570736575) ^ seed[0], UINT64_C(0x646f72616e646f6d) ^ seed[1],
                      UINT64_C(0x6c7967656e657261) ^ seed[0],
@@ -203,8 +201,7 @@ static struct store_key *store_keys_bucket(const struct store_keys *t, size_t i)
     return i < n ? t->buckets[i] : t->smaller[i - n];
 }
 
-/* Frees up to about n keys with their values and queues. There must be no waiting clients. True:
- * all is freed. After the first call, t must not be used for anything else. */
+/* About n keys, without waiting clients. True: all is freed. Then t is of no use any more. */
 static bool store_keys_fini_some(struct store_keys *t, size_t n) {
     while (t->buckets != NULL) {
         for (size_t size = size_of(t->bits); t->freed < size; t->freed++) {
@@ -399,8 +396,7 @@ static int store_full(struct store_update *u, uint64_t more) {
     return store_refuse(u, "the store is full", more);
 }
 
-/* Whether every remaining node is for a queue that is not empty, or for a key that a barrier has
- * set meanwhile. */
+/* Whether the remaining nodes are for queues that are not empty, or keys that a barrier has set. */
 static bool completes(struct wait *w) {
     if (w->missing == 0)
         return true;
@@ -436,7 +432,6 @@ static void finish_wait(struct store *s, struct wait *w, struct store_update *u)
     store_wait_drop(s, &s->clients[w->client]);
 }
 
-/* The key was set. */
 static void store_wake_all(struct store *s, struct store_key *k, struct store_update *u) {
     while (!list_empty(&k->waiters)) {
         struct wait_node *node = LIST_FIRST(struct wait_node, &k->waiters, link);
@@ -462,8 +457,7 @@ static void store_wake_one(struct store *s, struct store_key *k, struct store_up
     }
 }
 
-/* The client sends another request, or is gone. passed_on: it is gone or cancels before it has
- * asked for the value for which a push woke it, so the next client is woken. */
+/* passed_on: it is gone or cancels before it has asked for the value for which it was woken. */
 static void store_settle_handed(struct store *s, struct client *c, bool passed_on,
                                 struct store_update *u) {
     struct store_key *k = TAKE_PTR(c->handed);
@@ -592,8 +586,6 @@ static const char *const op_names[STORE_OP_COUNT] = {
 };
 
 const char *store_op_name(unsigned op) { return op < STORE_OP_COUNT ? op_names[op] : "?"; }
-
-/* --- bytes ------------------------------------------------------------------------------- */
 
 bool store_hold(struct store *s, uint64_t bytes) {
     if (!store_fits(s, bytes))
@@ -784,8 +776,7 @@ static void do_delete(struct store *s, const struct store_request *req, struct s
     store_reply_i64(u, req->client, there);
 }
 
-/* Makes a larger copy if the old value has other references; allocates more than needed when the
- * value grows again. */
+/* A value with other references is copied; one that grows again gets more room than it needs. */
 static int do_append(struct store *s, const struct store_request *req, struct store_update *u) {
     struct store_span tail = req->values[0];
     struct store_key *k = store_keys_find(&s->keys, req->keys[0]);

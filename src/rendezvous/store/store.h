@@ -1,8 +1,7 @@
-/* The key-value store that workers meet through: keys, counters, queues, waits, barriers.
- *
- * A pure engine: requests in, replies out, in the order of arrival. It knows neither the wire
- * format (tcpstore_wire), nor sockets (store_io), nor the clock: clients handle time-outs, and
- * cancel waits. Keys are opaque bytes; nothing is added or stripped.
+/* The key-value store that workers meet through: keys, counters, queues, waits, barriers. Pure:
+ * requests in, replies out, in the order of arrival. It knows neither the wire format
+ * (tcpstore_wire), nor sockets (store_io), nor the clock: clients handle time-outs, and cancel
+ * waits. Keys are opaque bytes.
  *
  *     store = store_new(&limits, seed);
  *     r = store_step(store, &request, &update);   0: send update.replies
@@ -15,9 +14,8 @@
  *     none --WAIT, BARRIER: something is missing--> waiting --last key set--> none: STOP_WAITING
  *                                                      `-----CANCEL_WAIT---> none: WAIT_CANCELED
  *
- * A client has at most one wait; a second one replaces the first. A key that is set while a client
- * waits for it counts, even if it is deleted before the wait ends. A queue counts while it is not
- * empty.
+ * A client's second wait replaces the first. A key that is set while a client waits for it counts,
+ * even if it is deleted before the wait ends. A queue counts while it is not empty.
  *
  * The operations are those of PyTorch's TCPStore, opcodes 0-18. Where its servers disagree:
  *   GET of a missing key is an empty value · COMPARE_SET wakes only if the key exists afterwards ·
@@ -29,20 +27,19 @@
 
 #include "base/util.h"
 
-/* A reference-counted sequence of bytes, shared by the store and by replies that are still being
- * sent. A value may be changed only while it has one reference. For one thread. */
+/* Bytes that the store and unsent replies share, counted. To be changed only with one reference.
+ * For one thread. */
 struct store_value {
     uint32_t refs;
     uint32_t len, cap; /* bytes; a value is at most 8 MiB by store_limits */
     uint8_t data[];
 };
 
-/* A value with room for cap bytes, len 0, one reference. NULL: there is no memory (a peer chose
- * cap). */
+/* With len 0 and one reference. NULL: there is no memory (a peer chose cap). */
 _must_use_ struct store_value *store_value_new(size_t cap);
-/* A value with a copy of len bytes. NULL: there is no memory. */
+/* The same with a copy of len bytes. */
 _must_use_ struct store_value *store_value_copy(const void *data, size_t len);
-/* Makes room for cap bytes in a value with one reference; may move it. -ENOMEM: *v is unchanged. */
+/* The value has one reference, and may move. -ENOMEM: *v is unchanged. */
 _must_use_ int store_value_reserve(struct store_value **v, size_t cap);
 static inline struct store_value *store_value_ref(struct store_value *v) {
     v->refs++;
@@ -82,7 +79,7 @@ const char *store_op_name(unsigned op);
 
 enum { STORE_READY = 0, STORE_NOT_READY = 1, STORE_STOP_WAITING = 0, STORE_WAIT_CANCELED = 1 };
 
-/* The limits of what a peer can make the store hold. A connection that exceeds one is closed. */
+/* What a peer can make the store hold. A connection that exceeds a limit is closed. */
 struct store_limits {
     uint32_t key_bytes;
     uint32_t value_bytes; /* also the limit of a value after APPEND */
@@ -103,8 +100,7 @@ struct store_limits {
                            .unsent_bytes = UINT64_C(16) << 20,   \
                            .validate_ns = 10 * NS_PER_S})
 
-/* What each object counts in addition to its bytes, so that the number of empty ones is bounded,
- * too. */
+/* What each object counts in addition to its bytes: so their number is bounded, too. */
 enum { STORE_COST_KEY = 128, STORE_COST_VALUE = 32, STORE_COST_WAIT = 96 };
 
 struct store_span {
@@ -160,30 +156,28 @@ void store_update_clear(struct store_update *u);
 void store_update_fini(struct store_update *u);
 
 enum {
-    /* a limit is exceeded, or a counter is not a number: end that client. Nothing was changed;
-     * update.refusal has the reason */
+    /* that client must be ended: a limit is exceeded, or a counter is not a number. No change was
+     * made */
     STORE_REFUSED = 1,
 };
 
 /* `seed` is the key of the hash, because peers choose the names. */
 _must_use_ struct store *store_new(const struct store_limits *limits, uint64_t seed);
 void store_free(struct store *s);
-/* The same in parts of about n keys or clients. True: all is freed. After the first call, s must
- * not be used for anything else. */
+/* In parts of about n keys or clients. True: all is freed. After the first call, s is of no use. */
 bool store_free_some(struct store *s, size_t n);
 
-/* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). The codec must check the sizes of keys,
- * values and requests; sums of bytes are checked here. `ret` must be cleared before. */
+/* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). The codec checks the sizes of keys, values
+ * and requests, this function sums of bytes. `ret` must be cleared before. */
 _must_use_ int store_step(struct store *s, const struct store_request *req,
                           struct store_update *ret);
 /* The client is gone: its wait ends. Its number may be used again. */
 void store_forget(struct store *s, uint32_t client, struct store_update *ret);
 
-/* Counts bytes that an incomplete request holds together with the store's. False: there is no
- * room. */
+/* For an incomplete request; counts with the store's bytes. False: there is no room. */
 _must_use_ bool store_hold(struct store *s, uint64_t bytes);
 void store_release(struct store *s, uint64_t bytes);
 uint64_t store_bytes(const struct store *s);
 uint64_t store_num_keys(const struct store *s);
-/* For tests: checks that sums and lists agree; aborts if not. */
+/* Aborts if sums and lists do not agree. */
 void store_check(const struct store *s);

@@ -140,8 +140,6 @@ static void pass_on(struct store_door *door, int fd) {
         free_passed(p);
 }
 
-/* ---- waiting ---- */
-
 static int take_waiting(struct waiting *w) {
     int fd = w->fd;
     list_remove(&w->link);
@@ -163,8 +161,8 @@ static void on_change(void *arg, int fd, unsigned events) {
         loop_watch_free(TAKE_PTR(w->end));
 }
 
-/* Before the first generation there are no workers: the client is most likely a torchrun, which
- * would wait in silence for as long as this job does. */
+/* Before the first generation there are no workers: most likely it is a torchrun, which would wait
+ * in silence for as long as this job does. */
 static void report_early(struct store_door *door, int fd) {
     struct addr peer;
     char line[256], host[ADDR_TEXT_MAX];
@@ -218,8 +216,6 @@ static void let_all_in(struct store_door *door) {
     while (is_open(door) && (w = LIST_FIRST(struct waiting, &door->waiting, link)) != NULL)
         let_in(door, take_waiting(w));
 }
-
-/* ---- the door ---- */
 
 void store_door_client(struct store_door *door, int fd) {
     if (is_open(door))

@@ -1,8 +1,8 @@
-/* The door to the workers' store for clients that come to one of muster's own ports: by
- * init_method=tcp://HOST:PORT, by a MASTER_PORT that the user chose, or through a firewall with one
- * open port. A client is served here if this agent has the store of the running generation, else it
- * is connected to the store of the node that has it. If no generation runs, it waits for one; the
- * first of another machine that comes before all generations is logged: it may be torchrun.
+/* The door to the workers' store for clients that come to one of muster's own ports (by
+ * init_method=tcp://HOST:PORT, by --master-port, through a firewall with one open port). They are
+ * served here if this agent has the store of the running generation, else connected to that of the
+ * node that has it, or wait for one. The first of another machine that comes before all generations
+ * is logged: it may be torchrun.
  *
  *     door = store_door_new(loop, gate);
  *     store_door_client(door, fd);            of rdzv_listener_config.store_client
@@ -11,10 +11,9 @@
  *     store_door_pass(door, &addr, own_only); any other node: a generation runs, its store is there
  *     store_door_pass(door, NULL, false);     … and it no longer runs
  *
- * A client that is passed on reaches the store from this agent, which vouches for it. So with
- * own_only, where the store judges clients of other machines (store_guard_io.h), only clients of
- * this user on this machine are passed on. The limits below bound what clients can make it hold: of
- * too many that wait, the one that waits for longest is closed. */
+ * A client that is passed on reaches the store from this agent, which vouches for it: by own_only,
+ * where the store judges other machines (store_guard_io.h), only clients of this user on this
+ * machine are passed on. Of too many that wait, the one that waits for longest is closed. */
 #pragma once
 
 #include "io/loop.h"
@@ -28,8 +27,7 @@
 
 struct store_door;
 
-/* gate: borrowed; NULL: all clients of this machine are ours. log: one line, without newline; may
- * be NULL. */
+/* gate: borrowed; NULL: all clients of this machine are ours. log: one line; may be NULL. */
 struct store_door *store_door_new(struct loop *loop, struct peer_gate *gate,
                                   void (*log)(void *arg, const char *line), void *arg);
 /* Ends all connections that the door still has. NULL is fine. */

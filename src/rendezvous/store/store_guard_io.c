@@ -61,8 +61,6 @@ struct store_guard {
     bool told_more;
 };
 
-/* ---- what is told ---- */
-
 /* Whether a line is due. The last one says that there are no further ones. */
 static bool is_new(struct store_guard *g, const struct addr *peer, unsigned topic) {
     uint8_t host[ADDR_HOST_BYTES];
@@ -125,15 +123,13 @@ static void tell(struct store_guard *g, const struct addr *peer, unsigned topic,
     g->config.log(g->config.arg, strbuf_text(&line));
 }
 
-/* One that has ended and sent nothing only looked whether somebody listens, or was a worker's that
- * was killed. */
+/* It only checked whether the port is open, or was a worker's that was killed. */
 static bool only_looked(int fd) {
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     int bytes = 0;
     return ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 0 && poll(&p, 1, 0) > 0;
 }
 
-/* Closes fd. */
 static void refuse(struct store_guard *g, int fd, const struct addr *peer, unsigned topic,
                    uint32_t uid) {
     g->refused++;
@@ -313,8 +309,6 @@ void store_guard_forget(struct store_guard *g, const void *arg) {
 size_t store_guard_waiting(const struct store_guard *g) { return g->n_waiting; }
 
 uint64_t store_guard_refused(const struct store_guard *g) { return g->refused; }
-
-/* ---- life ---- */
 
 struct store_guard *store_guard_new(struct loop *loop, const struct store_guard_config *config) {
     struct store_guard *g = xcalloc(1, sizeof *g);

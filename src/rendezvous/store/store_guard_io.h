@@ -1,6 +1,5 @@
-/* Who may use the workers' store of a job. A client of this machine is judged by the kernel
- * (peer_gate); one of another machine by the agent at its address, which asks its own kernel.
- * Meanwhile nothing is read of what the client has sent.
+/* Who may use the workers' store. A client of this machine is judged by the kernel (peer_gate); one
+ * of another machine by the agent at its address. Meanwhile nothing is read of it.
  *
  *     guard = store_guard_new(loop, &config);
  *     store_guard_apply(guard, true);                    the job is authenticated
@@ -9,10 +8,9 @@
  *     store_guard_forget(guard, me);                     before `me` is freed
  *
  * A refused client is closed without an answer, counted, and logged once for each address and
- * reason. PyTorch's client connects again until its own timeout, so one that was refused because
- * its agent was silent is only late. Only clients that come from a node's address wait; of too
- * many, or of more than a quarter of this process's descriptors, the oldest is refused of the
- * address that has most. */
+ * reason. PyTorch's client connects again until its own timeout. Only clients that come from a
+ * node's address wait; of too many, or of more than a quarter of this process's descriptors, the
+ * oldest is refused of the address that has most. */
 #pragma once
 
 #include "io/loop.h"
@@ -45,7 +43,7 @@ _must_use_ struct store_guard *store_guard_new(struct loop *loop,
 void store_guard_free(struct store_guard *g);
 /* Whether clients of other machines are judged at all; at first they are not. */
 void store_guard_apply(struct store_guard *g, bool authenticated);
-/* Takes ownership of fd, of which nothing was read. Calls fn at once, or later, or closes fd. */
+/* Takes ownership of fd, unread. Calls fn at once or later, or closes fd. */
 void store_guard_take(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
                       void *arg);
 /* Does nothing if that client no longer waits. */

@@ -68,8 +68,6 @@ struct store_server {
     uint8_t stage[STAGE_SIZE];
 };
 
-/* --- replies ------------------------------------------------------------------------------- */
-
 static void flush_stage(struct store_server *server) {
     if (server->stage_len > 0)
         stream_write_now(server->staged->stream, server->stage, server->stage_len);
@@ -79,8 +77,8 @@ static void flush_stage(struct store_server *server) {
 static void sink_bytes(void *arg, const void *data, size_t len) {
     struct store_server *server = arg;
     if (server->target != server->staged) {
-        /* The end of a wait; other connections get only this here. Sent at once, thousands of these
-         * replies are read while others are still being sent. */
+        /* The end of another client's wait. Sent at once, thousands of these replies are read while
+         * others are still being sent. */
         if (loop_slice_is_over(server->loop))
             stream_write(server->target->stream, data, len);
         else
@@ -161,8 +159,8 @@ static void log_refused(const struct store_conn *c, const char *why, uint64_t si
         c->server->config.log(c->server->config.log_arg, line);
 }
 
-/* torchrun's agent begins with one of these keys (c10d_rendezvous_backend.py, agent/server/api.py),
- * and then waits for others. */
+/* torchrun's agent begins with one of these keys (c10d_rendezvous_backend.py,
+ * agent/server/api.py). */
 static bool is_torchruns(const struct store_request *req) {
     static const char dynamic[] = "/torch.rendezvous.", fixed[] = "/torchelastic/role_info/";
     const struct store_span *key = &req->keys[0];
@@ -490,8 +488,6 @@ void store_server_close(struct store_server *server) {
     loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);
 }
 
-/* --- the machine --------------------------------------------------------------------------- */
-
 static uint64_t number_in(const char *path) {
     char text[24] = "";
     uint64_t n;
@@ -563,7 +559,7 @@ uint64_t store_raise_descriptors(void) {
     "--listen takes ADDR:PORT, with an address such as 127.0.0.1 or [::1], localhost, or nothing " \
     "for any address"
 
-/* Whether this machine has that address at all: a kernel without IPv6 has no ::1. */
+/* A kernel without IPv6 has no ::1. */
 static bool can_listen(const struct addr *at) {
     struct addr any_port = *at;
     addr_set_port(&any_port, 0);

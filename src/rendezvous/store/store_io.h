@@ -4,11 +4,10 @@
  *     store_server_addr(server, 0, &addr);      the real port
  *     store_server_close(server);               ends all connections, in the turns that follow
  *
- * Several servers can run on one loop, one for each generation; each has its own keys. The protocol
- * is plain TCP; the gate keeps other users of this machine away, and the guard those of other
- * machines. A connection that does not begin with VALIDATE is closed at once or after
- * limits.validate_ns, without a message; one that exceeds a limit is closed with one line. Without
- * free descriptors the server stops accepting, and continues by itself. */
+ * Several servers can run on one loop, one for each generation. The protocol is plain TCP; the gate
+ * keeps other users of this machine away, the guard those of other machines. A connection that does
+ * not begin with VALIDATE is closed without a message; one that exceeds a limit, with one line.
+ * Without free descriptors the server stops accepting, and continues by itself. */
 #pragma once
 
 #include "base/err.h"
@@ -41,36 +40,31 @@ _must_use_ int store_listen_parse(const char *text, struct addr ret_at[STORE_LIS
 struct store_server;
 
 struct store_server_config {
-    const struct addr *listen_at; /* borrowed for the call; port 0: a free one, and the same one
-                                   * for all further addresses with port 0 */
+    const struct addr *listen_at; /* borrowed for the call; all with port 0 share a free one */
     size_t n_listen_at;           /* 0: it serves only what store_server_adopt() is given */
-    struct peer_gate *gate;       /* borrowed; judges who connects, unless there is a guard. NULL:
-                                     everybody may */
-    /* borrowed; judges who connects and who is adopted, until store_server_close(). May be NULL */
+    struct peer_gate
+        *gate; /* borrowed; judges if there is no guard. NULL: any client may connect */
+    /* borrowed; judges who connects or is adopted, until store_server_close(). May be NULL */
     struct store_guard *guard;
     struct store_limits limits; /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
-    /* Called with one line, without newline, for a peer that exceeded a limit. May be NULL. Must
-     * not close the server. */
+    /* One line for a peer that exceeded a limit. May be NULL. Must not close the server. */
     void (*log)(void *arg, const char *line);
     void *log_arg;
 };
 
 _must_use_ int store_server_new(struct loop *loop, const struct store_server_config *config,
                                 struct store_server **ret, struct err *err);
-/* Serves a connection that was accepted elsewhere, from its first byte on, if the guard admits it
- * (the gate was asked there). Takes ownership of fd; closes it if the store is full or was closed.
- */
+/* Serves a connection from its first byte on, if the guard admits it (the gate was asked before).
+ * Takes ownership of fd; closes it if the store is full or closed. */
 void store_server_adopt(struct store_server *server, int fd);
 size_t store_server_n_addrs(const struct store_server *server);
 /* The actual address of its i-th listener. */
 _must_use_ int store_server_addr(const struct store_server *server, size_t i, struct addr *ret);
 size_t store_server_connections(const struct store_server *server);
-/* Stops listening at once. Connections, keys and the server itself are freed in slices of the next
- * turns (or with the loop). NULL is fine. */
+/* Stops listening at once. The rest is freed in slices of the next turns. NULL is fine. */
 void store_server_close(struct store_server *server);
 
-/* The defaults, with the store's bytes at most a quarter of this machine's memory, or of the
- * memory that its cgroup may use if that is less. */
+/* At most a quarter of this machine's memory, or of what its cgroup may use. */
 struct store_limits store_limits_of_machine(void);
 /* Raises RLIMIT_NOFILE to its hard limit, and returns the current limit. Children inherit it. */
 uint64_t store_raise_descriptors(void);

@@ -100,8 +100,7 @@ static void begin_walk(struct tcpstore_walk *w) {
     *w = (struct tcpstore_walk){.end = 1, .rounds = 1, .total = 1};
 }
 
-/* Reads the fields of the request at `data`, from the first that was not read before.
- * TCPSTORE_REQUEST: it is complete. 0: it has more than w->end bytes, or as many. */
+/* Reads on. TCPSTORE_REQUEST: it is complete. 0: it has at least w->end bytes. */
 static int walk(struct tcpstore_decoder *d, const struct store_limits *limits,
                 struct tcpstore_scratch *scratch, const uint8_t *data, size_t len) {
     struct tcpstore_walk *w = &d->walk;
@@ -144,8 +143,7 @@ static int walk(struct tcpstore_decoder *d, const struct store_limits *limits,
     }
 }
 
-/* Adds what has come of a request. At most twice of that is allocated, and not much more than is
- * needed. */
+/* At most twice of it is allocated, and not much more than is needed. */
 static int add_text(struct tcpstore_decoder *d, const uint8_t *data, size_t n) {
     if (d->text_cap - d->text_len < n) {
         size_t cap = MAX2(d->text_cap * 2, d->text_len + n);
@@ -161,7 +159,6 @@ static int add_text(struct tcpstore_decoder *d, const uint8_t *data, size_t n) {
     return 0;
 }
 
-/* Continues a request whose beginning came earlier. */
 static int walk_pieces(struct tcpstore_decoder *d, const struct store_limits *limits,
                        struct tcpstore_scratch *scratch, const uint8_t *data, size_t len,
                        size_t *ret_used) {

@@ -1,21 +1,20 @@
-/* The bytes of PyTorch's TCPStore protocol (the numbers of torch 2.2 to 2.14): requests in, replies
- * out. Pure: it only reads memory, and calls the sink that it is given.
+/* PyTorch's TCPStore protocol (torch 2.2 to 2.14): bytes to requests, replies to bytes. Pure.
  *
  *     struct tcpstore_decoder d = {0};
  *     while ((r = tcpstore_decode(&d, &limits, &scratch, data, len, &used, &req)) == 1)
  *         … req is valid until the next call; data += used, len -= used
  *     0: all of data is consumed, more is needed;  TCPSTORE_REFUSED: end the connection
  *
- * Layout: one byte for the operation, then fields, all little-endian and without framing: `str` is
- * a u64 length and bytes, `keys` a u64 count and that many str. The first request of a connection
- * is VALIDATE with a magic number; it has no answer, and must not be sent again.
+ * Layout: one byte for the operation, then fields, little-endian, without framing: `str` is a u64
+ * length and bytes, `keys` a u64 count and that many str. A connection begins with VALIDATE and a
+ * magic number, once and without an answer.
  *
  *     SET str str · COMPARE_SET str str str · GET str · ADD str i64 · CHECK keys · WAIT keys ·
  *     DELETE_KEY str · APPEND str str · MULTI_GET keys · MULTI_SET u64 n × (str str) · PING u32 ·
  *     QUEUE_PUSH str str · QUEUE_POP str · QUEUE_LEN str · BARRIER str i64 · others: nothing
  *
- * A request that is complete in `data` is decoded in place; any other is collected. Every length is
- * checked against its limit when it arrives, and memory grows only with the bytes that have. */
+ * A request that is complete in `data` is decoded in place. Every length is checked against its
+ * limit when it arrives, and memory grows only with the bytes that have. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,8 +24,7 @@
 /* A connection begins with 00 ce f7 85 3c. */
 #define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
 #define TCPSTORE_FIRST_BYTES 4
-/* Whether a connection that begins with these TCPSTORE_FIRST_BYTES bytes is one of this protocol.
- * No frame between agents begins like this: it would be longer than any. */
+/* Whether these first bytes are of this protocol. A frame between agents would be too long. */
 bool tcpstore_begins(const uint8_t *bytes);
 
 enum {
@@ -58,16 +56,15 @@ struct tcpstore_decoder {
     uint64_t held; /* bytes that it holds */
 };
 
-/* Where the keys and values of a request are listed; one for all connections, with the same limits.
- * The system gives memory only for what is used of it. */
+/* Lists keys and values; one for all connections. The system gives memory only for what is used. */
 struct tcpstore_scratch {
     struct store_span *keys, *values;
 };
 void tcpstore_scratch_init(struct tcpstore_scratch *s, const struct store_limits *limits);
 void tcpstore_scratch_fini(struct tcpstore_scratch *s);
 
-/* *ret_used: the number of bytes consumed. The request borrows from data, the scratch and the
- * decoder; `client` is not set. Returns 0, TCPSTORE_REQUEST, TCPSTORE_REFUSED or -ENOMEM. */
+/* *ret_used: bytes consumed. The request borrows from all arguments; `client` is not set. Returns
+ * 0, TCPSTORE_REQUEST, TCPSTORE_REFUSED or -ENOMEM. */
 _must_use_ int tcpstore_decode(struct tcpstore_decoder *d, const struct store_limits *limits,
                                struct tcpstore_scratch *scratch, const uint8_t *data, size_t len,
                                size_t *ret_used, struct store_request *ret);
