@@ -29,15 +29,12 @@ void auth_id_to_text(const struct auth_id *id, char out[AUTH_ID_TEXT_MAX]) {
     (void)snprintf(out, AUTH_ID_TEXT_MAX, "%016" PRIx64, id->id);
 }
 
-/* ---- what is said of keys ---- */
-
 #define KEYGEN "run \"muster keygen\" and copy ~/.config/muster/key to all nodes"
 #define TOGETHER "start all nodes by one \"muster run\" (with -H, or in Slurm)"
 #define ONE_OF_THEM \
     "only the nodes that were started together have that key; run this command on one of them"
 
-/* there: what to write, so that an agent without any key has one, too; here: so that this side has
- * its key. */
+/* there: to do for an agent without a key; here: so that this side has its key. */
 static const struct {
     const char *text, *there, *here;
 } sources[AUTH_SOURCE_MAX + 1] = {
@@ -247,8 +244,6 @@ void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
     else
         (void)snprintf(why, AUTH_WHY_MAX, "it came without a key, and munge is used here");
 }
-
-/* ---- a key as text ---- */
 
 #define DIGITS (2 * (size_t)AUTH_SECRET_BYTES)
 #define PREFIX_LEN (sizeof(AUTH_KEY_PREFIX) - 1)

@@ -1,11 +1,10 @@
-/* Who may talk to whom between machines, as decisions on plain data. Nothing here has a key; ids
- * name keys. auth_io.h carries the decisions out.
+/* Who may talk to whom between machines, as decisions on plain data, with ids of keys. auth_io.h
+ * carries them out.
  *
- * The accepting side speaks first: a struct auth_greeting, in clear, with the ids of the keys that
- * it takes. The connecting side then decides, by auth_decide(): plain, TLS with a key that both
- * have, or nothing. Each side decides alone: one that has a key, or whose munged answers, is never
- * plain with another machine, whatever the other says. On one machine the kernel's word
- * (io/peer/peer_gate.h) decides, and no key is needed.
+ * The accepting side first sends a struct auth_greeting, in clear, with the ids of its keys. Then
+ * the connecting side decides: plain, TLS with a key that both have, or nothing. A side that has a
+ * key, or whose munged answers, is never plain with another machine. On one machine the kernel
+ * decides (io/peer/peer_gate.h), and no key is needed.
  *
  *     way = auth_decide(&me, &greeting, &peer, &key, why);
  *         AUTH_WAY_PLAIN   AUTH_WAY_TLS with me.ids[key]   AUTH_WAY_REFUSED: why says what to do
@@ -26,8 +25,8 @@
 #define AUTH_WHY_MAX ERR_TEXT_MAX
 #define AUTH_VERSION 1 /* of the greeting and what follows from it */
 
-/* --auth: whoever has a key of ours; the same, and without a key nothing is started; whoever comes,
- * and the kernel is not asked either. */
+/* --auth: only peers with a key of ours; the same, and without a key nothing starts; any peer, and
+ * the kernel is not asked either. */
 enum auth_mode { AUTH_AUTO = 0, AUTH_ON, AUTH_NONE };
 
 /* Where a key is from. A key from one of the first three is given: it is then the only one. */
@@ -47,8 +46,8 @@ extern const char *const auth_source_words[AUTH_SOURCE_MAX + 1];
 /* Whether it excludes all keys that are only found. */
 bool auth_source_is_given(enum auth_source source);
 
-/* For `muster status`. Connections from other machines: need a key (or it is not yet known whether
- * munge answers); are all admitted; don't come; are all admitted because the user said so. */
+/* Connections from other machines: need a key (or munge may still answer); are all admitted; don't
+ * come; are all admitted because the user wants it. */
 enum auth_state {
     AUTH_STATE_KEYS = 1,
     AUTH_STATE_OPEN,
@@ -66,7 +65,7 @@ struct auth_id {
 };
 void auth_id_to_text(const struct auth_id *id, char out[AUTH_ID_TEXT_MAX]);
 
-/* The first that is said on a connection, in clear, by the side that accepted it. */
+/* In clear, by the side that accepted the connection. */
 struct auth_greeting {
     uint32_t version; /* AUTH_VERSION */
     bool open;        /* takes whoever comes, in plain */
@@ -84,15 +83,13 @@ enum auth_munge {
     AUTH_MUNGE_ANSWERS,
 };
 
-/* What this side has. */
 struct auth_side {
     enum auth_mode mode;
     bool local; /* nobody comes from another machine */
     uint32_t n_keys;
     struct auth_id ids[AUTH_OWN_KEYS_MAX];
     enum auth_munge munge;
-    /* Why the greeting's credential could not be taken, after AUTH_WAY_MUNGE: a clause such as
-     * "munged here does not answer". NULL: nobody has tried. */
+    /* After AUTH_WAY_MUNGE: a clause such as "munged here does not answer"; NULL: not tried. */
     const char *munge_why;
     bool munge_other_user; /* and that is because it is of another user's job */
 };
@@ -100,25 +97,22 @@ struct auth_side {
 enum auth_way {
     AUTH_WAY_PLAIN = 1,
     AUTH_WAY_TLS,
-    AUTH_WAY_MUNGE, /* ask munge: whether it answers, and what the credential holds if there is one
-                     */
+    AUTH_WAY_MUNGE, /* ask munge whether it answers, and what a credential holds */
     AUTH_WAY_REFUSED,
 };
 
-/* What the connecting side does. *ret_key: the place in me->ids, for AUTH_WAY_TLS. `why` is filled
- * in for AUTH_WAY_REFUSED: one sentence about "the agent there" that names both sides' keys, and
- * what to write. */
+/* The connecting side. *ret_key: index in me->ids, for AUTH_WAY_TLS. why, for AUTH_WAY_REFUSED: a
+ * sentence about "the agent there" with both sides' keys, and what to do. */
 enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting *g,
                           const struct peer_owner *peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]);
 
-/* "3f0a… from --key-file, 77b1… from munge": at most AUTH_KEYS_NAMED of them, then how many more.
- */
+/* "3f0a… from --key-file, 77b1… from munge and 2 more": at most AUTH_KEYS_NAMED of them. */
 #define AUTH_KEYS_NAMED 3
 #define AUTH_KEYS_TEXT_MAX 192
 void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TEXT_MAX]);
 
-/* Whether this side takes whoever comes from another machine: with AUTH_NONE, or if it has no key
- * and no munge that answers. What is not known yet counts as closed. */
+/* Whether it admits peers of other machines: with AUTH_NONE, or with neither a key nor a munge that
+ * answers. What is not known yet counts as closed. */
 bool auth_is_open(const struct auth_side *me);
 /* Whether the accepting side takes plain bytes from this peer. */
 bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer);
@@ -126,29 +120,25 @@ bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer
 void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
                     char why[AUTH_WHY_MAX]);
 
-/* ---- a key as text ---- */
-
-/* One line, "muster-key-1:" and 64 hexadecimal digits: in files, in MUSTER_KEY, and on the way from
- * the starter to its agents. */
+/* One line, "muster-key-1:" and 64 hexadecimal digits: in files, MUSTER_KEY and messages. */
 #define AUTH_SECRET_BYTES 32
 #define AUTH_KEY_PREFIX "muster-key-1:"
 #define AUTH_KEY_TEXT_MAX (sizeof(AUTH_KEY_PREFIX) + 2 * (size_t)AUTH_SECRET_BYTES)
-/* The longest file that is read: a key, a newline, and some room, so that what is wrong can be
- * said. */
+/* Of a file: a key, a newline, and some room for a useful error. */
 #define AUTH_KEY_FILE_MAX 4096
 
 /* Without a newline. The caller wipes `out`. */
 void auth_key_to_text(const uint8_t secret[AUTH_SECRET_BYTES], char out[AUTH_KEY_TEXT_MAX]);
-/* Blanks and newlines around it are ignored. -EINVAL: the sentence says what is wrong with it, and
- * never what it holds; `what` names it: "the key file '/home/a/key'". */
+/* Blanks and newlines around it are ignored. -EINVAL: the sentence has what is wrong with it, not
+ * its content. `what`: "the key file '/home/a/key'". */
 _must_use_ int auth_key_from_text(const char *text, size_t len, const char *what,
                                   uint8_t ret[AUTH_SECRET_BYTES], struct err *err);
 
 /* ---- what a credential of munge carries from one agent to another ---- */
 
-/* A key and the id of the run. Munge encrypts it, lets only this user read it (UID_RESTRICTION),
- * and reports who made it. It is taken if this user made it, also if it is too old or was read
- * before: it only names the key, and the handshake proves that the peer has it. */
+/* A key and the run id, which munge encrypts for this user alone (UID_RESTRICTION). It is taken if
+ * this user made it, even if it is old or was read before: it only identifies the key, which the
+ * peer proves by the handshake. */
 #define AUTH_RUN_ID_MAX 256
 #define AUTH_MUNGE_PAYLOAD_MAX (AUTH_KEY_TEXT_MAX + AUTH_RUN_ID_MAX)
 
@@ -183,7 +173,6 @@ enum auth_munge_outcome {
     AUTH_MUNGE_E_OTHER_USER, /* it is of another user's job */
 };
 
-/* 0: *ret is the key of run_id (NULL: of any run). Or an outcome, and in `why` a clause such as
- * "its credential is of another realm". */
+/* 0: *ret is the key of run_id (NULL: of any run). Or an outcome, with a clause in `why`. */
 _must_use_ int auth_munge_judge(const struct auth_munge_decoded *d, uid_t own, const char *run_id,
                                 uint8_t ret[AUTH_SECRET_BYTES], char why[AUTH_WHY_MAX]);

@@ -78,7 +78,7 @@ static struct auth_side side_without_ids(const struct auth *a) {
         .mode = a->mode, .local = a->local, .n_keys = keyring_n(a->ring), .munge = a->munge};
 }
 
-/* What is known of this side. Derives ids first; if that fails, the error, and *ret without ids. */
+/* Derives ids first; if that fails, *ret is without ids. */
 static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err) {
     int r = keyring_derive(a->ring, err);
     *ret = side_without_ids(a);
@@ -91,7 +91,7 @@ static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct
     return 0;
 }
 
-/* Who is at the other end, as the kernel says; with AUTH_NONE it is not asked. */
+/* By the kernel; with AUTH_NONE it is not asked. */
 static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
     struct peer_owner owner = {.kind = PEER_ELSEWHERE};
     if (a->mode != AUTH_NONE)
@@ -215,8 +215,7 @@ static void take_answer(const struct helper_answer *answer, struct munge_answer 
     ret->why[sizeof ret->why - 1] = ret->credential[sizeof ret->credential - 1] = '\0';
 }
 
-/* Returns 0, or a negative errno: no process could be made. fn is called from the loop, at most
- * MUNGE_NS later. */
+/* fn is called from the loop, at most MUNGE_NS later. A negative errno: there is no process. */
 static int munge_start(struct loop *loop, struct question *q, helper_call_fn *fn, void *arg,
                        struct helper_call **ret) {
     struct helper_call_config config = {.name = "muster-munge",
@@ -292,7 +291,7 @@ static void on_encoded(void *arg, const struct helper_answer *answer) {
     explicit_bzero(&m, sizeof m);
 }
 
-/* Asks munge for a credential, unless that is under way; afterwards the waiting asks are due. */
+/* Unless that is under way. Then the waiting asks are due. */
 static void auth_munge_encode(struct auth *a) {
     if (a->encoding != NULL)
         return;
@@ -348,7 +347,7 @@ static void on_decoded(void *arg, const struct helper_answer *answer) {
     explicit_bzero(&m, sizeof m);
 }
 
-/* Asks munge what the greeting's credential holds; afterwards the ask is due. */
+/* Then the ask is due. */
 static void auth_munge_decode(struct auth_ask *ask) {
     struct auth *a = ask->auth;
     struct question q = {
@@ -471,8 +470,8 @@ struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
     struct auth_ask *ask = new_ask(a, true, fn, arg);
     ask->greeting = *g;
     ask->peer = auth_peer_of(a, fd, peer);
-    /* With AUTH_NONE the kernel is not asked. An agent of this machine that takes only its own
-     * users and who has a key will know us. */
+    /* An agent of this machine that admits only its own users, or peers with a key, will know
+     * us. */
     if (a->mode == AUTH_NONE && !g->open && addr_is_local(peer))
         ask->peer.kind = PEER_OURS;
     auth_ask_due(ask);

@@ -14,8 +14,6 @@
 
 #define NAME_MAX_TEXT 320 /* of a path in a sentence */
 
-/* ---- reading ---- */
-
 /* own: it must be this user's, or root's. */
 static int check_file(int fd, const char *path, bool own, struct err *err) {
     struct stat st;
@@ -345,8 +343,6 @@ int keyring_derive(struct keyring *k, struct err *err) {
     }
     return 0;
 }
-
-/* ---- the environment ---- */
 
 /* The bytes themselves: after unsetenv() they would still be what /proc/PID/environ shows. */
 static void wipe_env(const char *name) {
