@@ -83,8 +83,7 @@ static int set_time(int fd) {
     return futimens(fd, (struct timespec[2]){at, at}) < 0 ? -errno : 0;
 }
 
-/* Replaces the file atomically: writes a temporary file, then renames it. The new file stays
- * open. */
+/* Atomically. The new file stays open. */
 static int put_file(struct leader_file *m) {
     char temp[LEADER_FILE_NAME_MAX + 16];
     _cleanup_(strbuf_fini) struct strbuf text = {0};

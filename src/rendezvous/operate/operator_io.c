@@ -255,8 +255,6 @@ static void on_timeout(void *arg) {
     leave_address(a);
 }
 
-/* ---- which agent to ask ---- */
-
 static void try_next(struct operator_call *a) {
     a->greeted = false;
     a->reply->has_overview = false;

@@ -1,5 +1,4 @@
-/* Sends an operator's COMMAND to a job's agents: finds the leader, sends the COMMAND, collects the
- * answer. For "muster status" and similar commands. Runs the loop until it is done.
+/* Sends an operator's COMMAND to a job's leader, and collects the answer. Runs the loop meanwhile.
  *
  *     struct operator_question q = {.host = "node1", .port = 29400, .timeout_ns = 5 * NS_PER_S,
  *                                   .command = {.kind = COMMAND_STATUS}};
@@ -7,8 +6,8 @@
  *     … reply.overview, reply.nodes
  *     operator_reply_fini(&reply);
  *
- * Connects to each address in turn. The HELLO must have our protocol version and the requested run.
- * Follows a REDIRECT, except for COMMAND_LEAVE, which is for the agent that the operator named. */
+ * Connects to each address in turn; the HELLO must have our version and the run. Follows REDIRECTs,
+ * except for COMMAND_LEAVE, which is for the agent that the operator named. */
 #pragma once
 
 #include "base/err.h"
@@ -44,10 +43,9 @@ struct operator_reply {
     uint64_t wall_ns; /* since 1970; when the answer was complete */
 };
 
-/* 0: *ret is filled in; free it with operator_reply_fini(). Or a negative errno and a sentence:
- * -ECONNREFUSED: no agent listens at any address; -EHOSTUNREACH: no agent answered; -ESRCH: the
- * agents belong to another run; -EPROTO: another version, or not an agent; -EKEYREJECTED: this user
- * and the agent may not talk to each other; or another errno. */
+/* 0: free *ret with operator_reply_fini(). Or a negative errno and a sentence: -ECONNREFUSED: no
+ * agent listens at any address; -EHOSTUNREACH: none answered; -ESRCH: agents of another run;
+ * -EPROTO: another version, or not an agent; -EKEYREJECTED: the two may not talk to each other. */
 _must_use_ int operator_ask(struct loop *loop, const struct operator_question *q,
                             struct operator_reply *ret, struct err *err);
 void operator_reply_fini(struct operator_reply *reply);

@@ -1,5 +1,4 @@
-/* The answer to COMMAND_STACKS: what the workers of each node of a group do. Pure; for
- * operator_io.h, which receives it in pieces from an agent that is not trusted. */
+/* The answer to COMMAND_STACKS, received in pieces from an agent that is not trusted. Pure. */
 #pragma once
 
 #include "base/err.h"
@@ -20,8 +19,8 @@ struct operator_stacks {
     bool open; /* pieces of the last node are still to come */
 };
 
-/* Takes STACKS or EVIDENCE. Returns 1: that was all; 0: more will come; -EPROTO: it does not fit
- * what came before; -E2BIG; -ENOMEM. On an error, a sentence is in *err. */
+/* STACKS or EVIDENCE. 1: that was all; 0: more will come; -EPROTO: it does not fit what came
+ * before, -E2BIG, with a sentence. */
 _must_use_ int operator_stacks_take(struct operator_stacks *s, const struct wire_message *m,
                                     struct err *err);
 void operator_stacks_fini(struct operator_stacks *s);

@@ -1,7 +1,6 @@
-/* The runs that this user started on this machine lately, where their logs are and how they ended:
- * for "muster logs" and "muster status", also after the end of a run. Each has a small file in the
- * run directory (registry_io.h), which a restart of the machine empties. Only file access, no loop.
- * A failure has no other effect than that the run must be named by its folder. */
+/* The latest runs of this user on this machine, where their logs are and how they ended, for
+ * "muster logs" and "muster status". Each has a small file in the run directory (registry_io.h),
+ * which a restart of the machine empties. No loop. */
 #pragma once
 
 #include <sys/types.h>
@@ -25,27 +24,24 @@ struct recent_run {
     bool lives;                       /* an agent of it runs on this machine */
 };
 
-/* Records a run of this machine. age_ns: how old the job is already. log_dir: the run's folder,
- * relative to the working directory or absolute; NULL: it keeps no logs. It does not touch that
- * folder. */
+/* age_ns: of the job. log_dir: the run's folder, relative or absolute, which is not touched; NULL:
+ * it keeps no logs. */
 _must_use_ int recent_runs_add(const char *run_id, uint64_t age_ns, const char *log_dir,
                                struct err *err);
 
-/* Records the end of the newest run of that name; if there is none, of one that never started. */
+/* Of the newest run of that name; if there is none, of one that never started. */
 _must_use_ int recent_runs_end(const char *run_id, enum outcome outcome, const char *reason,
                                struct err *err);
 
-/* Lists them, newest first. *ret is malloc'ed, or NULL if there are none. Returns 0, or a negative
- * errno and a sentence. */
+/* Newest first. *ret: malloc'ed; NULL: none. 0, or a negative errno and a sentence. */
 _must_use_ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err);
 
-/* Whether an operator can mean this run by `name`: the beginning of its id, or the number of its
- * job in Slurm, if the id is CLUSTER.JOB or CLUSTER.JOB.STEP. A name with ":" or "/" is an
- * endpoint, a folder, or a whole id. */
+/* Whether `name` is the beginning of the id, or the number of the job in Slurm, if the id is
+ * CLUSTER.JOB or CLUSTER.JOB.STEP. A name with ":" or "/" is something else. */
 bool run_id_begins(const char *run_id, const char *name);
 /* Whether `name` can be the number of a job. */
 bool run_id_is_job(const char *name);
-/* The run that `name` means: a whole id or the name of a log folder, else the beginning of only one
- * id of the runs that live, else of all; of several runs with that id the first. Returns its index;
- * -ENOENT; -EEXIST: several begin so. */
+/* By a whole id or the name of a log folder, else the beginning of only one id, of the runs that
+ * live or else of all; the first run with it. Returns its index; -ENOENT; -EEXIST: several begin
+ * so. */
 ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *name);

@@ -75,8 +75,6 @@ static uint64_t start_of(int32_t pid) {
     return pid > 0 && proc_read_stat(pid, &st) && st.state != 'Z' && st.state != 'X' ? st.start : 0;
 }
 
-/* ---- the directory ---- */
-
 enum { DIRS_MAX = 3 };
 
 #define LAST_RESORT "/dev/shm/muster-"
@@ -151,8 +149,6 @@ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err
     }
     return r == -ENOENT ? err_set(err, r, "the run directory %s went away", names[n - 1]) : r;
 }
-
-/* ---- adding ---- */
 
 static void describe(const struct registry_entry *entry, bool locked, struct strbuf *out) {
     struct timespec now = {0};
@@ -489,8 +485,6 @@ void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to)
             load_keys_of(fd, path, run_id, &here, to);
     }
 }
-
-/* ---- sweeping ---- */
 
 static void sweep_key(int dir, const char *name, const struct pid_space *here) {
     struct registry_entry entry;

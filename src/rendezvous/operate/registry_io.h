@@ -1,6 +1,5 @@
-/* The agents that run on this machine. Each has a small file in the run directory, so that "muster
- * status" finds it without an address. Only file access, no loop. The files are only for people, so
- * a failure has no other effect.
+/* The agents that run on this machine, each with a small file in the run directory, so that "muster
+ * status" finds it. No loop; a failure has no other effect.
  *
  * The run directory is $MUSTER_RUN_DIR; else /run/muster for root; else $XDG_RUNTIME_DIR/muster,
  * else /tmp/muster-UID; and if none of these can be made, /dev/shm/muster-UID. It is created with
@@ -65,20 +64,17 @@ _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct 
  * if MUSTER_RUN_DIR is not set; none of their files is removed. */
 _must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err);
 
-/* Adds the keys that agents and heads of this user have left here: those of a run; NULL: of all. Of
- * too many for the ring, some. A file that can't be used counts as none. */
+/* Adds the keys that agents and heads of this user have left: of a run; NULL: of all. Of too many
+ * for the ring, some. */
 void registry_load_keys(const char *run_id, struct keyring *to);
 /* For root: the same of another user's. */
 void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to);
-/* Whether an entry is of this run: what a head knows of the run id may be its beginning, up to a
- * dot. */
+/* What a head knows of the run id may be its beginning, up to a dot. */
 bool registry_is_of_run(const struct registry_entry *e, const char *run_id);
 
-/* Removes files of processes that are gone, and unfinished files. Stops at until_ns
- * (CLOCK_MONOTONIC). */
+/* Removes unfinished files, and those of ended processes. Stops at until_ns (CLOCK_MONOTONIC). */
 void registry_sweep(uint64_t until_ns);
 
-/* Opens the run directory, and creates it if it is missing, for other small files of agents of this
- * host. The caller must close *ret_fd; `path` is the directory's name, for messages. Returns 0, or
- * a negative errno and a sentence. */
+/* Opens the run directory, or makes it, for small files of this host's agents. The caller closes
+ * *ret_fd; `path`: for messages. 0, or a negative errno and a sentence. */
 _must_use_ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err);
