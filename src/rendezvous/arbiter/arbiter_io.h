@@ -1,6 +1,5 @@
-/* The arbiter decides which agent leads epoch E. It is a shared directory or etcd; a job with a
- * fixed leader has none. This header is the interface; the implementations are arbiter_dir_io.h and
- * arbiter_etcd_io.h. (Votes of the members could be a third.)
+/* The arbiter, a shared directory or etcd, decides which agent leads epoch E. This is the
+ * interface; arbiter_dir_io.h and arbiter_etcd_io.h implement it.
  *
  *     arbiter_dir_new(loop, &config, &a, &err);
  *     arbiter_ask(a, &(struct arbiter_request){.kind = ARBITER_READ}, on_answer, me);
@@ -9,8 +8,7 @@
  *
  * Guarantees, whatever fails: at most one winner per epoch, ever; a closed job stays closed, with
  * one outcome; a record is never changed. A claim that is answered with UNREACHABLE may have been
- * won: ask again, with the same claimant, to know. The record is then that of the first claim, idle
- * or not. */
+ * won: ask again, with the same claimant. The record is then that of the first claim. */
 #pragma once
 
 #include "base/list.h"
@@ -22,7 +20,6 @@ typedef void arbiter_answer_fn(void *arg, const struct arbiter_answer *answer);
 
 struct arbiter;
 
-/* Copies the request. */
 void arbiter_ask(struct arbiter *a, const struct arbiter_request *request, arbiter_answer_fn *fn,
                  void *arg);
 /* The asker with this arg no longer exists: its answers are dropped. */
@@ -32,7 +29,6 @@ void arbiter_free(struct arbiter *a);
 
 /* ---- for implementations: what they have in common is here, the requests and the answers ---- */
 
-/* A request, until its answer was passed on. */
 struct arbiter_asked {
     struct list link;
     uint64_t deadline_ns;

@@ -1,5 +1,4 @@
-/* Requests to an arbiter, and its answers: plain data, which the pure machines send and receive.
- * The interface, and its guarantees, are in arbiter_io.h. */
+/* Requests to an arbiter, and its answers, as plain data; arbiter_io.h has the guarantees. */
 #pragma once
 
 #include "base/util.h"
@@ -12,9 +11,8 @@ enum arbiter_kind {
     ARBITER_BEAT,
     /* epoch, leader, outcome, reason: closes the job; claims `epoch`, which no agent leads */
     ARBITER_CLOSE,
-    /* epoch, leader: it no longer leads, and no worker of this epoch or of an earlier one runs or
-       ever will; claims the next epoch, which no agent leads, and the one after that can be claimed
-       at once */
+    /* epoch, leader: it no longer leads, and no worker of this or an earlier epoch runs or ever
+     * will. Claims the next epoch without a leader; the one after it can be claimed at once */
     ARBITER_VACATE,
     ARBITER_KIND_COUNT,
 };
@@ -30,14 +28,12 @@ struct arbiter_request {
 
 enum arbiter_result {
     ARBITER_OK = 1, /* `record` is valid as of `started_ns` or later; CLAIM: won; CLOSE: done */
-    /* CLAIM: `record` has another agent's epoch, which is at least as high, or the close. CLOSE,
-     * VACATE: another agent has claimed a higher epoch, or the job was closed with another outcome
-     * (record.closed) */
+    /* CLAIM: `record` is of another agent, at least as high, or the close. CLOSE, VACATE: another
+     * agent has claimed a higher epoch, or closed the job with another outcome */
     ARBITER_LOST,
     ARBITER_UNREACHABLE, /* nothing is known; `text`: what was tried, and why it failed */
-    /* It can be reached, but data that was there before is gone or can't be read: removed, or
-       changed by others; `text`: the details. `record`: what is in its place now; epoch 0: nothing.
-     */
+    /* It can be reached, but data that was there is gone or can't be read: `text`. `record`: what
+     * is in its place now; epoch 0: nothing */
     ARBITER_RUINED,
     ARBITER_RESULT_COUNT,
 };
@@ -45,12 +41,11 @@ enum arbiter_result {
 struct arbiter_record {
     uint32_t epoch;          /* the latest claimed; 0: none yet */
     struct rdzv_peer leader; /* of that epoch */
-    /* of that epoch: differs from read to read while the leader lives; compare it only for
-     * equality */
+    /* differs from read to read while the leader lives; compare it only for equality */
     uint64_t beat;
     bool vacant; /* no agent leads, and nothing runs for which a new leader would have to wait */
-    /* its leader gathers nodes, and forms no group in this epoch: no worker of this epoch or of an
-     * earlier one runs or ever will. So the winner of the next epoch has nothing to wait for */
+    /* no group is formed in this epoch, and no worker of it or an earlier one runs or ever will:
+     * the winner of the next epoch has nothing to wait for */
     bool idle;
     bool closed; /* the job is over: */
     enum outcome outcome;
@@ -62,16 +57,14 @@ struct arbiter_answer {
     uint64_t started_ns;            /* when it was asked, our clock */
     enum arbiter_result result;
     struct arbiter_record record; /* not with UNREACHABLE */
-    /* UNREACHABLE, RUINED: for people. OK: "", or a part that failed nevertheless (a beat on a full
-     * disk)
-     */
+    /* UNREACHABLE, RUINED: for people. OK: "", or a part that failed (a beat on a full disk) */
     char text[RDZV_REASON_MAX / 4];
 };
 
 /* READ and BEAT are answered within this, or UNREACHABLE; CLAIM and CLOSE too. */
 #define ARBITER_TIMEOUT_NS (5 * NS_PER_S)
-/* After RUINED an agent waits this long, but no longer than a lease, for a better answer: a user
- * may be moving a directory. It does not wait if another job has begun there. */
+/* How long an agent waits for a better answer, a lease at most: a user may be moving a directory.
+ * Not if another job has begun there. */
 #define ARBITER_RUIN_NS (5 * NS_PER_S)
 static inline uint64_t arbiter_ruin_ns(const struct arbiter_answer *a, uint64_t lease_ns) {
     bool others = a->record.epoch > 0;

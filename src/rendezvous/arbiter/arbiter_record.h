@@ -8,10 +8,9 @@
  *     {"version":1,"epoch":1,"leader":"00000000000004d2","addr":"10.0.0.1","port":4711,
  *      "idle":true}
  *
- * The second is the close, the third an epoch that no agent leads; its leader is the agent that
- * closed the job, or left. In the fourth epoch and all earlier ones nothing runs (struct
- * arbiter_record). No record is of two kinds. A directory's text may also hold "superseded": the
- * record of a higher epoch, whole, so that a reader needs no other file. The beat is not part of
+ * The second is the close, the third an epoch without a leader, with the agent that left. In the
+ * fourth epoch and all earlier ones nothing runs. A directory's text may also hold "superseded":
+ * the whole record of a higher epoch, so that a reader needs no other file. The beat is not part of
  * it. Pure. */
 #pragma once
 
@@ -26,9 +25,8 @@
 void arbiter_record_write(const struct arbiter_record *record, const struct arbiter_record *mark,
                           struct strbuf *out);
 
-/* Reads what arbiter_record_write() wrote. ret_mark: its epoch is 0 if there is no mark; NULL: a
- * mark is an error. Returns 0, or a negative errno and a sentence that describes what is wrong with
- * the text. */
+/* ret_mark: epoch 0: there is no mark; NULL: a mark is an error. 0, or a negative errno and a
+ * sentence about the text. */
 _must_use_ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret,
                                    struct arbiter_record *ret_mark, struct err *err);
 
@@ -37,11 +35,10 @@ bool arbiter_record_is_of(const struct arbiter_record *record, uint32_t epoch,
                           uint64_t incarnation);
 
 enum { ARBITER_E_WRITE = 1 };
-/* Decides what a CLAIM, CLOSE or VACATE does if `latest` is the latest record. 0: it is answered by
- * *ret, OK or LOST, and `latest`. ARBITER_E_WRITE: *ret_write is to be written, if its epoch has no
- * record and `latest` is still the latest; if not, decide again. A request to close or vacate the
- * agent's own epoch writes the next one. -EINVAL: a claim without a leader, a close without an
- * outcome. */
+/* What a CLAIM, CLOSE or VACATE does if `latest` is the latest record. 0: it is answered by *ret
+ * and `latest`. ARBITER_E_WRITE: *ret_write is to be written, if its epoch has no record and
+ * `latest` is still the latest; if not, decide again. To close or vacate the agent's own epoch
+ * writes the next one. -EINVAL: a claim without a leader, a close without an outcome. */
 _must_use_ int arbiter_decide(const struct arbiter_request *q, const struct arbiter_record *latest,
                               enum arbiter_result *ret, struct arbiter_record *ret_write,
                               struct err *err);

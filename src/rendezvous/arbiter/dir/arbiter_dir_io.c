@@ -56,8 +56,6 @@ static int check_time(const struct arbiter_dir_server *s, struct err *err) {
     return err_set(err, -ETIMEDOUT, "%s: the file system was too slow", s->folder.path);
 }
 
-/* --- the current leader --- */
-
 static void remember(struct arbiter_dir_server *s, const struct arbiter_record *record) {
     if (record->epoch < s->memory.epoch)
         return;
@@ -66,8 +64,7 @@ static void remember(struct arbiter_dir_server *s, const struct arbiter_record *
                                             .device = arbiter_folder_device(&s->folder)};
 }
 
-/* Data that was seen there is missing. It is certainly gone only if the same file system is there;
- * if another one or none is mounted, the arbiter counts as unreachable. */
+/* It is certainly gone only if the same file system is there; else the arbiter is unreachable. */
 static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
     const struct arbiter_folder *f = &s->folder;
     uint32_t epoch = s->memory.epoch;
@@ -81,8 +78,7 @@ static int is_missing(const struct arbiter_dir_server *s, struct err *err) {
                    f->path, f->name, epoch);
 }
 
-/* The entry with which the search begins. An epoch that was seen once must be there: else epochs
- * could be won twice. */
+/* Where the search begins. An epoch that was seen must be there: else it could be won twice. */
 static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbiter_entry *ret,
                        struct err *err) {
     from = MAX2(from, s->memory.epoch);
@@ -110,8 +106,7 @@ static int first_entry(struct arbiter_dir_server *s, uint32_t from, struct arbit
     return arbiter_folder_read(&s->folder, MAX2(from, UINT32_C(1)), ret, err);
 }
 
-/* Finds the record of the latest epoch: follows the marks upwards, or goes one by one where there
- * are none. */
+/* Follows the marks upwards, or goes one by one where there are none. */
 static int find_latest(struct arbiter_dir_server *s, uint32_t from, struct arbiter_record *ret,
                        struct err *err) {
     struct arbiter_entry e, next;
@@ -167,8 +162,8 @@ static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q
     if (ours && r == 0)
         r = arbiter_folder_write_beat(&s->folder, q->epoch, false, ++s->beat, err);
     if (r == -ENOSPC || r == -EDQUOT) {
-        /* Some file systems need free space to overwrite. The leader is known nevertheless, and a
-         * full disk must not end a job; but people should be informed. */
+        /* Some file systems need free space to overwrite. A full disk must not end a job, but
+         * people should be informed. */
         (void)snprintf(ret->text, sizeof ret->text, "%s", err->text);
         r = 0;
     }
@@ -178,8 +173,8 @@ static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q
     return r;
 }
 
-/* Writes the current leader's record into every lower epoch that has no mark yet. Starts with the
- * lowest, so that all epochs below a marked one are marked, even if this is interrupted. */
+/* In every lower epoch that has no mark yet, the lowest first: all epochs below a marked one are
+ * marked, even if this is interrupted. */
 static int mark_below(struct arbiter_dir_server *s, const struct arbiter_record *winner,
                       struct err *err) {
     struct arbiter_entry e;
@@ -366,8 +361,6 @@ static int run_child(int fd, void *arg) {
 
 /* ==== in the agent ==== */
 
-/* --- answers --- */
-
 static void unreachable(struct arbiter_dir *d, struct arbiter_asked *q, const char *why) {
     char text[sizeof q->answer.text];
     (void)snprintf(text, sizeof text, "%s: %s", d->path, why);
@@ -494,8 +487,6 @@ static void dir_work(struct arbiter *arbiter) {
     }
 }
 
-/* --- the arbiter --- */
-
 static void dir_free(struct arbiter *arbiter) {
     struct arbiter_dir *d = of(arbiter);
     end_child(d);
@@ -580,8 +571,7 @@ static int look_at_folder(int fd, void *arg) {
     return helper_send(fd, &a, sizeof a) ? 0 : 1;
 }
 
-/* Asks in a process of its own; blocks for at most timeout_ns. Returns 0 if there is an answer. The
- * caller wipes *ret. */
+/* Blocks for at most timeout_ns. 0: there is an answer. The caller wipes *ret. */
 static int ask_about_folder(struct folder_question *q, uint64_t timeout_ns,
                             struct folder_answer *ret, struct err *err) {
     struct helper_call_config config = {.name = CHILD_NAME,

@@ -1,13 +1,12 @@
-/* The arbiter over a directory that all nodes see: muster-rendezvous(7), "Succession".
- * arbiter_record.h has the texts of the files; muster-arbiter(7) has the layout.
+/* The arbiter over a directory that all nodes see: muster-rendezvous(7), "Succession";
+ * muster-arbiter(7) has the layout.
  *
  *     struct arbiter_dir_config config = {.path = "/shared/ckpt", .run_id = id};
  *     r = arbiter_dir_new(loop, &config, &arbiter, &err);
  *     … arbiter_io.h
  *
- * File systems block, network file systems for minutes. So every operation runs in a child process,
- * forked with the first request; this process exchanges messages with it and never waits. A child
- * that does not answer in time is left alone: its late result is ignored, and it answers again when
+ * Network file systems block for minutes, so a child process, forked with the first request, does
+ * the work. If it does not answer in time, its late result is ignored, and it answers again when
  * the file system does. A child that dies is replaced with the next request. */
 #pragma once
 
@@ -25,28 +24,24 @@ struct arbiter_dir_config {
     bool read_only;      /* only READs, which create nothing */
 };
 
-/* Does not access the directory yet: if it can't be used, the first answer reports that. -EINVAL:
- * the path or the run id is empty or too long. */
+/* Does not access the directory yet. -EINVAL: the path or the run id is empty or too long. */
 _must_use_ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
                                struct arbiter **ret, struct err *err);
 
-/* Whether the directory can be used, before anybody waits for it. Makes the run's folder, as the
- * first request would. A child process looks, for at most timeout_ns. 0: it can, or that is not
- * known, because the file system does not answer or the error may be over soon. A negative errno
- * and a sentence: only the user can mend it (its parent is missing, others may write in it, …). */
+/* Before anybody waits for it: makes the run's folder, in a child process, for at most timeout_ns.
+ * A negative errno and a sentence: only the user can mend it (its parent is missing, others may
+ * write in it, …). 0: it can be used, or that is not known yet. */
 _must_use_ int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns,
                                  struct err *err);
 
-/* The job's key, which lies in its folder: read, or made if it is missing. A child process does it.
- * Blocks for at most timeout_ns. 0, or a negative errno and a sentence; -ETIMEDOUT: the file system
- * does not answer. read_only: nothing is made; ARBITER_DIR_E_NO_KEY: there is none. */
+/* Reads the job's key in its folder, or makes it, in a child process. 0, or a negative errno and a
+ * sentence; -ETIMEDOUT: no answer. read_only: ARBITER_DIR_E_NO_KEY: there is none. */
 enum { ARBITER_DIR_E_NO_KEY = 1 };
 _must_use_ int arbiter_dir_key(const char *path, const char *run_id, bool read_only,
                                uint64_t timeout_ns, uint8_t ret[AUTH_SECRET_BYTES],
                                struct err *err);
 
-/* The current child's pid; 0: there is none. For tests, and so that it is not killed with the
- * workers. */
+/* 0: there is none. So that it is not killed with the workers; for tests. */
 pid_t arbiter_dir_child_pid(const struct arbiter *arbiter);
 
 /* ---- what runs in the child process, for tests: it works on one request at a time ---- */
@@ -58,8 +53,7 @@ struct arbiter_dir_memory {
     uint64_t device; /* the file system it was on */
 };
 
-/* Both ends are this program, so messages are plain structs, one in each message of a
- * SOCK_SEQPACKET. */
+/* Both ends are this program: plain structs, one in each message of a SOCK_SEQPACKET. */
 struct arbiter_dir_task {
     uint64_t seq;
     struct arbiter_dir_memory memory; /* a new process gets it from the last one, this way */

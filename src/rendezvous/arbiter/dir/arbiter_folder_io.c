@@ -64,10 +64,7 @@ void arbiter_folder_fini(struct arbiter_folder *f) {
     free(f->name);
 }
 
-/* --- opening it --- */
-
-/* Finds out who owns the files that we create there: a server can give root's files to the user
- * nobody. */
+/* A server can give root's files to the user nobody. */
 static int find_squashed(struct arbiter_folder *f, int fd, struct err *err) {
     char file[NAME_LEN];
     (void)snprintf(file, sizeof file, "owner-%016" PRIx64, random_u64());
@@ -174,8 +171,7 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     if (fd < 0 && errno == ENOENT && f->read_only)
         return ARBITER_FOLDER_E_NONE;
     if (fd < 0 && errno == ENOENT) {
-        /* The client may have cached that the name is missing, although the folder exists; creating
-         * it asks the server. */
+        /* The client may have cached that the name is missing; creating it asks the server. */
         if (mkdirat(top, f->name, 0700) == 0)
             (void)fsync(top); /* the first claim shows whether the disk works */
         else if (errno != EEXIST)
@@ -197,8 +193,6 @@ int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
 #define BEAT_LEN 17   /* 16 digits and a newline */
 #define STALE_TRIES 3 /* attempts to open a file that was replaced meanwhile (ESTALE) */
 #define TEXT_MAX (ARBITER_RECORD_TEXT_MAX + 1)
-
-/* --- whole files --- */
 
 /* Reads at most `size` - 1 bytes, and adds a NUL. -ENOENT has no sentence. */
 static int read_file(const struct arbiter_folder *f, const char *file, char *text, size_t size,
@@ -230,8 +224,7 @@ static int read_file(const struct arbiter_folder *f, const char *file, char *tex
 /* Writes a new file with this text to the disk. ret_st: can be NULL. */
 static int write_new(const struct arbiter_folder *f, const char *file, const char *text, size_t len,
                      struct stat *ret_st, struct err *err) {
-    /* Our own file of an earlier attempt may already be an epoch's file, so it must not be written
-     * to. */
+    /* Our own file of an earlier attempt may already be an epoch's file. */
     (void)unlinkat(f->fd, file, 0);
     int fd = openat(f->fd, file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -391,8 +384,8 @@ int arbiter_folder_mark(const struct arbiter_folder *f, const struct arbiter_ent
     int r = write_new(f, temp, text.data, text.len, NULL, err);
     if (r < 0)
         return r;
-    /* A second name would keep the unmarked file alive. A reader that has it open by handle (an NFS
-     * client, from its cache) would continue to read that. */
+    /* A second name would keep the unmarked file alive: an NFS client that has it open by handle
+     * would continue to read that. */
     if (entry->leftover) {
         claim_file(claim, entry->record.epoch, entry->record.leader.incarnation);
         (void)unlinkat(f->fd, claim, 0);
@@ -455,8 +448,6 @@ int arbiter_folder_write_beat(const struct arbiter_folder *f, uint32_t epoch, bo
     }
     return 0;
 }
-
-/* --- the key --- */
 
 #define KEY_FILE "key"
 #define KEY_BYTES 256 /* one line, and room to see that there is more */
@@ -527,8 +518,6 @@ int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_B
                                   f->name, KEY_FILE)
                         : r;
 }
-
-/* --- where to begin --- */
 
 uint32_t arbiter_folder_hint(const struct arbiter_folder *f) {
     char text[64];

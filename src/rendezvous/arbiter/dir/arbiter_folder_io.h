@@ -1,6 +1,5 @@
-/* One job's folder in a shared directory: its layout, and how its files are read and replaced. The
- * rules of claims are in arbiter_dir_io. Every call may block for as long as the file system
- * does; only the arbiter's child process makes them.
+/* One job's folder in a shared directory: how its files are read and replaced; the rules of claims
+ * are in arbiter_dir_io. Calls may block: only the arbiter's child process makes them.
  *
  *     <path>/muster-<run id>/     0700, ours
  *         epoch-3      the record of epoch 3 (arbiter_record.h); made once, exclusively
@@ -51,8 +50,7 @@ enum { ARBITER_FOLDER_E_NONE = 1 }; /* there is no such folder, and `look` */
 /* Opens the folder, and creates it if it is missing. Refuses a folder that others could change. */
 _must_use_ int arbiter_folder_open(struct arbiter_folder *f, struct err *err);
 void arbiter_folder_close(struct arbiter_folder *f);
-/* The file system that the folder is on; if it is missing, that of the nearest existing directory
- * above it. 0: not known. */
+/* Of the folder; if it is missing, of the nearest existing directory above it. 0: not known. */
 uint64_t arbiter_folder_device(const struct arbiter_folder *f);
 
 /* One epoch. */
@@ -64,12 +62,11 @@ struct arbiter_entry {
 /* ARBITER_FOLDER_RUINED: the file exists, but it is not ours, or is of another version. */
 _must_use_ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch,
                                    struct arbiter_entry *ret, struct err *err);
-/* Writes a record to a temporary file; arbiter_folder_link() gives it the epoch's name if that is
- * free. */
+/* To a temporary file, which arbiter_folder_link() gives the epoch's name if that is free. */
 _must_use_ int arbiter_folder_prepare(struct arbiter_folder *f, const struct arbiter_record *record,
                                       struct err *err);
-/* -EEXIST: the epoch's file exists, perhaps our own (a repeated answer). Removes the temporary
- * file. 0 means that the epoch's file will survive a crash of the server. */
+/* -EEXIST: there is one, perhaps our own. Removes the temporary file. 0: the epoch's file will
+ * survive a crash of the server. */
 _must_use_ int arbiter_folder_link(const struct arbiter_folder *f, uint32_t epoch, struct err *err);
 void arbiter_folder_unprepare(const struct arbiter_folder *f, uint32_t epoch);
 /* Replaces an epoch's file with one that has a mark. Durable after arbiter_folder_sync(). */
@@ -81,14 +78,12 @@ _must_use_ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *e
 /* Reads the beat; 0 if there is no beat file. */
 _must_use_ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t *ret, struct err *err);
-/* Changes the beat, which needs no free space. only_new: creates the file with all the space that
- * it will ever need if it is missing, and else leaves it as it is. */
+/* Needs no free space. only_new: makes a missing file with all its space, and keeps others. */
 _must_use_ int arbiter_folder_write_beat(const struct arbiter_folder *f, uint32_t epoch,
                                          bool only_new, uint64_t beat, struct err *err);
 
-/* The job's key. It is made if it is missing, unless the folder is read only: then
- * ARBITER_FOLDER_E_NONE. Whoever makes it, all get the same. -EINVAL: the file holds something
- * else; -EPERM: it is another user's, or others may read it. */
+/* Makes the key if it is missing, the same for all; read only: ARBITER_FOLDER_E_NONE. -EINVAL: the
+ * file holds something else; -EPERM: it is another user's, or others may read it. */
 _must_use_ int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
                                   struct err *err);
 

@@ -247,8 +247,6 @@ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_vie
     return !own || (s->write && view->succeeded) ? 0 : ask_to_write(s, view, &record, err);
 }
 
-/* --- user and password ------------------------------------------------------------------------ */
-
 void arbiter_etcd_login(const char *user, const char *password, struct strbuf *body) {
     struct json_writer w = json_writer_of(body);
     json_write_object_begin(&w, NULL);
@@ -274,8 +272,6 @@ int arbiter_etcd_token(const char *text, size_t len, char ret[ARBITER_ETCD_TOKEN
     memcpy(ret, token, strlen(token) + 1);
     return 0;
 }
-
-/* --- refusals --------------------------------------------------------------------------------- */
 
 /* google.golang.org/grpc/codes */
 enum { GRPC_INVALID = 3, GRPC_DENIED = 7, GRPC_PRECONDITION = 9, GRPC_UNAUTHENTICATED = 16 };
@@ -324,8 +320,6 @@ enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, siz
     return code == GRPC_INVALID || code == GRPC_DENIED ? ARBITER_ETCD_DENIED
                                                        : ARBITER_ETCD_ELSEWHERE;
 }
-
-/* --- endpoints -------------------------------------------------------------------------------- */
 
 static bool skip(const char **text, const char *prefix) {
     size_t len = strlen(prefix);

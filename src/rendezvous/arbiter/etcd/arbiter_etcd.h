@@ -1,5 +1,4 @@
-/* Requests of the arbiter over etcd and their answers, as text: the bodies of HTTP requests, and
- * the decoding of the answers. Pure; arbiter_etcd_io sends and receives them.
+/* Requests of the arbiter over etcd and their answers, as text: bodies of HTTP. Pure.
  *
  * Keys, below <prefix>/<run id>/:
  *     epoch-N   the record of epoch N (arbiter_record.h): its claim, or the close
@@ -7,9 +6,8 @@
  *     beat      rewritten by the leader; its revision is the beat
  *
  * Each question is one transaction, and each answer shows `latest` and `beat` at one point in time.
- * A write has two conditions: epoch-N is absent, and `latest` still has the revision that was seen
- * before, which was of a lower epoch and not the close. So epochs are claimed once and in order,
- * and nothing comes after the close; an agent whose transaction failed reads what is there now, and
+ * A write has two conditions: epoch-N is absent, and `latest` still has the revision that was seen,
+ * of a lower epoch and not the close. If it failed, the agent reads what is there now, and
  * continues. The close is an epoch, too: a request to close its own epoch gets the next one.
  *
  *     arbiter_etcd_begin(&s, base, &request, hint);
@@ -54,22 +52,20 @@ struct arbiter_etcd_view {
     struct arbiter_record record; /* with the beat */
 };
 
-/* hint: a revision of `latest` at which that was known to be the request's own claim, or 0. With a
- * hint a BEAT takes only one question. */
+/* hint: a revision of `latest` that was the request's own claim; a BEAT then takes one question. */
 void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
                         const struct arbiter_request *request, uint64_t hint);
 /* Appends the question to `body`. */
 void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body);
-/* Decodes an answer with status 200. Negative errno: it is not from etcd, or exceeds a limit; err
- * has the details. ARBITER_ETCD_RUINED: it is from etcd, but `latest` is not a record. */
+/* Of status 200. Negative errno: it is not from etcd, or exceeds a limit. ARBITER_ETCD_RUINED:
+ * `latest` is not a record. */
 _must_use_ int arbiter_etcd_read(const char *base, const char *text, size_t len,
                                  struct arbiter_etcd_view *ret, struct err *err);
-/* 0: the request is answered by *ret and view->record. ARBITER_ETCD_E_ASK. ARBITER_ETCD_RUINED.
- * -EINVAL: a claim without a leader, a close without an outcome. */
+/* 0: *ret and view->record are the answer. Or ARBITER_ETCD_E_ASK, ARBITER_ETCD_RUINED; -EINVAL: as
+ * arbiter_decide(). */
 _must_use_ int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                                  enum arbiter_result *ret, struct err *err);
-/* The highest epoch that was seen in `latest`, and its leader: `latest` never goes back.
- * Epoch 0: none yet. */
+/* What was seen in `latest`, which never goes back. Epoch 0: nothing yet. */
 struct arbiter_etcd_seen {
     uint32_t epoch;
     uint64_t leader;
@@ -79,14 +75,10 @@ struct arbiter_etcd_seen {
 _must_use_ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
                                 const struct arbiter_etcd_view *view, struct err *err);
 
-/* ---- user and password ---- */
-
 void arbiter_etcd_login(const char *user, const char *password, struct strbuf *body);
 /* Returns a token that can be used in a header: 1 … ARBITER_ETCD_TOKEN_MAX printable characters. */
 _must_use_ int arbiter_etcd_token(const char *text, size_t len,
                                   char ret[ARBITER_ETCD_TOKEN_MAX + 1], struct err *err);
-
-/* ---- any other status ---- */
 
 enum arbiter_etcd_refusal {
     ARBITER_ETCD_ELSEWHERE = 1, /* ask another member: no leader, too busy, or not etcd */
@@ -97,8 +89,6 @@ enum arbiter_etcd_refusal {
 /* Writes a sentence about it into `text`, with etcd's own error text if there is one. */
 enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, size_t len,
                                                struct err *text);
-
-/* ---- endpoints ---- */
 
 struct arbiter_etcd_endpoint {
     char host[ARBITER_ETCD_HOST_MAX]; /* a name or a literal, without brackets */

@@ -134,8 +134,7 @@ static void etcd_work(struct arbiter *arbiter) {
 
 /* --- results of questions --------------------------------------------------------------------- */
 
-/* The question may have been executed nevertheless, so the request begins again at another
- * endpoint. */
+/* It may have been executed nevertheless: the request begins again at another endpoint. */
 static void endpoint_failed(struct etcd *e, const char *text) {
     struct endpoint *p = &e->endpoints[e->current];
     (void)snprintf(p->error, sizeof p->error, "%s", text);
@@ -246,8 +245,6 @@ static void on_http(void *arg, const struct http_answer *a) {
         on_view(e, a);
 }
 
-/* --- the interface ---------------------------------------------------------------------------- */
-
 static void etcd_gone(struct arbiter *a, struct arbiter_asked *q) {
     struct etcd *e = etcd_of(a);
     if (q != e->running)
@@ -278,8 +275,6 @@ static void etcd_free(struct arbiter *a) {
 
 static const struct arbiter_ops etcd_ops = {
     .work = etcd_work, .gone = etcd_gone, .free = etcd_free};
-
-/* --- the configuration ------------------------------------------------------------------------ */
 
 static int check_config(const struct arbiter_etcd_config *c, struct err *err) {
     if (c->n == 0 || c->n > ARBITER_ETCD_ENDPOINTS_MAX)

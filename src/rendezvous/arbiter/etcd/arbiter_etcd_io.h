@@ -1,10 +1,8 @@
-/* The arbiter over etcd v3, by its JSON gateway (etcd 3.4 and later). The contract is arbiter_io.h;
- * the layout in etcd is in arbiter_etcd.h.
+/* The arbiter over etcd v3, by its JSON gateway (etcd 3.4 and later): arbiter_io.h, arbiter_etcd.h.
  *
- * It keeps using the endpoint that answered last. If an endpoint does not answer, or reports that
- * it can't (no leader, a status of 5xx), the next one is tried within the same request's time.
- * Names are looked up in a child process, and connections are kept open between requests. No TLS
- * library is loaded unless `tls` is set. */
+ * It keeps using the endpoint that answered last. If that does not answer, or can't (no leader, a
+ * status of 5xx), the next one is tried within the same request's time. Names are looked up in a
+ * child process, and connections are kept open. No TLS library is loaded unless `tls` is set. */
 #pragma once
 
 #include "base/err.h"
@@ -30,8 +28,7 @@ struct arbiter_etcd_config {
     uint64_t timeout_ns; /* of a request, for all endpoints together; 0: ARBITER_TIMEOUT_NS */
 };
 
-/* Sends nothing yet. Returns 0; -EINVAL: the configuration is wrong (err has the details); -ENOENT,
- * -EACCES, …: one of its files can't be read; -ELIBACC: a library of TLS or HTTP can't be loaded.
- * The loop must outlive it. */
+/* 0; -EINVAL: the configuration is wrong; -ENOENT, -EACCES, …: one of its files can't be read;
+ * -ELIBACC: a library of TLS or HTTP can't be loaded. The loop must outlive it. */
 _must_use_ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config,
                                 struct arbiter **ret, struct err *err);
