@@ -529,18 +529,11 @@ void election_seek(struct election *e, const struct step *s, const char *why) {
 }
 
 bool election_may_lead_next(const struct election *e, const struct leader_link *link) {
-    if (link->connected)
-        return false;
-    switch (e->state) {
-    case ELECTION_FOLLOWING: return is_successor(e); /* a probe tells whether it is gone */
-    case ELECTION_SEEKING: return is_successor(e) && e->leader_gone;
-    case ELECTION_CLAIMING:
-    case ELECTION_LEADING: return true;
-    case ELECTION_FIXED:
-    case ELECTION_ASKING:
-    case ELECTION_COUNT: break;
-    }
-    return false;
+    bool claims = e->state == ELECTION_CLAIMING || e->state == ELECTION_LEADING;
+    /* FOLLOWING: a probe shows whether the leader is gone */
+    bool may_claim =
+        e->state == ELECTION_FOLLOWING || (e->state == ELECTION_SEEKING && e->leader_gone);
+    return !link->connected && (claims || (may_claim && is_successor(e)));
 }
 
 bool election_lose_leader(struct election *e, const struct step *s, bool gone) {
@@ -649,19 +642,9 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
 static bool looks_early(const struct election *e) { return is_successor(e) || e->named.n == 0; }
 
 static bool wants_to_read(const struct election *e, const struct step *s) {
-    switch (e->state) {
-    case ELECTION_ASKING:
-    case ELECTION_SEEKING: return true;
-    case ELECTION_FOLLOWING:
-        return !s->link->connected ||
-               (looks_early(e) &&
-                s->now_ns > e->good_lease_ns + 5 * s->config->rdzv.heartbeat_ns / 2);
-    case ELECTION_CLAIMING:
-    case ELECTION_LEADING:
-    case ELECTION_FIXED: return false;
-    case ELECTION_COUNT: break;
-    }
-    assert_not_reached();
+    bool silent = s->now_ns > e->good_lease_ns + 5 * s->config->rdzv.heartbeat_ns / 2;
+    return e->state == ELECTION_ASKING || e->state == ELECTION_SEEKING ||
+           (e->state == ELECTION_FOLLOWING && (!s->link->connected || (looks_early(e) && silent)));
 }
 
 bool election_leader_is_silent(const struct election *e, const struct step *s) {
@@ -734,19 +717,11 @@ void election_on_joiner(struct election *e, uint64_t joiner, bool came) {
 }
 
 static enum member_join_policy join_policy_of(const struct election *e, const struct step *s) {
-    switch (e->state) {
-    case ELECTION_LEADING: return JOIN_POLICY_SERVED;
-    case ELECTION_FOLLOWING:
-        if (s->link->connected)
-            return JOIN_POLICY_REDIRECTED;
-        return is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
-    case ELECTION_SEEKING:
-    case ELECTION_CLAIMING: return is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
-    case ELECTION_ASKING:
-    case ELECTION_FIXED:
-    case ELECTION_COUNT: break;
-    }
-    return JOIN_POLICY_SENT_AWAY;
+    if (e->state == ELECTION_LEADING)
+        return JOIN_POLICY_SERVED;
+    if (e->state == ELECTION_FOLLOWING && s->link->connected)
+        return JOIN_POLICY_REDIRECTED;
+    return is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
 }
 
 void election_set_join_policy(struct election *e, const struct step *s, bool ended) {

@@ -196,6 +196,13 @@ static void fence(struct member *m) {
     (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
 }
 
+static void emit_stop(struct member *m, uint64_t grace_ns) {
+    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
+    e->generation = m->generation;
+    e->grace_ns = grace_ns;
+    e->reason = m->reason;
+}
+
 static void stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
     assert(m->has_workers);
     (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
@@ -206,10 +213,7 @@ static void stop_workers(struct member *m, uint64_t grace_ns, const char *reason
     }
     if (m->state == MEMBER_RUNNING)
         move(m, MEMBER_STOPPING);
-    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
-    e->generation = m->generation;
-    e->grace_ns = grace_ns;
-    e->reason = m->reason;
+    emit_stop(m, grace_ns);
 }
 
 /* Ends as decided: at once if there are no workers; else when they are gone, or can't be killed. */
@@ -374,6 +378,12 @@ static void try_start(struct member *m) {
     set_report(m, NODE_RUNNING);
 }
 
+static void begin_generation(struct member *m, struct generation g) {
+    m->generation = g;
+    m->report.has_failure = m->report.finished = false;
+    m->report.first_step = m->report.last_step = 0;
+}
+
 /* The group that it was for never started, and the leader no longer mentions it. */
 static void drop_preparation(struct member *m) {
     if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
@@ -425,10 +435,8 @@ static void on_form(struct member *m, const struct desired *d) {
         return;
     }
     m->has_later = m->has_stop_cause = m->start_wanted = m->end.was_spare = false;
-    m->generation = d->generation;
+    begin_generation(m, d->generation);
     m->form = d->form;
-    m->report.has_failure = m->report.finished = false;
-    m->report.first_step = m->report.last_step = 0;
     m->report.reachability = 0;
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
     m->report.losses = MAX2(m->report.losses, d->form.losses);
@@ -459,9 +467,7 @@ static void on_stop(struct member *m, const struct desired *d) {
         drop_preparation(m);
         if (m->state != MEMBER_IDLE)
             return;
-        m->generation = d->generation;
-        m->report.has_failure = m->report.finished = false;
-        m->report.first_step = m->report.last_step = 0;
+        begin_generation(m, d->generation);
     }
     if (m->has_workers) {
         stop_workers(m, d->grace_ns, d->reason);
@@ -474,10 +480,7 @@ static void on_stop(struct member *m, const struct desired *d) {
     /* there is nothing to end, but people want to know the reason */
     if (other_cause || all_ended) {
         (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
-        struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
-        e->generation = m->generation;
-        e->grace_ns = d->grace_ns; /* of what workers left */
-        e->reason = m->reason;
+        emit_stop(m, d->grace_ns); /* of what workers left */
     }
 }
 
