@@ -44,7 +44,7 @@ MISTAKES = [
     ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "2 * n->probe_wait_ns"),
     ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
     ("rendezvous/server/server_io.c", "n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX", "n->conn != NULL"),
-    ("rendezvous/server/node_listener_io.c", "l->n_pending < l->pending_max", "true"),
+    ("rendezvous/server/node_listener_io.c", "n_unknown(l) < l->unknown_max", "true"),
     # the search for the leader
     ("rendezvous/client/search.c", "if (greeted || (!may_retry(s)", "if ((!may_retry(s)"),
     ("rendezvous/client/search.c", "s->due_ns = MAX2(s->due_ns, s->welcomed_ns + BACKOFF_FIRST_NS);", ";"),

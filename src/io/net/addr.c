@@ -69,17 +69,17 @@ size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t 
     return n;
 }
 
-void addr_host_text(const struct addr *in, char out[ADDR_TEXT_MAX]) {
+void addr_host_text(const struct addr *in, char out[ADDR_HOST_MAX]) {
     struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET) {
-        (void)inet_ntop(AF_INET, &a.ss.in.sin_addr, out, ADDR_TEXT_MAX);
+        (void)inet_ntop(AF_INET, &a.ss.in.sin_addr, out, ADDR_HOST_MAX);
         return;
     }
-    (void)inet_ntop(AF_INET6, &a.ss.in6.sin6_addr, out, ADDR_TEXT_MAX);
+    (void)inet_ntop(AF_INET6, &a.ss.in6.sin6_addr, out, ADDR_HOST_MAX);
     char name[IF_NAMESIZE];
     if (a.ss.in6.sin6_scope_id != 0 && if_indextoname(a.ss.in6.sin6_scope_id, name) != NULL) {
         size_t n = strlen(out);
-        (void)snprintf(out + n, ADDR_TEXT_MAX - n, "%%%s", name);
+        (void)snprintf(out + n, ADDR_HOST_MAX - n, "%%%s", name);
     }
 }
 

@@ -7,7 +7,8 @@
 
 #include "base/err.h"
 
-/* Longest text: "[" + IPv6 with zone + "]:65535". */
+/* Longest text: IPv6 with zone, 62 bytes; the same as "[" … "]:65535". */
+#define ADDR_HOST_MAX 64
 #define ADDR_TEXT_MAX 96
 
 /* A sockaddr_storage is four times as large: a leader has several for each node. */
@@ -27,7 +28,7 @@ size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t 
 /* "10.0.0.1:80", "[::1]:80". Mapped IPv4 (::ffff:…) is written as IPv4. */
 void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
 /* The same without port and brackets: the form of MASTER_ADDR. */
-void addr_host_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
+void addr_host_text(const struct addr *a, char out[ADDR_HOST_MAX]);
 /* "10.0.0.1,fe80::1%eth0": as many as fit into `size` bytes. */
 void addr_to_list(const struct addr *addrs, size_t n, char *out, size_t size);
 /* Mapped IPv4 as plain IPv4; other addresses unchanged. */

@@ -206,19 +206,15 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
 
 /* ---- addresses: "" is the address at which this connection reached its other end ---- */
 
-static void fill_addr(const struct rdzv_client *c, char *addr, size_t size) {
+static void fill_addr(const struct rdzv_client *c, char addr[RDZV_ADDR_MAX]) {
     struct addr at;
-    char text[ADDR_TEXT_MAX];
-    if (addr[0] != '\0' || conn_peer_addr(c->conn, &at) < 0)
-        return;
-    addr_host_text(&at, text);
-    if (strlen(text) < size)
-        memcpy(addr, text, strlen(text) + 1);
+    if (addr[0] == '\0' && conn_peer_addr(c->conn, &at) == 0)
+        addr_host_text(&at, addr);
 }
 
 static void on_redirect(struct rdzv_client *c, const struct wire_redirect *r) {
     struct rdzv_peer leader = r->leader;
-    fill_addr(c, leader.addr, sizeof leader.addr);
+    fill_addr(c, leader.addr);
     client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP});
     rdzv_client_event(c, &(struct member_event){
                              .kind = MEMBER_EVENT_REDIRECT, .epoch = r->epoch, .peer = &leader});
@@ -228,7 +224,7 @@ static void on_named(struct rdzv_client *c, const struct successors *named) {
     struct successors s = *named;
     for (uint32_t i = 0; i < s.n; i++) {
         struct addr at;
-        fill_addr(c, s.list[i].addr, sizeof s.list[i].addr);
+        fill_addr(c, s.list[i].addr);
         /* The leader names only successors that it has reached. */
         if (addr_from_literal(s.list[i].addr, s.list[i].port, &at) == 0)
             client_remember(c, s.list[i].incarnation, &at);
@@ -267,7 +263,7 @@ static int take_members(struct rdzv_client *c, const struct wire_members *m) {
     for (uint32_t i = 0; i < m->n; i++) {
         struct handover_member *to = &c->handover.members[c->n_handover++];
         *to = m->list[i];
-        fill_addr(c, to->addr, sizeof to->addr);
+        fill_addr(c, to->addr);
     }
     return 0;
 }
@@ -547,14 +543,12 @@ const struct member *rdzv_client_member(const struct rdzv_client *c) { return c-
 
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret) {
     struct rdzv_peer p = {0};
-    char host[ADDR_TEXT_MAX];
     bool known = client_has_arbiter(c) && member_leader(c->member, &p);
     if (c->leader != 0 && (!client_has_arbiter(c) || (known && p.incarnation == c->leader))) {
         /* As it was reached. Another agent of this machine is reached like this one. */
         p = (struct rdzv_peer){.incarnation = c->leader, .port = addr_port(&c->leader_listener)};
-        addr_host_text(&c->leader_listener, host);
         if (!addr_is_loopback(&c->leader_listener))
-            (void)snprintf(p.addr, sizeof p.addr, "%s", host);
+            addr_host_text(&c->leader_listener, p.addr);
         known = true;
     }
     if (!known)

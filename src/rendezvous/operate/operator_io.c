@@ -98,9 +98,7 @@ static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
     } else {
         a->greeted = true;
         (void)strcpy(a->reply->run_id, hello->run_id);
-        char where[ADDR_TEXT_MAX];
-        addr_host_text(&a->addrs[a->at], where);
-        (void)snprintf(a->reply->from, sizeof a->reply->from, "%.63s", where);
+        addr_host_text(&a->addrs[a->at], a->reply->from);
         a->reply->from_port = addr_port(&a->addrs[a->at]);
         send_command(a);
     }

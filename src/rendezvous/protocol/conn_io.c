@@ -503,6 +503,7 @@ void conn_refuse(struct conn *c, bool final, const char *reason) {
     struct wire_message m = {.kind = WIRE_REFUSED, .refused = {.final = final}};
     (void)snprintf(m.refused.reason, sizeof m.refused.reason, "%s", reason);
     conn_send(c, &m);
+    conn_finish(c);
 }
 
 void conn_call(struct conn *c) {

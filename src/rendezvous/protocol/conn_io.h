@@ -62,8 +62,8 @@ void conn_finish(struct conn *c);
 void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg);
 
 void conn_send(struct conn *c, const struct wire_message *m);
-/* Sends ANSWER; REFUSED. */
 void conn_answer(struct conn *c, bool ok, const char *text);
+/* Sends REFUSED, and finishes the connection. */
 void conn_refuse(struct conn *c, bool final, const char *reason);
 /* Sends CALL, for a caller that waits for HELLO first. */
 void conn_call(struct conn *c);

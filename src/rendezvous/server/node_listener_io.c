@@ -22,9 +22,18 @@
 #define LISTENER_SOURCES 256 /* addresses share these, by a hash that nobody knows outside */
 #define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
 
-/* Where unknown callers come from. */
+enum joiner_state {
+    JOINER_SILENT,   /* it has sent nothing yet */
+    JOINER_PENDING,  /* its first message is to come; it may wait for a handshake */
+    JOINER_SHAKING,  /* its handshake is under way */
+    JOINER_PARKED,   /* a node */
+    JOINER_OPERATOR, /* moved to the end of its list by each message */
+    JOINER_STATES,
+};
+
+/* Where callers without a first message come from. */
 struct source {
-    struct list callers; /* struct joiner without a first message, by kin; oldest first */
+    struct list callers; /* struct joiner, by kin; oldest first */
     size_t n;
     /* of these, by turn: whose handshake is under way, and who waits for one; oldest first */
     struct list shaking, waiting;
@@ -42,16 +51,12 @@ struct rdzv_listener {
     size_t n_sockets;
     struct addr chosen[RDZV_CHOSEN_MAX]; /* rdzv_listener_choose() */
     size_t n_chosen;                     /* 0: all are; more than there is room for: the same */
-    struct list silent;                  /* struct joiner that has sent nothing, oldest first */
-    struct list pending; /* struct joiner without a first message, in order of its first bytes */
-    struct list shaking; /* struct joiner whose handshake is under way, oldest first */
-    struct source sources[LISTENER_SOURCES]; /* of these three */
-    size_t n_shaking, n_waiting;
+    struct list joiners[JOINER_STATES];  /* of each state, in the order in which they entered it */
+    size_t n[JOINER_STATES];             /* their numbers */
+    size_t n_waiting;                    /* for a handshake */
+    struct source sources[LISTENER_SOURCES]; /* of JOINER_SILENT to JOINER_SHAKING */
     uint64_t source_seed;
-    struct list parked;    /* struct caller, in the order in which they came */
-    struct list operators; /* struct caller, the one that is silent for longest first */
-    size_t n_pending, n_parked, n_operators;
-    size_t pending_max;
+    size_t unknown_max;
     struct idmap parked_by_incarnation;
     bool paused;
     /* when the next stranger can be accepted, by the rate; may be ahead of now */
@@ -63,13 +68,12 @@ struct rdzv_listener {
 /* Without another owner: a probe, a node that joins or is parked, an operator, or unknown. */
 struct joiner {
     struct list link;
-    struct list kin;       /* while it is silent or pending */
+    enum joiner_state state;
+    struct list kin;       /* until its first message */
     struct source *source; /* the same; NULL: no more */
     struct list turn;      /* while its handshake is under way, or waits */
-    bool shakes, waits;
-    uint64_t shaking_ns; /* since when */
+    uint64_t shaking_ns;   /* since when */
     struct rdzv_listener *listener;
-    size_t *count;             /* the counter of the list that it is in */
     struct conn *conn;         /* owned; NULL before its first bytes: */
     int fd;                    /* owned until it is the conn's */
     struct loop_watch *first;  /* waits for the first bytes */
@@ -77,7 +81,7 @@ struct joiner {
     bool ours;                 /* PEER_OURS, by the kernel */
     bool store_only;           /* the gate refuses it */
     uint64_t since_ns;         /* when it came */
-    uint64_t deadline_ns;      /* while it is pending, or an operator */
+    uint64_t deadline_ns;      /* parked: TIME_NEVER */
     struct rdzv_asking asking; /* if it is an operator */
     uint64_t incarnation;      /* parked */
     char *join;                /* parked: its JOIN in the format of the wire, which is short */
@@ -102,10 +106,14 @@ static void leave_source(struct joiner *c) {
     TAKE_PTR(c->source)->n--;
 }
 
+static size_t n_unknown(const struct rdzv_listener *l) {
+    return l->n[JOINER_SILENT] + l->n[JOINER_PENDING] + l->n[JOINER_SHAKING];
+}
+
 /* Of more connections than are held, the oldest goes whose source has most. NULL: there is room. */
 static struct joiner *superfluous(const struct rdzv_listener *l) {
     const struct source *most = &l->sources[0];
-    if (l->n_pending < l->pending_max)
+    if (n_unknown(l) < l->unknown_max)
         return NULL;
     for (size_t i = 1; i < LISTENER_SOURCES; i++)
         if (l->sources[i].n > most->n)
@@ -117,11 +125,6 @@ static struct joiner *superfluous(const struct rdzv_listener *l) {
 static uint64_t next_room_ns(const struct rdzv_listener *l) {
     const struct joiner *c = superfluous(l);
     return c == NULL ? 0 : c->since_ns + RDZV_ROOM_NS;
-}
-
-static uint64_t first_deadline(const struct list *callers) {
-    const struct joiner *first = LIST_FIRST(struct joiner, callers, link);
-    return first == NULL ? TIME_NEVER : first->deadline_ns;
 }
 
 /* While a group runs, its leases come first: strangers get only a share of a core in the long run.
@@ -142,7 +145,7 @@ static void count_stranger(struct rdzv_listener *l, uint64_t now) {
 }
 
 /* The other half of the descriptors is for workers, nodes and the store. */
-static size_t pending_max(void) { return MIN2(file_limit() / 2, (size_t)RDZV_PENDING_MAX); }
+static size_t unknown_max(void) { return MIN2(file_limit() / 2, (size_t)RDZV_PENDING_MAX); }
 
 /* The source of those that wait with the fewest handshakes under way. */
 static const struct source *next_source(const struct rdzv_listener *l) {
@@ -170,7 +173,7 @@ static struct joiner *greedy(const struct rdzv_listener *l) {
 static uint64_t next_handshake_ns(const struct rdzv_listener *l) {
     if (l->n_waiting == 0)
         return TIME_NEVER;
-    if (l->n_shaking < RDZV_HANDSHAKES_MAX)
+    if (l->n[JOINER_SHAKING] < RDZV_HANDSHAKES_MAX)
         return 0;
     const struct joiner *c = greedy(l);
     return c == NULL ? TIME_NEVER : c->shaking_ns + RDZV_HANDSHAKE_ROOM_NS;
@@ -181,10 +184,10 @@ static uint64_t next_handshake_ns(const struct rdzv_listener *l) {
 static void update_interest(struct rdzv_listener *l) {
     uint64_t now = clock_now_ns(), next_ns = next_stranger_ns(l), room_ns = next_room_ns(l);
     bool too_many = next_ns > now, full = room_ns > now;
-    uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
-    at = MIN2(at, first_deadline(&l->silent));
-    at = MIN2(at, first_deadline(&l->shaking));
-    at = MIN2(at, next_handshake_ns(l));
+    uint64_t at = next_handshake_ns(l);
+    for (size_t i = 0; i < JOINER_STATES; i++)
+        if (!list_empty(&l->joiners[i]))
+            at = MIN2(at, LIST_FIRST(struct joiner, &l->joiners[i], link)->deadline_ns);
     at = full ? MIN2(at, room_ns) : at;
     /* so that several are accepted at once, not each separately */
     loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
@@ -199,26 +202,26 @@ static void update_interest(struct rdzv_listener *l) {
     }
 }
 
-static void end_handshake(struct joiner *c) {
-    struct rdzv_listener *l = c->listener;
-    list_remove(&c->turn);
-    if (c->shakes) {
-        c->source->n_shaking--;
-        l->n_shaking--;
-    } else if (c->waits) {
-        l->n_waiting--;
+/* It is in no list any more. */
+static void leave_state(struct joiner *c) {
+    list_remove(&c->link);
+    c->listener->n[c->state]--;
+    if (list_linked(&c->turn)) {
+        if (c->state == JOINER_SHAKING)
+            c->source->n_shaking--;
+        else
+            c->listener->n_waiting--;
     }
-    c->shakes = c->waits = false;
+    list_remove(&c->turn);
 }
 
-static void move(struct joiner *c, struct list *to, size_t *count) {
-    list_remove(&c->link);
-    end_handshake(c);
-    leave_source(c);
-    (*c->count)--;
-    list_append(to, &c->link);
-    c->count = count;
-    (*count)++;
+static void move(struct joiner *c, enum joiner_state to) {
+    leave_state(c);
+    c->state = to;
+    list_append(&c->listener->joiners[to], &c->link);
+    c->listener->n[to]++;
+    if (to > JOINER_SHAKING)
+        leave_source(c);
     update_interest(c->listener);
 }
 
@@ -229,11 +232,9 @@ static _must_use_ struct conn *take(struct joiner *c) {
     loop_watch_free(c->first);
     if (c->fd >= 0)
         (void)close(c->fd);
-    list_remove(&c->link);
-    end_handshake(c);
+    leave_state(c);
     leave_source(c);
     list_remove(&c->asking.link);
-    (*c->count)--;
     if (c->incarnation != 0)
         idmap_remove(&l->parked_by_incarnation, c->incarnation);
     free(c->join);
@@ -245,26 +246,20 @@ static _must_use_ struct conn *take(struct joiner *c) {
 /* ---- handshakes ---- */
 
 static void begin(struct joiner *c) {
-    struct rdzv_listener *l = c->listener;
-    c->shakes = true;
     c->shaking_ns = clock_now_ns();
     c->deadline_ns = c->shaking_ns + RDZV_HANDSHAKE_NS;
-    list_remove(&c->link);
-    list_append(&l->shaking, &c->link);
+    move(c, JOINER_SHAKING);
     list_append(&c->source->shaking, &c->turn);
     c->source->n_shaking++;
-    l->n_shaking++;
-    update_interest(l);
 }
 
 static bool on_handshake(void *arg, struct conn *conn) {
     struct joiner *c = arg;
     struct rdzv_listener *l = c->listener;
-    if (l->n_shaking < RDZV_HANDSHAKES_MAX && l->n_waiting == 0) {
+    if (l->n[JOINER_SHAKING] < RDZV_HANDSHAKES_MAX && l->n_waiting == 0) {
         begin(c);
         return true;
     }
-    c->waits = true;
     list_append(&c->source->waiting, &c->turn);
     l->n_waiting++;
     update_interest(l);
@@ -275,25 +270,19 @@ static bool on_handshake(void *arg, struct conn *conn) {
 static void serve_waiting(struct rdzv_listener *l) {
     uint64_t now = clock_now_ns();
     while (next_handshake_ns(l) <= now && !loop_slice_is_over(l->loop)) {
-        struct joiner *c = l->n_shaking < RDZV_HANDSHAKES_MAX ? NULL : greedy(l);
+        struct joiner *c = l->n[JOINER_SHAKING] < RDZV_HANDSHAKES_MAX ? NULL : greedy(l);
         if (c != NULL)
             conn_free(take(c));
         const struct source *next = next_source(l);
         c = next == NULL ? NULL : LIST_FIRST(struct joiner, &next->waiting, turn);
         if (c == NULL)
             return;
-        end_handshake(c); /* it waits no more */
         begin(c);
         conn_go_on(c->conn);
     }
 }
 
 /* ---- nodes ---- */
-
-static void refuse(struct joiner *c, bool final, const char *reason) {
-    conn_refuse(c->conn, final, reason);
-    conn_finish(take(c));
-}
 
 static void redirect(struct joiner *c) {
     const struct rdzv_listener *l = c->listener;
@@ -333,8 +322,8 @@ static void park(struct joiner *c, const struct wire_message *m) {
     struct rdzv_listener *l = c->listener;
     uint64_t incarnation = m->join.info.incarnation;
     struct joiner *before = idmap_get(&l->parked_by_incarnation, incarnation);
-    if (before == NULL && l->n_parked >= RDZV_NODES_MAX) {
-        refuse(c, false, "more nodes wait there than a job may have");
+    if (before == NULL && l->n[JOINER_PARKED] >= RDZV_NODES_MAX) {
+        conn_refuse(take(c), false, "more nodes wait there than a job may have");
         return;
     }
     if (before != NULL) /* the node came back on a new connection */
@@ -348,7 +337,8 @@ static void park(struct joiner *c, const struct wire_message *m) {
     conn_set_owner(c->conn, &parked_ops, c);
     if (l->config.lease_ns > 0)
         conn_set_patience(c->conn, l->config.lease_ns, l->config.heartbeat_ns);
-    move(c, &l->parked, &l->n_parked);
+    c->deadline_ns = TIME_NEVER;
+    move(c, JOINER_PARKED);
     if (before == NULL)
         report_joiner(l, incarnation, true);
 }
@@ -366,7 +356,7 @@ static void hand_over(struct joiner *c) {
 
 static void treat(struct joiner *c) {
     switch (c->listener->join_policy) {
-    case JOIN_POLICY_SENT_AWAY: refuse(c, false, "the agent there does not lead"); break;
+    case JOIN_POLICY_SENT_AWAY: conn_refuse(take(c), false, "the agent there does not lead"); break;
     case JOIN_POLICY_PARKED: break;
     case JOIN_POLICY_REDIRECTED: redirect(c); break;
     case JOIN_POLICY_SERVED: hand_over(c); break;
@@ -383,16 +373,16 @@ static void on_join(struct joiner *c, const struct wire_message *m) {
             "this node's muster speaks protocol version %u, the leader's version %u; use "
             "the same muster on all nodes",
             join->version, WIRE_VERSION);
-        refuse(c, true, why);
+        conn_refuse(take(c), true, why);
     } else if (strcmp(join->run_id, l->config.run_id) != 0) {
         (void)snprintf(
             why, sizeof why,
             "this node belongs to the run '%s', and the leader to the run '%s'; give all "
             "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
             join->run_id, l->config.run_id);
-        refuse(c, true, why);
+        conn_refuse(take(c), true, why);
     } else if (join->info.incarnation == l->config.incarnation && !conn_is_within_host(c->conn)) {
-        refuse(c, false, "this agent's own node joins from this agent's own machine");
+        conn_refuse(take(c), false, "this agent's own node joins from this agent's own machine");
     } else if (l->join_policy == JOIN_POLICY_PARKED) {
         park(c, m);
     } else if (l->join_policy == JOIN_POLICY_SERVED) {
@@ -407,7 +397,7 @@ static void on_join(struct joiner *c, const struct wire_message *m) {
 static void treat_parked(struct rdzv_listener *l) {
     struct joiner *c;
     while (l->join_policy != JOIN_POLICY_PARKED &&
-           (c = LIST_FIRST(struct joiner, &l->parked, link)) != NULL)
+           (c = LIST_FIRST(struct joiner, &l->joiners[JOINER_PARKED], link)) != NULL)
         treat(c);
 }
 
@@ -419,19 +409,14 @@ void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server) {
 
 void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy join_policy,
                                const struct rdzv_peer *leader, uint32_t epoch) {
-    if (join_policy == JOIN_POLICY_SERVED) {
-        assert(l->server != NULL);
-    } else {
+    assert(join_policy != JOIN_POLICY_SERVED || l->server != NULL);
+    if (join_policy != JOIN_POLICY_SERVED)
         l->server = NULL;
-    }
     l->join_policy = join_policy;
     if (join_policy == JOIN_POLICY_REDIRECTED) {
         l->leader = *leader;
         l->leader_epoch = epoch;
-        struct addr at;
-        /* A loopback address works only on this machine, so it is not sent to others. */
-        if (addr_from_literal(leader->addr, leader->port, &at) == 0 && addr_is_loopback(&at))
-            l->leader.addr[0] = '\0';
+        server_hide_loopback(l->leader.addr);
     }
     treat_parked(l);
 }
@@ -483,7 +468,6 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
 
 static void on_operator_message(void *arg, struct conn *conn, const struct wire_message *m) {
     struct joiner *c = arg;
-    struct rdzv_listener *l = c->listener;
     if (m->kind != WIRE_COMMAND || list_linked(&c->asking.link)) {
         log_debug("rendezvous: an operator sent %s%s; closed", wire_kind_name(m->kind),
                   list_linked(&c->asking.link) ? " before the answer to its last question" : "");
@@ -491,8 +475,7 @@ static void on_operator_message(void *arg, struct conn *conn, const struct wire_
         return;
     }
     c->deadline_ns = clock_now_ns() + RDZV_OPERATOR_SILENCE_NS;
-    /* to the end of the list: it was silent for the shortest time */
-    move(c, &l->operators, &l->n_operators);
+    move(c, JOINER_OPERATOR);
     on_command(c, &m->command);
 }
 
@@ -506,8 +489,7 @@ static const struct conn_ops operator_ops = {.on_message = on_operator_message,
                                              .on_closed = on_closed};
 
 static void on_first_command(struct joiner *c, const struct wire_message *m) {
-    struct rdzv_listener *l = c->listener;
-    if (l->n_operators >= RDZV_OPERATORS_MAX) {
+    if (c->listener->n[JOINER_OPERATOR] >= RDZV_OPERATORS_MAX) {
         conn_answer(c->conn, false, "too many operators ask this agent at the moment; try again");
         conn_finish(take(c));
         return;
@@ -543,13 +525,10 @@ static void on_open(void *arg, struct conn *conn) {
     };
     memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
     conn_send(conn, &hello);
-    if (!c->shakes)
+    if (c->state != JOINER_SHAKING)
         return;
-    end_handshake(c);
-    list_remove(&c->link);
-    list_append(&l->pending, &c->link);
     c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
-    update_interest(l);
+    move(c, JOINER_PENDING);
 }
 
 static const struct conn_ops pending_ops = {.on_message = on_message,
@@ -584,9 +563,8 @@ static void greet(struct joiner *c) {
         refuse_store_client(c);
         return;
     }
-    list_remove(&c->link);
-    list_append(&l->pending, &c->link);
     c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
+    move(c, JOINER_PENDING);
     loop_watch_free(TAKE_PTR(c->first));
     wait_for_bytes(c->fd, 1);
     if (conn_new(l->loop, take_fd(&c->fd), l->config.auth, &pending_ops, c, &c->conn) < 0) {
@@ -681,13 +659,11 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     c->since_ns = now;
     c->deadline_ns = now + l->config.first_bytes_ns;
     count_stranger(l, now);
-    list_append(&l->silent, &c->link);
+    list_append(&l->joiners[JOINER_SILENT], &c->link);
+    l->n[JOINER_SILENT]++;
     list_append(&c->source->callers, &c->kin);
     c->source->n++;
-    c->count = &l->n_pending;
-    l->n_pending++;
-    if (LIST_FIRST(struct joiner, &l->silent, link) == c || l->n_pending >= l->pending_max ||
-        next_stranger_ns(l) > now)
+    if (l->n[JOINER_SILENT] == 1 || n_unknown(l) >= l->unknown_max || next_stranger_ns(l) > now)
         update_interest(l);
     if (recognize(c))
         return;
@@ -705,24 +681,22 @@ static void drop_shaking(struct joiner *c) {
 
 /* The rest in a later turn. If this process is late itself, they may have sent something
  * meanwhile. */
-static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
+static void drop_late(struct rdzv_listener *l, const struct list *joiners, uint64_t now) {
     struct joiner *c;
-    while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL && c->deadline_ns <= now &&
+    while ((c = LIST_FIRST(struct joiner, joiners, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
-        if (callers == &l->shaking)
+        if (c->state == JOINER_SHAKING)
             drop_shaking(c);
-        else if (callers != &l->silent || !recognize(c))
+        else if (c->state != JOINER_SILENT || !recognize(c))
             conn_free(take(c));
 }
 
 static void on_timer(void *arg) {
     struct rdzv_listener *l = arg;
     uint64_t now = clock_now_ns();
-    drop_late(l, &l->silent, now);
-    drop_late(l, &l->pending, now);
-    drop_late(l, &l->shaking, now);
+    for (size_t i = 0; i < JOINER_STATES; i++)
+        drop_late(l, &l->joiners[i], now);
     serve_waiting(l);
-    drop_late(l, &l->operators, now);
     update_interest(l);
 }
 
@@ -735,7 +709,7 @@ struct rdzv_listener *rdzv_listener_new(struct loop *loop,
         l->config.first_bytes_ns = RDZV_FIRST_BYTES_NS;
     if (l->config.first_word_ns == 0)
         l->config.first_word_ns = RDZV_FIRST_WORD_NS;
-    l->pending_max = pending_max();
+    l->unknown_max = unknown_max();
     l->join_policy = JOIN_POLICY_SENT_AWAY;
     l->parked_by_incarnation.seed = random_u64();
     l->source_seed = random_u64();
@@ -744,11 +718,8 @@ struct rdzv_listener *rdzv_listener_new(struct loop *loop,
         list_init(&l->sources[i].shaking);
         list_init(&l->sources[i].waiting);
     }
-    list_init(&l->silent);
-    list_init(&l->shaking);
-    list_init(&l->pending);
-    list_init(&l->parked);
-    list_init(&l->operators);
+    for (size_t i = 0; i < JOINER_STATES; i++)
+        list_init(&l->joiners[i]);
     l->timer = loop_timer_new(loop, on_timer, l);
     return l;
 }
@@ -767,23 +738,16 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
     return 0;
 }
 
-static void drop_all(struct list *callers) {
-    struct joiner *c;
-    while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL)
-        conn_finish(take(c));
-}
-
 void rdzv_listener_free(struct rdzv_listener *l) {
     if (l == NULL)
         return;
     for (size_t i = 0; i < l->n_sockets; i++)
         listener_free(l->sockets[i]);
     l->n_sockets = 0;
-    drop_all(&l->silent);
-    drop_all(&l->pending);
-    drop_all(&l->shaking);
-    drop_all(&l->parked);
-    drop_all(&l->operators);
+    for (size_t i = 0; i < JOINER_STATES; i++)
+        LIST_FOR_EACH(struct joiner, c, &l->joiners[i], link) {
+            conn_finish(take(c));
+        }
     idmap_fini(&l->parked_by_incarnation);
     loop_timer_free(l->timer);
     free(l);

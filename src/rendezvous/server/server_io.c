@@ -140,8 +140,7 @@ bool rdzv_server_watchdog(struct rdzv_server *s, uint64_t incarnation,
     return true;
 }
 
-/* On another machine, loopback would be that machine itself. "" means the leader's machine. */
-static void hide_loopback(char *literal) {
+void server_hide_loopback(char *literal) {
     struct addr at;
     if (addr_from_literal(literal, 1, &at) == 0 && addr_is_loopback(&at))
         literal[0] = '\0';
@@ -150,7 +149,7 @@ static void hide_loopback(char *literal) {
 static void make_named(struct rdzv_server *s) {
     struct wire_message m = {.kind = WIRE_NAMED, .named = *group_successors(s->group)};
     for (uint32_t i = 0; i < m.named.n; i++)
-        hide_loopback(m.named.list[i].addr);
+        server_hide_loopback(m.named.list[i].addr);
     wire_encode(&m, &s->named);
 }
 
@@ -165,7 +164,7 @@ static void send_handover(struct rdzv_server *s, struct server_node *n) {
         m.members.n = MIN2(e.n_members - m.members.first, (uint32_t)RDZV_MEMBERS_CHUNK);
         for (uint32_t i = 0; i < m.members.n; i++) {
             m.members.list[i] = e.members[m.members.first + i];
-            hide_loopback(m.members.list[i].addr);
+            server_hide_loopback(m.members.list[i].addr);
         }
         server_send(n, &m);
         m.members.first += m.members.n;
@@ -188,7 +187,7 @@ static void redirect_all(struct rdzv_server *s, uint32_t epoch) {
     if (s->record.epoch >= epoch && !s->record.closed && !s->record.vacant) {
         m.redirect.epoch = s->record.epoch;
         m.redirect.leader = s->record.leader;
-        hide_loopback(m.redirect.leader.addr);
+        server_hide_loopback(m.redirect.leader.addr);
     }
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&m, &text);
@@ -424,11 +423,6 @@ static const struct conn_ops node_callbacks = {.on_message = on_message, .on_clo
 
 /* ---- joining ---- */
 
-static void refuse(struct conn *conn, const char *reason, bool for_now) {
-    conn_refuse(conn, !for_now, reason);
-    conn_finish(conn);
-}
-
 static void report_other_limits(struct server_node *n) {
     const struct rdzv_settings *ours = &n->server->group_config.rdzv;
     const struct node_info *info = group_node_info(n->server->group, n->incarnation);
@@ -466,13 +460,9 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
 
 /* As the leader sees it, for others. "": reachable only from this machine. */
 static void fill_addr(const struct server_node *n, struct node_info *info) {
-    char text[ADDR_TEXT_MAX];
     info->addr[0] = '\0';
-    if (n->listener.len == 0 || n->loopback)
-        return;
-    addr_host_text(&n->listener, text);
-    if (strlen(text) < sizeof info->addr)
-        memcpy(info->addr, text, strlen(text) + 1);
+    if (n->listener.len > 0 && !n->loopback)
+        addr_host_text(&n->listener, info->addr);
 }
 
 /* It is connected from another host, and heard. Only a peer that has a key is believed to be that
@@ -495,7 +485,7 @@ static const char *host_text(const struct addr *at, char ret[ADDR_TEXT_MAX]) {
 
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
     if (s->deposed) { /* its listener will get another policy soon */
-        refuse(conn, "the agent there no longer leads", true);
+        conn_refuse(conn, false, "the agent there no longer leads");
         return;
     }
     struct server_node *n = find(s, join->info.incarnation);
@@ -506,11 +496,11 @@ void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wir
         report(s,
                "refused a node at %s that claims to be one which is connected from another address",
                host_text(&peer, at));
-        refuse(conn, "this node is connected from another address", true);
+        conn_refuse(conn, false, "this node is connected from another address");
         return;
     }
     if (n == NULL && s->nodes.len >= RDZV_NODES_MAX) {
-        refuse(conn, "the job has as many nodes as it can hold", false);
+        conn_refuse(conn, true, "the job has as many nodes as it can hold");
         return;
     }
     if (n == NULL)
@@ -543,7 +533,7 @@ static void refuse_node(struct server_node *n, const char *reason, bool for_now)
         report(n->server, "a node at %s was refused: %.*s", host_text(&n->listener, at),
                RDZV_REASON_MAX, reason);
     if (n->conn != NULL)
-        refuse(TAKE_PTR(n->conn), reason, for_now);
+        conn_refuse(TAKE_PTR(n->conn), !for_now, reason);
     drop_node(n);
 }
 

@@ -161,11 +161,8 @@ static struct whose_sent *new_question(struct server_node *n) {
 }
 
 static void set_addrs(struct rdzv_whose *w, const struct addr *client, const struct addr *store) {
-    char text[ADDR_TEXT_MAX];
-    addr_host_text(client, text);
-    (void)snprintf(w->client, sizeof w->client, "%.*s", RDZV_ADDR_MAX - 1, text);
-    addr_host_text(store, text);
-    (void)snprintf(w->store, sizeof w->store, "%.*s", RDZV_ADDR_MAX - 1, text);
+    addr_host_text(client, w->client);
+    addr_host_text(store, w->store);
     w->store_port = addr_port(store);
 }
 
