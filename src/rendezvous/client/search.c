@@ -120,7 +120,7 @@ static void forget_found(struct search *s) {
         s->ports[i].found = FOUND_UNKNOWN;
 }
 
-bool search_all_silent(const struct search *s) {
+static bool all_silent(const struct search *s) {
     for (unsigned i = 0; i < s->config.n_ports; i++)
         if (s->ports[i].found != FOUND_SILENT && s->ports[i].found != FOUND_ERROR)
             return false;
@@ -150,9 +150,9 @@ static void nothing_there(struct search *s, size_t at) {
 }
 
 static void none_found(struct search *s) {
-    s->finding = search_all_silent(s) ? RDZV_FINDING_SILENCE
-                 : all_refuse(s)      ? RDZV_FINDING_NOTHING
-                                      : RDZV_FINDING_ELSE;
+    s->finding = all_silent(s)   ? RDZV_FINDING_SILENCE
+                 : all_refuse(s) ? RDZV_FINDING_NOTHING
+                                 : RDZV_FINDING_ELSE;
     for (size_t i = 0; i < s->n_addrs / s->config.n_ports; i++) /* each address of the host */
         nothing_there(s, i);
 }
@@ -605,7 +605,7 @@ static void describe_silent(const struct search *s, const char *host, const char
 
 void search_describe_ports(const struct search *s, const char *host, const char *address,
                            char ret[SEARCH_TEXT_MAX]) {
-    if (search_all_silent(s)) {
+    if (all_silent(s)) {
         describe_silent(s, host, address, ret);
         return;
     }

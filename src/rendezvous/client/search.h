@@ -181,8 +181,6 @@ bool search_may_move(enum search_state from, enum search_state to);
 const char *search_state_name(enum search_state state);
 
 bool search_wants_join(const struct search *s);
-/* Whether no port answered, not even with a refusal. */
-bool search_all_silent(const struct search *s);
 /* In one sentence. host: as the user gave it, or ""; address: the first one of it. */
 void search_describe_ports(const struct search *s, const char *host, const char *address,
                            char ret[SEARCH_TEXT_MAX]);
