@@ -62,10 +62,8 @@ struct auth_ask {
     struct peer_owner peer;
     struct auth_greeting greeting;
     struct helper_call *decoding;
-    bool decoded;                 /* and what came of it: */
+    int outcome;                  /* of it; -1: none yet. OTHER_RUN: munge_why is a sentence */
     char munge_why[AUTH_WHY_MAX]; /* for auth_decide() */
-    bool is_other_run;            /* munge_why is the whole sentence */
-    bool is_other_user;
 };
 
 static void auth_tell(struct auth *a, const char *text) {
@@ -264,8 +262,7 @@ static void learn(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES]) {
     join_ring(a, secret);
     if (a->munge_asked || a->encoding != NULL)
         return;
-    while (keyring_n(a->offer) > 0)
-        keyring_remove(a->offer, 0);
+    keyring_clear(a->offer);
     (void)!keyring_add(a->offer, secret, AUTH_FROM_MUNGE, NULL); /* else it makes its own */
 }
 
@@ -325,13 +322,11 @@ static void decoded(struct auth_ask *ask, const struct munge_answer *answer) {
     struct auth *a = ask->auth;
     const char *why = answer->why;
     ask->decoding = NULL;
-    ask->decoded = true;
+    ask->outcome = answer->outcome;
     if (answer->outcome == 0) {
         learn(a, answer->secret);
         why = "its munge credential holds another key than the one that the agent there uses";
     }
-    ask->is_other_run = answer->outcome == AUTH_MUNGE_E_OTHER_RUN;
-    ask->is_other_user = answer->outcome == AUTH_MUNGE_E_OTHER_USER;
     if (answer->outcome != AUTH_MUNGE_E_SILENT)
         a->munge = AUTH_MUNGE_ANSWERS;
     else if (a->munge == AUTH_MUNGE_UNKNOWN)
@@ -370,7 +365,8 @@ void auth_ask_free(struct auth_ask *ask) {
 
 static struct auth_ask *new_ask(struct auth *a, bool is_choice, auth_fn *fn, void *arg) {
     struct auth_ask *ask = xcalloc(1, sizeof *ask);
-    *ask = (struct auth_ask){.auth = a, .fn = fn, .arg = arg, .is_choice = is_choice};
+    *ask =
+        (struct auth_ask){.auth = a, .fn = fn, .arg = arg, .is_choice = is_choice, .outcome = -1};
     list_init(&ask->link);
     return ask;
 }
@@ -413,7 +409,7 @@ static void choose(struct auth_ask *ask) {
     char why[AUTH_WHY_MAX];
     uint32_t key = 0;
     bool needs_ids = ask->peer.kind == PEER_ELSEWHERE; /* else OpenSSL is not needed */
-    if (ask->is_other_run) {
+    if (ask->outcome == AUTH_MUNGE_E_OTHER_RUN) {
         (void)snprintf(why, sizeof why, "%s", ask->munge_why);
         refuse(ask, why);
         return;
@@ -422,8 +418,8 @@ static void choose(struct auth_ask *ask) {
         refuse(ask, err.text);
         return;
     }
-    me.munge_why = ask->decoded ? ask->munge_why : NULL;
-    me.munge_other_user = ask->is_other_user;
+    me.munge_why = ask->outcome >= 0 ? ask->munge_why : NULL;
+    me.munge_other_user = ask->outcome == AUTH_MUNGE_E_OTHER_USER;
     enum auth_way way = auth_decide(&me, &ask->greeting, &ask->peer, &key, why);
     switch (way) {
     case AUTH_WAY_PLAIN: fire(ask, &(struct auth_choice){.way = way}); return;
