@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -179,21 +180,13 @@ int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct err *err) {
 /* ---- writing ---- */
 
 int keyring_make_home(const char *path, struct err *err) {
-    char folder[PATH_MAX];
-    (void)snprintf(folder, sizeof folder, "%s", path);
-    char *config_end, *end = strrchr(folder, '/'); /* of .config/muster */
-    if (end == NULL || end == folder)
-        return 0;
-    *end = '\0';
-    config_end = strrchr(folder, '/');
-    if (config_end != NULL && config_end != folder) {
-        *config_end = '\0';
-        if (mkdir(folder, 0700) < 0 && errno != EEXIST)
-            return err_set(err, -errno, "cannot make '%s': %s", folder, strerror(errno));
-        *config_end = '/';
-    }
-    if (mkdir(folder, 0700) < 0 && errno != EEXIST)
-        return err_set(err, -errno, "cannot make '%s': %s", folder, strerror(errno));
+    _cleanup_(freep) char *copy = xstrdup(path), *above = NULL;
+    const char *muster = dirname(copy);
+    above = xstrdup(muster);
+    const char *folders[] = {dirname(above), muster};
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++)
+        if (mkdir(folders[i], 0700) < 0 && errno != EEXIST)
+            return err_set(err, -errno, "cannot make '%s': %s", folders[i], strerror(errno));
     return 0;
 }
 

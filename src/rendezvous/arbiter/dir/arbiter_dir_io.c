@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -543,10 +544,8 @@ struct folder_answer {
 };
 
 static bool parent_is_there(const char *path) {
-    const char *slash = strrchr(path, '/');
-    _cleanup_(freep) char *parent =
-        slash == NULL ? xstrdup(".") : xstrndup(path, MAX2((size_t)(slash - path), (size_t)1));
-    return access(parent, F_OK) == 0;
+    _cleanup_(freep) char *copy = xstrdup(path);
+    return access(dirname(copy), F_OK) == 0;
 }
 
 /* Missing names are cached by network file systems, so ENOENT counts only for the parent. */

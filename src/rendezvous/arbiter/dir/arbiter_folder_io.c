@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -144,19 +145,11 @@ uint64_t arbiter_folder_device(const struct arbiter_folder *f) {
     if (f->fd >= 0)
         return fstat(f->fd, &st) == 0 ? (uint64_t)st.st_dev : 0;
     _cleanup_(freep) char *path = xstrdup(f->path);
-    while (stat(path, &st) < 0) {
-        if (errno != ENOENT)
+    const char *at = path;
+    while (stat(at, &st) < 0) {
+        if (errno != ENOENT || strcmp(at, ".") == 0)
             return 0;
-        size_t len = strlen(path);
-        while (len > 0 && path[len - 1] == '/')
-            len--;
-        while (len > 0 && path[len - 1] != '/')
-            len--;
-        if (len == 0 && (path[0] == '/' || strcmp(path, ".") == 0))
-            return 0;
-        if (len == 0) /* "a" to "."; else "a/b" to "a/" */
-            path[len++] = '.';
-        path[len] = '\0';
+        at = dirname(path);
     }
     return (uint64_t)st.st_dev;
 }
