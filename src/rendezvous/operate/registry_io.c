@@ -301,6 +301,7 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
 struct entries {
     struct registry_entry *list;
     size_t n;
+    bool heads;   /* these, too */
     uint32_t uid; /* whose directory is read now */
     const struct pid_space *here;
 };
@@ -324,10 +325,10 @@ static bool list_one(int dir, const char *name, void *arg) {
     if (read_entry(dir, name, e->here, &entry, &verdict) < 0)
         return true;
     entry.uid = e->uid;
-    if (verdict != GONE) {
+    if (verdict != GONE && (e->heads || entry.head_nodes == 0)) {
         e->list = xgrow(e->list, e->n, sizeof *e->list);
         e->list[e->n++] = entry;
-    } else if (e->uid == geteuid()) {
+    } else if (verdict == GONE && e->uid == geteuid()) {
         remove_both(dir, name);
     }
     return true;
@@ -371,7 +372,7 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
     char names[DIRS_MAX][REGISTRY_PATH_MAX];
     size_t n = dir_names(names);
     struct pid_space here = this_space();
-    struct entries found = {.uid = geteuid(), .here = &here};
+    struct entries found = {.heads = all, .uid = geteuid(), .here = &here};
     int r = 0;
     for (size_t i = 0; i < n; i++) {
         int fd;
@@ -397,17 +398,7 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
 }
 
 int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
-    struct registry_entry *all = NULL;
-    size_t n = 0, n_agents = 0;
-    int r = list(false, &all, &n, err);
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < n; i++)
-        if (all[i].head_nodes == 0)
-            all[n_agents++] = all[i];
-    *ret = all;
-    *ret_n = n_agents;
-    return 0;
+    return list(false, ret, ret_n, err);
 }
 
 int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err) {
@@ -438,28 +429,25 @@ static bool is_key(const char *name) {
            parse_u32(name + strlen(KEY_PREFIX), &pid) == 0;
 }
 
-/* Takes ownership of fd. */
-static void load_keys_of(int fd, const char *dir_name, const char *run_id,
-                         const struct pid_space *here, struct keyring *to) {
-    DIR *dir = fdopendir(fd);
-    uint32_t looked_at = 0;
-    if (dir == NULL)
-        (void)close(fd);
-    for (struct dirent *d;
-         dir != NULL && looked_at < REGISTRY_ENTRIES_MAX && (d = readdir(dir)) != NULL;) {
-        struct registry_entry entry;
-        char path[REGISTRY_PATH_MAX];
-        if (!is_key(d->d_name))
-            continue;
-        looked_at++;
-        if (owner_of_key(dirfd(dir), d->d_name, here, &entry) < 0 ||
-            (run_id != NULL && !registry_is_of_run(&entry, run_id)))
-            continue;
-        (void)snprintf(path, sizeof path, "%.440s/%.64s", dir_name, d->d_name);
-        (void)!keyring_load_file(to, path, AUTH_FROM_RUN_DIR, NULL);
-    }
-    if (dir != NULL)
-        (void)closedir(dir);
+struct loading {
+    const char *dir_name, *run_id;
+    const struct pid_space *here;
+    struct keyring *to;
+    uint32_t looked_at;
+};
+
+/* A sweep_fn. */
+static bool load_one(int dir, const char *name, void *arg) {
+    struct loading *l = arg;
+    struct registry_entry entry;
+    char path[REGISTRY_PATH_MAX];
+    if (!is_key(name) || l->looked_at++ >= REGISTRY_ENTRIES_MAX ||
+        owner_of_key(dir, name, l->here, &entry) < 0 ||
+        (l->run_id != NULL && !registry_is_of_run(&entry, l->run_id)))
+        return false;
+    (void)snprintf(path, sizeof path, "%.440s/%.64s", l->dir_name, name);
+    (void)!keyring_load_file(l->to, path, AUTH_FROM_RUN_DIR, NULL);
+    return true;
 }
 
 void registry_load_keys(const char *run_id, struct keyring *to) {
@@ -469,7 +457,7 @@ void registry_load_keys(const char *run_id, struct keyring *to) {
     for (size_t i = 0; i < n; i++) {
         int fd;
         if (open_dir(names[i], false, &fd, NULL) == 0)
-            load_keys_of(fd, names[i], run_id, &here, to);
+            sweep_dir(fd, UINT64_MAX, load_one, &(struct loading){names[i], run_id, &here, to, 0});
     }
 }
 
@@ -482,7 +470,7 @@ void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to)
         (void)snprintf(path, sizeof path, "%s/%s%" PRIu32 "%s", o->parent, o->before, uid,
                        o->after);
         if (open_dir_of(path, uid, false, &fd, NULL) == 0)
-            load_keys_of(fd, path, run_id, &here, to);
+            sweep_dir(fd, UINT64_MAX, load_one, &(struct loading){path, run_id, &here, to, 0});
     }
 }
 
