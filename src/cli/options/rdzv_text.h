@@ -17,7 +17,7 @@ _must_use_ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *r
 /* Whether the text is "host:PORTS" or "[::1]:PORTS", with a comma or dash in PORTS. torchrun
  * refuses these; a place like dir:/a:1-2 is none of them. */
 bool rdzv_endpoint_has_ports(const char *text);
-/* Reads such a text, with ports as base/text/port_list.h has them. Returns 0, or -EINVAL and a
+/* Reads such a text, with ports as base/text/parse.h has them. Returns 0, or -EINVAL and a
  * sentence. *ret_host is malloc'ed; ret_ports has room for `max`. */
 _must_use_ int rdzv_endpoint_parse_ports(const char *text, unsigned max, char **ret_host,
                                          uint16_t *ret_ports, unsigned *ret_n, struct err *err);
