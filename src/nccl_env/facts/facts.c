@@ -1,7 +1,6 @@
 #include "nccl_env/facts/facts.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <string.h>
 
 void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg) {
@@ -44,16 +43,12 @@ const struct nccl_conf_entry *nccl_facts_conf(const struct nccl_facts *f, const 
 }
 
 void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to) {
-#define TEXT(field, size, heading) {heading, f->field},
-    const struct { const char *heading, *text; } texts[] = {NCCL_FACT_TEXTS(TEXT)};
-#undef TEXT
     uint32_t v = f->nccl_version;
     if (v > 0)
         strbuf_printf(to, "; NCCL %" PRIu32 ".%" PRIu32 ".%" PRIu32, v / 10000, v / 100 % 100,
                       v % 100);
-    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-        if (texts[i].heading != NULL && texts[i].text[0] != '\0')
-            strbuf_printf(to, "; %s %s", texts[i].heading, texts[i].text);
+    if (f->torch_version[0] != '\0')
+        strbuf_printf(to, "; PyTorch %s", f->torch_version);
     if (f->cloud != CLOUD_NONE)
         strbuf_printf(to, "; %s", cloud_name(f->cloud));
     for (uint32_t i = 0; i < f->n_plugins; i++)

@@ -62,12 +62,6 @@ struct nccl_topo_file {
 #define NCCL_HCAS_MAX 32     /* the most that NCCL uses */
 #define NCCL_GID_SINCE 22100 /* NCCL 2.21 finds RoCE's GID itself */
 
-/* Facts that are a short text, "" if not known: X(field, size, heading). With a heading, `muster
- * env` shows the fact in its first line, "PyTorch 2.13.0+cpu"; with NULL it does not. */
-#define NCCL_FACT_TEXTS(X)                                                                \
-    X(nccl_path, 256, NULL)         /* of the library from which nccl_version was read */ \
-    X(torch_version, 64, "PyTorch") /* "2.13.0+cpu" */
-
 struct nccl_facts {
     struct nccl_conf user_conf;   /* NCCL_CONF_FILE, else ~/.nccl.conf */
     struct nccl_conf system_conf; /* /etc/nccl.conf */
@@ -78,11 +72,10 @@ struct nccl_facts {
     uint32_t n_plugins;
     struct nccl_topo_file topo_files[NCCL_TOPO_FILES_MAX];
     uint32_t n_topo_files;
-    bool topo_file_gone;   /* the file of NCCL_TOPO_FILE (environment, files) is missing */
-    uint32_t nccl_version; /* 23007 for 2.30.7; 0: not found */
-#define NCCL_FACT_FIELD(field, size, heading) char field[size];
-    NCCL_FACT_TEXTS(NCCL_FACT_FIELD)
-#undef NCCL_FACT_FIELD
+    bool topo_file_gone;    /* the file of NCCL_TOPO_FILE (environment, files) is missing */
+    uint32_t nccl_version;  /* 23007 for 2.30.7; 0: not found */
+    char nccl_path[256];    /* of the library from which nccl_version was read; "" */
+    char torch_version[64]; /* "2.13.0+cpu", "" */
     uint64_t memlock_hard, nofile_hard, stack; /* the soft one; UINT64_MAX: unlimited; 0: unknown */
     uint64_t shm_bytes;                        /* size of /dev/shm; 0: not there */
 };
