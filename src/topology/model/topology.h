@@ -369,7 +369,7 @@ enum topo_netif_kind topo_netif_kind_of(const char *driver);
  * known. */
 void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret);
 
-/* ---- the NVLink domain: model/domain.c ---- */
+/* ---- the NVLink domain ---- */
 
 #define TOPO_DOMAIN_MAX 64
 /* The name of this node's NVLink domain: "nvl-UUID.CLIQUE" if all its NVIDIA GPUs (except lost

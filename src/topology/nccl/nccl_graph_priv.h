@@ -2,7 +2,7 @@
  * NETs with their places in it, then links and the best paths over them.
  *
  * nccl_graph_tree.c chooses the NETs and builds the tree, nccl_graph.c finds the paths, answers and
- * warns. nccl_xml_write.c writes the tree. */
+ * warns. nccl_xml.c writes the tree. */
 #pragma once
 
 #include "topology/nccl/nccl_graph.h"
