@@ -522,18 +522,6 @@ static void check_entry(struct world *w, const struct life *l, const struct time
         world_broken(w, "the note %s begins after its end", timeline_kind_name(n->kind));
 }
 
-/* The launcher's watchdog begins and ends by these. */
-static void watch(struct world *w, struct life *l, enum timeline_kind kind) {
-    if (kind == TIMELINE_STARTED && l->lead.watches)
-        world_broken(w, "STARTED, although the group before was not reported as STOPPING");
-    if (kind == TIMELINE_RELEASED && l->lead.watches)
-        world_broken(w, "RELEASED before STOPPING");
-    if (kind == TIMELINE_STARTED)
-        l->lead.watches = true;
-    else if (kind == TIMELINE_STOPPING || kind == TIMELINE_CLOSED)
-        l->lead.watches = false;
-}
-
 static void obey_one(struct world *w, struct life *l, const struct group_effect *e) {
     if (crowd_takes(w, l, e))
         return;
@@ -567,7 +555,16 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
         check_entry(w, l, e->entry);
         if (e->entry->kind == TIMELINE_WORKER_FAILED)
             ending_compares(w, l);
-        watch(w, l, e->entry->kind);
+        break;
+    case GROUP_EFFECT_STARTED:
+        if (l->lead.watches)
+            world_broken(w, "STARTED, although the group before was not reported as STOPPING");
+        l->lead.watches = true;
+        break;
+    case GROUP_EFFECT_STOPPING: l->lead.watches = false; break;
+    case GROUP_EFFECT_RELEASED:
+        if (l->lead.watches)
+            world_broken(w, "RELEASED before STOPPING");
         break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }

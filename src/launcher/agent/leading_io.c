@@ -208,12 +208,15 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
         agent_requeue_lost(l->agent, entry->name);
     else if (entry->kind == TIMELINE_WORKER_FAILED)
         hang_leader_failed(l->hang, entry->incident.failure.rank, entry->why);
-    else if (entry->kind == TIMELINE_STARTED)
-        on_started(l);
-    else if (entry->kind == TIMELINE_STOPPING || entry->kind == TIMELINE_CLOSED)
-        on_stopping(l);
-    else if (entry->kind == TIMELINE_RELEASED)
-        leading_let_go(l);
+}
+
+static void on_workers(void *arg, enum group_effect_kind what) {
+    if (what == GROUP_EFFECT_STARTED)
+        on_started(arg);
+    else if (what == GROUP_EFFECT_STOPPING)
+        on_stopping(arg);
+    else
+        leading_let_go(arg);
 }
 
 static void on_idle(void *arg) { agent_check(((struct leading *)arg)->agent); }
@@ -325,6 +328,7 @@ static int new_server(struct leading *l, const struct group_config *group) {
                 .store_close = store_close,
                 .notice = on_notice,
                 .timeline = on_timeline,
+                .workers = on_workers,
                 .access = access_of,
                 .safe_point = safe_point,
                 .deposed = deposed,

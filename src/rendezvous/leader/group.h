@@ -100,7 +100,12 @@ enum group_effect_kind {
      * recorded: redirect all nodes; this agent's own node finds the winner. The last effect */
     GROUP_EFFECT_DEPOSED,
     GROUP_EFFECT_ANSWER,   /* ok, reason: to the COMMAND of this step */
-    GROUP_EFFECT_TIMELINE, /* entry: what happened, for the event log and the watchdog */
+    GROUP_EFFECT_TIMELINE, /* entry: what happened, for the event log */
+    /* For the watchdog: */
+    GROUP_EFFECT_STARTED,  /* the workers of the current group run */
+    GROUP_EFFECT_STOPPING, /* they are being stopped, or the job is closed; it may come twice */
+    GROUP_EFFECT_RELEASED, /* an operator, a signal or a node has ended a group that is being
+                            * stopped: evidence of the first reason is not awaited any more */
     GROUP_EFFECT_KIND_COUNT,
 };
 
@@ -114,9 +119,6 @@ enum timeline_kind {
     TIMELINE_WORKER_FAILED, /* from_ns: when it happened there, on our clock */
     TIMELINE_HANG,          /* the job hangs; node: where the suspect is; why: the suspect */
     TIMELINE_STOPPING,
-    /* while it stops, an operator, a signal or a node has ended the group: evidence of the first
-     * reason is not awaited any more. STOPPING in the event log */
-    TIMELINE_RELEASED,
     TIMELINE_STOPPED, /* all; from_ns: when it began to stop */
     TIMELINE_FORMED,  /* sent to and acknowledged by all; from_ns: when all had stopped */
     TIMELINE_STARTED,

@@ -231,7 +231,7 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
 /* While its group stops. True: that is why the group stops, and it is reported. */
 bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
                            uint64_t incarnation, bool outlived, const char *why);
-/* While its group stops. is_new: its first report of that; TIMELINE_RELEASED follows. */
+/* While its group stops. is_new: its first report of that; GROUP_EFFECT_RELEASED follows. */
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
 void group_close_failed(struct group *g, const char *reason);

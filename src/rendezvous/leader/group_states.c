@@ -79,6 +79,7 @@ void group_outcome_recorded(struct group *g) {
     g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     group_end_incident(g);
     group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
+    (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_all(g);
 }
 
@@ -351,6 +352,7 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
     move(g, GROUP_STOPPING);
     (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
+    (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_members(g);
 }
 
@@ -477,7 +479,8 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
         begin_stop(g, reason, false);
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
-        (void)group_add_to_timeline(g, TIMELINE_RELEASED, NULL, reason);
+        (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
+        (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
         group_notify_members(g);
     }
 }
@@ -564,8 +567,10 @@ void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) 
     node_leaving_text(n, text);
     /* and so were its workers, a moment before */
     (void)group_blame_lost_node(g, INCIDENT_NODE_LEFT, name, n->info.incarnation, true, text);
-    if (is_new)
-        (void)group_add_to_timeline(g, TIMELINE_RELEASED, n, text);
+    if (!is_new)
+        return;
+    (void)group_add_to_timeline(g, TIMELINE_STOPPING, n, text);
+    (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
 }
 
 /* For people, who would see nothing happen. It names no node, as that could be the wrong one. */
@@ -781,6 +786,7 @@ static void advance_forming(struct group *g) {
         entry = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
+        (void)group_emit(g, GROUP_EFFECT_STARTED, 0);
         group_notify_members(g);
         reach_members(g);
     } else if (is_late) {

@@ -370,7 +370,6 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_WORKER_FAILED] = "worker_failed",
     [TIMELINE_HANG] = "hang",
     [TIMELINE_STOPPING] = "stopping",
-    [TIMELINE_RELEASED] = "stopping",
     [TIMELINE_STOPPED] = "stopped",
     [TIMELINE_FORMED] = "formed",
     [TIMELINE_STARTED] = "started",

@@ -698,6 +698,12 @@ static void obey(struct rdzv_server *s, const struct group_effect *e) {
         if (s->config.ops.timeline != NULL)
             s->config.ops.timeline(s->config.arg, e->entry);
         break;
+    case GROUP_EFFECT_STARTED:
+    case GROUP_EFFECT_STOPPING:
+    case GROUP_EFFECT_RELEASED:
+        if (s->config.ops.workers != NULL)
+            s->config.ops.workers(s->config.arg, e->kind);
+        break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

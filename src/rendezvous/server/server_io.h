@@ -102,8 +102,10 @@ struct rdzv_server_ops {
     /* A worker has reported a safe point. Called between steps. May be NULL; must not free the
      * server */
     void (*safe_point)(void *arg);
-    /* For the event log and the watchdog. May be NULL */
+    /* For the event log. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
+    /* GROUP_EFFECT_STARTED, STOPPING or RELEASED, for the watchdog. May be NULL */
+    void (*workers)(void *arg, enum group_effect_kind what);
     /* Who may talk to this agent, for operators. NULL: everybody; must not free the server */
     void (*access)(void *arg, struct rdzv_access *ret);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The last
