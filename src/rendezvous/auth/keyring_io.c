@@ -108,8 +108,6 @@ int keyring_load_given(struct keyring *k, const char *key_file, struct err *err)
     return r;
 }
 
-/* ---- the user's own ---- */
-
 int keyring_home_path(char out[PATH_MAX], struct err *err) {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     bool has_config = config != NULL && config[0] == '/';
@@ -176,8 +174,6 @@ int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct err *err) {
     helper_call_free(call);
     return r;
 }
-
-/* ---- writing ---- */
 
 int keyring_make_home(const char *path, struct err *err) {
     _cleanup_(freep) char *copy = xstrdup(path), *above = NULL;
