@@ -283,8 +283,6 @@ static void sweep_name(const struct arbiter_folder *f, const char *name, void *a
         (void)unlinkat(f->fd, name, 0);
 }
 
-/* --- epochs --- */
-
 static void epoch_file(char out[NAME_LEN], uint32_t epoch) {
     (void)snprintf(out, NAME_LEN, "epoch-%" PRIu32, epoch);
 }
@@ -389,8 +387,6 @@ int arbiter_folder_mark(const struct arbiter_folder *f, const struct arbiter_ent
     }
     return r;
 }
-
-/* --- beats --- */
 
 static void beat_file(char out[NAME_LEN], uint32_t epoch) {
     (void)snprintf(out, NAME_LEN, "beat-%" PRIu32, epoch);
