@@ -313,8 +313,6 @@ Test(status_text, five_thousand_rows_are_in_order_and_aligned) {
     free(many);
 }
 
-/* ---- JSON ---- */
-
 static struct json *json_of(uint32_t n) {
     strbuf_clear(&out);
     status_json(&(struct status_view){.run_id = "digits", .overview = &overview, .nodes = nodes, .n_nodes = n}, &out);
@@ -479,8 +477,6 @@ Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
     check_text(doc, "outcome", "success");
     cr_assert_eq(json_count(json_member(doc, "nodes")), 0);
 }
-
-/* ---- the manual ---- */
 
 static void check_described(const char *page, const struct json *v) {
     for (const struct json *m = json_first(v); m != NULL; m = json_next(m)) {

@@ -33,8 +33,6 @@ static unsigned records_at(const struct end *e, size_t lens[], unsigned max) {
     return found;
 }
 
-/* --- the beginning ------------------------------------------------------------------------------------------------ */
-
 Test(stream_tls, begins_after_bytes_in_clear_and_with_what_came_behind_them) {
     rig_pair();
     rig_start_when_read(&acc, 5);
@@ -100,8 +98,6 @@ Test(stream_tls, begins_on_a_connection_that_is_not_yet_made) {
     (void)close(peer);
     (void)close(fd);
 }
-
-/* --- bytes -------------------------------------------------------------------------------------------------------- */
 
 Test(stream_tls, many_writes_of_a_turn_are_one_record) {
     size_t lens[8];
@@ -245,8 +241,6 @@ Test(stream_tls, what_was_left_is_reported_again_when_asked) {
     stream_read_later(acc.s);
     rig_until(acc.len == 2);
 }
-
-/* --- ends --------------------------------------------------------------------------------------------------------- */
 
 Test(stream_tls, finish_sends_what_waits_also_if_the_handshake_is_not_done) {
     fill_big();

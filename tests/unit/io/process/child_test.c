@@ -349,8 +349,6 @@ Test(child, many_report_on_one_pipe) {
     }
 }
 
-/* --- the reaper --- */
-
 struct seen {
     struct loop *loop;
     struct child_watch *watch;

@@ -65,8 +65,6 @@ Test(hostfile, slots_of_batch_systems_are_cpus) {
                    "f:1: ", "the number of slots is missing behind \"a\"");
 }
 
-/* ---- -H ---- */
-
 Test(hostfile, a_list_names_hosts_and_slots) {
     assert_list("a,b:2", "a:0 b:2");
     assert_list("a", "a:0");
@@ -145,8 +143,6 @@ Test(hostfile, a_bad_list_is_refused) {
         assert_refused(&(struct hosts_input){.list = cases[i].list}, cases[i].code, "-H: ", cases[i].reason);
 }
 
-/* ---- host files ---- */
-
 Test(hostfile, files_of_other_launchers_are_read) {
     /* Open MPI: docs, "Scheduling processes across hosts"; hostfile_lex.l. */
     assert_file("# a cluster\n"
@@ -219,8 +215,6 @@ Test(hostfile, users_and_ports_are_kept_when_a_host_is_listed_again) {
     assert_file("a port=22 user=me\nme@a port=22\n", "me@a:2/22");
 }
 
-/* ---- all inputs ---- */
-
 Test(hostfile, inputs_that_do_not_go_together_are_refused) {
     assert_refused(&(struct hosts_input){.list = "a", .file = "f", .text = "a", .len = 1}, -EINVAL,
                    "-H and --hostfile ", "--include");
@@ -242,8 +236,6 @@ Test(hostfile, a_filter_applies_to_what_was_read) {
     cr_assert_eq(read_into(&(struct hosts_input){.list = "n[1-4]:8", .exclude = "n[2-3]"}, &out), 0, "%s", err.text);
     cr_assert_str_eq(strbuf_text(&out), "n1:8 n4:8");
 }
-
-/* ---- limits ---- */
 
 static int count_of(const struct hosts_input *in) {
     struct hosts hosts;
@@ -299,8 +291,6 @@ Test(hostfile, a_byte_order_mark_is_no_host) {
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     cr_assert_lt(read_text("node1\n\xef\xbb\xbfnode2\n", &out), 0, "only at the beginning");
 }
-
-/* ---- --include, --exclude ---- */
 
 /* worker-0 to worker-3 with 4 slots, "open" without, "big" with more slots than a node has GPUs. */
 static void make(struct hosts *hosts) {

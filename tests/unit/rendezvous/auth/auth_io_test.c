@@ -14,8 +14,6 @@ static struct auth *with_key(uint8_t byte, enum auth_source source) {
     return rig_auth(&(struct auth_config){.run_id = RIG_RUN_ID, .keys = rig_keys(byte, source), .munge = true}, NULL);
 }
 
-/* ---- keys ---- */
-
 Test(auth_io, sides_with_the_same_key_shake_hands) {
     struct auth *a = with_key(7, AUTH_FROM_HOME), *b = with_key(7, AUTH_FROM_FILE);
     cr_assert_str_eq(rig_meet(a, b), "TLS");
@@ -95,8 +93,6 @@ Test(auth_io, on_needs_a_key) {
     auth_free(a);
 }
 
-/* ---- asks ---- */
-
 static void never(void *arg, const struct auth_choice *choice) { cr_assert_fail("it was cancelled"); }
 
 static void on_quit(void *arg) { loop_quit(rig_loop); }
@@ -136,8 +132,6 @@ Test(auth_io, it_can_be_freed_by_who_is_called) {
     auth_ask_free(second);
 }
 
-/* ---- who was refused ---- */
-
 Test(auth_io, refusals_are_counted_and_told_once_for_each_address_and_reason) {
     struct rig_lines lines;
     struct auth *a = rig_auth(&nothing, &lines);
@@ -162,8 +156,6 @@ Test(auth_io, refusals_are_counted_and_told_once_for_each_address_and_reason) {
     cr_assert_eq(auth_n_refused(NULL), 0);
     auth_free(a);
 }
-
-/* ---- munge ---- */
 
 static struct auth *with_munge(struct rig_munged *m, const char *run_id) {
     return rig_auth(&(struct auth_config){.run_id = run_id, .munge = true, .munge_socket = m->socket}, NULL);
@@ -352,8 +344,6 @@ Test(auth_io, many_credentials_push_out_no_key_that_is_used) {
     rig_munged_stop(&m);
     auth_free(node);
 }
-
-/* ---- one machine ---- */
 
 /* Both ends of a connection of this process over loopback. */
 struct pair {

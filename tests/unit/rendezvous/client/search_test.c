@@ -98,8 +98,6 @@ static const char *wait_out(void) {
     return STEP(TIME, 0);
 }
 
-/* ---- one endpoint ---- */
-
 Test(search, joins_the_leader_at_an_endpoint) {
     begin_ports(0, 1);
     cr_assert(search_wants_join(&s));
@@ -237,8 +235,6 @@ Test(search, the_member_can_hang_up_at_any_time) {
     cr_assert_str_eq(STEP(HANG_UP, 0), "close");
 }
 
-/* ---- peers ---- */
-
 Test(search, a_peer_gets_join_after_its_hello) {
     begin_peer(1);
     cr_assert(!search_wants_join(&s));
@@ -272,8 +268,6 @@ Test(search, another_target_ends_the_attempt_at_the_old_one) {
     cr_assert_eq(u.deadline_ns, now, "its pauses begin with the shortest");
     cr_assert_eq(s.target.incarnation, LEADER + 2);
 }
-
-/* ---- several ports ---- */
 
 Test(search, the_first_port_is_tried_again_before_the_others) {
     static const uint64_t pauses_ms[] = {20, 40, 80, 160};
@@ -353,8 +347,6 @@ Test(search, at_most_sixteen_addresses_are_probed_at_once) {
     cr_assert_eq(u.n_effects, SEARCH_PROBES_MAX);
     cr_assert_str_eq(STEP(PROBED, .at = 1, .code = -ECONNREFUSED), "probe:17");
 }
-
-/* ---- what each code means at a port ---- */
 
 Test(search, notes_what_was_found_at_each_port) {
     static const struct {

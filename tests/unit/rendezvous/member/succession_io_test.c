@@ -8,8 +8,6 @@
 #define NODES_MAX 4
 #define RUN_ID "run"
 
-/* ---- the arbiter: what is asked is answered with the next turn ---- */
-
 static struct {
     struct loop *loop;
     struct arbiter arbiter;
@@ -50,8 +48,6 @@ static void fake_work(struct arbiter *a) {
 static void fake_free(struct arbiter *a) { (void)a; }
 
 static const struct arbiter_ops fake_ops = {.work = fake_work, .free = fake_free};
-
-/* ---- the launcher ---- */
 
 static void on_start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
@@ -98,8 +94,6 @@ static void on_join_policy(void *arg, enum member_join_policy join_policy, const
     struct agent *a = arg;
     rdzv_listener_join_policy(a->listener, join_policy, peer, epoch);
 }
-
-/* ---- the world ---- */
 
 #define wait_until(condition) rig_loop_until(w.loop, condition)
 
@@ -175,8 +169,6 @@ static struct agent *add_agent(void) {
     return a;
 }
 
-/* ---- a node that the test plays ---- */
-
 static struct {
     struct conn *conn;
     unsigned leases;
@@ -223,8 +215,6 @@ Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begi
     wait_until(w.reads >= 2);
     conn_free(node.conn);
 }
-
-/* ---- a leader that the test plays: it leads epoch 1 and names this agent first ---- */
 
 static struct {
     struct listener *listener;

@@ -132,8 +132,6 @@ static bool callee_heard(void) { return callee.n_heard > 0; }
 static bool callee_closed(void) { return callee.closed; }
 static bool callee_is_there(void) { return callee.conn != NULL; }
 
-/* ---- with keys ---- */
-
 static void assert_messages_pass(bool secured) {
     conn_call(caller.conn); /* waits until it is known who is there */
     wait_until(callee_heard);
@@ -221,8 +219,6 @@ Test(conn_io, a_handshake_can_have_to_wait, .init = begin, .fini = finish) {
     conn_go_on(callee.conn);
     cr_assert_eq(callee.n_opened, 1);
 }
-
-/* ---- raw callers ---- */
 
 static int raw_call(const void *bytes, size_t len) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -316,8 +312,6 @@ Test(conn_io, who_begins_without_a_call_is_disconnected, .init = begin, .fini = 
         cr_assert_eq(close(fd), 0);
     }
 }
-
-/* ---- raw callees ---- */
 
 static const char *said;
 static size_t said_len;
@@ -437,8 +431,6 @@ Test(conn_io, nobody_greets_twice, .init = begin, .fini = finish) {
     cr_assert_eq(caller.code, -EPROTO);
     cr_assert_eq(close(raw_fd), 0);
 }
-
-/* ---- its life ---- */
 
 Test(conn_io, it_can_be_freed_at_any_moment, .init = begin, .fini = finish) {
     caller.auth = auth_with("a");

@@ -85,8 +85,6 @@ static void finish(void) {
     free(w.peers);
 }
 
-/* ---- peers ---- */
-
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     struct peer *p = arg;
     if (m->kind == WIRE_HELLO) {
@@ -170,8 +168,6 @@ static void lead(uint32_t max_nodes) {
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
     rdzv_listener_serve(w.listener, w.server);
 }
-
-/* ---- nodes ---- */
 
 Test(node_listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fini = finish) {
     const struct peer *p = add_node(1);
@@ -281,8 +277,6 @@ Test(node_listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin,
     lead(8);
     cr_assert_eq(group_nodes(rdzv_server_group(w.server), NULL, 0), 1);
 }
-
-/* ---- operators ---- */
 
 Test(node_listener_io, an_operator_is_told_who_leads, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
@@ -400,8 +394,6 @@ Test(node_listener_io, those_who_do_not_join_have_half_of_the_descriptors) {
         cr_assert(w.peers[i].ended, "%d", i);
     finish();
 }
-
-/* ---- handshakes ---- */
 
 static struct auth *auth_with_key(void) {
     struct auth_config config = {.run_id = "run"};

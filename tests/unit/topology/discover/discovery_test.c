@@ -36,8 +36,6 @@ static void look(unsigned what, struct topology *t) {
     cr_assert_eq(topology_discover(&(struct discovery_config){.what = what}, t, &err), 0, "%s", err.text);
 }
 
-/* ---- this machine ---- */
-
 static void read_list(const char *path, struct cpuset *ret) {
     char text[4096] = "";
     FILE *f = fopen(path, "r");
@@ -171,8 +169,6 @@ Test(look, hwlocs_own_environment_is_as_before) {
     cr_assert_str_eq(getenv("HWLOC_COMPONENTS"), "-x86");
     cr_assert_str_eq(getenv("HWLOC_SYNTHETIC"), "node:3 pu:5");
 }
-
-/* ---- recorded trees ---- */
 
 struct tree {
     const char *archive, *top, *arch, *vendor;
@@ -330,8 +326,6 @@ Test(look, a_tree_that_is_none_is_refused) {
         cr_assert_neq(strstr(err.text, cases[i].says), NULL, "%s", err.text);
     }
 }
-
-/* ---- files ---- */
 
 /* A made-up machine: two nodes with one CPU each, and a switch with a GPU and a NIC below its ports. */
 static const char small[] =

@@ -49,8 +49,6 @@ TestSuite(nccl_xml, .fini = done);
     "familyid=\"6\" modelid=\"143\">"
 #define FILE_OF(inner) "<system version=\"1\">" inner "</system>"
 
-/* ---- grammar ---- */
-
 Test(nccl_xml, a_whole_file_becomes_a_topology) {
     cr_assert_eq(read_text("<!-- a comment = with > and / -->\n<system version='1'>\n  " CPU("1") "\r\n" PCI(
                      "0000:10:00.0", " vendor=\"0x1000\" device=\"0xc030\" subsystem_vendor=\"0x1028\""
@@ -203,8 +201,6 @@ Test(nccl_xml, processors_have_nccls_names_in_the_file_and_the_kernels_here) {
     cr_assert_eq(read_text(FILE_OF("<cpu numaid=\"0\" arch=\"ppc64\"/>")), 0);
     cr_assert_str_eq(t.arch, "ppc64le");
 }
-
-/* ---- how NCCL reads it ---- */
 
 Test(nccl_xml, what_is_not_filled_in_is_skipped_and_said) {
     cr_assert_eq(read_text(FILE_OF(
@@ -360,8 +356,6 @@ Test(nccl_xml, many_elements_are_told_and_a_refusal_has_its_line) {
     cr_assert_str_eq(said, "error 3: the file ends while cpu is open\n");
     cr_assert_eq(nccl_xml_check("", 0, NULL, NULL, NULL), 1);
 }
-
-/* ---- writing ---- */
 
 static char *predictions(const struct topology *of) {
     struct nccl_graph *g = NULL;
@@ -537,8 +531,6 @@ Test(nccl_xml, more_than_nccl_reads_is_not_written) {
         }
     }
 }
-
-/* ---- recorded files ---- */
 
 Test(nccl_xml, recorded_files_load_or_are_refused_with_the_reason) {
     static const struct {

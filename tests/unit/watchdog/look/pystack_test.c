@@ -109,8 +109,6 @@ Test(pystack, every_version_is_read_as_it_was) {
     }
 }
 
-/* --- lists without an end --- */
-
 Test(pystack, a_frame_that_follows_itself) {
     EACH_VERSION("threads") {
         put(rig.frame + rig.l->frame_previous, rig.frame);
@@ -143,8 +141,6 @@ Test(pystack, an_interpreter_that_follows_itself) {
         cr_assert_eq(read_all(), PYSTACK_THREADS_MAX, "%s", versions[v_]);
     }
 }
-
-/* --- very many threads --- */
 
 #define MANY 5000
 #define MANY_AT UINT64_C(0x7e0000000000) /* where nothing else is */
@@ -231,8 +227,6 @@ Test(pystack, of_a_list_that_breaks_off_no_thread_is_the_first) {
         cr_expect_eq(pystack_addresses(&rig.memory, &rig.python), 0);
     }
 }
-
-/* --- pointers to nowhere, and what is no such object --- */
 
 Test(pystack, pointers_to_nowhere) {
     EACH_VERSION("threads") {
@@ -350,8 +344,6 @@ Test(pystack, without_types) {
     }
 }
 
-/* --- while the process goes on --- */
-
 Test(pystack, a_list_that_changes_is_read_again) {
     EACH_VERSION("threads") {
         uint64_t next = get(rig.thread + rig.l->thread_next);
@@ -382,8 +374,6 @@ Test(pystack, at_any_moment_a_frame_can_be_gone) {
         cr_expect_eq(longest, whole, "when all had been read, nothing was lost");
     }
 }
-
-/* --- what is not known --- */
 
 static int open_as(uint32_t version, struct err *err) {
     struct pystack_python python;
@@ -475,8 +465,6 @@ Test(pystack, free_threaded_builds_have_other_structs) {
     cr_expect_eq(rig.threads[0].n, 0, "the copies are nowhere: no line is made up");
     rig_close();
 }
-
-/* --- again and again --- */
 
 struct frames {
     uint32_t n, asked;

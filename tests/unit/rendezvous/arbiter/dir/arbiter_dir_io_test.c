@@ -283,8 +283,6 @@ ARBITER_TEST(what_no_request_could_work_with_is_refused_at_once) {
     assert_has(err.text, "path of 0 bytes");
 }
 
-/* --- damage --- */
-
 ARBITER_TEST(a_damaged_epoch_is_named) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     _cleanup_(freep) char *good = rig_text("epoch-1");
@@ -331,8 +329,6 @@ ARBITER_TEST(only_plain_files_of_a_sane_size_are_read) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
 }
 
-/* --- nobody leads --- */
-
 ARBITER_TEST(an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     struct arbiter_request vacate = rig_request(ARBITER_VACATE, 1, A), others = vacate;
@@ -357,8 +353,6 @@ ARBITER_TEST(an_epoch_that_is_left_vacant_is_nobodys_and_the_next_is_claimed) {
     vacate.epoch = 2;
     cr_assert_eq(rig_ask(a, &vacate).result, ARBITER_LOST);
 }
-
-/* --- nothing runs --- */
 
 static struct arbiter_answer claim_idle(struct arbiter *by, uint32_t epoch, uint64_t who) {
     return rig_ask(by, WITH(rig_request(ARBITER_CLAIM, epoch, who), .idle = true));

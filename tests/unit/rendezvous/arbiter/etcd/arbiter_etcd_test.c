@@ -19,8 +19,6 @@ static struct arbiter_request request_of(enum arbiter_kind kind, uint32_t epoch,
     return q;
 }
 
-/* ---- questions ---- */
-
 static void expect_body(struct arbiter_etcd_step *s, const char *expected) {
     _cleanup_(strbuf_fini) struct strbuf body = {0};
     arbiter_etcd_question(s, &body);
@@ -90,8 +88,6 @@ Test(arbiter_etcd, what_is_put_says_whether_the_epoch_is_idle) {
             expect_has(strbuf_text(&body), strbuf_text(&coded));
         }
 }
-
-/* ---- answers ---- */
 
 static char *range_of(const char *key, const char *value, unsigned mod) {
     _cleanup_(strbuf_fini) struct strbuf k = {0}, v = {0};
@@ -196,8 +192,6 @@ Test(arbiter_etcd, an_answer_over_the_limit_is_refused) {
     free(text);
 }
 
-/* ---- decisions ---- */
-
 struct verdict {
     enum arbiter_kind kind;
     struct arbiter_etcd_view view; /* after a plain read */
@@ -286,8 +280,6 @@ Test(arbiter_etcd, keys_that_somebody_changed_are_an_error_not_a_loop) {
     cr_expect_str_eq(err.text, "'/m/j/epoch-3' exists although '/m/j/latest' has number 2: another program changed "
                                "these keys; use another run id");
 }
-
-/* ---- many at once, against a model of etcd ---- */
 
 #define EPOCHS 40
 #define PEOPLE 3
@@ -400,8 +392,6 @@ Test(arbiter_etcd, one_winner_per_epoch_and_one_close_whatever_is_lost) {
     }
     cr_assert_gt(closed, 400);
 }
-
-/* ---- users, refusals, endpoints ---- */
 
 Test(arbiter_etcd, a_login_names_user_and_password) {
     _cleanup_(strbuf_fini) struct strbuf body = {0};

@@ -16,8 +16,6 @@ static void check_gpus(uint32_t n, const char *const at[], const int32_t numa[])
     }
 }
 
-/* ---- recorded machines ---- */
-
 Test(sysfs, finds_gpus_and_nics_of_the_turin_node_without_hwloc) {
     SKIP_WITHOUT("sysfs-derived/turin-4xH200.tar.xz", "");
     fill();
@@ -117,8 +115,6 @@ Test(sysfs, reads_a_recorded_machine_with_mlx4_and_real_driver_links) {
     cr_assert_eq(netif("ib0")->mtu, 2044);
     cr_assert_eq(topo.n_warnings, 1, "scif0 has no ports");
 }
-
-/* ---- synthetic machines ---- */
 
 Test(sysfs, pairs_eight_gpus_with_eight_nics) {
     fill_preset("2s-8gpu-8nic");
@@ -421,8 +417,6 @@ Test(sysfs, takes_what_the_driver_says_of_a_gpu_that_sleeps) {
     cr_assert_str_eq(topo.gpus[0].name, "NVIDIA H100");
     cr_assert_str_eq(topo.gpus[0].uuid, "");
 }
-
-/* ---- with what hwloc found ---- */
 
 Test(sysfs, completes_what_is_there_and_doubles_nothing) {
     tree_preset(&tree, "2s-8gpu-8nic");
