@@ -15,7 +15,8 @@
 struct waiter {
     node_discovery_fn *fn;
     void *arg;
-    bool early; /* the early answer is enough */
+    bool early;  /* the early answer is enough */
+    bool called; /* or it will be */
 };
 
 /* The head of an answer. Data without pointers is sent unchanged. */
@@ -123,7 +124,8 @@ static int discover(int fd, void *arg) {
 void node_discovery_free(struct node_discovery *l) {
     if (l == NULL)
         return;
-    loop_defer_drop(l->loop, NULL, l);
+    for (uint32_t i = 0; i < l->n_waiters; i++)
+        loop_defer_drop(l->loop, l->waiters[i].fn, l->waiters[i].arg);
     helper_call_free(l->call);
     topology_fini(&l->topology);
     topology_fini(&l->early);
@@ -132,35 +134,15 @@ void node_discovery_free(struct node_discovery *l) {
     free(l);
 }
 
-/* Removes the first waiter that waits only for what is known. */
-static bool next_waiter(struct node_discovery *l, struct waiter *ret) {
+/* Calls those that wait only for what is known, from the loop. */
+static void call_waiters(struct node_discovery *l) {
     for (uint32_t i = 0; i < l->n_waiters; i++) {
-        if (!l->ended && !(l->has_early && l->waiters[i].early))
+        struct waiter *w = &l->waiters[i];
+        if (w->called || !(l->ended || (l->has_early && w->early)))
             continue;
-        *ret = l->waiters[i];
-        l->n_waiters--;
-        memmove(l->waiters + i, l->waiters + i + 1, (l->n_waiters - i) * sizeof l->waiters[0]);
-        return true;
+        w->called = true;
+        loop_defer(l->loop, LOOP_PRIO_LEASE, w->fn, w->arg);
     }
-    return false;
-}
-
-static void call_soon(struct node_discovery *l);
-
-static void call_waiter(void *arg) {
-    struct node_discovery *l = arg;
-    struct waiter w;
-    if (!next_waiter(l, &w))
-        return;
-    call_soon(l); /* for the others */
-    w.fn(w.arg);  /* may free it */
-}
-
-/* From the loop, as its callers promise. */
-static void call_soon(struct node_discovery *l) {
-    loop_defer_drop(l->loop, call_waiter, l);
-    if (l->n_waiters > 0)
-        loop_defer(l->loop, LOOP_PRIO_LEASE, call_waiter, l);
 }
 
 /* 1: an answer was read; 0: it is not complete yet; -EBADMSG. */
@@ -201,8 +183,7 @@ static int take(struct node_discovery *l, const char *data, size_t len) {
 static void on_more(void *arg, const char *data, size_t len) {
     struct node_discovery *l = arg;
     (void)take(l, data, len); /* errors are reported at the end */
-    if (l->has_early)
-        call_soon(l);
+    call_waiters(l);
 }
 
 static void on_answer(void *arg, const struct helper_answer *answer) {
@@ -217,7 +198,7 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
     else if (r < 0 || !l->has_last)
         (void)snprintf(why, ERR_TEXT_MAX, "the process that examines it %s",
                        r < 0 || answer->len > l->taken ? "did not finish" : "died");
-    call_soon(l);
+    call_waiters(l);
 }
 
 int node_discovery_new(struct loop *loop, const struct node_discovery_config *config,
@@ -248,9 +229,8 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
 
 static void add_waiter(struct node_discovery *l, node_discovery_fn *fn, void *arg, bool early) {
     assert(l->n_waiters < NODE_DISCOVERY_WAITERS_MAX);
-    l->waiters[l->n_waiters++] = (struct waiter){fn, arg, early};
-    if (l->ended || l->has_early)
-        call_soon(l);
+    l->waiters[l->n_waiters++] = (struct waiter){.fn = fn, .arg = arg, .early = early};
+    call_waiters(l);
 }
 
 void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *arg) {

@@ -42,7 +42,7 @@ enum mux_state {
     MUX_HELD,         /* it has them, but reads nothing: the console takes nothing */
     MUX_ENDING,       /* the worker has exited; the writer was asked for the rest of its output */
     MUX_ENDING_AGAIN, /* that writer was lost, and the next one was asked */
-    MUX_DRAINING,     /* no writer is asked any more: it is drained when the timer is due */
+    MUX_DRAINING,     /* no writer is asked any more: it is drained in the loop's next turn */
     MUX_DRAINED,
 };
 
@@ -52,7 +52,6 @@ struct mux_worker {
     enum mux_state state;
     char *prefix;
     char *error_path; /* its last output is to be reported; NULL: it is not */
-    struct loop_timer *end;
     struct mux_stream streams[2];
 };
 
@@ -71,6 +70,8 @@ struct logmux {
     uint32_t n_workers;
     struct mux_worker *workers; /* [n_workers] */
 };
+
+static void drained(void *arg);
 
 static bool is_awaited(enum mux_state s) { return s == MUX_ENDING || s == MUX_ENDING_AGAIN; }
 
@@ -91,7 +92,7 @@ static void move(struct mux_worker *w, enum mux_state to) {
     if (by != 0)
         writer_await(w->mux->writer, by);
     if (to == MUX_DRAINING)
-        loop_timer_set(w->end, clock_now_ns());
+        loop_defer(w->mux->loop, LOOP_PRIO_CHILD, drained, w);
 }
 
 /* --- to the writer ---------------------------------------------------------------------------- */
@@ -133,15 +134,14 @@ static void report_last_output(struct mux_worker *w, const struct writer_last_ou
     w->mux->ops.on_last_output(w->mux->arg, w->index, last);
 }
 
-static void drained(struct mux_worker *w) {
+static void drained(void *arg) {
+    struct mux_worker *w = arg;
     file_close(&w->streams[OUT].pipe_fd);
     file_close(&w->streams[ERR].pipe_fd);
     report_last_output(w, &(struct writer_last_output){.error = "", .tail = ""});
     move(w, MUX_DRAINED);
     w->mux->ops.on_drained(w->mux->arg, w->index);
 }
-
-static void on_end(void *arg) { drained(arg); }
 
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
     struct mux_worker *w = &mux->workers[index];
@@ -378,7 +378,6 @@ int logmux_open(struct logmux *mux, uint32_t index, const char *dir, const int f
                 int *ret_stdout_fd, int *ret_stderr_fd, struct err *err) {
     assert(index < mux->n_workers && mux->workers[index].state == MUX_UNOPENED);
     struct mux_worker *w = &mux->workers[index];
-    w->end = loop_timer_new(mux->loop, on_end, w);
     w->prefix = prefix_of(w);
     move(w, MUX_OPEN);
     int r = open_both(w, dir, file_fds, err);
@@ -456,7 +455,7 @@ void logmux_free(struct logmux *mux) {
         struct mux_worker *w = &mux->workers[i];
         if (is_awaited(w->state))
             writer_await(mux->writer, -1);
-        loop_timer_free(w->end);
+        loop_defer_drop(mux->loop, drained, w);
         logmux_started(mux, i);
         for (int k = OUT; k <= ERR; k++) {
             file_close(&w->streams[k].pipe_fd);

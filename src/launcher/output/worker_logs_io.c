@@ -195,13 +195,6 @@ static void on_prepared(struct worker_logs *l, const struct writer_message *m) {
         l->run_dir = run_dir[0] == '\0' ? NULL : xstrdup(run_dir);
     }
     l->node_dir = node_dir[0] == '\0' ? NULL : xstrdup(node_dir);
-    for (uint32_t i = 0; i < l->spec->nproc && l->node_dir != NULL; i++) {
-        struct files *f = &l->files[i];
-        if (f->dir != NULL) { /* the folder exists: this is the file's name */
-            free(f->dir);
-            f->dir = xasprintf("%s/%u", l->node_dir, l->first_rank + i);
-        }
-    }
     if (r == -ENOTDIR && l->n_starts == 1) {
         (void)err_set(&err, r, "%s", why);
         answered(l, &err);
@@ -221,7 +214,7 @@ static void on_message(void *arg, struct writer_message *m) {
         worker_logs_started(l, m->index);
         memcpy(f->fds, m->files.fds, sizeof f->fds);
         free(f->dir);
-        f->dir = xstrdup("");
+        f->dir = xstrdup(m->files.dir);
     } else if (m->kind == WRITER_PREPARED && l->awaited) {
         on_prepared(l, m);
     }

@@ -568,7 +568,7 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
     bool shown = spec->console_ranks == NULL || spec->console_ranks[i];
     unsigned own = (redirects & ~tee) | (shown ? STD_NONE : tee);
     struct writer_message m = {
-        .kind = WRITER_FILES, .user = user, .index = i, .files.fds = {-1, -1}};
+        .kind = WRITER_FILES, .user = user, .index = i, .files = {{-1, -1}, dir}};
     for (int k = OUT; k <= ERR; k++) {
         unsigned bit = k == OUT ? STD_OUT : STD_ERR;
         _cleanup_(freep) char *path = logdir_log_path(dir, k);

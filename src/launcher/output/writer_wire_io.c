@@ -27,6 +27,7 @@ static const struct texts texts[] = {
     [WRITER_EXITED] = {2, {AT(exited.error_path), AT(exited.stderr_path)}},
     [WRITER_EVENT] = {2, {AT(event.path), AT(event.line)}},
     [WRITER_ENDED] = {1, {AT(ended.run_dir)}},
+    [WRITER_FILES] = {1, {AT(files.dir)}},
     [WRITER_PREPARED] = {3, {AT(prepared.run_dir), AT(prepared.node_dir), AT(prepared.why)}},
     [WRITER_NO_FILE] = {1, {AT(no_file.why)}},
     [WRITER_LAST_OUTPUT] = {2, {AT(last_output.error), AT(last_output.tail)}},

@@ -93,7 +93,8 @@ struct writer_message {
             bool while_taken; /* ms begin again whenever a reader takes something */
         } finish;
         struct {
-            int fds[2]; /* files that the worker writes itself; -1: none */
+            int fds[2];      /* files that the worker writes itself; -1: none */
+            const char *dir; /* its folder; absolute */
         } files;
         struct {
             int result;                     /* 0 or a negative errno */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/clock.h"
 #include "io/net/addr.h"
 #include "rendezvous/protocol/probe_io.h"
 
@@ -25,8 +24,7 @@ struct ring_path {
 
 struct ring_probe {
     struct loop *loop;
-    struct auth *auth;        /* borrowed */
-    struct loop_timer *timer; /* for an answer that is known at once */
+    struct auth *auth; /* borrowed */
     ring_fn *fn;
     void *arg;
     char host[RDZV_HOST_MAX], netifs[RDZV_NETS_MAX][RDZV_NETIF_MAX];
@@ -38,12 +36,14 @@ struct ring_probe {
     uint32_t known_reachability; /* ways that are known without a probe */
 };
 
+static void finish(void *arg);
+
 void ring_probe_free(struct ring_probe *p) {
     if (p == NULL)
         return;
     for (unsigned i = 0; i < p->n_paths; i++)
         probe_free(p->paths[i].probe);
-    loop_timer_free(p->timer);
+    loop_defer_drop(p->loop, finish, p);
     free(p);
 }
 
@@ -66,7 +66,8 @@ static uint32_t way_bit(unsigned net, bool v6) {
     return v6 ? RING_WAY_V6 : RING_WAY_V4;
 }
 
-static void finish(struct ring_probe *p) {
+static void finish(void *arg) {
+    struct ring_probe *p = arg;
     struct ring_answer a = {.result = RING_SKIPPED, .reachability = p->known_reachability};
     bool any = false;
     for (unsigned i = 0; i < p->n_paths; i++) {
@@ -91,12 +92,10 @@ static void finish(struct ring_probe *p) {
                            strchr(p->paths[1].to, ':') != NULL ? "AF_INET6" : "AF_INET");
     }
     ring_fn *fn = p->fn;
-    void *arg = p->arg;
+    arg = p->arg;
     ring_probe_free(p);
     fn(arg, &a);
 }
-
-static void on_timer(void *arg) { finish(arg); }
 
 static void on_probe(void *arg, const struct probe_answer *answer) {
     struct ring_path *w = arg;
@@ -187,12 +186,11 @@ struct ring_probe *ring_probe_start(struct loop *loop, const struct ring_own *ow
     (void)snprintf(p->host, sizeof p->host, "%s", own->host);
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++)
         memcpy(p->netifs[net], own->nets[net].netif, sizeof p->netifs[net]);
-    p->timer = loop_timer_new(loop, on_timer, p);
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++) {
         try_net(p, net, own);
         p->n_net = net == RING_NET ? p->n_paths : p->n_net;
     }
     if (p->n_open == 0)
-        loop_timer_set(p->timer, clock_now_ns());
+        loop_defer(loop, LOOP_PRIO_CHILD, finish, p); /* the answer is known at once */
     return p;
 }
