@@ -12,7 +12,6 @@
 #include "io/process/child.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/failure_text.h"
-#include "launcher/report/termination_io.h"
 #include "launcher/srun/slurm_ask_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "rendezvous/operate/recent_runs_io.h"

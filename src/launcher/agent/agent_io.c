@@ -17,7 +17,6 @@
 #include "launcher/output/tempdir_io.h"
 #include "launcher/place/place_io.h"
 #include "launcher/preflight/node_summary_io.h"
-#include "launcher/report/termination_io.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/notify.h"
@@ -232,8 +231,6 @@ static void begin_hang_watch(struct agent *a) {
                                        .spec = a->config.spec};
     a->hang = hang_watch_new(a->loop, &config, &ops, a);
 }
-
-/* ---- local workers ---- */
 
 static void on_local_event(void *arg, const struct member_event *event) {
     struct agent *a = arg;

@@ -60,3 +60,11 @@ int agent_run(const struct agent_config *config);
  * texts are those of the function that makes this kind of arbiter. */
 _must_use_ int job_arbiter_new(struct loop *loop, const struct job_spec *spec, bool read_only,
                                uint64_t timeout_ns, struct arbiter **ret, struct err *err);
+
+/* Writes the text as one line into the termination message of a container, which "kubectl describe
+ * pod" shows: if this is a pod (KUBERNETES_SERVICE_HOST in envp), and the file can be written and
+ * is still empty. Control characters become blanks; what is too long is cut. */
+void termination_write(char *const *envp, const char *text);
+/* The line with its newline, at most TERMINATION_BYTES_MAX bytes; malloc'ed. For tests. */
+#define TERMINATION_BYTES_MAX 4096
+_must_use_ char *termination_line(const char *text);

@@ -1,18 +1,20 @@
 /* What the user sees of the agent: which nodes it waits for, what failed, and how the run ended. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
+#include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/failure_text.h"
-#include "launcher/report/termination_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/error_file.h"
 
@@ -537,6 +539,39 @@ static void show_last_line(const struct agent *a, const struct failure *f) {
 
 static bool failed_here(const struct agent *a) {
     return a->end.has_failure && a->end.failure.incarnation == a->incarnation;
+}
+
+/* ---- the termination message of a container ----
+ *
+ * Source: kubernetes.io, "Determine the Reason for Pod Failure": at most 4096 bytes, in this file
+ * unless the container says otherwise (terminationMessagePath). */
+
+#define TERMINATION_FILE "/dev/termination-log"
+
+char *termination_line(const char *text) {
+    char *line = xmalloc(TERMINATION_BYTES_MAX + 1); /* with a NUL behind it */
+    utf8_copy(line, TERMINATION_BYTES_MAX, text);
+    for (char *c = line; *c != '\0'; c++)
+        if (*c == '\n' || *c == '\t')
+            *c = ' ';
+    utf8_clean(line, false);
+    size_t len = strlen(line);
+    memcpy(line + len, "\n", 2);
+    return line;
+}
+
+void termination_write(char *const *envp, const char *text) {
+    const char *service = env_get(envp, "KUBERNETES_SERVICE_HOST");
+    struct stat st;
+    if (service == NULL || service[0] == '\0')
+        return;
+    int fd = open(TERMINATION_FILE,
+                  O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0) {
+        _cleanup_(freep) char *line = termination_line(text);
+        (void)!write(fd, line, strlen(line)); /* the same is in the container's log */
+    }
+    file_close(&fd);
 }
 
 /* For whoever looks at the pod, and not at its log. */

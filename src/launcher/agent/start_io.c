@@ -17,7 +17,6 @@
 #include "io/process/child.h"
 #include "launcher/node/python_io.h"
 #include "launcher/place/place.h"
-#include "launcher/report/termination_io.h"
 #include "launcher/starter/starter_link_io.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 

@@ -222,8 +222,6 @@ static void count_threads(const struct topology *t, struct node_setup *s) {
     free(parts);
 }
 
-/* ---- the whole setup ---- */
-
 /* The default binds near GPUs, and does not bind if workers see none. */
 static enum bind_mode resolve_mode(const struct node_setup_input *in, const struct seen *seen) {
     if (in->spec->bind != 0)

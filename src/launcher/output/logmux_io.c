@@ -5,14 +5,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
 
 #include "base/text/log.h"
 #include "base/text/template.h"
-#include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
 #include "launcher/output/logdir_io.h"
-#include "launcher/output/pty_io.h"
 #include "launcher/output/worker_logs_io.h"
 
 #define PIPE_BYTES_MAX ((size_t)1024 * 1024)
@@ -288,6 +288,33 @@ static int open_null(int *ret, struct err *err) {
     return *ret >= 0 ? 0 : err_set(err, -errno, "can't open /dev/null: %s", strerror(errno));
 }
 
+/* A pseudo-terminal with the settings of the terminal `like`, but raw: it changes no byte, so these
+ * can be passed on. It never becomes a controlling terminal by being opened here. Reading gives EIO
+ * after the last process has closed its end. -errno: no /dev/ptmx, the limit kernel.pty.max.
+ * pty(7) */
+static int pty_open(int like, int *ret_ours, int *ret_workers) {
+    struct termios settings;
+    /* the worker's end by ours, because its name can be of another mount namespace */
+    int ours = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), workers = -1;
+    if (ours >= 0 && grantpt(ours) == 0 && unlockpt(ours) == 0)
+        workers = ioctl(ours, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    bool ok =
+        workers >= 0 && (tcgetattr(like, &settings) == 0 || tcgetattr(workers, &settings) == 0);
+    if (ok) {
+        cfmakeraw(&settings);
+        ok = tcsetattr(workers, TCSANOW, &settings) == 0;
+    }
+    if (!ok) {
+        int r = errno != 0 ? -errno : -EIO;
+        file_close(&workers);
+        file_close(&ours);
+        return r;
+    }
+    *ret_ours = ours;
+    *ret_workers = workers;
+    return 0;
+}
+
 /* Where there are no pseudo-terminals, or not enough, a pipe does, too. */
 static int open_pty(struct mux_stream *s, int terminal) {
     int r = terminal < 0 ? -ENOTTY : pty_open(terminal, &s->pipe_fd, &s->child_fd);
@@ -297,10 +324,15 @@ static int open_pty(struct mux_stream *s, int terminal) {
     return r;
 }
 
+/* Gives it the size of the user's terminal, without the columns of the prefix. */
 static void resize(const struct mux_stream *s) {
     size_t prefix = s->route.view == STREAM_PREFIXED ? strlen(s->worker->prefix) : 0;
-    if (s->pipe_fd >= 0 && s->like >= 0)
-        pty_resize(s->pipe_fd, s->like, (unsigned)prefix);
+    struct winsize size;
+    if (s->pipe_fd < 0 || s->like < 0 || ioctl(s->like, TIOCGWINSZ, &size) < 0)
+        return;
+    if (size.ws_col > prefix)
+        size.ws_col = (unsigned short)(size.ws_col - prefix);
+    (void)ioctl(s->pipe_fd, TIOCSWINSZ, &size);
 }
 
 static int open_pipe(struct mux_stream *s, struct err *err) {
@@ -405,8 +437,6 @@ void logmux_started(struct logmux *mux, uint32_t index) {
             file_close(&s->child_fd);
     }
 }
-
-/* --- life ------------------------------------------------------------------------------------- */
 
 struct logmux *logmux_new(struct loop *loop, struct writer *writer, const struct job_spec *spec,
                           const char *host, uint32_t first_rank, const struct logmux_ops *ops,

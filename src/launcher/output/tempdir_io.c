@@ -38,8 +38,6 @@ static int this_owner(char ret[OWNER_MAX]) {
     return r;
 }
 
-/* ---- this agent's folder ---- */
-
 /* The lock comes first: an agent that finds the text also finds the lock, if it is held. */
 static int claim(const char *dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" OWNER, dir);

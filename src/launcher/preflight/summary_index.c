@@ -72,8 +72,6 @@ static void value_drop(struct summary_index *b, struct value *v) {
 
 size_t summary_index_values(const struct summary_index *b) { return b->values.len; }
 
-/* ---- nodes ---- */
-
 size_t summary_index_nodes(const struct summary_index *b) { return b->nodes.len; }
 
 static void node_free(struct summary_index *b, struct summary_node *n) {

@@ -197,8 +197,6 @@ static int read_yaml(char *line, struct switch_entry *e) {
     return 0;
 }
 
-/* ---- the whole file ---- */
-
 /* A file that begins with an item of a list is YAML. */
 static int read_map(char *text, struct map *ret, struct err *err) {
     static const char slurm[] = "neither \"SwitchName=… Nodes=…\" nor \"SWITCH: NODE …\"",

@@ -526,8 +526,6 @@ static const struct worker_group_ops worker_ops = {make_worker,     made,       
                                                    on_spawn_failed, on_group_gone, on_unkillable,
                                                    on_over,         on_waiting,    is_of_other};
 
-/* ---- messages of workers ---- */
-
 /* Any process on this host can send to the socket, and workers of an earlier generation can still
  * be ending. So only messages of workers that run now count. */
 static void on_notify(void *arg, pid_t pid, const struct notify_message *message) {
@@ -551,8 +549,6 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
 const struct announced *local_workers_announced(const struct local_workers *c, uint32_t i) {
     return &c->announced[i];
 }
-
-/* ---- what the node gives its workers ---- */
 
 /* Decides what this node gives its workers. It is logged at their start, as it can change. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {

@@ -322,8 +322,6 @@ bool sweep_is_named(pid_t pid, const char *name) {
            memcmp(comm, name, len) == 0;
 }
 
-/* --- for messages --- */
-
 /* Adds "process 123, python3 train.py"; for one that has ended "process 123, (python3)". */
 static char *add_name(char *at, pid_t pid) {
     char line[NAME_MAX_BYTES];

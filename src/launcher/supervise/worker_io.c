@@ -524,8 +524,6 @@ static void report_failures(void *arg) {
     (void)!leave(g);
 }
 
-/* ---- some at a time ---- */
-
 static void start_next(struct worker_group *g) {
     struct worker *w = &g->workers[g->n_tried++];
     struct child_spec spec = spec_of_group(g);
@@ -561,8 +559,6 @@ static void start_no_more(struct worker_group *g) {
     }
     (void)!leave(g); /* on_all_gone may have been called */
 }
-
-/* --- making a group --- */
 
 static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                       const struct worker_group_config *config, struct worker_group **ret) {

@@ -329,8 +329,6 @@ static int fork_one(struct warm_one *one, const struct child_spec *spec, struct 
     return r < 0 ? err_set(err, r, "cannot ask the process that forks: %s", strerror(-r)) : 0;
 }
 
-/* ---- the end of a part ---- */
-
 static void drop_all(struct warm_pool *p) {
     drop(&p->template);
     for (uint32_t i = 0; i < p->config.n; i++) {

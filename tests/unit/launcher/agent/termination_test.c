@@ -1,4 +1,4 @@
-#include "launcher/report/termination_io.h"
+#include "launcher/agent/agent_io.h"
 
 #include <sched.h>
 #include <sys/mount.h>
