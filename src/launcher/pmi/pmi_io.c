@@ -11,7 +11,6 @@
 #include "io/clock.h"
 #include "io/net/resolver.h"
 #include "launcher/pmi/pmi1.h"
-#include "launcher/pmi/pmix_io.h"
 
 static_assert(PMI_KEY_TEXT_MAX >= AUTH_KEY_TEXT_MAX, "a key fits");
 

@@ -1,5 +1,3 @@
-#include "launcher/pmi/pmix_io.h"
-
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +12,7 @@
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/process/helper_call.h"
+#include "launcher/pmi/pmi_io.h"
 #include "launcher/pmi/pmix_abi.h"
 
 #define LIBRARY "libpmix.so.2"

@@ -394,8 +394,8 @@ static void look_all_devices(const struct node_summary_config *c, struct node_su
 #define NICE 10
 
 struct node_summary_gathering {
+    struct loop *loop;
     struct helper_call *call; /* NULL: nothing can block */
-    struct loop_timer *timer; /* then: the answer is known at once */
     struct node_summary known;
     node_summary_fn *fn;
     void *arg;
@@ -427,7 +427,7 @@ void node_summary_stop(struct node_summary_gathering *g) {
     if (g == NULL)
         return;
     helper_call_free(g->call);
-    loop_timer_free(g->timer);
+    loop_defer_drop(g->loop, NULL, g);
     free(g);
 }
 
@@ -439,7 +439,7 @@ static bool can_block(const struct node_summary_config *c) {
            discover_has_gpus();
 }
 
-static void on_timer(void *arg) {
+static void is_known(void *arg) {
     struct node_summary_gathering *g = arg;
     struct node_summary d = g->known;
     node_summary_fn *fn = g->fn;
@@ -450,13 +450,11 @@ static void on_timer(void *arg) {
 }
 
 /* Without a helper. */
-static void gather_now(struct loop *loop, const struct node_summary_config *c,
-                       struct node_summary_gathering *g) {
-    g->timer = loop_timer_new(loop, on_timer, g);
+static void gather_now(const struct node_summary_config *c, struct node_summary_gathering *g) {
     look_early(c, &g->known);
     look_all_devices(c, &g->known);
     add_name(c->host, c->own_addrs, c->n_own_addrs, &g->known);
-    loop_timer_set(g->timer, clock_now_ns());
+    loop_defer(g->loop, LOOP_PRIO_CHILD, is_known, g);
 }
 
 /* Uses the last node summary that arrived complete. */
@@ -484,8 +482,11 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
     struct node_summary_config copy = *config;
     uint64_t now_ns = clock_now_ns();
     uint64_t end_ns = (config->begun_ns > 0 ? config->begun_ns : now_ns) + NODE_SUMMARY_GATHER_NS;
-    *g = (struct node_summary_gathering){
-        .fn = fn, .arg = arg, .discovered = node_discovery_failure(config->discovery) == NULL};
+    *g = (struct node_summary_gathering){.loop = loop,
+                                         .fn = fn,
+                                         .arg = arg,
+                                         .discovered =
+                                             node_discovery_failure(config->discovery) == NULL};
     (void)snprintf(g->host, sizeof g->host, "%s", config->host);
     struct helper_call_config call = {
         .name = "muster-check",
@@ -498,7 +499,7 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
     if (can_block(config))
         r = helper_call_new(loop, &call, on_answer, g, &g->call);
     else
-        gather_now(loop, config, g);
+        gather_now(config, g);
     if (r < 0) {
         node_summary_stop(g);
         return r;

@@ -22,7 +22,6 @@ struct events {
     uint64_t began_ns;
     bool begun;        /* the first line is written */
     bool torn;         /* a line was written in part: the next one begins with a newline */
-    bool told;         /* the loss was reported */
     uint64_t lost_now; /* lost since the last line that was written */
     uint64_t lost;
 };
@@ -68,10 +67,8 @@ int events_new(const struct events_config *config, struct events **ret, struct e
 
 static void lose(struct events *e, const char *why) {
     e->lost_now++;
-    e->lost++;
-    if (e->told)
-        return;
-    e->told = true;
+    if (e->lost++ > 0)
+        return; /* it was reported */
     log_warning("--event-log=%s: cannot write: %s; the job continues, and lost lines are "
                 "counted",
                 e->config.path, why);

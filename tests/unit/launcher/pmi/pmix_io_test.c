@@ -1,4 +1,4 @@
-#include "launcher/pmi/pmix_io.h"
+#include "launcher/pmi/pmi_io.h"
 
 #include "launcher/pmi/pmix_abi.h"
 #include "rig/unit.h"
