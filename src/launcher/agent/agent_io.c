@@ -171,12 +171,6 @@ static void leave_key(struct agent *a) {
         log_debug("%s", err.text);
 }
 
-static void free_auth(struct agent *a) {
-    auth_ask_free(TAKE_PTR(a->auth_ask));
-    auth_free(TAKE_PTR(a->auth));
-    keyring_free(TAKE_PTR(a->config.keys));
-}
-
 /* ---- the watchdog on this node, and what it gets from the launcher ---- */
 
 static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank,
@@ -686,7 +680,9 @@ static bool tear_down(struct agent *a) {
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
-    free_auth(a);
+    auth_ask_free(TAKE_PTR(a->auth_ask));
+    auth_free(TAKE_PTR(a->auth));
+    keyring_free(TAKE_PTR(a->config.keys));
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);

@@ -537,10 +537,6 @@ static void show_last_line(const struct agent *a, const struct failure *f) {
     log_cause(a, f, &text);
 }
 
-static bool failed_here(const struct agent *a) {
-    return a->end.has_failure && a->end.failure.incarnation == a->incarnation;
-}
-
 /* ---- the termination message of a container ----
  *
  * Source: kubernetes.io, "Determine the Reason for Pod Failure": at most 4096 bytes, in this file
@@ -624,7 +620,9 @@ void agent_show_outcome(struct agent *a) {
     show_never_ran(a);
     const char *logs = worker_logs_kept(local_workers_files(a->local_workers));
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
-        log_line(failed_here(a) ? LOG_LEVEL_NOTICE : shared_level(a), "logs: %s%s", logs,
+        log_line(end->has_failure && end->failure.incarnation == a->incarnation ? LOG_LEVEL_NOTICE
+                                                                                : shared_level(a),
+                 "logs: %s%s", logs,
                  a->config.spec->log_dir != NULL
                      ? ""
                      : " (kept; each node has its own folder without --log-dir)");

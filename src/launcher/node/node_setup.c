@@ -222,19 +222,13 @@ static void count_threads(const struct topology *t, struct node_setup *s) {
     free(parts);
 }
 
-/* The default binds near GPUs, and does not bind if workers see none. */
-static enum bind_mode resolve_mode(const struct node_setup_input *in, const struct seen *seen) {
-    if (in->spec->bind != 0)
-        return in->spec->bind;
-    return seen->n > 0 ? BIND_NUMA : BIND_NONE;
-}
-
 int node_setup_make(const struct node_setup_input *in, struct node_setup *ret, struct err *err) {
     struct node_setup s = {.n = in->spec->nproc};
     struct seen seen;
     s.workers = xcalloc(s.n, sizeof *s.workers);
     see_gpus(in, &s, &seen);
-    s.mode = resolve_mode(in, &seen);
+    /* the default binds near GPUs, and does not bind if workers see none */
+    s.mode = in->spec->bind != 0 ? in->spec->bind : seen.n > 0 ? BIND_NUMA : BIND_NONE;
     int r = s.mode == BIND_NONE ? 0 : bind_all(in, &s, &seen, err);
     if (r < 0) {
         node_setup_fini(&s);

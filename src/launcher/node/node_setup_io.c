@@ -75,13 +75,10 @@ static int find_comm_id(const struct node_setup_place *p, struct node_net *n, st
 }
 
 /* A leader on loopback: all nodes are on this host, and there is no interface to choose. */
-static bool is_on_this_host(const struct form *f) {
-    struct addr a;
-    return addr_from_literal(f->store_host, 0, &a) == 0 && addr_is_loopback(&a);
-}
-
 bool node_net_is_far(const struct node_setup_place *p) {
-    return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 && !is_on_this_host(p->form);
+    struct addr a;
+    return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 &&
+           !(addr_from_literal(p->form->store_host, 0, &a) == 0 && addr_is_loopback(&a));
 }
 
 static bool discover_has_netifs(const struct node_discovery *l) {
@@ -350,13 +347,6 @@ static void log_env(const struct node_setup *s, const struct node_setup_place *p
         log_warning("%s", env->warnings[i]);
 }
 
-/* Adds the variables to the report, so that a restart reports only what is new. */
-static void add_env(const struct node_setup *s, struct strbuf *to) {
-    const struct env_result *env = s->workers[0].env;
-    for (uint32_t i = 0; i < env->n_warnings; i++)
-        strbuf_printf(to, "\n%s", env->warnings[i]);
-}
-
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
                     char **logged) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
@@ -364,7 +354,8 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
     node_setup_describe(s, &bound);
     node_setup_describe_unbound(s, &unbound);
     strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
-    add_env(s, &all);
+    for (uint32_t i = 0; i < s->workers[0].env->n_warnings; i++)
+        strbuf_printf(&all, "\n%s", s->workers[0].env->warnings[i]);
     if (*logged != NULL && strcmp(*logged, strbuf_text(&all)) == 0)
         return;
     if (*logged == NULL)

@@ -89,15 +89,11 @@ static int write_marker(const char *dir, uint64_t nonce, uint32_t mode) {
     return r;
 }
 
-static bool is_folder_of(const char *path, uid_t uid) {
-    struct stat st;
-    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == uid;
-}
-
 /* Whether the folder belongs to the run with this nonce. uid: ours, as this file system has it. */
 static bool is_ours(const char *dir, uid_t uid, uint64_t nonce) {
     char path[4096], text[32] = "", want[32];
-    if (!is_folder_of(dir, uid))
+    struct stat st;
+    if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != uid)
         return false;
     (void)snprintf(path, sizeof path, "%s/" MARKER, dir);
     (void)snprintf(want, sizeof want, "%016" PRIx64 "\n", nonce);

@@ -618,12 +618,6 @@ static int prepare(struct guardian *g, enum job_contain wanted, struct err *err)
     return choose_contain(g, wanted, err);
 }
 
-static void terminal_signals_ignored(void) {
-    (void)signal(SIGTSTP, SIG_IGN);
-    (void)signal(SIGTTIN, SIG_IGN);
-    (void)signal(SIGTTOU, SIG_IGN);
-}
-
 static void read_ignored(sigset_t *ret) {
     static const int signals[] = {SIGHUP, SIGTSTP};
     (void)sigemptyset(ret);
@@ -691,7 +685,9 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
     int signal_fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signal_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return undo(&g, err_set(err, -errno, "cannot prepare the guardian: %s", strerror(errno)));
-    terminal_signals_ignored();
+    (void)signal(SIGTSTP, SIG_IGN);
+    (void)signal(SIGTTIN, SIG_IGN);
+    (void)signal(SIGTTOU, SIG_IGN);
     g.agent = make_agent(&g);
     if (g.agent == 0) {
         (void)close(signal_fd);

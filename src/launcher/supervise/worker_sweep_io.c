@@ -287,12 +287,6 @@ static void add_pid(void *arg, pid_t pid) {
 
 /* ---- beginning ---- */
 
-static struct sweep_walk *walk_of(struct worker_group *g) {
-    if (g->walk == NULL)
-        g->walk = sweep_walk_new();
-    return g->walk;
-}
-
 /* A helper's own helper, which a disk holds, and whose parent has ended. */
 static void add_spared(struct worker_group *g, struct pid_list *l) {
     struct spare_list spared;
@@ -338,7 +332,9 @@ static void begin(struct worker_group *g, enum worker_pass pass, sweep_mine_fn *
         .pids = helpers.pids, .n = helpers.n, .seen = seen, .sent = sent, .arg = g};
     g->n_kept = 0;
     pass_begins(g, pass);
-    sweep_walk_begin(walk_of(g), &except, mine != NULL ? WORKER_MARKER : NULL, mine, g);
+    if (g->walk == NULL)
+        g->walk = sweep_walk_new();
+    sweep_walk_begin(g->walk, &except, mine != NULL ? WORKER_MARKER : NULL, mine, g);
     g->walks = true;
 }
 

@@ -757,12 +757,6 @@ static void on_report_timer(void *arg) {
 
 /* ---- the pool ---- */
 
-static int open_files(struct warm_pool *p) {
-    p->zip_fd = file_in_memory("muster-gate", (const char *)warm_gate_zip.bytes, warm_gate_zip.n);
-    p->record_fd = p->zip_fd < 0 ? -1 : file_in_memory("muster-record", "", 0);
-    return p->zip_fd < 0 ? p->zip_fd : MIN2(p->record_fd, 0);
-}
-
 int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
                   struct warm_pool **ret) {
     struct warm_pool *p = xcalloc(1, sizeof *p);
@@ -783,7 +777,9 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
         p->imports = IMPORTS_UNUSED;
         set_why(p, config->never);
     }
-    int r = open_files(p);
+    p->zip_fd = file_in_memory("muster-gate", (const char *)warm_gate_zip.bytes, warm_gate_zip.n);
+    p->record_fd = file_in_memory("muster-record", "", 0);
+    int r = MIN2(MIN2(p->zip_fd, p->record_fd), 0);
     p->timer = loop_timer_new(loop, on_timer, p);
     p->report_timer = loop_timer_new(loop, on_report_timer, p);
     if (r < 0) {
