@@ -1,9 +1,7 @@
 /* "muster ps": the jobs of this machine. */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/text/log.h"
 #include "cli/commands/topo_io.h"
 #include "cli/help/help.h"
 #include "cli/jobs/local_agents_io.h"

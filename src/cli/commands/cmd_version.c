@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <link.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>

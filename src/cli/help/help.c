@@ -1,6 +1,5 @@
 #include "cli/help/help.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "cli/options/commands.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text/utf8.h"
 #include "watchdog/judge/suspects.h"
 
 /* The answer, read: what the comparison needs. */

@@ -5,7 +5,6 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

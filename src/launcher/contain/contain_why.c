@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/util.h"
-
 #define WITHOUT "; or leave --contain out: only a SIGKILL of agent and guardian at once needs it"
 
 static bool is_refused(int code) { return code == -EPERM || code == -EACCES; }

@@ -1,7 +1,6 @@
 #include "launcher/hosts/hostlist.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>

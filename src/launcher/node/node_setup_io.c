@@ -16,7 +16,6 @@
 #include "io/net/listen.h"
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/common/cpu_count_io.h"
-#include "topology/discover/discovery_io.h"
 #include "topology/nccl/nccl_graph.h"
 
 /* ---- the network ---- */

@@ -1,7 +1,6 @@
 #include "launcher/output/writer_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <mntent.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>

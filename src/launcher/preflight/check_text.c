@@ -1,6 +1,5 @@
 #include "launcher/preflight/check_text.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json/json_table.h"

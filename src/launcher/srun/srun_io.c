@@ -1,6 +1,5 @@
 #include "launcher/srun/srun_io.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Who owns the clients of the workers' store on other machines: asks the agents at their addresses,
  * with one question for all that come in one turn of the loop. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"

@@ -1,7 +1,6 @@
 #include "rendezvous/store/store_guard_io.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

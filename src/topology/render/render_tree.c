@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/text/utf8.h"
 #include "topology/render/render_plan.h"

@@ -14,7 +14,6 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "rendezvous/auth/keyring_io.h"
 
 #define NAME_LEN 64 /* of a file in the folder */
 

@@ -8,7 +8,6 @@
 #include "io/clock.h"
 #include "io/net/http.h"
 #include "io/net/tls.h"
-#include "rendezvous/arbiter/arbiter_record.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
 
 /* The least part of a request's time that one endpoint gets. */

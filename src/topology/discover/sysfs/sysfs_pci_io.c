@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "base/text/strbuf.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/discover/sysfs/sysfs_priv.h"
 
