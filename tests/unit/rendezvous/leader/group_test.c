@@ -1125,7 +1125,6 @@ Test(group, units_of_any_nodes_and_static_ranks_need_no_domain) {
         }
         assert_state(GROUP_FORMING);
     }
-    rig = (struct rig){0};
 }
 
 Test(group, a_domain_may_come_after_the_join) {
@@ -1241,7 +1240,6 @@ Test(group, a_node_whose_unit_can_not_be_replaced_is_not_excluded) {
         static const char *const then[] = {"1 2", "1 3", "3 4"};
         cr_assert_str_eq(members(), then[i], "%s", members());
     }
-    rig = (struct rig){0};
 }
 
 /* ---- sick nodes ---- */
