@@ -42,8 +42,7 @@ struct store_server;
 struct store_server_config {
     const struct addr *listen_at; /* borrowed for the call; all with port 0 share a free one */
     size_t n_listen_at;           /* 0: it serves only what store_server_adopt() is given */
-    struct peer_gate
-        *gate; /* borrowed; judges if there is no guard. NULL: any client may connect */
+    struct peer_gate *gate; /* borrowed; judges without a guard. NULL: any client may connect */
     /* borrowed; judges who connects or is adopted, until store_server_close(). May be NULL */
     struct store_guard *guard;
     struct store_limits limits; /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */

@@ -10,7 +10,8 @@
 
 #define PIECE 16384
 
-/* The next call waits no longer; option: SO_SNDTIMEO or SO_RCVTIMEO. socket(7) */
+/* The next call waits no longer; option: SO_SNDTIMEO or SO_RCVTIMEO. socket(7). It is interrupted
+ * when this process was stopped and continues, even without a handler: signal(7) */
 static int set_end(int fd, int option, uint64_t deadline_ns) {
     uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
     struct timeval time = {.tv_sec = (time_t)(left / NS_PER_S),
@@ -26,9 +27,10 @@ int socket_dial(const struct sockaddr *to, socklen_t len, uint64_t deadline_ns, 
     int fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    int r = set_end(fd, SO_SNDTIMEO, deadline_ns);
-    if (r == 0 && connect(fd, to, len) < 0)
-        r = failure();
+    int r;
+    do
+        r = set_end(fd, SO_SNDTIMEO, deadline_ns);
+    while (r == 0 && connect(fd, to, len) < 0 && (r = failure()) == -EINTR);
     if (r == 0)
         *ret = fd;
     else
@@ -40,6 +42,8 @@ int socket_send_text(int fd, const char *text, uint64_t deadline_ns) {
     for (size_t left = strlen(text); left > 0;) {
         int r = set_end(fd, SO_SNDTIMEO, deadline_ns);
         ssize_t n = r < 0 ? 0 : send(fd, text, left, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
         if (r < 0 || n < 0)
             return r < 0 ? r : failure();
         text += n;
@@ -50,8 +54,12 @@ int socket_send_text(int fd, const char *text, uint64_t deadline_ns) {
 
 int socket_receive(int fd, struct strbuf *to, size_t max, uint64_t deadline_ns) {
     char piece[PIECE];
-    int r = set_end(fd, SO_RCVTIMEO, deadline_ns);
-    ssize_t n = r < 0 ? 0 : recv(fd, piece, sizeof piece, 0);
+    ssize_t n;
+    int r;
+    do {
+        r = set_end(fd, SO_RCVTIMEO, deadline_ns);
+        n = r < 0 ? 0 : recv(fd, piece, sizeof piece, 0);
+    } while (n < 0 && errno == EINTR);
     if (r < 0 || n < 0)
         return r < 0 ? r : failure();
     if ((size_t)n > max - MIN2(to->len, max))

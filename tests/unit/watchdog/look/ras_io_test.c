@@ -1,6 +1,7 @@
 #include "watchdog/look/ras.h"
 
 #include <strings.h>
+#include <sys/time.h>
 
 #include "fake_service.h"
 #include "io/clock.h"
@@ -99,6 +100,22 @@ Test(ras_io, a_service_that_says_nothing_costs_its_deadline) {
     struct err err = {0};
     fake_service_start(&f);
     cr_assert_eq(ask(&f, 100 * NS_PER_MS, &ras, &err), -ETIMEDOUT);
+}
+
+static void interrupted(int signo) { (void)signo; }
+
+/* As by a stop and a continuation of the process, signal(7). */
+Test(ras_io, an_interruption_does_not_end_the_wait) {
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = silence};
+    const struct sigaction on = {.sa_handler = interrupted, .sa_flags = SA_RESTART};
+    const struct itimerval every = {{.tv_usec = 10000}, {.tv_usec = 10000}}, never = {0};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(sigaction(SIGALRM, &on, NULL), 0);
+    cr_assert_eq(setitimer(ITIMER_REAL, &every, NULL), 0);
+    cr_expect_eq(ask(&f, 300 * NS_PER_MS, &ras, &err), -ETIMEDOUT, "%s", err.text);
+    cr_assert_eq(setitimer(ITIMER_REAL, &never, NULL), 0);
 }
 
 Test(ras_io, an_endless_answer_is_cut) {
