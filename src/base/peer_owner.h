@@ -10,7 +10,7 @@ enum peer_owner_kind {
     PEER_OURS = 1,   /* here: this user or root owns it, and it is connected */
     PEER_OTHER_USER, /* here: another user owns it */
     PEER_CLOSED,     /* here: its socket is closed, so its owner is no longer known */
-    PEER_ELSEWHERE,  /* no such socket here: elsewhere, reset, or translated on the way */
+    PEER_ELSEWHERE,  /* not here: on another machine or network namespace, reset, translated */
     PEER_UNKNOWN,    /* the kernel does not report it */
     PEER_TRANSLATED, /* surely translated, so the owner stays unknown. Not sent to other agents */
     PEER_OWNER_KIND_COUNT,
@@ -31,7 +31,7 @@ enum peer_source {
     PEER_SOURCE_UNKNOWN = 1, /* no node's machine has it */
     PEER_SOURCE_MEMBER,      /* a node's machine has it; the agent there can be asked */
     PEER_SOURCE_DIRECT,      /* the same, and its node connects from there without translation */
-    /* a node's connection comes from there, but its machine does not have it: it alone counts */
+    /* a node connects from there, but its machine lacks the address, which alone counts */
     PEER_SOURCE_TRANSLATED,
 };
 

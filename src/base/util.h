@@ -52,7 +52,7 @@ bool text_has_any(const char *text, const char *const *words, size_t n);
 bool text_begins_with_any(const char *text, const char *const *words, size_t n);
 bool text_is_any(const char *text, const char *const *words, size_t n);
 
-/* Appends a malloc'ed word to a list of n that was made so, which ends with NULL; NULL: empty. */
+/* Appends a malloc'ed word to a list of n words of this function and a NULL; NULL: empty. */
 void words_add(char ***words, size_t *n, char *word);
 /* Frees texts and their array, which ends with NULL. Takes NULL. */
 void words_free(char **words);

@@ -18,9 +18,9 @@ struct strbuf;
  * in this folder, or a path if dir is AT_FDCWD. 0 or a negative errno. */
 int file_add_text(int dir, const char *name, struct strbuf *to);
 struct tail;
-/* The last lines of such a file's last max bytes; *ret is zeroed before; empty: unreadable. */
+/* The last lines in a regular file's last max bytes, into a zeroed *ret; empty: unreadable. */
 void file_read_end(const char *path, off_t max, struct tail *ret);
-/* The same, also of a pipe, as a shell's <(...). -ETIMEDOUT: nothing came for silence_ns. */
+/* file_read_text(), also of a pipe, such as <(...). -ETIMEDOUT: nothing came for silence_ns. */
 _must_use_ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns,
                                       char **ret_text, size_t *ret_len);
 /* Reads the beginning of a small file, at most size - 1 bytes, and adds a NUL. The name is one in

@@ -57,7 +57,7 @@ _must_use_ int loop_run(struct loop *loop);
 _must_use_ int loop_turn(struct loop *loop);
 void loop_quit(struct loop *loop);
 
-/* Watches a descriptor (borrowed, level-triggered). `events` may be 0: no interest yet. */
+/* Watches a descriptor, level-triggered; free the watch before you close it. `events` may be 0. */
 _must_use_ int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
                               loop_watch_fn *fn, void *arg, struct loop_watch **ret);
 void loop_watch_set(struct loop_watch *w, unsigned events);

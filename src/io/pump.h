@@ -17,7 +17,7 @@
 #define PUMP_TEXT SIZE_MAX
 
 struct pump_ops {
-    /* One step, with its effects, until p->dead. Returns the machine's next deadline. */
+    /* One step, with its effects, until p->dead. Returns the next deadline, by clock_now_ns(). */
     uint64_t (*step)(void *arg, void *event);
     /* Frees the owner, and calls pump_fini(). */
     void (*destroy)(void *arg);

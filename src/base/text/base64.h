@@ -8,5 +8,5 @@
 
 /* Appends to `out`. */
 void base64_encode(const void *data, size_t len, struct strbuf *out);
-/* Writes at most BASE64_BYTES_MAX(len) bytes. -EINVAL: anything else, also in unused bits. */
+/* At most BASE64_BYTES_MAX(len) bytes. -EINVAL: also blanks, no padding, unused bits not 0. */
 _must_use_ int base64_decode(const char *text, size_t len, uint8_t *ret, size_t *ret_len);

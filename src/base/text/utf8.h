@@ -10,7 +10,7 @@ size_t utf8_char(const char *s);
 /* The number of characters; each counts as one column. */
 size_t utf8_columns(const char *text);
 
-/* Copies a text into size bytes, cut between characters. Bytes that are not UTF-8 become U+FFFD. */
+/* Copies into size >= 1 bytes, cut between characters. A byte that is not UTF-8 becomes U+FFFD. */
 void utf8_copy(char *out, size_t size, const char *in);
 
 /* Whether a control character begins at s, to which a terminal or an editor would react: below

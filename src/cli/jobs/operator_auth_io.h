@@ -22,7 +22,7 @@ struct operator_auth_config {
 _must_use_ int operator_auth_new(struct loop *loop, const struct operator_auth_config *config,
                                  struct operator_auth **ret, struct err *err);
 void operator_auth_free(struct operator_auth *o);
-struct auth *operator_auth(struct operator_auth *o);
+struct auth *operator_auth(struct operator_auth *o); /* NULL if o is */
 
 /* Takes the keys of a run of this user's, too, which an agent of this machine has left, if this is
  * root. Returns whether that is another user. */

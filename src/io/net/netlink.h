@@ -32,7 +32,7 @@ typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
 #define NETLINK_WAIT_S 2
 _must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn,
                            void *arg);
-/* The same with a socket that stays: *fd, opened if it is -1, to be closed after own errors. */
+/* The same by *fd, opened if it is -1; close it after an error that is not the kernel's answer. */
 _must_use_ int netlink_ask_on(int *fd, int protocol, const union netlink_request *q,
                               netlink_answer_fn *fn, void *arg);
 

@@ -42,7 +42,7 @@ typedef void resolve_fn(void *arg, int code, const char *text, const struct addr
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */
 _must_use_ int resolve_start(struct loop *loop, const char *host, uint16_t port,
                              uint64_t timeout_ns, resolve_fn *fn, void *arg, struct resolve **ret);
-/* Asks getaddrinfo(), which blocks. 0 and different addresses, or its code (EAI_*). */
+/* Asks getaddrinfo(), which blocks. 0: at least one address, each once; else its code (EAI_*). */
 typedef int resolve_lookup_fn(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_MAX],
                               size_t *ret_n);
 resolve_lookup_fn resolve_lookup;

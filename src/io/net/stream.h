@@ -48,7 +48,7 @@ _must_use_ int stream_connect(struct loop *loop, const struct addr *from, const 
 void stream_read_soon(struct stream *s);
 /* Closes, and drops unsent bytes. Allowed in callbacks. Takes NULL. */
 void stream_free(struct stream *s);
-/* Sends what is queued, until `deadline_ns`, then frees the stream, without callbacks. */
+/* Sends what is queued, until `deadline_ns` or the loop's end, then frees it, without callbacks. */
 void stream_finish(struct stream *s, uint64_t deadline_ns);
 int stream_fd(const struct stream *s);
 /* Initially LOOP_PRIO_BULK. */

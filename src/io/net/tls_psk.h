@@ -44,9 +44,9 @@ _must_use_ struct tls_psk *tls_psk_new(tls_psk_find_fn *find, void *arg);
 /* Sessions can outlive it; one that still waits for a key then finds none. Takes NULL. */
 void tls_psk_free(struct tls_psk *t);
 
-/* A session for one connection, to give to stream_start_tls(). The accepting side takes any key
- * that `find` knows; the connecting side (which copies the key) demands that the other side has
- * exactly this one. -ELIBACC as above; -ENOMEM, -EIO: OpenSSL refuses. */
+/* A session for stream_start_tls(), which takes it, or tls_session_free(). The accepting side takes
+ * any key that `find` knows; the connecting side (which copies the key) demands exactly this one.
+ * -ELIBACC as above; -ENOMEM, -EIO: OpenSSL refuses. */
 _must_use_ int tls_psk_accept(struct tls_psk *t, struct ssl_st **ret, struct err *err);
 _must_use_ int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,
                                struct err *err);

@@ -37,7 +37,7 @@ struct proc_stat {
     uint64_t children_ns; /* CPU time of the processes that it has waited for */
     uint64_t stack;       /* where its stack begins; an exec chooses this, and a fork keeps it */
 };
-/* Reads such a NUL-terminated text; missing numbers are 0. False: another. proc_pid_stat(5) */
+/* Reads such a text and its NUL; missing numbers are 0. False: it is not one. proc_pid_stat(5) */
 _must_use_ bool proc_parse_stat(const char *text, struct proc_stat *ret);
 /* Reads /proc/PID/stat; pid 0: this process's. False: there is no such process. */
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);

@@ -5,7 +5,7 @@
  *     r = child_spawn(&spec, &child, &err);
  *     r = child_watch_new(reaper, &child, NULL, on_exit, me, &watch);     in the same turn
  *
- * The end of a child is detected by its pidfd, or by SIGCHLD. A turn handles some of thousands. */
+ * Ends are detected by pidfds, or by SIGCHLD; those of thousands are handled in several turns. */
 #pragma once
 
 #include <stdbool.h>

@@ -202,6 +202,30 @@ void agent_stop_gathered(void *arg);
 /* A stop waits for it no longer. True: one did. */
 bool agent_stop_wait_no_more(struct agent *a);
 
+/* As far as it is known. */
+int agent_exit_status(const struct agent *a);
+/* Records the run's end for "muster status". Before registry_remove(), so it is always found. */
+void agent_record_end(const struct agent *a);
+
+/* Warns if Slurm could not requeue this job. */
+void agent_requeue_begin(struct agent *a);
+/* This agent leads: a worker has reported a safe point; a node was lost. */
+void agent_requeue_safe(struct agent *a);
+void agent_requeue_lost(struct agent *a, const char *host);
+
+/* Whether the head has asked for the end with this reason: then it has said so itself. */
+bool agent_head_said(const struct agent *a, const char *reason);
+/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: for
+ * each task whose status is not 0 srun would print a line. */
+bool agent_head_asked(const struct agent *a);
+/* 0, also if no head has started this step, or a negative errno: it is reported. */
+_must_use_ int agent_find_head(struct agent *a);
+void agent_leads_now(struct agent *a);
+/* The verdict for the head, if this agent leads at the job's end. Before it stops leading. */
+void agent_read_verdict(struct agent *a);
+/* Sends it, as the last thing, because the status is only known then. */
+void agent_tell_head(struct agent *a, int status);
+
 /* ---- leading_io.c ---- */
 
 _must_use_ struct leading *leading_new(struct agent *a);
@@ -227,30 +251,6 @@ void leading_let_go(struct leading *l);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);
-
-/* As far as it is known. */
-int agent_exit_status(const struct agent *a);
-/* Records the run's end for "muster status". Before registry_remove(), so it is always found. */
-void agent_record_end(const struct agent *a);
-
-/* Warns if Slurm could not requeue this job. */
-void agent_requeue_begin(struct agent *a);
-/* This agent leads: a worker has told a safe point; a node was lost. */
-void agent_requeue_safe(struct agent *a);
-void agent_requeue_lost(struct agent *a, const char *host);
-
-/* Whether the head has asked for the end with this reason: then it has said so itself. */
-bool agent_head_said(const struct agent *a, const char *reason);
-/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: for
- * each task whose status is not 0 srun would print a line. */
-bool agent_head_asked(const struct agent *a);
-/* 0, also if no head has started this step, or a negative errno: it is reported. */
-_must_use_ int agent_find_head(struct agent *a);
-void agent_leads_now(struct agent *a);
-/* The verdict for the head, if this agent leads at the job's end. Before it stops leading. */
-void agent_read_verdict(struct agent *a);
-/* Sends it, as the last thing, because the status is only known then. */
-void agent_tell_head(struct agent *a, int status);
 
 /* ---- agent_find_io.c ---- */
 

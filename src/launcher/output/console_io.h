@@ -112,7 +112,7 @@ bool console_may_hang(const struct console *c);
 int console_fd(const struct console *c, enum console_stream stream);
 /* Whether both descriptors are the same file, pipe or terminal. */
 bool console_is_one(const struct console *c);
-/* Lets each of the two keep so many bytes in a file. */
+/* Lets each of the two keep so many bytes in a file; 0 at first. */
 void console_spool(struct console *c, uint64_t bytes);
 /* How many bytes are queued. */
 uint64_t console_pending(const struct console *c);

@@ -42,7 +42,7 @@ struct logmux_ops {
     void (*on_drained)(void *arg, uint32_t index);
     /* A log file can't be opened. why: a clause without a full stop. */
     void (*on_no_file)(void *arg, const char *why);
-    /* If logmux_exited() asked for it; before on_drained. It must not free the logmux. */
+    /* If logmux_exited() asked, maybe inside it; before on_drained. Must not free the logmux. */
     void (*on_last_output)(void *arg, uint32_t index, const struct writer_last_output *last);
 };
 
@@ -60,7 +60,7 @@ void logmux_free(struct logmux *mux);
 _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const char *dir,
                            const int file_fds[2], int *ret_stdout_fd, int *ret_stderr_fd,
                            struct err *err);
-/* The terminal has another size: tells the pseudo-terminals. Then the workers can be told. */
+/* The terminal has another size: resizes the pseudo-terminals. Then send workers SIGWINCH. */
 void logmux_resize(struct logmux *mux);
 /* The child has its copies, or could not be started: closes this process's. */
 void logmux_started(struct logmux *mux, uint32_t index);

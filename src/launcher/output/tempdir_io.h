@@ -13,7 +13,7 @@
 enum tempdir_use { TEMPDIR_SMALL, TEMPDIR_LARGE };
 
 /* Makes a new folder, mode 0700, in the first of $TMPDIR, /tmp and /dev/shm where it can. When all
- * processes that have *ret_claim have closed it, the folder is a leftover. -1: it never is. */
+ * processes have closed *ret_claim (close-on-exec), the folder is a leftover. -1: it never is. */
 _must_use_ int tempdir_make(enum tempdir_use use, char **ret_dir, int *ret_claim, struct err *err);
 /* It never becomes a leftover: a report names a file in it. */
 void tempdir_keep(const char *dir);

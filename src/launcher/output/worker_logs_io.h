@@ -46,7 +46,7 @@ char *worker_logs_error_file(const struct worker_logs *l, uint32_t index);
  * private folder on this machine, which is made if need be; nothing is there yet. malloc'ed; NULL:
  * there is no such folder, its path is too long, or its file system has no sockets. */
 char *worker_logs_socket(struct worker_logs *l, uint32_t index);
-/* For logmux_worker.file_fds; valid until worker_logs_started(). */
+/* For logmux_open(); valid until worker_logs_started(). */
 void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2]);
 /* The worker has its copies, or was not started: closes this process's. */
 void worker_logs_started(struct worker_logs *l, uint32_t index);

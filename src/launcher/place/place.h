@@ -280,5 +280,5 @@ _must_use_ int place_read_launcher(char *const *envp, const struct place_probes 
                                    struct err *err);
 /* Parts of a run id come from settings of others, and can have blanks and control characters. */
 void place_clean_run_id(struct place *p);
-/* hosts: the text of /etc/hosts, or NULL. An index that is no number is bad_index. */
+/* hosts: the text of /etc/hosts, or NULL. An index that is not a number is bad_index. */
 void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret);

@@ -17,8 +17,8 @@ struct place_here {
 /* What can't be read is not known. */
 void place_here_read(struct place_here *ret);
 
-/* Whether the settings of this cluster bind no task to CPUs. They are read where
- * the environment names them (SLURM_CONF), else in /etc/slurm; false: that can't be told. */
+/* Whether the settings of this cluster bind no task to CPUs, by slurm.conf where the environment
+ * has it (SLURM_CONF), else in /etc/slurm. False: they do, or that is not known. */
 bool slurm_binds_nothing(char *const *envp);
 /* Where munged listens by the same settings, for the caller to free; NULL: they do not say it. */
 char *slurm_munge_socket(char *const *envp);

@@ -136,7 +136,7 @@ struct node_summary_comparison {
     uint32_t n_failures, n_failures_left_out;
 };
 /* ids in rank order; clocks: one for each, or NULL: wall clocks are not compared, with
- * leader_clock_ns as the leader's node_summary.clock_ns. Nodes that are not in the book are
+ * leader_clock_ns as the leader's node_summary.clock_ns. Nodes that are not in the index are
  * skipped. The usual value is the most frequent; of several, that of the lowest rank. */
 void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t n,
                            const struct node_summary_clock *clocks, int64_t leader_clock_ns,

@@ -13,7 +13,7 @@
  *     guardian dies     the agent gets a real-time signal (PR_SET_PDEATHSIG) whose handler kills
  *                       and reaps all below it; then the agent dies
  *     agent is frozen   250 ms after the lease's end the guardian stops (SIGSTOP) all workers, and
- *                       again every 100 ms; the sixth time it kills all below the agent, and again
+ *                       again every 100 ms; after 6 times it kills all below the agent, and again
  *                       until the lease is moved; it spares the agent. Time in which the guardian
  *                       was frozen, too, does not count
  *     both are killed   only with containment: a keeper (a third, even smaller process in its own

@@ -62,7 +62,7 @@ void local_workers_free(struct local_workers *l);
 
 /* No worker of an older generation may be left. LOCAL_WORKERS_E_LATER: discovery has not ended, log
  * files are being made, or kept processes are ending; on_prepared will be called, unless there is
- * another local_workers_prepare() before that. */
+ * another local_workers_prepare() before that. Copies the form. */
 enum { LOCAL_WORKERS_E_LATER = 1 };
 _must_use_ int local_workers_prepare(struct local_workers *l, struct generation g,
                                      const struct form *form, struct err *err);

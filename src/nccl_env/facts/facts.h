@@ -21,6 +21,7 @@ struct nccl_conf {
 };
 void nccl_conf_parse(const char *path, const char *text, size_t len, struct nccl_conf *ret);
 void nccl_conf_fini(struct nccl_conf *c);
+/* Or NULL. */
 const struct nccl_conf_entry *nccl_conf_find(const struct nccl_conf *c, const char *name);
 
 enum cloud { /* whose plugin or image owns NCCL's tuning, if any */
@@ -83,8 +84,7 @@ struct nccl_facts {
 /* Calls it with each text that the facts own, up to the counts in the facts. */
 typedef void nccl_facts_text_fn(void *arg, char **text);
 void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg);
-/* The first of that name in the user's file, then the system's; NULL: none. ret_path can be NULL.
- * */
+/* The first of that name in the user's file, then the system's; or NULL. ret_path may be NULL. */
 const struct nccl_conf_entry *nccl_facts_conf(const struct nccl_facts *f, const char *name,
                                               const char **ret_path);
 /* The facts that people should see: "; NCCL 2.30.7; PyTorch 2.13.0+cpu; AWS (EFA)". */

@@ -60,6 +60,7 @@ void env_resolve(const struct env_input *input, struct env_result *ret);
 /* Whether the workers of one node can differ; else one result is valid for all. */
 bool env_is_per_worker(const struct env_input *input);
 void env_result_fini(struct env_result *r);
+/* Or NULL. */
 const struct env_choice *env_result_find(const struct env_result *r, const char *name);
 
 /* NAME=VALUE lines, as env(1) prints them; only variables that are set. A value that is known only

@@ -20,6 +20,7 @@ typedef void arbiter_answer_fn(void *arg, const struct arbiter_answer *answer);
 
 struct arbiter;
 
+/* Copies the request. */
 void arbiter_ask(struct arbiter *a, const struct arbiter_request *request, arbiter_answer_fn *fn,
                  void *arg);
 /* The asker with this arg no longer exists: its answers are dropped. */

@@ -19,7 +19,7 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/auth/keyring_io.h"
 
-/* In a helper, which loads the library: libmunge waits ten seconds for a munged that hangs. */
+/* How long munge is asked, in a helper: libmunge waits ten seconds for a munged that hangs. */
 #define MUNGE_NS (2 * NS_PER_S)
 /* How often the credential is renewed, and a munged that did not answer asked again. */
 #define AUTH_MUNGE_RENEW_NS (240 * NS_PER_S)
@@ -64,8 +64,8 @@ const uint8_t *auth_job_secret(const struct auth *a);
 
 enum auth_state auth_state(const struct auth *a);
 uint64_t auth_n_refused(const struct auth *a);
-/* Once, after munge was asked, if there is no key: that the job is open, or with AUTH_ON admits no
- * node; and what to do. */
+/* Logs once, after munge was asked, if there is no key: that the job is open, or with AUTH_ON
+ * admits no node; and what to do. */
 void auth_tell_no_key(struct auth *a);
 
 struct auth_choice {
@@ -84,7 +84,7 @@ void auth_ask_free(struct auth_ask *ask);
 bool auth_is_ready(const struct auth *a);
 /* Asks munge, and calls fn once it is ready, at most MUNGE_NS later. */
 _must_use_ struct auth_ask *auth_wait(struct auth *a, auth_fn *fn, void *arg);
-/* If keys can't be used (no OpenSSL), it has none and is not open, and a line has the reason. */
+/* If keys can't be used (no OpenSSL), *ret has none and is not open, and a line has the reason. */
 void auth_greet(struct auth *a, struct auth_greeting *ret);
 /* The kernel knows that the peer is ours, or there are no keys. */
 bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer);

@@ -50,7 +50,7 @@ void keyring_clear(struct keyring *k);
 /* Processes that this one forks from now on have an empty ring (since Linux 4.14). Takes NULL. */
 void keyring_keep_from_children(struct keyring *k);
 _must_use_ int keyring_add_all(struct keyring *k, const struct keyring *from, struct err *err);
-/* For keys without ids. Loads OpenSSL if there is a key. -ELIBACC: it is not installed. */
+/* Derives missing ids. Loads OpenSSL if there is a key. -ELIBACC: it is not installed. */
 _must_use_ int keyring_derive(struct keyring *k, struct err *err);
 
 /* Overwrites the key's bytes where the kernel shows them (/proc/PID/environ), and removes the name,

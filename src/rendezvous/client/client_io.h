@@ -95,7 +95,7 @@ void rdzv_client_event(struct rdzv_client *c, const struct member_event *event);
 /* The information that ops.joining waited for is available. */
 void rdzv_client_join(struct rdzv_client *c);
 
-/* Less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied), for this leader and later ones. */
+/* Copied, for this leader and later ones. text: less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
 void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm);
 
@@ -113,4 +113,4 @@ bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct
 /* What this node, while it has no leader, found at the endpoint. */
 enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c);
 
-const struct member *rdzv_client_member(const struct rdzv_client *c);
+const struct member *rdzv_client_member(const struct rdzv_client *c); /* borrowed, and changes */

@@ -92,7 +92,7 @@ enum group_effect_kind {
     GROUP_EFFECT_NOTICE,
     /* CLOSED and all nodes know it, or the close timeout has passed; or RESIGN is over */
     GROUP_EFFECT_DONE,
-    /* node: send it group_successors(), and if it is one group_handover(), before all else */
+    /* node: first send it group_successors(), and group_handover() if it is one of these */
     GROUP_EFFECT_NAME,
     GROUP_EFFECT_ARBITER, /* request: send it to the arbiter */
     GROUP_EFFECT_TOUCH,   /* touch the leader file, with the outcome unless NONE; then TOUCHED */
@@ -127,7 +127,7 @@ enum timeline_kind {
     TIMELINE_CLOSED,
     /* Of the watchdog. from_ns: the last time that most workers moved */
     TIMELINE_QUIET,      /* most of them wait; why: where, and for whom */
-    TIMELINE_RESUMED,    /* after QUIET or HANG: they go on */
+    TIMELINE_RESUMED,    /* after QUIET or HANG: they continue */
     TIMELINE_FIRST_STEP, /* the workers train; start */
     /* With --warm, all members have reported. No line of its own: it is for that of STARTED */
     TIMELINE_WARM,
@@ -219,4 +219,4 @@ void group_node_name(const struct group *g, uint64_t node, char out[RDZV_HOST_MA
 
 /* Whether the table of states allows this move; the simulator proves that all of them happen. */
 bool group_may_move(enum group_state from, enum group_state to);
-void group_check(const struct group *g);
+void group_check(const struct group *g); /* aborts if an invariant does not hold */

@@ -1,5 +1,5 @@
 /* The agents that run on this machine, each with a small file in the run directory, so that "muster
- * status" finds it. No loop; a failure has no other effect.
+ * status" finds it; after a failure it does not. No loop.
  *
  * The run directory is $MUSTER_RUN_DIR; else /run/muster for root; else $XDG_RUNTIME_DIR/muster,
  * else /tmp/muster-UID; and if none of these can be made, /dev/shm/muster-UID. It is created with

@@ -74,8 +74,8 @@ struct exception {
 
 bool failure_by_signal(const struct failure *f);
 struct exception failure_exception(const struct failure *f);
-const char *failure_interpreter(const struct failure *f);
-const char *failure_traceback(const struct failure *f);
+const char *failure_interpreter(const struct failure *f); /* or NULL */
+const char *failure_traceback(const struct failure *f);   /* or NULL */
 
 /* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
 void failure_cause_text(const struct failure *f, struct strbuf *ret);

@@ -176,7 +176,7 @@ struct json_table;
 /* Replaces *ret with the JSON text. The message is ours and valid. */
 void wire_encode(const struct wire_message *m, struct strbuf *ret);
 
-/* A message of another protocol version: only its kind and `version` are in *ret. */
+/* Of another protocol version: *ret has only kind and `version`, which all versions have. */
 enum { WIRE_E_VERSION = 1 };
 
 /* Appends a frame with the JSON text. */

@@ -111,8 +111,8 @@ struct rdzv_server_ops {
     /* Another agent leads, or has closed the job: the nodes have been redirected. The last
      * callback. The server may be freed at once or later. */
     void (*deposed)(void *arg, uint32_t epoch);
-    /* Every node that could be reached knows that the job is over. As `deposed`. Connections end
-     * when the server is freed. */
+    /* Every node that could be reached knows that the job is over. The server may be freed as in
+     * `deposed`; connections end then. */
     void (*done)(void *arg, enum outcome outcome);
 };
 
@@ -139,7 +139,7 @@ struct rdzv_server_parts {
         void *arg;
     } evidence;
     /* COMMAND_STACKS: what do the workers do? rdzv_server_stacks_add() for each node and
-     * rdzv_server_stacks_end() follow, at once or later. One question at a time without a period
+     * rdzv_server_stacks_end() follow within timeout_ns. One question at a time without a period
      * (ASK_STACKS), and one with one (ASK_PROFILE). NULL: refused */
     struct {
         void (*ask)(void *arg, uint64_t period_ns, uint64_t timeout_ns);
@@ -195,4 +195,4 @@ void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
 /* All were added, in order; or, for one sentence, why there is no answer. */
 void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, const char *why_not);
 
-const struct group *rdzv_server_group(const struct rdzv_server *s);
+const struct group *rdzv_server_group(const struct rdzv_server *s); /* borrowed, and changes */

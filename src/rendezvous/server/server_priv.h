@@ -127,7 +127,7 @@ struct server_node {
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join);
 /* After WELCOME, if that was not sent yet. Does nothing if n is NULL or not connected. */
 void server_send(struct server_node *n, const struct wire_message *m);
-/* On another machine, loopback would be that machine itself. "" means the leader's machine. */
+/* Empties a loopback address, which other machines can't use. "": the leader's machine. */
 void server_hide_loopback(char *literal);
 /* Other than LEAVE, STATUS and STACKS. Answers on `to`, which is borrowed. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);

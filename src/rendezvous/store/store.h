@@ -27,8 +27,8 @@
 
 #include "base/util.h"
 
-/* Bytes that the store and unsent replies share, counted. To be changed only with one reference.
- * For one thread. */
+/* Reference-counted bytes, which the store and unsent replies share. To be changed only with one
+ * reference. For one thread. */
 struct store_value {
     uint32_t refs;
     uint32_t len, cap; /* bytes; a value is at most 8 MiB by store_limits */
@@ -156,15 +156,15 @@ void store_update_clear(struct store_update *u);
 void store_update_fini(struct store_update *u);
 
 enum {
-    /* that client must be ended: a limit is exceeded, or a counter is not a number. No change was
-     * made */
+    /* a limit is exceeded, or a counter is not a number (update.refusal): end that client. Nothing
+     * was changed */
     STORE_REFUSED = 1,
 };
 
 /* `seed` is the key of the hash, because peers choose the names. */
 _must_use_ struct store *store_new(const struct store_limits *limits, uint64_t seed);
 void store_free(struct store *s);
-/* In parts of about n keys or clients. True: all is freed. After the first call, s is of no use. */
+/* In parts of about n keys or clients. True: all is freed; until then only this is allowed. */
 bool store_free_some(struct store *s, size_t n);
 
 /* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). The codec checks the sizes of keys, values

@@ -63,7 +63,7 @@ size_t store_server_connections(const struct store_server *server);
 /* Stops listening at once. The rest is freed in slices of the next turns. NULL is fine. */
 void store_server_close(struct store_server *server);
 
-/* At most a quarter of this machine's memory, or of what its cgroup may use. */
+/* The defaults, within a quarter of this machine's memory, or of what its cgroup may use. */
 struct store_limits store_limits_of_machine(void);
 /* Raises RLIMIT_NOFILE to its hard limit, and returns the current limit. Children inherit it. */
 uint64_t store_raise_descriptors(void);

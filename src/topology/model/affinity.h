@@ -1,17 +1,19 @@
-/* Which CPUs and which memory a worker is bound to. Pure. --numa-binding is torchrun's
- * (torch/numa/binding.py of 2.13): one GPU for each worker, by its local rank in CUDA's order.
- * node: CPUs of the GPU's NUMA node. socket: of all nodes of its package. exclusive: an equal slice
- * of the node's physical cores, divided by all visible GPUs of that node; siblings stay together,
- * the remainder goes to the lowest GPUs, cores are ordered by their lowest sibling, even if that is
- * not allowed. core-complex: one cache of the highest level; caches are ordered by most allowed
- * CPUs, then lowest CPU, and assigned by modulo. All within the allowed CPUs; memory is not bound.
- * NUMA node -1 counts as node 0, and the PCI function as .0. If a node is absent or not allowed,
- * torch fails; muster leaves the node out. --bind is ours: numa (CPUs of the nodes of the worker's
- * GPUs; without GPUs local ranks get blocks of nodes), socket (the same with packages), core (an
- * equal share of the allowed cores for each worker alone, siblings together, nearest to the GPUs
- * first; more workers than cores share them). Memory is bound to the same nodes, as a preference.
- * If a GPU's node is not known, its worker is not bound (core: cores from anywhere), and `why` has
- * the reason. */
+/* Which CPUs and which memory a worker is bound to. Pure.
+ *
+ * --numa-binding is torchrun's (torch/numa/binding.py of 2.13): one GPU for each worker, by its
+ * local rank in CUDA's order. node: CPUs of the GPU's NUMA node. socket: of all nodes of its
+ * package. exclusive: an equal slice of the node's physical cores, divided by all visible GPUs of
+ * that node; siblings stay together, the remainder goes to the lowest GPUs, cores are ordered by
+ * their lowest sibling, even if that is not allowed. core-complex: one cache of the highest level;
+ * caches are ordered by most allowed CPUs, then lowest CPU, and assigned by modulo. All within the
+ * allowed CPUs; memory is not bound. NUMA node -1 counts as node 0, and the PCI function as .0. If
+ * a node is absent or not allowed, torch fails; muster leaves the node out.
+ *
+ * --bind is ours: numa (CPUs of the nodes of the worker's GPUs; without GPUs local ranks get blocks
+ * of nodes), socket (the same with packages), core (an equal share of the allowed cores for each
+ * worker alone, siblings together, nearest to the GPUs first; more workers than cores share them).
+ * Memory is bound to the same nodes, as a preference. If a GPU's node is not known, its worker is
+ * not bound (core: cores from anywhere), and `why` has the reason. */
 #pragma once
 
 #include "topology/model/topology.h"

@@ -2,12 +2,14 @@
  * interfaces. Plain data with everything that later steps need, so that each of them is a pure
  * function of it. Filled by discovery_io (this machine, or a recorded tree), hwloc_io (an hwloc
  * XML), nccl_xml (an NCCL topology file) or topology_json. What a source does not contain stays
- * unknown: -1, 0, "" or TOPO_NONE, as described at each field. Order: NUMA nodes, cores and netifs
- * by number or name as the kernel lists them; PCI devices by address, parents before children; GPUs
- * by PCI address (NVML's order, CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID); NICs by PCI address,
- * then name (NCCL's order), those of an NCCL file as in the file. Sources of the outside facts:
- * Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,
- * class-infiniband,devices-node}; hwloc 2.9 manual; NVML API reference. */
+ * unknown: -1, 0, "" or TOPO_NONE, as described at each field.
+ *
+ * Order: NUMA nodes, cores and netifs by number or name as the kernel lists them; PCI devices by
+ * address, parents before children; GPUs by PCI address (NVML's order, CUDA's with
+ * CUDA_DEVICE_ORDER=PCI_BUS_ID); NICs by PCI address, then name (NCCL's order), those of an NCCL
+ * file as in the file.
+ * Sources: Linux Documentation/ABI/{stable,testing}/sysfs-{bus-pci,class-net,class-infiniband,
+ * devices-node}; hwloc 2.9 manual; NVML API reference. */
 #pragma once
 
 #include <stdbool.h>
@@ -343,14 +345,14 @@ void topology_fault(struct topology *t, const char *fmt, ...) _printf_(2, 3);
  * are set. */
 void topology_sort(struct topology *t);
 
-uint32_t topology_find_pci(const struct topology *t, struct pci_addr at);
-uint32_t topology_find_gpu(const struct topology *t, uint32_t pci); /* by its PCI device */
+uint32_t topology_find_pci(const struct topology *t, struct pci_addr at); /* all: or TOPO_NONE */
+uint32_t topology_find_gpu(const struct topology *t, uint32_t pci);       /* by its PCI device */
 uint32_t topology_find_nic(const struct topology *t, const char *name);
 uint32_t topology_find_netif(const struct topology *t, const char *name);
 uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor);
 /* The address of a PCI function; "?" if it has none. */
 struct pci_addr_text topology_bus_id(const struct topology *t, uint32_t pci);
-const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
+const struct topo_numa *topology_numa(const struct topology *t, int32_t index); /* or NULL */
 /* Its own CPUs; those nearby if it has none. */
 const struct cpuset *topo_numa_near(const struct topo_numa *n);
 /* The highest port state, and the sum of the rates of its ACTIVE ports (of all ports if none is

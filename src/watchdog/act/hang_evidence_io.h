@@ -65,8 +65,7 @@ struct hang_answer {    /* of one node */
      * in time" */
     const char *missing;
 };
-/* Borrowed for the callback. Other nodes write them, and they can be long: read them in a helper.
- */
+/* Borrowed for the callback. Other nodes wrote them, and can write much: read them in a helper. */
 struct hang_answers {
     struct hang_group group;
     struct hang_answer *nodes; /* [group.n_nodes] */

@@ -40,8 +40,7 @@ uint64_t signs_wrote(const char *io);
 #define SIGNS_LITTLE_PERCENT 2
 #define SIGNS_TURN_NS NS_PER_MS
 #define SIGNS_TURNS 10 /* fewer in a sample count as so many */
-/* After so many such samples in a row, fewer than SIGNS_QUIET_NS has, it may only poll. */
-#define SIGNS_LITTLE 2
+#define SIGNS_LITTLE 2 /* in a row: then it may only poll. Fewer than SIGNS_QUIET_NS has seconds */
 #define SIGNS_COMPUTES_PERCENT 5 /* other threads that together use so much of a core compute */
 #define SIGNS_HOT 5 /* after so many samples in a row of half of the time or more, it may spin */
 

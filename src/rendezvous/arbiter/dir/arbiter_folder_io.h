@@ -78,11 +78,11 @@ _must_use_ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *e
 /* Reads the beat; 0 if there is no beat file. */
 _must_use_ int arbiter_folder_read_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t *ret, struct err *err);
-/* Needs no free space. only_new: makes a missing file with all its space, and keeps others. */
+/* Needs no free space. only_new: makes the file with all its space, or leaves it as it is. */
 _must_use_ int arbiter_folder_write_beat(const struct arbiter_folder *f, uint32_t epoch,
                                          bool only_new, uint64_t beat, struct err *err);
 
-/* Makes the key if it is missing, the same for all; read only: ARBITER_FOLDER_E_NONE. -EINVAL: the
+/* The key, made if it is missing, the same for all; read only: ARBITER_FOLDER_E_NONE. -EINVAL: the
  * file holds something else; -EPERM: it is another user's, or others may read it. */
 _must_use_ int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
                                   struct err *err);

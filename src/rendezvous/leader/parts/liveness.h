@@ -56,7 +56,7 @@ enum liveness_probe {
 enum liveness_probe liveness_on_probe(struct liveness *l, struct node *n, enum probe_result result,
                                       uint64_t now_ns);
 
-/* One look at the watched nodes: if it has begun, take the next until LIVENESS_DONE. */
+/* One look at the watched nodes: if _begin() is true, call _next() until LIVENESS_DONE. */
 struct liveness_scan {
     struct list *next;
     size_t n_watched, waiters_lost;
