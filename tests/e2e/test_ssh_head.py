@@ -46,6 +46,14 @@ if host == "key":
 if host == "nologin":
     print("This account is currently not available.")
     end(1)
+if host == "halves":
+    os.write(1, b"half a line")
+    os.close(0)
+    os.close(1)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.sigwait([signal.SIGALRM])
+    os.write(2, b"ssh: the reason\r\n" + 28 * (200 * b"x" + b"\r\n") + b"ssh: the last line\r\n")
+    os._exit(255)
 if host == "nomuster":
     os.execvp("sh", ["sh", "-c", "exec /no/such/muster ssh-node"])
 if host == "old":
@@ -171,6 +179,16 @@ def test_a_bad_host_is_named_at_once_and_ends_the_job(hosts, host, said):
     assert re.search(rf"^muster: error: {said}", err, re.M), err
     assert "2 hosts remain, and the job needs 3: ending it" in err
     assert out == ""
+
+
+def test_what_ssh_wrote_is_in_the_log_in_lines(hosts):
+    """What came on its standard output is a line of its own."""
+    code, _, err = hosts.run("a,halves", "-vv", *shell("true"), seconds=15)
+    assert code == 75, err
+    assert re.search("^muster: error: host halves: ssh: the last line$", err, re.M), err
+    for line in "ssh: the reason", "ssh: the last line":
+        assert f"muster: debug: ssh of host 1: {line}\n" in err, err
+    assert "ssh of host 0" not in err, err
 
 
 def test_hosts_from_a_pipe(hosts):

@@ -10,6 +10,7 @@
 
 #include "base/frame.h"
 #include "base/text/log.h"
+#include "base/text/parse.h"
 #include "base/text/tail.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
@@ -109,7 +110,8 @@ static void be_gone(struct ssh_host *h) {
     loop_timer_set(h->timer, TIME_NEVER);
     while (h->err_fd >= 0 && read_stderr(h)) {
     }
-    log_debug("the last lines of host %u's ssh:\n%s", h->i, tail_lines(&h->tail));
+    for (const char *line = tail_lines(&h->tail); *line != '\0'; line = text_next_line(line))
+        log_debug("ssh of host %u: %.*s", h->i, (int)strcspn(line, "\n"), line);
     if (!h->last_said)
         because_of_end(h);
     h->env->ops.on_gone(h->env->arg, h->i, h->why[0] != '\0' ? h->why : NULL);
@@ -217,8 +219,10 @@ static void take_noise(struct ssh_host *h, struct stream *s) {
     char line[SSH_HOST_LINE_MAX];
     size_t len = stream_available(s);
     last_line(h, line);
-    if (!h->begun && line[0] == '\0' && len > 0)
-        tail_add(&h->tail, (const char *)stream_peek(s, len), len);
+    if (h->begun || line[0] != '\0' || len == 0)
+        return;
+    tail_add(&h->tail, (const char *)stream_peek(s, len), len);
+    tail_add(&h->tail, "\n", 1); /* what comes on stderr is not of this line */
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {
