@@ -25,9 +25,9 @@
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-/* A queue of bytes in a file without a name, made in $TMPDIR or /tmp when it is first needed, so
- * nothing is left even after SIGKILL. It never grows above `size`: the space of bytes that were
- * taken is used again, and is given back to the disk when the queue is empty. */
+/* A queue of bytes in a file, made in $TMPDIR or /tmp when first needed; its name is removed at
+ * once. It never grows above `size`: the space of bytes that were taken is used again, and is given
+ * back to the disk when the queue is empty. */
 struct spool {
     int fd;              /* -1: not made yet */
     uint64_t size;       /* the most bytes; 0: nothing can be added */
