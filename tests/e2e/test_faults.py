@@ -481,7 +481,8 @@ def test_the_next_start_sweeps_what_a_killed_one_left(job, tmp_path, victim, con
 
 
 def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
-    """A guardian that is killed right after it has created its cgroup leaves it empty."""
+    """A guardian that is killed right after it has created its cgroup leaves it empty. In a cgroup of which all were
+    killed are those of jobs that its workers had started."""
     mounts = [line.split() for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
     own = re.search(r"^0::(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
     roots = [pathlib.Path(m[1]) for m in mounts if m[2] == "cgroup2"]
@@ -491,6 +492,7 @@ def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
     left, claimed = folder / f"muster-{os.getpid()}1", folder / f"muster-{os.getpid()}2"
     try:
         left.mkdir()
+        (left / "muster-2" / "of-a-worker").mkdir(parents=True)
         claimed.mkdir()
     except OSError as e:
         pytest.skip(f"no cgroup can be made here: {e}")
@@ -504,7 +506,7 @@ def test_the_next_start_sweeps_cgroups_that_nobody_has(job):
         assert claimed.exists(), "a guardian that lives may be about to enter it"
     finally:
         os.close(claim)
-        for path in (left, claimed):
+        for path in (*list(left.glob("*/*")), *list(left.glob("*")), left, claimed):
             with contextlib.suppress(OSError):
                 path.rmdir()
 

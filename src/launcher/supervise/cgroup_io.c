@@ -209,14 +209,16 @@ bool cgroup_claim(int parent_fd, const char *name, int fd) {
 
 static bool sweep_one(int parent_fd, const char *name, void *prefix) {
     struct stat st;
-    if (strncmp(name, prefix, strlen(prefix)) != 0)
+    if (name[0] == '.' || strncmp(name, prefix, strlen(prefix)) != 0)
         return false;
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return true;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-        cgroup_populated(fd) == 0)
+        cgroup_populated(fd) == 0) {
+        cgroup_sweep(fd, "", TIME_NEVER); /* those of jobs that its workers had started */
         (void)cgroup_remove(parent_fd, name);
+    }
     (void)close(fd);
     return true;
 }

@@ -30,7 +30,7 @@ _must_use_ int cgroup_enter(int fd);
 /* Marks the group as in use by all processes that inherit fd, its directory: until all have closed
  * it, cgroup_sweep() spares it. False: the group was just removed; make it again. */
 _must_use_ bool cgroup_claim(int parent_fd, const char *name, int fd);
-/* Removes this user's empty groups of this prefix that no process claims. */
+/* Removes this user's groups of this prefix that no process claims or is in, and those in them. */
 void cgroup_sweep(int parent_fd, const char *prefix, uint64_t until_ns);
 
 /* The kernel's count of memory kills in this process's group; malloc'ed path; NULL: none. */
