@@ -414,6 +414,7 @@ Test(policy, any_rank_can_begin_and_complete_a_crash_loop) {
     cr_expect(loops(&c, 3, 1u << 2, 1u << 3), "two ranks, one after the other");
     cr_expect(loops(&c, 3, 1u << 2 | 1u << 3, 1u << 2), "two ranks, the first time");
     cr_expect(loops(&c, 3, 1u << 2, 1u << 2 | 1u << 3), "two ranks, the second time");
+    cr_expect(loops(AT(forgiving(2, 3)), 3, 1u << 2, 1u << 3), "two nodes, each of which could be replaced");
     c.rdzv.crash_loop_ns = 0;
     cr_expect(!loops(&c, 3, 1u << 2, 1u << 2), "turned off");
 }
