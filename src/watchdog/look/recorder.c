@@ -16,7 +16,7 @@ static const struct json_limits limits = {
 int recorder_http_body(const char *answer, size_t len, const char **ret_body, size_t *ret_len,
                        struct err *err) {
     const char *end = memmem(answer, len, "\r\n\r\n", 4);
-    char line[100];
+    char line[100] = "";
     (void)snprintf(line, sizeof line, "%.*s", (int)MIN2(len, sizeof line), answer);
     line[strcspn(line, "\r")] = '\0';
     if (strncmp(line, "HTTP/1.", 7) != 0 || end == NULL)
