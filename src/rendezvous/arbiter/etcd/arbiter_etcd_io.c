@@ -57,10 +57,19 @@ static void fail_running(struct etcd *e, const char *text) {
     complete_running(e, ARBITER_UNREACHABLE, text);
 }
 
+/* Of a request for which no time is left: the one before it took all. */
+static const char *late_text(const struct etcd *e) {
+    return e->last_text[0] != '\0' ? e->last_text : "etcd did not answer in time";
+}
+
 /* Reports each endpoint's error, cut so that all fit. */
 static void fail_unreachable(struct etcd *e) {
+    if (e->tried == 0) {
+        complete_running(e, ARBITER_UNREACHABLE, late_text(e));
+        return;
+    }
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    size_t room = (sizeof e->running->answer.text - 64) / MAX2(e->tried, (size_t)1);
+    size_t room = (sizeof e->running->answer.text - 64) / e->tried;
     strbuf_add(&text, "etcd did not answer");
     for (size_t i = 0; i < e->tried; i++) {
         const struct endpoint *p = &e->endpoints[(e->current + e->n - e->tried + i) % e->n];
@@ -68,7 +77,7 @@ static void fail_unreachable(struct etcd *e) {
         (void)snprintf(one, MIN2(room, sizeof one), "%s: %s", p->name, p->error);
         strbuf_printf(&text, "%s%s", i == 0 ? ": " : "; ", one);
     }
-    if (e->tried < e->n && e->tried > 0)
+    if (e->tried < e->n)
         strbuf_printf(&text, "; %zu more not asked in time", e->n - e->tried);
     fail_running(e, strbuf_text(&text));
 }
@@ -117,9 +126,8 @@ static void etcd_work(struct arbiter *arbiter) {
     struct arbiter_asked *q;
     while (e->running == NULL &&
            (q = LIST_FIRST(struct arbiter_asked, &arbiter->waiting, link)) != NULL) {
-        if (clock_now_ns() >= q->deadline_ns) { /* the request before it took all the time */
-            arbiter_done(arbiter, q, ARBITER_UNREACHABLE,
-                         e->last_text[0] != '\0' ? e->last_text : "etcd did not answer in time");
+        if (clock_now_ns() >= q->deadline_ns) {
+            arbiter_done(arbiter, q, ARBITER_UNREACHABLE, late_text(e));
             continue;
         }
         e->running = q;
