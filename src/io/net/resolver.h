@@ -55,6 +55,6 @@ void resolve_free(struct resolve *r);
 
 /* The address of a name in /etc/hosts, without a process that asks for it. It answers only where
  * getaddrinfo() would ask this file first and nothing else (nsswitch.conf(5), hosts(5)), and where
- * one line has the name. It can block as long as the disk of /etc: not while holding a lease. */
-/* etc: "/etc", but in tests. False: it does not know the name for sure: resolve_start() asks. */
+ * one line has the name. It can block as long as the disk of /etc: not while holding a lease.
+ * etc: "/etc", but in tests. False: it does not know the name for sure: resolve_start() asks. */
 _must_use_ bool hosts_file_find(const char *etc, const char *name, uint16_t port, struct addr *ret);

@@ -109,7 +109,7 @@ size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret
 
 #define WORDS_MAX 3 /* of a line of hosts(5): address, full name, host name */
 
-/* A piece of a text that goes on behind it. */
+/* A piece of a longer text: it has no NUL at its end. */
 struct word {
     const char *at;
     size_t len;

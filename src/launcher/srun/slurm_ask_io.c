@@ -125,7 +125,7 @@ struct requeue {
     void *arg;
     struct requeue_end end;
     char *lost;               /* of `end` */
-    struct loop_timer *timer; /* no process could be created: it is told from the loop */
+    struct loop_timer *timer; /* no process could be created: the loop decides without it */
     uint32_t restarts;        /* how often the job was requeued before */
     char *avoided;            /* nodes that Slurm is to avoid from now on; NULL: none are new */
     char *why;                /* why not all of a request was carried out */

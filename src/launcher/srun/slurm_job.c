@@ -151,7 +151,7 @@ char *slurm_excluded(const char *job) {
 
 /* ---- requeueing ---- */
 
-#define TERM_STATUS 143 /* told to end by SIGTERM */
+#define TERM_STATUS 143 /* ended by SIGTERM */
 #define ALL (REQUEUE_PREEMPT | REQUEUE_NODE_FAIL | REQUEUE_TIMEOUT)
 
 static const char *const words[] = {"preempt", "node-fail", "timeout"};

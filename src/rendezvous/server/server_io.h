@@ -73,8 +73,8 @@ _must_use_ struct rdzv_listener *rdzv_listener_new(struct loop *loop,
 /* At most 4. Takes ownership of the socket, also on failure. Returns 0 or a negative errno. */
 _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
 /* The job uses the port of one of the sockets at this address. Connections to that port at
- * addresses that were not named are closed unread from now on, so that nobody of another network
- * talks to this agent; those from this machine are served all the same. With more than
+ * addresses that were not named are closed unread from now on, so that no host of another network
+ * can talk to this agent; those from this machine are served all the same. With more than
  * RDZV_CHOSEN_MAX addresses, all are served. The socket itself listens at every address, because a
  * port that refuses is taken as proof that no process of the node is left. */
 #define RDZV_CHOSEN_MAX 16
@@ -188,8 +188,8 @@ enum peer_source rdzv_server_source(const struct rdzv_server *s, const struct ad
 #define RDZV_WHOSE_NS (3 * NS_PER_S)
 void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const struct addr *store,
                        uint32_t id);
-/* A node of the group, and its evidence (copied; none if node->missing says why). Ignored if nobody
- * has asked. */
+/* A node of the group, and its evidence (copied; none if node->missing says why). Ignored if no
+ * operator has asked. */
 void rdzv_server_stacks_add(struct rdzv_server *s, enum rdzv_ask_what what,
                             const struct rdzv_stacks *node, const char *json, size_t len);
 /* All were added, in order; or, for one sentence, why there is no answer. */
