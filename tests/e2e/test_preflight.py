@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from harness import nvml_env
+from harness import command, nvml_env
 from hosts import hosts_or_skip
 from test_operate import ask, until
 
@@ -35,11 +35,11 @@ def four(**more):
         yield hosts
 
 
-def start(job, hosts, *words, numbers=range(4), worker=("start", "go"), at=None, env=None, nnodes=None):
+def start(job, hosts, *words, numbers=range(4), worker=("start", "go"), at=None, env=None, nnodes=None, program=None):
     place = at or f"{hosts.address(LEADER)}:29400"
     return [job.agent(f"h{n}", f"--nnodes={nnodes or len(numbers)}", "--nproc-per-node=1", "--rdzv-backend=c10d",
                       f"--rdzv-endpoint={place}", "--rdzv-id=pre", "--rdzv-conf=join_timeout=30", *words, "--no-python",
-                      job.worker, *worker, prefix=hosts.enter(n), env=env) for n in numbers]
+                      job.worker, *worker, prefix=hosts.enter(n), env=env, program=program) for n in numbers]
 
 
 def seen(job, name, count):
@@ -353,9 +353,8 @@ def test_a_rack_without_imex_channels_starts_no_worker_unless_nccl_does_without(
     devices.write_text("Character devices:\n234 nvidia-caps-imex-channels\n")
     with hosts_or_skip(2, names=True) as hosts:
         env = nvml_env(tmp_path, TRAY) | ({"NCCL_MNNVL_ENABLE": mnnvl} if mnnvl else {})
-        for n in range(2):
-            on(hosts, n, f"mount --bind {devices} /proc/devices")
-        agents = start(job, hosts, "--bind=none", "--preflight=strict", numbers=range(2), env=env)
+        program = ["sh", "-c", f'mount --bind {devices} /proc/devices && exec "$@"', "sh", *command()]
+        agents = start(job, hosts, "--bind=none", "--preflight=strict", numbers=range(2), env=env, program=program)
         if mnnvl:
             job.events.wait("start", 2, world=2)
             finish(job, agents)
