@@ -30,7 +30,7 @@ done
 results=$root/build-results
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
 torch_job= # makes the virtual environment meanwhile
-lane= # tests that run beside others
+declare -A lanes # tests that run beside others: process ids
 stalls_job= # records when the machine stands still
 trap 'no_policy; [ -z "$torch_job$stalls_job" ] || kill $torch_job $stalls_job; rm -rf "$work"' EXIT
 started=$SECONDS
@@ -143,9 +143,9 @@ side_by_side() { [ "$scale" = slow ] || echo "-n ${MUSTER_TEST_JOBS:-$1}"; }
 beside() {
     if [ "$scale" = slow ]; then "${@:2}"; return; fi
     "${@:2}" > "$work/$1.log" 2>&1 &
-    lane=$!
+    lanes[$1]=$!
 }
-meet() { [ -z "$lane" ] || { wait "$lane"; cat "$work/$1.log"; }; }
+meet() { [ -z "${lanes[$1]:-}" ] || { wait "${lanes[$1]}"; cat "$work/$1.log"; }; }
 
 # e2e LABEL MUSTER_BINARY ARGS...
 e2e() {
@@ -200,7 +200,7 @@ if wanted e2e normal; then
     }
     say "end to end on a machine that does nothing else, then PyTorch beside the next steps"
     with_torch e2e-alone "$muster" -m "alone and not torch"
-    beside torch with_torch e2e-torch "$muster" -m torch
+    beside torch with_torch e2e-torch "$muster" $(side_by_side 2) -m torch
 fi
 
 if wanted asan normal || wanted asan-e2e normal; then
@@ -218,36 +218,41 @@ if wanted asan normal || wanted asan-e2e normal; then
     fi
 fi
 
+# Together with the tests beside it, it keeps both cores busy.
+tools() {
+    if wanted valgrind normal; then
+        say "valgrind over muster's own processes"
+        mkdir -p "$work/vg-logs"
+        MUSTER_TEST_VALGRIND=1 MUSTER_TEST_TOOL_LOGS=$work/vg-logs MUSTER_TEST_SLOWER=20 MUSTER_KILLS=1 \
+            e2e valgrind "$muster" $(side_by_side 2) tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
+                -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
+    fi
+
+    if wanted asan-e2e normal && [ -x build-test-asan/src/cli/muster ]; then
+        say "end to end, sanitized, C and shell workers"
+        mkdir -p "$work/asan-logs"
+        few=() # recorded machines of the same kinds are read in test_env.py
+        [ "$scale" = slow ] || few=(--deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[hwloc/"
+            --deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[nccl-xml/")
+        ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
+            UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
+            MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
+            e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 2) "${few[@]}" \
+            tests/e2e/test_run.py tests/e2e/test_faults.py \
+            tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
+            tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused \
+            --deselect tests/e2e/test_topo.py::test_a_written_nccl_file_tells_what_its_machine_does
+    fi
+}
+beside tools tools
+
 if wanted e2e normal; then
     say "end to end: kills, namespaces"
     with_torch e2e "$muster" $(side_by_side 6) -m "not torch and not alone"
 fi
 
-if wanted valgrind normal; then
-    say "valgrind over muster's own processes"
-    mkdir -p "$work/vg-logs"
-    MUSTER_TEST_VALGRIND=1 MUSTER_TEST_TOOL_LOGS=$work/vg-logs MUSTER_TEST_SLOWER=20 MUSTER_KILLS=1 \
-        e2e valgrind "$muster" $(side_by_side 3) tests/e2e/test_run.py tests/e2e/test_faults.py tests/e2e/test_hostile.py \
-            -k "${expr:-$(tr '\n' ' ' < tests/tools/valgrind.list)}"
-    if [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
-fi
-
-if wanted asan-e2e normal && [ -x build-test-asan/src/cli/muster ]; then
-    say "end to end, sanitized, C and shell workers"
-    mkdir -p "$work/asan-logs"
-    few=() # recorded machines of the same kinds are read in test_env.py
-    [ "$scale" = slow ] || few=(--deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[hwloc/"
-        --deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[nccl-xml/")
-    ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
-        UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:log_path=$work/asan-logs/ubsan \
-        MUSTER_TEST_TOOL_LOGS=$work/asan-logs MUSTER_TEST_SLOWER=4 MUSTER_KILLS=2 \
-        e2e asan-e2e "$root/build-test-asan/src/cli/muster" $(side_by_side 4) "${few[@]}" \
-        tests/e2e/test_run.py tests/e2e/test_faults.py \
-        tests/e2e/test_etcd.py tests/e2e/test_topo.py tests/e2e/test_env.py \
-        tests/e2e/test_hostile.py::test_a_damaged_{tree,file}_is_shown_or_refused \
-        --deselect tests/e2e/test_topo.py::test_a_written_nccl_file_tells_what_its_machine_does
-fi
-
+meet tools
+if wanted valgrind normal && [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
 meet torch
 
 if wanted frameworks slow; then

@@ -21,6 +21,6 @@ def test_a_rank_that_hangs_in_a_thread_is_named(job):
 
 
 def test_a_job_that_trains_in_a_thread_is_left_alone(job):
-    agent = job.agent("a", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--hang-report=0", "--hang-still=20",
-                      "--hang-timeout=20", HERE / "torch_thread.py", "45", env={"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"})
+    agent = job.agent("a", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--hang-report=0", "--hang-still=12",
+                      "--hang-timeout=12", HERE / "torch_thread.py", "28", env={"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"})
     assert agent.finish(180)[0] == 0 and "hangs" not in agent.said(), agent.said()

@@ -73,7 +73,7 @@ def start(job, kind, ranks, kernels, seconds, *options):
 @pytest.mark.parametrize("kind, ranks", [("nccl", 1), ("gloo", 2)])
 def test_long_kernels_are_no_hang(job, kind, ranks):
     """They use no links, also if each returns before the next one begins: only --hang-timeout limits them."""
-    agent = start(job, kind, ranks, 6, 6.4, "--hang-still=5", "--hang-timeout=600", "--hang-report=25")
+    agent = start(job, kind, ranks, 4, 6.4, "--hang-still=5", "--hang-timeout=600", "--hang-report=14")
     code, _, said = agent.finish(120 * SLOWER)
     assert code == 0 and "the job hangs" not in said, said
     assert re.search(r"seems to wait for its GPU in train \(train.py:\d+\), still for \d+ s", said), said
