@@ -112,11 +112,8 @@ static void on_witnessed(void *arg, int signo, uint64_t at_ns) {
 
 /* A copy of a signal has come; signal_known() follows if the answer is WAIT. */
 static struct tree_news came(struct agent *a, int signo) {
-    enum guardian_came by = guardian_how_came(a->config.link, signo);
-    enum tree_copy how = by == GUARDIAN_TYPED       ? TREE_COPY_ALONE
-                         : by == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED
-                                                    : TREE_COPY_DIRECT;
-    bool witnessed = how == TREE_COPY_ALONE || witness_is_ready(a->ends.witness);
+    enum tree_copy how = guardian_how_came(a->config.link, signo);
+    bool witnessed = witness_is_ready(a->ends.witness);
     struct tree_news news = tree_signals_came(&a->ends.tree, signo, how, witnessed, clock_now_ns());
     arm(a);
     return news;
@@ -572,7 +569,8 @@ static void log_stops(const struct agent *a, const char *name) {
         log_line(level, "%s: leaving", what);
 }
 
-void agent_stop_text(int signo, char *ret, size_t size) {
+/* "the job was stopped by SIGTERM" */
+static void stop_text(int signo, char *ret, size_t size) {
     char name[SIGNAL_TEXT_MAX];
     signal_text(signo, name);
     (void)snprintf(ret, size, "the job was stopped by %s", name);
@@ -581,7 +579,7 @@ void agent_stop_text(int signo, char *ret, size_t size) {
 static void stop_job(struct agent *a, const struct life_event *e, const char *name) {
     char reason[RDZV_REASON_MAX];
     if (e->kind == LIFE_EVENT_ORDER)
-        agent_stop_text(e->signo, reason, sizeof reason);
+        stop_text(e->signo, reason, sizeof reason);
     else
         (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
     rdzv_server_event(leading_server(a->leading),
@@ -705,7 +703,7 @@ static void on_passed_signal(void *arg, int signo) {
  * when it suspends a job: there is no shell with an fg then. */
 static void on_suspended(void *arg, int signo) {
     struct agent *a = arg;
-    if (guardian_how_came(a->config.link, signo) == GUARDIAN_TYPED)
+    if (guardian_how_came(a->config.link, signo) == TREE_COPY_ALONE)
         log_notice("suspended at the terminal; the job continues: fg resumes it, kill ends it");
 }
 
@@ -730,7 +728,7 @@ static int watch_signals(struct agent *a) {
 
 static void on_stop(void *arg, int signo) {
     struct agent *a = arg;
-    agent_stop_text(signo, a->head_reason, sizeof a->head_reason);
+    stop_text(signo, a->head_reason, sizeof a->head_reason);
     agent_event(a, &(struct life_event){.kind = LIFE_EVENT_ORDER, .signo = signo});
 }
 
@@ -747,7 +745,7 @@ bool agent_head_asked(const struct agent *a) {
         a->end.has_failure)
         return false;
     for (uint32_t i = 0; i < spec->n_signals; i++) {
-        agent_stop_text(spec->signals[i], reason, sizeof reason);
+        stop_text(spec->signals[i], reason, sizeof reason);
         if (strcmp(a->end.reason, reason) == 0)
             return true;
     }

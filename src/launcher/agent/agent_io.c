@@ -41,8 +41,8 @@ bool agent_leads(const struct agent *a) {
 
 /* This process is in the group that its guardian made; other agents' groups are beside it. */
 static void sweep_cgroups(uint64_t until_ns) {
-    _cleanup_(freep) char *path = NULL;
-    char *own = cgroup_own_path(&path) == 0 ? strrchr(path, '/') : NULL;
+    _cleanup_(freep) char *path = cgroup_own_path();
+    char *own = path != NULL ? strrchr(path, '/') : NULL;
     if (own == NULL || own == path ||
         strncmp(own + 1, GUARDIAN_CGROUP_PREFIX, strlen(GUARDIAN_CGROUP_PREFIX)) != 0)
         return;

@@ -188,8 +188,6 @@ void agent_check(void *arg);
 void agent_give_up(struct agent *a, enum life_event_kind kind, const char *fmt, ...) _printf_(3, 4);
 /* The same during set-up. Returns r. */
 _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
-/* "the job was stopped by SIGTERM" */
-void agent_stop_text(int signo, char *ret, size_t size);
 
 /* The workers of this group run, and so does their store. NULL: they run no more. */
 void agent_open_door(struct agent *a, const struct form *form);

@@ -105,50 +105,31 @@ static char *directory_of(const char *mountinfo, const char *cgroup, const char 
     return NULL;
 }
 
-int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret) {
-    char *path = directory_of(mountinfo, cgroup, "cgroup2", "");
-    if (path == NULL)
-        return -ENOENT;
-    *ret = path;
-    return 0;
+char *cgroup_path_from(const char *mountinfo, const char *cgroup) {
+    return directory_of(mountinfo, cgroup, "cgroup2", "");
 }
 
 char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup) {
     _cleanup_(freep) char *v1 = directory_of(mountinfo, cgroup, "cgroup", "memory");
     if (v1 != NULL)
         return xasprintf("%s/memory.oom_control", v1);
-    _cleanup_(freep) char *v2 = directory_of(mountinfo, cgroup, "cgroup2", "");
+    _cleanup_(freep) char *v2 = cgroup_path_from(mountinfo, cgroup);
     return v2 != NULL ? xasprintf("%s/memory.events", v2) : NULL;
 }
 
-static int read_own(struct strbuf *mountinfo, struct strbuf *cgroup) {
-    int r = file_add_text(AT_FDCWD, "/proc/self/mountinfo", mountinfo);
-    return r < 0 ? r : file_add_text(AT_FDCWD, "/proc/self/cgroup", cgroup);
-}
-
-int cgroup_own_path(char **ret) {
+/* What is found for this process, if it can be accessed so. */
+static char *find_own(char *(*from)(const char *mountinfo, const char *cgroup), int mode) {
     _cleanup_(strbuf_fini) struct strbuf mountinfo = {0}, cgroup = {0};
-    int r = read_own(&mountinfo, &cgroup);
-    if (r < 0)
-        return r;
-    _cleanup_(freep) char *path = NULL;
-    r = cgroup_path_from(strbuf_text(&mountinfo), strbuf_text(&cgroup), &path);
-    if (r < 0)
-        return r;
-    if (access(path, F_OK) < 0)
-        return -errno;
-    *ret = TAKE_PTR(path);
-    return 0;
-}
-
-char *cgroup_oom_file(void) {
-    _cleanup_(strbuf_fini) struct strbuf mountinfo = {0}, cgroup = {0};
-    if (read_own(&mountinfo, &cgroup) < 0)
+    if (file_add_text(AT_FDCWD, "/proc/self/mountinfo", &mountinfo) < 0 ||
+        file_add_text(AT_FDCWD, "/proc/self/cgroup", &cgroup) < 0)
         return NULL;
-    _cleanup_(freep) char *file =
-        cgroup_oom_file_from(strbuf_text(&mountinfo), strbuf_text(&cgroup));
-    return file != NULL && access(file, R_OK) == 0 ? TAKE_PTR(file) : NULL;
+    _cleanup_(freep) char *path = from(strbuf_text(&mountinfo), strbuf_text(&cgroup));
+    return path != NULL && access(path, mode) == 0 ? TAKE_PTR(path) : NULL;
 }
+
+char *cgroup_own_path(void) { return find_own(cgroup_path_from, F_OK); }
+
+char *cgroup_oom_file(void) { return find_own(cgroup_oom_file_from, R_OK); }
 
 uint64_t cgroup_oom_kills(const char *file) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};

@@ -10,8 +10,8 @@
 
 #include "base/err.h"
 
-/* This process's cgroup v2 directory, malloc'ed. -ENOENT: no cgroup2 mount, or not visible. */
-_must_use_ int cgroup_own_path(char **ret);
+/* This process's cgroup v2 directory, malloc'ed. NULL: no cgroup2 mount, or not visible. */
+char *cgroup_own_path(void);
 /* True if that directory was delegated to us: we own it and are not root, or it has systemd's mark
  * of delegation (extended attribute user.delegate or trusted.delegate = 1). */
 bool cgroup_is_delegated(const char *path);
@@ -38,5 +38,5 @@ char *cgroup_oom_file(void);
 /* The count in the file; 0 if it can't be read. */
 uint64_t cgroup_oom_kills(const char *file);
 /* For tests: the two readers above, on texts of /proc/self/mountinfo and /proc/self/cgroup. */
-_must_use_ int cgroup_path_from(const char *mountinfo, const char *cgroup, char **ret);
+char *cgroup_path_from(const char *mountinfo, const char *cgroup);
 char *cgroup_oom_file_from(const char *mountinfo, const char *cgroup);

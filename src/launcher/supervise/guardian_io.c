@@ -37,7 +37,7 @@ struct guardian_shared {
     atomic_bool agent_holds; /* between guardian_hold() and guardian_resume() */
     atomic_bool held;        /* workers were stopped */
     atomic_bool leave;       /* the agent leaves processes in other sessions than its own */
-    atomic_uchar came[NSIG]; /* enum guardian_came of the last forwarded signal of this number */
+    atomic_uchar came[NSIG]; /* enum tree_copy of the last forwarded signal of this number */
     struct spare spare;
 };
 
@@ -56,22 +56,9 @@ struct guardian {
     pid_t keeper; /* 0: none */
     uid_t uid;
     gid_t gid;
-    uint64_t unkillable_ns;
     uint64_t lease_over;  /* the end of the lease after which it acts, */
     uint64_t times, left; /* how often it did, and found processes in a row */
 };
-
-static void guardian_close(struct guardian *g) {
-    int *fds[] = {&g->lease_fd, &g->cgroup_parent_fd, &g->cgroup_fd, &g->setup[0], &g->setup[1]};
-    if (g->cgroup_fd >= 0)
-        (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
-    for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
-        file_close(fds[i]);
-    }
-    if (g->shared != NULL)
-        (void)munmap(g->shared, sizeof *g->shared);
-    g->shared = NULL;
-}
 
 static void report_stuck(void *arg, pid_t pid) {
     char name[SWEEP_NAME_MAX];
@@ -260,8 +247,8 @@ uint32_t guardian_fences(const struct guardian_link *link) {
     return link->shared != NULL ? atomic_load(&link->shared->fences) : 0;
 }
 
-enum guardian_came guardian_how_came(struct guardian_link *link, int signo) {
-    return (enum guardian_came)atomic_exchange(&link->shared->came[signo], GUARDIAN_NOT);
+enum tree_copy guardian_how_came(struct guardian_link *link, int signo) {
+    return (enum tree_copy)atomic_exchange(&link->shared->came[signo], TREE_COPY_DIRECT);
 }
 
 /* --- the keeper: outside of what it kills, in case both others are killed --- */
@@ -386,7 +373,7 @@ _noreturn_ static void guardian_finish(struct guardian *g, int status) {
         spared.except.seen = is_left;
     else if (g->cgroup_fd >= 0)
         (void)cgroup_kill(g->cgroup_fd);
-    sweep_all(&spared.except, g->unkillable_ns, report_stuck, NULL);
+    sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
     spare_end(&g->shared->spare, GUARDIAN_SPARED_NS);
     spare_read(&g->shared->spare, 0, &spared);
     if (leaves && g->cgroup_fd >= 0)
@@ -434,7 +421,7 @@ static void lease_over(struct guardian *g) {
     (void)atomic_fetch_add(&g->shared->fences, 1);
     sweep_pass_below(g->agent, &spared.except, &result);
     g->left = result.alive == 0 ? 0 : g->left + 1;
-    if (g->left == g->unkillable_ns / GUARDIAN_REPEAT_NS)
+    if (g->left == GUARDIAN_UNKILLABLE_NS / GUARDIAN_REPEAT_NS)
         report_stuck(NULL, sweep_stuck_one(&result));
 }
 
@@ -510,7 +497,7 @@ static void forward(struct guardian *g, int signo, bool typed) {
     }
     if (signo == death_signal() || sigismember(&g->ignored, signo) == 1)
         return; /* while a signal is blocked, the kernel does not drop it, although it is ignored */
-    atomic_store(&g->shared->came[signo], typed ? GUARDIAN_TYPED : GUARDIAN_FORWARDED);
+    atomic_store(&g->shared->came[signo], typed ? TREE_COPY_ALONE : TREE_COPY_FORWARDED);
     if (signo == SIGTSTP) {
         suspend(g);
         return;
@@ -566,18 +553,16 @@ static int make_claimed(int parent, const char *name, int *ret_fd, struct err *e
 }
 
 static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
-    _cleanup_(freep) char *path = NULL;
-    int r = cgroup_own_path(&path);
-    if (r < 0)
-        return contain_failed(CONTAIN_FIND, r, err);
+    _cleanup_(freep) char *path = cgroup_own_path();
+    if (path == NULL)
+        return contain_failed(CONTAIN_FIND, -ENOENT, err);
     if (!required && !cgroup_is_delegated(path))
         return -EPERM;
     int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0)
         return contain_failed(CONTAIN_MAKE, -errno, err);
     (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, GUARDIAN_CGROUP_PREFIX "%d", getpid());
-    int fd;
-    r = make_claimed(parent, g->cgroup_name, &fd, err);
+    int fd, r = make_claimed(parent, g->cgroup_name, &fd, err);
     if (r < 0)
         (void)contain_failed(CONTAIN_MAKE, r, err);
     if (r == 0 && faccessat(fd, "cgroup.kill", W_OK, 0) < 0) {
@@ -635,8 +620,10 @@ static pid_t make_agent(const struct guardian *g) {
     return (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
 }
 
+/* The process is about to end, which closes the rest. */
 static int undo(struct guardian *g, int r) {
-    guardian_close(g);
+    if (g->cgroup_fd >= 0)
+        (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
     (void)sigprocmask(SIG_SETMASK, &g->mask, NULL);
     return r;
 }
@@ -671,9 +658,7 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
                          .setup = {-1, -1},
                          .guardian = getpid(),
                          .uid = geteuid(),
-                         .gid = getegid(),
-                         .unkillable_ns = config->unkillable_ns != 0 ? config->unkillable_ns
-                                                                     : GUARDIAN_UNKILLABLE_NS};
+                         .gid = getegid()};
     read_ignored(&g.ignored);
     (void)signal(SIGCHLD, SIG_DFL); /* an inherited SIG_IGN would hide every exit */
     sigset_t all;
@@ -702,10 +687,8 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
         r = contain_failed(CONTAIN_CLONE, -errno, err);
     else
         r = err_set(err, -errno, "cannot start the agent: %s", strerror(errno));
-    if (r < 0) {
-        (void)close(signal_fd);
+    if (r < 0)
         return undo(&g, r);
-    }
     if (g.contain != JOB_CONTAIN_NONE)
         (void)!write(g.setup[0], "g", 1);
     (void)close(g.setup[0]);

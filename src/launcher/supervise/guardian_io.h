@@ -32,6 +32,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "launcher/ends/tree_signals.h"
 #include "launcher/job/job.h"
 
 /* The name of its cgroup: this prefix and its pid. */
@@ -48,7 +49,6 @@
 struct guardian_config {
     int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
     enum job_contain contain; /* AUTO: a cgroup if one was delegated to us, else none */
-    uint64_t unkillable_ns;   /* 0: GUARDIAN_UNKILLABLE_NS */
     /* Erases, in the guardian, what only the agent may have. NULL: nothing */
     void (*on_split)(void *arg);
     void *arg;
@@ -83,11 +83,9 @@ void guardian_resume(struct guardian_link *link);
  * Counted before the processes are killed. */
 uint32_t guardian_fences(const struct guardian_link *link);
 
-/* How a signal of this number has come to the agent: by the guardian, since the last call, or not
- * by it. TYPED: to the guardian it came from the kernel: it was typed (^C), or the terminal
- * has gone. Then only the group in the foreground has got it, which is the guardian's. */
-enum guardian_came { GUARDIAN_NOT = 0, GUARDIAN_FORWARDED, GUARDIAN_TYPED };
-enum guardian_came guardian_how_came(struct guardian_link *link, int signo);
+/* How a signal of this number has come to the agent since the last call. ALONE: the guardian has it
+ * from the kernel: it was typed (^C), or the terminal has gone; only its group has got it. */
+enum tree_copy guardian_how_came(struct guardian_link *link, int signo);
 
 /* Helpers that no sweep kills, and for which the end does not wait; NULL: none. Borrowed. */
 struct spare *guardian_spared(const struct guardian_link *link);

@@ -39,14 +39,19 @@ struct found {
     pid_t pid, parent;
 };
 
-struct pass {
+struct sweep_walk {
     pid_t self; /* whose children are killed by pid */
     pid_t top;  /* whose descendants are killed */
     struct sweep_except except;
-    struct sweep_result *result;
+    struct sweep_result result;
+    const char *marker; /* only orphans with this marker; NULL: all processes */
+    sweep_mine_fn *mine;
+    void *arg;
     pid_t parent; /* the process whose children are being listed */
     /* other code has run since the pass began, so processes that it found can have been reaped */
     bool resumed;
+    /* in the queue: the next process, and how many are children of this process */
+    uint32_t at, n_top;
     uint32_t n;
     struct found queue[QUEUE_MAX];
 };
@@ -59,30 +64,31 @@ static bool excepted(const struct sweep_except *except, pid_t pid) {
 }
 
 static void queue_child(void *arg, pid_t pid) {
-    struct pass *p = arg;
-    bool child = p->parent == p->self || p->parent == p->top;
-    if (p->n < QUEUE_MAX && !(child && excepted(&p->except, pid)))
-        p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
+    struct sweep_walk *w = arg;
+    bool child = w->parent == w->self || w->parent == w->top;
+    if (w->n < QUEUE_MAX && !(child && excepted(&w->except, pid)))
+        w->queue[w->n++] = (struct found){.pid = pid, .parent = w->parent};
 }
 
-/* Of p->parent. */
-static void list_children(struct pass *p) {
-    bool file = (p->except.without & SWEEP_WITHOUT_CHILDREN_FILE) == 0;
-    proc_each_child(p->parent, file, queue_child, p);
+/* Of w->parent. */
+static void list_children(struct sweep_walk *w) {
+    bool file = (w->except.without & SWEEP_WITHOUT_CHILDREN_FILE) == 0;
+    proc_each_child(w->parent, file, queue_child, w);
 }
 
 /* Not our child. *ret_alive: it has the parent with which it was found, and has not ended. */
-static int signal_deeper(const struct pass *p, const struct found *f, int signo, bool *ret_alive) {
-    int fd = p->except.without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
+static int signal_deeper(const struct sweep_walk *w, const struct found *f, int signo,
+                         bool *ret_alive) {
+    int fd = w->except.without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
     int r = 0;
     struct proc_stat st;
     /* This is read after the pidfd was opened. If the pid now belongs to another process, its
      * parent shows that. If it belongs to another process later, the pidfd does not follow. */
-    *ret_alive = proc_read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
+    *ret_alive = proc_read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == w->top) &&
                  !has_ended(&st);
     if (*ret_alive && fd >= 0)
         r = (int)syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
-    else if (*ret_alive && (p->top != p->self || signo != SIGKILL))
+    else if (*ret_alive && (w->top != w->self || signo != SIGKILL))
         r = kill(f->pid, signo); /* it will not become our child */
     int error = errno;
     if (*ret_alive && fd >= 0 && signo == SIGTERM)
@@ -91,105 +97,66 @@ static int signal_deeper(const struct pass *p, const struct found *f, int signo,
     return r < 0 ? -error : 0;
 }
 
-static int signal_own(struct pass *p, const struct found *f, int signo, bool *ret_alive) {
+static int signal_own(struct sweep_walk *w, const struct found *f, int signo, bool *ret_alive) {
     struct proc_stat st;
     *ret_alive = false;
-    if (p->resumed && (!proc_read_stat(f->pid, &st) || st.parent != p->self))
+    if (w->resumed && (!proc_read_stat(f->pid, &st) || st.parent != w->self))
         return 0;
     int r = kill(f->pid, signo) < 0 ? -errno : 0;
     if (signo == SIGTERM)
         (void)kill(f->pid, SIGCONT);
     *ret_alive = !proc_read_stat(f->pid, &st) || !has_ended(&st);
     if (!*ret_alive) {
-        p->result->zombies++;
-        p->result->zombie = f->pid;
+        w->result.zombies++;
+        w->result.zombie = f->pid;
     }
     return r;
 }
 
 /* Returns whether the process existed. */
-static bool signal_found(struct pass *p, const struct found *f, int signo) {
+static bool signal_found(struct sweep_walk *w, const struct found *f, int signo) {
     bool alive;
     int r =
-        f->parent == p->self ? signal_own(p, f, signo, &alive) : signal_deeper(p, f, signo, &alive);
+        f->parent == w->self ? signal_own(w, f, signo, &alive) : signal_deeper(w, f, signo, &alive);
     if (!alive)
         return false;
-    p->result->alive++;
-    if (p->result->example == 0) /* the others may be its children, and short-lived */
-        p->result->example = f->pid;
+    w->result.alive++;
+    if (w->result.example == 0) /* the others may be its children, and short-lived */
+        w->result.example = f->pid;
     if (r == -EPERM)
-        p->result->unkillable = f->pid;
-    if (r == 0 && signo != 0 && p->except.sent != NULL)
-        p->except.sent(p->except.arg, f->pid);
+        w->result.unkillable = f->pid;
+    if (r == 0 && signo != 0 && w->except.sent != NULL)
+        w->except.sent(w->except.arg, f->pid);
     return true;
 }
 
 /* Every process is signalled before its children are listed: after SIGKILL they can only become
  * fewer. If it has been reaped since it was found, its children have another parent, and its pid
  * can belong to another process. */
-static void run_one(struct pass *p, uint32_t i) {
-    const struct found *f = &p->queue[i];
-    const struct sweep_except *e = &p->except;
-    int signo = e->seen != NULL ? e->seen(e->arg, f->pid, f->parent == p->self) : SIGKILL;
+static void run_one(struct sweep_walk *w, uint32_t i) {
+    const struct found *f = &w->queue[i];
+    const struct sweep_except *e = &w->except;
+    int signo = e->seen != NULL ? e->seen(e->arg, f->pid, f->parent == w->self) : SIGKILL;
     if (signo == SWEEP_SPARE)
         return;
-    if (!signal_found(p, f, signo) && p->resumed)
+    if (!signal_found(w, f, signo) && w->resumed)
         return;
-    p->parent = p->queue[i].pid;
-    list_children(p);
-}
-
-/* Breadth first. */
-static void run_pass(struct pass *p) {
-    for (uint32_t i = 0; i < p->n; i++)
-        run_one(p, i);
-}
-
-static void list_below(struct pass *p) {
-    p->parent = p->top;
-    list_children(p);
+    w->parent = w->queue[i].pid;
+    list_children(w);
 }
 
 /* Lists children of this process without /proc: asks for each pid, 0.5 us each. Most children have
  * a pid shortly after ours, so the search ends after the first part in which there is one. */
-static void list_own_by_pid(struct pass *p) {
+static void list_own_by_pid(struct sweep_walk *w) {
     siginfo_t si;
-    pid_t pid = p->parent = p->self;
+    pid_t pid = w->self;
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0)
         return; /* there is none */
-    for (int i = 1; i < PIDS_MAX && (p->n == 0 || i % PIDS_AT_ONCE != 0); i++) {
+    for (int i = 1; i < PIDS_MAX && (w->n == 0 || i % PIDS_AT_ONCE != 0); i++) {
         pid = pid + 1 < PIDS_MAX ? pid + 1 : 1;
         if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0)
-            queue_child(p, pid);
+            queue_child(w, pid);
     }
-}
-
-static void pass_init(struct pass *p, pid_t top, const struct sweep_except *except,
-                      struct sweep_result *result) {
-    p->self = getpid();
-    p->top = top;
-    p->except = except != NULL ? *except : (struct sweep_except){0};
-    p->result = result;
-    p->resumed = false;
-    p->n = 0;
-    *result = (struct sweep_result){0};
-}
-
-void sweep_pass(const struct sweep_except *except, struct sweep_result *ret) {
-    struct pass p;
-    pass_init(&p, getpid(), except, ret);
-    if (proc_is_ours())
-        list_below(&p);
-    else
-        list_own_by_pid(&p);
-    run_pass(&p);
-}
-
-void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret) {
-    struct pass p;
-    pass_init(&p, top, except, ret);
-    list_below(&p);
-    run_pass(&p);
 }
 
 /* Whether a process has no memory: it is ending (and its children will soon have another parent),
@@ -213,17 +180,55 @@ bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size) {
     return false;
 }
 
-/* --- a pass in pieces --- */
+static bool is_meant(struct sweep_walk *w, pid_t pid) {
+    char value[SWEEP_MARKER_MAX];
+    if (sweep_read_variable(pid, w->marker, value, sizeof value))
+        return w->mine(w->arg, pid, value);
+    w->result.undecided += is_between(pid);
+    return false;
+}
 
-struct sweep_walk {
-    struct pass pass;
-    struct sweep_result result;
-    /* in the queue: the next process, and how many are children of this process */
-    uint32_t at, n_top;
-    const char *marker; /* only orphans with this marker; NULL: all processes */
-    sweep_mine_fn *mine;
-    void *arg;
-};
+/* Breadth first. */
+bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret) {
+    while (w->at < w->n) {
+        uint32_t i = w->at++;
+        if (w->marker == NULL || i >= w->n_top || is_meant(w, w->queue[i].pid))
+            run_one(w, i);
+        if (w->at < w->n && now_ns() >= until_ns) {
+            w->resumed = true;
+            return false;
+        }
+    }
+    *ret = w->result;
+    return true;
+}
+
+static void begin(struct sweep_walk *w, pid_t top, const struct sweep_except *except) {
+    w->self = getpid();
+    w->top = w->parent = top;
+    w->except = except != NULL ? *except : (struct sweep_except){0};
+    w->result = (struct sweep_result){0};
+    w->marker = NULL;
+    w->resumed = false;
+    w->at = w->n = 0;
+}
+
+void sweep_pass(const struct sweep_except *except, struct sweep_result *ret) {
+    struct sweep_walk w;
+    begin(&w, getpid(), except);
+    if (proc_is_ours())
+        list_children(&w);
+    else
+        list_own_by_pid(&w);
+    (void)!sweep_walk_go_on(&w, TIME_NEVER, ret);
+}
+
+void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret) {
+    struct sweep_walk w;
+    begin(&w, top, except);
+    list_children(&w);
+    (void)!sweep_walk_go_on(&w, TIME_NEVER, ret);
+}
 
 struct sweep_walk *sweep_walk_new(void) {
     return xcalloc(1, sizeof(struct sweep_walk));
@@ -233,36 +238,13 @@ void sweep_walk_free(struct sweep_walk *w) { free(w); }
 
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
                       sweep_mine_fn *mine, void *arg) {
-    pass_init(&w->pass, getpid(), except, &w->result);
-    list_below(&w->pass);
-    w->pass.except.n = 0; /* borrowed only for this call; the spared are not in the queue */
-    w->at = 0;
-    w->n_top = w->pass.n;
+    begin(w, getpid(), except);
+    list_children(w);
+    w->except.n = 0; /* borrowed only for this call; the spared are not in the queue */
+    w->n_top = w->n;
     w->marker = marker;
     w->mine = mine;
     w->arg = arg;
-}
-
-static bool is_meant(struct sweep_walk *w, pid_t pid) {
-    char value[SWEEP_MARKER_MAX];
-    if (sweep_read_variable(pid, w->marker, value, sizeof value))
-        return w->mine(w->arg, pid, value);
-    w->result.undecided += is_between(pid);
-    return false;
-}
-
-bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret) {
-    while (w->at < w->pass.n) {
-        uint32_t i = w->at++;
-        if (w->marker == NULL || i >= w->n_top || is_meant(w, w->pass.queue[i].pid))
-            run_one(&w->pass, i);
-        if (w->at < w->pass.n && now_ns() >= until_ns) {
-            w->pass.resumed = true;
-            return false;
-        }
-    }
-    *ret = w->result;
-    return true;
 }
 
 /* --- until nothing is left --- */
@@ -315,11 +297,11 @@ pid_t sweep_parent(pid_t pid) {
     return proc_read_stat(pid, &st) ? st.parent : 0;
 }
 
-bool sweep_is_named(pid_t pid, const char *name) {
+bool sweep_is_named(pid_t pid, const char *begin) {
     char comm[32];
-    size_t len = strlen(name);
-    return proc_read(pid, "/comm", comm, sizeof comm) == (ssize_t)len + 1 &&
-           memcmp(comm, name, len) == 0;
+    size_t len = strlen(begin);
+    return pid > 0 && proc_read(pid, "/comm", comm, MIN2(len, sizeof comm)) == (ssize_t)len &&
+           memcmp(comm, begin, len) == 0;
 }
 
 /* Adds "process 123, python3 train.py"; for one that has ended "process 123, (python3)". */
@@ -380,18 +362,14 @@ void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
 
 #define WAIT_NS (2 * NS_PER_MS)
 
-static bool is_there(pid_t pid) {
-    static const char prefix[] = "muster-";
-    char comm[sizeof prefix - 1];
-    return pid > 0 && proc_read(pid, "/comm", comm, sizeof comm) == (ssize_t)sizeof comm &&
-           memcmp(comm, prefix, sizeof comm) == 0;
-}
+#define HELPERS "muster-" /* how the names of all helpers begin */
 
 void spare_add(struct spare *s, pid_t pid) {
     if (s == NULL)
         return;
     unsigned at = atomic_fetch_add(&s->n, 1);
-    for (unsigned i = 0; i < SPARE_MAX && is_there(atomic_load(&s->pids[at % SPARE_MAX])); i++)
+    for (unsigned i = 0;
+         i < SPARE_MAX && sweep_is_named(atomic_load(&s->pids[at % SPARE_MAX]), HELPERS); i++)
         at++;
     atomic_store(&s->pids[at % SPARE_MAX], pid);
 }
@@ -403,17 +381,15 @@ void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
         ret->pids[ret->except.n++] = more;
     for (int i = 0; i < SPARE_MAX; i++) {
         pid_t pid = atomic_load(&s->pids[i]);
-        if (pid != more && is_there(pid))
+        if (pid != more && sweep_is_named(pid, HELPERS))
             ret->pids[ret->except.n++] = pid;
     }
 }
 
 bool spare_lives(struct spare *s, const char *name) {
-    for (int i = 0; i < SPARE_MAX && s != NULL; i++) {
-        pid_t pid = atomic_load(&s->pids[i]);
-        if (pid > 0 && sweep_is_named(pid, name))
+    for (int i = 0; i < SPARE_MAX && s != NULL; i++)
+        if (sweep_is_named(atomic_load(&s->pids[i]), name))
             return true;
-    }
     return false;
 }
 

@@ -82,8 +82,8 @@ bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size);
 
 /* The parent of a process; 0: the process is gone, or it can't be read. */
 pid_t sweep_parent(pid_t pid);
-/* Whether it has this name in /proc/PID/comm. */
-bool sweep_is_named(pid_t pid, const char *name);
+/* Whether its name in /proc/PID/comm begins so. */
+bool sweep_is_named(pid_t pid, const char *begin);
 /* Whether it is a zombie or gone. False without /proc. */
 bool sweep_has_ended(pid_t pid);
 /* Whether it lives, in another session than the caller. Async-signal-safe. setsid(2) */

@@ -1,6 +1,5 @@
 #include "launcher/supervise/guardian_io.h"
 
-#include <pty.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -31,8 +30,6 @@ static void tell(char c) {
     (void)n;
 }
 
-static void on_int(int signo) { tell('i'); }
-
 static void on_term(int signo) {
     tell('t');
     _exit(7);
@@ -61,7 +58,6 @@ static void start_workers(const struct rig *rig) {
 struct setup {
     enum job_contain contain;
     uint64_t lease_ns; /* from the start; 0: none */
-    uint64_t unkillable_ns;
     bool sigchld_ignored;
     int exit_status;                         /* >= 0: the agent exits with it at once */
     void (*in_agent)(const struct run *run); /* NULL: start_workers */
@@ -72,8 +68,7 @@ struct setup {
 _noreturn_ static void muster_main(struct run *run, const struct setup *setup, int listener_fd) {
     if (setup->sigchld_ignored)
         signal(SIGCHLD, SIG_IGN);
-    struct guardian_config config = {
-        .listener_fd = listener_fd, .contain = setup->contain, .unkillable_ns = setup->unkillable_ns};
+    struct guardian_config config = {.listener_fd = listener_fd, .contain = setup->contain};
     struct err err = {0};
     struct guardian_link link = GUARDIAN_LINK_INIT;
     if (guardian_fork(&config, &link, &err) < 0) {
@@ -82,7 +77,6 @@ _noreturn_ static void muster_main(struct run *run, const struct setup *setup, i
     }
     link_of_agent = link;
     (void)alarm(60); /* if the test fails, all these processes end by themselves */
-    signal(SIGINT, on_int);
     signal(SIGTERM, on_term);
     signal(SIGUSR1, on_usr1);
     if (setup->exit_status >= 0)
@@ -166,21 +160,16 @@ static void await_refused(struct run *run) {
 }
 
 static void agent_killed(enum job_contain contain) {
-    uint64_t times[REPEATS];
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
         struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
         run_start(&run, &setup);
-        uint64_t from_ns = clock_now_ns();
         kill(run.agent, SIGKILL);
         await_refused(&run);
-        times[i] = clock_now_ns() - from_ns;
         int status = rig_await_exit(run.guardian);
         cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", status);
         run_end(&run);
     }
-    for (int i = 0; i < REPEATS; i++)
-        fprintf(stderr, "agent killed, all gone after %.1f ms\n", (double)times[i] / 1e6);
 }
 
 Test(guardian_io, nothing_outlives_a_killed_agent) { agent_killed(JOB_CONTAIN_NONE); }
@@ -255,8 +244,6 @@ Test(guardian_io, passes_the_exit_status_on) {
     }
 }
 
-static void no_workers(const struct run *run) { (void)run; }
-
 static void dumps_core(const struct run *run) {
     tell('r');                                      /* the caller's setting would come too late */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* for the agent; the guardian sets its own */
@@ -285,61 +272,6 @@ Test(guardian_io, dies_of_the_agents_signal_without_a_core) {
     }
     int status = rig_await_exit(pid);
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV && !WCOREDUMP(status), "status %x", status);
-}
-
-/* Starts muster in the foreground of a new terminal. */
-static int start_on_terminal(struct run *run) {
-    struct setup setup = *WITH(((struct setup)SETUP_INIT), .in_agent = no_workers);
-    rig_init(&run->rig);
-    int events[2], terminal;
-    cr_assert(pipe2(events, O_CLOEXEC) == 0);
-    run->events_fd = events[0];
-    run->guardian = forkpty(&terminal, NULL, NULL, NULL);
-    cr_assert(run->guardian >= 0);
-    if (run->guardian == 0) {
-        close(events[0]);
-        events_w = events[1];
-        muster_main(run, &setup, -1);
-    }
-    close(events[1]);
-    await_event(run, 'r');
-    run->agent = rig_first_child(run->guardian);
-    return terminal;
-}
-
-static void expect_no_more_events(struct run *run) {
-    char c;
-    cr_assert(poll(&(struct pollfd){.fd = run->events_fd, .events = POLLIN}, 1, RIG_DEADLINE_MS) == 1);
-    ssize_t n = read(run->events_fd, &c, 1);
-    cr_expect(n == 0, "one more event: %c", n == 1 ? c : '-');
-}
-
-Test(guardian_io, a_typed_interrupt_arrives_once_and_a_typed_stop_not_at_all) {
-    struct run run;
-    int terminal = start_on_terminal(&run);
-    cr_assert(write(terminal, "\032", 1) == 1); /* ^Z */
-    cr_assert(write(terminal, "\003", 1) == 1); /* ^C */
-    await_event(&run, 'i');
-    cr_assert(kill(-run.guardian, SIGINT) == 0); /* to the foreground process group */
-    await_event(&run, 'i');
-    kill(run.guardian, SIGTERM);
-    await_event(&run, 't');
-    expect_no_more_events(&run);
-    int status = rig_await_exit(run.guardian);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
-    close(terminal);
-    run_end(&run);
-}
-
-Test(guardian_io, the_agent_leads_its_own_process_group) {
-    struct run run;
-    int terminal = start_on_terminal(&run);
-    cr_expect_eq(getpgid(run.agent), run.agent);
-    cr_expect_eq(getpgid(run.guardian), run.guardian);
-    kill(run.guardian, SIGTERM);
-    (void)rig_await_exit(run.guardian);
-    close(terminal);
-    run_end(&run);
 }
 
 static bool can_contain(enum job_contain contain) {
@@ -374,28 +306,14 @@ static void both_killed(enum job_contain contain) {
     }
 }
 
-Test(guardian_io, a_pid_namespace_ends_all_when_both_are_killed) {
-    if (!can_contain(JOB_CONTAIN_PIDNS))
-        cr_skip_test("no pid namespace for us");
-    both_killed(JOB_CONTAIN_PIDNS);
+static void contained(enum job_contain contain) {
+    if (!can_contain(contain))
+        cr_skip_test("not possible here");
+    both_killed(contain);
+    agent_killed(contain);
+    guardian_killed(contain);
 }
 
-Test(guardian_io, a_cgroup_ends_all_when_both_are_killed) {
-    if (!can_contain(JOB_CONTAIN_CGROUP))
-        cr_skip_test("no cgroup for us");
-    both_killed(JOB_CONTAIN_CGROUP);
-}
+Test(guardian_io, nothing_outlives_both_in_a_pid_namespace) { contained(JOB_CONTAIN_PIDNS); }
 
-Test(guardian_io, one_killed_is_enough_in_a_pid_namespace) {
-    if (!can_contain(JOB_CONTAIN_PIDNS))
-        cr_skip_test("no pid namespace for us");
-    agent_killed(JOB_CONTAIN_PIDNS);
-    guardian_killed(JOB_CONTAIN_PIDNS);
-}
-
-Test(guardian_io, one_killed_is_enough_in_a_cgroup) {
-    if (!can_contain(JOB_CONTAIN_CGROUP))
-        cr_skip_test("no cgroup for us");
-    agent_killed(JOB_CONTAIN_CGROUP);
-    guardian_killed(JOB_CONTAIN_CGROUP);
-}
+Test(guardian_io, nothing_outlives_both_in_a_cgroup) { contained(JOB_CONTAIN_CGROUP); }
