@@ -181,7 +181,7 @@ static void find_domain(const struct agent *a, const struct topology *t, char re
 /* from: has ended; NULL: NVML is not asked. */
 static void report_domain(struct agent *a, const struct node_discovery *from) {
     const struct job_spec *spec = a->config.spec;
-    const struct topology *t = from != NULL ? node_discovery_topology(from) : NULL;
+    const struct topology *t = node_discovery_found(from)->topology;
     _cleanup_(strbuf_fini) struct strbuf fabric = {0};
     char domain[RDZV_DOMAIN_MAX];
     bool answered = t != NULL && t->n_gpus > 0; /* else NVML failed or hung */
@@ -426,31 +426,28 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
 
 static void find_endpoint(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
-    struct addr addrs[RESOLVE_ADDRS_MAX];
+    const char *name = spec->endpoint_host;
+    const bool ordered = name == NULL || spec->is_host >= 0;
+    struct addr addrs[RESOLVE_ADDRS_MAX] = {0};
     size_t n = 0;
-    if (spec->endpoint_host == NULL || spec->is_host >= 0) {
-        if (spec->endpoint_host != NULL &&
-            resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n) == 0)
-            keep_endpoint(a, addrs, n);
-        begin(a, spec->endpoint_host == NULL || spec->is_host == 1, false);
-        return;
-    }
-    int r = resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n);
-    if (r == RESOLVE_E_LOOKUP &&
-        hosts_file_find("/etc", spec->endpoint_host, spec->endpoint_port, &addrs[0])) {
+    int r = name == NULL ? 0 : resolve_now(name, spec->endpoint_port, addrs, &n);
+    if (r == RESOLVE_E_LOOKUP && !ordered &&
+        hosts_file_find("/etc", name, spec->endpoint_port, &addrs[0])) {
         n = 1;
         r = 0;
     }
     if (r == 0)
         keep_endpoint(a, addrs, n);
-    if (r == 0)
-        begin(a, endpoint_is_here(-1, spec->endpoint_host, addrs, n), true);
+    if (ordered)
+        begin(a, name == NULL || spec->is_host == 1, false);
+    else if (r == 0)
+        begin(a, endpoint_is_here(-1, name, addrs, n), true);
     else if (r == RESOLVE_E_LOOKUP)
-        r = resolve_start(a->loop, spec->endpoint_host, spec->endpoint_port, RESOLVE_TIMEOUT_NS,
-                          on_resolved, a, &a->resolve);
-    if (r < 0)
-        agent_give_up(a, LIFE_EVENT_FAILURE, "can't look up the endpoint's host %.200s: %s",
-                      spec->endpoint_host, strerror(-r));
+        r = resolve_start(a->loop, name, spec->endpoint_port, RESOLVE_TIMEOUT_NS, on_resolved, a,
+                          &a->resolve);
+    if (r < 0 && !ordered)
+        agent_give_up(a, LIFE_EVENT_FAILURE, "can't look up the endpoint's host %.200s: %s", name,
+                      strerror(-r));
 }
 
 /* ---- an arbiter ---- */
@@ -513,12 +510,10 @@ static void find_own_addrs(struct agent *a) {
 bool agent_leader_text(const struct agent *a, const struct addr *leader, char out[ADDR_TEXT_MAX]) {
     const struct job_spec *spec = a->config.spec;
     struct addr at = *leader, own;
-    char first[RDZV_ADDRS_MAX];
     if (addr_is_loopback(&at) && spec->local_addr != NULL &&
         leading_local_addr(spec->local_addr, &own))
         at = own;
-    (void)snprintf(first, sizeof first, "%.*s", (int)strcspn(a->self.addr, ","), a->self.addr);
-    if (addr_is_loopback(&at) && a->arbiter != NULL && addr_from_literal(first, 0, &own) == 0)
+    if (addr_is_loopback(&at) && a->arbiter != NULL && addr_from_list(a->self.addr, 0, &own, 1) > 0)
         at = own;
     if (addr_is_loopback(&at) && a->endpoint.len > 0)
         at = a->endpoint;

@@ -88,7 +88,7 @@ static void on_watch_ended(void *arg, const struct helper_answer *answer) {
 static void on_gpus_checked(void *arg) {
     struct agent *a = arg;
     struct node_discovery *check = TAKE_PTR(a->health.ask);
-    const struct discovery_nvml *nvml = check != NULL ? node_discovery_nvml(check) : NULL;
+    const struct discovery_nvml *nvml = node_discovery_found(check)->nvml;
     gpu_health_judge(&a->health.gpus, nvml != NULL ? &nvml->report : NULL, visible_gpus(a),
                      &a->health.verdicts[HEALTH_OF_GPUS]);
     node_discovery_free(check);

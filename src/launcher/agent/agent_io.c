@@ -93,22 +93,11 @@ static void make_peer_gate(struct agent *a) {
              err.text);
 }
 
-static void choose_each(struct agent *a, const char *list) {
-    char text[ADDR_TEXT_MAX];
-    struct addr at;
-    for (size_t len; *list != '\0'; list += len + (list[len] == ',')) {
-        len = strcspn(list, ",");
-        (void)snprintf(text, sizeof text, "%.*s", (int)len, list);
-        if (addr_from_literal(text, a->node_port, &at) == 0)
-            rdzv_listener_choose(a->listener, &at);
-    }
-}
-
 /* This node sends JOIN from this address (len 0: not known), with these interfaces: from now on its
  * own port is for those who come to one of them. Not with an arbiter, where others learn all
  * addresses of this node. */
 static void choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info) {
-    struct addr at = *local, given;
+    struct addr at = *local, given, each[RESOLVE_ADDRS_MAX];
     if (a->arbiter != NULL || at.len == 0 || addr_is_loopback(&at))
         return;
     addr_set_port(&at, a->node_port);
@@ -118,8 +107,11 @@ static void choose_addrs(struct agent *a, const struct addr *local, const struct
         addr_set_port(&given, a->node_port);
         rdzv_listener_choose(a->listener, &given);
     }
-    for (size_t i = 0; i < RDZV_NETS_MAX; i++)
-        choose_each(a, info->nets[i].addrs);
+    for (size_t i = 0; i < RDZV_NETS_MAX; i++) {
+        size_t n = addr_from_list(info->nets[i].addrs, a->node_port, each, ARRAY_SIZE(each));
+        for (size_t k = 0; k < n; k++)
+            rdzv_listener_choose(a->listener, &each[k]);
+    }
 }
 
 /* ---- who of other machines may, and to whom this agent talks ---- */
@@ -241,11 +233,6 @@ static void local_event(struct agent *a, enum member_event_kind kind, struct gen
 
 static void on_prepared(void *arg, struct generation g, const struct err *err);
 
-static struct node_discovery *lend(void *arg, const char *leader) {
-    struct agent *a = arg;
-    return preflight_lend(a->preflight, leader);
-}
-
 static void on_warm(void *arg, const struct rdzv_warm *warm) {
     struct agent *a = arg;
     if (a->client != NULL)
@@ -254,7 +241,6 @@ static void on_warm(void *arg, const struct rdzv_warm *warm) {
 
 static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
                                                            .on_prepared = on_prepared,
-                                                           .lend = lend,
                                                            .on_warm = on_warm,
                                                            .on_over = agent_check};
 
@@ -635,17 +621,17 @@ static int set_up(struct agent *a) {
         return r;
     bool any_gpu = look_at_node(a);
     struct local_workers_config local_workers = {
-        .spec = a->config.spec,
-        .envp = a->config.envp,
-        .python = a->config.python,
+        .place = {.spec = a->config.spec,
+                  .envp = a->config.envp,
+                  .python = a->config.python,
+                  .discovery = a->discovery,
+                  .any_gpu = any_gpu},
         .host = a->host,
         .incarnation = a->incarnation,
         .link = a->config.link,
         .nofile_soft = a->nofile_soft,
         .reaper = a->reaper,
         .writer = a->writer,
-        .discovery = a->discovery,
-        .any_gpu = any_gpu,
     };
     a->local_workers = local_workers_new(a->loop, &local_workers, &local_workers_ops, a);
     struct err err = {0};

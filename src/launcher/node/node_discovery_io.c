@@ -44,6 +44,7 @@ struct node_discovery {
     bool has_early, has_last;
     struct topology early; /* only the interfaces */
     struct discovery_nvml *nvml;
+    struct node_found found;
     struct waiter waiters[NODE_DISCOVERY_WAITERS_MAX];
     uint32_t n_waiters;
 };
@@ -134,8 +135,28 @@ void node_discovery_free(struct node_discovery *l) {
     free(l);
 }
 
+static void update_found(struct node_discovery *l) {
+    const char *failure = l->ended && l->head.failure[0] != '\0' ? l->head.failure : NULL;
+    const struct topology *t = l->ended && failure == NULL ? &l->topology : NULL;
+    const struct topology *netifs = l->has_early ? &l->early : t;
+    bool asked = netifs != NULL && l->routed, routed = l->head.no_route[0] == '\0';
+    l->found = (struct node_found){.what = l->config.what,
+                                   .has_netifs = l->ended || l->has_early,
+                                   .ended = l->ended,
+                                   .topology = t,
+                                   .netifs = netifs,
+                                   .nvml = t != NULL ? l->nvml : NULL,
+                                   .facts = t != NULL && l->config.facts ? &l->facts : NULL,
+                                   .route = asked && routed ? &l->head.route : NULL,
+                                   .no_route = asked && !routed ? l->head.no_route : NULL,
+                                   .rocm = l->head.rocm,
+                                   .n_rocm = l->head.n_rocm,
+                                   .failure = failure};
+}
+
 /* Calls those that wait only for what is known, from the loop. */
 static void call_waiters(struct node_discovery *l) {
+    update_found(l);
     for (uint32_t i = 0; i < l->n_waiters; i++) {
         struct waiter *w = &l->waiters[i];
         if (w->called || !(l->ended || (l->has_early && w->early)))
@@ -208,6 +229,7 @@ int node_discovery_new(struct loop *loop, const struct node_discovery_config *co
     if (l->config.deadline_ns == 0)
         l->config.deadline_ns = NODE_DISCOVERY_NS;
     l->routed = config->route_to != NULL;
+    update_found(l);
     struct helper_call_config call = {
         .name = "muster-discover",
         .run = discover,
@@ -241,41 +263,7 @@ void node_discovery_wait_netifs(struct node_discovery *l, node_discovery_fn *fn,
     add_waiter(l, fn, arg, true);
 }
 
-bool node_discovery_has_netifs(const struct node_discovery *l) { return l->ended || l->has_early; }
-
-bool node_discovery_ended(const struct node_discovery *l) { return l->ended; }
-
-unsigned node_discovery_what(const struct node_discovery *l) { return l->config.what; }
-
-const struct topology *node_discovery_topology(const struct node_discovery *l) {
-    return l->ended && l->head.failure[0] == '\0' ? &l->topology : NULL;
-}
-
-const struct topology *node_discovery_netifs(const struct node_discovery *l) {
-    return l->has_early ? &l->early : node_discovery_topology(l);
-}
-
-const struct discovery_nvml *node_discovery_nvml(const struct node_discovery *l) {
-    return node_discovery_topology(l) != NULL ? l->nvml : NULL;
-}
-
-const struct nccl_facts *node_discovery_facts(const struct node_discovery *l) {
-    return node_discovery_topology(l) != NULL && l->config.facts ? &l->facts : NULL;
-}
-
-const struct route_found *node_discovery_route(const struct node_discovery *l,
-                                               const char **ret_why) {
-    bool known = node_discovery_netifs(l) != NULL && l->routed;
-    if (known && l->head.no_route[0] != '\0' && ret_why != NULL)
-        *ret_why = l->head.no_route;
-    return known && l->head.no_route[0] == '\0' ? &l->head.route : NULL;
-}
-
-uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_gpu **ret) {
-    *ret = l->head.rocm;
-    return l->head.n_rocm;
-}
-
-const char *node_discovery_failure(const struct node_discovery *l) {
-    return l->ended && l->head.failure[0] != '\0' ? l->head.failure : NULL;
+const struct node_found *node_discovery_found(const struct node_discovery *l) {
+    static const struct node_found nothing;
+    return l != NULL ? &l->found : &nothing;
 }

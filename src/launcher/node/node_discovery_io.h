@@ -46,23 +46,20 @@ void node_discovery_wait(struct node_discovery *l, node_discovery_fn *fn, void *
 /* The same, as soon as interfaces and route are known. */
 void node_discovery_wait_netifs(struct node_discovery *l, node_discovery_fn *fn, void *arg);
 
-/* Whether interfaces and route are known, or will never be. */
-bool node_discovery_has_netifs(const struct node_discovery *l);
-bool node_discovery_ended(const struct node_discovery *l);
-unsigned node_discovery_what(const struct node_discovery *l);
-/* Borrowed; NULL until it has ended, and if it failed. */
-const struct topology *node_discovery_topology(const struct node_discovery *l);
-/* Only the interfaces, if they came first; else as above. */
-const struct topology *node_discovery_netifs(const struct node_discovery *l);
-/* Also NULL if not requested. */
-const struct discovery_nvml *node_discovery_nvml(const struct node_discovery *l);
-const struct nccl_facts *
-node_discovery_facts(const struct node_discovery *l); /* also NULL if not requested */
-/* Also NULL if it was not requested, or if there is no route; then *ret_why (may be NULL) is a
- * sentence. */
-const struct route_found *node_discovery_route(const struct node_discovery *l,
-                                               const char **ret_why);
-/* Returns how many there are; 0 if they were not requested. */
-uint32_t node_discovery_rocm(const struct node_discovery *l, const struct rocm_gpu **ret);
-/* Why there is no topology, as a phrase. NULL: there is one, or discovery has not ended. */
-const char *node_discovery_failure(const struct node_discovery *l);
+/* What is known so far. NULL: it was not requested, is not known yet, or could not be found. */
+struct node_found {
+    unsigned what;   /* as requested */
+    bool has_netifs; /* interfaces and route are known, or will never be */
+    bool ended;
+    const struct topology *topology; /* when discovery has ended */
+    const struct topology *netifs;   /* only the interfaces, if they came first; else the same */
+    const struct discovery_nvml *nvml;
+    const struct nccl_facts *facts;
+    const struct route_found *route;
+    const char *no_route;        /* why there is no route, as a sentence */
+    const struct rocm_gpu *rocm; /* [n_rocm] */
+    uint32_t n_rocm;
+    const char *failure; /* why discovery has failed, as a phrase */
+};
+/* Borrowed; changes when an answer arrives. Takes NULL: nothing is known. */
+const struct node_found *node_discovery_found(const struct node_discovery *l);

@@ -13,7 +13,7 @@
 struct node_setup_input {        /* all borrowed for the call */
     const struct job_spec *spec; /* and what env has from it */
     struct env_input env;        /* rank: this node's first; the rest as for a worker */
-    const struct rocm_gpu *rocm; /* AMD's, node_discovery_rocm() */
+    const struct rocm_gpu *rocm; /* AMD's, node_found.rocm */
     uint32_t n_rocm;
 };
 

@@ -74,47 +74,41 @@ static int find_comm_id(const struct node_setup_place *p, struct node_net *n, st
 }
 
 /* A leader on loopback: all nodes are on this host, and there is no interface to choose. */
-bool node_net_is_far(const struct node_setup_place *p) {
+static bool is_far(const struct node_setup_place *p) {
     struct addr a;
     return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 &&
            !(addr_from_literal(p->form->store_host, 0, &a) == 0 && addr_is_loopback(&a));
 }
 
-static bool discover_has_netifs(const struct node_discovery *l) {
-    return l != NULL && (node_discovery_what(l) & DISCOVER_NETIFS) != 0;
-}
-
 int node_net_discover(struct loop *loop, const struct node_setup_place *p,
                       struct node_discovery **ret, struct err *err) {
+    const struct node_found *known = node_discovery_found(p->discovery);
     struct node_discovery_config config = {
-        .what = discover_has_netifs(p->discovery) ? 0 : DISCOVER_NETIFS,
-        .facts = p->discovery == NULL || node_discovery_facts(p->discovery) == NULL,
+        .what = DISCOVER_NETIFS & ~known->what,
+        .facts = known->facts == NULL,
         .route_to = p->form->store_host,
         .envp = p->envp,
         .set = p->spec->env,
         .python = p->python,
     };
     *ret = NULL;
-    return node_net_is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
+    return is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
 }
 
 /* Takes the interfaces from the discovery of the node, or from this one. */
 static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     static const struct topology none;
-    const struct topology *t = NULL;
-    const struct route_found *route = NULL;
-    const char *leader = p->form->store_host, *why = "no process could be started to ask";
+    const struct node_found *node = node_discovery_found(p->discovery),
+                            *way = node_discovery_found(p->way);
+    const struct topology *t = node->what & DISCOVER_NETIFS ? node->topology : way->netifs;
+    const struct route_found *route = way->route;
+    const char *leader = p->form->store_host;
     struct netif_input in = {.n_nodes = p->form->n_nodes, .leader_addr = leader};
-    if (discover_has_netifs(p->discovery))
-        t = node_discovery_topology(p->discovery);
-    else if (p->way != NULL)
-        t = node_discovery_netifs(p->way);
-    if (p->way != NULL && node_discovery_failure(p->way) != NULL)
-        why = node_discovery_failure(p->way);
-    if (p->way != NULL)
-        route = node_discovery_route(p->way, &why);
     if (route == NULL)
-        log_info("which interface leads to %s is not known: %s", leader, why);
+        log_info("which interface leads to %s is not known: %s", leader,
+                 way->no_route != NULL  ? way->no_route
+                 : way->failure != NULL ? way->failure
+                                        : "no process could be started to ask");
     in.route_netif = route != NULL ? route->netif : "";
     in.route_source = route != NULL ? route->source : "";
     netif_choose(t != NULL ? t : &none, &in, &n->netif);
@@ -131,7 +125,7 @@ int node_net_read(const struct node_setup_place *p, struct node_net *ret, struct
         return 0;
     if (p->any_gpu)
         ret->ras_port = free_port(0);
-    if (!node_net_is_far(p))
+    if (!is_far(p))
         return 0;
     if (p->netif != NULL)
         ret->netif = *p->netif;
@@ -223,27 +217,27 @@ static struct nccl_graph *predict_nics(const struct node_setup_place *p, const s
 
 int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bool *ret_no_memory,
                     struct err *err) {
+    const struct node_found *found = node_discovery_found(p->discovery);
     struct node_setup_input in = {
         .spec = p->spec,
         .env = {.envp = p->envp,
                 .any_gpu = p->any_gpu,
+                .topology = found->topology,
+                .facts = p->spec->nccl_env > NCCL_ENV_OFF ? found->facts : NULL,
                 .n_nodes = p->form->n_nodes,
                 .rank = p->form->first_rank,
                 .log_dir = p->log_dir},
+        .rocm = found->rocm,
+        .n_rocm = found->n_rocm,
     };
     struct node_net net;
     _cleanup_(nccl_graph_freep) struct nccl_graph *graph = NULL;
-    if (p->discovery != NULL) {
-        in.env.topology = node_discovery_topology(p->discovery);
-        in.env.facts = p->spec->nccl_env > NCCL_ENV_OFF ? node_discovery_facts(p->discovery) : NULL;
-        in.n_rocm = node_discovery_rocm(p->discovery, &in.rocm);
-    }
     int r = node_net_read(p, &net, err);
     if (r < 0)
         return r;
     in.env.netif = net.has_netif ? &net.netif : NULL;
-    if (in.env.facts == NULL && p->way != NULL)
-        in.env.facts = node_discovery_facts(p->way);
+    if (in.env.facts == NULL)
+        in.env.facts = node_discovery_found(p->way)->facts;
     struct nccl_facts now_facts; /* limits can have been raised since the discovery */
     if (in.env.facts != NULL) {
         now_facts = *in.env.facts; /* borrows its pointers */
@@ -349,7 +343,7 @@ static void log_env(const struct node_setup *s, const struct node_setup_place *p
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
                     char **logged) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
-    const char *failure = p->discovery != NULL ? node_discovery_failure(p->discovery) : NULL;
+    const struct node_found *found = node_discovery_found(p->discovery);
     node_setup_describe(s, &bound);
     node_setup_describe_unbound(s, &unbound);
     strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
@@ -359,12 +353,12 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
         return;
     if (*logged == NULL)
         warn_few_cpus(p);
-    if (*logged == NULL && p->discovery != NULL)
-        log_warnings(node_discovery_topology(p->discovery));
+    if (*logged == NULL)
+        log_warnings(found->topology);
     free(*logged);
     *logged = strbuf_take(&all);
-    if (failure != NULL)
-        log_warning("can't examine this node: %s; its workers are not bound", failure);
+    if (found->failure != NULL)
+        log_warning("can't examine this node: %s; its workers are not bound", found->failure);
     else if (unbound.len > 0) /* the user did not request the default */
         log_line(p->spec->bind != 0 ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, "%s",
                  strbuf_text(&unbound));

@@ -9,10 +9,9 @@
 struct node_setup_place {
     const struct job_spec *spec; /* all borrowed for the call */
     char *const *envp;
-    const char *python;                     /* the python that runs the workers, or NULL */
-    const struct node_discovery *discovery; /* must have ended; NULL: there is no discovery */
-    /* from node_net_discover(), must have ended; NULL: there is none */
-    const struct node_discovery *way;
+    const char *python; /* the python that runs the workers, or NULL */
+    /* Must have ended; NULL: there is none. The second is that of node_net_discover(). */
+    struct node_discovery *discovery, *way;
     bool any_gpu;
     struct generation generation;
     const struct form *form;
@@ -35,8 +34,6 @@ struct node_net {
     char comm_id[80];  /* "" none */
 };
 
-/* Whether workers of this group need an interface: it has nodes on other hosts. */
-bool node_net_is_far(const struct node_setup_place *place);
 /* Begins to discover what is not yet known for this group: the route to its leader, the interfaces,
  * and what was configured here. *ret NULL: the job needs none of these. 0, or a negative errno with
  * a sentence. */

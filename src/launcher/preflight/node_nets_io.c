@@ -57,12 +57,15 @@ static const struct topo_netif *choose(const struct topology *t, uint32_t n_node
 void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
                       const struct node_discovery *discovery, const struct node_discovery *way,
                       struct rdzv_net ret[RDZV_NETS_MAX]) {
-    const struct topology *t = node_discovery_netifs(discovery);
-    const char *why = t == NULL ? node_discovery_failure(discovery) : node_discovery_failure(way);
-    const struct route_found *route = node_discovery_route(way, &why);
+    const struct topology *t = node_discovery_found(discovery)->netifs;
+    const struct node_found *found = node_discovery_found(way);
+    const struct route_found *route = found->route;
     struct netif_choice choice = {0};
     if (route == NULL || t == NULL) {
-        log_info("preflight: which interface leads to %s is not known: %s", leader, why);
+        log_info("preflight: which interface leads to %s is not known: %s", leader,
+                 found->no_route != NULL ? found->no_route
+                 : t == NULL             ? node_discovery_found(discovery)->failure
+                                         : found->failure);
         return;
     }
     const char *family = job_worker_value(spec, envp, "NCCL_SOCKET_FAMILY");

@@ -212,7 +212,7 @@ static bool in_pod(void) { return getenv("KUBERNETES_SERVICE_HOST") != NULL; }
 static void look_domain(const struct node_summary_config *c, const struct topology *t,
                         struct node_summary *d) {
     char domain[TOPO_DOMAIN_MAX], size[32];
-    const struct nccl_facts *facts = node_discovery_facts(c->discovery);
+    const struct nccl_facts *facts = node_discovery_found(c->discovery)->facts;
     const struct nccl_conf_entry *conf =
         facts != NULL ? nccl_facts_conf(facts, "NCCL_MNNVL_ENABLE", NULL) : NULL;
     const char *mnnvl = c->mnnvl != NULL ? c->mnnvl : conf != NULL ? conf->value : "";
@@ -347,7 +347,7 @@ static void look_early(const struct node_summary_config *c, struct node_summary 
         node_summary_set(d, NODE_SUMMARY_KERNEL, "%s", u.release);
     look_clock(d);
     look_shm(d);
-    const struct topology *t = node_discovery_netifs(c->discovery);
+    const struct topology *t = node_discovery_found(c->discovery)->netifs;
     if (t != NULL) {
         look_netif(c, t, d);
         look_fast(c, t, d);
@@ -381,10 +381,10 @@ static void look_devices(const struct node_summary_config *c, const struct topol
 }
 
 static void look_all_devices(const struct node_summary_config *c, struct node_summary *d) {
-    const struct topology *t = node_discovery_topology(c->discovery);
-    look_versions(node_discovery_facts(c->discovery), d);
+    const struct topology *t = node_discovery_found(c->discovery)->topology;
+    look_versions(node_discovery_found(c->discovery)->facts, d);
     if (t != NULL)
-        look_devices(c, t, node_discovery_nvml(c->discovery), discover_has_gpus(), d);
+        look_devices(c, t, node_discovery_found(c->discovery)->nvml, discover_has_gpus(), d);
     else
         look_limits(d, false);
 }
@@ -433,7 +433,7 @@ void node_summary_stop(struct node_summary_gathering *g) {
 
 /* The discovery has asked for the room of /dev/shm, too, and has got an answer. */
 static bool can_block(const struct node_summary_config *c) {
-    const struct nccl_facts *facts = node_discovery_facts(c->discovery);
+    const struct nccl_facts *facts = node_discovery_found(c->discovery)->facts;
     bool disk = c->log_dir != NULL && c->log_dir[0] != '\0';
     return disk || c->n_own_addrs == 0 || facts == NULL || facts->shm_bytes == 0 ||
            discover_has_gpus();
@@ -482,11 +482,11 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
     struct node_summary_config copy = *config;
     uint64_t now_ns = clock_now_ns();
     uint64_t end_ns = (config->begun_ns > 0 ? config->begun_ns : now_ns) + NODE_SUMMARY_GATHER_NS;
-    *g = (struct node_summary_gathering){.loop = loop,
-                                         .fn = fn,
-                                         .arg = arg,
-                                         .discovered =
-                                             node_discovery_failure(config->discovery) == NULL};
+    *g = (struct node_summary_gathering){
+        .loop = loop,
+        .fn = fn,
+        .arg = arg,
+        .discovered = node_discovery_found(config->discovery)->failure == NULL};
     (void)snprintf(g->host, sizeof g->host, "%s", config->host);
     struct helper_call_config call = {
         .name = "muster-check",

@@ -8,7 +8,6 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
-#include "launcher/node/node_setup_io.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/logmux_io.h"
 #include "launcher/report/failure_text.h"
@@ -24,7 +23,9 @@
 
 struct local_workers {
     struct loop *loop;
+    const struct job_spec *spec;
     struct local_workers_config config;
+    struct node_setup_place place; /* of the current generation */
     struct local_workers_ops ops;
     void *arg;
     struct notify *notify; /* NULL: it could not be made; workers run without it */
@@ -34,15 +35,12 @@ struct local_workers {
     struct worker_logs *files; /* folders of log and error files */
     char *recorded;            /* the folder recorded for "muster logs", "" for none; or NULL */
 
-    struct generation generation;
     char generation_text[32];
     struct form form;
-    struct node_setup setup;    /* what this node gives its workers */
-    bool no_memory_policy;      /* the kernel refuses them here */
-    struct node_discovery *way; /* route to the leader of this generation; NULL: not needed */
-    bool way_is_lent;           /* it is not owned */
-    unsigned awaits;            /* AWAITS_*: what prepare still waits for */
-    char *setup_logged;         /* how workers are bound, as last reported */
+    struct node_setup setup; /* what this node gives its workers */
+    bool no_memory_policy;   /* the kernel refuses them here */
+    unsigned awaits;         /* AWAITS_*: what prepare still waits for */
+    char *setup_logged;      /* how workers are bound, as last reported */
     struct logmux *logs;
     struct pending_failure {
         struct failure *failure; /* NULL: none */
@@ -81,7 +79,7 @@ struct local_workers {
 static int check_own_store(const struct local_workers *c, struct err *err) {
     const struct form *f = &c->form;
     struct addr at;
-    if (!c->config.spec->workers_store || f->node_rank != 0 ||
+    if (!c->spec->workers_store || f->node_rank != 0 ||
         (addr_from_literal(f->store_host, f->store_port, &at) == 0 && addr_is_local(&at)))
         return 0;
     return err_set(
@@ -94,24 +92,8 @@ static int check_own_store(const struct local_workers *c, struct err *err) {
 uint16_t local_workers_store_port(const struct local_workers *c) {
     const char *addr;
     uint16_t port;
-    worker_env_master(c->config.spec, &addr, &port);
+    worker_env_master(c->spec, &addr, &port);
     return port != 0 ? port : c->form.store_port;
-}
-
-static struct node_setup_place place_of(const struct local_workers *c,
-                                        const struct netif_choice *netif) {
-    return (struct node_setup_place){
-        .spec = c->config.spec,
-        .envp = c->config.envp,
-        .discovery = c->config.discovery,
-        .way = c->way,
-        .any_gpu = c->config.any_gpu,
-        .python = c->config.python,
-        .generation = c->generation,
-        .form = &c->form,
-        .log_dir = worker_logs_node_dir(c->files),
-        .netif = netif,
-    };
 }
 
 /* A literal IPv6 address breaks tcp://ADDR:PORT, so scripts get the name by which the nodes met. */
@@ -124,7 +106,7 @@ static const char *master_host(const struct job_spec *spec, const struct form *f
 
 static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
                      struct err *err) {
-    const struct job_spec *spec = c->config.spec;
+    const struct job_spec *spec = c->spec;
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
     /* Other programs can start several that would all listen there. */
     _cleanup_(freep) char *server_socket =
@@ -134,7 +116,7 @@ static int build_env(const struct local_workers *c, uint32_t i, struct envlist *
         .form = &c->form,
         .local_rank = i,
         .generation = c->generation_text,
-        .epoch = c->generation.epoch,
+        .epoch = c->place.generation.epoch,
         .error_file = error_file,
         .server_socket = server_socket,
         .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
@@ -145,14 +127,14 @@ static int build_env(const struct local_workers *c, uint32_t i, struct envlist *
         in.master_addr = master_host(spec, &c->form);
     if (in.master_port == 0)
         in.master_port = c->form.store_port;
-    int r = worker_env_build(c->config.envp, &in, ret, err);
+    int r = worker_env_build(c->place.envp, &in, ret, err);
     if (r == 0)
         node_setup_add_env(&c->setup, i, ret);
     return r;
 }
 
 bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist *ret) {
-    return i < c->config.spec->nproc && build_env(c, i, ret, NULL) == 0;
+    return i < c->spec->nproc && build_env(c, i, ret, NULL) == 0;
 }
 
 static void bind_worker(const struct affinity *a, struct child_spec *spec) {
@@ -181,7 +163,7 @@ static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, st
     int r = build_env(c, i, &c->env, err);
     if (r < 0)
         return r;
-    c->argv = worker_argv_build(c->config.spec, c->config.python, i);
+    c->argv = worker_argv_build(c->spec, c->place.python, i);
     int file_fds[2];
     worker_logs_file_fds(c->files, i, file_fds);
     spec->argv = c->argv;
@@ -216,7 +198,7 @@ static void on_facts(void *arg) {
 }
 
 static int warm_new(struct local_workers *c) {
-    const struct job_spec *spec = c->config.spec;
+    const struct job_spec *spec = c->spec;
     if (spec->warm == JOB_WARM_OFF || spec->nproc == 0)
         return 0;
     struct warm_pool_config pool = {
@@ -235,7 +217,7 @@ static int warm_new(struct local_workers *c) {
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
 
-enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8, AWAITS_LENT = 16 };
+enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8 };
 
 /* ---- what becomes of the workers ---- */
 
@@ -246,7 +228,7 @@ static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_last_out
 
 static uint64_t last_step(const struct local_workers *c) {
     uint64_t step = 0;
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+    for (uint32_t i = 0; i < c->spec->nproc; i++)
         step = MAX2(step, c->announced[i].step);
     return step;
 }
@@ -254,7 +236,7 @@ static uint64_t last_step(const struct local_workers *c) {
 static void report(struct local_workers *c, enum member_event_kind kind,
                    const struct failure *failure) {
     c->ops.on_event(c->arg, &(struct member_event){.kind = kind,
-                                                   .generation = c->generation,
+                                                   .generation = c->place.generation,
                                                    .failure = failure,
                                                    .first_step = c->first_step,
                                                    .last_step = last_step(c)});
@@ -263,7 +245,7 @@ static void report(struct local_workers *c, enum member_event_kind kind,
 /* Output that processes write which have time to end is read meanwhile. */
 static bool output_is_read(const struct local_workers *c) {
     bool awaited = worker_group_over(c->workers);
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+    for (uint32_t i = 0; i < c->spec->nproc; i++)
         if (c->pending[i].failure != NULL)
             return false;
     return !awaited || logmux_all_drained(c->logs);
@@ -356,7 +338,7 @@ static void on_no_file(void *arg, const char *why) {
 
 /* The worker died of a signal that ends the job, and that the agent may get a moment later. */
 static bool is_in_doubt(const struct local_workers *c, const struct failure *f) {
-    const struct job_spec *spec = c->config.spec;
+    const struct job_spec *spec = c->spec;
     bool ends = false;
     for (uint32_t i = 0; i < spec->n_signals; i++)
         ends |= f->kind == FAILURE_SIGNAL && f->code == spec->signals[i];
@@ -365,7 +347,7 @@ static bool is_in_doubt(const struct local_workers *c, const struct failure *f) 
 
 static void doubt(struct local_workers *c, uint32_t index) {
     bool first = true;
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+    for (uint32_t i = 0; i < c->spec->nproc; i++)
         first &= !c->pending[i].explained;
     c->pending[index].explained = true;
     if (first)
@@ -380,7 +362,7 @@ static struct failure *take_pending(struct local_workers *c, uint32_t index) {
 
 static void on_doubt_timer(void *arg) {
     struct local_workers *c = arg;
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+    for (uint32_t i = 0; i < c->spec->nproc; i++) {
         if (!c->pending[i].explained)
             continue;
         _cleanup_(freep) struct failure *f = take_pending(c, i);
@@ -411,8 +393,8 @@ static void on_last_output(void *arg, uint32_t index, const struct writer_last_o
     } else {
         failure_set_text(f, last->tail, false);
     }
-    if (c->config.python != NULL && c->config.spec->entry != JOB_ENTRY_PROGRAM)
-        failure_name_interpreter(f, c->config.python);
+    if (c->place.python != NULL && c->spec->entry != JOB_ENTRY_PROGRAM)
+        failure_name_interpreter(f, c->place.python);
     keep_tail(c, index, last->tail);
     if (is_in_doubt(c, f)) {
         doubt(c, index);
@@ -427,7 +409,7 @@ static void describe_node(const struct local_workers *c, struct failure *f) {
     char node[LOGDIR_NAME_MAX + 1];
     logdir_node_name(c->config.host, c->form.host_index, node);
     (void)snprintf(f->node, sizeof f->node, "%.120s", node);
-    (void)snprintf(f->role, sizeof f->role, "%s", c->config.spec->role);
+    (void)snprintf(f->role, sizeof f->role, "%s", c->spec->role);
     f->node_rank = c->form.node_rank;
     f->incarnation = c->config.incarnation;
     f->wall_ns = clock_wall_ns();
@@ -453,7 +435,7 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
         logmux_exited(c->logs, index, NULL);
         if (ok && !c->stop_requested && c->n_early++ == 0)
             c->first_early = index;
-        if (ok && ++c->n_ok == c->config.spec->nproc)
+        if (ok && ++c->n_ok == c->spec->nproc)
             report(c, MEMBER_EVENT_SUCCEEDED, NULL);
         if (guardian && !how->sent_by_us)
             report(c, MEMBER_EVENT_FENCED, NULL);
@@ -552,9 +534,10 @@ const struct announced *local_workers_announced(const struct local_workers *c, u
 
 /* Decides what this node gives its workers. It is logged at their start, as it can change. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
-    struct node_setup_place place = place_of(c, netif);
+    c->place.log_dir = worker_logs_node_dir(c->files);
+    c->place.netif = netif;
     node_setup_fini(&c->setup);
-    return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
+    return node_setup_read(&c->place, &c->setup, &c->no_memory_policy, err);
 }
 
 static void came(struct local_workers *c, unsigned what, const struct err *failed) {
@@ -567,13 +550,11 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
         return;
     if (failed == NULL)
         r = set_up(c, NULL, &err);
-    c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
+    c->ops.on_prepared(c->arg, c->place.generation, r < 0 ? &err : failed);
 }
 
 static void on_discovered(void *arg) { came(arg, AWAITS_DISCOVERY, NULL); }
 static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
-/* Also after the generation that borrowed it. */
-static void on_lent(void *arg) { came(arg, AWAITS_LENT, NULL); }
 static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
 
 /* ---- the calls ---- */
@@ -584,29 +565,32 @@ struct local_workers *local_workers_new(struct loop *loop,
     struct local_workers *c = xcalloc(1, sizeof *c);
     c->loop = loop;
     c->config = *config;
+    c->place = config->place;
+    c->place.form = &c->form;
+    c->spec = config->place.spec;
     c->ops = *ops;
     c->arg = arg;
-    c->grace_ns = config->spec->shutdown_timeout_ns;
+    c->grace_ns = c->spec->shutdown_timeout_ns;
     c->oom_file = cgroup_oom_file();
-    c->files = worker_logs_new(config->spec, config->host, config->writer, on_files, c);
-    c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
-    c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
-    c->announced = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->announced);
+    c->files = worker_logs_new(c->spec, config->host, config->writer, on_files, c);
+    c->pending = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->pending);
+    c->tails = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->tails);
+    c->announced = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->announced);
     c->doubt_timer = loop_timer_new(loop, on_doubt_timer, c);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't announce anything", err.text);
     if (warm_new(c) < 0)
         log_warning("workers cannot be warm: files cannot be kept in memory");
-    if (config->discovery != NULL)
-        node_discovery_wait(config->discovery, on_discovered, c);
+    if (c->place.discovery != NULL)
+        node_discovery_wait(c->place.discovery, on_discovered, c);
     return c;
 }
 
 static void drop_generation(struct local_workers *c) {
     worker_group_free(TAKE_PTR(c->workers));
     logmux_free(TAKE_PTR(c->logs));
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+    for (uint32_t i = 0; i < c->spec->nproc; i++) {
         free(take_pending(c, i));
         free(TAKE_PTR(c->tails[i]));
         c->announced[i] = (struct announced){0};
@@ -614,10 +598,7 @@ static void drop_generation(struct local_workers *c) {
     c->n_tails = 0;
     c->first_step = 0;
     node_setup_fini(&c->setup);
-    if (!c->way_is_lent)
-        node_discovery_free(c->way);
-    c->way = NULL;
-    c->way_is_lent = false;
+    node_discovery_free(TAKE_PTR(c->place.way));
     c->awaits = 0;
     c->running = false;
     c->n_ok = c->n_early = 0;
@@ -643,30 +624,15 @@ void local_workers_free(struct local_workers *c) {
     free(c);
 }
 
-static bool borrow_way(struct local_workers *c, const struct node_setup_place *place) {
-    if (c->ops.lend == NULL || !node_net_is_far(place))
-        return false;
-    c->way = c->ops.lend(c->arg, c->form.store_host);
-    c->way_is_lent = c->way != NULL;
-    if (c->way_is_lent && !node_discovery_ended(c->way)) {
-        c->awaits |= AWAITS_LENT;
-        node_discovery_wait(c->way, on_lent, c);
-    }
-    return c->way_is_lent;
-}
-
 /* Asks for the route in each generation, because routes change. */
 static void look_for_way(struct local_workers *c) {
-    struct node_setup_place place = place_of(c, NULL);
     struct err err = {0};
-    if (borrow_way(c, &place))
-        return;
-    if (node_net_discover(c->loop, &place, &c->way, &err) < 0)
+    if (node_net_discover(c->loop, &c->place, &c->place.way, &err) < 0)
         log_warning("%s; which interface leads to the leader is not known", err.text);
-    if (c->way == NULL)
+    if (c->place.way == NULL)
         return;
     c->awaits |= AWAITS_WAY;
-    node_discovery_wait(c->way, on_way, c);
+    node_discovery_wait(c->place.way, on_way, c);
 }
 
 int local_workers_prepare(struct local_workers *c, struct generation g, const struct form *form,
@@ -678,7 +644,7 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
     drop_generation(c);
     if (c->ending != NULL)
         c->awaits |= AWAITS_KEPT;
-    c->generation = g;
+    c->place.generation = g;
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     int r = check_own_store(c, err);
@@ -686,9 +652,9 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    c->logs = logmux_new(c->loop, c->config.writer, c->config.spec, c->config.host,
-                         form->first_rank, &logmux_ops, c);
-    if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))
+    c->logs = logmux_new(c->loop, c->config.writer, c->spec, c->config.host, form->first_rank,
+                         &logmux_ops, c);
+    if (c->place.discovery != NULL && !node_discovery_found(c->place.discovery)->ended)
         c->awaits |= AWAITS_DISCOVERY;
     look_for_way(c);
     return c->awaits != 0 ? LOCAL_WORKERS_E_LATER : set_up(c, NULL, err);
@@ -702,28 +668,27 @@ static void record_run(struct local_workers *c) {
         return;
     free(c->recorded);
     c->recorded = xstrdup(dir == NULL ? "" : dir);
-    if (recent_runs_add(c->config.spec->run_id, c->form.job_ns, dir, &err) < 0)
+    if (recent_runs_add(c->spec->run_id, c->form.job_ns, dir, &err) < 0)
         log_debug("%s", err.text); /* then 'muster logs' needs the folder */
 }
 
 int local_workers_start(struct local_workers *c, const struct netif_choice *netif,
                         struct err *err) {
-    const uint32_t n = c->config.spec->nproc;
+    const uint32_t n = c->spec->nproc;
     int r = netif != NULL ? set_up(c, netif, err) : 0;
     if (r < 0)
         return r;
-    struct node_setup_place place = place_of(c, netif);
-    node_setup_log(&c->setup, &place, c->no_memory_policy, &c->setup_logged);
-    bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
+    node_setup_log(&c->setup, &c->place, c->no_memory_policy, &c->setup_logged);
+    bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->place.envp, n);
     if (!c->omp_logged && omp) {
         c->omp_logged = true;
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
     struct worker_group_config config = {
-        .generation = generation_to_u64(c->generation),
+        .generation = generation_to_u64(c->place.generation),
         .oom_file = c->oom_file,
         .spare = guardian_spared(c->config.link),
-        .leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED,
+        .leave_detached = c->spec->leave == JOB_LEAVE_DETACHED,
         .grace_ns = c->grace_ns,
         .first_rank = c->form.first_rank,
         .store_port = local_workers_store_port(c),
@@ -735,7 +700,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;
     if (r == 0)
-        c->warm_generation = c->generation;
+        c->warm_generation = c->place.generation;
     record_run(c);
     return r;
 }
@@ -761,7 +726,7 @@ void local_workers_hold(struct local_workers *c, int signo) {
     if (!c->running)
         return;
     worker_group_hold(c->workers, signo);
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+    for (uint32_t i = 0; i < c->spec->nproc; i++) {
         const struct failure *f = c->pending[i].failure;
         if (f != NULL && f->kind == FAILURE_SIGNAL && f->code == signo)
             free(take_pending(c, i));
@@ -822,17 +787,17 @@ struct worker_logs *local_workers_files(const struct local_workers *c) {
 }
 
 const char *local_workers_node_dir(const struct local_workers *c) {
-    return c->config.spec->log_dir != NULL ? worker_logs_node_dir(c->files) : NULL;
+    return c->spec->log_dir != NULL ? worker_logs_node_dir(c->files) : NULL;
 }
 
 char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stream) {
-    const char *dir = i < c->config.spec->nproc ? worker_logs_dir(c->files, i) : NULL;
+    const char *dir = i < c->spec->nproc ? worker_logs_dir(c->files, i) : NULL;
     return dir == NULL ? NULL : logdir_log_path(dir, stream);
 }
 
 void local_workers_stderr_tail(const struct local_workers *c, uint32_t local_rank,
                                struct strbuf *ret) {
     strbuf_clear(ret);
-    if (local_rank < c->config.spec->nproc && c->tails[local_rank] != NULL)
+    if (local_rank < c->spec->nproc && c->tails[local_rank] != NULL)
         strbuf_add(ret, c->tails[local_rank]);
 }

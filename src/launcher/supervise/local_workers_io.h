@@ -14,7 +14,7 @@
 #include "io/loop.h"
 #include "io/process/reaper.h"
 #include "launcher/job/job.h"
-#include "launcher/node/node_discovery_io.h"
+#include "launcher/node/node_setup_io.h"
 #include "launcher/output/worker_logs_io.h"
 #include "launcher/supervise/guardian_io.h"
 #include "launcher/worker/notify.h"
@@ -24,18 +24,15 @@
 struct local_workers;
 
 struct local_workers_config {
-    const struct job_spec *spec; /* borrowed, as all below */
-    char *const *envp;
-    const char *python;
+    /* Without what changes with each generation. Borrowed, as all below. The discovery may run; it
+     * is freed before the local workers are. */
+    struct node_setup_place place;
     const char *host; /* this node's name in messages */
     uint64_t incarnation;
     struct guardian_link *link;
     uint64_t nofile_soft; /* the user's limit, if the agent raised its own; else 0 */
     struct child_reaper *reaper;
     struct writer *writer;
-    struct node_discovery
-        *discovery; /* freed before the local workers are; NULL: this node is not discovered */
-    bool any_gpu;   /* discover_has_gpus() */
 };
 
 /* All are called from the loop, or from local_workers_stop() and local_workers_kill(). */
@@ -45,9 +42,6 @@ struct local_workers_ops {
     void (*on_event)(void *arg, const struct member_event *event);
     /* A local_workers_prepare() that was to end later has ended; err: it failed, else NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);
-    /* A new discovery that has interfaces, facts and the route to this address, and may still
-     * run. Borrowed; freed before the local workers are. NULL, or no function: there is none */
-    struct node_discovery *(*lend)(void *arg, const char *leader);
     /* With --warm: how workers were started, or what waits, has changed. NULL: no one asks */
     void (*on_warm)(void *arg, const struct rdzv_warm *warm);
     /* local_workers_has_left() has become false. NULL: no one asks */

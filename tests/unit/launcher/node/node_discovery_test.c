@@ -30,9 +30,15 @@ static void begin(struct fixture *f, struct node_discovery_config config) {
     cr_assert_eq(child_reaper_new(f->loop, &f->reaper), 0);
     struct err err = {0};
     cr_assert_eq(node_discovery_new(f->loop, &config, &f->discovery, &err), 0, "%s", err.text);
-    cr_assert_not(node_discovery_ended(f->discovery));
-    cr_assert_null(node_discovery_topology(f->discovery));
-    cr_assert_null(node_discovery_failure(f->discovery));
+    cr_assert_not(node_discovery_found(f->discovery)->ended);
+    cr_assert_null(node_discovery_found(f->discovery)->topology);
+    cr_assert_null(node_discovery_found(f->discovery)->failure);
+}
+
+static void run(struct fixture *f, struct node_discovery_config config) {
+    begin(f, config);
+    node_discovery_wait(f->discovery, on_discovered, f);
+    rig_loop_run(f->loop);
 }
 
 /* Nothing is left, not even the child. */
@@ -48,70 +54,47 @@ static void end(struct fixture *f) {
 
 Test(node_discovery, tells_the_cpus_of_this_machine) {
     _cleanup_(end) struct fixture f = {0};
-    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
-    node_discovery_wait(f.discovery, on_discovered, &f);
-    rig_loop_run(f.loop);
-    cr_assert(node_discovery_ended(f.discovery));
-    const struct topology *t = node_discovery_topology(f.discovery);
-    cr_assert_not_null(t, "%s", node_discovery_failure(f.discovery));
+    run(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
+    cr_assert(node_discovery_found(f.discovery)->ended);
+    const struct topology *t = node_discovery_found(f.discovery)->topology;
+    cr_assert_not_null(t, "%s", node_discovery_found(f.discovery)->failure);
     cpu_set_t own;
     cr_assert_eq(sched_getaffinity(0, sizeof own, &own), 0);
     for (uint32_t i = 0; i < CPU_SETSIZE; i++)
         cr_expect_eq(cpuset_has(&t->allowed, i), CPU_ISSET(i, &own) != 0, "CPU %u", i);
     cr_expect_gt(t->n_cores, 0);
     cr_expect_gt(t->n_numa, 0);
-    cr_expect_null(node_discovery_failure(f.discovery));
-    cr_expect_null(node_discovery_facts(f.discovery), "nobody asked for them");
+    cr_expect_null(node_discovery_found(f.discovery)->failure);
+    cr_expect_null(node_discovery_found(f.discovery)->facts, "nobody asked for them");
+    cr_expect_null(node_discovery_found(f.discovery)->route, "nor for a route");
+    cr_expect_null(node_discovery_found(f.discovery)->no_route);
     cr_expect_eq(f.called, 1);
     node_discovery_wait(f.discovery, on_discovered, &f); /* a late waiter is called, too */
     rig_loop_run(f.loop);
     cr_expect_eq(f.called, 2);
 }
 
-Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
+Test(node_discovery, tells_the_route_to_an_address_and_what_was_configured) {
     _cleanup_(end) struct fixture f = {0};
-    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
-    node_discovery_wait(f.discovery, on_discovered, &f);
-    rig_loop_run(f.loop);
-    const struct nccl_facts *facts = node_discovery_facts(f.discovery);
+    run(&f, (struct node_discovery_config){
+                .what = DISCOVER_NETIFS, .route_to = "127.0.0.1", .facts = true, .envp = environ});
+    const struct route_found *route = node_discovery_found(f.discovery)->route;
+    cr_assert_not_null(route, "%s", node_discovery_found(f.discovery)->no_route);
+    cr_expect_str_eq(route->netif, "lo");
+    cr_expect_str_eq(route->source, "127.0.0.1");
+    cr_expect_neq(topology_find_netif(node_discovery_found(f.discovery)->topology, "lo"), TOPO_NONE);
+    const struct nccl_facts *facts = node_discovery_found(f.discovery)->facts;
     cr_assert_not_null(facts);
     cr_expect_gt(facts->nofile_hard, 0);
 }
 
-Test(node_discovery, tells_which_way_leads_to_an_address) {
-    _cleanup_(end) struct fixture f = {0};
-    const char *why = NULL;
-    begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS, .route_to = "127.0.0.1"});
-    cr_assert_null(node_discovery_route(f.discovery, &why));
-    node_discovery_wait(f.discovery, on_discovered, &f);
-    rig_loop_run(f.loop);
-    const struct route_found *route = node_discovery_route(f.discovery, &why);
-    cr_assert_not_null(route, "%s", why);
-    cr_expect_str_eq(route->netif, "lo");
-    cr_expect_str_eq(route->source, "127.0.0.1");
-    cr_expect_neq(topology_find_netif(node_discovery_topology(f.discovery), "lo"), TOPO_NONE);
-}
-
 Test(node_discovery, says_why_no_way_leads_to_an_address) {
     _cleanup_(end) struct fixture f = {0};
-    const char *why = NULL;
-    begin(&f, (struct node_discovery_config){.route_to = "nonsense"});
-    node_discovery_wait(f.discovery, on_discovered, &f);
-    rig_loop_run(f.loop);
-    cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
-    cr_assert_null(node_discovery_route(f.discovery, &why));
-    cr_assert_not_null(why);
-    expect_has(why, "nonsense");
-}
-
-Test(node_discovery, nobody_asked_for_a_way) {
-    _cleanup_(end) struct fixture f = {0};
-    const char *why = "untouched";
-    begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS});
-    node_discovery_wait(f.discovery, on_discovered, &f);
-    rig_loop_run(f.loop);
-    cr_assert_null(node_discovery_route(f.discovery, &why));
-    cr_expect_str_eq(why, "untouched");
+    run(&f, (struct node_discovery_config){.route_to = "nonsense"});
+    cr_assert_not_null(node_discovery_found(f.discovery)->topology, "%s", node_discovery_found(f.discovery)->failure);
+    cr_assert_null(node_discovery_found(f.discovery)->route);
+    cr_assert_not_null(node_discovery_found(f.discovery)->no_route);
+    expect_has(node_discovery_found(f.discovery)->no_route, "nonsense");
 }
 
 /* NVML hangs: its library is a FIFO, and opening that never returns. */
@@ -127,45 +110,43 @@ Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
                                              .nvml = true,
                                              .route_to = "127.0.0.1",
                                              .nvml_library = fifo});
-    cr_assert_not(node_discovery_has_netifs(f.discovery));
+    cr_assert_not(node_discovery_found(f.discovery)->has_netifs);
     node_discovery_wait_netifs(f.discovery, on_discovered, &f);
     rig_loop_run(f.loop);
-    cr_assert(node_discovery_has_netifs(f.discovery) && !node_discovery_ended(f.discovery));
-    cr_expect_neq(topology_find_netif(node_discovery_netifs(f.discovery), "lo"), TOPO_NONE);
-    cr_assert_not_null(node_discovery_route(f.discovery, NULL));
-    cr_expect_str_eq(node_discovery_route(f.discovery, NULL)->netif, "lo");
-    cr_expect_null(node_discovery_topology(f.discovery));
-    cr_expect_null(node_discovery_nvml(f.discovery));
+    cr_assert(node_discovery_found(f.discovery)->has_netifs && !node_discovery_found(f.discovery)->ended);
+    cr_expect_neq(topology_find_netif(node_discovery_found(f.discovery)->netifs, "lo"), TOPO_NONE);
+    cr_assert_not_null(node_discovery_found(f.discovery)->route);
+    cr_expect_str_eq(node_discovery_found(f.discovery)->route->netif, "lo");
+    cr_expect_null(node_discovery_found(f.discovery)->topology);
+    cr_expect_null(node_discovery_found(f.discovery)->nvml);
 
     node_discovery_wait(f.discovery, on_discovered, &f);
     node_discovery_wait_netifs(f.discovery, on_discovered, &f); /* a late waiter is called at once */
     rig_loop_run(f.loop);
-    cr_assert(f.called == 2 && !node_discovery_ended(f.discovery));
+    cr_assert(f.called == 2 && !node_discovery_found(f.discovery)->ended);
     rig_loop_run(f.loop);
-    cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
+    cr_assert_not_null(node_discovery_found(f.discovery)->topology, "%s", node_discovery_found(f.discovery)->failure);
     cr_expect_eq(f.called, 3);
-    cr_expect_eq(node_discovery_topology(f.discovery)->n_netifs, 0u, "they were not asked for again");
-    cr_assert_not_null(node_discovery_nvml(f.discovery));
-    cr_expect_not(node_discovery_nvml(f.discovery)->report.whole);
+    cr_expect_eq(node_discovery_found(f.discovery)->topology->n_netifs, 0u, "they were not asked for again");
+    cr_assert_not_null(node_discovery_found(f.discovery)->nvml);
+    cr_expect_not(node_discovery_found(f.discovery)->nvml->report.whole);
     end(&f);
     tree_remove(&tree);
 }
 
 Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
-    const struct rocm_gpu *gpus;
     struct tree tree;
     tree_new(&tree);
     tree_write(&tree, "sys/class/kfd/kfd/topology/nodes/1/properties",
                "simd_count 440\nlocation_id 25344\ndomain 0\nunique_id 4660\n");
     for (int asked = 0; asked < 2; asked++) {
         _cleanup_(end) struct fixture f = {0};
-        begin(&f, (struct node_discovery_config){.rocm = asked == 1, .sysroot = tree.root});
-        node_discovery_wait(f.discovery, on_discovered, &f);
-        rig_loop_run(f.loop);
-        cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
-        cr_assert_eq(node_discovery_rocm(f.discovery, &gpus), asked == 1 ? 1u : 0u);
+        run(&f, (struct node_discovery_config){.rocm = asked == 1, .sysroot = tree.root});
+        cr_assert_not_null(node_discovery_found(f.discovery)->topology, "%s",
+                           node_discovery_found(f.discovery)->failure);
+        cr_assert_eq(node_discovery_found(f.discovery)->n_rocm, asked == 1 ? 1u : 0u);
         if (asked == 1)
-            cr_expect_eq(gpus[0].unique_id, 4660u);
+            cr_expect_eq(node_discovery_found(f.discovery)->rocm[0].unique_id, 4660u);
     }
     tree_remove(&tree);
 }
@@ -173,12 +154,10 @@ Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
 Test(node_discovery, a_look_that_takes_too_long_has_failed) {
     for (int tries = 0;; tries++) { /* everything can have arrived before this process runs again */
         struct fixture f = {0};
-        begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .deadline_ns = 1});
-        node_discovery_wait(f.discovery, on_discovered, &f);
-        rig_loop_run(f.loop);
-        bool late = node_discovery_topology(f.discovery) == NULL;
+        run(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .deadline_ns = 1});
+        bool late = node_discovery_found(f.discovery)->topology == NULL;
         if (late)
-            cr_expect_str_eq(node_discovery_failure(f.discovery), "it took longer than 1e-09 s");
+            cr_expect_str_eq(node_discovery_found(f.discovery)->failure, "it took longer than 1e-09 s");
         end(&f);
         if (late)
             break;
@@ -188,12 +167,10 @@ Test(node_discovery, a_look_that_takes_too_long_has_failed) {
 
 Test(node_discovery, says_why_nothing_was_found) {
     _cleanup_(end) struct fixture f = {0};
-    begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .sysroot = "/nonexistent"});
-    node_discovery_wait(f.discovery, on_discovered, &f);
-    rig_loop_run(f.loop);
-    cr_expect_null(node_discovery_topology(f.discovery));
-    cr_assert_not_null(node_discovery_failure(f.discovery));
-    expect_has(node_discovery_failure(f.discovery), "nonexistent");
+    run(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .sysroot = "/nonexistent"});
+    cr_expect_null(node_discovery_found(f.discovery)->topology);
+    cr_assert_not_null(node_discovery_found(f.discovery)->failure);
+    expect_has(node_discovery_found(f.discovery)->failure, "nonexistent");
 }
 
 Test(node_discovery, nobody_is_called_once_it_is_freed) {

@@ -60,8 +60,8 @@ Test(node_net, several_nodes_choose_an_interface_unless_it_is_off) {
     struct node_setup_place p = place(2, "198.51.100.7");
     cr_assert_eq(discovery(&p, NULL), 0);
     cr_assert(net.has_netif);
-    cr_assert_not_null(node_discovery_facts(way));
-    cr_assert_gt(node_discovery_topology(way)->n_netifs, 0u);
+    cr_assert_not_null(node_discovery_found(way)->facts);
+    cr_assert_gt(node_discovery_found(way)->topology->n_netifs, 0u);
     cr_assert_neq(net.netif.why[0], '\0');
     spec.nccl_env = NCCL_ENV_OFF;
     cr_assert_eq(discovery(&p, NULL), 0);

@@ -24,7 +24,7 @@ static void begin(void) {
     cr_assert_eq(node_discovery_new(loop, &config, &discovery, NULL), 0);
     node_discovery_wait(discovery, on_discovered, loop);
     cr_assert_eq(loop_run(loop), 0);
-    cr_assert_null(node_discovery_failure(discovery));
+    cr_assert_null(node_discovery_found(discovery)->failure);
 }
 
 static void finish(void) {

@@ -1,6 +1,5 @@
 #include "launcher/supervise/local_workers_io.h"
 
-#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/un.h>
 
@@ -23,33 +22,24 @@ struct fixture {
     struct job_spec spec;
     enum bind_mode bind;
     unsigned look_for; /* LOOK_*; 0: no discovery */
-    uint64_t look_ns;  /* its deadline */
     struct node_discovery *discovery;
-    struct node_discovery *to_lend; /* once; NULL: nothing */
     int n_prepared;
     struct generation prepared;
     struct local_workers *local_workers;
-    int n_safe_points, all_gone, n_failures, n_fenced;
+    int n_safe_points, all_gone;
     struct generation safe_point;
-    struct failure failure; /* the last */
 };
 
 static void on_event(void *arg, const struct member_event *event) {
     struct fixture *f = arg;
     if (event->kind == MEMBER_EVENT_ALL_GONE) {
-        cr_expect(event->generation.epoch == g23.epoch && event->generation.counter >= g23.counter);
+        cr_expect_eq(generation_compare(event->generation, g23), 0);
         f->all_gone++;
         loop_quit(f->loop);
     } else if (event->kind == MEMBER_EVENT_SAFE_POINT) {
         f->n_safe_points++;
         f->safe_point = event->generation;
         loop_quit(f->loop);
-    } else if (event->kind == MEMBER_EVENT_FAILURE) {
-        f->n_failures++;
-        f->failure = *event->failure;
-        loop_quit(f->loop);
-    } else if (event->kind == MEMBER_EVENT_FENCED) {
-        f->n_fenced++;
     } else {
         cr_assert_neq(event->kind, MEMBER_EVENT_UNKILLABLE, "%s", event->reason);
     }
@@ -61,18 +51,12 @@ static void on_prepared(void *arg, struct generation g, const struct err *err) {
     f->prepared = g;
     loop_quit(f->loop);
 }
-static struct node_discovery *lend(void *arg, const char *leader) {
-    struct fixture *f = arg;
-    cr_expect_str_eq(leader, "198.51.100.7");
-    return TAKE_PTR(f->to_lend);
-}
-static pid_t writer_pid;
 
-static void on_writer(void *arg, pid_t pid) { writer_pid = pid; }
+static void on_writer(void *arg, pid_t pid) {}
 
 /* args: arguments of `program`; NULL: of the test worker. */
 static void fixture_init(struct fixture *f, const char *program, char **args) {
-    *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for, .look_ns = f->look_ns};
+    *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for};
     rig_init(&f->rig);
     char name_file[96];
     (void)snprintf(name_file, sizeof name_file, "%s/name", f->rig.dir);
@@ -93,26 +77,25 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
                                 .bind_memory = BIND_MEMORY_OFF};
     f->writer = writer_new(f->loop, f->console, &f->spec, on_writer, NULL);
     struct err err = {0};
-    struct node_discovery_config discovery = {.what = f->look_for, .deadline_ns = f->look_ns};
+    struct node_discovery_config discovery = {.what = f->look_for};
     if (f->look_for != 0)
         cr_assert_eq(node_discovery_new(f->loop, &discovery, &f->discovery, &err), 0, "%s", err.text);
-    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared, .lend = lend};
-    struct local_workers_config config = {.spec = &f->spec,
-                                          .envp = environ,
+    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared};
+    struct local_workers_config config = {.place = {.spec = &f->spec, .envp = environ, .discovery = f->discovery},
                                           .host = "h",
                                           .incarnation = 7,
                                           .link = &f->link,
                                           .reaper = f->reaper,
-                                          .writer = f->writer,
-                                          .discovery = f->discovery};
+                                          .writer = f->writer};
     f->local_workers = local_workers_new(f->loop, &config, &ops, f);
 }
 
+static const struct form alone = {
+    .n_nodes = 1, .world_size = 1, .role_world_size = 1, .store_host = "127.0.0.1", .store_port = 1};
+
 static void start(struct fixture *f) {
-    static const struct form form = {
-        .n_nodes = 1, .world_size = 1, .role_world_size = 1, .store_host = "127.0.0.1", .store_port = 1};
     struct err err = {0};
-    cr_assert(local_workers_prepare(f->local_workers, g23, &form, &err) == 0, "%s", err.text);
+    cr_assert(local_workers_prepare(f->local_workers, g23, &alone, &err) == 0, "%s", err.text);
     cr_assert(local_workers_start(f->local_workers, NULL, &err) == 0, "%s", err.text);
 }
 
@@ -133,9 +116,6 @@ static void stop(struct fixture *f) {
     fixture_fini(f);
 }
 
-static const struct form alone = {
-    .n_nodes = 1, .world_size = 1, .role_world_size = 1, .store_host = "127.0.0.1", .store_port = 1};
-
 Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS};
     char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
@@ -148,144 +128,11 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     rig_loop_run(f.loop);
     cr_expect_eq(f.n_prepared, 1);
     cr_expect_eq(generation_compare(f.prepared, g23), 0);
-    cr_assert_not_null(node_discovery_topology(f.discovery));
+    cr_assert_not_null(node_discovery_found(f.discovery)->topology);
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
-    rig_loop_run(f.loop);
-    cr_expect_eq(f.n_safe_points, 1);
-    stop(&f);
-}
-
-/* A group with other hosts: workers need the interface that leads to the leader. */
-static const struct form far = {
-    .n_nodes = 2, .world_size = 2, .role_world_size = 2, .store_host = "198.51.100.7", .store_port = 1};
-
-/* This process's children but the log writer, oldest first. Returns how many there are. */
-static unsigned children(pid_t ret[4]) {
-    char path[64], text[256] = "", *at = text;
-    unsigned n = 0;
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    FILE *f = fopen(path, "re");
-    cr_assert_not_null(f);
-    (void)fgets(text, sizeof text, f);
-    (void)fclose(f);
-    for (char *end; n < 4 && (ret[n] = (pid_t)strtol(at, &end, 10), end != at); at = end)
-        n += ret[n] != writer_pid;
-    return n;
-}
-
-static void on_lent_ended(void *arg) { loop_quit(arg); }
-
-static struct node_discovery *begin_to_lend(struct fixture *f) {
-    struct node_discovery_config config = {
-        .what = DISCOVER_NICS, .netifs_first = true, .facts = true, .route_to = far.store_host, .envp = environ};
-    struct err err = {0};
-    cr_assert_eq(node_discovery_new(f->loop, &config, &f->to_lend, &err), 0, "%s", err.text);
-    return f->to_lend;
-}
-
-Test(local_workers_io, uses_what_another_has_discovered_of_the_network) {
-    struct fixture f = {0};
-    pid_t pids[4];
-    struct err err = {0};
-    fixture_init(&f, NULL, NULL);
-    f.spec.nccl_env = NCCL_ENV_FULL;
-    struct node_discovery *lent = begin_to_lend(&f);
-    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
-    cr_expect_eq(children(pids), 1u, "one process examines this node");
-    rig_loop_run(f.loop);
-    cr_expect_eq(f.n_prepared, 1);
-    cr_expect(node_discovery_ended(lent));
-    f.to_lend = lent;
-    cr_assert_eq(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &far, &err), 0,
-                 "it has ended: there is nothing to wait for");
-    node_discovery_free(lent);
-    fixture_fini(&f);
-}
-
-/* The end of what an earlier group has borrowed is not the end of what this one has asked. False: this one's process
- * had answered before it could be stopped, so nothing was shown. */
-static bool lent_ends_before_its_own(void) {
-    struct fixture f = {0};
-    pid_t pids[4];
-    struct err err = {0};
-    fixture_init(&f, NULL, NULL);
-    f.spec.nccl_env = NCCL_ENV_FULL;
-    struct node_discovery *lent = begin_to_lend(&f);
-    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
-    struct generation next = {2, 4};
-    cr_assert_eq(local_workers_prepare(f.local_workers, next, &far, &err), LOCAL_WORKERS_E_LATER);
-    siginfo_t end = {0};
-    bool shown = children(pids) == 2 && kill(pids[1], SIGSTOP) == 0 &&
-                 waitid(P_PID, (id_t)pids[1], &end, WSTOPPED | WEXITED | WNOWAIT) == 0 && end.si_code == CLD_STOPPED;
-    node_discovery_wait(lent, on_lent_ended, f.loop);
-    if (shown) {
-        rig_loop_run(f.loop);
-        cr_assert(node_discovery_ended(lent));
-        cr_expect_eq(f.n_prepared, 0);
-        cr_assert_eq(kill(pids[1], SIGCONT), 0);
-    }
-    while (f.n_prepared == 0 || !node_discovery_ended(lent))
-        rig_loop_run(f.loop);
-    cr_expect_eq(f.n_prepared, 1);
-    cr_expect_eq(generation_compare(f.prepared, next), 0);
-    node_discovery_free(lent);
-    fixture_fini(&f);
-    while (wait(NULL) > 0) /* none is left that the next attempt would count */
-        continue;
-    return shown;
-}
-
-Test(local_workers_io, waits_for_its_own_discovery_after_a_borrowed_one) {
-    unsigned attempts = 0;
-    while (!lent_ends_before_its_own())
-        cr_assert_lt(++attempts, 50u);
-}
-
-static char fifo[] = "/tmp/muster-crew-fifo.XXXXXX";
-
-static void drop_fifo(void) { (void)unlink(fifo); }
-
-/* NVML's library is a FIFO without a writer: opening it blocks. */
-Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job, .fini = drop_fifo) {
-    struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS | DISCOVER_NVML, .look_ns = 50 * NS_PER_MS};
-    char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
-    struct err err = {0};
-    int fd = mkstemp(fifo);
-    cr_assert(fd >= 0 && close(fd) == 0 && unlink(fifo) == 0 && mkfifo(fifo, 0600) == 0);
-    cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", fifo, 1), 0);
-    fixture_init(&f, NULL, args);
-    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &alone, &err), LOCAL_WORKERS_E_LATER);
-    rig_loop_run(f.loop);
-    cr_expect_eq(f.n_prepared, 1);
-    cr_assert_not_null(node_discovery_failure(f.discovery));
-    cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
-    rig_loop_run(f.loop);
-    stop(&f);
-}
-
-Test(local_workers_io, hears_the_safe_point_of_a_worker) {
-    struct fixture f = {0};
-    char *args[] = {TEXT("notify=X=1\nMUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
-    fixture_init(&f, NULL, args);
-    start(&f);
     rig_loop_run(f.loop);
     cr_expect_eq(f.n_safe_points, 1);
     cr_expect_eq(generation_compare(f.safe_point, g23), 0);
-    stop(&f);
-}
-
-Test(local_workers_io, keeps_what_a_worker_announces) {
-    struct fixture f = {0};
-    char *args[] = {TEXT("notify=MUSTER_STEP=7\nSTATUS=epoch 2\nWATCHDOG_USEC=5000000\nMUSTER_SAFE_POINT=1"),
-                    TEXT("wait"), NULL};
-    uint64_t limit_ns = 0, since_ns = 0;
-    fixture_init(&f, NULL, args);
-    start(&f);
-    rig_loop_run(f.loop);
-    const struct announced *a = local_workers_announced(f.local_workers, 0);
-    cr_expect_eq(a->step, 7);
-    cr_expect(announced_limit(a, clock_now_ns(), &limit_ns, &since_ns));
-    cr_expect_eq(limit_ns, 5 * NS_PER_S);
     stop(&f);
 }
 
@@ -307,37 +154,6 @@ static void say_to(const char *name, const char *text) {
     ssize_t sent = sendto(fd, text, strlen(text), 0, (struct sockaddr *)&addr, size);
     cr_assert_eq(sent, (ssize_t)strlen(text));
     (void)close(fd);
-}
-
-/* The page that guardian_io.c shares with the guardian; the count is its first member. */
-union page {
-    atomic_uint fences;
-    char room[1024];
-};
-
-/* A SIGKILL of the guardian fences the node. A fence before the workers' start explains no later SIGKILL. */
-Test(local_workers_io, a_kill_by_the_guardian_is_forgotten_with_its_generation) {
-    struct fixture f = {0};
-    char *args[] = {TEXT("signal=9"), NULL};
-    static union page page;
-    atomic_store(&page.fences, 7);
-    struct err err = {0};
-    fixture_init(&f, NULL, args);
-    f.link.shared = (struct guardian_shared *)&page;
-    start(&f);
-    (void)atomic_fetch_add(&page.fences, 1);
-    while (f.all_gone < 1)
-        rig_loop_run(f.loop);
-    cr_expect_eq(f.n_failures, 0);
-    cr_expect_eq(f.n_fenced, 1);
-    cr_assert(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &alone, &err) == 0, "%s", err.text);
-    cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
-    while (f.all_gone < 2 || f.n_failures < 1)
-        rig_loop_run(f.loop);
-    cr_expect_eq(f.n_failures, 1);
-    cr_expect_eq(f.n_fenced, 1);
-    cr_expect(f.failure.kind == FAILURE_SIGNAL && f.failure.code == SIGKILL);
-    fixture_fini(&f);
 }
 
 /* The test itself sends the message; it is above the worker. */
