@@ -489,8 +489,7 @@ static void add_end(struct strbuf *ret, const struct strbuf *text) {
 /* Adds the end of the worker's report about its own failure, if there is one. -EINVAL: adds what is
  * wrong with the file instead. */
 static int read_error_file(const char *path, struct strbuf *ret) {
-    _cleanup_(freep) char *text = NULL;
-    _cleanup_(error_file_fini) struct error_file e = {0};
+    _cleanup_(freep) char *text = NULL, *shown = NULL;
     _cleanup_(tail_fini) struct tail end = {0};
     size_t len = 0;
     struct err err = {0};
@@ -503,8 +502,8 @@ static int read_error_file(const char *path, struct strbuf *ret) {
                       : r == -EINVAL ? "it is not a regular file"
                                      : strerror(-r));
     else
-        r = error_file_parse(text, len, &e, &err);
-    const char *what = r < 0 ? err.text : error_file_text(&e);
+        r = error_file_parse(text, len, &shown, &err);
+    const char *what = r < 0 ? err.text : shown;
     tail_add(&end, what, strlen(what));
     strbuf_add(ret, strbuf_text(&end.text));
     return r < 0 ? -EINVAL : 0;

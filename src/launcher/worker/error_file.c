@@ -8,12 +8,6 @@
 static const struct json_limits limits = {
     .max_bytes = ERROR_FILE_MAX_BYTES, .max_depth = JSON_DEPTH_MAX - 1, .max_values = 65536};
 
-void error_file_fini(struct error_file *e) {
-    free(e->message);
-    free(e->traceback);
-    *e = (struct error_file){0};
-}
-
 static bool is_surrogate(const char *p, char first, char last) {
     char c = p[3] >= 'A' && p[3] <= 'F' ? (char)(p[3] - 'A' + 'a') : p[3];
     return p[0] == '\\' && p[1] == 'u' && (p[2] == 'd' || p[2] == 'D') && c >= first && c <= last;
@@ -55,35 +49,19 @@ static int lacks_message(struct err *err) {
     return err_set(err, -EINVAL, "error file without a \"message\"");
 }
 
-static char *copy_text(const struct json *v) {
-    return v == NULL || json_string(v) == NULL ? NULL : xstrdup(json_string(v));
-}
-
-int error_file_parse(const char *text, size_t len, struct error_file *ret, struct err *err) {
+int error_file_parse(const char *text, size_t len, char **ret, struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
     int r = parse(text, len, &doc, err);
     if (r != 0)
         return r;
     const struct json *message = json_member(doc, "message");
-    struct error_file e = {0};
-    if (message != NULL && json_kind_of(message) == JSON_OBJECT) {
-        const struct json *extra = json_member(message, "extraInfo");
-        e.message = copy_text(json_member(message, "message"));
-        if (extra != NULL)
-            e.traceback = copy_text(json_member(extra, "py_callstack"));
-        if (e.message == NULL && e.traceback != NULL)
-            e.message = xstrdup("<N/A>");
-    } else if (message != NULL) {
-        e.message = copy_text(message);
-    }
-    if (e.message == NULL)
+    const char *stack = json_string(json_member(json_member(message, "extraInfo"), "py_callstack"));
+    const char *inner = json_string(json_member(message, "message"));
+    const char *shown = stack != NULL ? stack : inner != NULL ? inner : json_string(message);
+    if (shown == NULL)
         return lacks_message(err);
-    *ret = e;
+    *ret = xstrdup(shown);
     return 0;
-}
-
-const char *error_file_text(const struct error_file *e) {
-    return e->traceback != NULL ? e->traceback : e->message;
 }
 
 /* Copies the members of `obj` except `but`, which the caller replaces. */

@@ -14,18 +14,10 @@
 
 #define ERROR_FILE_MAX_BYTES ((size_t)1024 * 1024)
 
-struct error_file {
-    char *message;   /* "ValueError: bad" ; never NULL */
-    char *traceback; /* py_callstack; NULL when there is none */
-};
-void error_file_fini(struct error_file *e);
-
-/* 0, or a negative errno with a sentence: it is over a limit, has no message, or is not JSON, as if
- * the worker was killed while it wrote. */
-_must_use_ int error_file_parse(const char *text, size_t len, struct error_file *ret,
-                                struct err *err);
-/* The text to show to the user: the traceback, else the message. Borrowed. */
-const char *error_file_text(const struct error_file *e);
+/* *ret: the text to show to the user, the traceback, else the message; malloc'ed. 0, or a negative
+ * errno with a sentence: it is over a limit, has no message, or is not JSON, as if the worker was
+ * killed while it wrote. */
+_must_use_ int error_file_parse(const char *text, size_t len, char **ret, struct err *err);
 
 /* Makes the text for the agent's own TORCHELASTIC_ERROR_FILE: the worker's text, with "errorCode"
  * added to the message object. A message that is only a text is passed on unchanged. exit_code: as
