@@ -115,19 +115,12 @@ void std_map_text(const struct std_map *map, char ret[STD_MAP_TEXT_MAX]) {
 void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]) {
     const char *dash = strrchr(run_id, '-');
     size_t digits = dash == NULL ? 0 : strspn(dash + 1, "0123456789");
-    size_t stem = strlen(run_id);
-    unsigned next = 1;
-    if (digits > 0 && digits <= COUNT_DIGITS_MAX && dash[1 + digits] == '\0') {
-        next = 0;
-        for (size_t i = 1; i <= digits; i++)
-            next = 10 * next + (unsigned)(dash[i] - '0');
-        stem = (size_t)(dash - run_id);
-    }
+    bool counts = digits > 0 && digits <= COUNT_DIGITS_MAX && dash[1 + digits] == '\0';
+    size_t stem = counts ? (size_t)(dash - run_id) : strlen(run_id);
     char number[16];
-    int n = snprintf(number, sizeof number, "-%u", next + 1);
-    stem = MIN2(stem, (size_t)JOB_RUN_ID_MAX - 1 - (size_t)n);
-    memcpy(ret, run_id, stem);
-    memcpy(ret + stem, number, (size_t)n + 1);
+    int n = snprintf(number, sizeof number, "-%lu", counts ? strtoul(dash + 1, NULL, 10) + 1 : 2);
+    (void)snprintf(ret, JOB_RUN_ID_MAX, "%.*s%s",
+                   (int)MIN2(stem, (size_t)JOB_RUN_ID_MAX - 1 - (size_t)n), run_id, number);
 }
 
 char *job_endpoint_text(const struct job_spec *spec) {

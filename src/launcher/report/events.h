@@ -57,4 +57,3 @@ _must_use_ int events_new(const struct events_config *config, struct events **re
 void events_write(struct events *e, const struct timeline_entry *entry);
 /* Writes what is held back, and reports how many lines were lost. Takes NULL. */
 void events_free(struct events *e);
-uint64_t events_lost(const struct events *e); /* in total, so far */

@@ -169,8 +169,6 @@ void events_write(struct events *e, const struct timeline_entry *entry) {
     }
 }
 
-uint64_t events_lost(const struct events *e) { return e == NULL ? 0 : e->lost; }
-
 void events_free(struct events *e) {
     if (e == NULL)
         return;

@@ -3,7 +3,6 @@
 #include <sys/prctl.h>
 
 #include "../../../process/rig.h"
-#include "base/text/log.h"
 #include "launcher/supervise/sweep_io.h"
 #include "rig/loop_rig.h"
 
@@ -23,7 +22,7 @@ struct local_workers {
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
-    int n_exits[N_MAX], n_failures[N_MAX], all_gone, released, told;
+    int n_exits[N_MAX], n_failures[N_MAX], all_gone;
     bool free_on_exit, stop_on_exit, held_at_all_gone;
     int quit_after_exits; /* 0: run until all are gone */
 };
@@ -58,10 +57,7 @@ static void on_over(void *arg) {
     loop_quit(c->loop);
 }
 
-static void on_all_gone(void *arg) {
-    struct local_workers *c = arg;
-    c->released++;
-}
+static void on_all_gone(void *arg) {}
 
 static int make(void *arg, uint32_t index, struct child_spec *ret, struct err *err) {
     struct local_workers *c = arg;
@@ -81,11 +77,6 @@ static void made(void *arg, uint32_t index) {
     c->n_made++;
 }
 
-static void on_line(void *arg, const char *line, size_t len) {
-    struct local_workers *c = arg;
-    c->told += strstr(line, "is stopped; --leave=detached") != NULL;
-}
-
 static const struct worker_group_ops ops = {.make = make,
                                             .made = made,
                                             .on_exit = on_exit_of,
@@ -100,14 +91,12 @@ static void local_workers_init(struct local_workers *c) {
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&c->loop) == 0);
     cr_assert(child_reaper_new(c->loop, &c->reaper) == 0);
-    log_set_sink(on_line, c);
     snprintf(c->hold, sizeof c->hold, "hold=%s", c->rig.hold);
     snprintf(c->say, sizeof c->say, "say=%s", c->rig.ready);
 }
 
 static void local_workers_fini(struct local_workers *c) {
     worker_group_free(c->group);
-    log_set_sink(NULL, NULL);
     child_reaper_run(c->reaper);
     child_reaper_free(c->reaper);
     loop_free(c->loop);
@@ -125,6 +114,15 @@ static void local_workers_start(struct local_workers *c, char *const *const argv
     c->n_made = 0;
     int r = worker_group_start(c->loop, c->reaper, n, &c->config, &ops, c, &c->group, &err);
     cr_assert(r == 0, "%s", err.text);
+}
+
+/* Workers with one command line, all of which have reported that they run. */
+static void local_workers_start_alike(struct local_workers *c, char *const *argv, uint32_t n) {
+    static char *const *argvs[N_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        argvs[i] = argv;
+    local_workers_start(c, argvs, n);
+    rig_await_ready(&c->rig, n, NULL);
 }
 
 static void on_begin(void *arg) {
@@ -209,22 +207,6 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
     cr_expect_lt(least_ns, 2 * NS_PER_S);
 }
 
-Test(worker_io, kills_without_grace) {
-    for (int i = 0; i < 3; i++) {
-        GROUP(c);
-        char *const *argv = ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL);
-        local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
-        rig_await_ready(&c.rig, 4, NULL);
-        worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
-        uint64_t from_ns = clock_now_ns();
-        worker_group_kill(c.group);
-        local_workers_run_to_the_end(&c);
-        fprintf(stderr, "16 processes killed and gone in %.1f ms\n", (double)(clock_now_ns() - from_ns) / 1e6);
-        for (int k = 0; k < 4; k++)
-            cr_expect(child_killed_by(&c.exits[k].status, SIGKILL) && c.exits[k].sent_by_us);
-    }
-}
-
 Test(worker_io, can_be_stopped_before_any_program_runs) {
     for (int i = 0; i < 5; i++) {
         GROUP(c);
@@ -259,71 +241,6 @@ Test(worker_io, what_an_ended_worker_left_is_asked_to_end_and_its_sibling_keeps_
     rig_fini(&sibling.rig);
 }
 
-/* One worker leaves a process in its own session and one in another. */
-static void run_one_that_detaches(struct local_workers *c) {
-    local_workers_start(
-        c, (char *const *[]){ARGV(w, c->hold, "ignore=15", "child", "daemon", "exit=0", NULL), ARGV(w, "exit=0", NULL)},
-        2);
-    local_workers_run(c);
-    cr_expect_eq(c->all_gone, 1);
-}
-
-Test(worker_io, what_is_detached_is_told_or_kept_until_it_is_stopped_or_left) {
-    const pid_t *kept;
-    struct local_workers c;
-    local_workers_init(&c);
-    run_one_that_detaches(&c);
-    cr_expect_eq(c.told, 1);
-    cr_expect_not(c.held_at_all_gone);
-    cr_expect_eq(worker_group_kept(c.group, &kept), 0);
-    local_workers_fini(&c);
-    enum { STOPPED, FREED, LEFT, N };
-    for (int how = STOPPED; how < N; how++) {
-        local_workers_init(&c);
-        c.config.leave_detached = true;
-        run_one_that_detaches(&c);
-        cr_expect_eq(c.told, 0);
-        cr_assert_eq(worker_group_kept(c.group, &kept), 1);
-        pid_t pid = kept[0];
-        cr_expect(c.held_at_all_gone && getsid(pid) != getsid(0));
-        if (how == STOPPED) {
-            worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
-            cr_expect_eq(worker_group_kept(c.group, &kept), 0);
-            if (c.all_gone < 2) /* it can have ended at once */
-                local_workers_run(&c);
-            cr_expect_eq(c.all_gone, 2);
-            cr_expect_not(c.held_at_all_gone);
-        }
-        if (how == LEFT)
-            cr_expect(worker_group_leave_kept(c.group));
-        worker_group_free(TAKE_PTR(c.group));
-        if (how == LEFT)
-            cr_expect(!rig_all_gone(&c.rig) && kill(pid, SIGKILL) == 0);
-        (void)rig_await_gone(&c.rig);
-        local_workers_fini(&c);
-    }
-}
-
-Test(worker_io, one_that_fails_or_is_stopped_leaves_nothing) {
-    const pid_t *kept;
-    for (int stopped = 0; stopped < 2; stopped++) {
-        GROUP(c);
-        c.config.leave_detached = true;
-        local_workers_start(&c,
-                            (char *const *[]){ARGV(w, c.hold, "daemon", "exit=0", NULL),
-                                              stopped ? ARGV(w, c.hold, "daemon", c.say, "wait", NULL)
-                                                      : ARGV(w, c.hold, "daemon", "exit=3", NULL)},
-                            2);
-        if (stopped) {
-            rig_await_ready(&c.rig, 1, NULL);
-            worker_group_stop(c.group, SIGTERM, 100 * NS_PER_MS); /* the daemons ignore it */
-        }
-        local_workers_run_to_the_end(&c);
-        cr_expect_eq(worker_group_kept(c.group, &kept), 0);
-        cr_expect_eq(c.told, 0);
-    }
-}
-
 static void on_helper_exit(void *arg, const struct child_status *status) { ++*(int *)arg; }
 
 Test(worker_io, helpers_and_what_is_below_them_are_spared) {
@@ -339,9 +256,7 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     cr_assert(child_spawn(&spec, &child, NULL) == 0);
     cr_assert(child_watch_new(c.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
     rig_await_ready(&helpers.rig, 1, NULL);
-    char *const *argv = ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL);
-    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
-    rig_await_ready(&c.rig, 2, NULL);
+    local_workers_start_alike(&c, ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL), 2);
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
     cr_expect_eq(ended, 0, "the helper was killed");
@@ -435,6 +350,7 @@ Test(worker_io, a_start_that_fails_is_told_with_its_step) {
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV("/no/such/x", NULL),
                                               ARGV("muster-no-such-program", NULL), ARGV("/etc/passwd", NULL)},
                             4);
+        cr_expect_eq(c.n_failures[1], 0, "called back from inside the start");
         local_workers_run_to_the_end(&c);
         cr_expect_eq(c.n_exits[0], 1);
         for (int i = 1; i < 4; i++) {
@@ -446,15 +362,6 @@ Test(worker_io, a_start_that_fails_is_told_with_its_step) {
         expect_has(c.failures[2].text, "not found on PATH");
         cr_expect_str_eq(c.failures[3].text, "cannot run /etc/passwd: Permission denied");
     }
-}
-
-Test(worker_io, no_program_at_all_can_run) {
-    GROUP(c);
-    char *const *argv = ARGV("muster-no-such-program", NULL);
-    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
-    cr_expect_eq(c.n_failures[0], 0, "called back from inside the start");
-    local_workers_run_to_the_end(&c);
-    cr_expect_eq(c.n_failures[0] + c.n_failures[1], 2);
 }
 
 Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
@@ -578,8 +485,7 @@ static bool told_oom(bool by_us, bool counted) {
     snprintf(path, sizeof path, "%s/memory.events", c.rig.dir);
     write_count(path, 3);
     c.config.oom_file = path;
-    local_workers_start(&c, (char *const *[]){ARGV(w, c.say, "wait", NULL)}, 1);
-    rig_await_ready(&c.rig, 1, NULL);
+    local_workers_start_alike(&c, ARGV(w, c.say, "wait", NULL), 1);
     if (counted)
         write_count(path, 4);
     if (by_us)
@@ -604,9 +510,7 @@ Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
 Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
     for (int early = 0; early < 2; early++) {
         GROUP(c);
-        char *const *argv = ARGV(w, c.hold, "on-term=5", c.say, "wait", NULL);
-        local_workers_start(&c, (char *const *[]){argv, argv}, 2);
-        rig_await_ready(&c.rig, 2, NULL);
+        local_workers_start_alike(&c, ARGV(w, c.hold, "on-term=5", c.say, "wait", NULL), 2);
         worker_group_hold(c.group, SIGTERM);
         if (!early)
             worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
@@ -638,25 +542,9 @@ Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
     cr_expect(c.exits[0].sent_by_us && c.exits[1].sent_by_us);
 }
 
-Test(worker_io, who_dies_while_a_signal_is_held_was_stopped) {
-    GROUP(c);
-    char *const *argv = ARGV(w, c.hold, c.say, "wait", NULL);
-    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
-    pid_t pids[2];
-    rig_await_ready(&c.rig, 2, pids);
-    worker_group_hold(c.group, SIGTERM);
-    for (int i = 0; i < 2; i++)
-        cr_assert_eq(kill(pids[i], SIGTERM), 0);
-    local_workers_run_to_the_end(&c);
-    for (int i = 0; i < 2; i++)
-        cr_expect(child_killed_by(&c.exits[i].status, SIGTERM) && c.exits[i].sent_by_us);
-}
-
 Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
     GROUP(c);
-    char *const *argv = ARGV(w, c.hold, "ignore=15", c.say, "wait", NULL);
-    local_workers_start(&c, (char *const *[]){argv}, 1);
-    rig_await_ready(&c.rig, 1, NULL);
+    local_workers_start_alike(&c, ARGV(w, c.hold, "ignore=15", c.say, "wait", NULL), 1);
     worker_group_hold(c.group, SIGTERM);
     worker_group_stop(c.group, SIGTERM, 50 * NS_PER_MS);
     local_workers_run_to_the_end(&c);
@@ -665,10 +553,8 @@ Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
 
 Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
     GROUP(c);
-    char *const *argv = ARGV(w, c.hold, "ignore=10", c.say, "wait", NULL);
     uint64_t before_ns = clock_now_ns();
-    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
-    rig_await_ready(&c.rig, 2, NULL);
+    local_workers_start_alike(&c, ARGV(w, c.hold, "ignore=10", c.say, "wait", NULL), 2);
     cr_expect_eq(worker_group_signal(c.group, SIGUSR1, before_ns), 0);
     cr_expect_eq(worker_group_signal(c.group, SIGUSR1, clock_now_ns()), 2);
     worker_group_kill(c.group);
