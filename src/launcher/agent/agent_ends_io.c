@@ -1,7 +1,6 @@
-/* How this node and its workers end: signals, and which of them the workers have got, too
- * (launcher/ends); the time until SIGKILL, and why Slurm ends the job; the stop of the workers; the
- * facts and effects of the machine of agent_life.h; the exit status, the way back into Slurm's
- * queue, and the head of the job: the muster that started this step, if there is one. */
+/* How this node and its workers end: signals, and who has got them; the time until SIGKILL, and why
+ * Slurm ends the job; the stop of the workers; facts and effects of agent_life.h; the exit status,
+ * Slurm's queue, and the head of the job: the muster that started this step, if any. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +20,8 @@
 /* The sender lists processes first: a worker that starts so shortly before may not get it. */
 #define LISTING_NS (100 * NS_PER_MS)
 
-/* Signals that say something to a program, and that schedulers send as warnings. Workers get them.
- * Without a handler most would end muster; before there are workers they are ignored. */
+/* Workers get these, which schedulers send as warnings. Before there are workers they are ignored:
+ * most would end muster. */
 static const int passed_on[] = {SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM,
                                 SIGURG,  SIGPWR,  SIGIO,    SIGXCPU};
 
@@ -257,8 +256,7 @@ void agent_ends_started(struct agent *a) {
 
 /* ---- the store, and the wait for evidence ---- */
 
-/* Python needs about 0.1 s for its stacks. A worker that handles SIGABRT itself, or that can't be
- * ended now, costs this time. */
+/* Python needs 0.1 s for its stacks; a worker that handles SIGABRT or is held costs all of it. */
 #define ENDS_MAX_NS (5 * NS_PER_S)
 #define ENDS_LOOK_NS (10 * NS_PER_MS)
 
@@ -330,7 +328,7 @@ void agent_hold(void *arg) {
 
 /* ---- requests of the rendezvous ---- */
 
-/* Then there is nothing to stop: what workers have left is ended anyway, or it is to live on. */
+/* Then nothing is stopped: what workers have left is ended anyway, or it is to live on. */
 static bool has_succeeded(const struct agent *a, const struct desired *cause) {
     return cause != NULL && cause->kind == DESIRED_CLOSED && cause->outcome == OUTCOME_SUCCESS &&
            local_workers_workers_alive(a->local_workers) == 0;

@@ -22,9 +22,8 @@
 
 /* ---- an endpoint of several ports ---- */
 
-/* The agent that leads there takes the first port that is free. So that no other agent of this
- * machine takes another one for the same run, it holds a name as long as it lives, and only the
- * holder tries the ports. */
+/* The leader takes the first port that is free. It holds a name as long as it lives, and only the
+ * holder tries the ports, so that no other agent of this machine leads the same run at another. */
 static bool has_ports(const struct agent *a) { return a->config.spec->n_endpoint_ports > 1; }
 
 /* The same in all agents of the run that can lead on this machine, however they write its name. */
@@ -37,8 +36,8 @@ static void name_of(const struct agent *a, char ret[SOLE_NAME_MAX]) {
     (void)snprintf(ret, SOLE_NAME_MAX, "muster-leads-%016" PRIx64 "%016" PRIx64, first, second);
 }
 
-/* 0; -EADDRINUSE: somebody holds the name; or another negative errno. If the holder is a user who
- * may not talk to this job, no agent of it leads here: *ret_stranger is the line about that. */
+/* 0; -EADDRINUSE: the name is held; or another negative errno. *ret_stranger: a line for the user
+ * if its holder is a user who may not talk to this job, so no agent of it can lead here. */
 static _must_use_ int take_name(struct agent *a, char **ret_stranger) {
     const struct job_spec *spec = a->config.spec;
     char name[SOLE_NAME_MAX];
@@ -343,8 +342,7 @@ static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
     return false;
 }
 
-/* Whether this agent is the one that listens: 0; -EADDRINUSE: another agent of this machine is;
- * -ECANCELED: it can't, and has given up. */
+/* Returns as listen_at_ports(). */
 static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
     struct err err = {0};
     *ret_fd = starter_take_listener(a->config.envp);
@@ -385,7 +383,7 @@ static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
             a->endpoint = addrs[i];
 }
 
-/* A name that was not known at the start can turn out to be that of another machine. */
+/* The name can turn out to be that of another machine. */
 void agent_try_endpoint(void *arg, const struct addr *at) {
     struct agent *a = arg;
     const char *host = endpoint_name(a);

@@ -1,7 +1,6 @@
-/* Whether this node is fit. Its checks run before it joins, and after one of its workers failed or
- * was blamed for a hang: then the report that all workers are gone waits for them, so the leader
- * knows the verdict when it forms the next group. A group that runs is never stopped for it. Of the
- * GPUs a child receives Xids while workers run, and NVML is asked when one of them has failed. */
+/* Whether this node is fit: checks before it joins, and after one of its workers failed or was
+ * blamed for a hang. Then the report that all workers are gone waits for them, so the leader knows
+ * the verdict when it forms the next group. A running group is never stopped for it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -120,8 +119,8 @@ static void gpus_failed(struct agent *a) {
         loop_timer_set(a->health.timer, h->failed_ns + ASK_AFTER_NS);
 }
 
-/* Without such an Xid the next group does not wait for NVML: its answer can still come. It waits if
- * an earlier verdict would be wrong about this failure. */
+/* The next group waits for NVML only because of such an Xid, or if an earlier verdict would be
+ * wrong about this failure. */
 static void gpus_stopped(struct agent *a) {
     const struct gpu_health *h = &a->health.gpus;
     a->health.awaits_gpus =

@@ -31,10 +31,9 @@ bool agent_leads(const struct agent *a) {
 
 /* ---- what killed agents left behind ----
  *
- * Temporary folders, cgroups, files in the run directory of this user: an agent whose workers have
- * run for a while checks for them once. What a living agent owns is never touched, even one in
- * another container: it holds locks (flock(2)) on it, and nothing counts as left behind whose lock
- * can't be seen here (tempdir_io.h). */
+ * Temporary folders, cgroups and files in the run directory of this user. What a living agent owns
+ * is never touched, even one in another container: it holds locks (flock(2)) on it, and nothing
+ * counts as left behind whose lock can't be seen here (tempdir_io.h). */
 
 #define TIDY_AFTER_NS NS_PER_S
 #define LEFTOVERS_NS (3 * NS_PER_S) /* for each kind; then the rest is left to other agents */
@@ -93,9 +92,8 @@ static void make_peer_gate(struct agent *a) {
              err.text);
 }
 
-/* This node sends JOIN from this address (len 0: not known), with these interfaces: from now on its
- * own port is for those who come to one of them. Not with an arbiter, where others learn all
- * addresses of this node. */
+/* This node sends JOIN from this address (len 0: not known), with these interfaces: its own port
+ * serves only those from now on. Not with an arbiter, where others learn all its addresses. */
 static void choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info) {
     struct addr at = *local, given, each[RESOLVE_ADDRS_MAX];
     if (a->arbiter != NULL || at.len == 0 || addr_is_loopback(&at))
@@ -154,8 +152,8 @@ void agent_tell_if_no_key(struct agent *a) {
         a->auth_ask = auth_wait(a->auth, on_auth_ready, a);
 }
 
-/* For operators on this machine, until the job ends: they need no key, also if its file has another
- * one by then. After registry_add(), and again when munge may have carried one. */
+/* For operators on this machine, also if the key's file has changed. After registry_add(), and
+ * again when munge may have carried a key. */
 static void leave_key(struct agent *a) {
     const uint8_t *secret = auth_job_secret(a->auth);
     struct err err = {0};
@@ -509,8 +507,8 @@ static int set_up_listener(struct agent *a) {
     return 0;
 }
 
-/* Finds out whether there are GPUs. More is discovered while this node waits for its peers. If
- * discovery can't even begin, only the features that need it are lost. */
+/* Returns whether there are GPUs. More is discovered while this node waits for its peers; if that
+ * can't begin, only the features that need it are lost. */
 static bool look_at_node(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};

@@ -1,6 +1,5 @@
 /* The agent: one per node. It joins the rendezvous, or leads it, runs the node's workers, shows
- * progress, and ends with the exit status of `muster run`. It is only glue: the group, member and
- * worker machines decide what to do. */
+ * progress, and ends with the exit status of `muster run`. The pure machines make the decisions. */
 #pragma once
 
 #include "io/loop.h"
@@ -20,13 +19,11 @@ struct agent_config {
     struct keyring *keys; /* the agent owns it */
 };
 
-/* Exit statuses: torchrun's, and one more; 128+n if a signal ended the run; a worker's with
- * --exit-code=worker. */
+/* Exit statuses: torchrun's and one more; 128+n for a signal; --exit-code=worker: the worker's. */
 enum {
     AGENT_EXIT_SUCCESS = 0,
     AGENT_EXIT_FAILED = 1,
-    /* what was requested can't be, however long one waits; or the run had finished before this
-     * agent was started */
+    /* the request can't be fulfilled, or the run had finished before this agent was started */
     AGENT_EXIT_USAGE = 2,
     /* The job failed, but not because of its program: nodes were lost, too few came, or no leader
      * was found. EX_TEMPFAIL of sysexits.h; a value for Slurm's RequeueExit, slurm.conf(5). */
@@ -42,10 +39,9 @@ void agent_ignore_passed_signals(const struct job_spec *spec);
     "the loopback interface is down, so this node cannot connect to itself; run: ip link set " \
     "lo up"
 
-/* Splits this process into a guardian and an agent, and runs the agent: the last step of `muster
- * run`. envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Only
- * the agent keeps keys. Returns only in the agent, with the exit status; failures have been
- * reported. */
+/* Splits this process into a guardian and an agent, and runs the agent. envp: what the workers
+ * inherit; given: keys, or NULL; all borrowed. Only the agent keeps keys. Returns only in the
+ * agent, with the exit status; failures have been reported. */
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);
 
 /* Whether no other machine has to reach this node. */
@@ -54,10 +50,9 @@ bool start_is_local(const struct job_spec *spec);
 /* Runs the job on this node to its end. Reports failures, and returns the exit status. */
 int agent_run(const struct agent_config *config);
 
-/* The arbiter that the job's options name, a directory or etcd: backend DIR or ETCD; spec is
- * borrowed for the call. read_only: writes nothing. timeout_ns: for one request; 0:
- * ARBITER_TIMEOUT_NS. End it with arbiter_free() before the loop's reaper is freed. Errors and
- * texts are those of the function that makes this kind of arbiter. */
+/* The arbiter of the job's options: backend DIR or ETCD; spec is borrowed for the call. read_only:
+ * writes nothing. timeout_ns: for one request; 0: ARBITER_TIMEOUT_NS. Free it with arbiter_free()
+ * before the loop's reaper. Errors and texts: arbiter_dir_new(), arbiter_etcd_new(). */
 _must_use_ int job_arbiter_new(struct loop *loop, const struct job_spec *spec, bool read_only,
                                uint64_t timeout_ns, struct arbiter **ret, struct err *err);
 

@@ -1,5 +1,4 @@
-/* The life of an agent: when it has to stop, what its end waits for, and why it ended. Pure, like
- * the group and the member.
+/* The life of an agent: when it has to stop, what its end waits for, and why it ended. Pure.
  *
  *     JOINING ◀── a leader is found, or lost ──▶ IN_GROUP
  *        │                                          │
@@ -8,9 +7,9 @@
  *     STOPPING ─── the member has ended ───▶ LINGERING ─── nothing is awaited ───▶ OVER
  *        any ─── the job has ended, or the agent cannot continue ──┘
  *
- * Effects are carried out in their order; one may cause the next event at once. They can change
- * what the end waits for, so a CHECK follows each other event, and only CHECK ends the process.
- * After OVER only signals count: the output may still be waiting for its reader. */
+ * Effects are carried out in order; one may cause the next event at once. A CHECK follows each
+ * other event, and only CHECK ends the process. After OVER only signals count: the output may still
+ * be waiting for its reader. */
 #pragma once
 
 #include "rendezvous/member/member.h"

@@ -120,9 +120,8 @@ struct agent {
     struct rdzv_client *client;
     struct resolve *resolve;
     struct addr own_endpoint; /* how it reaches the endpoint, if it leads there; else len 0 */
-    /* It leads if nothing listens at the endpoint, which is on this machine, before there is a
-     * leader: the agent that listened there may have been at its end; or the name was not known
-     * yet, as that of a pod that has just been made. */
+    /* It leads if nothing listens at the endpoint, which is on this machine: the agent that did may
+     * have been at its end, or the name was not known yet, as that of a new pod. */
     bool may_lead_later;
     int lead_name;             /* held while it leads at one of several ports; -1: none */
     struct addr endpoint;      /* its address on this machine that is not loopback; else len 0 */
@@ -213,8 +212,8 @@ void agent_requeue_lost(struct agent *a, const char *host);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);
-/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: for
- * each task whose status is not 0 srun would print a line. */
+/* Whether the head of a step of Slurm has asked for the end, and shows it by its own status: srun
+ * would print a line for each task whose status is not 0. */
 bool agent_head_asked(const struct agent *a);
 /* 0, also if no head has started this step, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);
@@ -259,8 +258,7 @@ void agent_find_place(void *arg);
 void agent_begin_to_join(struct agent *a);
 /* Nothing listens at this address of the endpoint: leads there if may_lead_later. */
 void agent_try_endpoint(void *arg, const struct addr *at);
-/* The leader's address as other nodes would write it. False: it is reached over loopback, and all
- * nodes are on this machine. */
+/* The leader's address as other nodes write it. False: loopback, all nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
                                   char ret[ADDR_TEXT_MAX]);
 
@@ -287,11 +285,10 @@ bool agent_show_is_brief(const struct agent *a);
 enum log_level agent_show_level(const struct agent *a, enum log_level level);
 void agent_show_leads(const struct agent *a);
 int agent_show_begin(struct agent *a);
-/* Before the agent's signal handlers are removed: the descriptor from which agent_show_end() reads
- * later signals; -1: there is none. */
+/* Before the signal handlers are removed: a descriptor of later signals; -1: there is none. */
 _must_use_ int agent_show_end_signals(struct agent *a);
-/* Waits until the readers of standard output and error have taken everything, or until the user
- * leaves. Returns whether output of workers is lost. */
+/* Waits until standard output and error are read, or until the user leaves. Returns whether output
+ * of workers is lost. */
 bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text);
 void agent_show_leaving(struct agent *a);

@@ -26,11 +26,10 @@
 #define REPEAT_NS (30 * NS_PER_S) /* without a terminal, the same kind of waiting is logged again */
 #define TICK_NS (1 * NS_PER_S)    /* on a terminal, the time that has passed is updated */
 
-/* How long an agent looks for its leader before it reports that nothing listens at the endpoint:
- * nodes do not start at the same moment. Of a short join timeout it is a quarter. */
+/* How long an agent looks for its leader before it reports that nothing listens at the endpoint,
+ * because nodes start at different times. Of a short join timeout it is a quarter. */
 #define QUIET_NS (2500 * NS_PER_MS)
-/* The same for an agent beside others, whose leader reports which nodes are missing; and where the
- * leader's host does not answer at all. */
+/* Of an agent whose leader reports the missing nodes; the second if its host does not answer. */
 #define BRIEF_NS (10 * NS_PER_S)
 #define BRIEF_SILENT_NS (4 * NS_PER_S)
 #define ALL_COME_NS (2 * NS_PER_S) /* for the leader: srun and ssh start them all at once */
@@ -408,7 +407,7 @@ static void write_whole(const char *to, const struct strbuf *text, const char *v
         log_warning("can't write the failure to %s ($%s): %s", to, variable, strerror(-r));
 }
 
-/* As torchrun does: if TORCHELASTIC_ERROR_FILE is set for the agent, it writes the cause there. */
+/* As torchrun does, for the agent's own TORCHELASTIC_ERROR_FILE. */
 static void pass_error_on(const struct agent *a, const struct failure *f) {
     const char *to = env_get(a->config.envp, "TORCHELASTIC_ERROR_FILE");
     _cleanup_(freep) char *text = NULL;
@@ -539,8 +538,8 @@ static void show_last_line(const struct agent *a, const struct failure *f) {
 
 /* ---- the termination message of a container ----
  *
- * Source: kubernetes.io, "Determine the Reason for Pod Failure": at most 4096 bytes, in this file
- * unless the container says otherwise (terminationMessagePath). */
+ * "Determine the Reason for Pod Failure", kubernetes.io: at most 4096 bytes, in this file unless
+ * terminationMessagePath names another. */
 
 #define TERMINATION_FILE "/dev/termination-log"
 

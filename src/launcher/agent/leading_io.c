@@ -1,5 +1,4 @@
-/* While this node leads: the group's server, the workers' stores, and at a fixed endpoint the
- * leader file. */
+/* What this node does as leader: the server, the workers' stores, the leader file. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,8 +39,7 @@ struct leading {
 
 /* ---- the workers' store ---- */
 
-/* A port that is free on this node, where rank 0 will run. Another program can take it before rank
- * 0 does; torchrun has that gap, too. */
+/* A free port of this node, where rank 0 will run. As with torchrun, it can be taken meanwhile. */
 static int find_port(struct addr *at, struct err *err) {
     int fd = -1;
     int r = listen_socket(at, 1, &fd, err);
@@ -63,10 +61,9 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
     return owner.pid > 0 && !owner.muster;
 }
 
-/* Listens at the port that the user chose for the workers' store, which stays open. On every
- * address, unless the user named one: workers of a group of this node alone come over loopback,
- * others by the endpoint's address, and programs with a MASTER_ADDR of their own by any name of
- * this node. */
+/* Listens at the port that the user chose for the workers' store. On all addresses, unless the user
+ * named one: workers of this node alone come over loopback, others by the endpoint's address, and
+ * programs with a MASTER_ADDR of their own by any name of this node. */
 static int listen_for_store(struct leading *l, struct err *err) {
     const struct job_spec *spec = l->agent->config.spec;
     bool alone = spec->rdzv.max_nodes == 1 ||
@@ -268,8 +265,7 @@ static void stop_leading(struct leading *l) {
     rdzv_server_free(TAKE_PTR(l->server));
 }
 
-/* After it has resigned, nodes look for the next leader at once, no matter how long this agent
- * still waits for something of its own. */
+/* After it has resigned, nodes look for the next leader at once. */
 static void done(void *arg, enum outcome outcome) {
     struct leading *l = arg;
     bool resigned = group_state(rdzv_server_group(l->server)) != GROUP_CLOSED;

@@ -64,8 +64,8 @@ static const char *program_hint(const char *script, char *const *envp) {
                : "; if you mean the program on PATH, write --no-python before it";
 }
 
-/* -c and the like are options of Python, ${local_rank} is a name that only a worker knows, and a
- * PYTHON_EXEC of the user's may run the script in a container of its own. */
+/* Not for options of Python (-c), for ${local_rank}, which only a worker knows, and for a
+ * PYTHON_EXEC that may run the script in a container. */
 static int check_script(const char *script, char *const *envp, struct err *err) {
     const char *chosen = env_get(envp, "PYTHON_EXEC");
     if (script[0] == '-' || strchr(script, '$') != NULL || (chosen != NULL && chosen[0] != '\0'))
@@ -83,8 +83,7 @@ static int check_script(const char *script, char *const *envp, struct err *err) 
                         : 0;
 }
 
-/* As the kernel reads it: after "#!" and blanks. *ret stays NULL if the file is no script, or can't
- * be read, which a program need not be. */
+/* After "#!" and blanks. *ret stays NULL if there is none, or the file can't be read. */
 static void interpreter_of(const char *path, char **ret) {
     char head[HEAD_BYTES];
     if (!read_head(path, head) || head[0] != '#' || head[1] != '!')
@@ -178,8 +177,8 @@ bool start_is_local(const struct job_spec *spec) {
     return addr_from_literal(spec->endpoint_host, 0, &at) == 0 && addr_is_loopback(&at);
 }
 
-/* The first node creates it. A file system that does not answer now is waited for later, too;
- * meanwhile there may be another key, or munge. */
+/* The first node creates it. A file system that does not answer now may do so later; meanwhile
+ * there may be another key, or munge. */
 static int load_job_dir(const struct job_spec *spec, struct keyring *ring, struct err *err) {
     uint8_t secret[AUTH_SECRET_BYTES];
     struct err why = {0};
@@ -232,9 +231,8 @@ static bool is_endpoint_port(const struct job_spec *spec, uint16_t port) {
     return port == spec->endpoint_port;
 }
 
-/* Listens at a port that the kernel chooses, but not at one of the endpoint's. If that was free, no
- * leader could use it any more, and nodes that look for the leader would find this node. Of several
- * ports it takes one if --port-range leaves no other. */
+/* Listens at a port that the kernel chooses, but not at one of the endpoint's, which no leader
+ * could use then. Of several ports it takes one if --port-range leaves no other. */
 static int listen_beside(const struct addr *at, const struct job_spec *spec, int *ret_fd,
                          struct err *err) {
     struct addr own;
@@ -255,9 +253,8 @@ static int listen_beside(const struct addr *at, const struct job_spec *spec, int
     return r;
 }
 
-/* The node's own listening socket: only of this machine if the job can't leave it, else of all
- * addresses. By which ones the leader and the neighbours will come is known only when this node
- * joins: from then on rdzv_listener_choose() leaves those. */
+/* The node's listening socket: on loopback if the job can't leave this machine, else on all
+ * addresses, until rdzv_listener_choose() leaves those by which others come. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
     struct addr at;
     const char *host = spec->endpoint_host, *text = "::";
@@ -289,8 +286,8 @@ static void name_lines(const struct job_spec *spec) {
     log_set_name(own);
 }
 
-/* The python where the job was started: the head's, or without a head that of the environment which
- * is active by its variable alone, as in srun's. malloc'ed; NULL: not known. */
+/* The python where the job was started: the head's, or that of the environment that is active by
+ * its variable alone, as in srun's. malloc'ed; NULL: not known. */
 static char *python_at_start(const struct job_spec *spec, char *const *envp) {
     static const char *const names[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     const char *heads = env_get(envp, STARTER_PYTHON_ENV), *chosen = env_get(envp, "PYTHON_EXEC");
