@@ -1,11 +1,11 @@
 /* Which processes have got a signal that the agent got. Some senders signal one process, which must
  * pass the signal on: kill(1), a terminal, Kubernetes, Slurm with proctrack/cgroup. Others signal
- * every process of a job, workers included: Slurm with proctrack/linuxproc, systemd with
- * KillMode=control-group. Workers must get each signal once. Pure.
+ * every process of a job: Slurm with proctrack/linuxproc, systemd with KillMode=control-group.
+ * Workers must get each signal once. Pure.
  *
- * No process can see which signals another one has got. So the witness (witness_io.h) is placed as
- * workers are: a signal that has reached it has reached them. The agent's copies of a signal and
- * the witness's arrive in any order. The agent can get one directly and one from its guardian.
+ * The witness (witness_io.h) is placed as workers are: a signal that has reached it has reached
+ * them. The agent's copies of a signal, one directly and one from its guardian, and the witness's
+ * arrive in any order.
  *
  *     tree_signals_came(&t, signo, how, witnessed, now)   for each copy that the agent gets
  *     tree_signals_witnessed(&t, signo, at)               the witness has got it

@@ -1,9 +1,7 @@
 /* The witness: a helper that is placed as a worker is, in a session of its own below the agent, and
- * reports which signals reach it. What is sent to every process of a job reaches it as it reaches
- * workers; what is sent to muster alone, or to its process groups, does not. See tree_signals.h.
- *
- * Someone may also look for muster's processes by their name or command line (pkill -f). Workers
- * are not found so, and the witness must not be, either: both are overwritten in it. */
+ * reports which signals reach it: those to every process of a job, not those to muster alone or to
+ * its process groups (tree_signals.h). Its name and command line are overwritten, because pkill -f
+ * of muster does not find workers, and must not find it either. */
 #pragma once
 
 #include <sys/types.h>
