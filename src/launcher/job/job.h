@@ -110,10 +110,10 @@ enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 enum job_profile { JOB_PROFILE_ON = 0, JOB_PROFILE_OFF };
 
 /* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
- * given this one several nodes and the user arranges nothing else (AUTO), or the one that the user
- * names. Between SSH and NONE are launchers whose command is used in place of ssh (launchers.h).
- * Behind NONE, where this process is the agent of its node, are those that start as many agents as
- * --nnodes. A row is an enumerator and the word of --starter. */
+ * given this one several nodes and the user arranges nothing else (AUTO), or what the user names.
+ * Between SSH and NONE: launchers used in place of ssh (launchers.h). Behind NONE, where this
+ * process is the agent of its node: those that start --nnodes agents. A row: an enumerator, the
+ * word of --starter. */
 #define JOB_STARTERS(row) \
     row(SRUN, "srun") row(SSH, "ssh") LAUNCHER_STARTERS(row) row(NONE, "none") row(LOCAL, "local")
 #define JOB_STARTER_ENUM(name, word) JOB_STARTER_##name,
@@ -287,13 +287,13 @@ extern const struct job_worker_variable job_worker_variables[];
 
 /* ==== the program, for other nodes ==== */
 
-/* What this node runs, in the form that it sends to the leader when it joins, so that another job
- * under the same run id is detected.
+/* What this node runs, as it sends it to the leader when it joins, so that another job under the
+ * same run id is detected.
  *
  *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
  *
- * Names are compared, folders are not: a script can be in another folder on each host.
- * A step of Slurm that has as many agents as the group has nodes is all of the group: then its name
- * counts, too, so that two jobs of one script, with the same run id and endpoint, don't mix.
- * Arguments may contain secrets, so only names of options are shown; of "-x5" the first letter. */
+ * Names are compared, folders, which can differ, are not. A step of Slurm that has as many agents
+ * as the group has nodes is all of the group: then its name counts, too, so that two jobs of one
+ * script, with the same run id and endpoint, don't mix. Arguments may contain secrets, so only
+ * names of options are shown; of "-x5" the first letter. */
 void program_of(const struct job_spec *spec, struct rdzv_program *ret);
