@@ -1,10 +1,10 @@
-/* Whether a GPU of this node is the reason why one of its workers failed: by the Xids that came
- * shortly before, or while the workers were stopped, and by what NVML reports then. Pure.
+/* Whether a GPU of this node is the reason why one of its workers failed: by the Xids around that
+ * time, and by what NVML reports then. Pure.
  *
  * Xids are the numbers of the errors that NVIDIA's driver reports of a GPU, in the kernel's log and
- * as events of NVML. The class of each is what NVIDIA's Xid catalogue gives as the immediate action
- * (docs.nvidia.com/deploy/xid-errors). Sites disagree about some numbers, so NVML's own verdict,
- * the recovery action, is used where the driver has it (r570 and newer), else the class. */
+ * as events of NVML. The class of each is the immediate action of NVIDIA's Xid catalogue
+ * (docs.nvidia.com/deploy/xid-errors). Sites disagree about some, so NVML's own verdict, the
+ * recovery action, is used where the driver has it (r570 and newer), else the class. */
 #pragma once
 
 #include "rendezvous/protocol/messages.h"
@@ -23,8 +23,7 @@ enum xid_class xid_class(uint32_t xid);
 bool xid_is_fatal(uint32_t xid, uint32_t recovery);
 
 /* Reads a record of the kernel's log (kernel_log_record()), any bytes. False: not the kernel's own
- * "NVRM: Xid (PCI:0000:9b:00): 119, pid=…" with a fatal number. ret: the time is that of the
- * kernel's clock, the address has no function, and the GPU's number is not known. */
+ * line of a fatal Xid. ret: the kernel's clock; no function in the address; no GPU's number. */
 bool xid_read(const char *record, size_t len, struct nvml_xid *ret);
 
 #define GPU_HEALTH_AGE_NS (10 * NS_PER_S) /* an Xid that is older has not caused the failure */
@@ -41,14 +40,12 @@ struct gpu_health {                 /* zeroed: nothing is known */
     struct nvml_xid xids[GPUS_MAX]; /* of each GPU the last one of the worst class; xid 0: none */
 };
 
-/* False: it can't show a fault of the GPU, or the GPU had one that is no better less than
- * GPU_HEALTH_AGE_NS ago. */
+/* False: no fault of the GPU, or it had one as bad within GPU_HEALTH_AGE_NS. */
 bool gpu_health_add(struct gpu_health *h, const struct nvml_xid *x);
 /* Whether such an Xid belongs to the last failure and is newer than this. */
 bool gpu_health_has_newer(const struct gpu_health *h, uint64_t than_ns);
-/* Fills in ret: sick "" if no GPU is to blame for the last failure. report: the answer of NVML to
- * the last question, of which the GPUs count that workers see with this CUDA_VISIBLE_DEVICES
- * (NULL: not set); NULL: it has not answered. */
+/* sick "": no GPU is to blame for the last failure. report: NVML's answer to the last question,
+ * NULL: none; only GPUs count that workers see with this CUDA_VISIBLE_DEVICES (NULL: not set). */
 void gpu_health_judge(const struct gpu_health *h, const struct nvml_report *report,
                       const char *visible, struct health_verdict *ret);
 /* "GPU 4 (0000:9d:00.0)" */

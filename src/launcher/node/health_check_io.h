@@ -1,8 +1,7 @@
 /* --health-check: a command of the user checks whether this node is fit for a job.
  *
- * `/bin/sh -c COMMAND` runs with the user's rights in a process group of its own, which is killed
- * when the shell ends or the time is up, so the command can leave no process behind but in another
- * group. Its standard input is /dev/null. Its environment has MUSTER_HEALTH_WHEN. */
+ * `/bin/sh -c COMMAND` runs in a process group of its own, which is killed when the shell ends or
+ * the time is up. Its standard input is /dev/null. Its environment has MUSTER_HEALTH_WHEN. */
 #pragma once
 
 #include "io/process/reaper.h"

@@ -1,7 +1,6 @@
 /* Discovery of the node while it waits for its peers: in a child process, because NVML can block,
- * hwloc takes tens of milliseconds, and the kernel needs a second to list a thousand interfaces,
- * and waits while a process changes one. If the result does not come in time, the node runs without
- * the features that need it. */
+ * hwloc takes tens of milliseconds, and listing a thousand interfaces a second. If the result is
+ * late, the node runs without the features that need it. */
 #pragma once
 
 #include "base/err.h"

@@ -121,9 +121,8 @@ static bool are_alike(const struct topology *t, const uint32_t *gpus, uint32_t n
     return true;
 }
 
-/* If GPUs differ, CUDA orders them by its guess of their speed, unless CUDA_DEVICE_ORDER decides
- * otherwise (CUDA C programming guide). Names identify GPUs in any order, and for a worker that has
- * all of them the order does not matter. */
+/* CUDA orders GPUs that differ by its guess of their speed, unless CUDA_DEVICE_ORDER is set (CUDA C
+ * programming guide). It does not matter for names, nor for a worker that has all GPUs. */
 static bool order_is_known(const struct node_setup_input *in, const struct node_setup *s) {
     const char *order = env_get(in->env.envp, "CUDA_DEVICE_ORDER");
     const char *names = visible_devices(in);

@@ -1,6 +1,5 @@
-/* What the workers of this node get beyond torchrun's contract: CPUs and memory, threads, and
- * variables. Pure: a function of the job, the environment and the result of one discovery of the
- * node (node_discovery_io.h). */
+/* What the workers of this node get beyond torchrun's contract: CPUs and memory, threads,
+ * variables. Pure: a function of job, environment and one discovery (node_discovery_io.h). */
 #pragma once
 
 #include "base/text/envlist.h"
@@ -40,8 +39,7 @@ _must_use_ int node_setup_make(const struct node_setup_input *input, struct node
                                struct err *err);
 void node_setup_fini(struct node_setup *s);
 
-/* In one line: "workers are bound to CPUs: local rank 0-3 to 0-31, memory first of node 0; …";
- * empty if none is bound. */
+/* "workers are bound to CPUs: local rank 0-3 to 0-31, memory first of node 0; …"; "": none is. */
 void node_setup_describe(const struct node_setup *s, struct strbuf *to);
 /* Workers that should be bound but are not, and why; empty if there are none. Workers that the
  * default leaves unbound because all CPUs are equally near don't count. */

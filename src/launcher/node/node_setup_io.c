@@ -282,9 +282,8 @@ static void log_threads(const struct node_setup *s, const struct node_setup_plac
                  most);
 }
 
-/* Warns if muster may use only few of the node's CPUs, because that is rarely intended: srun gives
- * a task one CPU by default, and has not inherited --cpus-per-task from sbatch since 22.05 (Slurm
- * release notes). */
+/* Rarely intended: srun gives a task one CPU by default, and has not inherited --cpus-per-task from
+ * sbatch since 22.05 (Slurm release notes). */
 static void warn_few_cpus(const struct node_setup_place *p) {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t may = cpu_count_allowed();
@@ -314,8 +313,7 @@ static bool is_reported_elsewhere(const struct env_choice *c) {
     return c->action == ENV_SET && strcmp(c->name, "OMP_NUM_THREADS") != 0;
 }
 
-/* Reports the choices with the same reason in one line: "A=1, B=2: because". Returns the first of
- * the others. */
+/* "A=1, B=2: because", of those with the same reason. Returns the first of the others. */
 static uint32_t log_alike(const struct env_result *env, uint32_t first) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     const char *reason = env->choices[first].reason;

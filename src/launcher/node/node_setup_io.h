@@ -19,9 +19,9 @@ struct node_setup_place {
     const struct netif_choice *netif; /* NULL: the interface of the route to the leader */
 };
 
-/* As node_setup_make(), without messages. CPUs that a cgroup has taken away since the discovery are
- * left out; a worker that would have none left is not bound. Memory policies that are refused here
- * are left out, too, unless they are strict; then *ret_no_memory is set. */
+/* As node_setup_make(), without messages. Leaves out CPUs that a cgroup has taken away (a worker
+ * with none left is not bound), and memory policies that are refused, unless strict:
+ * *ret_no_memory. */
 _must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
                                bool *ret_no_memory, struct err *err);
 
@@ -34,9 +34,8 @@ struct node_net {
     char comm_id[80];  /* "" none */
 };
 
-/* Begins to discover what is not yet known for this group: the route to its leader, the interfaces,
- * and what was configured here. *ret NULL: the job needs none of these. 0, or a negative errno with
- * a sentence. */
+/* Begins to discover the route to this group's leader, and of interfaces and configuration what is
+ * not known yet. *ret NULL: the job needs none. 0, or a negative errno with a sentence. */
 _must_use_ int node_net_discover(struct loop *loop, const struct node_setup_place *place,
                                  struct node_discovery **ret, struct err *err);
 /* 0; -EINVAL, -EADDRINUSE: --nccl-comm-id is not available, with a sentence. */
@@ -45,8 +44,7 @@ _must_use_ int node_net_read(const struct node_setup_place *place, struct node_n
 
 /* Raises this process's limits, which workers with GPUs inherit: locked memory as far as allowed
  * (RDMA registers its buffers), open files to 131072, and the stack to 8 MiB, not more: with an
- * unlimited stack, threads get small ones. The hard limits are raised, too, if this process may do
- * so. pthread_attr_setstacksize(3), getrlimit(2) */
+ * unlimited stack, threads get small ones. pthread_attr_setstacksize(3), getrlimit(2) */
 void node_raise_limits(void);
 
 /* Reports how workers are bound and which are not; with -v, it lists each worker. *logged (owned by

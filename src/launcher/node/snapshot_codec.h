@@ -1,7 +1,5 @@
-/* The result of node discovery, as bytes that one process of this program sends to another: the
- * structs as they are in memory, then the data that their pointers own. It is never stored. Pure.
- *
- * A member of these structs that owns something must be added in snapshot_codec.c. */
+/* The result of node discovery, as bytes for another process of this program: the structs as in
+ * memory, then what their pointers own: new members of that kind must be added here. Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"
