@@ -1,8 +1,8 @@
 /* The client's side of PMI-1, as a machine: bytes of the server in, lines to it out. It publishes
- * this task's card and reads those of all tasks.
+ * this task's card and reads those of all tasks. Pure.
  *
  * Each line has words NAME=VALUE, separated by blanks; the first is "cmd=". The client sends one
- * line and waits for the answer. A value is 0 in "rc" if all is well.
+ * line and waits for the answer, in which "rc", if there, is 0.
  *
  *     state      the line sent                                    the answer
  *     INIT       cmd=init pmi_version=1 pmi_subversion=1          response_to_init
@@ -13,12 +13,9 @@
  *     FINALIZE   cmd=finalize                                     finalize_ack
  *     DONE
  *
- * The server answers only once in the life of a task: after "finalize" it closes the connection.
- * A task that ended without it would be a crash to Hydra, which then ends all.
- *
- * A state leads to the next one only. After an error the machine must not be used again. Sources:
- * flux-core, rfc 13 ("Simple Process Manager Interface v1"); MPICH, src/pmi (wire protocol 1.1) and
- * hydra's pmip_pmi_v1.c. Pure. */
+ * After "finalize" the server closes the connection for the life of the task; without it, the end
+ * of a task is a crash to Hydra. After an error the machine must not be used again. Sources:
+ * flux-core, rfc 13; MPICH, src/pmi (wire protocol 1.1) and hydra's pmip_pmi_v1.c. */
 #pragma once
 
 #include "base/text/strbuf.h"

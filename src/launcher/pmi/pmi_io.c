@@ -138,9 +138,8 @@ static int explain(const struct pmi1 *pmi, int r, const char *title, struct err 
     return r;
 }
 
-/* PMI-1 on PMI_FD, with one deadline for all of it. In: n, rank and own. Fills in cards and run_id,
- * and closes PMI_FD, because the server answers only once. Returns 0; -ENOENT: PMI_FD is not set or
- * not a socket; another negative errno with a sentence, which calls the process manager `title`. */
+/* As pmix_read(), with one deadline for all of it. Closes PMI_FD, because the server answers only
+ * once. -ENOENT: PMI_FD is not set or not a socket. `title`: the process manager. */
 static int read_pmi1(char *const *envp, const char *title, struct pmi_tasks *tasks,
                      struct err *err) {
     struct pmi1 pmi;

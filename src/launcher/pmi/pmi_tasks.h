@@ -1,6 +1,6 @@
-/* What the tasks of a process manager publish about themselves, and which nodes follow from it: the
- * part that PMI-1 and PMIx share. Each task publishes one value, its card: its host's name, and in
- * rank 0 also a key for the job, "HOST,muster-key-1:…". Every task reads all cards. Pure. */
+/* What the tasks of a process manager publish about themselves, and which nodes follow from it.
+ * Each publishes one value, its card: its host's name, and in rank 0 also a key for the job,
+ * "HOST,muster-key-1:…". Every task reads all cards. Pure. */
 #pragma once
 
 #include "launcher/place/place.h"
@@ -23,9 +23,9 @@ void pmi_card_write(const char *host, const char *key, char ret[PMI_CARD_MAX]);
 /* The key in a card; NULL: it has none. Borrowed. */
 const char *pmi_card_key(const char *card);
 
-/* Counts nodes by host names. The name of the run ends with 32 bits of a hash of rank 0's card: the
- * key in it differs between the runs of a task, and between containers that are started again, to
- * which Open MPI 4 gives one name. Copies texts. -EPROTO with a sentence: a card is not one. */
+/* Counts nodes by host names. The name of the run ends with 32 bits of a hash of rank 0's card,
+ * whose key differs between runs to which Open MPI 4 gives one name. Copies texts. -EPROTO: no
+ * card. */
 _must_use_ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret,
                               struct err *err);
 /* Wipes the cards. */

@@ -1,7 +1,6 @@
-/* The part of PMIx's ABI that is used: only numbers and structures, so that the build needs no
- * header of PMIx. They are the same in PMIx 3 to 6. (PMIx Standard 4.1, chapters "Data Structures
- * and Types" and "Client Initialization and Finalization"; sizes, offsets and numbers are those of
- * pmix_common.h of OpenPMIx 4.2.) */
+/* The part of PMIx's ABI that is used, the same in PMIx 3 to 6, so that the build needs no header
+ * of it. (PMIx Standard 4.1, "Data Structures and Types", "Client Initialization and Finalization";
+ * sizes, offsets and numbers: pmix_common.h of OpenPMIx 4.2.) */
 #pragma once
 
 #include "base/util.h"
