@@ -1,8 +1,5 @@
-/* The event log: one JSON line for each thing that happened to the group, so that an incident reads
- * as a timeline. Only the agent that leads writes. events.c builds the lines (pure), events_io.c
- * writes them.
- *
- * man/muster-files.5 describes the lines. */
+/* The event log: one JSON line for each thing that happened to the group (man/muster-files.5). Only
+ * the agent that leads writes. events.c builds the lines (pure), events_io.c writes them. */
 #pragma once
 
 #include "base/err.h"
@@ -20,22 +17,19 @@ struct worker_logs;
 
 /* All is borrowed. */
 struct events_config {
-    /* The file is opened for appending, as own_path_open() does; a new one gets this mode. "-" is
-     * standard error, through the console (which must not be NULL then). "": EVENTS_NAME in the
-     * run's log folder; lines wait until that is known */
+    /* Opened for appending by own_path_open(); a new file gets this mode. "-": standard error, by
+     * the console (not NULL then). "": EVENTS_NAME in the run's log folder; lines wait for that */
     const char *path;
     uint32_t mode;
     struct console *console;
     struct worker_logs *logs;
     const char *run_id, *host;
-    /* Adds fields to the first line of an agent, `begins`, when it is written. Nothing of the
-     * environment, and no values of the script's options, which can be secrets. NULL: no such
-     * line */
+    /* Adds fields to an agent's first line, `begins`: nothing of the environment, and no values of
+     * the script's options, which can be secrets. NULL: no such line */
     void (*fill)(void *arg, struct json_writer *w);
     void *arg;
-    /* With --warm: the line of a start has how many workers were warm, which the nodes report only
-     * after it. It is held back until all have, for EVENTS_START_WAIT_NS at most, and never past
-     * the line of something that happened later. NULL: nothing is held back */
+    /* With --warm, else NULL: the line of a start waits until all nodes have reported their warm
+     * workers, or something happens, or for EVENTS_START_WAIT_NS */
     struct loop *loop;
 };
 
@@ -49,8 +43,7 @@ void events_begin_line(const struct events_config *config, uint64_t now_ns, uint
 
 struct events; /* events_io.c */
 
-/* path NULL: *ret is NULL, which the calls below accept. Returns 0 or a negative errno with a
- * sentence. */
+/* path NULL: *ret is NULL, which is accepted below. 0, or a negative errno with a sentence. */
 _must_use_ int events_new(const struct events_config *config, struct events **ret, struct err *err);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
  * read) is lost, reported once, and counted in the next line that can be written. */

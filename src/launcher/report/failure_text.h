@@ -1,8 +1,5 @@
-/* The texts that users read about failures: a headline at once; at the end torchrun's block, field
- * by field, and below it a last line. Pure.
- *
- * Source of the block: torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py; tests
- * compare it with the genuine one. */
+/* The texts that users read about failures: a headline at once; at the end torchrun's block (torch
+ * 2.13, distributed/elastic/multiprocessing/errors/__init__.py), and below it a last line. Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -41,13 +38,11 @@ struct failure_report {
     /* of the root cause's worker; NULL: the one in its text; "": none, it was shown before */
     const char *stderr_tail;
 };
-/* Adds the name of torchrun's exception and the block, with a newline at its end; then, if there is
- * a tail, its lines under a heading. If there is no error file, a traceback that the worker wrote
- * to its standard error takes its place in the block. A lost node (FAILURE_NODE) has no rank, code
- * or pid; its entry has the node and the reason. Control characters become "?". */
+/* Adds torchrun's exception and the block; then, if there is a tail, its lines under a heading.
+ * Without an error file, a traceback of standard error takes its place in the block. A lost node
+ * has no rank, code or pid. Control characters become "?". */
 void failure_report_text(const struct failure_report *report, struct strbuf *ret);
 
-/* The root cause of a job that failed, for the program that called muster: with
- * MUSTER_FAILURE_FILE=FILE the agent writes it there. The Python package makes torch's
- * ChildFailedError from it. Pure. man/muster-files.5 lists the keys. */
+/* The root cause, for MUSTER_FAILURE_FILE of the program that called muster (man/muster-files.5):
+ * the Python package makes torch's ChildFailedError from it. */
 void failure_json(const char *entrypoint, const struct failure *f, struct strbuf *ret);
