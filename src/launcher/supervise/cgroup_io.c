@@ -28,8 +28,7 @@ struct mount {
     char root[1024], point[1024], type[64], options[1024];
 };
 
-/* One line of /proc/self/mountinfo: "id parent major:minor root point options … - type source
- * super-options". proc(5) */
+/* id parent major:minor root point options … - type source super-options. proc(5) */
 static bool parse_mount(const char *line, size_t len, struct mount *ret) {
     _cleanup_(freep) char *copy = xstrndup(line, len);
     const char *dash = strstr(copy, " - ");

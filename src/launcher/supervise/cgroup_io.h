@@ -1,9 +1,9 @@
 /* Control groups: this process's own, muster's own below it, and kills for lack of memory.
  *
- * Facts: cgroup v2 mount: type "cgroup2" in /proc/self/mountinfo (hybrid systems have it at
- * …/unified); own group: line "0::PATH" of /proc/self/cgroup; cgroup.kill: Linux 5.14; counts:
- * "oom_kill N" in memory.events (v2, with descendants) or memory.oom_control (v1, Linux 4.13).
- * Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/memory.rst. */
+ * cgroup v2 mount: type "cgroup2" in /proc/self/mountinfo; own group: line "0::PATH" of
+ * /proc/self/cgroup; cgroup.kill: Linux 5.14; "oom_kill N" in memory.events (v2, with descendants)
+ * or memory.oom_control (v1, Linux 4.13). Documentation/admin-guide/cgroup-v2.rst,
+ * cgroup-v1/memory.rst. */
 #pragma once
 
 #include <sys/types.h>

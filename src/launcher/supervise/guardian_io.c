@@ -180,10 +180,9 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
 
 /* ---- workers are stopped ----
  *
- * The workers of a node whose lease has ended while its agent did not run are stopped, and
- * continued when it has a lease again. Guardian and agent both do this. Workers are all processes
- * below the agent that run in another session than the agent, so its helpers continue. All calls
- * are async-signal-safe. */
+ * The lease has ended while the agent did not run: guardian and agent stop the workers until it has
+ * a lease again. Workers are all processes below the agent in another session than the agent and
+ * its helpers. All calls are async-signal-safe. */
 
 struct hold_walk {
     pid_t session; /* the agent's, which only its helpers share */
@@ -266,9 +265,8 @@ static void cgroup_end(const struct guardian *g) {
     (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name);
 }
 
-/* The keeper holds the listener, too. When the first process of a pid namespace ends, the kernel
- * closes its descriptors before it kills the namespace. So without the keeper, a closed listener
- * would show that this node is gone too early. */
+/* It holds the listener, too: when the first process of a pid namespace ends, the kernel closes its
+ * descriptors before it kills the namespace, which would show too early that this node is gone. */
 _noreturn_ static void keeper_main(const struct guardian *g, int guardian_pidfd, int agent_pidfd) {
     (void)setsid(); /* so signals to the guardian's process group do not reach it */
     (void)prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
@@ -427,9 +425,9 @@ static void lease_over(struct guardian *g) {
 
 /* ---- ^Z at a terminal: the guardian stops, and the job continues ----
  *
- * The shell waits for the guardian, so the guardian must stop. Before, it starts a deputy, a copy
- * of itself in a process group of its own: when the lease is over, the deputy acts as the guardian
- * does; when the agent dies, it continues the guardian (SIGCONT), which ends everything. */
+ * The shell waits for the guardian, so it must stop. Before, it starts a deputy, a copy of itself
+ * in a process group of its own, which acts when the lease is over, and continues the guardian when
+ * the agent dies. */
 
 /* How often the deputy checks what no descriptor reports. */
 #define DEPUTY_CHECK_MS 20
@@ -466,9 +464,8 @@ _noreturn_ static void deputy_main(struct guardian *g) {
     _exit(0);
 }
 
-/* Stops this process as SIGTSTP does, until SIGCONT. The agent gets SIGTSTP when it has stopped.
- * Returns at once if the kernel does not stop it, because no shell could continue it (an orphaned
- * process group), or if there can be no deputy. */
+/* Stops this process as SIGTSTP does, until SIGCONT; then the agent gets SIGTSTP. Returns at once
+ * if no shell could continue it (an orphaned process group), or if there can be no deputy. */
 static void suspend(struct guardian *g) {
     sigset_t tstp;
     (void)sigemptyset(&tstp);

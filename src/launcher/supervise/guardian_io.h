@@ -79,8 +79,7 @@ void guardian_hold(struct guardian_link *link);
 /* The workers have a lease again: continues those that were stopped. */
 void guardian_resume(struct guardian_link *link);
 
-/* How many times the guardian has killed everything below the agent because the lease was over.
- * Counted before the processes are killed. */
+/* How often the guardian has killed all below the agent as the lease was over; counted before. */
 uint32_t guardian_fences(const struct guardian_link *link);
 
 /* How a signal of this number has come to the agent since the last call. ALONE: the guardian has it
@@ -90,6 +89,5 @@ enum tree_copy guardian_how_came(struct guardian_link *link, int signo);
 /* Helpers that no sweep kills, and for which the end does not wait; NULL: none. Borrowed. */
 struct spare *guardian_spared(const struct guardian_link *link);
 
-/* When the agent exits by itself, processes below it in other sessions than its own live on. Not in
- * a pid namespace: the kernel kills all. */
+/* When the agent exits, processes in other sessions live on; not in a pid namespace. */
 void guardian_leave(struct guardian_link *link);

@@ -57,8 +57,7 @@ struct local_workers {
     struct local_leftovers {
         struct worker_group *workers;
         struct logmux *logs; /* what they write; NULL: it is not read any more */
-    } left[LOCAL_LEFT_MAX];  /* of earlier groups, whose processes get their time; the oldest first
-                              */
+    } left[LOCAL_LEFT_MAX];  /* of earlier groups, the oldest first */
     uint32_t n_left;
     struct worker_group *ending; /* one of these: what it kept is ending, and is awaited; or NULL */
     struct envlist env;          /* of the worker that is being started, like its argv */
@@ -421,8 +420,7 @@ static void describe_worker(const struct local_workers *c, uint32_t index, struc
     f->local_rank = index;
 }
 
-/* The guardian kills all workers of a generation, or none. So the whole node is fenced, and the
- * next generation counts from a new value. */
+/* The guardian kills all workers of a generation or none: the whole node is fenced. */
 static bool killed_by_guardian(const struct local_workers *c, const struct worker_exit *how) {
     return child_killed_by(&how->status, SIGKILL) && guardian_fences(c->config.link) != c->fences;
 }

@@ -2,11 +2,11 @@
  * into log files, environments and processes, and their exits and messages into events of the
  * member machine.
  *
- * "All gone" means: every worker has ended, and every descendant that the next group can't run
- * beside (worker_io.h). The others get their time, as long as local_workers_has_left(). If none is
- * left, all output has been written to its destination, too. With --leave=detached, processes that
- * successful workers left in sessions of their own are kept: they live until the job has ended, or
- * until another generation is prepared; local_workers_stop() and _kill() end them, too. */
+ * "All gone": every worker has ended, and every descendant that the next group can't run beside
+ * (worker_io.h), and unless others are left, all output was written. The others get their time, as
+ * long as local_workers_has_left(). With --leave=detached, processes that successful workers left
+ * in sessions of their own are kept until the job has ended, another generation is prepared, or
+ * local_workers_stop() or _kill() is called. */
 #pragma once
 
 #include "base/text/envlist.h"
@@ -54,9 +54,8 @@ _must_use_ struct local_workers *local_workers_new(struct loop *loop,
 /* Kills workers that still run. Takes NULL. */
 void local_workers_free(struct local_workers *l);
 
-/* No worker of an older generation may be left. LOCAL_WORKERS_E_LATER: discovery has not ended, log
- * files are being made, or kept processes are ending; on_prepared will be called, unless there is
- * another local_workers_prepare() before that. Copies the form. */
+/* No worker of an older generation may be left. LOCAL_WORKERS_E_LATER: discovery, log files or kept
+ * processes are awaited; on_prepared follows, unless it is called again before. Copies form. */
 enum { LOCAL_WORKERS_E_LATER = 1 };
 _must_use_ int local_workers_prepare(struct local_workers *l, struct generation g,
                                      const struct form *form, struct err *err);

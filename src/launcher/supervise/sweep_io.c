@@ -131,8 +131,7 @@ static bool signal_found(struct sweep_walk *w, const struct found *f, int signo)
 }
 
 /* Every process is signalled before its children are listed: after SIGKILL they can only become
- * fewer. If it has been reaped since it was found, its children have another parent, and its pid
- * can belong to another process. */
+ * fewer. If reaped meanwhile, its children have another parent, and its pid may be reused. */
 static void run_one(struct sweep_walk *w, uint32_t i) {
     const struct found *f = &w->queue[i];
     const struct sweep_except *e = &w->except;
@@ -276,8 +275,7 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
     while (reap_ended()) {
         struct sweep_result result;
         sweep_pass(except, &result);
-        /* Own children stay listed until they are reaped, which only this function does. So an
-         * empty list proves that none are left. */
+        /* Own children are listed until this function reaps them: an empty list is proof. */
         if (result.alive + result.zombies == 0)
             return;
         if (!reported && now_ns() >= stuck_ns) {

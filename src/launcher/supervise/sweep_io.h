@@ -1,15 +1,14 @@
 /* Ending every process below this one: all, as the last act of a guardian or of an agent whose
  * guardian died (sweep_all), or in single passes of a running agent (sweep_walk_*).
  *
- * This process is a subreaper (PR_SET_CHILD_SUBREAPER), so processes that lose their parent become
- * its children. The tree is read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with
- * CONFIG_PROC_CHILDREN, else PPid of every process), killed, reaped, and read again until nothing
- * is left. The pid of an own child that has not been reaped can't belong to another process, so own
- * children are killed by pid; deeper ones by a pidfd whose parent is checked after it was opened
- * (without pidfds by a later pass, when they have become children). Without /proc, sweep_pass() and
- * sweep_all() ask the kernel for each pid, whether it is a child; a walk finds nothing.
+ * This process is a subreaper, so processes that lose their parent become its children. The tree is
+ * read from /proc/PID/task/TID/children (proc(5); Linux 3.5 with CONFIG_PROC_CHILDREN, else PPid of
+ * every process), killed, reaped, and read again until nothing is left. Own children are killed by
+ * pid, which no other process has before they are reaped; deeper ones by a pidfd whose parent is
+ * checked after it was opened (without pidfds when they have become children). Without /proc,
+ * sweep_pass() and sweep_all() ask the kernel for each pid; a walk finds nothing.
  *
- * sweep_all() uses only async-signal-safe calls and no heap: it may run in a signal handler. */
+ * sweep_all() uses only async-signal-safe calls and no heap. */
 #pragma once
 
 #include <stdatomic.h>
@@ -20,9 +19,9 @@
 /* Features that are not used, as on an older kernel; for tests. Bits. */
 enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 
-/* Called for each process that a pass has found. own: it is a child of this process. Returns the
- * signal to send (SIGCONT follows SIGTERM); 0: it is only counted; SWEEP_SPARE: it is not counted
- * either, like all processes below it. */
+/* Called for each process that a pass has found. own: a child of this process. Returns the signal
+ * to send (SIGCONT follows SIGTERM); 0: only counted; SWEEP_SPARE: not counted either, like all
+ * below it. */
 #define SWEEP_SPARE (-1)
 typedef int sweep_seen_fn(void *arg, pid_t pid, bool own);
 
@@ -58,15 +57,13 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
-/* The pass covers all processes below; a pass that is not over is abandoned. With a marker (the
- * name of a variable, borrowed) it covers a child of this process, and all below it, only if the
- * child's environment has the marker with a value for which mine() is true. */
+/* Abandons a pass that is not over. With a marker (the name of a variable, borrowed) the pass
+ * covers a child of this process, and all below it, only if mine() is true for its value there. */
 #define SWEEP_MARKER_MAX 96
 typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
                       sweep_mine_fn *mine, void *arg);
-/* Continues until until_ns (CLOCK_MONOTONIC), but handles at least one process. True: the pass is
- * over, and *ret describes what it found. */
+/* Continues until then, with at least one process. True: it is over, *ret has what it found. */
 _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);
 
 /* Called once for a process that still exists after `unkillable_ns`. Async-signal-safe. */
@@ -91,10 +88,10 @@ bool sweep_is_detached(pid_t pid);
 
 /* Which of the processes that a pass has found to name in a message; 0: it found none. */
 pid_t sweep_stuck_one(const struct sweep_result *r);
-/* For messages: "process 123, python3 train.py (state D)", "process 123, python3 train.py (state t,
- * traced by process 45, gdb)", "process 123, (python3) (it has ended, and is held by its tracer,
- * process 45, gdb)"; "process 123" if it can't be read. ptrace(2): a traced process that ends, even
- * by SIGKILL, can't be waited for until its tracer has waited for it or has ended. */
+/* For messages: "process 123, python3 train.py (state t, traced by process 45, gdb)", "process 123,
+ * (python3) (it has ended, and is held by its tracer, process 45, gdb)"; "process 123" if it can't
+ * be read. ptrace(2): one that ends can't be reaped until its tracer has waited for it or has
+ * ended. */
 #define SWEEP_NAME_MAX 352
 /* Only "process 123, python3 train.py". */
 void sweep_name(pid_t pid, char out[SWEEP_NAME_MAX]);
@@ -103,8 +100,8 @@ void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);
 /* ==== helpers that are spared ==== */
 
 /* Helpers of the agent that sweeps spare, and that are not waited for at the end, in a page that
- * the guardian shares: a disk can block them, and they hold nothing that another agent could need.
- * All calls are async-signal-safe. */
+ * the guardian shares: a disk can block them, and no other agent needs what they hold. All calls
+ * are async-signal-safe. */
 
 #define SPARE_MAX 8 /* of more that live, the last ones */
 

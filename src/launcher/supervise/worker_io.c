@@ -236,8 +236,7 @@ static void read_reports(struct worker_group *g) {
     }
 }
 
-/* Of what is around all workers; without the standbys that have ended, as they are the first to be
- * killed. */
+/* Without standbys that have ended, as they are the first to be killed. */
 static int64_t oom_kills_around(const struct worker_group *g) {
     uint32_t standbys = g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
     return (int64_t)cgroup_oom_kills(g->config.oom_file) - standbys;
@@ -332,8 +331,7 @@ static void set_reason(struct worker_warm *warm, const char *reason) {
         (void)snprintf(warm->reason, sizeof warm->reason, "%s", reason);
 }
 
-/* It ends without having begun: warm_ended() starts it cold. After shutdown() it can't
- * answer any more, and does not begin then. */
+/* It ends without having begun; after shutdown() it can't. warm_ended() starts it cold. */
 static void refuse(struct worker_warm *warm) {
     warm->refused = true;
     (void)shutdown(warm->fd, SHUT_RDWR);

@@ -1,12 +1,11 @@
 /* The workers of one generation on this node, as processes. worker.h makes the decisions.
  *
- * Every child that the reaper watches, other than these workers, is a helper: all sweeps spare it
- * and the processes below it. All other processes below the agent belong to the generation.
+ * Children that the reaper watches, other than these workers, are helpers: all sweeps spare them
+ * and what is below them. All other processes below the agent belong to the generation.
  *
  * A stop's signal goes to the workers' own processes. When a worker has ended, what it left gets
- * SIGTERM and SIGCONT: its process group, and the orphans that have its WORKER_MARKER in their
- * environment. When all have ended, everything else gets them, too, and the rest of the grace until
- * SIGKILL. What was killed is logged.
+ * SIGTERM and SIGCONT: its process group, and the orphans with its WORKER_MARKER. When all have
+ * ended, everything else gets them, too, and the rest of the grace until SIGKILL, which is logged.
  *
  * The group is gone (worker_group_gone()) when only processes are left that can end beside another
  * group: they have a marker, and hold no GPU and no TCP port that a program can have chosen. It is
@@ -14,9 +13,9 @@
  *
  * Processes in a session of their own, which is not a worker's, are called detached. As long as all
  * workers that have ended did so with 0 and none was asked to stop, those that are ended are
- * logged, up to WORKER_NAMED_MAX; or, with leave_detached, they are kept: neither ended nor waited
- * for. A worker's processes then have WORKER_SETTLE_NS to detach. A stop, a kill and
- * worker_group_free() end those that are kept, too, unless they were left before. */
+ * logged, up to WORKER_NAMED_MAX; or, with leave_detached, kept: neither ended nor waited for. They
+ * have WORKER_SETTLE_NS to detach. A stop, a kill and worker_group_free() end those that are kept,
+ * too, unless they were left before. */
 #pragma once
 
 #include "base/err.h"
@@ -57,10 +56,9 @@ struct worker_group;
 /* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
  * and may call these two and worker_group_free(). */
 struct worker_group_ops {
-    /* Describes worker `index`, right before its start: fills in argv, envp (without the marker),
-     * the standard streams, CPUs and memory, which are borrowed until `made`. < 0, with a sentence:
-     * neither this worker nor any later one is started; on_spawn_failed reports this one; the
-     * others count as ended. */
+    /* Describes worker `index`, right before its start: argv, envp (without the marker), standard
+     * streams, CPUs and memory, borrowed until `made`. < 0, with a sentence: neither it nor a later
+     * one is started; on_spawn_failed reports it, the others count as ended. */
     int (*make)(void *arg, uint32_t index, struct child_spec *ret, struct err *err);
     /* The worker was cloned, or could not be: what `make` returned is no longer needed. */
     void (*made)(void *arg, uint32_t index);
@@ -83,9 +81,8 @@ struct worker_group_ops {
 };
 #define WORKER_NAMED_MAX 8
 
-/* Starts n >= 1 workers without waiting for any exec: some now, the others in the loop's next
- * turns. If the group is stopped or killed before, those that are left are never started, and count
- * as ended, without a callback. An error here (pipe) means that none was started. */
+/* Starts n >= 1 workers, some now, the others in the loop's next turns. Those that are not started
+ * before a stop count as ended, without a callback. An error (pipe): none was started. */
 _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
                                   const struct worker_group_config *config,
                                   const struct worker_group_ops *ops, void *arg,
