@@ -1,12 +1,11 @@
-/* A worker's report about its own failure: the text of error.json, as torch's @record writes it (in
- * both forms). Pure.
+/* A worker's report about its own failure: error.json, as torch's @record and others write it.
+ * Pure.
  *
  *     {"message": {"message": "ValueError: …",
  *                  "extraInfo": {"py_callstack": "…", "timestamp": "17…"}}}
  *     {"message": "text", "timestamp": 17…}
  *
- * Unknown members are allowed, because other programs write such files too. Source: torch 2.13,
- * distributed/elastic/multiprocessing/errors: error_handler.py, __init__.py. */
+ * Source: torch 2.13, distributed/elastic/multiprocessing/errors: error_handler.py, __init__.py. */
 #pragma once
 
 #include "base/err.h"
@@ -20,7 +19,7 @@
 _must_use_ int error_file_parse(const char *text, size_t len, char **ret, struct err *err);
 
 /* Makes the text for the agent's own TORCHELASTIC_ERROR_FILE: the worker's text, with "errorCode"
- * added to the message object. A message that is only a text is passed on unchanged. exit_code: as
- * in torchrun, negative for a signal; 0 adds nothing. Same results as parse. Replaces *ret. */
+ * in the message, if that is an object. exit_code: as in torchrun, negative for a signal; 0 adds
+ * nothing. Same results as parse. Replaces *ret. */
 _must_use_ int error_file_for_parent(const char *text, size_t len, int exit_code,
                                      struct strbuf *ret, struct err *err);

@@ -15,16 +15,14 @@ struct notify_message {
     uint64_t limit_ns; /* WATCHDOG_USEC=N, in ns: how long it may be silent; 0: no limit any more */
 };
 
-/* Unknown variables are ignored, and so is a line without a "=", or whose number is none. Of a
- * variable that occurs twice, the last counts. A text that contains a NUL, or that is too long, is
- * ignored as a whole. */
+/* Unknown variables and lines without a good value are ignored, and a text as a whole that has a
+ * NUL or is too long. Of a variable that occurs twice, the last counts. */
 struct notify_message notify_parse(const char *data, size_t len);
 
 /* ---- what one worker has announced since it was started ---- */
 
-/* A step may take ANNOUNCED_STEP_TIMES times as long as the longest of the last ANNOUNCED_STEPS,
- * and ANNOUNCED_STEP_MIN_NS at least. Fewer than ANNOUNCED_STEPS_KNOWN prove nothing: the first are
- * compiled, or wait for data. */
+/* A step may take so many times as long as the longest of the last ANNOUNCED_STEPS, and the minimum
+ * at least. Fewer than ANNOUNCED_STEPS_KNOWN prove nothing: the first are compiled. */
 #define ANNOUNCED_STEPS 100
 #define ANNOUNCED_STEPS_KNOWN 3
 #define ANNOUNCED_STEP_TIMES 3

@@ -1,6 +1,5 @@
 /* The socket on which workers send messages to the agent: an abstract unix datagram socket with a
- * name that can't be guessed. Their environment has it as MUSTER_NOTIFY_SOCKET ("@…", like
- * systemd's NOTIFY_SOCKET). The kernel reports the sender (SCM_CREDENTIALS). */
+ * name that can't be guessed (MUSTER_NOTIFY_SOCKET). The kernel reports the sender. */
 #pragma once
 
 #include <sys/types.h>
@@ -11,8 +10,7 @@
 
 struct notify;
 
-/* `pid` is the sender. It may have ended, and the pid may belong to another process by now. The
- * callback may free the socket. */
+/* `pid` is the sender, which may have ended. The callback may free the socket. */
 typedef void notify_fn(void *arg, pid_t pid, const struct notify_message *message);
 
 _must_use_ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret,

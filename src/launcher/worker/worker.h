@@ -1,7 +1,6 @@
 /* How the workers of one generation on this node are stopped, and what becomes of the processes
  * that they leave. A stop's signal goes to the workers' own processes. When all have ended, what
- * they left gets SIGTERM and the rest of the grace, then SIGKILL. Pure: no clock, no processes;
- * worker_io carries out the updates.
+ * they left gets SIGTERM and the rest of the grace, then SIGKILL. Pure; worker_io carries it out.
  *
  *              STOP                 TIMER (grace over), KILL
  *     RUNNING ──────► STOPPING ─────────────────► KILLING
@@ -14,7 +13,7 @@
  *             ▼  │ spared are to end, too             │
  *            GONE ◄───────────────────────────────────┘
  *
- * all_gone comes earlier than GONE if all processes that are left can end beside the next group. */
+ * all_gone comes before GONE if all processes that are left can end beside the next group. */
 #pragma once
 
 #include "base/util.h"

@@ -66,8 +66,7 @@ static void set_ours(struct envlist *e, const struct worker_env_input *in) {
         envlist_set(e, "MUSTER_WORKER_ID", in->worker_id);
 }
 
-/* Sets the variable to the worker's devices, out of those that it allows to this node's workers: by
- * number, or by the names that it has. */
+/* Sets the variable to the worker's devices out of those it has: by number, or by its names. */
 static int set_devices_by(const char *variable, struct envlist *e, uint32_t local_rank, uint32_t n,
                           const char *option, struct err *err) {
     const char *visible = envlist_get(e, variable);
@@ -115,10 +114,8 @@ void worker_env_master(const struct job_spec *spec, const char **ret_addr, uint1
     *ret_port = chosen ? spec->endpoint_port : spec->store_port;
 }
 
-/* Variables of a process manager (srun --mpi, mpirun) are of its one task, which this muster is. An
- * MPI library in several workers would take them all for that task. Settings of a PMIx library,
- * which users make, stay. (PMI-2 wire protocol, "Initialization"; openpmix, PMIX_MCA_ parameters.)
- */
+/* Variables of a process manager are of its one task, which this muster is, and not of several
+ * workers. Settings of users stay. (PMI-2 wire protocol, "Initialization"; openpmix, PMIX_MCA_.) */
 static void unset_pmi(struct envlist *e) {
     static const char settings[] = "PMIX_MCA_";
     for (size_t i = e->n; i-- > 0;) {

@@ -1,7 +1,5 @@
-/* What a worker receives: its environment and its command line. Pure.
- *
- * Names and values are those of torchrun 2.13 (torch/distributed/elastic/agent/server/
- * local_elastic_agent.py), so that a script can't notice the difference; MUSTER_* are ours. */
+/* What a worker receives: its environment and its command line, as of torchrun 2.13
+ * (torch/distributed/elastic/agent/server/local_elastic_agent.py); MUSTER_* are ours. Pure. */
 #pragma once
 
 #include "base/err.h"
@@ -28,10 +26,9 @@ struct worker_env_input { /* borrowed */
 void worker_env_master(const struct job_spec *spec, const char **ret_addr, uint16_t *ret_port);
 
 /* Makes the environment: `base` without what an outer launcher left in it, and with all variables
- * for this worker. The user's settings are kept. *ret must be empty; the caller owns it.
- * CUDA_VISIBLE_DEVICES names the devices of --virtual-local-rank and --gpus-per-worker. If the user
- * has set HIP_VISIBLE_DEVICES, which ROCm reads instead, it names them, too. -EINVAL: with these
- * options, one of the two variables names fewer devices than needed. */
+ * for this worker. The user's settings are kept. *ret must be empty; the caller owns it. With
+ * --virtual-local-rank and --gpus-per-worker, CUDA_VISIBLE_DEVICES names the worker's devices, and
+ * so does HIP_VISIBLE_DEVICES, which ROCm reads, if it is set. -EINVAL: one names too few. */
 _must_use_ int worker_env_build(char *const *base, const struct worker_env_input *input,
                                 struct envlist *ret, struct err *err);
 
@@ -39,8 +36,7 @@ _must_use_ int worker_env_build(char *const *base, const struct worker_env_input
  * than one worker on the node). The caller logs it in one line. */
 bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
 
-/* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)
- * and ARGS ${local_rank} is replaced. `python` is only used where it is needed. NULL-terminated,
- * freed with words_free(). */
+/* python -u [-m] SCRIPT ARGS, or PROGRAM ARGS, with ${local_rank} replaced in ARGS and in a SCRIPT
+ * for python. NULL-terminated, freed with words_free(). */
 _must_use_ char **worker_argv_build(const struct job_spec *spec, const char *python,
                                     uint32_t local_rank);
