@@ -41,8 +41,8 @@ Mistake = collections.namedtuple("Mistake", "name key path old new")
 # By hand: of the kinds that suites miss most easily. (file, what stands there once, what stands there instead)
 MISTAKES = [
     # bounds over time
-    ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "2 * n->probe_wait_ns"),
-    ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
+    ("rendezvous/leader/group_nodes.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "2 * n->probe_wait_ns"),
+    ("rendezvous/leader/group_nodes.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
     ("rendezvous/server/server_io.c", "n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX", "n->conn != NULL"),
     ("rendezvous/server/node_listener_io.c", "n_unknown(l) < l->unknown_max", "true"),
     # the search for the leader
@@ -53,8 +53,8 @@ MISTAKES = [
     ("rendezvous/client/search.c", "s->first_port = port_of(s, s->at);", ";"),
     ("rendezvous/client/search.c", "if (s->probe_next == s->at)", "if (false)"),
     # state that goes on into the next generation
-    ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
-    ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
+    ("rendezvous/leader/group_cause.c", "g->policy.losses = MAX2(g->policy.losses, losses);", ""),
+    ("rendezvous/leader/group_cause.c", "g->policy.restarts_used = MAX2(g->policy.restarts_used, restarts_used);", ""),
     # units of one domain
     ("rendezvous/leader/parts/formation.c", "if (x->n_missing != y->n_missing)", "if (false)"),
     ("rendezvous/leader/parts/formation.c", "i < s->n_gaps || ", ""),
@@ -62,8 +62,8 @@ MISTAKES = [
     ("rendezvous/leader/parts/roster.c", "if (key != (n->domain == NULL ? 0 : n->domain->key)) {", "if (n->domain == NULL) {"),
     ("rendezvous/leader/group.c", "memcpy(kept->domain, report->domain, sizeof kept->domain);", ""),
     # a crash loop
-    ("rendezvous/leader/parts/policy.c", "hash == p->last_hash && !will_be_excluded", "hash == p->last_hash"),
-    ("rendezvous/leader/parts/policy.c", "f->incarnation == p->fail_node;", "true;"),
+    ("rendezvous/leader/group_cause.c", "hash == g->policy.last_hash && !will_be_excluded", "hash == g->policy.last_hash"),
+    ("rendezvous/leader/group_cause.c", "f->incarnation == g->policy.fail_node &&", "true &&"),
     ("rendezvous/leader/group_view.c", "!group_is_crash_loop(g);", "true;"),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
     ("launcher/supervise/local_workers_io.c", "c->fences = guardian_fences(c->config.link);", ""),

@@ -218,7 +218,7 @@ static void check(const struct group *g, const struct group_update *u, uint64_t 
     CHECK(handover.n_members == m);
     handover_fini(&handover);
     struct overview_node rows[NODES + 1];
-    CHECK(group_overview_nodes(g, now_ns, 0, rows, NODES + 1) <= n);
+    CHECK(group_overview_nodes(g, now_ns, rows) <= n);
     for (size_t i = 0; i < n; i++) {
         struct desired d;
         CHECK(group_desired(g, nodes[i], &d) && d.kind > 0 && d.kind < DESIRED_KIND_COUNT);

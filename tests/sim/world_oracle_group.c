@@ -161,7 +161,7 @@ static bool count_candidates(struct world *w, struct life *l, const struct group
         return false;
     if (world_has_fault(&w->p, FAULT_SICK) && s->sick_nodes == SICK_NODES_EXCLUDE)
         return false; /* which nodes count depends on all */
-    size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), 0, rows, WORLD_LIVES_MAX);
+    size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), rows);
     for (size_t i = 0; i < n; i++) {
         const struct overview_node *row = &rows[i];
         const struct life *o = node_of(w, row->incarnation);
@@ -237,7 +237,7 @@ static bool may_be_in(const struct overview_node *row, bool sick) {
 static struct known_nodes known_nodes(struct world *w, struct life *l, uint64_t joined_before_ns) {
     static struct overview_node rows[WORLD_LIVES_MAX];
     struct known_nodes known = {0};
-    size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), 0, rows, WORLD_LIVES_MAX);
+    size_t n = group_overview_nodes(l->lead.group, world_clock(w, l->host), rows);
     for (size_t i = 0; i < n; i++) {
         const struct overview_node *row = &rows[i];
         struct life *o = node_of(w, row->incarnation);

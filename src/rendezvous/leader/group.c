@@ -104,7 +104,7 @@ static void open_incident_of_leader(struct group *g) {
 /* Takes over the last leader's group: its members are expected back, and are probed. */
 static void inherit(struct group *g, const struct handover *e) {
     formation_inherit(&g->formation, e);
-    policy_keep_counters(&g->policy, e->restarts_used, e->losses);
+    group_keep_counters(g, e->restarts_used, e->losses);
     if (e->log_nonce != 0)
         g->config.log_nonce = e->log_nonce;
     g->gathering.lost_somebody = g->formation.formed_once;
@@ -134,8 +134,7 @@ static void inherit(struct group *g, const struct handover *e) {
         n->report.state = NODE_RUNNING; /* assumed, because it may still run */
         memcpy(n->report.domain, m->domain, sizeof n->report.domain);
         n->report.generation = (struct generation){0, 0};
-        liveness_inherit(&g->liveness, n, g->now_ns);
-        group_recount(g, n);
+        group_watch_inherited(g, n);
     }
     open_incident_of_leader(g);
 }
@@ -148,16 +147,18 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
     g->config.handover = NULL;
     g->need = (config->rdzv.min_nodes + config->rdzv.node_unit - 1) / config->rdzv.node_unit *
               config->rdzv.node_unit;
-    leadership_init(&g->leadership, &g->config);
+    g->leadership.epoch = config->epoch;
+    g->leadership.idle = config->idle;
     g->state = GROUP_GATHERING;
     g->now_ns = g->gathering.since_ns = g->since_ns = g->begun_ns = now_ns;
     g->due_ns = TIME_NEVER;
     g->gathering.enough_since_ns = TIME_NEVER;
     g->cause.settle_ns = TIME_NEVER;
-    liveness_init(&g->liveness, &g->config);
-    g->policy.config = g->stalls.config = g->plan.config = &g->config;
+    g->liveness.due_ns = TIME_NEVER;
+    list_init(&g->liveness.heard);
+    list_init(&g->liveness.watched);
     g->gathering.not_before_ns = config->not_before_ns;
-    programs_init(&g->programs, &g->config);
+    group_add_own_program(g);
     roster_init(&g->roster, config->leader_incarnation);
     if (config->rdzv.unit_of == UNIT_OF_DOMAIN && !config->static_ranks)
         g->roster.unit = config->rdzv.node_unit;
@@ -178,8 +179,8 @@ void group_free(struct group *g) {
     formation_fini(&g->formation);
     drop_kept(g);
     free(g->effects.kept);
-    programs_fini(&g->programs);
-    policy_fini(&g->policy);
+    free(g->programs);
+    free(g->policy.hosts);
     free(g);
 }
 
@@ -200,7 +201,7 @@ static void consider_report(struct group *g, const struct node *n, const struct 
         return;
     }
     if (wants_out) {
-        cause_forget(&g->cause);
+        group_forget_cause(g);
         node_leaving_text(n, text);
         class = INCIDENT_NODE_LEFT;
     } else if (n->report.unusable != NULL) {
@@ -263,15 +264,14 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     if (report->at_safe_point)
         g->running.safe_node = n->info.incarnation;
     g->status.dirty = true;
-    policy_keep_counters(&g->policy, report->restarts_used, report->losses);
+    group_keep_counters(g, report->restarts_used, report->losses);
 
     bool about_now =
         n->is_member && generation_compare(report->generation, g->formation.generation) == 0;
     if (!about_now || g->state == GROUP_GATHERING || g->state == GROUP_CLOSED)
         return;
     /* While the group stops for another reason, failures are a consequence of that. */
-    bool counts =
-        report->has_failure && (g->state != GROUP_STOPPING || cause_is_pending(&g->cause));
+    bool counts = report->has_failure && (g->state != GROUP_STOPPING || group_cause_is_pending(g));
     bool better = counts && group_add_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
         consider_report(g, n, report);
@@ -308,7 +308,7 @@ static void on_join(struct group *g, const struct group_event *ev) {
         g->gathering.since_ns = g->now_ns;
     }
     on_report(g, n, ev->report);
-    if (is_new && policy_host_is_excluded(&g->policy, n->info.host) && !n->report.excluded)
+    if (is_new && group_host_is_excluded(g, n->info.host) && !n->report.excluded)
         group_exclude(g, n, "an agent of its host was excluded before");
     group_recount(g, n);
     if (g->plan.named.epoch != 0) /* spares need the names, too, for when the leader is lost */

@@ -194,12 +194,9 @@ const struct successors *group_successors(const struct group *g);
 bool group_is_successor(const struct group *g, uint64_t node);
 /* What a successor needs. Fills in *ret; the caller must finish it. */
 void group_handover(const struct group *g, struct handover *ret);
-/* Rows of the members in rank order, then of other nodes as they came: at most max, from row `from`
- * on. Returns how many. */
+/* Rows of the members in rank order, then of other nodes as they came: overview.n_nodes. */
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret);
-size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
-                            struct overview_node *out, size_t max);
-
+size_t group_overview_nodes(const struct group *g, uint64_t now_ns, struct overview_node *out);
 void group_history(const struct group *g, uint64_t now_ns, struct job_history *ret);
 
 enum group_state group_state(const struct group *g);

@@ -15,12 +15,6 @@ static void remember_refused(struct group *g, const char *host, const char *why)
     (void)snprintf(g->gathering.refused_why, sizeof g->gathering.refused_why, "%s", why);
 }
 
-static enum job_stage stage_of(const struct group *g) {
-    if (!g->formation.formed_here)
-        return JOB_WITHOUT_GROUP;
-    return g->roster.tally[TALLY_HOPEFUL] < g->config.rdzv.max_nodes ? JOB_WITH_ROOM : JOB_FULL;
-}
-
 void group_reach(struct group *g, struct node *n) {
     if (n->info.incarnation == g->config.leader_incarnation)
         return;
@@ -33,8 +27,7 @@ struct node *group_admit(struct group *g, const struct node_info *info,
     bool for_now = false;
     char text[RDZV_REASON_MAX];
     const char *why = NULL;
-    if (program != NULL &&
-        programs_refuse(&g->programs, stage_of(g), info->role, program, text, sizeof text))
+    if (program != NULL && group_refuses_program(g, info->role, program, text))
         why = text;
     else
         why = roster_refusal(&g->roster, &g->config, info, &for_now);
@@ -51,20 +44,12 @@ struct node *group_admit(struct group *g, const struct node_info *info,
     return n;
 }
 
-void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program) {
-    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
-    node_name(n, name);
-    if (program != NULL &&
-        programs_add(&g->programs, n->info.role, name, program, text, sizeof text))
-        group_notice(g, text);
-}
-
 void group_exclude(struct group *g, struct node *n, const char *why) {
     char name[RDZV_HOST_MAX], text[2 * RDZV_HOST_MAX + 64];
     node_name(n, name);
     n->report.excluded = true;
     (void)node_set_text(&n->report.excluded_why, why);
-    policy_exclude_host(&g->policy, n->info.host);
+    group_exclude_host(g, n->info.host);
     group_recount(g, n);
     (void)snprintf(text, sizeof text, "node %s is excluded: %s", name, why);
     group_incident(g, text);
@@ -73,36 +58,128 @@ void group_exclude(struct group *g, struct node *n, const char *why) {
         group_notify(g, n);
 }
 
-static void probe_node(struct group *g, const struct node *n) {
+/* ---- which nodes are heard: muster-rendezvous(7), "Loss" ---- */
+
+/* A guardian that is killing processes needs milliseconds, a frozen host takes longer. */
+#define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)
+#define PROBE_RETRY_MAX_NS (200 * NS_PER_MS)
+
+/* Between looks at all watched nodes. */
+#define SCAN_NS_PER_NODE (4 * NS_PER_US)
+#define SCAN_ALL 256 /* up to this many nodes are all examined whenever one is due */
+#define WAITERS_LOST_PER_SCAN 128
+
+struct rate {
+    uint64_t step_ns; /* between two, in the long run */
+    uint64_t burst;   /* at once, after a rest */
+};
+/* For the whole job. Nodes that only wait for a place come last: a crowd of them that becomes
+ * silent costs no node its lease. */
+static const struct rate probes_again = {NS_PER_MS, 64};
+static struct rate waiters_probes(const struct group *g) {
+    return (struct rate){g->config.waiter_probe_ns, 16};
+}
+/* Of lines about lost nodes that waited for a place. */
+static const struct rate waiters_lines = {NS_PER_S, 20};
+
+/* When the next is allowed; it may have passed. spent_until_ns: the rate is spent until then. */
+static uint64_t rate_ready(const struct rate *rate, uint64_t spent_until_ns) {
+    uint64_t ahead_ns = (rate->burst - 1) * rate->step_ns;
+    return spent_until_ns > ahead_ns ? spent_until_ns - ahead_ns : 0;
+}
+
+static bool rate_take(const struct rate *rate, uint64_t now_ns, uint64_t *spent_until_ns) {
+    if (rate_ready(rate, *spent_until_ns) > now_ns)
+        return false;
+    *spent_until_ns = MAX2(*spent_until_ns, now_ns) + rate->step_ns;
+    return true;
+}
+
+static bool is_ours(const struct node *n) {
+    return n->is_member || n->in_order || n->joined_ns == 0;
+}
+
+/* An inherited member that has not come back is lost when the last leader's leases are over. */
+static uint64_t lost_at(const struct group *g, const struct node *n) {
+    if (n->joined_ns == 0)
+        return n->lost_at_ns;
+    return n->contact_ns + g->config.rdzv.lease_ns + g->config.rdzv.margin_ns;
+}
+
+static void due(struct group *g, uint64_t at_ns) {
+    g->liveness.due_ns = MIN2(g->liveness.due_ns, at_ns);
+}
+
+static void probe_node(struct group *g, struct node *n) {
+    n->probe_ns = TIME_NEVER;
+    if (n->probing)
+        return;
+    n->probing = true;
     (void)group_emit(g, GROUP_EFFECT_PROBE, n->info.incarnation);
 }
 
+static void begin_watch(struct group *g, struct node *n) {
+    if (!n->watched) {
+        list_remove(&n->by_contact);
+        list_append(&g->liveness.watched, &n->by_contact);
+        n->watched = true;
+    }
+    n->probe_wait_ns = PROBE_RETRY_MIN_NS;
+    due(g, lost_at(g, n));
+}
+
 void group_watch_node(struct group *g, struct node *n) {
-    if (liveness_watch(&g->liveness, n, g->now_ns))
+    const struct rate waiters = waiters_probes(g);
+    begin_watch(g, n);
+    if (is_ours(n) || rate_take(&waiters, g->now_ns, &g->liveness.waiters_probed_ns)) {
         probe_node(g, n);
+    } else {
+        n->probe_ns = rate_ready(&waiters, g->liveness.waiters_probed_ns);
+        due(g, n->probe_ns);
+    }
+    group_recount(g, n);
+}
+
+void group_watch_inherited(struct group *g, struct node *n) {
+    begin_watch(g, n);
+    n->probe_ns = g->now_ns;
+    due(g, g->now_ns);
     group_recount(g, n);
 }
 
 void group_contact(struct group *g, struct node *n) {
-    if (liveness_contact(&g->liveness, n, g->now_ns)) {
+    bool was_watched = n->watched;
+    n->contact_ns = g->now_ns;
+    n->held = false;
+    list_remove(&n->by_contact);
+    list_append(n->connected ? &g->liveness.heard : &g->liveness.watched, &n->by_contact);
+    n->watched = !n->connected;
+    if (n->connected)
+        n->probe_ns = TIME_NEVER;
+    if (was_watched) {
         group_recount(g, n);
         if (n->is_member && n->reached) /* perhaps while it was disconnected */
             group_offer_successor(g);
     }
-    if (liveness_reach_again(n, g->now_ns))
+    /* perhaps its machine was too busy */
+    if (n->is_member && !n->reached && n->reach_ns != 0 && g->now_ns >= n->reach_ns)
         probe_node(g, n);
 }
 
 void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
-    switch (liveness_on_probe(&g->liveness, n, result, g->now_ns)) {
-    case LIVENESS_PROBE_NOTHING: break;
-    case LIVENESS_PROBE_GONE:
-        group_remove_node(g, n, "is gone: its agent ended unexpectedly", REMOVED_GONE);
-        break;
-    case LIVENESS_PROBE_REACHED:
-        if (n->is_member)
+    bool first = result == PROBE_ALIVE && !n->reached;
+    n->probing = false;
+    n->reached = n->reached || result == PROBE_ALIVE;
+    n->reach_ns = g->now_ns + (g->now_ns - n->known_ns); /* ever more rarely */
+    if (!n->watched) {
+        if (first && n->is_member)
             group_offer_successor(g);
-        break;
+    } else if (result == PROBE_GONE && n->reached) {
+        group_remove_node(g, n, "is gone: its agent ended unexpectedly", REMOVED_GONE);
+    } else {
+        n->probe_ns = g->now_ns + n->probe_wait_ns;
+        n->probe_wait_ns = MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS);
+        due(g, n->probe_ns);
     }
 }
 
@@ -125,27 +202,74 @@ static void lose(struct group *g, struct node *n) {
     group_remove_node(g, n, text, REMOVED_SILENT);
 }
 
-static void look_at_watched(struct group *g) {
-    struct liveness_scan scan;
-    struct node *n;
-    if (!liveness_scan_begin(&g->liveness, &scan, g->now_ns))
-        return;
-    for (;;)
-        switch (liveness_scan_next(&g->liveness, &scan, g->now_ns, &n)) {
-        case LIVENESS_DONE: return;
-        case LIVENESS_PROBE: probe_node(g, n); break;
-        case LIVENESS_LOSE: lose(g, n); break;
-        case LIVENESS_HOLD:
-            if (g->state == GROUP_CLOSED)
-                break; /* the nodes leave because the job is over */
-            group_notice(g, "several nodes became silent at once: probing them before they are "
-                            "declared lost");
-            break;
-        }
+static bool may_be_held(const struct group *g, const struct node *n) {
+    return g->config.rdzv.hold_ns != 0 && n->joined_ns != 0 && is_ours(n);
 }
 
-/* The rate of lines about lost nodes that waited for a place. */
-static const struct rate waiters_lines = {NS_PER_S, 20};
+/* More likely than that nodes of several hosts failed is a failed switch. */
+static bool several_hosts_due(const struct group *g) {
+    const char *host = NULL;
+    LIST_FOR_EACH(struct node, n, &g->liveness.watched, by_contact) {
+        if (!may_be_held(g, n) || g->now_ns < n->contact_ns + g->config.rdzv.lease_ns)
+            continue;
+        if (host != NULL && strcmp(host, n->info.host) != 0)
+            return true;
+        host = n->info.host;
+    }
+    return false;
+}
+
+/* None of them is lost for a moment. */
+static void hold_watched(struct group *g) {
+    g->liveness.hold_until_ns = g->now_ns + g->config.rdzv.hold_ns;
+    LIST_FOR_EACH(struct node, n, &g->liveness.watched, by_contact)
+        n->held = true;
+    if (g->state != GROUP_CLOSED) /* else the nodes leave because the job is over */
+        group_notice(g, "several nodes became silent at once: probing them before they are "
+                        "declared lost");
+}
+
+/* If the rate allows it. Members come before nodes that wait for a place. */
+static void probe_again(struct group *g, struct node *n) {
+    struct liveness *l = &g->liveness;
+    const struct rate rate = is_ours(n) ? probes_again : waiters_probes(g);
+    uint64_t *spent = is_ours(n) ? &l->probed_again_ns : &l->waiters_probed_ns;
+    if (!rate_take(&rate, g->now_ns, spent)) {
+        due(g, rate_ready(&rate, *spent));
+        return;
+    }
+    list_remove(&n->by_contact);
+    list_append(&l->watched, &n->by_contact); /* so that the nodes take turns */
+    probe_node(g, n);
+}
+
+static void examine_watched(struct group *g) {
+    struct liveness *l = &g->liveness;
+    size_t n_watched = 0, waiters_lost = 0;
+    if (g->now_ns < MAX2(l->due_ns, l->scan_ns))
+        return;
+    l->due_ns = TIME_NEVER;
+    LIST_FOR_EACH(struct node, n, &l->watched, by_contact) {
+        bool is_due = g->now_ns >= lost_at(g, n), may_hold = may_be_held(g, n);
+        if (is_due && may_hold && !n->held && g->now_ns >= l->hold_until_ns && several_hosts_due(g))
+            hold_watched(g);
+        n_watched++;
+        bool too_many = is_due && !is_ours(n) && ++waiters_lost > WAITERS_LOST_PER_SCAN;
+        if (is_due && !too_many && !(may_hold && g->now_ns < l->hold_until_ns)) {
+            lose(g, n);
+            continue;
+        }
+        if (g->now_ns < n->probe_ns)
+            due(g, n->probe_ns);
+        else
+            probe_again(g, n);
+        if (too_many)
+            due(g, g->now_ns); /* the others are examined next */
+        else
+            due(g, is_due ? l->hold_until_ns : lost_at(g, n));
+    }
+    l->scan_ns = n_watched <= SCAN_ALL ? 0 : g->now_ns + n_watched * SCAN_NS_PER_NODE;
+}
 
 static void report_waiters_gone(struct group *g) {
     if (g->waiters_gone.n == 0 ||
@@ -168,21 +292,24 @@ static void waiter_gone(struct group *g, const char *text) {
     (void)snprintf(g->waiters_gone.last, sizeof g->waiters_gone.last, "%.500s", text);
 }
 
-static uint64_t waiters_gone_deadline(const struct group *g) {
-    return g->waiters_gone.n > 0 ? rate_ready(&waiters_lines, g->waiters_gone.reported_ns)
-                                 : TIME_NEVER;
-}
-
 void group_watch(struct group *g) {
     struct node *n;
-    while ((n = liveness_silent(&g->liveness, g->now_ns)) != NULL)
+    /* The longest silent comes first. */
+    while ((n = LIST_FIRST(struct node, &g->liveness.heard, by_contact)) != NULL &&
+           g->now_ns - n->contact_ns > g->config.rdzv.lease_ns / 2)
         group_watch_node(g, n);
-    look_at_watched(g);
+    examine_watched(g);
     report_waiters_gone(g);
 }
 
 uint64_t group_watch_deadline(const struct group *g) {
-    return MIN2(liveness_deadline(&g->liveness), waiters_gone_deadline(g));
+    const struct node *n = LIST_FIRST(struct node, &g->liveness.heard, by_contact);
+    uint64_t t = MAX2(g->liveness.due_ns, g->liveness.scan_ns);
+    if (n != NULL)
+        t = MIN2(t, n->contact_ns + g->config.rdzv.lease_ns / 2 + 1);
+    if (g->waiters_gone.n > 0)
+        t = MIN2(t, rate_ready(&waiters_lines, g->waiters_gone.reported_ns));
+    return t;
 }
 
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {

@@ -2,7 +2,9 @@
  *   group.c              effects, incoming events, reports of nodes, the step
  *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
+ *   group_cause.c        the first failure; budgets, crash loops, groups without progress
  *   group_incident.c     what stopped a group, and what was done about it
+ *   group_programs.c     whether a node is of another job
  *   group_leadership.c   leases, the arbiter, the leader file, the successors
  *   group_view.c         messages to the nodes; commands of operators, and what they see
  * The headers of parts/ describe the parts, which don't know the group. */
@@ -10,15 +12,116 @@
 
 #include "base/text/strbuf.h"
 #include "rendezvous/leader/group.h"
-#include "rendezvous/leader/parts/cause.h"
 #include "rendezvous/leader/parts/formation.h"
-#include "rendezvous/leader/parts/leadership.h"
-#include "rendezvous/leader/parts/liveness.h"
-#include "rendezvous/leader/parts/policy.h"
-#include "rendezvous/leader/parts/programs.h"
 
 /* In a larger job, listeners are checked after the group has started, not before. */
 #define GROUP_REACH_AT_ONCE 64
+
+/* The program of the leader's own node, or of the first that came with this --role. */
+struct role_program {
+    char role[RDZV_ROLE_MAX];
+    struct rdzv_program program;
+    uint32_t n_alike; /* nodes that came with the same arguments */
+    bool differ;      /* some came with arguments of their own */
+};
+
+enum cause_state {
+    CAUSE_NONE = 0,
+    CAUSE_IN_DOUBT, /* it may be a node's loss, or the effect of one: not reported or charged yet */
+    CAUSE_SURE,     /* reported; charged when all members have stopped */
+    CAUSE_CHARGED,
+};
+struct cause {
+    enum cause_state state;
+    struct failure failure;
+    int64_t at_ns; /* on the leader's clock */
+    uint64_t error_ns;
+    /* A better cause is reported at once until this time, at which one in doubt is checked again.
+     * TIME_NEVER: it is settled */
+    uint64_t settle_ns;
+    uint32_t n_better;   /* how often a better one was reported */
+    bool better_waits;   /* a better cause is still to be reported */
+    bool doubt_reported; /* the delay until the cause is certain was reported */
+};
+
+struct policy {
+    uint32_t restarts_used, losses;
+    uint64_t last_hash; /* of the last charged failure; 0: it can't begin a crash loop */
+    uint64_t fail_node; /* the last charged failures were all of this node's: */
+    uint32_t fail_count;
+    uint32_t backoff_step;
+    char (*hosts)[RDZV_HOST_MAX]; /* excluded, with all their agents */
+    size_t n_hosts;
+};
+
+/* Groups that end soon after their start, or before it, though no worker failed: a node is lost, a
+ * FORM refused. Such an end costs nothing, so it is counted: else the job would never end. */
+struct stalls {
+    uint32_t in_a_row;
+    uint32_t counted; /* of them: those that left the job no smaller than ever */
+    size_t fewest;    /* the fewest nodes that were left after one of them */
+};
+
+/* Which nodes are heard. Silent and disconnected ones are probed, and lost when their lease is
+ * certainly over. */
+struct liveness {
+    struct list heard; /* nodes that are connected and not silent, by contact_ns */
+    struct list watched;
+    uint64_t due_ns;  /* no watched node is due before this */
+    uint64_t scan_ns; /* they are not examined before this either, because they are many */
+    uint64_t probed_again_ns, waiters_probed_ns; /* how far ahead of now each rate is spent */
+    /* several nodes are silent at once: none is lost before this; 0: this is not so */
+    uint64_t hold_until_ns;
+};
+
+/* The state of the job's outcome. */
+enum outcome_record {
+    OUTCOME_OPEN = 0,  /* there is none: the job continues */
+    OUTCOME_WAITS,     /* it must be recorded first, where nodes that come later find it */
+    OUTCOME_RECORDED,  /* it is recorded, and is sent to the nodes */
+    OUTCOME_DELIVERED, /* all nodes have it, or the close timeout has passed */
+    OUTCOME_GIVEN_UP,  /* it could not be recorded, and is not sent to any node */
+};
+
+/* What the leader's authority, and so each of its leases, depends on: the arbiter, which has its
+ * epoch as the latest, or the leader file on its host (muster-rendezvous(7), "Leases", "Which node
+ * claims, and when"). */
+struct leadership {
+    uint32_t epoch; /* of this leader; grows with each claim of its own */
+    bool idle;      /* nothing runs, and no group is formed in this epoch */
+    bool over;      /* another agent leads, or this one has resigned: nothing happens any more */
+    uint64_t begun_ns;
+    uint64_t read_ns;    /* arbiter: when the last successful read began; 0: none yet */
+    uint64_t touched_ns; /* leader file: when the last successful touch began; 0: none yet */
+    uint64_t beat_ns;    /* when the next beat, read or touch is due */
+    /* since when the beat is paused, so that a successor that is in contact with more nodes can
+     * take over; 0: it is not */
+    uint64_t paused_ns;
+    bool looking;      /* a beat or read is under way */
+    bool claiming;     /* a claim of our own next epoch is under way */
+    bool closing;      /* the outcome is being recorded */
+    uint64_t claim_ns; /* no claim, and no attempt to record the outcome, before this time */
+    uint64_t close_ns; /* when the outcome was decided; 0: it is not */
+    bool unreachable_reported;
+    bool refusal_reported; /* claims fail, but reads of the arbiter succeed */
+    /* since when every answer of the arbiter reports that its data is gone; 0: it is not gone */
+    uint64_t ruined_ns;
+    bool ruined;            /* this was so for long enough: the outcome is not recorded anywhere */
+    uint64_t ruin_grace_ns; /* the grace that the workers have then */
+    uint64_t resign_ns;     /* when the leader's own node left; 0: it has not */
+    /* when the arbiter was asked to record that nothing is left; 0: it was not */
+    uint64_t vacate_ns;
+};
+
+/* The named successors (muster-rendezvous(7), "Changing the successors"). A wrong change of the
+ * list could let two agents lead: a named successor may claim the next epoch, until it is surely
+ * gone, or until this leader has claimed that epoch. */
+struct succession_plan {
+    struct successors named;
+    bool gone[RDZV_SUCCESSORS_MAX]; /* surely, and before it can have claimed: may be dropped */
+    uint64_t clock_ns;              /* our newest clock that the first has echoed, or the naming */
+    uint64_t check_ns;              /* a silent one is not checked again before */
+};
 
 /* What follows when all members have stopped. */
 enum after_stop {
@@ -105,7 +208,8 @@ struct group {
     struct roster roster;
     struct liveness liveness;
     struct formation formation;
-    struct programs programs;
+    struct role_program *programs;
+    size_t n_programs; /* at most GROUP_ROLES_MAX */
     struct cause cause;
     struct policy policy;
     struct stalls stalls;
@@ -149,6 +253,7 @@ static inline bool group_all_members(const struct group *g, enum tally tally) {
 static inline void group_form_not_before(struct group *g, uint64_t ns) {
     g->gathering.not_before_ns = MAX2(g->gathering.not_before_ns, ns);
 }
+static inline void group_forget_cause(struct group *g) { g->cause.state = CAUSE_NONE; }
 static inline void group_recount(struct group *g, struct node *n) {
     formation_recount(&g->formation, &g->roster, n);
 }
@@ -168,6 +273,45 @@ void group_incident(struct group *g, const char *text);
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why);
 
+/* group_cause.c */
+/* The cause is known, and can be reported. */
+bool group_shows_cause(const struct group *g);
+/* A failure is still to be charged. */
+bool group_cause_is_pending(const struct group *g);
+/* Adds a node's failure in the current generation. True: it is the new first cause. */
+bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
+/* The same, with its time on the leader's clock. */
+bool group_add_cause(struct group *g, const struct failure *failure, int64_t at_ns,
+                     uint64_t error_ns);
+/* Another failure is the first cause from now on. It is reported now or later. */
+void group_better_cause(struct group *g);
+/* The failure may turn out to be a node's loss, or the effect of one. */
+bool group_cause_may_be_loss(const struct group *g);
+/* The loss of this member explains the failure. */
+bool group_cause_is_loss_of(const struct group *g, uint64_t incarnation, bool outlived);
+/* If the job would end because of the failure, this needs more evidence. */
+bool group_cause_is_certain(const struct group *g);
+void group_make_cause_sure(struct group *g);
+/* Whether all its workers have stopped, or it sent a message surely after the failure. */
+bool group_outlived_failure(const struct group *g, const struct node *n);
+/* Takes over counters from a report or a handover where they are larger than ours. */
+void group_keep_counters(struct group *g, uint32_t restarts_used, uint32_t losses);
+bool group_losses_spent(const struct group *g);
+/* A failure is still to be charged, and no restart is left for it. */
+bool group_budget_spent(const struct group *g);
+/* The group failed as the last charged one did, early and by the program's own fault: it must not
+ * be started again. But if both failures are of one node, and others can continue without it, that
+ * node is excluded after a few failures instead. */
+bool group_is_crash_loop(const struct group *g);
+/* All have stopped: charges the failure. False: the job ends, and g->reason is set. */
+bool group_charge(struct group *g);
+bool group_host_is_excluded(const struct group *g, const char *host);
+void group_exclude_host(struct group *g, const char *host);
+/* The last group ended without progress, and this one has not run for long yet. */
+bool group_is_stalling(const struct group *g);
+/* All have stopped. False: no group runs long enough, so the job ends, and g->reason is set. */
+bool group_count_stall(struct group *g, bool worker_failed);
+
 /* group_incident.c */
 /* class NONE: the group grows. node, incarnation: "" and 0 if no node is to blame. */
 void group_open_incident(struct group *g, enum incident_class class, const char *node,
@@ -180,11 +324,18 @@ void group_start_incident(struct group *g);
 void group_end_incident(struct group *g);
 void group_on_steps(struct group *g, const struct report *report);
 
+/* group_programs.c */
+void group_add_own_program(struct group *g);
+/* True: the node is of another job; fills in why. */
+_must_use_ bool group_refuses_program(const struct group *g, const char *role,
+                                      const struct rdzv_program *its, char why[RDZV_REASON_MAX]);
+/* program NULL: not known, not compared. Logs the first of its role whose arguments differ. */
+void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program);
+
 /* group_nodes.c */
 /* NULL: the node was refused. */
 struct node *group_admit(struct group *g, const struct node_info *info,
                          const struct rdzv_program *program);
-void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program);
 void group_exclude(struct group *g, struct node *n, const char *why);
 
 /* `why` follows the name in the message. GONE, LEFT: it can't have done anything since. */
@@ -194,7 +345,9 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
 /* Checks in the background whether the node's listener can be reached. Not that of the leader. */
 void group_reach(struct group *g, struct node *n);
 void group_contact(struct group *g, struct node *n);
+/* It is silent or disconnected. */
 void group_watch_node(struct group *g, struct node *n);
+void group_watch_inherited(struct group *g, struct node *n);
 void group_on_probe(struct group *g, struct node *n, enum probe_result result);
 void group_watch(struct group *g);
 uint64_t group_watch_deadline(const struct group *g);
@@ -214,20 +367,8 @@ void group_stop_for_node(struct group *g, enum incident_class class, const char 
 void group_stop_for_operator(struct group *g, const char *why, bool halted);
 void group_stop_for_failure(struct group *g);
 void group_on_hang(struct group *g, const struct group_event *event);
-/* A failure is still to be charged, and no restart is left for it. */
-bool group_budget_spent(const struct group *g);
-/* The cause that is still to be charged ends the job as a crash loop. */
-bool group_is_crash_loop(const struct group *g);
-/* The cause is known, and can be reported. */
-bool group_shows_cause(const struct group *g);
 /* The stop as the last event; unchanged while its cause is not known. */
 void group_stop_event(const struct group *g, struct last_event *ret);
-/* Adds a node's failure in the current generation. True: it is the new first cause. */
-bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
-/* Another failure is the first cause from now on. It is reported now or later. */
-void group_better_cause(struct group *g);
-/* Whether all its workers have stopped, or it sent a message surely after the failure. */
-bool group_outlived_failure(const struct group *g, const struct node *n);
 /* While its group stops. True: that is why the group stops, and it is reported. */
 bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
                            uint64_t incarnation, bool outlived, const char *why);
@@ -241,6 +382,10 @@ void group_close_interrupted(struct group *g);
 void group_outcome_recorded(struct group *g);
 
 /* group_leadership.c */
+/* If not, the leader grants no leases and forms no groups. */
+bool group_is_confirmed(const struct group *g);
+/* A leader with too few nodes does not end the job before: silent nodes may continue with another
+ * leader, and nodes that a new leader does not know yet may be on their way. */
 uint64_t group_patient_until(const struct group *g);
 /* Its own node is about to leave, or has: no more groups are formed or found too small. */
 bool group_is_leaving(const struct group *g);

@@ -26,10 +26,6 @@ static void move(struct group *g, enum group_state to) {
     g->status.dirty = true;
 }
 
-bool group_shows_cause(const struct group *g) {
-    return g->cause.state == CAUSE_SURE || g->cause.state == CAUSE_CHARGED;
-}
-
 /* ---- CLOSED ---- */
 
 /* Called when the workers that use the store are gone. */
@@ -67,7 +63,7 @@ static void enter_closed(struct group *g) {
     close_store(g);
     group_settle_incident(g);
     if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for another reason */
-        cause_forget(&g->cause);
+        group_forget_cause(g);
     g->closed.from = g->state;
     move(g, GROUP_CLOSED);
     g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
@@ -145,7 +141,7 @@ void group_close_interrupted(struct group *g) {
     char missing[RDZV_REASON_MAX], text[RDZV_REASON_MAX];
     describe_missing(g, missing);
     describe_too_few(g, missing, text);
-    cause_forget(&g->cause); /* of a group that would have been started again */
+    group_forget_cause(g); /* of a group that would have been started again */
     interrupted(g);
     group_close_failed(g, text);
 }
@@ -183,8 +179,7 @@ static void enter_gathering(struct group *g) {
 /* There are enough candidates; but it may have to wait for a time or the arbiter. */
 static bool may_form(struct group *g) {
     return g->now_ns >= g->gathering.not_before_ns && !group_somebody_unresolved(g) &&
-           group_has_epoch_to_form(g) && leadership_is_confirmed(&g->leadership, g->now_ns) &&
-           group_successors_settled(g);
+           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
 }
 
 /* The size of a group of all that could be members now; 0: they are too few. */
@@ -234,7 +229,7 @@ static void form(struct group *g) {
     group_form_incident(g);
     g->running.grow_asked = false;
     g->gathering.n_left = 0;
-    cause_forget(&g->cause);
+    group_forget_cause(g);
     g->stopping.after = AFTER_STOP_GATHERING;
     g->forming.sent = false;
     g->reason[0] = '\0';
@@ -301,7 +296,7 @@ static void advance_gathering(struct group *g) {
         enter_closed(g);
         return;
     }
-    if (policy_losses_spent(&g->policy)) {
+    if (group_losses_spent(g)) {
         char text[128];
         (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
                        g->policy.losses, g->config.rdzv.max_node_losses);
@@ -349,7 +344,10 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
     g->stopping.interrupted = false;
     g->stopping.sending = false;
     g->stopping.since_ns = g->now_ns;
-    cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
+    g->cause.better_waits = g->cause.doubt_reported = false;
+    g->cause.n_better = 0;
+    g->cause.settle_ns =
+        g->cause.state != CAUSE_NONE ? g->now_ns + g->config.settle_ns : TIME_NEVER;
     move(g, GROUP_STOPPING);
     (void)group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason);
     (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
@@ -358,7 +356,7 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
 
 /* Whether the loss of a node ends the job; writes the whole sentence about it. */
 static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
-    bool too_many = policy_losses_spent(&g->policy);
+    bool too_many = group_losses_spent(g);
     (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
     if (too_many) {
         (void)snprintf(text, RDZV_REASON_MAX,
@@ -396,7 +394,7 @@ static struct timeline_entry *add_failure_to_timeline(struct group *g, enum time
 /* Charged only when all have stopped: an apparent failure may be the loss of a node or an effect of
  * it, which costs nothing. */
 void group_stop_for_failure(struct group *g) {
-    cause_blame(&g->cause, g->roster.n);
+    g->cause.state = group_cause_may_be_loss(g) ? CAUSE_IN_DOUBT : CAUSE_SURE;
     /* the node's clock is known only with an error, so limit the time to now */
     uint64_t at_ns = g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
     bool hangs = g->cause.failure.kind == FAILURE_HANG;
@@ -431,7 +429,7 @@ void group_on_hang(struct group *g, const struct group_event *ev) {
     if (ev->only_reported) {
         g->last_event = (struct last_event){.at_ns = g->now_ns};
         memcpy(g->last_event.text, entry->why, sizeof g->last_event.text);
-    } else if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0)) {
+    } else if (group_add_cause(g, &f, (int64_t)g->now_ns, 0)) {
         group_stop_for_failure(g);
         g->incident.symptom_ns = g->now_ns - MIN2(ev->quiet_ns, g->now_ns);
         (void)strcpy(g->incident.evidence, evidence);
@@ -473,7 +471,7 @@ void group_stop_for_operator(struct group *g, const char *why, bool halted) {
     }
     fail_after_stop(g);
     group_settle_incident(g); /* of a failure that stops it already */
-    cause_forget(&g->cause);
+    group_forget_cause(g);
     if (group_is_live(g)) {
         group_open_incident(g, INCIDENT_OPERATOR, "", 0, g->now_ns);
         begin_stop(g, reason, false);
@@ -492,10 +490,6 @@ static void notify_before_going_on(struct group *g) {
     g->stopping.sending = true;
 }
 
-bool group_budget_spent(const struct group *g) {
-    return cause_is_pending(&g->cause) && g->policy.restarts_used >= g->config.rdzv.max_restarts;
-}
-
 void group_stop_event(const struct group *g, struct last_event *ret) {
     bool failed = group_shows_cause(g), grows = g->incident.class == INCIDENT_NONE;
     if (!failed && g->reason[0] == '\0')
@@ -507,52 +501,11 @@ void group_stop_event(const struct group *g, struct last_event *ret) {
         (void)snprintf(ret->text, sizeof ret->text, "%.500s", g->reason);
 }
 
-static void make_cause_sure(struct group *g) {
-    cause_make_sure(&g->cause);
-    g->reason[0] = '\0';
-}
-
-bool group_add_failure(struct group *g, const struct node *n, const struct failure *f) {
-    uint64_t error_ns;
-    int64_t at_ns = node_clock_ours(&n->clock, f->at_ns, &error_ns);
-    if (n->info.incarnation == g->config.leader_incarnation) {
-        at_ns = (int64_t)f->at_ns;
-        error_ns = 0;
-    }
-    return cause_add(&g->cause, f, at_ns, error_ns);
-}
-
-void group_better_cause(struct group *g) {
-    if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->roster.n))
-        make_cause_sure(g);
-    if (cause_report_better(&g->cause))
-        group_notify_members(g);
-}
-
-bool group_outlived_failure(const struct group *g, const struct node *n) {
-    return node_is(n, TALLY_STOPPED) || n->info.incarnation == g->config.leader_incarnation ||
-           n->contact_ns > g->stopping.since_ns + g->config.settle_ns;
-}
-
-static bool is_certain(const struct group *g) {
-    const struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
-    bool member = n != NULL && n->is_member;
-    struct cause_facts facts = {.member = member,
-                                .stopped = member && node_is(n, TALLY_STOPPED),
-                                .connected = member && n->connected,
-                                .waited = g->now_ns >= g->stopping.since_ns + g->config.settle_ns,
-                                .all_outlived = true,
-                                .no_restart_left = group_budget_spent(g)};
-    for (size_t i = 0; i < g->formation.n_members && facts.all_outlived; i++)
-        facts.all_outlived = group_outlived_failure(g, g->formation.members[i]);
-    return cause_is_certain(&g->cause, &facts);
-}
-
 bool group_blame_lost_node(struct group *g, enum incident_class class, const char *node,
                            uint64_t incarnation, bool outlived, const char *why) {
-    if (!cause_is_loss_of(&g->cause, incarnation, outlived))
+    if (!group_cause_is_loss_of(g, incarnation, outlived))
         return false;
-    cause_forget(&g->cause);
+    group_forget_cause(g);
     g->cause.better_waits = false;
     g->stopping.wished = g->stopping.interrupted = class == INCIDENT_NODE_LEFT;
     weigh_loss(g, why, g->reason);
@@ -595,8 +548,8 @@ static bool settle(struct group *g, bool all_stopped) {
     if (!due && !all_stopped)
         return false;
     if (g->cause.state == CAUSE_IN_DOUBT) {
-        if (is_certain(g)) {
-            make_cause_sure(g);
+        if (group_cause_is_certain(g)) {
+            group_make_cause_sure(g);
             notify_before_going_on(g);
         } else if (due) {
             keep_doubting(g);
@@ -610,87 +563,13 @@ static bool settle(struct group *g, bool all_stopped) {
     return false;
 }
 
-static bool is_dispensable(const struct group *g, const struct node *n) {
-    if (n == NULL)
-        return false;
-    size_t costs = 1;
-    if (roster_has_domains(&g->roster)) {
-        bool breaks = n->domain != NULL && n->domain->tally[TALLY_HOPEFUL] % g->roster.unit == 0;
-        costs = breaks ? g->roster.unit : 0;
-    }
-    return roster_usable(&g->roster, TALLY_HOPEFUL) >= g->need + costs;
-}
-
-bool group_is_crash_loop(const struct group *g) {
-    const struct failure *f = &g->cause.failure;
-    return cause_is_pending(&g->cause) &&
-           policy_is_crash_loop(&g->policy, f,
-                                is_dispensable(g, roster_find(&g->roster, f->incarnation)));
-}
-
-static void exclude_who_fails(struct group *g) {
-    struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
-    uint32_t times =
-        policy_count_node(&g->policy, g->cause.failure.incarnation, is_dispensable(g, n));
-    if (times == 0)
-        return;
-    char why[RDZV_HOST_MAX];
-    (void)snprintf(why, sizeof why, "its workers failed %u times in a row", times);
-    group_exclude(g, n, why);
-}
-
-/* All have stopped: charges the failure. False: the job ends, and g->reason is set. */
-static bool charge(struct group *g) {
-    bool is_loop = group_is_crash_loop(g);
-    g->cause.state = CAUSE_CHARGED;
-    if (is_loop) {
-        (void)snprintf(g->reason, sizeof g->reason,
-                       "crash loop: the same failure within %g s of the start, twice in a row "
-                       "(--crash-loop); %u of %u restarts were used",
-                       (double)g->config.rdzv.crash_loop_ns / 1e9, g->policy.restarts_used,
-                       g->config.rdzv.max_restarts);
-        return false;
-    }
-    policy_charge(&g->policy, &g->cause.failure);
-    if (g->cause.failure.kind != FAILURE_HANG || g->cause.failure.incarnation != 0)
-        exclude_who_fails(g);
-    uint64_t ran_ns = g->stopping.since_ns - g->running.since_ns;
-    group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, ran_ns));
-    return true;
-}
-
-/* All have stopped. False: no group runs long enough, so the job ends, and g->reason is set. */
-static bool count_stall(struct group *g, bool worker_failed) {
-    struct group_end end = {.started_ns = g->running.since_ns,
-                            .stopped_ns = g->stopping.since_ns,
-                            .nodes_left = g->roster.tally[TALLY_HOPEFUL],
-                            .worker_failed = worker_failed,
-                            .wished = g->stopping.wished};
-    uint64_t pause_ns = stalls_count(&g->stalls, &end);
-    char text[RDZV_REASON_MAX / 2];
-    if (pause_ns == TIME_NEVER) {
-        if (g->reason[0] == '\0' && g->cause.state != CAUSE_NONE)
-            failure_copy_line(&g->cause.failure, "", text, sizeof text);
-        else
-            (void)snprintf(text, sizeof text, "%.1000s", g->reason);
-        stalls_end_text(&g->stalls, text, g->reason, sizeof g->reason);
-        return false;
-    }
-    if (pause_ns == 0)
-        return true;
-    group_form_not_before(g, g->now_ns + pause_ns);
-    stalls_pause_text(&g->stalls, pause_ns, text, sizeof text);
-    group_notice(g, text);
-    return true;
-}
-
 static void weigh_stop(struct group *g) {
-    bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
+    bool worker_failed = group_cause_is_pending(g) && g->cause.failure.kind != FAILURE_NODE;
     if (g->stopping.after != AFTER_STOP_GATHERING)
         return;
     if (group_budget_spent(g)) {
         fail_after_stop(g);
-    } else if (cause_is_pending(&g->cause) && !charge(g)) {
+    } else if (group_cause_is_pending(g) && !group_charge(g)) {
         fail_after_stop(g);
     } else if (too_few_for_ever(g)) {
         char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
@@ -701,9 +580,9 @@ static void weigh_stop(struct group *g) {
         g->stopping.after = AFTER_STOP_CLOSED_FOR_FEW;
         if (misses_who_left(g)) {
             g->stopping.interrupted = true;
-            cause_forget(&g->cause); /* it would have been started again */
+            group_forget_cause(g); /* it would have been started again */
         }
-    } else if (!count_stall(g, worker_failed)) {
+    } else if (!group_count_stall(g, worker_failed)) {
         fail_after_stop(g);
     }
 }
@@ -846,7 +725,7 @@ static void grow(struct group *g) {
     if (larger == 0 || g->now_ns < g->gathering.not_before_ns)
         return;
     /* A node that comes and is lost again and again must not keep the others from working. */
-    if (stalls_go_on(&g->stalls, g->running.since_ns, g->now_ns) && !g->running.grow_asked)
+    if (group_is_stalling(g) && !g->running.grow_asked)
         return;
     bool now = false;
     switch (g->config.rdzv.grow) {

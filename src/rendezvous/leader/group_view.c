@@ -75,7 +75,7 @@ static void desire_end(const struct group *g, struct desired *d) {
     d->will_restart = d->kind == DESIRED_STOP && g->stopping.after == AFTER_STOP_GATHERING &&
                       g->cause.state != CAUSE_IN_DOUBT && !group_budget_spent(g) &&
                       !group_is_crash_loop(g);
-    d->restarts_used += d->will_restart && cause_is_pending(&g->cause);
+    d->restarts_used += d->will_restart && group_cause_is_pending(g);
     d->n_stopping = g->stopping.n_workers;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
     d->no_fault = d->outcome == OUTCOME_FAILED && !d->has_failure && !g->closed.halted;
@@ -345,19 +345,13 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
         out->warm = *n->warm;
 }
 
-size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
-                            struct overview_node *out, size_t max) {
-    size_t n_out = 0, at = g->formation.n_members;
-    for (size_t i = from; i < g->formation.n_members && n_out < max; i++)
+size_t group_overview_nodes(const struct group *g, uint64_t now_ns, struct overview_node *out) {
+    size_t n_out = 0;
+    for (size_t i = 0; i < g->formation.n_members; i++)
         describe(g, g->formation.members[i], now_ns, &out[n_out++]);
-    if (n_out == max)
-        return n_out;
-    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
-        if (n->is_member || !is_shown(n))
-            continue;
-        if (at++ >= from && n_out < max)
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        if (!n->is_member && is_shown(n))
             describe(g, n, now_ns, &out[n_out++]);
-    }
     return n_out;
 }
 

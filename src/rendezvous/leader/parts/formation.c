@@ -4,7 +4,6 @@
 
 #include "base/hash.h"
 #include "base/text/parse.h"
-#include "rendezvous/leader/parts/programs.h"
 
 void formation_fini(struct formation *f) {
     free(f->members);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "rendezvous/leader/parts/programs.h"
 
 /* The error of an offset is at least this: scheduling alone can cause as much. */
 #define CLOCK_ERROR_MIN_NS (2 * NS_PER_MS)

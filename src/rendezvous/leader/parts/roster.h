@@ -19,6 +19,9 @@ void node_clock_renew(struct node_clock *c, const struct renew *renew, uint64_t 
 /* Converts to the leader's clock, give or take the error. */
 int64_t node_clock_ours(const struct node_clock *c, uint64_t its_ns, uint64_t *ret_error_ns);
 
+/* Distinct --role names in one job. */
+#define GROUP_ROLES_MAX 64
+
 /* What is counted of the nodes, so that no report costs a walk over all. */
 enum tally {
     /* these are also counted for each domain */

@@ -488,6 +488,36 @@ Test(group_leadership, a_job_to_which_too_few_came_is_not_over) {
     assert_has(told(1).reason, "only 1 of at least 2 nodes came");
 }
 
+Test(group_leadership, a_leader_that_only_waits_for_earlier_epochs_leaves_at_once) {
+    for (int soon = 0; soon < 2; soon++) {
+        begin_leader(WITH(arbiter_config(2, 2), .not_before_ns = S(soon ? 1001 : 1020)), true);
+        join(1);
+        step((struct group_event){.kind = GROUP_EVENT_RESIGN});
+        cr_assert_eq(resigned(), !soon, "soon the epoch can be left vacant");
+    }
+}
+
+Test(group_leadership, a_leader_that_leaves_too_few_behind_ends_the_job_first) {
+    for (int slow = 0; slow < 2; slow++) {
+        run(WITH(arbiter_config(2, 2), .grace_ns = S(60)), 2);
+        leaves(1);
+        step((struct group_event){.kind = GROUP_EVENT_RESIGN});
+        pass(slow ? 89.75 : 1, BIT(2));
+        cr_assert(!resigned() && led.asked[ARBITER_VACATE] == 0, "workers of another node run, in their grace");
+        if (slow) {
+            pass(0.25, BIT(2));
+        } else {
+            say(2, NODE_STOPPED);
+            assert_state(GROUP_CLOSED);
+            cr_assert_eq(led.asked[ARBITER_VACATE], 1);
+            pass(5, BIT(2));
+            cr_assert_not(resigned(), "a vacant epoch does not show node 2 the end");
+            say(2, NODE_CLOSED);
+        }
+        cr_assert(resigned());
+    }
+}
+
 Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
     run(AT(arbiter_config(1, 1)), 1);
     led.reachable = false;

@@ -284,8 +284,7 @@ Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
             fails(2, FAILURE_SPAWN, 1000);
         assert_state(GROUP_STOPPING);
         cr_assert_eq(told(1).has_failure, !timeout, "a slow node may be a lost one");
-        say(1, NODE_STOPPED);
-        say(2, NODE_STOPPED);
+        stopped();
         assert_state(GROUP_FORMING);
         cr_assert_eq(group_restarts_used(rig.g), 1);
     }
@@ -511,6 +510,16 @@ Test(group, a_better_cause_is_told_at_once) {
     cr_assert(d.kind == DESIRED_STOP && d.has_failure && d.failure.kind == FAILURE_SIGNAL);
 }
 
+Test(group, at_most_eight_better_causes_are_reported_at_once) {
+    bring_to(WITH(config_of(2, 2), .rdzv.max_restarts = 1), 2, GROUP_RUNNING);
+    for (int i = 0; i < 10; i++) {
+        struct failure f = *WITH(failure_at(2, FAILURE_SIGNAL, 1001 - i), .code = SIGSEGV);
+        report(2, (struct report){
+                      .state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true, .failure = f});
+        cr_assert_eq(count(GROUP_EFFECT_DESIRED, 1), i < 9, "%d", i);
+    }
+}
+
 Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_that_node_was_lost) {
     struct group_config c = config_of(1, 3); /* no restart allowed */
     bring_to(&c, 3, GROUP_RUNNING);
@@ -655,8 +664,7 @@ Test(group, a_job_that_is_stopped_names_the_failure_that_was_in_doubt) {
                       .state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true, .failure = f});
         cr_assert(!told(1).has_failure && told(1).reason[0] == '\0', "in doubt");
         step((struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
-        say(1, NODE_STOPPED);
-        say(2, NODE_STOPPED);
+        stopped();
         assert_state(GROUP_CLOSED);
         cr_expect_str_eq(told(1).reason, cases[i].reason, "%s", told(1).reason);
     }
@@ -687,8 +695,7 @@ Test(group, a_restarted_host_with_its_own_rank_is_refused_only_for_now) {
 
 Test(group, no_restart_left_closes_with_the_failure_for_everybody) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_STOPPING); /* max_restarts 0: the first failure ends the job */
-    say(1, NODE_STOPPED);
-    say(2, NODE_STOPPED);
+    stopped();
     assert_state(GROUP_CLOSED);
     for (uint64_t node = 1; node <= 2; node++) {
         struct desired d = told(node);
@@ -737,12 +744,8 @@ Test(group, the_first_cause_by_the_nodes_own_clocks) {
 Test(group, old_words_change_nothing) {
     bring_to(WITH(config_of(2, 2), .rdzv.max_restarts = 3), 2, GROUP_STOPPING);
     struct generation old = group_generation(rig.g);
-    say(1, NODE_STOPPED);
-    say(2, NODE_STOPPED);
-    open_store();
-    say(1, NODE_PREPARED);
-    say(2, NODE_PREPARED);
-    assert_state(GROUP_RUNNING);
+    stopped();
+    start();
     for (int s = NODE_PREPARED; s <= NODE_STOPPED; s++) {
         struct report rep = {.state = (enum node_state)s,
                              .generation = old,
@@ -756,14 +759,6 @@ Test(group, old_words_change_nothing) {
     disconnect(99);
     assert_state(GROUP_RUNNING);
     cr_assert_eq(group_restarts_used(rig.g), 1);
-}
-
-Test(group, of_the_count_of_restarts_the_larger_is_kept) {
-    begin(WITH(config_of(2, 3), .rdzv.max_restarts = 5));
-    join_as(1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3});
-    cr_assert_eq(group_restarts_used(rig.g), 3);
-    join_as(2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1});
-    cr_assert_eq(group_restarts_used(rig.g), 3);
 }
 
 /* ---- leases ---- */
@@ -793,8 +788,7 @@ Test(group, the_operator_ends_the_job_in_every_state) {
         bool halted = i % 2 == 1;
         bring_to(WITH(config_of(2, state == GROUP_GATHERING ? 3 : 2), .rdzv.max_restarts = 5), 2, state);
         step((struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough", .halted = halted});
-        say(1, NODE_STOPPED);
-        say(2, NODE_STOPPED);
+        stopped();
         assert_state(GROUP_CLOSED);
         /* a failure in doubt is named, too */
         cr_assert_eq(strncmp(told(2).reason, "enough", 6), 0, "from %s", group_state_names[state]);
@@ -1063,7 +1057,7 @@ Test(group, once_all_members_have_told_how_warm_they_are_the_timeline_does) {
     cr_assert_str_eq(e->cold_because, "it is still warming");
     tells_warm(1, (struct rdzv_warm){.generation = none, .waiting = 7}); /* late, of an old connection */
     struct overview_node rows[2];
-    cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, 0, rows, 2), 2);
+    cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, rows), 2);
     cr_assert(rows[0].has_warm && rows[0].warm.warm == 1 && rows[0].warm.waiting == 1);
     cr_assert(rows[1].has_warm && rows[1].warm.cold == 1);
     lose(2);
@@ -1271,7 +1265,7 @@ Test(group, a_sick_node_is_replaced_and_the_reason_is_the_event) {
                                "is left out, h3 takes its place";
     cr_assert_str_eq(o.incident, text, "%s", o.incident);
     struct overview_node nodes[3];
-    cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, 0, nodes, 3), 3);
+    cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, nodes), 3);
     cr_assert(nodes[2].incarnation == 2 && nodes[2].place == PLACE_SICK);
     cr_assert_str_eq(nodes[2].why, "a worker ended 80 ms after Xid 79 on GPU 4 (0000:9d:00.0)");
     start();

@@ -1,7 +1,6 @@
 /* Members, their order and their ranks, without a group. */
 #include "rendezvous/leader/parts/formation.h"
 
-#include "rendezvous/leader/parts/programs.h"
 #include "rig/unit.h"
 
 /* A job whose nodes are candidates as they come; node 1 is the leader's. */

@@ -1,7 +1,6 @@
 /* The nodes of a job, and what is counted of them, without a group. */
 #include "rendezvous/leader/parts/roster.h"
 
-#include "rendezvous/leader/parts/programs.h"
 #include "rig/unit.h"
 
 static struct node_info info_of(uint64_t incarnation, const char *host) {

@@ -1,7 +1,6 @@
 /* Another job under the same run id is refused; nodes with arguments of their own are not. */
-#include "rendezvous/leader/parts/programs.h"
-
-#include "../group_rig.h"
+#include "group_rig.h"
+#include "rendezvous/leader/parts/roster.h"
 #include "rig/unit.h"
 
 static const struct rdzv_program ours = {"train.py --lr=...", 1, 3, 0};
@@ -145,18 +144,17 @@ Test(programs, a_known_node_comes_back_whatever_it_says) {
     cr_assert_null(refusal());
 }
 
-Test(programs, a_role_beyond_the_limit_and_another_program_are_not_compared) {
-    struct programs p = {0};
-    char text[512] = "untouched", role[16];
-    struct rdzv_program first = with(1, 3), other_args = with(1, 4), other_name = with(9, 4);
-    for (int i = 0; i <= GROUP_ROLES_MAX; i++) {
-        (void)snprintf(role, sizeof role, "role%d", i);
-        cr_assert_not(programs_add(&p, role, "node1", &first, text, sizeof text), "%s", role);
+Test(programs, a_role_beyond_the_limit_is_not_compared) {
+    struct rdzv_program first = with(5, 7), other = with(8, 7);
+    char role[16];
+    begin(AT(job_of(100, 100)));
+    for (int node = 1; node <= GROUP_ROLES_MAX; node++) { /* the leader's own role is one more */
+        (void)snprintf(role, sizeof role, "role%d", node);
+        comes((uint64_t)node, role, &first);
+        cr_assert_null(refusal());
     }
-    cr_assert_eq(p.n, GROUP_ROLES_MAX);
-    cr_assert_not(programs_add(&p, "role0", "node2", &other_name, text, sizeof text));
-    cr_assert_str_eq(text, "untouched");
-    cr_assert(programs_add(&p, "role0", "node3", &other_args, text, sizeof text));
-    assert_has(text, "node node3 was started with other arguments");
-    programs_fini(&p);
+    comes(100, role, &other);
+    cr_assert_null(refusal());
+    comes(101, "role1", &other);
+    cr_assert_not_null(refusal());
 }

@@ -1,4 +1,4 @@
-#include "../group_rig.h"
+#include "group_rig.h"
 
 #include <inttypes.h>
 

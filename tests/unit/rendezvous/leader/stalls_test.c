@@ -1,5 +1,5 @@
 /* No group lasts, and no worker failed: such groups are counted, paused between, and end the job. */
-#include "../group_rig.h"
+#include "group_rig.h"
 
 #include "rig/unit.h"
 
