@@ -64,7 +64,7 @@ MISTAKES = [
     # a crash loop
     ("rendezvous/leader/group_cause.c", "hash == g->policy.last_hash && !will_be_excluded", "hash == g->policy.last_hash"),
     ("rendezvous/leader/group_cause.c", "f->incarnation == g->policy.fail_node &&", "true &&"),
-    ("rendezvous/leader/group_view.c", "!group_is_crash_loop(g);", "true;"),
+    ("rendezvous/leader/group.c", "!group_is_crash_loop(g);", "true;"),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
     ("launcher/supervise/local_workers_io.c", "c->fences = guardian_fences(c->config.link);", ""),
     ("rendezvous/member/member.c", "report_unexplained_end(m, ev->failure);", ""),
@@ -97,9 +97,9 @@ MISTAKES = [
     ("rendezvous/client/client_search_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     # what is kept of a node
-    ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
-    ("rendezvous/leader/group_view.c", ".restarts_used = g->formation.restarts_used,", ""),
-    ("rendezvous/leader/group_view.c", ".log_nonce = g->config.log_nonce,", ""),
+    ("rendezvous/leader/group.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
+    ("rendezvous/leader/group.c", ".restarts_used = g->formation.restarts_used,", ""),
+    ("rendezvous/leader/group.c", ".log_nonce = g->config.log_nonce,", ""),
     # what operators see
     ("rendezvous/leader/group_states.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
     ("rendezvous/leader/group_states.c", "group_stop_event(g, &g->last_event);", ""),

@@ -1,12 +1,12 @@
 /* Shared by the files of the group machine, and private to them.
- *   group.c              effects, incoming events, reports of nodes, the step
+ *   group.c              effects, messages to and from nodes, the step
  *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
  *   group_cause.c        the first failure; budgets, crash loops, groups without progress
  *   group_incident.c     what stopped a group, and what was done about it
  *   group_programs.c     whether a node is of another job
  *   group_leadership.c   leases, the arbiter, the leader file, the successors
- *   group_view.c         messages to the nodes; commands of operators, and what they see
+ *   group_view.c         the status; commands of operators, and what they see
  * The headers of parts/ describe the parts, which don't know the group. */
 #pragma once
 

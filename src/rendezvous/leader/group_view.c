@@ -1,130 +1,9 @@
-/* What others see of the group: messages to nodes, the status, and what operators get. */
+/* What people see of the group: the status, and what operators ask for and get. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
-
-/* The state of the nodes does not change until the outcome is recorded. */
-static enum group_state state_to_show(const struct group *g) {
-    return g->closed.record == OUTCOME_WAITS || g->closed.record == OUTCOME_GIVEN_UP
-               ? g->closed.from
-               : g->state;
-}
-
-static const char *text_of(const char *text) { return text != NULL ? text : ""; }
-
-static void desire_idle(const struct group *g, const struct node *n, struct desired *d) {
-    char sick[NODE_SICK_TEXT_MAX];
-    node_sick_text(n, sick);
-    d->excluded = n->report.excluded;
-    d->spare = group_is_live(g) && !n->is_member;
-    if (d->excluded)
-        (void)snprintf(d->reason, sizeof d->reason, "%s", text_of(n->report.excluded_why));
-    else if (d->spare && node_is_sick(&g->roster, n))
-        (void)snprintf(d->reason, sizeof d->reason, "it is sick: %s", sick);
-    else if (d->spare && roster_has_domains(&g->roster) && n->domain == NULL)
-        (void)snprintf(d->reason, sizeof d->reason, "its NVLink domain or block is not known");
-}
-
-static void add_neighbour(struct form *f, const struct node_info *info) {
-    struct rdzv_neighbour *n = &f->neighbours[f->n_neighbours++];
-    n->incarnation = info->incarnation;
-    memcpy(n->host, info->host, sizeof n->host);
-    memcpy(n->nets, info->nets, sizeof n->nets);
-    n->listener_port = info->listener_port;
-}
-
-/* Which nodes it tries to reach before it is prepared: those beside it in the ring of ranks. */
-static void fill_neighbours(const struct group *g, struct form *f) {
-    size_t n = g->formation.n_members, next = (f->node_rank + 1) % n,
-           before = (f->node_rank + n - 1) % n;
-    f->n_neighbours = 0;
-    if (n > 1)
-        add_neighbour(f, &g->formation.members[next]->info);
-    if (n > 2)
-        add_neighbour(f, &g->formation.members[before]->info);
-}
-
-static void fill_form(const struct group *g, const struct node *n, struct form *ret) {
-    const struct place *p = &n->place;
-    *ret = (struct form){
-        .node_rank = p->node_rank,
-        .n_nodes = (uint32_t)g->formation.n_order,
-        .first_rank = p->first_rank,
-        .world_size = g->formation.world_size,
-        .role_first_rank = p->role_first_rank,
-        .role_world_size = p->role_world_size,
-        .host_index = p->host_index,
-        .store_port = g->forming.store_port,
-        .restarts_used = g->formation.restarts_used,
-        .max_restarts = g->config.rdzv.max_restarts,
-        .losses = g->formation.losses,
-        .log_nonce = g->config.log_nonce,
-        .job_ns = group_job_ns(g, g->now_ns),
-    };
-    memcpy(ret->store_host, g->forming.store_host, sizeof ret->store_host);
-    fill_neighbours(g, ret);
-}
-
-static void desire_end(const struct group *g, struct desired *d) {
-    memcpy(d->reason, g->reason, sizeof d->reason);
-    d->has_failure = group_shows_cause(g) && g->outcome != OUTCOME_SUCCESS;
-    if (d->has_failure)
-        d->failure = g->cause.failure;
-    d->will_restart = d->kind == DESIRED_STOP && g->stopping.after == AFTER_STOP_GATHERING &&
-                      g->cause.state != CAUSE_IN_DOUBT && !group_budget_spent(g) &&
-                      !group_is_crash_loop(g);
-    d->restarts_used += d->will_restart && group_cause_is_pending(g);
-    d->n_stopping = g->stopping.n_workers;
-    d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
-    d->no_fault = d->outcome == OUTCOME_FAILED && !d->has_failure && !g->closed.halted;
-}
-
-bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {
-    const struct node *n = roster_find(&g->roster, node);
-    if (n == NULL)
-        return false;
-    struct desired d = {
-        .kind = DESIRED_IDLE,
-        .epoch = g->leadership.epoch,
-        .generation = n->is_member ? g->formation.generation : (struct generation){0, 0},
-        .grace_ns = UINT64_MAX,
-        .restarts_used = g->policy.restarts_used,
-        .max_restarts = g->config.rdzv.max_restarts,
-        .losses = g->policy.losses,
-    };
-    switch (state_to_show(g)) {
-    case GROUP_GATHERING: break;
-    case GROUP_FORMING:
-        if (n->is_member && g->forming.sent) {
-            d.kind = DESIRED_FORM;
-            fill_form(g, n, &d.form);
-        }
-        break;
-    case GROUP_RUNNING:
-        if (n->is_member) {
-            d.kind = DESIRED_START;
-            d.reachability = g->running.reachability;
-        }
-        break;
-    case GROUP_STOPPING:
-        if (n->is_member)
-            d.kind = DESIRED_STOP;
-        break;
-    case GROUP_CLOSED:
-        d.kind = DESIRED_CLOSED;
-        d.grace_ns = g->leadership.ruined ? g->leadership.ruin_grace_ns : UINT64_MAX;
-        break;
-    case GROUP_STATE_COUNT: assert_not_reached();
-    }
-    if (d.kind == DESIRED_IDLE)
-        desire_idle(g, n, &d);
-    if (d.kind == DESIRED_STOP || d.kind == DESIRED_CLOSED)
-        desire_end(g, &d);
-    *ret = d;
-    return true;
-}
 
 void group_status(const struct group *g, uint64_t now_ns, struct rdzv_status *ret) {
     size_t usable = roster_usable(&g->roster, TALLY_CANDIDATE);
@@ -311,6 +190,8 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
         (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);
 }
+
+static const char *text_of(const char *text) { return text != NULL ? text : ""; }
 
 static void describe(const struct group *g, const struct node *n, uint64_t now_ns,
                      struct overview_node *out) {
