@@ -730,7 +730,6 @@ static int warn_of_environment(struct job_reading *j) {
 
 static void reading_fini(struct job_reading *j) {
     free(j->run_id);
-    free(j->first_host);
     rdzv_conf_fini(&j->conf);
 }
 

@@ -134,18 +134,12 @@ void job_meet_in_step(struct job_reading *j) {
                 spec->arbiter_dir, name);
 }
 
-/* Over ssh, the first host listens at a port that is free there, and only then the others start. In
- * a step, the ports go by its own name, as jobs of one --rdzv-id must not meet. */
+/* In a step, the ports go by its own name, as jobs of one --rdzv-id must not meet. */
 int job_choose_ports(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const struct place *p = &spec->place;
     bool range = spec->port_low > 0;
     static_assert(PLACE_PORTS_MAX <= JOB_ENDPOINT_PORTS_MAX, "all fit");
-    if (job_meets_at_host(spec)) {
-        spec->endpoint_port = 0;
-        job_derived(j, "rdzv_endpoint: %s, the first host, at a port that is free there",
-                    spec->endpoint_host);
-    }
     if (spec->nodes != PLACE_NODES_STEP || spec->endpoint_host == NULL)
         return 0;
     if (p->first_port > 0 && !range) {
@@ -263,8 +257,9 @@ static int check_index(struct job_reading *j) {
 int job_meet_by_index(struct job_reading *j) {
     const char *rank_text = job_text(j, RUN_NODE_RANK);
     int32_t rank = j->conf.rank;
-    if (j->spec->nodes != PLACE_NODES_OF_USER)
-        return 0; /* Slurm in a pod: the nodes are those of its step */
+    /* Slurm in a pod: the nodes are those of its step; or hosts, where muster starts them */
+    if (j->spec->nodes != PLACE_NODES_OF_USER || job_meets_at_host(j->spec))
+        return 0;
     int r = check_index(j);
     if (r < 0)
         return r;
@@ -484,25 +479,25 @@ static void warn_of_no_hosts(struct job_reading *j) {
                           rows[i].name);
 }
 
-/* Where the nodes meet: at the first of them, unless the user chooses another place. */
+/* Where the nodes meet: at the first of them, unless the user chooses another place. It listens at
+ * a port that is free there, and only then the others start. */
 static void arrange(struct job_reading *j) {
-    const struct hosts *hosts = &j->spec->hosts.list;
-    const char *backend = job_text(j, RUN_RDZV_BACKEND);
-    const bool c10d = !job_given(j, RUN_RDZV_BACKEND) || strcmp(backend, "c10d") == 0,
-               is_static = job_given(j, RUN_RDZV_BACKEND) && strcmp(backend, "static") == 0,
-               is_chosen = !job_is_blank(job_text(j, RUN_RDZV_ENDPOINT)) ||
+    struct job_spec *spec = j->spec;
+    const struct hosts *hosts = &spec->hosts.list;
+    const enum job_backend backend = job_given(j, RUN_RDZV_BACKEND)
+                                         ? job_backend_of(job_text(j, RUN_RDZV_BACKEND))
+                                         : JOB_BACKEND_C10D;
+    const bool is_chosen = !job_is_blank(job_text(j, RUN_RDZV_ENDPOINT)) ||
                            job_given(j, RUN_MASTER_ADDR) ||
-                           (!c10d && job_given(j, RUN_MASTER_PORT));
+                           (backend != JOB_BACKEND_C10D && job_given(j, RUN_MASTER_PORT));
     name_run(j);
-    if (hosts->n == 1 || is_chosen || !(c10d || is_static))
+    if (hosts->n == 1 || is_chosen || backend == 0 || job_backends[backend].any_node_leads)
         return;
-    j->spec->endpoint_from = JOB_ENDPOINT_OF_HOST;
-    const bool v6 = strchr(hosts->items[0].name, ':') != NULL;
-    j->first_host = xasprintf("%s%s%s%s", v6 ? "[" : "", hosts->items[0].name, v6 ? "]" : "",
-                              is_static ? ":1" : ""); /* job_choose_ports() takes it away */
-    if (!job_given(j, RUN_RDZV_BACKEND))
-        job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
-    job_fill_in(j, RUN_RDZV_ENDPOINT, j->first_host);
+    spec->backend = backend;
+    spec->endpoint_from = JOB_ENDPOINT_OF_HOST;
+    spec->endpoint_host = xstrdup(hosts->items[0].name);
+    job_derived(j, "rdzv_endpoint: %s, the first host, at a port that is free there",
+                spec->endpoint_host);
 }
 
 static void say_hosts(struct job_reading *j) {
@@ -557,8 +552,8 @@ static int read_hosts(struct job_reading *j) {
     j->spec->nodes = PLACE_NODES_OF_USER;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
     warn_of_script(j);
-    arrange(j);
     say_hosts(j);
+    arrange(j);
     return 0;
 }
 

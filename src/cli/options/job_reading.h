@@ -27,8 +27,7 @@ struct job_reading {
     struct place_given given;
     struct place_fill fill;
     struct rdzv_conf conf; /* after job_read_rendezvous() has begun */
-    /* texts that job_fill_in() has borrowed; owned */
-    char *run_id, *first_host;
+    char *run_id;          /* which job_fill_in() has borrowed; owned */
 };
 
 /* ---- job_reading.c ---- */
@@ -65,7 +64,8 @@ _must_use_ int job_take_steps(struct job_reading *j, job_step *const *steps, siz
 /* In a job of Slurm or of another launcher: finds out where this process is, and fills in the
  * number of nodes if it is not given, and j->fill. Needs the numbers of nodes. */
 _must_use_ int job_read_launcher(struct job_reading *j);
-/* Whether this process starts agents instead of being one. Needs job_read_launcher(). */
+/* Whether this process starts agents instead of being one; over ssh, also where they meet, if that
+ * is at the first host. Needs job_read_launcher(). */
 _must_use_ int job_read_starter(struct job_reading *j);
 /* In a pod of an Indexed Job: fills in where nodes meet. Needs their numbers, and j->conf. */
 _must_use_ int job_meet_by_index(struct job_reading *j);

@@ -323,6 +323,17 @@ static int parse_master_port(struct job_reading *j, const char *text, int32_t *r
     return 0;
 }
 
+/* What static rendezvous does. */
+static void wait_for_all(struct job_reading *j) {
+    struct rdzv_settings *s = &j->spec->rdzv;
+    if (s->min_nodes != s->max_nodes)
+        strbuf_printf(j->warnings,
+                      "static rendezvous waits for all %u nodes; use --rdzv-backend=c10d for a "
+                      "job that may run with fewer\n",
+                      s->max_nodes);
+    s->min_nodes = s->max_nodes;
+}
+
 static int read_static(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
@@ -356,12 +367,7 @@ static int read_static(struct job_reading *j) {
         return err_set(j->err, -EINVAL,
                        "port 0 (any free one) can't be found by %u nodes; name a port",
                        spec->rdzv.max_nodes);
-    if (spec->rdzv.min_nodes != spec->rdzv.max_nodes)
-        strbuf_printf(j->warnings,
-                      "static rendezvous waits for all %u nodes; use --rdzv-backend=c10d for a "
-                      "job that may run with fewer\n",
-                      spec->rdzv.max_nodes);
-    spec->rdzv.min_nodes = spec->rdzv.max_nodes;
+    wait_for_all(j);
     return 0;
 }
 
@@ -456,10 +462,23 @@ static int read_port_range(struct job_reading *j) {
                          "two ports, LOW-HIGH, from 1 to 65535 (one port: --master-port)");
 }
 
+/* job_read_starter() has chosen the first host. */
+static int meet_at_host(struct job_reading *j) {
+    const bool is_static = job_backend(j->spec)->ranks_are_chosen;
+    if (j->conf.store_file)
+        strbuf_printf(j->warnings, "--rdzv-conf: store_type has no effect %s\n",
+                      is_static ? "with static" : "without an --rdzv-endpoint");
+    if (is_static)
+        wait_for_all(j);
+    return read_run_id(j);
+}
+
 static int read_backend(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     if (job_is_on(j, RUN_STANDALONE))
         return read_standalone(j);
+    if (job_meets_at_host(spec))
+        return meet_at_host(j);
     if (spec->nodes == PLACE_NODES_STEP && !j->given.elsewhere) {
         int r = read_run_id(j);
         if (r == 0)

@@ -53,6 +53,9 @@ Test(job_options_hosts, hosts_are_the_nodes) {
     cr_assert_eq(g.spec.endpoint_port, 0, "one that is free there");
     cr_assert_eq(g.spec.n_endpoint_ports, 0);
     cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
+    cr_assert_str_eq(g.spec.derived[0], "hosts: a b:2, 2 in all, from -H");
+    cr_assert_str_eq(g.spec.derived[1], "rdzv_endpoint: a, the first host, at a port that is free there");
+    cr_assert_null(g.spec.derived[2]);
 }
 
 Test(job_options_hosts, a_file_says_the_same_and_can_be_filtered) {
@@ -87,6 +90,7 @@ Test(job_options_hosts, what_the_user_arranges_stays) {
         {"-H a,b --master-addr=a --master-port=1 x", false, "static", "x-" READING_STAMP},
         {"-H a,b --rdzv-backend=c10d --master-port=1 x", true, "c10d", "x-" READING_STAMP},
         {"-H a,b --rdzv-conf=join_timeout=9 --rdzv-id=n x", true, "c10d", "n"},
+        {"-H a,b --rdzv-conf=store_type=file x", true, "c10d", "x-" READING_STAMP},
         {"-H a x", false, "c10d", "x-" READING_STAMP},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -163,6 +167,11 @@ Test(job_options_hosts, what_has_no_effect_is_told) {
         {"", "-H a,b --nnodes=1:2 x", NULL},
         {"", "-H a b x",
          "\"b\" is taken for SCRIPT; if it is a host: -H takes them separated by commas, as in -H a,b\n"},
+        {"", "-H a,b --rdzv-conf=store_type=file x",
+         "--rdzv-conf: store_type has no effect without an --rdzv-endpoint\n"},
+        {"", "-H a,b --rdzv-backend=static --rdzv-conf=store_type=file x",
+         "--rdzv-conf: store_type has no effect with static\n"},
+        {"", "-H a,b --nnodes=1:2 --rdzv-backend=static x", "static rendezvous waits for all 2 nodes;"},
         {"", "-H a b.py", NULL},
         {"", "-H a --no-python b", NULL},
         {"", "-H a -m b", NULL},

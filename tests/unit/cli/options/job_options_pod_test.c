@@ -173,6 +173,8 @@ Test(job_options_pod, an_index_that_is_none_is_refused_where_it_counts) {
         /* it says nothing here */
         {"", 0},
         {"--standalone", 0},
+        {"-H a,b x", 0},
+        {"-H a,b --rdzv-backend=static x", 0},
         {"--nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:5", 0},
         {"--nnodes=4 --rdzv-endpoint=h:5 --node-rank=1", 0},
         {"--nnodes=4 --rdzv-endpoint=h:5 --rdzv-conf=rank=1", 0},
