@@ -114,7 +114,8 @@ static int load_hwloc(const char *text, size_t len, const char *root, struct top
                        format);
     if (!is_whole(text, len))
         return err_set(err, -EINVAL, "an hwloc XML that is cut off: no </topology> ends it");
-    struct hwloc_source source = {.xml = text, .xml_len = len};
+    struct hwloc_source source = {.xml = text};
+    t->source = TOPO_HWLOC_XML;
     int r = hwloc_fill(&source, DISCOVER_ALL, t, err);
     if (r == 0)
         take_back_lent_cpus(NULL, t);
@@ -125,21 +126,16 @@ static int load_text(const char *text, size_t len, struct topology *t, struct er
     const char *p = skip_blanks(text);
     if (*p == '\0')
         return err_set(err, -EINVAL, "the file is empty");
-    if (*p == '{') {
-        t->source = TOPO_JSON;
+    if (*p == '{')
         return topology_json_read(p, len - (size_t)(p - text), t, err);
-    }
     p = skip_prolog(p);
     if (p == NULL)
         return err_set(err, -EINVAL, "an XML that is cut off: a comment or a <?…?> does not end");
-    if (is_element(p, "topology")) {
-        t->source = TOPO_HWLOC_XML;
+    if (is_element(p, "topology"))
         return load_hwloc(text, len, p, t, err);
-    }
     if (*p != '<')
         return err_set(err, -EINVAL,
                        "neither JSON nor XML; wanted: muster's JSON, hwloc's XML or NCCL's");
-    t->source = TOPO_NCCL_XML;
     return nccl_xml_read(text, len, t, NULL, NULL, err);
 }
 
@@ -149,17 +145,16 @@ int topology_load(const char *path, struct topology *ret, struct err *err) {
     int r = read_file(path, &text, &len, err);
     if (r < 0)
         return r;
-    struct topology t = {0};
-    r = load_text(text, len, &t, err);
+    *ret = (struct topology){0};
+    r = load_text(text, len, ret, err);
     if (r < 0) {
-        topology_fini(&t);
+        topology_fini(ret);
         err_prefix(err, "%s", path);
         return r;
     }
-    if (t.from[0] == '\0')
-        (void)snprintf(t.from, sizeof t.from, "%s", path);
-    topology_sort(&t);
-    *ret = t;
+    if (ret->from[0] == '\0')
+        (void)snprintf(ret->from, sizeof ret->from, "%s", path);
+    topology_sort(ret);
     return 0;
 }
 
@@ -302,24 +297,23 @@ static int discover(const struct discovery_config *config, struct topology *t, s
 
 int topology_discover(const struct discovery_config *config, struct topology *ret,
                       struct err *err) {
-    struct topology t = {.source = config->sysroot != NULL ? TOPO_SYSROOT : TOPO_LIVE};
     struct stat st;
     if (config->sysroot != NULL && stat(config->sysroot, &st) < 0)
         return err_set(err, -errno, "can't open %s: %s", config->sysroot, strerror(errno));
     if (config->sysroot != NULL && !S_ISDIR(st.st_mode))
         return err_set(err, -ENOTDIR, "%s is not a folder: a recorded tree is wanted",
                        config->sysroot);
-    (void)snprintf(t.from, sizeof t.from, "%s",
+    *ret = (struct topology){.source = config->sysroot != NULL ? TOPO_SYSROOT : TOPO_LIVE};
+    (void)snprintf(ret->from, sizeof ret->from, "%s",
                    config->sysroot != NULL ? config->sysroot : "this machine");
-    int r = discover(config, &t, err);
+    int r = discover(config, ret, err);
     if (r < 0) {
-        topology_fini(&t);
+        topology_fini(ret);
         return r;
     }
-    if (config->sysroot == NULL && gethostname(t.host, sizeof t.host - 1) < 0)
-        t.host[0] = '\0';
-    topology_sort(&t);
-    *ret = t;
+    if (config->sysroot == NULL && gethostname(ret->host, sizeof ret->host - 1) < 0)
+        ret->host[0] = '\0';
+    topology_sort(ret);
     return 0;
 }
 

@@ -91,10 +91,10 @@ static void write_domain(struct json_writer *w, const struct json_field *f, cons
     json_write_string(w, f->key, domain);
 }
 
-static const char *endpoint_name(const struct topology *t, struct topo_endpoint e, char out[16]) {
-    if (!e.is_gpu)
-        return t->nics[e.index].name;
-    (void)snprintf(out, 16, "GPU%" PRIu32, t->gpus[e.index].index);
+static const char *endpoint_name(const struct topology *t, uint32_t i, char out[16]) {
+    if (i >= t->n_gpus)
+        return t->nics[i - t->n_gpus].name;
+    (void)snprintf(out, 16, "GPU%" PRIu32, t->gpus[i].index);
     return out;
 }
 
@@ -104,14 +104,11 @@ static void write_links(struct json_writer *w, const struct json_field *f, const
     json_write_array_begin(w, f->key);
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = i + 1; j < n; j++) {
-            struct topo_endpoint a = distance_endpoint(t, i), b = distance_endpoint(t, j);
-            struct topo_link link;
             char text[16], name[2][16];
-            distance_between(t, a, b, &link);
-            topo_link_text(link, text);
+            topo_link_text(distance_between(t, i, j), text);
             json_write_object_begin(w, NULL);
-            json_write_string(w, "a", endpoint_name(t, a, name[0]));
-            json_write_string(w, "b", endpoint_name(t, b, name[1]));
+            json_write_string(w, "a", endpoint_name(t, i, name[0]));
+            json_write_string(w, "b", endpoint_name(t, j, name[1]));
             json_write_string(w, "path", text);
             json_write_object_end(w);
         }
@@ -251,15 +248,13 @@ int topology_json_read(const char *text, size_t len, struct topology *ret, struc
     int r = json_parse(text, len, &limits, &doc, err);
     if (r < 0)
         return r;
-    struct topology t = {.source = TOPO_JSON};
-    r = read_whole(doc, &t, err);
-    if (r < 0) {
-        topology_fini(&t);
-        return r;
-    }
-    topology_sort(&t);
-    *ret = t;
-    return 0;
+    *ret = (struct topology){.source = TOPO_JSON};
+    r = read_whole(doc, ret, err);
+    if (r < 0)
+        topology_fini(ret);
+    else
+        topology_sort(ret);
+    return r;
 }
 
 /* ---- values that are not plain numbers or texts ---- */

@@ -67,19 +67,7 @@ static uint32_t core_first(const struct topo_core *c) {
 /* --bind=core: each worker gets an equal share of the allowed cores, and no core is assigned twice.
  */
 
-/* Adjacent cores in one NUMA node; [next, end) of them are not assigned yet. */
-struct stretch {
-    int32_t numa, package;
-    uint32_t next, end;
-};
-
-struct dealing {
-    const struct topology *t;
-    uint32_t *order; /* [n_cores] indices in cores[]: by package, node, number */
-    struct stretch *stretches;
-    uint32_t n_stretches;
-};
-
+/* Indices in cores[]: by package, node, number. */
 static int compare_cores(const void *a, const void *b, void *arg) {
     const struct topology *t = arg;
     const struct topo_core *x = &t->cores[*(const uint32_t *)a];
@@ -90,29 +78,6 @@ static int compare_cores(const void *a, const void *b, void *arg) {
         return x->numa < y->numa ? -1 : 1;
     uint32_t i = core_first(x), j = core_first(y);
     return (i > j) - (i < j);
-}
-
-static void dealing_init(struct dealing *d, struct topology *t) {
-    *d = (struct dealing){.t = t};
-    d->order = xcalloc(t->n_cores, sizeof *d->order);
-    d->stretches = xcalloc(t->n_cores, sizeof *d->stretches);
-    for (uint32_t i = 0; i < t->n_cores; i++)
-        d->order[i] = i;
-    qsort_r(d->order, t->n_cores, sizeof *d->order, compare_cores, t);
-    for (uint32_t i = 0; i < t->n_cores; i++) {
-        const struct topo_core *c = &t->cores[d->order[i]];
-        struct stretch *last = d->n_stretches > 0 ? &d->stretches[d->n_stretches - 1] : NULL;
-        if (last == NULL || last->numa != c->numa || last->package != c->package) {
-            last = &d->stretches[d->n_stretches++];
-            *last = (struct stretch){c->numa, c->package, i, i};
-        }
-        last->end = i + 1;
-    }
-}
-
-static void dealing_fini(struct dealing *d) {
-    free(d->order);
-    free(d->stretches);
 }
 
 enum nearness { SAME_NODE, SAME_PACKAGE, ANYWHERE };
@@ -137,48 +102,39 @@ static void find_home(const struct topology *t, const struct affinity_input *in,
     }
 }
 
-static bool is_near(const struct stretch *s, const struct home *home, enum nearness how) {
+static bool is_near(const struct topo_core *c, const struct home *home, enum nearness how) {
     switch (how) {
-    case SAME_NODE: return s->numa >= 0 && cpuset_has(&home->nodes, (uint32_t)s->numa);
-    case SAME_PACKAGE: return s->package >= 0 && cpuset_has(&home->packages, (uint32_t)s->package);
+    case SAME_NODE: return c->numa >= 0 && cpuset_has(&home->nodes, (uint32_t)c->numa);
+    case SAME_PACKAGE: return c->package >= 0 && cpuset_has(&home->packages, (uint32_t)c->package);
     case ANYWHERE: return true;
     }
     assert_not_reached();
 }
 
-/* Takes up to `want` cores at this distance, into *into if that is not NULL. Returns how many it
- * got. */
-static uint32_t take(struct dealing *d, const struct home *home, enum nearness how, uint32_t want,
-                     struct cpuset *into) {
-    uint32_t got = 0;
-    for (uint32_t i = 0; i < d->n_stretches && got < want; i++) {
-        struct stretch *s = &d->stretches[i];
-        if (!is_near(s, home, how))
-            continue;
-        for (; s->next < s->end && got < want; s->next++, got++)
-            if (into != NULL)
-                cpuset_or(into, &d->t->cores[d->order[s->next]].cpus);
-    }
-    return got;
-}
-
 /* Each worker first takes cores of its own node, in the order of local ranks. Workers that need
  * more then take cores of their package, then of the rest. So each worker's share depends on all
  * workers. */
-static void deal(struct dealing *d, const struct affinity_input *in, struct cpuset *ret) {
-    const uint32_t share = d->t->n_cores / in->nproc, more = d->t->n_cores % in->nproc;
-    uint32_t *lacks = xcalloc(in->nproc, sizeof *lacks);
+static void deal(const struct topology *t, const struct affinity_input *in, const uint32_t *order,
+                 struct cpuset *ret) {
+    const uint32_t share = t->n_cores / in->nproc, more = t->n_cores % in->nproc;
+    _cleanup_(freep) uint32_t *lacks = xcalloc(in->nproc, sizeof *lacks);
+    _cleanup_(freep) bool *taken = xcalloc(t->n_cores, sizeof *taken);
     struct home home;
     for (uint32_t i = 0; i < in->nproc; i++)
         lacks[i] = share + (i < more);
     for (enum nearness how = in->n_visible > 0 ? SAME_NODE : ANYWHERE; how <= ANYWHERE; how++)
         for (uint32_t i = 0; i < in->nproc; i++) {
-            if (lacks[i] == 0)
-                continue;
-            find_home(d->t, in, i, &home);
-            lacks[i] -= take(d, &home, how, lacks[i], i == in->local_rank ? ret : NULL);
+            find_home(t, in, i, &home);
+            for (uint32_t k = 0; k < t->n_cores && lacks[i] > 0; k++) {
+                const struct topo_core *c = &t->cores[order[k]];
+                if (taken[k] || !is_near(c, &home, how))
+                    continue;
+                taken[k] = true;
+                lacks[i]--;
+                if (i == in->local_rank)
+                    cpuset_or(ret, &c->cpus);
+            }
         }
-    free(lacks);
 }
 
 static void describe(const struct topology *t, const struct affinity_input *in, bool shared,
@@ -199,16 +155,15 @@ static void affinity_choose_core(const struct topology *t, const struct affinity
         because(ret, "the cores are not known");
         return;
     }
-    struct dealing d;
-    dealing_init(&d, (struct topology *)(uintptr_t)t); /* qsort_r's argument is not const */
+    _cleanup_(freep) uint32_t *order = xcalloc(t->n_cores, sizeof *order);
+    for (uint32_t i = 0; i < t->n_cores; i++)
+        order[i] = i;
+    qsort_r(order, t->n_cores, sizeof *order, compare_cores, (void *)(uintptr_t)t);
     bool shared = t->n_cores < in->nproc;
-    if (shared) {
-        uint32_t i = (uint32_t)((uint64_t)in->local_rank * t->n_cores / in->nproc);
-        ret->cpus = t->cores[d.order[i]].cpus;
-    } else {
-        deal(&d, in, &ret->cpus);
-    }
-    dealing_fini(&d);
+    if (shared)
+        ret->cpus = t->cores[order[(uint64_t)in->local_rank * t->n_cores / in->nproc]].cpus;
+    else
+        deal(t, in, order, &ret->cpus);
     ret->bound = true;
     describe(t, in, shared, ret);
 }
@@ -396,45 +351,6 @@ static void follow_memory(const struct topology *t, const struct affinity_input 
     a->strict = in->memory == BIND_MEMORY_STRICT;
 }
 
-struct nearby {
-    struct cpuset cpus;
-    struct cpuset nodes, packages; /* numbers of the nodes and packages whose CPUs are in cpus */
-};
-
-static void add_package(const struct topology *t, int32_t package, struct nearby *near) {
-    cpuset_add(&near->packages, (uint32_t)package);
-    for (uint32_t i = 0; i < t->n_cores; i++)
-        if (t->cores[i].package == package)
-            cpuset_or(&near->cpus, &t->cores[i].cpus);
-}
-
-/* False: the place of one of the GPUs is not known, so any CPU can be near. Nodes without a usable
- * CPU add nothing. With socket, a node that belongs to no package or to several counts by
- * itself. */
-static bool find_near(const struct topology *t, const struct affinity_input *in,
-                      struct nearby *near, struct affinity *ret) {
-    uint32_t gpu;
-    for (uint32_t k = 0; (gpu = gpu_at(in, in->local_rank, k)) < t->n_gpus; k++) {
-        const int32_t numa = t->gpus[gpu].numa;
-        struct text text = gpu_text(t, in, k);
-        if (numa < 0) {
-            because(ret, "the NUMA node of %.60s is not known", text.text);
-            ret->everywhere = count_cpu_nodes(t) <= 1;
-            return false;
-        }
-        const struct topo_numa *n = topology_numa(t, numa);
-        if (n == NULL || cpuset_is_empty(topo_numa_near(n))) {
-            because(ret, "NUMA node %d of %.60s has no CPU that may be used here", numa, text.text);
-        } else if (in->mode == BIND_SOCKET && n->package >= 0) {
-            add_package(t, n->package, near);
-        } else {
-            cpuset_add(&near->nodes, (uint32_t)numa);
-            cpuset_or(&near->cpus, topo_numa_near(n));
-        }
-    }
-    return true;
-}
-
 static void name_places(const char *what, const struct cpuset *numbers, struct strbuf *to) {
     if (cpuset_is_empty(numbers))
         return;
@@ -443,94 +359,77 @@ static void name_places(const char *what, const struct cpuset *numbers, struct s
     cpuset_write_list(numbers, to);
 }
 
+/* The number of a package; cores whose package is not known count to package 0. */
+static uint32_t package_number(int32_t package) { return (uint32_t)MAX2(package, 0); }
+
+/* Binds it to these nodes and packages, if they have CPUs. gpus: "": it has none. */
+static void bind_to(const struct topology *t, const struct home *home, const char *gpus,
+                    struct affinity *ret) {
+    for (uint32_t i = 0; i < t->n_numa; i++)
+        if (cpuset_has(&home->nodes, (uint32_t)MAX2(t->numa[i].index, 0)))
+            cpuset_or(&ret->cpus, topo_numa_near(&t->numa[i]));
+    for (uint32_t i = 0; i < t->n_cores; i++)
+        if (cpuset_has(&home->packages, package_number(t->cores[i].package)))
+            cpuset_or(&ret->cpus, &t->cores[i].cpus);
+    ret->bound = !cpuset_is_empty(&ret->cpus);
+    if (!ret->bound)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf places = {0};
+    name_places("package", &home->packages, &places);
+    name_places("NUMA node", &home->nodes, &places);
+    because(ret, "%.80s%s%.40s", strbuf_text(&places), *gpus != '\0' ? " of " : "", gpus);
+}
+
+/* Nodes without a usable CPU add nothing. With socket, a node that belongs to no package or to
+ * several counts by itself. If the place of one of the GPUs is not known, any CPU can be near. */
 static void choose_near_gpus(const struct topology *t, const struct affinity_input *in,
                              struct affinity *ret) {
-    if (gpu_at(in, in->local_rank, 0) >= t->n_gpus) {
+    struct home home = {0};
+    uint32_t gpu = gpu_at(in, in->local_rank, 0);
+    if (gpu >= t->n_gpus) {
         because(ret, "there is no GPU for it among the %u visible", in->n_visible);
         ret->everywhere = count_cpu_nodes(t) <= 1;
         return;
     }
-    struct nearby near = {0};
-    if (!find_near(t, in, &near, ret) || cpuset_is_empty(&near.cpus))
-        return;
-    _cleanup_(strbuf_fini) struct strbuf places = {0};
-    name_places("package", &near.packages, &places);
-    name_places("NUMA node", &near.nodes, &places);
-    because(ret, "%.60s of %.60s", strbuf_text(&places), gpus_text(t, in).text);
-    ret->bound = true;
-    ret->cpus = near.cpus;
-}
-
-/* The worker's block of n items: [*ret_from, *ret_to), never empty. */
-static void block_of(const struct affinity_input *in, uint32_t n, uint32_t *ret_from,
-                     uint32_t *ret_to) {
-    *ret_from = (uint32_t)((uint64_t)in->local_rank * n / in->nproc);
-    *ret_to = (uint32_t)((uint64_t)(in->local_rank + 1) * n / in->nproc);
-    *ret_to = MAX2(*ret_to, *ret_from + 1);
-}
-
-static void deal_nodes(const struct topology *t, const struct affinity_input *in,
-                       struct affinity *ret) {
-    uint32_t n = count_cpu_nodes(t), from, to, at = 0;
-    if (n == 0) {
-        because(ret, "the NUMA nodes are not known");
-        return;
-    }
-    block_of(in, n, &from, &to);
-    struct cpuset nodes = {0};
-    for (uint32_t i = 0; i < t->n_numa; i++) {
-        if (cpuset_is_empty(&t->numa[i].cpus))
-            continue;
-        if (at >= from && at < to) {
-            cpuset_or(&ret->cpus, &t->numa[i].cpus);
-            cpuset_add(&nodes, (uint32_t)MAX2(t->numa[i].index, 0));
+    for (uint32_t k = 0; gpu < t->n_gpus; gpu = gpu_at(in, in->local_rank, ++k)) {
+        const int32_t numa = t->gpus[gpu].numa;
+        struct text text = gpu_text(t, in, k);
+        if (numa < 0) {
+            because(ret, "the NUMA node of %.60s is not known", text.text);
+            ret->everywhere = count_cpu_nodes(t) <= 1;
+            return;
         }
-        at++;
+        const struct topo_numa *n = topology_numa(t, numa);
+        if (n == NULL || cpuset_is_empty(topo_numa_near(n)))
+            because(ret, "NUMA node %d of %.60s has no CPU that may be used here", numa, text.text);
+        else if (in->mode == BIND_SOCKET && n->package >= 0)
+            cpuset_add(&home.packages, package_number(n->package));
+        else
+            cpuset_add(&home.nodes, (uint32_t)numa);
     }
-    _cleanup_(strbuf_fini) struct strbuf list = {0};
-    cpuset_write_list(&nodes, &list);
-    because(ret, "NUMA node%s %.80s", to - from == 1 ? "" : "s", strbuf_text(&list));
-    ret->bound = true;
+    bind_to(t, &home, gpus_text(t, in).text, ret);
 }
 
-/* Packages in ascending order; the cores whose package is not known count as one package. */
-static bool next_package(const struct topology *t, int64_t after, int32_t *ret) {
-    bool found = false;
-    for (uint32_t i = 0; i < t->n_cores; i++) {
-        int32_t p = t->cores[i].package;
-        if (p > after && (!found || p < *ret)) {
-            *ret = p;
-            found = true;
-        }
-    }
-    return found;
-}
-
-static void deal_packages(const struct topology *t, const struct affinity_input *in,
-                          struct affinity *ret) {
-    uint32_t n = 0, from, to, at = 0;
-    int32_t p = -1, first = -1, last = -1;
-    for (int64_t after = INT64_MIN; next_package(t, after, &p); after = p)
-        n++;
-    if (n == 0) {
-        because(ret, "the packages are not known");
-        return;
-    }
-    block_of(in, n, &from, &to);
-    for (int64_t after = INT64_MIN; next_package(t, after, &p); after = p, at++) {
-        if (at < from || at >= to)
-            continue;
-        first = at == from ? p : first;
-        last = p;
-        for (uint32_t i = 0; i < t->n_cores; i++)
-            if (t->cores[i].package == p)
-                cpuset_or(&ret->cpus, &t->cores[i].cpus);
-    }
-    if (first == last)
-        because(ret, "package %d", first);
-    else
-        because(ret, "packages %d-%d", first, last);
-    ret->bound = true;
+/* Without GPUs: the worker's block of the nodes that have CPUs, or of the packages, never empty. */
+static void choose_block(const struct topology *t, const struct affinity_input *in,
+                         struct affinity *ret) {
+    const bool by_node = in->mode == BIND_NUMA;
+    struct cpuset all = {0};
+    struct home home = {0};
+    for (uint32_t i = 0; by_node && i < t->n_numa; i++)
+        if (!cpuset_is_empty(&t->numa[i].cpus))
+            cpuset_add(&all, (uint32_t)MAX2(t->numa[i].index, 0));
+    for (uint32_t i = 0; !by_node && i < t->n_cores; i++)
+        cpuset_add(&all, package_number(t->cores[i].package));
+    const uint64_t n = cpuset_count(&all), from = in->local_rank * n / in->nproc;
+    const uint64_t to = MAX2((in->local_rank + UINT64_C(1)) * n / in->nproc, from + 1);
+    uint64_t at = 0;
+    for (uint32_t i = cpuset_next(&all, 0); i < CPUSET_MAX; i = cpuset_next(&all, i + 1), at++)
+        if (at >= from && at < to)
+            cpuset_add(by_node ? &home.nodes : &home.packages, i);
+    bind_to(t, &home, "", ret);
+    if (n == 0)
+        because(ret, "the %s are not known", by_node ? "NUMA nodes" : "packages");
 }
 
 int affinity_choose(const struct topology *t, const struct affinity_input *in, struct affinity *ret,
@@ -543,10 +442,8 @@ int affinity_choose(const struct topology *t, const struct affinity_input *in, s
     case BIND_SOCKET:
         if (in->n_visible > 0)
             choose_near_gpus(t, in, &a);
-        else if (in->mode == BIND_NUMA)
-            deal_nodes(t, in, &a);
         else
-            deal_packages(t, in, &a);
+            choose_block(t, in, &a);
         break;
     case BIND_CORE: affinity_choose_core(t, in, &a); break;
     case BIND_TORCH_NODE:

@@ -4,23 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A bus number has eight bits, so no chain of bridges is longer. The limit also ends a cycle of
- * parents. */
-#define BRIDGES_MAX 256
-
-/* The bridges above a device, innermost first. */
-struct chain {
-    uint32_t n;
-    uint32_t bridges[BRIDGES_MAX];
-};
-
-static void chain_of(const struct topology *t, uint32_t pci, struct chain *ret) {
-    ret->n = 0;
-    for (uint32_t i = t->pci[pci].parent; i < t->n_pci && ret->n < BRIDGES_MAX;
-         i = t->pci[i].parent)
-        ret->bridges[ret->n++] = i;
-}
-
 /* Whether these are two downstream ports of one switch: both are on the bus directly below its
  * upstream port. Upstream ports of two switches are on buses of their own; a root port is not a
  * switch. */
@@ -35,13 +18,12 @@ enum topo_path distance_pci(const struct topology *t, uint32_t a, uint32_t b) {
         return TOPO_PATH_SYS;
     if (a == b)
         return TOPO_PATH_SELF;
-    struct chain x, y;
-    chain_of(t, a, &x);
-    chain_of(t, b, &y);
-    if (x.n > 0 && y.n > 0) {
-        if (x.bridges[0] == y.bridges[0] || of_one_switch(t, x.bridges[0], y.bridges[0]))
+    uint32_t x[TOPO_CHAIN_MAX], y[TOPO_CHAIN_MAX];
+    uint32_t n = topology_chain(t, a, x), m = topology_chain(t, b, y);
+    if (n > 0 && m > 0) {
+        if (x[0] == y[0] || of_one_switch(t, x[0], y[0]))
             return TOPO_PATH_PIX;
-        if (x.bridges[x.n - 1] == y.bridges[y.n - 1])
+        if (x[n - 1] == y[m - 1])
             return TOPO_PATH_PXB;
     }
     const struct topo_pci *p = &t->pci[a], *q = &t->pci[b];
@@ -52,10 +34,12 @@ enum topo_path distance_pci(const struct topology *t, uint32_t a, uint32_t b) {
 
 uint32_t distance_endpoints(const struct topology *t) { return t->n_gpus + t->n_nics; }
 
-struct topo_endpoint distance_endpoint(const struct topology *t, uint32_t i) {
-    assert(i < distance_endpoints(t));
-    bool is_gpu = i < t->n_gpus;
-    return (struct topo_endpoint){is_gpu, is_gpu ? i : i - t->n_gpus};
+static uint32_t pci_of(const struct topology *t, uint32_t i) {
+    return i < t->n_gpus ? t->gpus[i].pci : t->nics[i - t->n_gpus].pci;
+}
+
+int32_t distance_numa(const struct topology *t, uint32_t i) {
+    return i < t->n_gpus ? t->gpus[i].numa : t->nics[i - t->n_gpus].numa;
 }
 
 /* NVLinks between two GPUs: the direct ones, else as many as both have to the switches. */
@@ -75,32 +59,25 @@ static uint32_t nvlinks_between(const struct topology *t, uint32_t a, uint32_t b
     return direct > 0 ? direct : MIN2(of_a, of_b);
 }
 
-void distance_between(const struct topology *t, struct topo_endpoint a, struct topo_endpoint b,
-                      struct topo_link *ret) {
-    *ret = (struct topo_link){TOPO_PATH_SELF, 0};
-    if (a.is_gpu == b.is_gpu && a.index == b.index)
-        return;
+struct topo_link distance_between(const struct topology *t, uint32_t a, uint32_t b) {
+    struct topo_link link = {TOPO_PATH_SELF, 0};
+    if (a == b)
+        return link;
     /* The link can be listed at either end. */
-    if (a.is_gpu && b.is_gpu) {
-        ret->nvlinks = nvlinks_between(t, a.index, b.index);
-        if (ret->nvlinks == 0)
-            ret->nvlinks = nvlinks_between(t, b.index, a.index);
-        if (ret->nvlinks > 0) {
-            ret->path = TOPO_PATH_NV;
-            return;
-        }
+    if (a < t->n_gpus && b < t->n_gpus) {
+        link.nvlinks = nvlinks_between(t, a, b);
+        if (link.nvlinks == 0)
+            link.nvlinks = nvlinks_between(t, b, a);
     }
-    uint32_t p = a.is_gpu ? t->gpus[a.index].pci : t->nics[a.index].pci;
-    uint32_t q = b.is_gpu ? t->gpus[b.index].pci : t->nics[b.index].pci;
-    int32_t m = a.is_gpu ? t->gpus[a.index].numa : t->nics[a.index].numa;
-    int32_t n = b.is_gpu ? t->gpus[b.index].numa : t->nics[b.index].numa;
-    ret->path = distance_pci(t, p, q);
+    int32_t numa = distance_numa(t, a);
+    link.path = link.nvlinks > 0 ? TOPO_PATH_NV : distance_pci(t, pci_of(t, a), pci_of(t, b));
     /* These are two devices of one PCI function (an HCA that shows its ports as devices). */
-    if (ret->path == TOPO_PATH_SELF)
-        ret->path = TOPO_PATH_PIX;
+    if (link.path == TOPO_PATH_SELF)
+        link.path = TOPO_PATH_PIX;
     /* The node of the device can be known even if that of its PCI function is not. */
-    if (ret->path == TOPO_PATH_SYS && m >= 0 && m == n)
-        ret->path = TOPO_PATH_NODE;
+    if (link.path == TOPO_PATH_SYS && numa >= 0 && numa == distance_numa(t, b))
+        link.path = TOPO_PATH_NODE;
+    return link;
 }
 
 static const char *const path_names[] = {

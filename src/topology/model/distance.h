@@ -29,14 +29,9 @@ struct topo_link {
  */
 enum topo_path distance_pci(const struct topology *t, uint32_t a, uint32_t b);
 
-/* A device of the matrix. GPUs come first, then NICs, in the order of the topology. */
-struct topo_endpoint {
-    bool is_gpu;
-    uint32_t index; /* in gpus[] or nics[] */
-};
+/* The devices of the matrix by number: GPUs come first, then NICs, in the order of the topology. */
 uint32_t distance_endpoints(const struct topology *t); /* n_gpus + n_nics */
-struct topo_endpoint distance_endpoint(const struct topology *t, uint32_t i);
-void distance_between(const struct topology *t, struct topo_endpoint a, struct topo_endpoint b,
-                      struct topo_link *ret);
+int32_t distance_numa(const struct topology *t, uint32_t i);
+struct topo_link distance_between(const struct topology *t, uint32_t a, uint32_t b);
 /* "X", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS". */
 void topo_link_text(struct topo_link link, char out[16]);

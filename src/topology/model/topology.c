@@ -324,6 +324,13 @@ uint32_t topology_find_gpu(const struct topology *t, uint32_t pci) {
     return TOPO_NONE;
 }
 
+uint32_t topology_chain(const struct topology *t, uint32_t pci, uint32_t ret[TOPO_CHAIN_MAX]) {
+    uint32_t n = 0;
+    for (uint32_t i = t->pci[pci].parent; i < t->n_pci && n < TOPO_CHAIN_MAX; i = t->pci[i].parent)
+        ret[n++] = i;
+    return n;
+}
+
 uint32_t topology_find_nic(const struct topology *t, const char *name) {
     for (uint32_t i = 0; i < t->n_nics; i++)
         if (strcmp(t->nics[i].name, name) == 0)

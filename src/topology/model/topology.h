@@ -347,6 +347,10 @@ void topology_sort(struct topology *t);
 
 uint32_t topology_find_pci(const struct topology *t, struct pci_addr at); /* all: or TOPO_NONE */
 uint32_t topology_find_gpu(const struct topology *t, uint32_t pci);       /* by its PCI device */
+/* The bridges above a PCI device, innermost first; returns how many. A bus number has eight bits,
+ * so no chain is longer. The limit also ends a cycle of parents. */
+#define TOPO_CHAIN_MAX 256
+uint32_t topology_chain(const struct topology *t, uint32_t pci, uint32_t ret[TOPO_CHAIN_MAX]);
 uint32_t topology_find_nic(const struct topology *t, const char *name);
 uint32_t topology_find_netif(const struct topology *t, const char *name);
 uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor);

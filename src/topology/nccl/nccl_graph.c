@@ -20,8 +20,6 @@ void nccl_graph_free(struct nccl_graph *g) {
         return;
     for (uint32_t i = 0; i < g->n_nodes; i++)
         free(g->nodes[i].links);
-    for (uint32_t i = 0; g->choices != NULL && i < g->n_gpus; i++)
-        free(g->choices[i].nets);
     free(g->nodes);
     free(g->nets);
     free(g->places);
@@ -212,7 +210,8 @@ static bool local_equal(const struct local *best, const struct nccl_route *path)
     return path->bandwidth >= best->bandwidth && path->kind == best->kind;
 }
 
-static uint32_t count_local_gpus(const struct nccl_graph *g, uint32_t net_node, uint32_t *gpus) {
+/* ret: [TOPO_GPUS_MAX] */
+static uint32_t find_local_gpus(const struct nccl_graph *g, uint32_t net_node, uint32_t *ret) {
     struct local best = {0, NCCL_PATH_DIS};
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n_gpus; i++) {
@@ -220,7 +219,7 @@ static uint32_t count_local_gpus(const struct nccl_graph *g, uint32_t net_node, 
         if (local_better(&best, path))
             n = 0;
         if (path->bandwidth > 0 && local_equal(&best, path))
-            gpus[n++] = i;
+            ret[n++] = i;
     }
     return n;
 }
@@ -233,8 +232,9 @@ static uint32_t mirror_bits(uint32_t value, uint32_t power) {
     return mirrored;
 }
 
-static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu, uint32_t *scratch) {
+static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu) {
     struct nccl_choice *c = &g->choices[gpu];
+    uint32_t local[TOPO_GPUS_MAX];
     if (c->valid)
         return c;
     struct local best = {0, NCCL_PATH_DIS};
@@ -247,7 +247,7 @@ static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu, u
             c->nets[c->n++] = i;
     }
     if (c->n > 0) {
-        uint32_t gpus = count_local_gpus(g, g->nets[c->nets[0]].node, scratch);
+        uint32_t gpus = find_local_gpus(g, g->nets[c->nets[0]].node, local);
         gpus = MAX2(gpus, 1);
         c->start = g->t->gpus[g->nodes[g->gpus[gpu]].index].index % gpus;
         if ((c->n & (c->n - 1)) == 0)
@@ -273,20 +273,15 @@ static uint32_t net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channe
     return c->n == 0 ? TOPO_NONE : c->nets[(c->start + channel % c->per_gpu) % c->n];
 }
 
-struct refine {
-    struct nccl_graph *g;
-    uint32_t *gpus, *scratch; /* [n_gpus] */
-};
-
 /* ncclTopoGetLocalGpu: among the GPUs local to a NET the first that uses it, channel by channel. */
-static uint32_t local_gpu(struct refine *f, uint32_t net) {
-    uint32_t n = count_local_gpus(f->g, f->g->nets[net].node, f->gpus);
+static uint32_t local_gpu(struct nccl_graph *g, uint32_t net) {
+    uint32_t gpus[TOPO_GPUS_MAX], n = find_local_gpus(g, g->nets[net].node, gpus);
     uint32_t best = TOPO_NONE, first = TOPO_NONE;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t c = channel_of(choice_of(f->g, f->gpus[i], f->scratch), net);
+        uint32_t c = channel_of(choice_of(g, gpus[i]), net);
         if (c < first) {
             first = c;
-            best = f->gpus[i];
+            best = gpus[i];
         }
     }
     return best;
@@ -294,8 +289,7 @@ static uint32_t local_gpu(struct refine *f, uint32_t net) {
 
 /* ncclTopoCheckGdr. Before Ampere without NVLink it does not use GPUDirect for reads. That does not
  * matter here: only PXN reads, and it has NVLink. */
-static bool gdr_works(const struct refine *f, uint32_t gpu, uint32_t net) {
-    const struct nccl_graph *g = f->g;
+static bool gdr_works(const struct nccl_graph *g, uint32_t gpu, uint32_t net) {
     if (!g->nets[net].gdr || g->t->gpus[g->nodes[g->gpus[gpu]].index].gdr == 0)
         return false;
     const struct nccl_route *path = route_at(g, g->gpus[gpu], g->nets[net].node);
@@ -312,13 +306,12 @@ static void forget_choices_of(struct nccl_graph *g, uint32_t net) {
 
 /* A path of C2C to the CPU and PHB from there is P2C. This is for the NETs that are nearest
  * anyway. */
-static void find_p2c(struct refine *f) {
-    struct nccl_graph *g = f->g;
+static void find_p2c(struct nccl_graph *g) {
     for (uint32_t i = 0; i < g->n_gpus; i++) {
         uint32_t cpu = near_cpu(g, g->gpus[i]);
         if (cpu == TOPO_NONE)
             continue;
-        const struct nccl_choice *c = choice_of(g, i, f->scratch);
+        const struct nccl_choice *c = choice_of(g, i);
         for (uint32_t k = 0; k < c->n; k++) {
             uint32_t net = g->nets[c->nets[k]].node;
             if (merged_kind(route_at(g, g->gpus[i], cpu)->kind, route_at(g, net, cpu)->kind) !=
@@ -335,14 +328,13 @@ static void find_p2c(struct refine *f) {
 }
 
 /* Uses a path through a GPU near the NET, if that is faster or avoids the CPU. */
-static void try_pxn(struct refine *f, uint32_t gpu, uint32_t net) {
-    struct nccl_graph *g = f->g;
-    uint32_t peer = local_gpu(f, net), node = g->nets[net].node;
+static void try_pxn(struct nccl_graph *g, uint32_t gpu, uint32_t net) {
+    uint32_t peer = local_gpu(g, net), node = g->nets[net].node;
     if (peer == gpu || peer == TOPO_NONE)
         return;
     const struct nccl_route *theirs = route_at(g, g->gpus[peer], node);
     const struct nccl_route *ours = route_at(g, g->gpus[gpu], node);
-    if (theirs->kind <= NCCL_PATH_P2C && gdr_works(f, peer, net) &&
+    if (theirs->kind <= NCCL_PATH_P2C && gdr_works(g, peer, net) &&
         route_at(g, g->gpus[peer], g->gpus[gpu])->kind <= NCCL_PATH_NVL &&
         (theirs->bandwidth > ours->bandwidth || ours->kind > NCCL_PATH_PXN)) {
         go_over(g, g->gpus[peer], g->gpus[gpu], node);
@@ -350,14 +342,13 @@ static void try_pxn(struct refine *f, uint32_t gpu, uint32_t net) {
     }
 }
 
-static void refine_nets(struct refine *f) {
-    struct nccl_graph *g = f->g;
+static void refine_nets(struct nccl_graph *g) {
     for (uint32_t net = 0; net < g->n_nets; net++)
         for (uint32_t gpu = 0; gpu < g->n_gpus; gpu++) {
-            try_pxn(f, gpu, net);
+            try_pxn(g, gpu, net);
             uint32_t node = g->nets[net].node, at = g->gpus[gpu];
             uint32_t cpu = near_cpu(g, at);
-            if (route_at(g, at, node)->kind >= NCCL_PATH_PHB || gdr_works(f, gpu, net) ||
+            if (route_at(g, at, node)->kind >= NCCL_PATH_PHB || gdr_works(g, gpu, net) ||
                 cpu == TOPO_NONE)
                 continue;
             go_over(g, cpu, node, at);
@@ -385,19 +376,12 @@ static int find_paths(struct nccl_graph *g, struct err *err) {
     if (r < 0)
         return r;
     g->choices = xcalloc((size_t)g->n_gpus + 1, sizeof *g->choices);
-    for (uint32_t i = 0; i < g->n_gpus; i++)
-        g->choices[i].nets = xcalloc((size_t)g->n_nets + 1, sizeof *g->choices[i].nets);
-    struct refine f = {.g = g,
-                       .gpus = xcalloc((size_t)g->n_gpus + 1, sizeof *f.gpus),
-                       .scratch = xcalloc((size_t)g->n_gpus + 1, sizeof *f.scratch)};
     divert_p2p(g);
-    find_p2c(&f);
+    find_p2c(g);
     keep_direct(g);
-    refine_nets(&f);
+    refine_nets(g);
     for (uint32_t i = 0; i < g->n_gpus; i++)
-        (void)choice_of(g, i, f.scratch);
-    free(f.gpus);
-    free(f.scratch);
+        (void)choice_of(g, i);
     return 0;
 }
 
@@ -555,7 +539,7 @@ static bool is_virtual(const struct nccl_graph *g, const struct nccl_net *n) {
 
 static void warn_nets(const struct nccl_graph *g, const struct warning_sink *s) {
     const struct topology *t = g->t;
-    if (g->sockets && g->n_nets > 0 && t->n_nics > 0)
+    if (g->n_nets > 0 && g->nets[0].netif != TOPO_NONE && t->n_nics > 0)
         warn(s, "no RDMA port can be used: NCCL goes over TCP");
     if (g->n_cpus > 1 && g->n_nets > 0 && t->arch[0] == '\0' && t->cpu_vendor[0] == '\0')
         warn(s, "the processor is not known: the way between NUMA nodes counts as unlimited");

@@ -49,10 +49,9 @@ struct nccl_net {
     bool gdr;
     uint32_t dev;        /* of an NCCL file; else its number in NCCL's order */
     uint32_t nic, netif; /* the first; TOPO_NONE: none */
-    uint32_t pci;        /* of its card; TOPO_NONE: attached to CPUs */
+    uint32_t pci;        /* of its card; TOPO_NONE: none, it is at the CPU of every GPU */
     uint32_t n_fused;
-    bool every_cpu; /* a virtual interface: at the CPU of every GPU */
-    uint32_t node;  /* in nodes[] */
+    uint32_t node; /* in nodes[] */
 };
 
 /* A NET and one of the NIC nodes that it is attached to. */
@@ -70,7 +69,7 @@ struct nccl_route {
 struct nccl_choice { /* ncclTopoGetLocalNet of one GPU, for all channels */
     bool valid;
     uint32_t n, start, per_gpu;
-    uint32_t *nets; /* [n_nets] local ones */
+    uint32_t nets[NCCL_NODES_MAX]; /* local ones */
 };
 
 /* A device that is left out, for the warnings. */
@@ -99,7 +98,6 @@ struct nccl_graph {
     struct nccl_choice *choices; /* [n_gpus] */
     struct nccl_left *left;
     uint32_t n_left;
-    bool sockets; /* the NETs are interfaces */
 };
 
 /* The speed and width of a PCI device's link as NCCL would write them. speed: "" unknown; *width 0

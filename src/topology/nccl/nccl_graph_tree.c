@@ -90,7 +90,6 @@ static void take_port(struct nccl_graph *g, uint32_t i, uint64_t mbps) {
     n->gdr = nic->gdr != 0;
     n->nic = i;
     n->pci = nic->pci < g->t->n_pci ? nic->pci : TOPO_NONE;
-    n->every_cpu = n->pci == TOPO_NONE;
 }
 
 static void choose_rdma(struct nccl_graph *g) {
@@ -138,7 +137,6 @@ static void take_netifs(struct nccl_graph *g, const char *const *names, size_t n
             add_net(g, f->name, f->speed_mbps > 0 ? (uint64_t)f->speed_mbps : 10000);
         net->netif = i;
         net->pci = f->pci < t->n_pci ? f->pci : TOPO_NONE;
-        net->every_cpu = net->pci == TOPO_NONE;
     }
 }
 
@@ -146,7 +144,6 @@ static void take_netifs(struct nccl_graph *g, const char *const *names, size_t n
  * which NCCL tries after ib*, is not known here. */
 static void choose_sockets(struct nccl_graph *g) {
     static const char *const ib = "ib", *const late[] = {"docker", "lo", "virbr"};
-    g->sockets = true;
     take_netifs(g, &ib, 1, false);
     if (g->n_nets == 0)
         take_netifs(g, late, ARRAY_SIZE(late), true);
@@ -155,12 +152,13 @@ static void choose_sockets(struct nccl_graph *g) {
 }
 
 static int choose_nets(struct nccl_graph *g, struct err *err) {
-    if (g->t->source == TOPO_NCCL_XML)
+    if (g->t->source == TOPO_NCCL_XML) {
         choose_from_file(g);
-    else
+    } else {
         choose_rdma(g);
-    if (g->t->source != TOPO_NCCL_XML && g->n_nets == 0)
-        choose_sockets(g);
+        if (g->n_nets == 0)
+            choose_sockets(g);
+    }
     return g->n_nets <= NCCL_NODES_MAX
                ? 0
                : err_set(err, -E2BIG, "more than %d network devices, which is NCCL's limit",
@@ -413,7 +411,7 @@ static void add_file_places(struct nccl_graph *g) {
 
 static void hang_virtual(struct nccl_graph *g, uint32_t cpu) {
     for (uint32_t i = 0; i < g->n_nets; i++)
-        if (g->nets[i].every_cpu)
+        if (g->nets[i].pci == TOPO_NONE)
             hang_at_cpu(g, i, cpu);
 }
 

@@ -49,9 +49,8 @@ static void check_attrs(struct checking *c, uint32_t i) {
     for (uint32_t k = 0; k < e->n_attrs; k++) {
         char key[NCCL_XML_TEXT_MAX + 2];
         const char *value = e->values[k];
-        (void)snprintf(key, sizeof key, " %.*s ", (int)e->keys[k].len,
-                       c->x->text + e->keys[k].begin);
-        if (e->keys[k].len > 0 && strstr(known[e->kind], key) == NULL)
+        (void)snprintf(key, sizeof key, " %s ", e->keys[k]);
+        if (*e->keys[k] != '\0' && strstr(known[e->kind], key) == NULL)
             REPORT(c, NCCL_XML_NOTICE, i, "NCCL does not look at%.60sof %s", key,
                    nccl_xml_kind_name(e->kind));
         if (strchr(value, '&') != NULL)
@@ -592,15 +591,12 @@ static int read_file(const char *text, size_t len, struct nccl_xml *x, struct to
 int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_message_fn *fn,
                   void *arg, struct err *err) {
     _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
-    _cleanup_(topology_fini) struct topology t = {0};
     struct nccl_xml_log log = {fn, arg, 0};
-    int r = read_file(text, len, x, &t, &log, err);
-    if (r < 0)
-        return r;
     topology_fini(ret);
-    *ret = t;
-    t = (struct topology){0};
-    return 0;
+    int r = read_file(text, len, x, ret, &log, err);
+    if (r < 0)
+        topology_fini(ret);
+    return r;
 }
 
 unsigned nccl_xml_check(const char *text, size_t len, const struct topology *machine,

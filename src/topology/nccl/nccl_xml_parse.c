@@ -18,8 +18,7 @@ struct parser {
 
 /* A token: an element's name, or an attribute with its value. */
 struct token {
-    struct nccl_xml_slice name;
-    const char *value;
+    const char *name, *value;
     char last; /* the character that ended it */
 };
 
@@ -51,10 +50,6 @@ static int get_char(struct parser *p, char *ret) {
     return 0;
 }
 
-static struct nccl_xml_slice slice(size_t begin, size_t end) {
-    return (struct nccl_xml_slice){(uint32_t)begin, (uint32_t)(end - begin)};
-}
-
 static int too_long(struct parser *p, const char *what) {
     return err_set(p->err, -E2BIG, "line %u: a %s is longer than the %d bytes that NCCL reads",
                    (unsigned)p->line, what, NCCL_XML_TEXT_MAX - 1);
@@ -84,28 +79,21 @@ static int get_value(struct parser *p, struct token *t) {
 /* with_value: "name=value" is allowed. */
 static int get_token(struct parser *p, bool with_value, struct token *ret) {
     size_t begin = p->at;
-    *ret = (struct token){.value = ""};
-    for (;;) {
-        char c = '\0';
+    char c = '\0';
+    *ret = (struct token){.name = p->text + begin, .value = ""};
+    do {
         int r = get_char(p, &c);
         if (r < 0)
             return r;
-        ret->name = slice(begin, p->at - 1);
         if (c == '=' && !with_value)
             return err_set(p->err, -EINVAL, "line %u: '=' where a name is expected",
                            (unsigned)p->line);
-        if (c == '=')
-            return get_value(p, ret);
-        if (p->at - begin == NCCL_XML_TEXT_MAX + 1)
+        if (c != '=' && p->at - begin == NCCL_XML_TEXT_MAX + 1)
             return too_long(p, "name");
-        ret->last = c;
-        if (c == ' ' || c == '>' || c == '/' || c == '\n' || c == '\r')
-            return 0;
-    }
-}
-
-static bool is(const struct parser *p, struct nccl_xml_slice s, const char *text) {
-    return strlen(text) == s.len && memcmp(p->text + s.begin, text, s.len) == 0;
+    } while (c == '\0' || strchr("= >/\n\r", c) == NULL);
+    p->text[p->at - 1] = '\0';
+    ret->last = c;
+    return c == '=' ? get_value(p, ret) : 0;
 }
 
 /* Skips a comment, whose first token was read, from its '<' up to the first "-->". */
@@ -123,7 +111,7 @@ static int skip_comment(struct parser *p, size_t begin) {
 enum tag_kind { TAG_NONE = 1, TAG_OPEN, TAG_SINGLE, TAG_CLOSE };
 struct tag {
     enum tag_kind kind;
-    struct nccl_xml_slice name;
+    const char *name;
     struct nccl_xml_element e; /* line and attributes */
 };
 
@@ -136,7 +124,7 @@ static int get_attrs(struct parser *p, struct tag *ret, char *last) {
             return r;
         *last = t.last;
         if (ret->e.n_attrs == NCCL_XML_ATTRS_MAX) {
-            ignored += t.name.len > 0 ? 1 : 0;
+            ignored += *t.name != '\0';
             continue;
         }
         ret->e.keys[ret->e.n_attrs] = t.name; /* a second blank counts as an attribute, too */
@@ -150,12 +138,12 @@ static int get_attrs(struct parser *p, struct tag *ret, char *last) {
 
 static int get_open_tag(struct parser *p, struct token *name, struct tag *ret) {
     char last = name->last;
-    if (name->name.len > 0 && strchr("?!", p->text[name->name.begin]) != NULL)
+    if (*name->name == '?' || *name->name == '!')
         return err_set(
             p->err, -EINVAL,
-            "line %u: <%.*s is not an element: NCCL reads elements and comments only; leave "
+            "line %u: <%.40s is not an element: NCCL reads elements and comments only; leave "
             "it out",
-            (unsigned)ret->e.line, (int)MIN2(name->name.len, 40), p->text + name->name.begin);
+            (unsigned)ret->e.line, name->name);
     ret->kind = TAG_OPEN;
     int r = get_attrs(p, ret, &last);
     if (r == 0 && last == '/') {
@@ -189,13 +177,14 @@ static int get_tag(struct parser *p, struct tag *ret) {
         if (r < 0)
             return r;
         ret->name = name.name;
-        if (name.name.len >= 3 && memcmp(p->text + name.name.begin, "!--", 3) == 0) {
+        if (strncmp(name.name, "!--", 3) == 0) {
+            p->text[p->at - 1] = name.last; /* it can be the end of the comment */
             r = skip_comment(p, begin);
             if (r < 0)
                 return r;
             continue;
         }
-        if (name.name.len > 0 || name.last != '/')
+        if (*name.name != '\0' || name.last != '/')
             return get_open_tag(p, &name, ret);
         ret->kind = TAG_CLOSE;
         r = get_token(p, false, &name);
@@ -217,19 +206,15 @@ static const struct {
     {NCCL_XML_NIC, NCCL_XML_NET},
 };
 
-static bool kind_of(const struct parser *p, const struct nccl_xml *x, uint32_t parent,
-                    struct nccl_xml_slice name, enum nccl_xml_kind *ret) {
-    if (parent == TOPO_NONE) {
-        *ret = NCCL_XML_SYSTEM;
-        return is(p, name, "system");
-    }
+/* 0: NCCL does not know it there. */
+static enum nccl_xml_kind kind_of(const struct nccl_xml *x, uint32_t parent, const char *name) {
+    if (parent == TOPO_NONE)
+        return strcmp(name, "system") == 0 ? NCCL_XML_SYSTEM : 0;
     for (size_t i = 0; i < ARRAY_SIZE(known); i++)
         if (known[i].parent == x->elements[parent].kind &&
-            is(p, name, nccl_xml_kind_name(known[i].kind))) {
-            *ret = known[i].kind;
-            return true;
-        }
-    return false;
+            strcmp(name, nccl_xml_kind_name(known[i].kind)) == 0)
+            return known[i].kind;
+    return 0;
 }
 
 static int check_system(struct parser *p, const struct nccl_xml *x, uint32_t i) {
@@ -263,30 +248,27 @@ static int add_element(struct parser *p, struct nccl_xml *x, uint32_t parent,
 
 static int misplaced_close(struct parser *p, const struct nccl_xml *x, uint32_t open,
                            const struct tag *tag) {
-    return err_set(p->err, -EINVAL, "line %u: </%.*s> where %s%s is open", (unsigned)tag->e.line,
-                   (int)MIN2(tag->name.len, 40), p->text + tag->name.begin,
-                   open == TOPO_NONE ? "nothing" : "",
-                   open == TOPO_NONE ? "" : nccl_xml_kind_name(x->elements[open].kind));
+    return err_set(p->err, -EINVAL, "line %u: </%.40s> where %s is open", (unsigned)tag->e.line,
+                   tag->name,
+                   open == TOPO_NONE ? "nothing" : nccl_xml_kind_name(x->elements[open].kind));
 }
 
 /* An element that NCCL does not know here, at the top or below `open`. */
 static int ignore_element(struct parser *p, const struct nccl_xml *x, uint32_t open,
                           const struct tag *tag) {
-    int len = (int)MIN2(tag->name.len, 40);
-    const char *name = p->text + tag->name.begin;
     unsigned line = tag->e.line;
-    if (open == TOPO_NONE && is(p, tag->name, "graphs"))
+    if (open == TOPO_NONE && strcmp(tag->name, "graphs") == 0)
         return err_set(p->err, -EINVAL,
                        "line %u: this is a graph file (NCCL_GRAPH_FILE), no "
                        "topology: its root is graphs, not system",
                        line);
     if (open == TOPO_NONE)
         return err_set(p->err, -EINVAL,
-                       "line %u: the root is %.*s, not system: no NCCL topology "
+                       "line %u: the root is %.40s, not system: no NCCL topology "
                        "file",
-                       line, len, name);
+                       line, tag->name);
     nccl_xml_report(p->log, NCCL_XML_WARNING, line,
-                    "%.*s is ignored: NCCL does not know it below %s", len, name,
+                    "%.40s is ignored: NCCL does not know it below %s", tag->name,
                     nccl_xml_kind_name(x->elements[open].kind));
     return 0;
 }
@@ -298,13 +280,14 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
             --*ignored;
             return 0;
         }
-        if (*open == TOPO_NONE || !is(p, tag->name, nccl_xml_kind_name(x->elements[*open].kind)))
+        if (*open == TOPO_NONE ||
+            strcmp(tag->name, nccl_xml_kind_name(x->elements[*open].kind)) != 0)
             return misplaced_close(p, x, *open, tag);
         *open = x->elements[*open].parent;
         return 0;
     }
-    enum nccl_xml_kind kind;
-    if (*ignored == 0 && kind_of(p, x, *open, tag->name, &kind)) {
+    enum nccl_xml_kind kind = *ignored == 0 ? kind_of(x, *open, tag->name) : 0;
+    if (kind != 0) {
         int r = add_element(p, x, *open, kind, tag);
         if (r == 0 && tag->kind == TAG_OPEN)
             *open = x->n - 1;
@@ -351,8 +334,7 @@ void nccl_xml_freep(struct nccl_xml **x) {
 const char *nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key) {
     const struct nccl_xml_element *e = &x->elements[element];
     for (uint32_t i = 0; i < e->n_attrs; i++)
-        if (e->keys[i].len == strlen(key) &&
-            memcmp(x->text + e->keys[i].begin, key, e->keys[i].len) == 0)
+        if (strcmp(e->keys[i], key) == 0)
             return e->values[i];
     return NULL;
 }

@@ -21,20 +21,16 @@ enum nccl_xml_kind {
 };
 const char *nccl_xml_kind_name(enum nccl_xml_kind k);
 
-struct nccl_xml_slice { /* of the file's text */
-    uint32_t begin, len;
-};
 struct nccl_xml_element {
     enum nccl_xml_kind kind;
     uint32_t line;   /* of its '<' */
     uint32_t parent; /* TOPO_NONE: system */
     uint32_t subs;   /* children that count */
     uint32_t n_attrs;
-    struct nccl_xml_slice keys[NCCL_XML_ATTRS_MAX];
-    const char *values[NCCL_XML_ATTRS_MAX]; /* in the text; they end with a NUL */
+    const char *keys[NCCL_XML_ATTRS_MAX], *values[NCCL_XML_ATTRS_MAX]; /* in the text */
 };
 struct nccl_xml {
-    char *text; /* owned: the file's, with a NUL instead of the quote after each value */
+    char *text; /* owned: the file's, with a NUL after each name and value */
     uint32_t n;
     struct nccl_xml_element elements[NCCL_XML_ELEMENTS_MAX];
 };

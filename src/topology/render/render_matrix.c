@@ -50,11 +50,11 @@ static bool numbers_nics(const struct topology *t) {
     return wide;
 }
 
-static struct render_text endpoint_name(const struct topology *t, struct topo_endpoint e) {
-    if (e.is_gpu)
-        return render_gpu_label(t, e.index);
-    return numbers_nics(t) ? render_words("NIC%" PRIu32, e.index)
-                           : render_clean(t->nics[e.index].name, true);
+static struct render_text endpoint_name(const struct topology *t, uint32_t i) {
+    if (i < t->n_gpus)
+        return render_gpu_label(t, i);
+    return numbers_nics(t) ? render_words("NIC%" PRIu32, i - t->n_gpus)
+                           : render_clean(t->nics[i - t->n_gpus].name, true);
 }
 
 static struct render_text node_number(int32_t numa) {
@@ -70,15 +70,11 @@ static void affinity(const struct topology *t, int32_t numa, struct strbuf *cpus
         strbuf_add(cpus, "N/A");
 }
 
-static int32_t numa_of(const struct topology *t, struct topo_endpoint e) {
-    return e.is_gpu ? t->gpus[e.index].numa : t->nics[e.index].numa;
-}
-
 static void add_header(const struct topology *t, size_t first, const size_t *widths, size_t cpus,
                        struct strbuf *to) {
     add_cell(to, "", first);
     for (uint32_t i = 0; i < distance_endpoints(t); i++)
-        add_cell(to, endpoint_name(t, distance_endpoint(t, i)).text, widths[i]);
+        add_cell(to, endpoint_name(t, i).text, widths[i]);
     add_cell(to, "CPU Affinity", cpus);
     add_cell(to, "NUMA Affinity", 0);
     strbuf_add(to, t->n_gpus > 0 ? "GPU NUMA ID" : "");
@@ -92,27 +88,24 @@ static void add_matrix(const struct topology *t, struct strbuf *to) {
     char text[16];
     size_t first = 0, cpus_width = strlen("CPU Affinity");
     for (uint32_t i = 0; i < n; i++) {
-        size_t width = utf8_columns(endpoint_name(t, distance_endpoint(t, i)).text);
+        size_t width = utf8_columns(endpoint_name(t, i).text);
         widths[i] = MAX2(width, strlen("NODE"));
         first = MAX2(first, width);
-        affinity(t, numa_of(t, distance_endpoint(t, i)), &cpus);
+        affinity(t, distance_numa(t, i), &cpus);
         cpus_width = MAX2(cpus_width, cpus.len);
     }
     add_header(t, first, widths, cpus_width, to);
     for (uint32_t a = 0; a < n; a++) {
-        struct topo_endpoint e = distance_endpoint(t, a);
-        add_cell(to, endpoint_name(t, e).text, first);
+        add_cell(to, endpoint_name(t, a).text, first);
         for (uint32_t b = 0; b < n; b++) {
-            struct topo_link link;
-            distance_between(t, e, distance_endpoint(t, b), &link);
-            topo_link_text(link, text);
+            topo_link_text(distance_between(t, a, b), text);
             add_cell(to, text, widths[b]);
         }
-        affinity(t, numa_of(t, e), &cpus);
+        affinity(t, distance_numa(t, a), &cpus);
         add_cell(to, strbuf_text(&cpus), cpus_width);
-        add_cell(to, node_number(numa_of(t, e)).text, strlen("NUMA Affinity"));
-        if (e.is_gpu) /* of its own memory */
-            strbuf_add(to, node_number(t->gpus[e.index].memory_numa).text);
+        add_cell(to, node_number(distance_numa(t, a)).text, strlen("NUMA Affinity"));
+        if (a < t->n_gpus) /* of its own memory */
+            strbuf_add(to, node_number(t->gpus[a].memory_numa).text);
         strbuf_end_line(to);
     }
 }

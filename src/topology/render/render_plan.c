@@ -9,7 +9,6 @@
 #include "topology/model/distance.h"
 
 #define SWITCHES_MAX 8 /* nested; deeper devices are shown in the last one */
-#define DEPTH_MAX 256  /* of bridges */
 
 static uint32_t add(struct render_plan *p, uint32_t parent, enum render_kind kind, uint32_t index,
                     struct pci_addr root) {
@@ -70,27 +69,13 @@ static uint32_t numa_shape(struct render_plan *p, int32_t numa) {
     return p->t->n_numa == 0 ? 0 : find_or_add(p, 0, RENDER_NUMA, TOPO_NONE, nowhere);
 }
 
-/* The bridges above a device, outermost first. */
-static uint32_t bridges_above(const struct topology *t, uint32_t pci, uint32_t chain[DEPTH_MAX]) {
-    uint32_t n = 0;
-    for (uint32_t i = t->pci[pci].parent; i < t->n_pci && n < DEPTH_MAX; i = t->pci[i].parent)
-        chain[n++] = i;
-    for (uint32_t i = 0; i < n / 2; i++) {
-        uint32_t x = chain[i];
-        chain[i] = chain[n - 1 - i];
-        chain[n - 1 - i] = x;
-    }
-    return n;
-}
-
 /* A complete tree is root port, upstream port, downstream port, upstream port, … Upstream ports
- * represent the switches. An NCCL file has only these. */
-static bool is_switch(const struct topology *t, const uint32_t *chain, uint32_t i) {
-    const struct topo_pci *top = &t->pci[chain[0]];
-    bool whole = top->at.domain == top->root.domain && top->at.bus == top->root.bus;
-    if (t->source == TOPO_NCCL_XML)
-        whole = false;
-    return !whole || i % 2 == 1;
+ * represent the switches. An NCCL file has only these. place: from the outside. */
+static bool is_switch(const struct topology *t, uint32_t outermost, uint32_t place) {
+    const struct topo_pci *top = &t->pci[outermost];
+    bool whole = t->source != TOPO_NCCL_XML && top->at.domain == top->root.domain &&
+                 top->at.bus == top->root.bus;
+    return !whole || place % 2 == 1;
 }
 
 static uint32_t place_below(struct render_plan *p, uint32_t pci, int32_t numa) {
@@ -98,13 +83,13 @@ static uint32_t place_below(struct render_plan *p, uint32_t pci, int32_t numa) {
     uint32_t parent = numa_shape(p, numa);
     if (pci >= t->n_pci)
         return parent;
-    uint32_t chain[DEPTH_MAX], n = bridges_above(t, pci, chain), depth = 0;
+    uint32_t chain[TOPO_CHAIN_MAX], n = topology_chain(t, pci, chain), depth = 0;
     struct pci_addr root = t->pci[pci].root;
     if (t->source != TOPO_NCCL_XML)
         parent = find_or_add(p, parent, RENDER_HOST, 0, root);
     for (uint32_t i = 0; i < n && depth < SWITCHES_MAX; i++)
-        if (is_switch(t, chain, i)) {
-            parent = find_or_add(p, parent, RENDER_SWITCH, chain[i], nowhere);
+        if (is_switch(t, chain[n - 1], i)) {
+            parent = find_or_add(p, parent, RENDER_SWITCH, chain[n - 1 - i], nowhere);
             depth++;
         }
     return parent;
@@ -239,9 +224,7 @@ void render_plan_each_net(const struct render_plan *p, uint32_t gpu, const char 
 }
 
 uint32_t render_nvlinks(const struct topology *t, uint32_t a, uint32_t b) {
-    struct topo_link link;
-    distance_between(t, (struct topo_endpoint){true, a}, (struct topo_endpoint){true, b}, &link);
-    return link.path == TOPO_PATH_NV ? link.nvlinks : 0;
+    return distance_between(t, a, b).nvlinks;
 }
 
 static void sum_nvlinks(const struct topology *t, struct render_nvlinks *s) {
@@ -461,4 +444,62 @@ void render_domain(const struct topology *t, struct strbuf *to) {
     if (rack != NULL)
         strbuf_printf(to, ", chassis %s, slot %" PRIu32 ", tray %" PRIu32,
                       render_clean(rack->chassis, true).text, rack->slot, rack->tray);
+}
+
+/* Widths of U+0020 to U+007E in hundredths of the font's size, rounded up, in DejaVu Sans: it is
+ * the widest of the fonts that browsers use for sans-serif. */
+static const unsigned char widths[] = {
+    32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 51, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
+    64, 64, 34, 34, 84, 84, 84, 54, 101, 69, 69, 70, 78, 64, 58, 78, 76, 30, 30, 66, 56, 87, 75, 79,
+    61, 79, 70, 64, 62, 74, 69, 99, 69,  62, 69, 40, 34, 40, 84, 51, 51, 62, 64, 55, 64, 62, 36, 64,
+    64, 28, 28, 58, 28, 98, 64, 62, 64,  64, 42, 53, 40, 64, 60, 82, 60, 60, 53, 64, 34, 64, 84};
+#define WIDTH_OTHER 100 /* arrows, dashes, ellipsis; device names have no wider characters */
+#define BOLD 114        /* percent; single letters can differ more, but words do not */
+
+static int width_in_hundredths(const char *text, size_t len) {
+    int sum = 0;
+    for (size_t i = 0, n; i < len && (n = utf8_char(text + i)) > 0; i += n) {
+        unsigned char c = (unsigned char)text[i];
+        sum += n == 1 && c >= ' ' && c < 0x7f ? widths[c - ' '] : WIDTH_OTHER;
+    }
+    return sum;
+}
+
+static int width_of(const char *text, size_t len, int size, bool bold) {
+    return (width_in_hundredths(text, len) * size * (bold ? BOLD : 100) + 9999) / 10000;
+}
+
+int render_width(const char *text, int size, bool bold) {
+    return width_of(text, strlen(text), size, bold);
+}
+
+size_t render_break(const char *text, int size, bool bold, int max_w) {
+    size_t fits = 0, word = 0, len = strlen(text);
+    if (width_of(text, len, size, bold) <= max_w)
+        return len;
+    for (size_t i = 0, n; (n = utf8_char(text + i)) > 0; i += n) {
+        if (i > 0 && width_of(text, i + n, size, bold) > max_w)
+            break;
+        fits = i + n;
+        if (text[i] == ' ' || text[i] == ',')
+            word = fits;
+    }
+    return word > 0 ? word : fits;
+}
+
+struct render_text render_fit(const char *text, int size, bool bold, int max_w) {
+    static const char dots[] = "…";
+    struct render_text out;
+    size_t fits = 0, all = strlen(text);
+    if (all < RENDER_TEXT_MAX && render_width(text, size, bold) <= max_w)
+        return render_words("%s", text);
+    int room = max_w - render_width(dots, size, bold);
+    for (size_t i = 0, n; (n = utf8_char(text + i)) > 0; i += n)
+        if (i + sizeof dots <= RENDER_TEXT_MAX && width_of(text, i, size, bold) <= room)
+            fits = i;
+    while (fits > 0 && strchr(" ,", text[fits - 1]) != NULL)
+        fits--;
+    memcpy(out.text, text, fits);
+    memcpy(out.text + fits, dots, sizeof dots);
+    return out;
 }

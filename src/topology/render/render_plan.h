@@ -99,3 +99,12 @@ struct render_text render_bytes(uint64_t bytes);
 /* "eth0", "eth0 … eth63 (64)" */
 struct render_text render_range(const struct topology *t, const struct render_shape *s,
                                 const char *dots);
+
+/* ---- text in the picture; size: of its font ---- */
+
+/* The text is at most this wide in the usual sans-serif fonts. */
+int render_width(const char *text, int size, bool bold);
+/* Bytes of the first line if the text does not fit: up to a blank or comma, or as many as fit. */
+size_t render_break(const char *text, int size, bool bold, int max_w);
+/* Cuts it to max_w, with an ellipsis. */
+struct render_text render_fit(const char *text, int size, bool bold, int max_w);

@@ -3,84 +3,41 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "base/text/utf8.h"
-#include "topology/render/render_svg_priv.h"
+#include "topology/render/render_plan.h"
 
-/* Widths of U+0020 to U+007E in hundredths of the font's size, rounded up, in DejaVu Sans: it is
- * the widest of the fonts that browsers use for sans-serif. */
-static const unsigned char widths[] = {
-    32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 51, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
-    64, 64, 34, 34, 84, 84, 84, 54, 101, 69, 69, 70, 78, 64, 58, 78, 76, 30, 30, 66, 56, 87, 75, 79,
-    61, 79, 70, 64, 62, 74, 69, 99, 69,  62, 69, 40, 34, 40, 84, 51, 51, 62, 64, 55, 64, 62, 36, 64,
-    64, 28, 28, 58, 28, 98, 64, 62, 64,  64, 42, 53, 40, 64, 60, 82, 60, 60, 53, 64, 34, 64, 84};
-#define WIDTH_OTHER 100 /* arrows, dashes, ellipsis; device names have no wider characters */
-#define BOLD 114        /* percent; single letters can differ more, but words do not */
+#define WIDTH 1200 /* of the page, in its own units; its height depends on the content */
+#define MARGIN 24
+#define PAD 12                /* between a box and what is in it */
+#define TITLE 84              /* height of everything above all boxes */
+#define CHIP 152              /* width of a device */
+#define CHIP_ROOM (CHIP - 20) /* for its text */
+#define LINE 14               /* height of a device's line of text */
+#define LINES_MAX 10
 
-static int width_in_hundredths(const char *text, size_t len) {
-    int sum = 0;
-    for (size_t i = 0, n; i < len && (n = utf8_char(text + i)) > 0; i += n) {
-        unsigned char c = (unsigned char)text[i];
-        sum += n == 1 && c >= ' ' && c < 0x7f ? widths[c - ' '] : WIDTH_OTHER;
-    }
-    return sum;
-}
+enum { TEXT_TITLE = 20, TEXT_HEAD = 13, TEXT_BODY = 11, TEXT_SMALL = 10 };
 
-static int width_of(const char *text, size_t len, int size, bool bold) {
-    return (width_in_hundredths(text, len) * size * (bold ? BOLD : 100) + 9999) / 10000;
-}
+/* ---- the text in a device ---- */
 
-int svg_text_width(const char *text, int size, bool bold) {
-    return width_of(text, strlen(text), size, bold);
-}
-
-/* Bytes of the first line if the text does not fit: up to a blank or comma, or as many as fit. */
-static size_t svg_text_break(const char *text, int size, bool bold, int max_w) {
-    size_t fits = 0, word = 0, len = strlen(text);
-    if (width_of(text, len, size, bold) <= max_w)
-        return len;
-    for (size_t i = 0, n; (n = utf8_char(text + i)) > 0; i += n) {
-        if (i > 0 && width_of(text, i + n, size, bold) > max_w)
-            break;
-        fits = i + n;
-        if (text[i] == ' ' || text[i] == ',')
-            word = fits;
-    }
-    return word > 0 ? word : fits;
-}
-
-/* Cuts it to max_w, with an ellipsis. */
-static void svg_text_fit(const char *text, int size, bool bold, int max_w,
-                         char out[RENDER_TEXT_MAX]) {
-    static const char dots[] = "…";
-    size_t fits = 0, all = strlen(text);
-    if (all < RENDER_TEXT_MAX && svg_text_width(text, size, bold) <= max_w) {
-        memcpy(out, text, all + 1);
-        return;
-    }
-    int room = max_w - svg_text_width(dots, size, bold);
-    for (size_t i = 0, n; (n = utf8_char(text + i)) > 0; i += n)
-        if (i + sizeof dots <= RENDER_TEXT_MAX && width_of(text, i, size, bold) <= room)
-            fits = i;
-    while (fits > 0 && strchr(" ,", text[fits - 1]) != NULL)
-        fits--;
-    memcpy(out, text, fits);
-    memcpy(out + fits, dots, sizeof dots);
-}
+struct line {
+    char text[RENDER_TEXT_MAX];
+    int size;
+    bool bold, dim;
+};
 
 struct lines {
-    struct svg_line *list; /* [SVG_LINES_MAX] */
+    struct line list[LINES_MAX];
     unsigned n;
 };
 
 /* Long text gets smaller letters or a few lines; even longer text is cut when it is drawn. */
 static void add(struct lines *l, int size, bool bold, bool dim, const char *text) {
-    while (svg_text_width(text, size, bold) > SVG_CHIP_ROOM &&
-           svg_text_width(text, SVG_TEXT_SMALL, bold) <= SVG_CHIP_ROOM)
+    while (render_width(text, size, bold) > CHIP_ROOM &&
+           render_width(text, TEXT_SMALL, bold) <= CHIP_ROOM)
         size--;
-    for (int more = 2; *text != '\0' && l->n < SVG_LINES_MAX; more--) {
-        struct svg_line *line = &l->list[l->n++];
-        size_t len = more > 0 ? svg_text_break(text, size, bold, SVG_CHIP_ROOM) : strlen(text);
-        *line = (struct svg_line){.size = size, .bold = bold, .dim = dim};
+    for (int more = 2; *text != '\0' && l->n < LINES_MAX; more--) {
+        struct line *line = &l->list[l->n++];
+        size_t len = more > 0 ? render_break(text, size, bold, CHIP_ROOM) : strlen(text);
+        *line = (struct line){.size = size, .bold = bold, .dim = dim};
         (void)snprintf(line->text, sizeof line->text, "%.*s", (int)len, text);
         for (size_t end = strlen(line->text); end > 0 && line->text[end - 1] == ' '; end--)
             line->text[end - 1] = '\0';
@@ -92,8 +49,7 @@ static void add_bus_line(struct lines *l, const struct topology *t, uint32_t pci
                          const char *more) {
     struct render_text bus = render_bus(t, pci);
     bool both = bus.text[0] != '\0' && *more != '\0';
-    add(l, SVG_TEXT_SMALL, false, true,
-        render_words("%s%s%s", bus.text, both ? " · " : "", more).text);
+    add(l, TEXT_SMALL, false, true, render_words("%s%s%s", bus.text, both ? " · " : "", more).text);
 }
 
 /* "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3", "Instinct MI300A" of "Aqua Vanjaram [Instinct
@@ -125,94 +81,428 @@ static void add_nvlinks(struct lines *l, const struct render_plan *p, uint32_t g
         strbuf_printf(&text, "NV%" PRIu32 ": GPU ", n);
         cpuset_write_list(&peers, &text);
         if (n > 0)
-            add(l, SVG_TEXT_SMALL, false, true, strbuf_text(&text));
+            add(l, TEXT_SMALL, false, true, strbuf_text(&text));
     }
 }
 
 static void add_net(struct lines *l, const struct nccl_prediction *n) {
     if (n->n_nets == 0) {
-        add(l, SVG_TEXT_BODY, false, true, "no NIC serves it");
+        add(l, TEXT_BODY, false, true, "no NIC serves it");
         return;
     }
     struct render_text more = {""}, net = render_clean(n->nets[0], true);
     if (n->n_nets > 1)
         more = render_words(" +%" PRIu32, n->n_nets - 1);
-    add(l, SVG_TEXT_BODY, true, false, render_words("→ %.199s%s", net.text, more.text).text);
-    add(l, SVG_TEXT_BODY, true, false,
+    add(l, TEXT_BODY, true, false, render_words("→ %.199s%s", net.text, more.text).text);
+    add(l, TEXT_BODY, true, false,
         render_words("%s · %.1f GB/s", nccl_path_name(n->path), n->bandwidth).text);
 }
 
 static void gpu_lines(const struct render_plan *p, uint32_t gpu, struct lines *l) {
     const struct topo_gpu *g = &p->t->gpus[gpu];
-    add(l, SVG_TEXT_HEAD, true, false, render_gpu_label(p->t, gpu).text);
-    add(l, SVG_TEXT_BODY, false, true, model_of(p->t, gpu).text);
+    add(l, TEXT_HEAD, true, false, render_gpu_label(p->t, gpu).text);
+    add(l, TEXT_BODY, false, true, model_of(p->t, gpu).text);
     add_nvlinks(l, p, gpu);
     if (g->lost)
-        add(l, SVG_TEXT_BODY, true, false, "LOST");
+        add(l, TEXT_BODY, true, false, "LOST");
     else if (g->mig && g->n_mig > 0)
-        add(l, SVG_TEXT_BODY, true, false,
+        add(l, TEXT_BODY, true, false,
             render_words("MIG: %" PRIu32 " device%s", g->n_mig, g->n_mig > 1 ? "s" : "").text);
     else if (g->mig)
-        add(l, SVG_TEXT_BODY, true, false, "MIG");
+        add(l, TEXT_BODY, true, false, "MIG");
     if (p->any_net)
         add_net(l, &p->predictions[gpu]);
 }
 
 static void nic_lines(const struct render_plan *p, const struct render_shape *s, struct lines *l) {
     const struct topo_nic *nic = &p->t->nics[s->index];
-    add(l, SVG_TEXT_HEAD, true, false, render_range(p->t, s, " … ").text);
-    add(l, SVG_TEXT_BODY, false, true,
-        s->count > 1 ? "virtual functions" : render_nic_link(nic).text);
+    add(l, TEXT_HEAD, true, false, render_range(p->t, s, " … ").text);
+    add(l, TEXT_BODY, false, true, s->count > 1 ? "virtual functions" : render_nic_link(nic).text);
     add_bus_line(l, p->t, nic->pci,
                  strcmp(nic->netdev, nic->name) == 0 ? "" : render_clean(nic->netdev, true).text);
-    add(l, SVG_TEXT_SMALL, true, true, render_nic_why_not(nic).text);
+    add(l, TEXT_SMALL, true, true, render_nic_why_not(nic).text);
 }
 
 static void netif_lines(const struct render_plan *p, const struct render_shape *s,
                         struct lines *l) {
     const struct topo_netif *n = &p->t->netifs[s->index];
     bool physical = n->kind == TOPO_NETIF_PHYSICAL;
-    add(l, SVG_TEXT_HEAD, true, false, render_range(p->t, s, " … ").text);
+    add(l, TEXT_HEAD, true, false, render_range(p->t, s, " … ").text);
     if (n->speed_mbps > 0)
-        add(l, SVG_TEXT_BODY, false, true,
+        add(l, TEXT_BODY, false, true,
             render_words("%.4g Gb/s Ethernet", (double)n->speed_mbps / 1000).text);
     else
-        add(l, SVG_TEXT_BODY, false, true,
+        add(l, TEXT_BODY, false, true,
             render_words("interface%s%s", physical ? "" : ", ",
                          physical ? "" : topo_netif_kind_names[n->kind])
                 .text);
     add_bus_line(l, p->t, n->pci, render_clean(n->driver, true).text);
 }
 
-/* The lines of a device, from the top. Returns their number. Text that is too long for a line
- * continues in the next one. */
-static unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
-                                 struct svg_line ret[SVG_LINES_MAX]) {
-    struct lines l = {ret, 0};
+/* The lines of a device, from the top. Text that is too long for a line continues in the next. */
+static void device_lines(const struct render_plan *p, const struct render_shape *s,
+                         struct lines *ret) {
+    ret->n = 0;
     if (s->kind == RENDER_GPU)
-        gpu_lines(p, s->index, &l);
+        gpu_lines(p, s->index, ret);
     else if (s->kind == RENDER_NIC)
-        nic_lines(p, s, &l);
+        nic_lines(p, s, ret);
     else
-        netif_lines(p, s, &l);
-    return l.n;
+        netif_lines(p, s, ret);
 }
 
-int svg_device_height(const struct render_plan *p, const struct render_shape *s) {
-    struct svg_line lines[SVG_LINES_MAX];
-    return (int)svg_device_lines(p, s, lines) * SVG_LINE + 12;
+static int device_height(const struct render_plan *p, const struct render_shape *s) {
+    struct lines lines;
+    device_lines(p, s, &lines);
+    return (int)lines.n * LINE + 12;
 }
+
+/* ---- the place of everything ---- */
+
+struct box {
+    int x, y, w, h;
+    int max_w;  /* the part of the page's width that it can use */
+    int slot_h; /* h; for a GPU with a partner, the partner's too */
+    int head_w; /* of the text on top of it, at least */
+};
+
+/* Arrays by shape: [plan->n] */
+struct picture {
+    const struct render_plan *plan;
+    struct box *boxes;
+    uint32_t *partners; /* of GPUs and NICs that stand under each other, as a pair of one box that
+                         * has several GPUs; else TOPO_NONE */
+    bool *has_gpu;      /* in it or below */
+    uint32_t *colour;   /* of a device, from 1 on; 0: no GPU's traffic goes through it */
+    struct strbuf *to;
+};
+
+/* The two lines on top of a box. */
+struct head {
+    struct render_text first, second;
+};
+
+#define GAP 12         /* between devices side by side, and rows */
+#define GAP_WIRES 26   /* above a row of NICs below GPUs, where lines are visible */
+#define CPUS_MAX_W 200 /* how much a list of CPUs can add to a box's width */
+
+/* The order inside a box, from top to bottom, so that a GPU's line to a NIC goes down. */
+enum { BAND_GPUS, BAND_GPU_BOXES, BAND_BOXES, BAND_NICS, BAND_NETIFS, BANDS };
+
+static bool is_device(enum render_kind kind) {
+    return kind == RENDER_GPU || kind == RENDER_NIC || kind == RENDER_NETIF;
+}
+
+/* Packages and nodes keep their order. */
+static int band_of(const struct picture *l, uint32_t i) {
+    enum render_kind kind = l->plan->shapes[i].kind;
+    if (is_device(kind))
+        return kind == RENDER_GPU ? BAND_GPUS : kind == RENDER_NIC ? BAND_NICS : BAND_NETIFS;
+    bool bridge = kind == RENDER_HOST || kind == RENDER_SWITCH;
+    return bridge && l->has_gpu[i] ? BAND_GPU_BOXES : BAND_BOXES;
+}
+
+static bool is_shown(const struct render_plan *p, uint32_t shape) {
+    const struct render_shape *s = &p->shapes[shape];
+    return !(s->kind == RENDER_HOST && s->children == 1);
+}
+
+static int head_height(enum render_kind kind) {
+    switch (kind) {
+    case RENDER_MACHINE: return TITLE;
+    case RENDER_PACKAGE: return 30;
+    case RENDER_NUMA: return 44;
+    case RENDER_HOST: return 26;
+    case RENDER_SWITCH: return 40;
+    case RENDER_GPU:
+    case RENDER_NIC:
+    case RENDER_NETIF: return 0;
+    }
+    assert_not_reached();
+}
+
+/* "CPUs 0-3,8-11", shorter "CPUs 0, 2, 4 … 86 (44)" or "CPUs 0-3 … 120-123 (64)". */
+static struct render_text cpus_words(const struct cpuset *cpus, int room) {
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    uint32_t n = cpuset_count(cpus), last = 0;
+    bool even = n > 3;
+    cpuset_write_list(cpus, &list);
+    const char *text = strbuf_text(&list), *end = strrchr(text, ',');
+    struct render_text whole = render_words("CPUs %s", text);
+    if (list.len + 8 < RENDER_TEXT_MAX && render_width(whole.text, TEXT_SMALL, false) <= room)
+        return whole;
+    uint32_t first = cpuset_next(cpus, 0), second = cpuset_next(cpus, first + 1);
+    uint32_t step = second - first;
+    for (uint32_t i = first; i != CPUSET_MAX; last = i, i = cpuset_next(cpus, i + 1))
+        even = even && (i == first || i - last == step);
+    if (even)
+        return render_words("CPUs %" PRIu32 ", %" PRIu32 ", %" PRIu32 " … %" PRIu32 " (%" PRIu32
+                            ")",
+                            first, second, second + step, last, n);
+    return end == NULL ? whole
+                       : render_words("CPUs %.*s … %s (%" PRIu32 ")", (int)strcspn(text, ","), text,
+                                      end + 1, n);
+}
+
+static struct head numa_words(const struct topology *t, const struct topo_numa *n, int room) {
+    struct head head = {{""}, {""}};
+    head.first = render_words("NUMA node %" PRId32 "%s%s", n->index, n->bytes > 0 ? " · " : "",
+                              n->bytes > 0 ? render_bytes(n->bytes).text : "");
+    if (n->gpu_memory)
+        head.second = render_gpu_memory(t, n->index);
+    else if (!cpuset_is_empty(&n->cpus))
+        head.second = cpus_words(&n->cpus, room);
+    else if (!cpuset_is_empty(&t->allowed)) /* else it is not known */
+        head.second = render_words("no CPUs");
+    return head;
+}
+
+static struct head head_of(const struct render_plan *p, const struct render_shape *s, int room) {
+    const struct topology *t = p->t;
+    struct head head = {{""}, {""}};
+    if (s->kind == RENDER_PACKAGE) {
+        head.first = render_words("Package %" PRIu32, s->index);
+    } else if (s->kind == RENDER_NUMA && s->index == TOPO_NONE) {
+        head.first = render_words("NUMA node not known");
+    } else if (s->kind == RENDER_NUMA) {
+        head = numa_words(t, &t->numa[s->index], room);
+    } else if (s->kind == RENDER_HOST) {
+        head.first = render_words("Host bridge %04" PRIx32 ":%02x", s->root.domain, s->root.bus);
+    } else if (s->kind == RENDER_SWITCH) {
+        struct render_text link = render_pci_link(&t->pci[s->index]);
+        head.first = render_words("%s", render_switch_name(&t->pci[s->index]));
+        head.second = render_words("%s%s%s", render_bus(t, s->index).text,
+                                   link.text[0] != '\0' ? " · " : "", link.text);
+    }
+    return head;
+}
+
+static int least_width(const struct render_plan *p, const struct render_shape *s) {
+    struct head head = head_of(p, s, CPUS_MAX_W);
+    int first = render_width(head.first.text, TEXT_HEAD, true);
+    return MAX2(first, render_width(head.second.text, TEXT_SMALL, false)) + 2 * PAD;
+}
+
+struct pairing {
+    struct picture *l;
+    uint32_t gpu;
+};
+
+static void pair_up(void *arg, uint32_t nic) {
+    const struct pairing *p = arg;
+    const struct render_shape *shapes = p->l->plan->shapes;
+    if (shapes[nic].parent != shapes[p->gpu].parent || p->l->partners[nic] != TOPO_NONE ||
+        p->l->partners[p->gpu] != TOPO_NONE)
+        return;
+    p->l->partners[nic] = p->gpu;
+    p->l->partners[p->gpu] = nic;
+}
+
+static uint32_t gpus_beside(const struct render_plan *p, uint32_t shape) {
+    uint32_t n = 0, i = p->shapes[p->shapes[shape].parent].first;
+    for (; i != TOPO_NONE; i = p->shapes[i].next)
+        n += p->shapes[i].kind == RENDER_GPU;
+    return n;
+}
+
+static void find_partners(struct picture *l) {
+    const struct render_plan *p = l->plan;
+    for (uint32_t i = 0; i < p->n; i++)
+        l->partners[i] = TOPO_NONE;
+    for (uint32_t i = 0; i < p->n && p->predictions != NULL; i++) {
+        struct pairing x = {l, i};
+        const struct render_shape *s = &p->shapes[i];
+        if (s->kind == RENDER_GPU && p->predictions[s->index].n_nets > 0 && gpus_beside(p, i) > 1)
+            render_plan_each_net(p, s->index, p->predictions[s->index].nets[0], pair_up, &x);
+    }
+}
+
+static bool stands_below_its_gpu(const struct picture *l, uint32_t i) {
+    return l->plan->shapes[i].kind != RENDER_GPU && l->partners[i] != TOPO_NONE;
+}
+
+/* The gap between packages and between nodes has room for lines. */
+static int gap_in(const struct picture *l, uint32_t parent) {
+    enum render_kind kind = l->plan->shapes[parent].kind;
+    return kind == RENDER_MACHINE ? 24 : kind == RENDER_PACKAGE ? 18 : GAP;
+}
+
+struct row {
+    uint32_t first, n; /* children of the band, from `first` on */
+    int w, h;
+};
+
+/* Takes as many of a band's boxes as fit side by side. *at: where to continue; false: there are no
+ * more. */
+static bool next_row(const struct picture *l, int band, int room, uint32_t *at, struct row *ret) {
+    const struct render_shape *shapes = l->plan->shapes;
+    int gap = *at == TOPO_NONE ? 0 : gap_in(l, shapes[*at].parent);
+    *ret = (struct row){.first = TOPO_NONE};
+    for (; *at != TOPO_NONE; *at = shapes[*at].next) {
+        const struct box *b = &l->boxes[*at];
+        if (band_of(l, *at) != band || stands_below_its_gpu(l, *at))
+            continue;
+        if (ret->n > 0 && ret->w + gap + b->w > room)
+            break;
+        if (ret->n == 0)
+            ret->first = *at;
+        ret->w += (ret->n > 0 ? gap : 0) + b->w;
+        ret->h = MAX2(ret->h, b->slot_h);
+        ret->n++;
+    }
+    return ret->n > 0;
+}
+
+/* The least width that needs no more rows: if three of four boxes fit, they are placed two by
+ * two. */
+static int even_room(const struct picture *l, uint32_t parent, int band, int room) {
+    int least = 0, rows = 0;
+    for (int tried = room; tried > 0; tried -= 10) {
+        int n = 0;
+        uint32_t at = l->plan->shapes[parent].first;
+        struct row row;
+        while (next_row(l, band, tried, &at, &row))
+            n++;
+        if (rows == 0)
+            rows = n;
+        if (n <= 1 || n > rows)
+            break;
+        least = tried;
+    }
+    return least > 0 ? least : room;
+}
+
+static int inset(const struct picture *l, uint32_t i) {
+    return l->plan->shapes[i].kind == RENDER_MACHINE ? 0 : PAD;
+}
+
+static int gap_above(const struct picture *l, uint32_t parent, int band, int rows_of_band,
+                     int rows_before) {
+    bool wires = band >= BAND_BOXES && rows_of_band == 0;
+    return rows_before == 0 ? 0 : wires ? GAP_WIRES : gap_in(l, parent);
+}
+
+static void measure(struct picture *l, uint32_t i) {
+    const struct render_shape *s = &l->plan->shapes[i];
+    struct box *b = &l->boxes[i];
+    if (is_device(s->kind)) {
+        b->w = CHIP;
+        b->slot_h = b->h = device_height(l->plan, s);
+        /* The NIC can be before or after its GPU in the plan, so its box may not be measured yet.
+         * But its height depends only on its lines of text. */
+        if (s->kind == RENDER_GPU && l->partners[i] != TOPO_NONE)
+            b->slot_h += GAP_WIRES + device_height(l->plan, &l->plan->shapes[l->partners[i]]);
+        return;
+    }
+    int rows = 0, pad = inset(l, i);
+    b->w = MIN2(least_width(l->plan, s), b->max_w);
+    b->head_w = b->w - 2 * PAD;
+    b->h = head_height(s->kind);
+    for (int band = 0; band < BANDS; band++) {
+        uint32_t at = s->first;
+        struct row row;
+        int room = even_room(l, i, band, b->max_w - 2 * pad);
+        for (int of_band = 0; next_row(l, band, room, &at, &row); of_band++) {
+            b->w = MAX2(b->w, row.w + 2 * pad);
+            b->h += row.h + gap_above(l, i, band, of_band, rows++);
+        }
+    }
+    b->h += rows > 0 ? PAD : 0;
+    b->slot_h = b->h;
+}
+
+/* Nodes and packages share the remaining width. most: how many boxes a row above has, which is of
+ * the same kind; a row with fewer boxes is not stretched beyond columns of that width. */
+static void place_row(struct picture *l, uint32_t parent, int band, const struct row *row,
+                      uint32_t most, int y) {
+    const struct render_shape *shapes = l->plan->shapes;
+    const struct box *in = &l->boxes[parent];
+    bool in_columns = band == BAND_BOXES && (shapes[parent].kind == RENDER_MACHINE ||
+                                             shapes[parent].kind == RENDER_PACKAGE);
+    bool share = in_columns && row->n >= most;
+    int room = in->w - 2 * inset(l, parent), left = room - row->w, gap = gap_in(l, parent);
+    int column = in_columns && !share ? (room - (int)(most - 1) * gap) / (int)most : 0;
+    int x = in->x + inset(l, parent) + (in_columns ? 0 : left / 2);
+    uint32_t n = 0;
+    for (uint32_t i = row->first; n < row->n; i = shapes[i].next) {
+        struct box *b = &l->boxes[i];
+        if (band_of(l, i) != band || stands_below_its_gpu(l, i))
+            continue;
+        b->x = x;
+        b->y = y;
+        if (l->partners[i] != TOPO_NONE) {
+            l->boxes[l->partners[i]].x = x;
+            l->boxes[l->partners[i]].y = y + b->h + GAP_WIRES;
+        }
+        if (!is_device(shapes[i].kind))
+            b->h = row->h;
+        if (share)
+            b->w += left / (int)row->n + ((int)n < left % (int)row->n);
+        int wider = MAX2(0, MIN2(column - b->w, left));
+        b->w += wider;
+        left -= wider;
+        x += b->w + gap;
+        n++;
+    }
+}
+
+static void place_children(struct picture *l, uint32_t parent) {
+    const struct render_shape *shapes = l->plan->shapes;
+    const struct box *in = &l->boxes[parent];
+    int y = in->y + head_height(l->plan->shapes[parent].kind), rows = 0;
+    for (int band = 0; band < BANDS; band++) {
+        uint32_t at = l->plan->shapes[parent].first, most = 0, before = TOPO_NONE;
+        struct row row;
+        int room = even_room(l, parent, band, in->max_w - 2 * inset(l, parent));
+        for (int of_band = 0; next_row(l, band, room, &at, &row); of_band++) {
+            bool same = before != TOPO_NONE && shapes[before].kind == shapes[row.first].kind;
+            most = same ? MAX2(most, row.n) : row.n;
+            before = row.first;
+            y += gap_above(l, parent, band, of_band, rows++);
+            place_row(l, parent, band, &row, most, y);
+            y += row.h;
+        }
+    }
+    /* The nodes of an only row extend as far down as the package beside theirs. */
+    for (uint32_t i = shapes[parent].first; i != TOPO_NONE && rows == 1; i = shapes[i].next)
+        if (shapes[i].kind == RENDER_NUMA && l->boxes[i].y + l->boxes[i].h == y)
+            l->boxes[i].h = in->y + in->h - inset(l, parent) - l->boxes[i].y;
+}
+
+/* Two packages (or nodes, if there are no packages) are side by side. */
+static int most_width(const struct picture *l, uint32_t i) {
+    const struct render_shape *s = &l->plan->shapes[i], *above = &l->plan->shapes[s->parent];
+    int room = l->boxes[s->parent].max_w - 2 * inset(l, s->parent);
+    return above->kind == RENDER_MACHINE && above->children > 1 ? (room - gap_in(l, s->parent)) / 2
+                                                                : room;
+}
+
+/* Boxes are as wide as their content; in a row of nodes they share the remaining width. */
+static void lay_out(struct picture *l) {
+    const struct render_plan *p = l->plan;
+    for (uint32_t i = p->n; i-- > 1;)
+        if (p->shapes[i].kind == RENDER_GPU || l->has_gpu[i])
+            l->has_gpu[i] = l->has_gpu[p->shapes[i].parent] = true;
+    find_partners(l);
+    l->boxes[0].max_w = WIDTH - 2 * MARGIN;
+    /* Parents come before their children in the plan: widths are passed down, sizes are computed
+     * upwards. */
+    for (uint32_t i = 1; i < p->n; i++)
+        l->boxes[i].max_w =
+            is_shown(p, i) ? MAX2(most_width(l, i), CHIP) : l->boxes[p->shapes[i].parent].max_w;
+    for (uint32_t i = p->n; i-- > 0;)
+        measure(l, i);
+    l->boxes[0].x = MARGIN;
+    l->boxes[0].w = l->boxes[0].max_w;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (is_shown(p, i) && !is_device(p->shapes[i].kind))
+            place_children(l, i);
+}
+
+/* ---- the picture ---- */
 
 #define COLOURS 8
 #define NETS_DRAWN_MAX 4 /* if a GPU has more, the first is drawn, and the others are counted */
-
-struct picture {
-    const struct render_plan *plan;
-    struct svg_layout layout;
-    /* [plan->n] a device's colour, from 1 on; 0: no GPU's traffic goes through it */
-    uint32_t *colour;
-    struct strbuf *to;
-};
 
 /* Classes, not CSS variables, and colours as RRGGBB, for renderers other than browsers. t: text, d:
  * dim text; sN and fN: stroke and fill of a chosen pair. Those eight colours differ by 25 or more
@@ -250,13 +540,11 @@ static const char style[] =
 
 static void add_text(struct strbuf *to, const char *class, int x, int y, int size, bool bold,
                      int max_w, const char *text) {
-    char cut[RENDER_TEXT_MAX];
     if (*text == '\0')
         return;
-    svg_text_fit(text, size, bold, max_w, cut);
     strbuf_printf(to, "<text class=\"%s%s\" x=\"%d\" y=\"%d\" font-size=\"%d\">", class,
                   bold ? " bold" : "", x, y, size);
-    strbuf_add_xml(to, cut, SIZE_MAX);
+    strbuf_add_xml(to, render_fit(text, size, bold, max_w).text, SIZE_MAX);
     strbuf_add(to, "</text>\n");
 }
 
@@ -267,7 +555,7 @@ static void add_tip(struct strbuf *to, const char *text) {
     strbuf_add(to, "</title>");
 }
 
-static void add_rect(struct strbuf *to, const char *class, bool off, const struct svg_box *b,
+static void add_rect(struct strbuf *to, const char *class, bool off, const struct box *b,
                      int radius) {
     strbuf_printf(to,
                   "<rect class=\"%s%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
@@ -291,11 +579,11 @@ static void add_boxes(const struct picture *x, bool heads) {
     const struct render_plan *p = x->plan;
     for (uint32_t i = 1; i < p->n; i++) {
         const struct render_shape *s = &p->shapes[i];
-        const struct svg_box *b = &x->layout.boxes[i];
-        if (svg_is_device(s->kind) || !svg_is_shown(p, i))
+        const struct box *b = &x->boxes[i];
+        if (is_device(s->kind) || !is_shown(p, i))
             continue;
-        int room = b->w - 2 * SVG_PAD, left = b->x + SVG_PAD;
-        struct svg_head head = svg_head(p, s, room);
+        int room = b->w - 2 * PAD, left = b->x + PAD;
+        struct head head = head_of(p, s, room);
         const char *first = head.first.text, *second = head.second.text;
         if (!heads) {
             strbuf_add(x->to, "<g>");
@@ -308,14 +596,14 @@ static void add_boxes(const struct picture *x, bool heads) {
         bool major = s->kind == RENDER_PACKAGE || s->kind == RENDER_NUMA;
         strbuf_printf(x->to, "<g class=\"on on-%s\">\n", classes[s->kind]);
         add_text(x->to, major ? "t" : "d", left, b->y + (major ? 20 : 17),
-                 major ? SVG_TEXT_HEAD : SVG_TEXT_BODY, major, room, first);
-        add_text(x->to, "d", left, b->y + (major ? 36 : 31), SVG_TEXT_SMALL, false, room, second);
+                 major ? TEXT_HEAD : TEXT_BODY, major, room, first);
+        add_text(x->to, "d", left, b->y + (major ? 36 : 31), TEXT_SMALL, false, room, second);
         strbuf_add(x->to, "</g>\n");
     }
 }
 
 static void add_bar(const struct picture *x, uint32_t shape) {
-    const struct svg_box *b = &x->layout.boxes[shape];
+    const struct box *b = &x->boxes[shape];
     if (x->colour[shape] > 0)
         strbuf_printf(x->to,
                       "<rect class=\"f%" PRIu32 "\" x=\"%d\" y=\"%d\" width=\"4\" height=\"%d\" "
@@ -323,22 +611,22 @@ static void add_bar(const struct picture *x, uint32_t shape) {
                       x->colour[shape], b->x + 3, b->y + 4, b->h - 8);
 }
 
-static void add_bus(const struct picture *x, const struct svg_box *b, uint32_t gpu,
-                    const struct svg_line *label) {
+static void add_bus(const struct picture *x, const struct box *b, uint32_t gpu,
+                    const struct line *label) {
     struct render_text bus = render_bus(x->plan->t, x->plan->t->gpus[gpu].pci);
-    int w = svg_text_width(bus.text, SVG_TEXT_SMALL, false);
-    if (w + 12 + svg_text_width(label->text, label->size, label->bold) <= SVG_CHIP_ROOM)
-        add_text(x->to, "d", b->x + b->w - 8 - w, b->y + 18, SVG_TEXT_SMALL, false, w, bus.text);
+    int w = render_width(bus.text, TEXT_SMALL, false);
+    if (w + 12 + render_width(label->text, label->size, label->bold) <= CHIP_ROOM)
+        add_text(x->to, "d", b->x + b->w - 8 - w, b->y + 18, TEXT_SMALL, false, w, bus.text);
 }
 
 static void add_device(const struct picture *x, uint32_t i) {
     const struct render_shape *s = &x->plan->shapes[i];
-    const struct svg_box *b = &x->layout.boxes[i];
-    struct svg_line lines[SVG_LINES_MAX];
-    unsigned n = svg_device_lines(x->plan, s, lines);
+    const struct box *b = &x->boxes[i];
+    struct lines lines;
+    device_lines(x->plan, s, &lines);
     _cleanup_(strbuf_fini) struct strbuf tip = {0};
-    for (unsigned k = 0; k < n; k++)
-        strbuf_printf(&tip, "%s%s", k > 0 ? "\n" : "", lines[k].text);
+    for (unsigned k = 0; k < lines.n; k++)
+        strbuf_printf(&tip, "%s%s", k > 0 ? "\n" : "", lines.list[k].text);
     strbuf_add(x->to, "<g>");
     add_tip(x->to, strbuf_text(&tip));
     strbuf_add_char(x->to, '\n');
@@ -346,14 +634,13 @@ static void add_device(const struct picture *x, uint32_t i) {
     add_rect(x->to, classes[s->kind], off, b, 5);
     add_bar(x, i);
     if (s->kind == RENDER_GPU)
-        add_bus(x, b, s->index, &lines[0]);
-    for (unsigned k = 0; k < n; k++)
-        add_text(x->to,
-                 off            ? "g"
-                 : lines[k].dim ? "d"
-                                : "t",
-                 b->x + 13, b->y + 18 + (int)k * SVG_LINE, lines[k].size, lines[k].bold,
-                 SVG_CHIP_ROOM, lines[k].text);
+        add_bus(x, b, s->index, &lines.list[0]);
+    for (unsigned k = 0; k < lines.n; k++) {
+        const struct line *line = &lines.list[k];
+        const char *class = off ? "g" : line->dim ? "d" : "t";
+        add_text(x->to, class, b->x + 13, b->y + 18 + (int)k * LINE, line->size, line->bold,
+                 CHIP_ROOM, line->text);
+    }
     strbuf_add(x->to, "</g>\n");
 }
 
@@ -406,8 +693,12 @@ enum { CORNERS = 8, HEAD = 600, LOOKS_MAX = 32 << 20 };
 #define DEVICE (UINT64_C(1) << 32)
 #define NODE (UINT64_C(1) << 48)
 
+struct point {
+    int x, y;
+};
+
 struct elbow {
-    struct svg_point at[CORNERS];
+    struct point at[CORNERS];
     uint64_t cost;
 };
 
@@ -423,8 +714,7 @@ struct wire {
 /* The distance from the edge of a device or box. */
 static int aside(const struct wire *w) { return 2 * (1 + (int)w->x->colour[w->gpu] % 3); }
 
-static bool touches(const struct svg_point *a, const struct svg_point *b,
-                    const struct svg_box *in) {
+static bool touches(const struct point *a, const struct point *b, const struct box *in) {
     return MAX2(a->x, b->x) > in->x && MIN2(a->x, b->x) < in->x + in->w &&
            MAX2(a->y, b->y) > in->y && MIN2(a->y, b->y) < in->y + in->h;
 }
@@ -436,24 +726,24 @@ static uint32_t node_of(const struct render_plan *p, uint32_t i) {
 }
 
 /* Stops counting where the line costs `most` already. */
-static uint64_t cost_of(const struct wire *w, uint32_t nic, const struct svg_point at[CORNERS],
+static uint64_t cost_of(const struct wire *w, uint32_t nic, const struct point at[CORNERS],
                         uint64_t most) {
-    const struct svg_layout *l = &w->x->layout;
+    const struct picture *l = w->x;
     uint32_t from = node_of(l->plan, w->gpu), to = node_of(l->plan, nic);
     uint64_t cost = 0;
     for (int k = 1; k < CORNERS && cost < most; k++) {
-        const struct svg_point *a = &at[k - 1], *b = &at[k];
+        const struct point *a = &at[k - 1], *b = &at[k];
         cost += (uint64_t)(abs(a->x - b->x) + abs(a->y - b->y));
         if (a->x == b->x && a->y == b->y)
             continue;
         *w->left -= MIN2(*w->left, l->plan->n);
         for (uint32_t i = 1; i < l->plan->n; i++) {
-            const struct svg_box *box = &l->boxes[i];
-            struct svg_box head = {box->x + SVG_PAD - 4, box->y + 4, box->head_w + 8,
-                                   svg_head_height(l->plan->shapes[i].kind) - 8};
-            if (svg_is_device(l->plan->shapes[i].kind))
+            const struct box *box = &l->boxes[i];
+            struct box head = {box->x + PAD - 4, box->y + 4, box->head_w + 8,
+                               head_height(l->plan->shapes[i].kind) - 8};
+            if (is_device(l->plan->shapes[i].kind))
                 cost += touches(a, b, box) ? DEVICE : 0;
-            else if (svg_is_shown(l->plan, i) && touches(a, b, &head))
+            else if (is_shown(l->plan, i) && touches(a, b, &head))
                 cost += HEAD;
             bool node = l->plan->shapes[i].kind == RENDER_NUMA && i != from && i != to;
             cost += node && touches(a, b, box) ? NODE : 0;
@@ -465,8 +755,8 @@ static uint64_t cost_of(const struct wire *w, uint32_t nic, const struct svg_poi
 /* Down to `across`, from one lane to the other, which can be the same. */
 static void try_lanes(const struct wire *w, uint32_t nic, int lane, int across, int other,
                       struct elbow *best) {
-    const struct svg_layout *l = &w->x->layout;
-    const struct svg_box *a = &l->boxes[w->gpu], *b = &l->boxes[nic];
+    const struct picture *l = w->x;
+    const struct box *a = &l->boxes[w->gpu], *b = &l->boxes[nic];
     int from = a->x + a->w / 2, to = b->x + b->w / 2;
     int below = a->y + a->h + aside(w), above = b->y - aside(w);
     struct elbow e = {.at = {{from, a->y + a->h},
@@ -483,22 +773,22 @@ static void try_lanes(const struct wire *w, uint32_t nic, int lane, int across, 
 }
 
 static void try_lane(const struct wire *w, uint32_t nic, int lane, struct elbow *best) {
-    int above = w->x->layout.boxes[nic].y - aside(w);
+    int above = w->x->boxes[nic].y - aside(w);
     try_lanes(w, nic, lane, above, lane, best);
 }
 
 /* From a lane beside the GPU's node, or the NIC's, along the edge of a node to any lane. */
 static void try_two_lanes(const struct wire *w, uint32_t nic, struct elbow *best) {
-    const struct svg_layout *l = &w->x->layout;
+    const struct picture *l = w->x;
     const struct render_shape *shapes = l->plan->shapes;
     int d = aside(w);
     for (uint32_t i = 1; i < l->plan->n; i++) {
-        const struct svg_box *first = &l->boxes[i];
+        const struct box *first = &l->boxes[i];
         if (i != node_of(l->plan, w->gpu) && i != node_of(l->plan, nic))
             continue;
         for (uint32_t k = 1; k < l->plan->n; k++)
             for (uint32_t m = 1; m<l->plan->n && * w->left> 0; m++) {
-                const struct svg_box *row = &l->boxes[k], *second = &l->boxes[m];
+                const struct box *row = &l->boxes[k], *second = &l->boxes[m];
                 if (shapes[k].kind != RENDER_NUMA ||
                     (shapes[m].kind != RENDER_NUMA && shapes[m].kind != RENDER_PACKAGE))
                     continue;
@@ -512,7 +802,7 @@ static void try_two_lanes(const struct wire *w, uint32_t nic, struct elbow *best
 
 static void add_wire(void *arg, uint32_t nic) {
     const struct wire *w = arg;
-    const struct svg_layout *l = &w->x->layout;
+    const struct picture *l = w->x;
     if (w->below != (l->partners[w->gpu] == nic && w->first))
         return;
     struct elbow best = {.cost = UINT64_MAX};
@@ -520,7 +810,7 @@ static void add_wire(void *arg, uint32_t nic) {
     try_lane(w, nic, l->boxes[w->gpu].x + l->boxes[w->gpu].w / 2, &best);
     uint32_t n = l->plan->n;
     for (uint32_t i = 0; i<n && * w->left> 0; i++)
-        if (svg_is_shown(l->plan, i)) {
+        if (is_shown(l->plan, i)) {
             try_lane(w, nic, l->boxes[i].x - aside(w), &best);
             try_lane(w, nic, l->boxes[i].x + l->boxes[i].w + aside(w), &best);
         }
@@ -578,8 +868,8 @@ static void add_title(const struct picture *x) {
     struct render_text host = render_clean(t->host, false);
     struct render_text none = render_no_devices(t);
     _cleanup_(strbuf_fini) struct strbuf line = {0}, counts = {0};
-    int room = SVG_WIDTH - 2 * SVG_MARGIN;
-    add_text(x->to, "t", SVG_MARGIN, 36, SVG_TEXT_TITLE, true, room,
+    int room = WIDTH - 2 * MARGIN;
+    add_text(x->to, "t", MARGIN, 36, TEXT_TITLE, true, room,
              *host.text != '\0' ? host.text : "A node");
     render_count(&counts, t->n_gpus, "GPU");
     render_count(&counts, t->n_nics, "NIC");
@@ -595,7 +885,7 @@ static void add_title(const struct picture *x) {
         strbuf_printf(&line, " · driver %s", render_clean(t->driver, false).text);
     if (path_name(t->from)[0] != '\0')
         strbuf_printf(&line, " · %s", render_clean(path_name(t->from), false).text);
-    add_text(x->to, "d", SVG_MARGIN, 60, 12, false, room, strbuf_text(&line));
+    add_text(x->to, "d", MARGIN, 60, 12, false, room, strbuf_text(&line));
 }
 
 static bool has_off(const struct render_plan *p) {
@@ -631,27 +921,26 @@ static bool has_nets(const struct render_plan *p, uint32_t least, uint32_t most)
 }
 
 static int legend_height(const struct render_plan *p) {
-    return p->any_net ? 64 : has_off(p) ? 44 : SVG_MARGIN;
+    return p->any_net ? 64 : has_off(p) ? 44 : MARGIN;
 }
 
 /* Adds a sample line with its words; returns the place of the next one. */
 static int add_sample(const struct picture *x, int at, int y, const char *class,
                       const char *words) {
     strbuf_printf(x->to, "<path class=\"%s\" d=\"M%d %dh28\"/>\n", class, at, y - 4);
-    add_text(x->to, "d", at + 36, y, SVG_TEXT_BODY, false, 500, words);
-    return at + 36 + svg_text_width(words, SVG_TEXT_BODY, false) + 24;
+    add_text(x->to, "d", at + 36, y, TEXT_BODY, false, 500, words);
+    return at + 36 + render_width(words, TEXT_BODY, false) + 24;
 }
 
 static void add_legend(const struct picture *x, int y) {
-    int at = SVG_MARGIN;
+    int at = MARGIN;
     if (x->plan->any_net)
         at = add_sample(x, at, y, "w s1", "the NIC that NCCL 2.30.7 takes for the GPU");
     if (has_nets(x->plan, 2, NETS_DRAWN_MAX))
         at = add_sample(x, at, y, "w s1 more", "that of another channel");
     if (has_off(x->plan)) {
-        add_rect(x->to, classes[RENDER_NIC], true, &(struct svg_box){at, y - 11, 28, 14}, 4);
-        add_text(x->to, "d", at + 36, y, SVG_TEXT_BODY, false, 260,
-                 "not used: the reason is in it");
+        add_rect(x->to, classes[RENDER_NIC], true, &(struct box){at, y - 11, 28, 14}, 4);
+        add_text(x->to, "d", at + 36, y, TEXT_BODY, false, 260, "not used: the reason is in it");
     }
     if (!x->plan->any_net)
         return;
@@ -659,33 +948,38 @@ static void add_legend(const struct picture *x, int y) {
     paths_words(x->plan, &paths);
     if (has_nets(x->plan, 2, UINT32_MAX))
         strbuf_add(&paths, " · +n after a name: n more in other channels");
-    add_text(x->to, "d", SVG_MARGIN, y + 22, SVG_TEXT_BODY, false, SVG_WIDTH - 2 * SVG_MARGIN,
-             strbuf_text(&paths));
+    add_text(x->to, "d", MARGIN, y + 22, TEXT_BODY, false, WIDTH - 2 * MARGIN, strbuf_text(&paths));
 }
 
 void render_svg(const struct topology *t, const struct nccl_graph *g, struct strbuf *to) {
     _cleanup_(render_plan_fini) struct render_plan plan;
     render_plan_init(t, g, &plan);
-    struct picture x = {.plan = &plan, .to = to};
-    svg_layout_init(&plan, &x.layout);
-    x.colour = xcalloc(plan.n, sizeof *x.colour);
+    struct picture x = {.plan = &plan,
+                        .boxes = xcalloc(plan.n, sizeof *x.boxes),
+                        .partners = xcalloc(plan.n, sizeof *x.partners),
+                        .has_gpu = xcalloc(plan.n, sizeof *x.has_gpu),
+                        .colour = xcalloc(plan.n, sizeof *x.colour),
+                        .to = to};
+    lay_out(&x);
     colour_pairs(&x);
-    int height = x.layout.height + legend_height(&plan);
+    int height = x.boxes[0].h + legend_height(&plan);
     strbuf_printf(to,
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
                   "height=\"%d\">\n",
-                  SVG_WIDTH, height, SVG_WIDTH, height);
+                  WIDTH, height, WIDTH, height);
     strbuf_add(to, style);
-    strbuf_printf(to, "<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", SVG_WIDTH, height);
+    strbuf_printf(to, "<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", WIDTH, height);
     add_title(&x);
     add_boxes(&x, false);
     add_wires(&x);
     add_boxes(&x, true);
     for (uint32_t i = 1; i < plan.n; i++)
-        if (svg_is_device(plan.shapes[i].kind))
+        if (is_device(plan.shapes[i].kind))
             add_device(&x, i);
-    add_legend(&x, x.layout.height + 28);
+    add_legend(&x, x.boxes[0].h + 28);
     strbuf_add(to, "</svg>\n");
+    free(x.boxes);
+    free(x.partners);
+    free(x.has_gpu);
     free(x.colour);
-    svg_layout_fini(&x.layout);
 }

@@ -26,25 +26,6 @@ static void add_machine(const struct topology *t, struct strbuf *to) {
         strbuf_printf(to, ": %s", strbuf_text(&counts));
 }
 
-static void add_numa(const struct topology *t, uint32_t index, struct strbuf *to) {
-    if (index == TOPO_NONE) {
-        strbuf_add(to, "NUMA node not known");
-        return;
-    }
-    const struct topo_numa *n = &t->numa[index];
-    _cleanup_(strbuf_fini) struct strbuf cpus = {0};
-    cpuset_write_list(&n->cpus, &cpus);
-    strbuf_printf(to, "NUMA node %" PRId32 ": ", n->index);
-    if (n->gpu_memory)
-        strbuf_add(to, render_gpu_memory(t, n->index).text);
-    else if (cpus.len > 0)
-        strbuf_printf(to, "CPUs %s", strbuf_text(&cpus));
-    else
-        strbuf_add(to, "no CPUs");
-    if (n->bytes > 0)
-        strbuf_printf(to, ", %s", render_bytes(n->bytes).text);
-}
-
 static void add_word(struct strbuf *to, const char *word) {
     if (*word != '\0')
         strbuf_printf(to, "  %s", word);
@@ -97,7 +78,7 @@ static void add_entry(const struct render_plan *p, const struct render_shape *s,
     switch (s->kind) {
     case RENDER_MACHINE: add_machine(p->t, to); return;
     case RENDER_PACKAGE: strbuf_printf(to, "package %" PRIu32, s->index); return;
-    case RENDER_NUMA: add_numa(p->t, s->index, to); return;
+    case RENDER_NUMA: break;
     case RENDER_HOST:
         strbuf_printf(to, "host bridge %04" PRIx32 ":%02x", s->root.domain, s->root.bus);
         return;
@@ -134,10 +115,16 @@ static uint32_t last_alike(const struct render_plan *p, uint32_t i) {
     return i;
 }
 
+/* The nodes from first to last, which are alike. */
 static void add_numas(const struct render_plan *p, uint32_t first, uint32_t last,
                       struct strbuf *to) {
-    _cleanup_(strbuf_fini) struct strbuf numbers = {0};
+    _cleanup_(strbuf_fini) struct strbuf numbers = {0}, list = {0};
     struct cpuset nodes = {0}, cpus = {0};
+    const bool one = first == last;
+    if (p->shapes[first].index == TOPO_NONE) {
+        strbuf_add(to, "NUMA node not known");
+        return;
+    }
     const struct topo_numa *n = &p->t->numa[p->shapes[first].index];
     for (uint32_t i = first;; i = p->shapes[i].next) {
         const struct topo_numa *x = &p->t->numa[p->shapes[i].index];
@@ -147,16 +134,16 @@ static void add_numas(const struct render_plan *p, uint32_t first, uint32_t last
             break;
     }
     cpuset_write_list(&nodes, &numbers);
-    strbuf_printf(to, "NUMA nodes %s: ", strbuf_text(&numbers));
-    strbuf_clear(&numbers);
-    cpuset_write_list(&cpus, &numbers);
+    cpuset_write_list(&cpus, &list);
+    strbuf_printf(to, "NUMA node%s %s: ", one ? "" : "s", strbuf_text(&numbers));
     if (n->gpu_memory)
-        strbuf_add(to, "memory of GPUs");
-    else if (numbers.len == 0)
-        strbuf_add(to, "no CPUs");
+        strbuf_add(to, one ? render_gpu_memory(p->t, n->index).text : "memory of GPUs");
     else
-        strbuf_printf(to, "CPUs %s, %" PRIu32 " each", strbuf_text(&numbers),
-                      cpuset_count(&n->cpus));
+        strbuf_printf(to, "%s%s", list.len > 0 ? "CPUs " : "no CPUs", strbuf_text(&list));
+    if (!one && !n->gpu_memory && list.len > 0)
+        strbuf_printf(to, ", %" PRIu32 " each", cpuset_count(&n->cpus));
+    if (one && n->bytes > 0)
+        strbuf_printf(to, ", %s", render_bytes(n->bytes).text);
 }
 
 static void add_branches(const struct render_plan *p, uint32_t shape, uint32_t last,
@@ -198,7 +185,7 @@ void render_tree(const struct topology *t, const struct nccl_graph *g, uint32_t 
         uint32_t last = last_alike(&plan, i);
         strbuf_clear(&line);
         add_branches(&plan, i, last, glyphs, &line);
-        if (last != i)
+        if (plan.shapes[i].kind == RENDER_NUMA)
             add_numas(&plan, i, last, &line);
         else
             add_entry(&plan, &plan.shapes[i], glyphs, &line);

@@ -4,8 +4,7 @@
 #include "nccl_env/facts/facts_io.h"
 #include "nccl_env/rules/resolve.h"
 #include "node_rig.h"
-#include "rig/unit.h"
-#include "tree.h"
+#include "rig/tree.h"
 
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define ENV(...) ((char *const[]){__VA_ARGS__, NULL})
@@ -13,9 +12,10 @@
 #define GOLDEN_MAX ((size_t)64 << 10)
 
 static struct rig r;
+static struct tree tree;
 static char *root_env[] = {TEXT("HOME=/root"), NULL};
 static void init(void) {
-    tree_new();
+    tree_new(&tree);
     rig_init(&r);
     r.in.ras_port = 45678;
     r.in.log_dir = "/logs/job7/1.1/a";
@@ -23,13 +23,13 @@ static void init(void) {
 }
 static void fini(void) {
     rig_fini(&r);
-    tree_remove();
+    tree_remove(&tree);
 }
 TestSuite(golden, .init = init, .fini = fini);
 
 static void dmi(const char *name, const char *text) {
     _cleanup_(freep) char *path = xasprintf("/sys/class/dmi/id/%s", name);
-    tree_file(path, text);
+    tree_write(&tree, path, text);
 }
 
 /* Eight GPUs, each with its NIC, a NIC for storage, and an interface besides that of containers. */
@@ -89,7 +89,7 @@ static void show(const char *name, enum cloud cloud) {
 
 /* The machine has been made: checks which cloud is detected, and the output. */
 static void run(const char *name, enum cloud cloud) {
-    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree_root(), .envp = r.in.envp}, &r.facts);
+    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree.root, .envp = r.in.envp}, &r.facts);
     cr_assert_eq(r.facts.cloud, cloud, "%s", cloud_name(r.facts.cloud));
     choose();
     show(name, cloud);
@@ -104,10 +104,10 @@ Test(golden, much_is_worth_a_look) {
     r.in.visible = visible;
     r.in.n_visible = 3;
     r.in.nproc = 4;
-    tree_file("/etc/nccl.conf", "NCCL_TOPO_FILE=/opt/site/topo.xml\nNCCL_GRAPH_FILE=\"/opt/site/graph.xml\"\n");
+    tree_write(&tree, "/etc/nccl.conf", "NCCL_TOPO_FILE=/opt/site/topo.xml\nNCCL_GRAPH_FILE=\"/opt/site/graph.xml\"\n");
     r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_IB_HCA=mlx5_0,mlx5_12"), TEXT("NCCL_IB_CUDA_SUPPORT=1"),
                     TEXT("CUDA_VISIBLE_DEVICES=MIG-a,MIG-b,1"), TEXT("NCCL_DEBUG_FILE=~/nccl.log"));
-    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree_root(), .envp = r.in.envp}, &r.facts);
+    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree.root, .envp = r.in.envp}, &r.facts);
     r.facts.memlock_hard = 8 << 20;
     r.facts.nofile_hard = 1024;
     r.facts.stack = UINT64_MAX;
@@ -120,9 +120,9 @@ Test(golden, much_is_worth_a_look) {
 
 Test(golden, bare_metal) {
     big_node(TOPO_LINK_INFINIBAND, 400);
-    tree_folder("/usr/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info");
-    tree_folder("/usr/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info");
-    tree_file("/usr/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
+    tree_folder(&tree, "/usr/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info");
+    tree_folder(&tree, "/usr/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info");
+    tree_write(&tree, "/usr/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
     dmi("sys_vendor", "Dell Inc.\n");
     run("bare-metal", CLOUD_NONE);
     cr_assert_str_eq(rig_set(&r, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7");
@@ -130,8 +130,8 @@ Test(golden, bare_metal) {
 
 Test(golden, an_administrator_has_spoken) {
     big_node(TOPO_LINK_INFINIBAND, 400);
-    tree_file("/etc/nccl.conf", "# ours\nNCCL_SOCKET_IFNAME=eth0\nNCCL_IB_HCA=mlx5_1\nNCCL_DEBUG=INFO\n");
-    tree_file("/root/.nccl.conf", "NCCL_P2P_DISABLE=1\nX = 1\n");
+    tree_write(&tree, "/etc/nccl.conf", "# ours\nNCCL_SOCKET_IFNAME=eth0\nNCCL_IB_HCA=mlx5_1\nNCCL_DEBUG=INFO\n");
+    tree_write(&tree, "/root/.nccl.conf", "NCCL_P2P_DISABLE=1\nX = 1\n");
     r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_SOCKET_IFNAME=^docker0"), TEXT("NCCL_P2P_LEVEL=4"),
                     TEXT("TORCH_NCCL_TRACE_BUFFER_SIZE=0"));
     run("administrator", CLOUD_NONE);
@@ -160,8 +160,8 @@ Test(golden, aws) {
     }
     dmi("sys_vendor", "Amazon EC2\n");
     dmi("product_name", "p4d.24xlarge\n");
-    tree_folder("/sys/class/infiniband/rdmap16s0");
-    tree_file("/opt/amazon/ofi-nccl/lib/libnccl-net.so", "");
+    tree_folder(&tree, "/sys/class/infiniband/rdmap16s0");
+    tree_write(&tree, "/opt/amazon/ofi-nccl/lib/libnccl-net.so", "");
     run("aws", CLOUD_AWS);
 }
 
@@ -173,20 +173,20 @@ static void google(const char *name, enum cloud cloud) {
 }
 
 Test(golden, gcp_tcpx) {
-    tree_file("/usr/local/tcpx/lib64/libnccl-net.so", "");
+    tree_write(&tree, "/usr/local/tcpx/lib64/libnccl-net.so", "");
     google("gcp-tcpx", CLOUD_GCP_TCPX);
 }
 
 Test(golden, gcp_tcpxo) {
-    tree_file("/usr/local/nvidia/lib64/nccl-env-profile.sh", "export NCCL_FASTRAK_CTRL_DEV=eth0\n");
-    tree_file("/usr/local/nvidia/lib64/libnccl-net.so", "");
-    tree_folder("/dev/aperture_devices");
+    tree_write(&tree, "/usr/local/nvidia/lib64/nccl-env-profile.sh", "export NCCL_FASTRAK_CTRL_DEV=eth0\n");
+    tree_write(&tree, "/usr/local/nvidia/lib64/libnccl-net.so", "");
+    tree_folder(&tree, "/dev/aperture_devices");
     google("gcp-tcpxo", CLOUD_GCP_TCPXO);
 }
 
 Test(golden, gcp_gib) {
-    tree_file("/usr/local/gib/scripts/set_nccl_env.sh", "");
-    tree_file("/usr/local/gib/lib64/libnccl-net.so", "");
+    tree_write(&tree, "/usr/local/gib/scripts/set_nccl_env.sh", "");
+    tree_write(&tree, "/usr/local/gib/lib64/libnccl-net.so", "");
     google("gcp-gib", CLOUD_GCP_GIB);
 }
 
@@ -201,15 +201,16 @@ static void azure_files(void) {
     _cleanup_(strbuf_fini) struct strbuf xml = {0};
     for (int i = 1; i <= 8; i++)
         strbuf_printf(&xml, "<pci busid=\"0000:%x1:00.0\" class=\"0x030200\"/>\n", i);
-    tree_file("/opt/microsoft/ndv5/topo.xml", strbuf_text(&xml));
-    tree_file("/opt/microsoft/ncv4/topo.xml", "<pci busid=\"0001:00:00.0\" class=\"0x030200\"/>\n");
+    tree_write(&tree, "/opt/microsoft/ndv5/topo.xml", strbuf_text(&xml));
+    tree_write(&tree, "/opt/microsoft/ncv4/topo.xml", "<pci busid=\"0001:00:00.0\" class=\"0x030200\"/>\n");
 }
 
 Test(golden, azure) {
     azure();
     azure_files();
-    tree_file("/etc/nccl.conf", "NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml\n"
-                                "NCCL_IGNORE_CPU_AFFINITY=1\n");
+    tree_write(&tree, "/etc/nccl.conf",
+               "NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml\n"
+               "NCCL_IGNORE_CPU_AFFINITY=1\n");
     run("azure", CLOUD_AZURE);
 }
 
@@ -223,16 +224,17 @@ Test(golden, azure_container_without_the_file) {
 Test(golden, oracle) {
     big_node(TOPO_LINK_ETHERNET, 400);
     dmi("chassis_asset_tag", "OracleCloud.com\n");
-    tree_file("/etc/nccl.conf", "NCCL_IB_HCA==mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7\n"
-                                "NCCL_IB_GID_INDEX=3\nNCCL_IB_TC=41\nNCCL_IB_SL=0\nNCCL_IB_TIMEOUT=22\n"
-                                "NCCL_SOCKET_IFNAME=eth0\nNCCL_CUMEM_ENABLE=0\nUCX_NET_DEVICES=eth0\n");
+    tree_write(&tree, "/etc/nccl.conf",
+               "NCCL_IB_HCA==mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7\n"
+               "NCCL_IB_GID_INDEX=3\nNCCL_IB_TC=41\nNCCL_IB_SL=0\nNCCL_IB_TIMEOUT=22\n"
+               "NCCL_SOCKET_IFNAME=eth0\nNCCL_CUMEM_ENABLE=0\nUCX_NET_DEVICES=eth0\n");
     r.in.envp = ENV(TEXT("HOME=/root"), TEXT("OMPI_COMM_WORLD_SIZE=16"));
     run("oracle", CLOUD_ORACLE);
 }
 
 Test(golden, coreweave) {
     big_node(TOPO_LINK_INFINIBAND, 400);
-    tree_file("/proc/sys/kernel/osrelease", "6.8.12-680-6063-coreweave-amd64-f81899c8\n");
+    tree_write(&tree, "/proc/sys/kernel/osrelease", "6.8.12-680-6063-coreweave-amd64-f81899c8\n");
     r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_SOCKET_IFNAME=eth0"), TEXT("NCCL_IB_HCA=mlx5"),
                     TEXT("UCX_NET_DEVICES=eth0"), TEXT("UCX_TLS=tcp"));
     run("coreweave", CLOUD_COREWEAVE);
@@ -242,8 +244,9 @@ Test(golden, ibm) {
     big_node(TOPO_LINK_ETHERNET, 200);
     dmi("sys_vendor", "QEMU\n");
     dmi("chassis_vendor", "IBM:Cloud Compute Server 1.0:gx3d-160x1792x8h100\n");
-    tree_file("/var/run/nvidia-topologyd/virtualTopology.xml", "");
-    tree_file("/etc/nccl.conf", "NCCL_TOPO_FILE=/var/run/nvidia-topologyd/virtualTopology.xml\n"
-                                "NCCL_IB_QPS_PER_CONNECTION=16\nNCCL_IB_TIMEOUT=22\nNCCL_CROSS_NIC=2\n");
+    tree_write(&tree, "/var/run/nvidia-topologyd/virtualTopology.xml", "");
+    tree_write(&tree, "/etc/nccl.conf",
+               "NCCL_TOPO_FILE=/var/run/nvidia-topologyd/virtualTopology.xml\n"
+               "NCCL_IB_QPS_PER_CONNECTION=16\nNCCL_IB_TIMEOUT=22\nNCCL_CROSS_NIC=2\n");
     run("ibm", CLOUD_IBM);
 }

@@ -81,9 +81,7 @@ void rig_gpus(struct rig *r, uint32_t n, enum topo_link_layer layer, uint32_t ra
         g->sm = 90;
         g->numa = 0;
         (void)snprintf(g->name, sizeof g->name, "NVIDIA H100");
-        char name[16];
-        (void)snprintf(name, sizeof name, "mlx5_%u", i);
-        (void)add_nic(r, name, add_pci(r, (uint8_t)(bus + 1), 1, 0x020700, below), layer, rate_gbps);
+        (void)add_nic(r, rig_text("mlx5_%u", i), add_pci(r, (uint8_t)(bus + 1), 1, 0x020700, below), layer, rate_gbps);
     }
     r->in.any_gpu = true;
 }

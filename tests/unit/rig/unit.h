@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,6 +23,25 @@
         const char *text_ = (text), *part_ = (part);                               \
         check(strstr(text_, part_) != NULL, "\"%s\" is not in: %s", part_, text_); \
     } while (0)
+
+/* Waits for the end of a child: its exit status, or minus the signal that ended it. */
+static inline int rig_status(pid_t pid) {
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* A formatted text, valid until 64 more were made. */
+static inline char *rig_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static inline char *rig_text(const char *fmt, ...) {
+    static char texts[64][4096];
+    static unsigned n;
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(texts[++n % 64], sizeof texts[0], fmt, ap);
+    va_end(ap);
+    return texts[n % 64];
+}
 
 /* Where a value is, for what wants a pointer; WITH() sets fields of it before:
  *

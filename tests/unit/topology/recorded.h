@@ -70,13 +70,9 @@ static inline void recorded_check(const struct topology *t, const char *name) {
         cr_assert(cpuset_within(&t->caches[i].cpus, &t->allowed));
 }
 
-/* "0000:03:00.0" of GPU or NIC number i, in a buffer of this thread. */
+/* "0000:03:00.0" of GPU or NIC number i. */
 static inline const char *recorded_address(const struct topology *t, uint32_t pci) {
-    static struct pci_addr_text text[8];
-    static unsigned turn;
-    struct pci_addr_text *out = &text[turn++ % 8];
-    *out = pci < t->n_pci ? pci_addr_text(t->pci[pci].at) : (struct pci_addr_text){"none"};
-    return out->text;
+    return rig_text("%s", pci < t->n_pci ? pci_addr_text(t->pci[pci].at).text : "none");
 }
 
 /* The bridges above a device, from the root down: "0000:00:01.1 0000:01:00.0 ". */
@@ -86,5 +82,28 @@ static inline void recorded_chain(const struct topology *t, uint32_t pci, char o
         char rest[512];
         (void)snprintf(rest, sizeof rest, "%s", out);
         (void)snprintf(out, 512, "%s %.400s", recorded_address(t, i), rest);
+    }
+}
+
+/* Two sources describe one machine: the same GPUs and NICs at the same places. */
+static inline void recorded_agree(const struct topology *a, const struct topology *b) {
+    char x[512], y[512];
+    cr_assert(a->n_gpus == b->n_gpus && a->n_nics == b->n_nics);
+    for (uint32_t i = 0; i < a->n_gpus; i++) {
+        recorded_chain(a, a->gpus[i].pci, x);
+        recorded_chain(b, b->gpus[i].pci, y);
+        cr_assert_str_eq(x, y);
+        cr_assert_eq(a->gpus[i].numa, b->gpus[i].numa);
+        cr_assert_eq(a->gpus[i].vendor, b->gpus[i].vendor);
+    }
+    for (uint32_t i = 0; i < a->n_nics; i++) {
+        recorded_chain(a, a->nics[i].pci, x);
+        recorded_chain(b, b->nics[i].pci, y);
+        cr_assert_str_eq(x, y);
+        cr_assert_str_eq(a->nics[i].name, b->nics[i].name);
+        cr_assert_str_eq(a->nics[i].netdev, b->nics[i].netdev);
+        cr_assert_eq(a->nics[i].kind, b->nics[i].kind);
+        cr_assert_eq(a->nics[i].numa, b->nics[i].numa);
+        cr_assert_eq(topo_nic_state(&a->nics[i]), topo_nic_state(&b->nics[i]));
     }
 }

@@ -1,29 +1,18 @@
 #include "topology/discover/common/cpu_count_io.h"
 
 #include <sched.h>
+#include <string.h>
 
-/* As many as a kernel's mask can have. */
-struct mask {
-    cpu_set_t sets[CPUSET_MAX / CPU_SETSIZE];
-};
-
-static bool read_mask(struct mask *ret) {
-    return sched_getaffinity(0, sizeof ret->sets, ret->sets) == 0;
+bool cpu_allowed(struct cpuset *ret) {
+    cpu_set_t mask[CPUSET_MAX / CPU_SETSIZE]; /* as many as a kernel's mask can have */
+    static_assert(sizeof mask == sizeof ret->words, "a mask is made of the same words");
+    if (sched_getaffinity(0, sizeof mask, mask) < 0)
+        return false;
+    memcpy(ret->words, mask, sizeof mask);
+    return true;
 }
 
 uint32_t cpu_count_allowed(void) {
-    struct mask m;
-    int n = read_mask(&m) ? CPU_COUNT_S(sizeof m.sets, m.sets) : 0;
-    return n > 0 ? (uint32_t)n : 1;
-}
-
-bool cpu_allowed(struct cpuset *ret) {
-    struct mask m;
-    if (!read_mask(&m))
-        return false;
-    *ret = (struct cpuset){0};
-    for (uint32_t i = 0; i < CPUSET_MAX; i++)
-        if (CPU_ISSET_S(i, sizeof m.sets, m.sets))
-            cpuset_add(ret, i);
-    return true;
+    struct cpuset all;
+    return cpu_allowed(&all) ? MAX2(cpuset_count(&all), 1) : 1;
 }

@@ -705,7 +705,7 @@ static void settings_for(struct settings *s, const struct hwloc_source *source) 
 
 static int load(const struct hwloc_view *v, const struct hwloc_source *source, struct err *err) {
     if (source->xml != NULL &&
-        hwloc_topology_set_xmlbuffer(v->topology, source->xml, (int)source->xml_len) < 0)
+        hwloc_topology_set_xmlbuffer(v->topology, source->xml, (int)strlen(source->xml)) < 0)
         return err_set(err, -EINVAL, "hwloc can't read this XML: it is damaged, or not hwloc's");
     enum hwloc_type_filter_e io =
         v->what & DISCOVER_PCI ? HWLOC_TYPE_FILTER_KEEP_ALL : HWLOC_TYPE_FILTER_KEEP_NONE;
@@ -820,8 +820,6 @@ static int try_fill(const struct hwloc_source *source, unsigned what, struct err
 
 int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
                struct err *err) {
-    if (source->xml_len > INT32_MAX)
-        return err_set(err, -E2BIG, "an hwloc XML of %zu bytes is too large", source->xml_len);
     int r = load_library(err);
     if (r < 0)
         return r;

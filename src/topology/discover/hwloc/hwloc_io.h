@@ -9,8 +9,7 @@
 
 struct hwloc_source { /* both NULL: this machine */
     const char *sysroot;
-    const char *xml; /* the file's text, NUL-terminated */
-    size_t xml_len;  /* without the NUL */
+    const char *xml; /* the file's text, at most 2 GiB */
 };
 
 /* what: bits of discovery.h. Adds to a zeroed *t: allowed, online, numa, cores, caches, packages,

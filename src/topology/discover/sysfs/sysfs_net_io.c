@@ -168,15 +168,19 @@ static bool fill_netif(const struct sysfs *s, struct topology *t, const char *na
     return true;
 }
 
+static void list_class(const struct sysfs *s, struct topology *t, const char *path,
+                       struct sysfs_names *ret) {
+    int r = sysfs_list(s, ret, "%s", path);
+    if (r < 0 && r != -ENOENT)
+        topology_warn(t, "%s%s cannot be read: %s", s->root, path, strerror(-r));
+    sysfs_names_warn(ret, path, t);
+}
+
 void sysfs_fill_netifs(const char *root, struct topology *t) {
     struct sysfs s;
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
     sysfs_init(&s, root);
-    int r = sysfs_list(&s, &names, NET_CLASS);
-    if (r < 0 && r != -ENOENT)
-        topology_warn(t, "network interfaces cannot be read: %s" NET_CLASS ": %s", s.root,
-                      strerror(-r));
-    sysfs_names_warn(&names, NET_CLASS, t);
+    list_class(&s, t, NET_CLASS, &names);
     for (uint32_t i = 0; i < names.n; i++)
         if (!fill_netif(&s, t, names.names[i]))
             return;
@@ -458,24 +462,14 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
         p->rate_mbps = (uint64_t)speed;
 }
 
-static int list_class(const struct sysfs *s, struct topology *t, const char *path,
-                      struct sysfs_names *ret) {
-    int r = sysfs_list(s, ret, "%s", path);
-    if (r < 0 && r != -ENOENT)
-        topology_warn(t, "%s%s cannot be read: %s", s->root, path, strerror(-r));
-    if (r == 0 && strcmp(path, RDMA_CLASS) == 0)
-        sysfs_names_warn(ret, path, t); /* for interfaces sysfs_net_io warns */
-    return r;
-}
-
 void sysfs_fill_rdma(const char *root, struct topology *t) {
     struct sysfs s;
     _cleanup_(sysfs_names_fini) struct sysfs_names devices = {0}, nets = {0};
     sysfs_init(&s, root);
-    if (list_class(&s, t, RDMA_CLASS, &devices) == 0)
-        for (uint32_t i = 0; i < devices.n; i++)
-            fill_nic(&s, t, devices.names[i]);
-    if (list_class(&s, t, NET_CLASS, &nets) == 0)
+    list_class(&s, t, RDMA_CLASS, &devices);
+    for (uint32_t i = 0; i < devices.n; i++)
+        fill_nic(&s, t, devices.names[i]);
+    if (sysfs_list(&s, &nets, NET_CLASS) == 0) /* sysfs_fill_netifs() warns */
         for (uint32_t i = 0; i < nets.n; i++)
             fill_slingshot(&s, t, nets.names[i]);
 }

@@ -2,37 +2,19 @@
 
 #include <netdb.h>
 
-#include "rig/unit.h"
+#include "rig/tree.h"
 
-static char etc[] = "/tmp/hosts-file-test-XXXXXX";
-static const char *const files[] = {"nsswitch.conf", "hosts"};
+static struct tree etc;
 
-static void begin(void) { cr_assert_not_null(mkdtemp(etc)); }
-
-static void write_file(const char *name, const char *text) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", etc, name);
-    FILE *f = fopen(path, "we");
-    cr_assert_not_null(f);
-    cr_assert(fputs(text, f) >= 0);
-    cr_assert_eq(fclose(f), 0);
-}
-
-static void finish(void) {
-    char path[128];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", etc, files[i]);
-        (void)unlink(path);
-    }
-    cr_assert_eq(rmdir(etc), 0);
-}
+static void begin(void) { tree_new(&etc); }
+static void finish(void) { tree_remove(&etc); }
 
 /* What is found; "": a look-up has to ask. */
 static const char *found(const char *name) {
     static char out[ADDR_TEXT_MAX];
     struct addr a;
     out[0] = '\0';
-    if (hosts_file_find(etc, name, 7, &a))
+    if (hosts_file_find(etc.root, name, 7, &a))
         addr_to_text(&a, out);
     return out;
 }
@@ -40,9 +22,10 @@ static const char *found(const char *name) {
 TestSuite(hosts_file, .init = begin, .fini = finish);
 
 Test(hosts_file, a_name_and_its_aliases_are_found_in_any_letter_case) {
-    write_file("nsswitch.conf", "passwd: files\nhosts:\t files dns # here\n");
-    write_file("hosts", "127.0.0.1 localhost\n# 10.0.0.9 node1\n10.0.0.1\tnode1.site  Node1\t# 10.0.0.8 node2\r\n"
-                        "10.0.0.2 node2 #node3\nfd00::3 node3");
+    tree_write(&etc, "nsswitch.conf", "passwd: files\nhosts:\t files dns # here\n");
+    tree_write(&etc, "hosts",
+               "127.0.0.1 localhost\n# 10.0.0.9 node1\n10.0.0.1\tnode1.site  Node1\t# 10.0.0.8 node2\r\n"
+               "10.0.0.2 node2 #node3\nfd00::3 node3");
     cr_expect_str_eq(found("node1"), "10.0.0.1:7");
     cr_expect_str_eq(found("NODE1.SITE"), "10.0.0.1:7");
     cr_expect_str_eq(found("node2"), "10.0.0.2:7");
@@ -65,27 +48,27 @@ Test(hosts_file, it_answers_only_where_it_is_asked_first_and_has_the_last_word) 
         "#hosts: files\n",
         "hosts:\n",
     };
-    write_file("hosts", "10.0.0.1 node1\n");
+    tree_write(&etc, "hosts", "10.0.0.1 node1\n");
     cr_expect_str_eq(found("node1"), "", "without nsswitch.conf");
     for (size_t i = 0; i < sizeof conf / sizeof *conf; i++) {
-        write_file("nsswitch.conf", conf[i]);
+        tree_write(&etc, "nsswitch.conf", conf[i]);
         cr_expect_str_eq(found("node1"), "", "%s", conf[i]);
     }
-    write_file("nsswitch.conf", "hosts: files");
+    tree_write(&etc, "nsswitch.conf", "hosts: files");
     cr_expect_str_eq(found("node1"), "10.0.0.1:7");
 }
 
 Test(hosts_file, lines_that_are_no_addresses_are_passed_over) {
-    write_file("nsswitch.conf", "hosts: files dns\n");
-    write_file("hosts", "\n \n#\nnode1\n10.0.0 node1\n[::1] node1\n10.0.0.1\n 10.0.0.2 node1\n");
+    tree_write(&etc, "nsswitch.conf", "hosts: files dns\n");
+    tree_write(&etc, "hosts", "\n \n#\nnode1\n10.0.0 node1\n[::1] node1\n10.0.0.1\n 10.0.0.2 node1\n");
     cr_expect_str_eq(found("node1"), "10.0.0.2:7");
 }
 
 Test(hosts_file, several_lines_are_left_to_the_look_up) {
-    write_file("nsswitch.conf", "hosts: files dns\n");
-    write_file("hosts", "127.0.0.1 node1\n127.0.0.1 node1 again\n");
+    tree_write(&etc, "nsswitch.conf", "hosts: files dns\n");
+    tree_write(&etc, "hosts", "127.0.0.1 node1\n127.0.0.1 node1 again\n");
     cr_expect_str_eq(found("node1"), "");
-    write_file("hosts", "10.0.0.1 node1\nfd00::1 node1\n");
+    tree_write(&etc, "hosts", "10.0.0.1 node1\nfd00::1 node1\n");
     cr_expect_str_eq(found("node1"), "");
 }
 

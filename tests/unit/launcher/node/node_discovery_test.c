@@ -101,9 +101,8 @@ Test(node_discovery, says_why_no_way_leads_to_an_address) {
 Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
     struct fixture f = {0};
     struct tree tree;
-    char fifo[TREE_PATH_MAX + 8];
     tree_new(&tree);
-    (void)snprintf(fifo, sizeof fifo, "%s/nvml", tree.root);
+    const char *fifo = rig_text("%s/nvml", tree.root);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NICS | DISCOVER_NVML,
                                              .netifs_first = true,

@@ -258,9 +258,7 @@ Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_
         clocks[i] =
             (struct node_summary_clock){.known = true, .offset_ns = boot[i] * (int64_t)NS_PER_S, .error_ns = 1000};
         d.clock_ns = (1700000000 + boot[i] + (i == 2 ? 42 : 0)) * (int64_t)NS_PER_S + i * 1000;
-        char host[8];
-        (void)snprintf(host, sizeof host, "n%d", i);
-        summary_index_put(b, (uint64_t)i + 1, host, &d);
+        summary_index_put(b, (uint64_t)i + 1, rig_text("n%d", i), &d);
     }
     struct node_summary_comparison c;
     uint64_t ids[] = {1, 2, 3, 4};
@@ -296,8 +294,7 @@ static char *codes_of(const struct some *groups, size_t n_groups, char **ret_oth
         node_summary_set(&d, NODE_SUMMARY_STACK, "%s", groups[g].stack);
         node_summary_set(&d, NODE_SUMMARY_WORKERS, "%s", groups[g].workers);
         for (uint32_t i = 0; i < groups[g].n; i++) {
-            char host[16];
-            (void)snprintf(host, sizeof host, "%c%u", (char)('a' + g), i);
+            const char *host = rig_text("%c%u", (char)('a' + g), i);
             ids[n] = n + 1;
             summary_index_put(b, ++n, host, &d);
         }

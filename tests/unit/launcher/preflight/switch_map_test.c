@@ -47,8 +47,7 @@ Test(switch_map, host_lists_are_matched_as_slurm_writes_them) {
         {"n[1-5]", "n99999999999999999999", false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        char line[64];
-        (void)snprintf(line, sizeof line, "s: %s\n", cases[i].list);
+        const char *line = rig_text("s: %s\n", cases[i].list);
         cr_assert_eq(find(line, cases[i].name) == 0, cases[i].has, "%s in %s", cases[i].name, cases[i].list);
     }
 }
@@ -141,9 +140,7 @@ Test(switch_map, other_yaml_is_refused_with_its_line) {
                                        "    n2]",
                                        "    n1, n2"};
     for (size_t i = 0; i < ARRAY_SIZE(rest); i++) {
-        char text[128];
-        (void)snprintf(text, sizeof text, "- topology: t\n%s\n", rest[i]);
-        cr_assert_eq(find(text, "n1"), -EINVAL, "%s", rest[i]);
+        cr_assert_eq(find(rig_text("- topology: t\n%s\n", rest[i]), "n1"), -EINVAL, "%s", rest[i]);
         assert_has(err.text, "line 2 is not one key of topology.yaml");
     }
 }

@@ -88,9 +88,7 @@ Test(lint, hcas_by_their_beginning) {
 
 Test(lint, more_hcas_than_nccl_takes) {
     for (int i = 0; i < 33; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "ib%d", i);
-        rig_nic(&r, name, TOPO_LINK_INFINIBAND, 100);
+        rig_nic(&r, rig_text("ib%d", i), TOPO_LINK_INFINIBAND, 100);
     }
     BAD("NCCL_IB_HCA", "ib", "33 HCAs");
 }

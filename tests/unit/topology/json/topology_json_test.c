@@ -1,89 +1,28 @@
 #include "topology/json/topology_json.h"
 
+#include "../model/node_rig.h"
 #include "rig/unit.h"
 
-static struct pci_addr at(const char *text) {
-    struct pci_addr ret;
-    cr_assert_eq(pci_addr_parse(text, &ret), 0);
-    return ret;
-}
-
-static uint32_t add_pci(struct topology *t, const char *bus_id, uint32_t parent, uint32_t class_id, int32_t numa) {
-    struct topo_pci *p = topology_add_pci(t);
-    p->at = at(bus_id);
-    p->parent = parent;
-    p->root = (struct pci_addr){.domain = p->at.domain};
-    p->bridge = class_id >> 8 == 0x0604;
-    p->class_id = class_id;
-    p->vendor = 0x10de;
-    p->numa = numa;
-    (void)snprintf(p->link_speed, sizeof p->link_speed, "32.0 GT/s PCIe");
-    p->link_width = 16;
-    return t->n_pci - 1;
-}
-
-/* One switch with two GPUs and a NIC; interfaces; one of every kind. */
+/* One of every kind. */
 static void make(struct topology *t) {
-    *t = (struct topology){
-        .source = TOPO_SYSROOT, .packages = 1, .cpu_family = 6, .cpu_model = 143, .nvlinks_known = true};
-    strcpy(t->host, "node\"1\\");
-    strcpy(t->arch, "x86_64");
-    cr_assert_eq(cpuset_parse_list("0-7", &t->allowed), 0);
-    t->online = t->allowed;
-    for (int i = 0; i < 2; i++) {
-        struct topo_numa *n = topology_add_numa(t);
-        n->index = i * 2; /* one is missing */
-        n->package = 0;
-        n->bytes = UINT64_C(1) << 40;
-        cr_assert_eq(cpuset_parse_list(i == 0 ? "0-3" : "4-7", &n->cpus), 0);
-        for (uint32_t c = 0; c < 4; c++) {
-            struct topo_core *core = topology_add_core(t);
-            cpuset_add(&core->cpus, (uint32_t)i * 4 + c);
-            core->numa = n->index;
-            core->package = 0;
-        }
-        struct topo_cache *cache = topology_add_cache(t);
-        cache->level = 3;
-        cache->cpus = topology_numa(t, i * 2)->cpus;
-    }
-    uint32_t root = add_pci(t, "0000:00:01.0", TOPO_NONE, 0x060400, 0);
-    uint32_t up = add_pci(t, "0000:10:00.0", root, 0x060400, 0);
-    uint32_t down[3];
-    for (uint32_t i = 0; i < 3; i++) {
-        char bus_id[TOPO_BUSID_MAX];
-        (void)snprintf(bus_id, sizeof bus_id, "0000:11:%02x.0", i);
-        down[i] = add_pci(t, bus_id, up, 0x060400, 0);
-    }
-    for (uint32_t i = 0; i < 2; i++) {
-        char bus_id[TOPO_BUSID_MAX];
-        (void)snprintf(bus_id, sizeof bus_id, "0000:%02x:00.0", 0x1b + i);
-        struct topo_gpu *g = topology_add_gpu(t);
-        g->pci = add_pci(t, bus_id, down[i], 0x030200, 0);
-        g->vendor = TOPO_VENDOR_NVIDIA;
-        g->sm = 90;
-        g->numa = 0;
-        (void)snprintf(g->uuid, sizeof g->uuid, "GPU-%u", i);
-        struct topo_nvlink *l = topology_add_nvlink(t);
-        l->gpu = i;
-        l->end = i == 0 ? TOPO_NVLINK_GPU : TOPO_NVLINK_SWITCH;
-        l->peer = i == 0 ? 1 : TOPO_NONE;
-        memset(&l->target, 0xff, sizeof l->target);
-        l->count = 18;
-        l->bandwidth = 26.562500000000004;
-    }
-    struct topo_nic *n = topology_add_nic(t);
-    strcpy(n->name, "mlx5_0");
-    n->pci = add_pci(t, "0000:1d:00.0", down[2], 0x020700, 0);
-    n->node_guid = UINT64_C(0xfedcba9876543210);
-    n->n_ports = 1;
-    n->ports[0] = (struct topo_port){
-        .number = 1, .state = TOPO_PORT_ACTIVE, .rate_mbps = 400000, .link_layer = TOPO_LINK_INFINIBAND, .lid = 7};
-    struct topo_gid *gid = topo_port_add_gid(&n->ports[0]);
+    *t = (struct topology){0};
+    rig_dgx(t);
+    (void)strcpy(t->host, "node\"1\\");
+    t->numa[1].index = 2; /* one is missing */
+    struct topo_core *core = topology_add_core(t);
+    cpuset_add(&core->cpus, 3);
+    struct topo_cache *cache = topology_add_cache(t);
+    cache->level = 3;
+    cache->cpus = t->numa[0].cpus;
+    t->nvlinks[0] = (struct topo_nvlink){
+        .end = TOPO_NVLINK_GPU, .peer = 1, .target = PCI_ADDR_UNKNOWN, .count = 18, .bandwidth = 26.562500000000004};
+    t->nics[0].node_guid = UINT64_C(0xfedcba9876543210);
+    struct topo_gid *gid = topo_port_add_gid(&t->nics[0].ports[0]);
     gid->gid[0] = 0xfe;
     gid->gid[15] = 1;
     gid->type = TOPO_GID_IB;
     struct topo_netif *f = topology_add_netif(t);
-    strcpy(f->name, "eth0");
+    (void)strcpy(f->name, "eth0");
     f->kind = TOPO_NETIF_PHYSICAL;
     f->speed_mbps = -1;
     f->addrs[f->n_addrs++] = (struct topo_netaddr){.addr = "fd00::1", .prefix = 64, .ipv6 = true};
@@ -121,8 +60,8 @@ Test(topology_json, the_words_of_the_documentation_are_there) {
     topology_json_write(&t, &text);
     static const char *const words[] = {
         "\"format\":1",
-        "\"bus_id\":\"0000:1b:00.0\",\"index\":0,\"vendor\":\"nvidia\"",
-        "\"cpus\":\"0-3\"",
+        "\"bus_id\":\"0000:13:00.0\",\"index\":0,\"vendor\":\"nvidia\"",
+        "\"cpus\":\"0-7\"",
         "\"state\":\"ACTIVE\",\"rate\":400",
         "\"node_guid\":\"fedcba9876543210\"",
         "\"gid\":\"fe000000000000000000000000000001\"",
@@ -136,9 +75,7 @@ Test(topology_json, the_words_of_the_documentation_are_there) {
 Test(topology_json, the_order_is_that_of_the_bus_and_indices_follow) {
     _cleanup_(topology_fini) struct topology t = {.source = TOPO_LIVE};
     for (uint32_t i = 3; i-- > 0;) { /* backwards */
-        char bus_id[TOPO_BUSID_MAX];
-        (void)snprintf(bus_id, sizeof bus_id, "0000:%02x:00.0", 0x10 + i);
-        topology_add_gpu(&t)->pci = add_pci(&t, bus_id, TOPO_NONE, 0x030200, -1);
+        topology_add_gpu(&t)->pci = rig_pci(&t, rig_text("0000:%02x:00.0", 0x10 + i), TOPO_NONE, false, -1);
     }
     topology_add_nvlink(&t)->gpu = 0; /* the last one on the bus */
     t.nvlinks[0].end = TOPO_NVLINK_GPU;
@@ -154,9 +91,10 @@ Test(topology_json, the_order_is_that_of_the_bus_and_indices_follow) {
 
 Test(topology_json, bridges_stand_before_what_hangs_on_them_whatever_their_addresses) {
     _cleanup_(topology_fini) struct topology t = {.source = TOPO_LIVE};
-    (void)add_pci(&t, "0000:01:00.0", 1, 0x030200, -1);
-    (void)add_pci(&t, "0000:ff:00.0", TOPO_NONE, 0x060400, -1);
-    (void)add_pci(&t, "0000:00:02.0", TOPO_NONE, 0x060400, -1);
+    (void)rig_pci(&t, "0000:01:00.0", TOPO_NONE, false, -1);
+    (void)rig_pci(&t, "0000:ff:00.0", TOPO_NONE, true, -1);
+    (void)rig_pci(&t, "0000:00:02.0", TOPO_NONE, true, -1);
+    t.pci[0].parent = 1;
     topology_sort(&t);
     cr_assert_eq(t.pci[0].at.bus, 0);
     cr_assert_eq(t.pci[1].at.bus, 0xff);

@@ -2,17 +2,15 @@
 #include "topology/model/distance.h"
 
 #include "../recorded.h"
+#include "../tree_rig.h"
 #include "node_rig.h"
 #include "rig/unit.h"
 #include "topology/discover/discovery_io.h"
 
 static const char *between(const struct topology *t, uint32_t a, uint32_t b) {
     static char text[2][16];
-    struct topo_link one, other;
-    distance_between(t, distance_endpoint(t, a), distance_endpoint(t, b), &one);
-    distance_between(t, distance_endpoint(t, b), distance_endpoint(t, a), &other);
-    topo_link_text(one, text[0]);
-    topo_link_text(other, text[1]);
+    topo_link_text(distance_between(t, a, b), text[0]);
+    topo_link_text(distance_between(t, b, a), text[1]);
     cr_assert_str_eq(text[0], text[1], "the way back is the way there");
     return text[0];
 }
@@ -103,9 +101,8 @@ Test(distance, a_circle_of_parents_ends) {
 Test(distance, nvlinks_count_whatever_pci_says) {
     _cleanup_(topology_fini) struct topology t = {.nvlinks_known = true};
     for (uint32_t i = 0; i < 4; i++) {
-        char root[TOPO_BUSID_MAX], at[TOPO_BUSID_MAX];
-        (void)snprintf(root, sizeof root, "0000:%02x:01.0", i * 16);
-        (void)snprintf(at, sizeof at, "0000:%02x:00.0", i * 16 + 1);
+        const char *root = rig_text("0000:%02x:01.0", i * 16);
+        const char *at = rig_text("0000:%02x:00.0", i * 16 + 1);
         (void)rig_gpu(&t, at, rig_pci(&t, root, TOPO_NONE, true, (int32_t)i / 2), (int32_t)i / 2);
     }
     rig_nvlink(&t, 0, TOPO_NVLINK_GPU, 1, 2);
@@ -136,15 +133,6 @@ Test(distance, devices_without_a_pci_device_are_near_by_their_node_only) {
     cr_assert_str_eq(between(&t, 3, 3), "X");
 }
 
-static char *read_all(const char *path) {
-    FILE *f = fopen(path, "r");
-    cr_assert_not_null(f, "%s", path);
-    char *text = calloc(1, 1 << 20);
-    cr_assert_gt(fread(text, 1, (1 << 20) - 1, f), 0);
-    (void)fclose(f);
-    return text;
-}
-
 /* The table is tab-separated: a header with the devices, then a row for each. */
 static void compare(const struct topology *t, char *text, const char *name) {
     char *lines, *line = strtok_r(text, "\n", &lines);
@@ -152,13 +140,12 @@ static void compare(const struct topology *t, char *text, const char *name) {
         line = strtok_r(NULL, "\n", &lines);
     uint32_t n = distance_endpoints(t);
     for (uint32_t a = 0; a < n; a++) {
-        struct topo_endpoint e = distance_endpoint(t, a);
-        int32_t numa = e.is_gpu ? t->gpus[e.index].numa : t->nics[e.index].numa;
+        int32_t numa = distance_numa(t, a);
         _cleanup_(strbuf_fini) struct strbuf row = {0};
-        if (e.is_gpu)
-            strbuf_printf(&row, "GPU%u", e.index);
+        if (a < t->n_gpus)
+            strbuf_printf(&row, "GPU%u", a);
         else
-            strbuf_add(&row, t->nics[e.index].name);
+            strbuf_add(&row, t->nics[a - t->n_gpus].name);
         for (uint32_t b = 0; b < n; b++)
             strbuf_printf(&row, "\t%s", between(t, a, b));
         struct cpuset cpus;
@@ -173,30 +160,21 @@ static void compare(const struct topology *t, char *text, const char *name) {
     cr_assert_null(strtok_r(NULL, "\n", &lines), "%s has more devices", name);
 }
 
+static struct tree tree;
+static void drop_tree(void) { tree_remove(&tree); }
+
 static void check_tree(const char *name) {
-    char archive[RECORDED_PATH_MAX], matrix[RECORDED_PATH_MAX], part[256], command[2 * RECORDED_PATH_MAX];
-    char folder[] = "/tmp/muster-distance-test-XXXXXX", root[128];
-    (void)snprintf(part, sizeof part, "sysfs-derived/%s.tar.xz", name);
-    bool there = recorded_path(archive, part);
-    (void)snprintf(part, sizeof part, "topo-m/derived/%s.tsv", name);
-    if (!recorded_path(matrix, part) || !there)
-        cr_skip_test("%s is not there", part);
-    cr_assert_not_null(mkdtemp(folder));
-    (void)snprintf(command, sizeof command, "tar -xJf '%s' -C %s", archive, folder);
-    cr_assert_eq(system(command), 0);
-    (void)snprintf(root, sizeof root, "%s/%s", folder, name);
-    struct topology t = {0};
+    _cleanup_(topology_fini) struct topology t = {0};
     struct err err = {0};
-    cr_assert_eq(topology_discover(&(struct discovery_config){.what = DISCOVER_ALL, .sysroot = root}, &t, &err), 0,
-                 "%s", err.text);
-    char *text = read_all(matrix);
-    compare(&t, text, name);
-    free(text);
-    topology_fini(&t);
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
+    size_t len;
+    _cleanup_(freep) char *matrix = recorded_text(rig_text("topo-m/derived/%s.tsv", name), &len);
+    if (!tree_recorded(&tree, rig_text("sysfs-derived/%s.tar.xz", name), "", true))
+        cr_skip_test("no recorded %s here", name);
+    struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = tree.root};
+    cr_assert_eq(topology_discover(&config, &t, &err), 0, "%s", err.text);
+    compare(&t, matrix, name);
 }
 
-Test(distance, the_turin_tree_gives_its_matrix) { check_tree("turin-4xH200"); }
-Test(distance, the_ipa20_tree_gives_its_matrix) { check_tree("ipa20-4xH100"); }
-Test(distance, the_g4dn_metal_tree_gives_its_matrix) { check_tree("g4dnmetal-8xT4"); }
+Test(distance, the_turin_tree_gives_its_matrix, .fini = drop_tree) { check_tree("turin-4xH200"); }
+Test(distance, the_ipa20_tree_gives_its_matrix, .fini = drop_tree) { check_tree("ipa20-4xH100"); }
+Test(distance, the_g4dn_metal_tree_gives_its_matrix, .fini = drop_tree) { check_tree("g4dnmetal-8xT4"); }

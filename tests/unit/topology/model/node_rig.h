@@ -89,18 +89,16 @@ static inline void rig_dgx(struct topology *t) {
     t->nvlinks_known = true;
     rig_cpus(t, 2, 8, 1);
     for (uint32_t i = 0; i < 4; i++) {
-        char at[6][TOPO_BUSID_MAX], name[16];
         uint32_t bus = 0x10 + i * 0x20;
         int32_t numa = (int32_t)i / 2;
-        const uint32_t places[6][2] = {{bus, 1}, {bus + 1, 0}, {bus + 2, 0}, {bus + 2, 1}, {bus + 3, 0}, {bus + 4, 0}};
-        for (size_t k = 0; k < 6; k++)
-            (void)snprintf(at[k], sizeof at[k], "0000:%02" PRIx32 ":%02" PRIx32 ".0", places[k][0], places[k][1]);
-        uint32_t root = rig_pci(t, at[0], TOPO_NONE, true, numa), up = rig_pci(t, at[1], root, true, numa);
+        uint32_t root = rig_pci(t, rig_text("0000:%02x:01.0", bus), TOPO_NONE, true, numa);
+        uint32_t up = rig_pci(t, rig_text("0000:%02x:00.0", bus + 1), root, true, numa);
         t->pci[up].vendor = 0x1000;
-        uint32_t a = rig_pci(t, at[2], up, true, numa), b = rig_pci(t, at[3], up, true, numa);
-        (void)snprintf(name, sizeof name, "mlx5_%" PRIu32, i);
-        rig_nvlink(t, rig_gpu(t, at[4], a, numa), TOPO_NVLINK_SWITCH, TOPO_NONE, 18);
-        (void)rig_nic(t, name, at[5], b, numa);
+        uint32_t a = rig_pci(t, rig_text("0000:%02x:00.0", bus + 2), up, true, numa);
+        uint32_t b = rig_pci(t, rig_text("0000:%02x:01.0", bus + 2), up, true, numa);
+        uint32_t gpu = rig_gpu(t, rig_text("0000:%02x:00.0", bus + 3), a, numa);
+        rig_nvlink(t, gpu, TOPO_NVLINK_SWITCH, TOPO_NONE, 18);
+        (void)rig_nic(t, rig_text("mlx5_%u", i), rig_text("0000:%02x:00.0", bus + 4), b, numa);
     }
     topology_sort(t);
 }

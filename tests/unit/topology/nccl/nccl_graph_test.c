@@ -42,14 +42,6 @@ static uint32_t pci(uint32_t parent, uint8_t bus, int32_t numa, const char *spee
     return t.n_pci - 1;
 }
 
-/* Root port, upstream and downstream port of a switch with one more downstream port: the two
- * downstream ports. */
-static void pci_switch(uint8_t bus, int32_t numa, uint32_t *a, uint32_t *b) {
-    uint32_t root = pci(TOPO_NONE, bus, numa, GEN5, 16), up = pci(root, (uint8_t)(bus + 1), numa, GEN5, 16);
-    *a = pci(up, (uint8_t)(bus + 2), numa, GEN5, 16);
-    *b = pci(up, (uint8_t)(bus + 3), numa, GEN5, 16);
-}
-
 static uint32_t gpu_at(uint32_t device) {
     struct topo_gpu *g = topology_add_gpu(&t);
     g->pci = device;
@@ -58,6 +50,13 @@ static uint32_t gpu_at(uint32_t device) {
     g->sm = 90;
     g->numa = t.pci[device].numa;
     return t.n_gpus - 1;
+}
+
+/* A switch with two downstream ports, and a GPU below the first; the second port. */
+static uint32_t gpu_switch(uint8_t bus, int32_t numa) {
+    uint32_t root = pci(TOPO_NONE, bus, numa, GEN5, 16), up = pci(root, (uint8_t)(bus + 1), numa, GEN5, 16);
+    gpu_at(pci(pci(up, (uint8_t)(bus + 2), numa, GEN5, 16), (uint8_t)(bus + 4), numa, GEN5, 16));
+    return pci(up, (uint8_t)(bus + 3), numa, GEN5, 16);
 }
 
 /* n GPUs, each on a root bus of its own. */
@@ -81,9 +80,7 @@ static struct topo_nic *nic_at(uint32_t device, const char *name, uint64_t mbps)
 /* n NICs "n0", "n1" …, each on a root bus of its own. */
 static void root_nics(uint8_t n, int32_t numa) {
     for (uint8_t i = 0; i < n; i++) {
-        char name[8];
-        (void)snprintf(name, sizeof name, "n%u", (unsigned)i);
-        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), numa, GEN5, 16), name, 400000);
+        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), numa, GEN5, 16), rig_text("n%u", (unsigned)i), 400000);
     }
 }
 
@@ -153,12 +150,11 @@ static void OF(uint32_t gpu, const char *expected, ...) {
 
 static const char *all_nets(void) {
     static char names[256];
+    int n = 0;
     names[0] = '\0';
     build();
-    for (uint32_t k = 0; k < graph->n_nets; k++) {
-        size_t n = strlen(names);
-        (void)snprintf(names + n, sizeof names - n, "%s%s", k == 0 ? "" : ",", graph->nets[k].name);
-    }
+    for (uint32_t k = 0; k < graph->n_nets; k++)
+        n += snprintf(names + n, sizeof names - (size_t)n, "%s%s", k == 0 ? "" : ",", graph->nets[k].name);
     return names;
 }
 
@@ -196,13 +192,8 @@ TestSuite(nccl_graph, .init = live, .fini = done);
 /* Two switches; GPU 0 with a slow card, GPU 1 with a fast one, NVLink between. */
 static void slow_own_card(void) {
     fresh(TOPO_LIVE);
-    uint32_t a, b, c, d;
-    pci_switch(0x10, 0, &a, &b);
-    pci_switch(0x20, 0, &c, &d);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
-    nic_at(pci(b, 0x15, 0, GEN4, 16), "slow", 200000);
-    gpu_at(pci(c, 0x24, 0, GEN5, 16));
-    nic_at(pci(d, 0x25, 0, GEN5, 16), "fast", 400000);
+    nic_at(pci(gpu_switch(0x10, 0), 0x15, 0, GEN4, 16), "slow", 200000);
+    nic_at(pci(gpu_switch(0x20, 0), 0x25, 0, GEN5, 16), "fast", 400000);
     nvlink(0, 1, 6);
 }
 
@@ -210,12 +201,8 @@ static void slow_own_card(void) {
 
 Test(nccl_graph, root_ports_and_downstream_ports_vanish) {
     fresh(TOPO_SYSROOT);
-    uint32_t a, b, c, d;
-    pci_switch(0x10, 0, &a, &b);
-    pci_switch(0x20, 0, &c, &d);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
-    nic_at(pci(b, 0x15, 0, GEN5, 16), "near", 400000);
-    gpu_at(pci(c, 0x24, 0, GEN5, 16));
+    nic_at(pci(gpu_switch(0x10, 0), 0x15, 0, GEN5, 16), "near", 400000);
+    (void)gpu_switch(0x20, 0);
     OF(0, "near PIX 48.0");
     OF(1, "near PHB 48.0");
     between(0, 1, NCCL_PATH_PHB, 48);
@@ -260,10 +247,7 @@ Test(nccl_graph, a_switch_in_a_switch_is_PXB_unless_it_is_broadcoms) {
 
 Test(nccl_graph, a_link_is_as_fast_as_its_slower_end) {
     fresh(TOPO_SYSROOT);
-    uint32_t a, b;
-    pci_switch(0x10, 0, &a, &b);
-    uint32_t card = pci(b, 0x15, 0, GEN5, 16);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
+    uint32_t card = pci(gpu_switch(0x10, 0), 0x15, 0, GEN5, 16);
     nic_at(card, "net", 400000);
     (void)snprintf(t.pci[card].up_speed, sizeof t.pci[card].up_speed, GEN4);
     t.pci[card].up_width = 8;
@@ -271,10 +255,7 @@ Test(nccl_graph, a_link_is_as_fast_as_its_slower_end) {
 }
 
 Test(nccl_graph, a_gpu_that_lost_lanes_is_slower_but_an_idle_one_is_not) {
-    uint32_t a, b;
-    pci_switch(0x10, 0, &a, &b);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
-    nic_at(pci(b, 0x15, 0, GEN5, 16), "net", 400000);
+    nic_at(pci(gpu_switch(0x10, 0), 0x15, 0, GEN5, 16), "net", 400000);
     t.gpus[0].cur_gen = 1;
     t.gpus[0].cur_width = 16;
     OF(0, "net PIX 48.0");
@@ -305,10 +286,8 @@ Test(nccl_graph, hwlocs_figures_become_nccls) {
     static const char *const expected[] = {"48.0", "24.0", "12.0", "6.0", "3.0", "3.0", "96.0"};
     for (size_t i = 0; i < ARRAY_SIZE(gbs); i++) {
         fresh(TOPO_HWLOC_XML);
-        uint32_t a, b;
-        pci_switch(0x10, 0, &a, &b);
-        gpu_at(pci(a, 0x14, 0, "64.0 GT/s PCIe", 16));
-        uint32_t card = pci(b, 0x15, 0, "", 0);
+        uint32_t card = pci(gpu_switch(0x10, 0), 0x15, 0, "", 0);
+        (void)strcpy(t.pci[t.gpus[0].pci].link_speed, "64.0 GT/s PCIe");
         t.pci[card].link_gbs = gbs[i];
         nic_at(card, "net", 0)->ports[0].state = TOPO_PORT_UNKNOWN;
         OF(0, "net PIX %s", expected[i]);
@@ -322,9 +301,7 @@ Test(nccl_graph, in_a_virtual_machine_rdma_devices_of_the_root_bus_hang_at_the_h
     t.pci[card].at.dev = 5;
     nic_at(card, "mlx5_0", 400000);
     OF(0, "mlx5_0 PHB 12.0");
-    cr_assert(
-        strstr(warnings(), "NIC 0000:00:00.0 is on a root bus: NCCL takes the host bridge for it, and counts 12 GB/s"),
-        "%s", said);
+    assert_has(warnings(), "NIC 0000:00:00.0 is on a root bus: NCCL takes the host bridge for it, and counts 12 GB/s");
     t.nics[0].kind = TOPO_NIC_EFA; /* its plugin reports the device itself */
     OF(0, "mlx5_0 PHB 48.0");
     fresh(TOPO_LIVE); /* the host bridge need not be listed */
@@ -336,9 +313,7 @@ Test(nccl_graph, in_a_virtual_machine_rdma_devices_of_the_root_bus_hang_at_the_h
 }
 
 Test(nccl_graph, a_virtual_function_has_the_link_of_its_card) {
-    uint32_t a, b;
-    pci_switch(0x10, 0, &a, &b);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
+    uint32_t b = gpu_switch(0x10, 0);
     (void)pci(b, 0x15, 0, GEN5, 16);
     uint32_t vf = pci(b, 0x15, 0, "", 0);
     t.pci[vf].at.dev = 1;
@@ -348,9 +323,8 @@ Test(nccl_graph, a_virtual_function_has_the_link_of_its_card) {
 
 Test(nccl_graph, where_a_bridge_does_not_know_its_node_the_device_may) {
     fresh(TOPO_SYSROOT);
-    uint32_t a, b;
-    pci_switch(0x10, -1, &a, &b);
-    gpu_at(pci(a, 0x14, 1, GEN5, 16));
+    (void)gpu_switch(0x10, -1);
+    t.gpus[0].numa = t.pci[t.gpus[0].pci].numa = 1;
     nic_at(pci(TOPO_NONE, 0x20, 1, GEN5, 16), "net", 400000);
     OF(0, "net PHB 48.0");
 }
@@ -379,8 +353,6 @@ Test(nccl_graph, PXN_needs_NVLink_and_GPUDirect) {
     t.gpus[1].gdr = -1;
     t.n_nvlinks = 0;
     OF(0, "fast PHB 48.0");
-    t.pci[7].numa = t.pci[8].numa = t.pci[4].numa = t.pci[5].numa = t.pci[6].numa = 1;
-    build();
     for (uint32_t i = 0; i < t.n_pci; i++) /* the second switch to the other socket: 22 GB/s, so the own card wins */
         t.pci[i].numa = t.pci[i].at.bus >= 0x20 ? 1 : 0;
     OF(0, "slow PIX 24.0");
@@ -451,14 +423,11 @@ Test(nccl_graph, NETs_are_counted_as_the_ranks_make_the_xml) {
     gpu_at(pci(TOPO_NONE, 0x10, 1, GEN5, 16));
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "a", 100000);
     nic_at(pci(TOPO_NONE, 0x21, 1, GEN5, 16), "b", 100000);
-    cr_assert_eq(n_nets(), 2);
-    cr_assert_str_eq(graph->nets[0].name, "b");
-    cr_assert_str_eq(graph->nets[1].name, "a");
+    cr_assert_str_eq(all_nets(), "b,a");
     t.source = TOPO_NCCL_XML; /* from a file: in the file's order */
     t.nics[0].dev = 7;
     t.nics[1].dev = 3;
-    build();
-    cr_assert_str_eq(graph->nets[0].name, "a");
+    cr_assert_str_eq(all_nets(), "a,b");
 }
 
 /* ---- CPUs ---- */
@@ -663,9 +632,7 @@ Test(nccl_graph, a_NET_is_no_shortcut_out_of_a_deep_tree) {
 
 Test(nccl_graph, ports_that_are_not_active_are_left_out_and_named) {
     fresh(TOPO_SYSROOT);
-    uint32_t a, b;
-    pci_switch(0x10, 0, &a, &b);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
+    uint32_t b = gpu_switch(0x10, 0);
     nic_at(pci(b, 0x15, 0, GEN5, 16), "down0", 400000)->ports[0].state = TOPO_PORT_DOWN;
     nic_at(pci(b, 0x16, 0, GEN5, 16), "unknown0", 400000)->ports[0].state = TOPO_PORT_UNKNOWN;
     nic_at(pci(b, 0x17, 0, GEN5, 16), "armed0", 400000)->ports[0].state = TOPO_PORT_ARMED;
@@ -701,20 +668,16 @@ Test(nccl_graph, EFA_devices_without_state_count_and_are_not_fused) {
     for (uint32_t i = 0; i < 8; i++) {
         OF(i, "rdmap%us1,rdmap%us2,rdmap%us3,rdmap%us4 PIX 48.0", i, i, i, i);
     }
-    cr_assert(strstr(warnings(), "the speed of rdmap0s1 is not known") != NULL, "%s", said);
+    assert_has(warnings(), "the speed of rdmap0s1 is not known");
 }
 
 Test(nccl_graph, the_ports_of_one_card_are_one_NET) {
     fresh(TOPO_SYSROOT);
-    uint32_t a, b;
-    pci_switch(0x10, 0, &a, &b);
-    gpu_at(pci(a, 0x14, 0, GEN5, 16));
+    uint32_t b = gpu_switch(0x10, 0);
     for (uint8_t i = 0; i < 5; i++) {
         uint32_t f = pci(b, 0x15, 0, GEN5, 16);
         t.pci[f].at.fn = i;
-        char name[16];
-        (void)snprintf(name, sizeof name, "mlx5_%u", (unsigned)i);
-        nic_at(f, name, 100000);
+        nic_at(f, rig_text("mlx5_%u", (unsigned)i), 100000);
     }
     /* four at most in one */
     cr_assert_eq(n_nets(), 2);
@@ -733,16 +696,13 @@ Test(nccl_graph, nccl_takes_32_rdma_ports) {
     fresh(TOPO_SYSROOT);
     gpu_at(pci(TOPO_NONE, 0x01, 0, GEN5, 16));
     for (uint8_t i = 0; i < 33; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "mlx5_%u", (unsigned)i);
-        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), 0, GEN5, 16), name, 400000);
+        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), 0, GEN5, 16), rig_text("mlx5_%u", (unsigned)i), 400000);
     }
     cr_assert_eq(n_nets(), 32);
-    cr_assert(strstr(warnings(), "mlx5_32 is left out: NCCL takes 32 RDMA ports at most") != NULL, "%s", said);
+    assert_has(warnings(), "mlx5_32 is left out: NCCL takes 32 RDMA ports at most");
     nic_at(pci(TOPO_NONE, 0x50, 0, GEN5, 16), "mlx5_33", 400000);
     nic_at(pci(TOPO_NONE, 0x51, 0, GEN5, 16), "mlx5_34", 400000);
-    cr_assert(strstr(warnings(), "mlx5_32 to mlx5_34 are left out: NCCL takes 32 RDMA ports at most") != NULL, "%s",
-              said);
+    assert_has(warnings(), "mlx5_32 to mlx5_34 are left out: NCCL takes 32 RDMA ports at most");
 }
 
 static void socket_machine(void) {
@@ -765,7 +725,7 @@ Test(nccl_graph, without_rdma_the_interfaces_are_those_of_nccls_sockets) {
     cr_assert_eq(p.nic, TOPO_NONE);
     cr_assert_str_eq(t.netifs[p.netif].name, "br-1a2b");
     OF(1, "br-1a2b PHB 1.2");
-    cr_assert(strstr(warnings(), "GPU 0 would use br-1a2b, which is not a physical interface") != NULL, "%s", said);
+    assert_has(warnings(), "GPU 0 would use br-1a2b, which is not a physical interface");
     assert_has(said, "the speed of br-1a2b is not known: NCCL takes it for 10 Gb/s");
     netif("ib0", TOPO_NONE, 100000);
     cr_assert_str_eq(all_nets(), "ib0");
@@ -813,7 +773,7 @@ Test(nccl_graph, links_that_are_not_known_are_told) {
                      "the PCI width of NIC 0000:20:00.0 is not known: NCCL counts 48 GB/s for it\n");
     t.pci[0].numa = 1;
     t.arch[0] = t.cpu_vendor[0] = '\0';
-    cr_assert(strstr(warnings(), "the processor is not known: the way between NUMA nodes") != NULL, "%s", said);
+    assert_has(warnings(), "the processor is not known: the way between NUMA nodes");
 }
 
 /* ---- bounds ---- */
@@ -883,9 +843,7 @@ Test(nccl_graph, as_many_gpus_as_a_topology_holds) {
     for (uint32_t i = 0; i < 32; i++) {
         uint32_t d = pci(TOPO_NONE, 0x20, (int32_t)(i / 4), GEN5, 16);
         t.pci[d].at.domain = i;
-        char name[16];
-        (void)snprintf(name, sizeof name, "mlx5_%u", (unsigned)i);
-        nic_at(d, name, 400000);
+        nic_at(d, rig_text("mlx5_%u", (unsigned)i), 400000);
     }
     build();
     nccl_graph_predict(graph, 255, &p);
@@ -905,8 +863,7 @@ Test(nccl_graph, sixteen_gpus_and_64_nics_take_little_time) {
             nvswitch(gpu_at(pci(up, (uint8_t)(i * 8 + 1), i / 8, GEN5, 16)));
             t.gpus[i].gdr = gdr;
             for (uint8_t k = 0; k < 4; k++) {
-                char name[16];
-                (void)snprintf(name, sizeof name, "n%u", (unsigned)(i * 4 + k));
+                const char *name = rig_text("n%u", (unsigned)(i * 4 + k));
                 nic_at(pci(up, (uint8_t)(i * 8 + 2 + k), i / 8, GEN5, 16), name, 400000);
             }
         }
@@ -944,8 +901,7 @@ Test(nccl_graph, recorded_machines_get_the_NETs_of_the_table) {
             build();
             (void)snprintf(current, sizeof current, "%s", file);
         }
-        char expected[320];
-        (void)snprintf(expected, sizeof expected, "%s %s %s", nets, path, gbs);
+        const char *expected = rig_text("%s %s %s", nets, path, gbs);
         for (uint32_t i = 0; i < t.n_gpus; i++) {
             if (strcmp(pci_addr_text(t.pci[t.gpus[i].pci].at).text, busid) != 0)
                 continue;

@@ -1,5 +1,6 @@
 /* NCCL's files: its grammar and limits, what it loses, what is reported, and that written files
  * read back. */
+#include "../model/node_rig.h"
 #include "../recorded.h"
 #include "nccl_between.h"
 #include "rig/unit.h"
@@ -401,51 +402,28 @@ static void round_trip(struct topology *of, const char *name) {
     strbuf_fini(&third);
 }
 
-static uint32_t device(uint32_t parent, uint8_t bus, int32_t numa, uint32_t class_id) {
-    struct topo_pci *d = topology_add_pci(&t);
-    d->at = (struct pci_addr){0, bus, 0, 0};
-    d->parent = parent;
-    d->numa = numa;
-    d->class_id = class_id;
-    d->vendor = 0x15b3;
-    (void)snprintf(d->link_speed, sizeof d->link_speed, "32.0 GT/s PCIe");
-    d->link_width = 16;
-    return t.n_pci - 1;
-}
-
-/* A tree as in sysfs: root port, upstream and downstream ports; a GPU and a dual-port card on each
- * of two sockets. */
+/* A tree as in sysfs: root port, upstream and downstream ports; a GPU and a dual-port card on each of two sockets. */
 static void live_machine(void) {
     t.source = TOPO_SYSROOT;
-    (void)snprintf(t.arch, sizeof t.arch, "x86_64");
-    (void)snprintf(t.cpu_vendor, sizeof t.cpu_vendor, "AuthenticAMD");
+    (void)strcpy(t.arch, "x86_64");
+    (void)strcpy(t.cpu_vendor, "AuthenticAMD");
     t.cpu_family = 25;
     t.cpu_model = 1;
     for (int32_t n = 0; n < 2; n++) {
         struct topo_numa *numa = topology_add_numa(&t);
         numa->index = n;
         cpuset_add(&numa->cpus, (uint32_t)n * 40);
-        uint8_t bus = (uint8_t)(0x80 - n * 0x40); /* node 1 has the lower addresses */
-        uint32_t root = device(TOPO_NONE, bus, n, 0x060400), up = device(root, (uint8_t)(bus + 1), n, 0x060400);
-        for (uint8_t k = 0; k < 2; k++) {
-            uint32_t down = device(up, (uint8_t)(bus + 2 + k * 2), n, 0x060400);
-            uint32_t leaf = device(down, (uint8_t)(bus + 3 + k * 2), n, k == 0 ? 0x030200 : 0x020700);
-            if (k == 0) {
-                struct topo_gpu *g = topology_add_gpu(&t);
-                g->pci = leaf;
-                g->vendor = TOPO_VENDOR_NVIDIA;
-                g->sm = 90;
-                continue;
-            }
-            for (uint8_t port = 0; port < 2; port++) {
-                uint32_t fn = port == 0 ? leaf : device(down, (uint8_t)(bus + 5), n, 0x020700);
-                t.pci[fn].at.fn = port;
-                struct topo_nic *nic = topology_add_nic(&t);
-                nic->pci = fn;
-                (void)snprintf(nic->name, sizeof nic->name, "mlx5_%u", (unsigned)(n * 2 + port));
-                nic->n_ports = 1;
-                nic->ports[0] = (struct topo_port){.number = 1, .state = TOPO_PORT_ACTIVE, .rate_mbps = 200000};
-            }
+        unsigned bus = 0x80 - (unsigned)n * 0x40; /* node 1 has the lower addresses */
+        uint32_t root = rig_pci(&t, rig_text("0000:%02x:00.0", bus), TOPO_NONE, true, n);
+        uint32_t up = rig_pci(&t, rig_text("0000:%02x:00.0", bus + 1), root, true, n);
+        uint32_t a = rig_pci(&t, rig_text("0000:%02x:00.0", bus + 2), up, true, n);
+        uint32_t b = rig_pci(&t, rig_text("0000:%02x:00.0", bus + 4), up, true, n);
+        uint32_t gpu = rig_gpu(&t, rig_text("0000:%02x:00.0", bus + 3), a, n);
+        t.gpus[gpu].index = TOPO_NONE; /* by its address */
+        for (unsigned port = 0; port < 2; port++) {
+            const char *name = rig_text("mlx5_%u", (unsigned)n * 2 + port);
+            uint32_t nic = rig_nic(&t, name, rig_text("0000:%02x:00.%u", bus + 5, port), b, n);
+            t.nics[nic].ports[0].rate_mbps = 200000;
         }
     }
     topology_sort(&t);
@@ -455,7 +433,7 @@ Test(nccl_xml, what_nccl_would_dump_is_written) {
     live_machine();
     struct strbuf s = {0};
     cr_assert_eq(nccl_xml_write(&t, &s, &err), 0, "%s", err.text);
-    _cleanup_(freep) char *path = xasprintf("%s/unit/topology/nccl/live.xml", getenv("MUSTER_TEST_SOURCE_DIR"));
+    const char *path = rig_text("%s/unit/topology/nccl/live.xml", getenv("MUSTER_TEST_SOURCE_DIR"));
     static char expected[8192];
     FILE *f = fopen(path, "r");
     cr_assert_not_null(f, "%s", path);
@@ -564,9 +542,7 @@ Test(nccl_xml, recorded_files_load_or_are_refused_with_the_reason) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         size_t len;
-        char file[256];
-        (void)snprintf(file, sizeof file, "nccl-xml/%s", rows[i].name);
-        char *text = recorded_text(file, &len);
+        char *text = recorded_text(rig_text("nccl-xml/%s", rows[i].name), &len);
         int r = read_len(text, len);
         cr_assert_eq(check(text), rows[i].errors, "%s: %s", rows[i].name, said);
         SAID(rows[i].part);

@@ -1,6 +1,6 @@
 /* The kernel's log and the counters of NICs: what is read of made-up files, and what is said of it. */
 #include "io/clock.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 #include "watchdog/look/kernel_log.h"
 #include "watchdog/look/nics.h"
 
@@ -20,9 +20,7 @@ Test(counters, lines_of_the_kernels_log) {
                      "(left out: 2 lines of information without a fault or link)\n"
                      "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
     for (int i = 0; i < 200; i++) {
-        char record[1024];
-        (void)snprintf(record, sizeof record, "4,%d,%d000000,-;line %d%0900d\n", i, i, i, 0);
-        add(log, record);
+        add(log, rig_text("4,%d,%d000000,-;line %d%0900d\n", i, i, i, 0));
     }
     strbuf_clear(&text);
     kernel_log_write(log, &text);
@@ -86,26 +84,8 @@ Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
     cr_assert(r == 0 || err.text[0] != '\0');
 }
 
-struct tree {
-    char root[64];
-};
-
-static void tree_remove(struct tree *t) {
-    _cleanup_(freep) char *command = xasprintf("rm -rf %s", t->root);
-    cr_expect_eq(system(command), 0);
-}
-
 static void put(const struct tree *t, const char *path, const char *text) {
-    _cleanup_(freep) char *whole = xasprintf("%s/sys/class/%s", t->root, path);
-    for (char *p = whole + 1; (p = strchr(p, '/')) != NULL; p++) {
-        *p = '\0';
-        cr_assert(mkdir(whole, 0700) == 0 || errno == EEXIST);
-        *p = '/';
-    }
-    FILE *f = fopen(whole, "we");
-    cr_assert_not_null(f, "%s", whole);
-    cr_assert_geq(fputs(text, f), 0);
-    fclose(f);
+    tree_write(t, rig_text("sys/class/%s", path), text);
 }
 
 static void read_tree(const struct tree *t, struct nics *ret) {
@@ -139,10 +119,10 @@ Test(counters, a_file_is_read_line_by_line) {
 }
 
 Test(counters, what_moved_between_two_readings) {
-    _cleanup_(tree_remove) struct tree t = {.root = "/tmp/muster-nics.XXXXXX"};
+    _cleanup_(tree_remove) struct tree t;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct nics before, after;
-    cr_assert_not_null(mkdtemp(t.root));
+    tree_new(&t);
     put(&t, "net/eth0/operstate", "up\n");
     put(&t, "net/eth0/statistics/rx_bytes", "1000\n");
     put(&t, "net/eth0/statistics/tx_bytes", "5000\n");

@@ -77,8 +77,7 @@ ARBITER_TEST(nobody_leads_before_the_first_claim) {
 }
 
 ARBITER_TEST(who_only_looks_makes_nothing) {
-    char missing[128];
-    (void)snprintf(missing, sizeof missing, "%s/missing", rig_dir);
+    const char *missing = rig_text("%s/missing", rig_dir);
     struct arbiter_dir_config config = {.path = missing, .run_id = RIG_RUN_ID, .read_only = true};
     struct arbiter *looks;
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &looks, NULL), 0);
@@ -122,7 +121,7 @@ ARBITER_TEST(the_next_claim_supersedes) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_LOST, 2, B);
     ASSERT_LEADS(rig_claim(a, 2, A), ARBITER_LOST, 2, B);
     ASSERT_LEADS(rig_claim(a, 3, A), ARBITER_OK, 3, A);
-    _cleanup_(freep) char *text = rig_text("epoch-1");
+    _cleanup_(freep) char *text = rig_file_text("epoch-1");
     assert_has(text, "\"superseded\":{\"version\":1,\"epoch\":2,");
 }
 
@@ -152,9 +151,7 @@ ARBITER_TEST(what_a_dead_winner_left_unmarked_is_marked_by_the_next) {
     ASSERT_LEADS(rig_claim(b, 2, B), ARBITER_LOST, 2, C);
     ASSERT_LEADS(rig_claim(b, 3, B), ARBITER_OK, 3, B);
     for (int i = 1; i <= 2; i++) {
-        char file[16];
-        (void)snprintf(file, sizeof file, "epoch-%d", i);
-        _cleanup_(freep) char *text = rig_text(file);
+        _cleanup_(freep) char *text = rig_file_text(rig_text("epoch-%d", i));
         assert_has(text, "\"superseded\":{\"version\":1,\"epoch\":3,");
     }
 }
@@ -165,7 +162,7 @@ ARBITER_TEST(a_win_whose_answer_was_lost_is_won_when_asked_again) {
     write_epoch("claim-2-000000000000000c", 2, B);
     cr_assert_eq(link(rig_path("claim-2-000000000000000c"), rig_path("epoch-2")), 0);
     ASSERT_LEADS(rig_claim(b, 2, B), ARBITER_OK, 2, B);
-    _cleanup_(freep) char *text = rig_text("epoch-1");
+    _cleanup_(freep) char *text = rig_file_text("epoch-1");
     assert_has(text, "\"superseded\"");
     ASSERT_LEADS(rig_claim(a, 3, A), ARBITER_OK, 3, A);
     cr_assert_not(rig_there("claim-2-000000000000000c"), "it kept the unmarked text alive");
@@ -177,7 +174,7 @@ ARBITER_TEST(an_own_leftover_is_never_written_into) {
     /* A's claim of epoch 2 has come to be epoch 1's file, as far as names go */
     cr_assert_eq(link(rig_path("epoch-1"), rig_path("claim-2-000000000000000b")), 0);
     ASSERT_LEADS(rig_claim(a, 2, A), ARBITER_OK, 2, A);
-    _cleanup_(freep) char *text = rig_text("epoch-1");
+    _cleanup_(freep) char *text = rig_file_text("epoch-1");
     assert_has(text, "{\"version\":1,\"epoch\":1,");
 }
 
@@ -249,7 +246,7 @@ ARBITER_TEST(the_hint_is_only_a_hint) {
         arbiter_free(fresh);
     }
     ASSERT_LEADS(rig_claim(b, 7, B), ARBITER_OK, 7, B);
-    _cleanup_(freep) char *text = rig_text("latest");
+    _cleanup_(freep) char *text = rig_file_text("latest");
     cr_assert_str_eq(text, "7\n");
 }
 
@@ -285,7 +282,7 @@ ARBITER_TEST(what_no_request_could_work_with_is_refused_at_once) {
 
 ARBITER_TEST(a_damaged_epoch_is_named) {
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
-    _cleanup_(freep) char *good = rig_text("epoch-1");
+    _cleanup_(freep) char *good = rig_file_text("epoch-1");
     size_t len = strlen(good);
     for (size_t cut = 0; cut < len - 1; cut += 7) { /* without the newline alone it is whole */
         char text[512] = "";
@@ -395,8 +392,7 @@ ARBITER_TEST(an_emptied_directory_is_noticed) {
 }
 
 ARBITER_TEST(a_removed_folder_is_noticed_and_not_made_anew) {
-    char top[128];
-    (void)snprintf(top, sizeof top, "%s/top", rig_dir);
+    const char *top = rig_text("%s/top", rig_dir);
     struct arbiter_dir_config config = {.path = top, .run_id = RIG_RUN_ID};
     struct arbiter *deep;
     cr_assert_eq(arbiter_dir_new(rig_loop, &config, &deep, NULL), 0);

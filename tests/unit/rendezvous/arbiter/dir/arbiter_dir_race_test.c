@@ -63,9 +63,7 @@ Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory, .
             run_racer(race, i);
     }
     for (unsigned i = 0; i < RACERS; i++) {
-        int status;
-        cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
-        cr_assert_eq(status, 0);
+        cr_assert_eq(rig_status(pids[i]), 0);
     }
     unsigned wins[RACERS] = {0};
     for (uint32_t epoch = 1; epoch <= RACES; epoch++) {
@@ -174,9 +172,8 @@ static unsigned cut_everywhere(bool close, bool pause) {
     struct arbiter_request q = request_of(close);
     unsigned n = 1;
     for (;; n++) {
-        char run_id[32];
         pid_t pid;
-        (void)snprintf(run_id, sizeof run_id, "cut-%d%d-%u", close, pause, n);
+        const char *run_id = rig_text("cut-%d%d-%u", close, pause, n);
         cr_assert_eq(claim(run_id, 1, LEADER).result, ARBITER_OK);
         *shared = (struct traced){0};
         if (!start_traced(run_id, &q, n, shared, &pid))
@@ -190,8 +187,7 @@ static unsigned cut_everywhere(bool close, bool pause) {
         cr_assert_neq(second.result, ARBITER_UNREACHABLE, "at %u: %s", n, second.text);
         if (pause) {
             cr_assert_eq(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
-            cr_assert_eq(waitpid(pid, &status, 0), pid);
-            cr_assert_eq(status, 0);
+            cr_assert_eq(rig_status(pid), 0);
             cr_assert_neq(shared->result.result, second.result, "at %u: two winners, or none", n);
             cr_assert_eq(shared->result.record.leader.incarnation, second.record.leader.incarnation);
         }
@@ -212,9 +208,7 @@ CUT_TEST(a_claimant_may_be_paused_between_any_two_system_calls, false, true)
 CUT_TEST(a_closer_may_be_paused_between_any_two_system_calls, true, true)
 
 static bool has_epoch(const char *run_id, unsigned epoch) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/muster-%s/epoch-%u", rig_dir, run_id, epoch);
-    return access(path, F_OK) == 0;
+    return access(rig_text("%s/muster-%s/epoch-%u", rig_dir, run_id, epoch), F_OK) == 0;
 }
 
 /* Its time is over while it is between two system calls: it does not go on to its link, and once it
@@ -224,10 +218,8 @@ Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin
     struct arbiter_request q = request_of(false);
     unsigned made_late = 0, late = 0, won = 0;
     for (unsigned n = 1;; n++) {
-        char run_id[32];
         pid_t pid;
-        int status;
-        (void)snprintf(run_id, sizeof run_id, "late-%u", n);
+        const char *run_id = rig_text("late-%u", n);
         cr_assert_eq(claim(run_id, 1, LEADER).result, ARBITER_OK);
         *shared = (struct traced){0};
         if (!start_traced(run_id, &q, n, shared, &pid))
@@ -235,8 +227,7 @@ Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin
         bool made = has_epoch(run_id, 2), begun = shared->server.deadline_ns != 0;
         shared->server.deadline_ns = 1;
         cr_assert_eq(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
-        cr_assert_eq(waitpid(pid, &status, 0), pid);
-        cr_assert_eq(status, 0);
+        cr_assert_eq(rig_status(pid), 0);
         if (!begun)
             continue; /* it set its deadline after us */
         made_late += !made && has_epoch(run_id, 2);

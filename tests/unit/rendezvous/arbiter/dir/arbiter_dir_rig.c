@@ -80,13 +80,7 @@ struct arbiter_answer rig_close(struct arbiter *a, uint32_t epoch, uint64_t who,
     return rig_ask(a, &q);
 }
 
-const char *rig_path(const char *file) {
-    static char paths[4][256];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    (void)snprintf(path, sizeof paths[0], "%s/%s/%s", rig_dir, RIG_FOLDER, file);
-    return path;
-}
+const char *rig_path(const char *file) { return rig_text("%s/%s/%s", rig_dir, RIG_FOLDER, file); }
 
 bool rig_there(const char *file) { return access(rig_path(file), F_OK) == 0; }
 
@@ -94,7 +88,7 @@ void rig_write(const char *file, const char *text) {
     cr_assert_eq(file_write_atomic(rig_path(file), text, strlen(text)), 0);
 }
 
-char *rig_text(const char *file) {
+char *rig_file_text(const char *file) {
     char *text;
     size_t len;
     cr_assert_eq(file_read_text(rig_path(file), 65536, &text, &len), 0, "%s", file);

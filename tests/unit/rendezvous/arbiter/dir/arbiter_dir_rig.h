@@ -31,7 +31,7 @@ struct arbiter_request rig_request(enum arbiter_kind kind, uint32_t epoch, uint6
 const char *rig_path(const char *file);
 bool rig_there(const char *file);
 void rig_write(const char *file, const char *text);
-char *rig_text(const char *file); /* malloc'ed; fails the test if it is not there */
+char *rig_file_text(const char *file); /* malloc'ed; fails the test if it is not there */
 
 /* Until the process has ended; fails the test at doomsday. */
 void rig_wait_end(int pidfd);

@@ -45,9 +45,8 @@ static void become_nobody(void) {
 }
 
 FOLDER_TEST(a_missing_directory_is_made_if_its_parent_is_there) {
-    char path[128], deeper[160];
-    (void)snprintf(path, sizeof path, "%s/new", rig_dir);
-    (void)snprintf(deeper, sizeof deeper, "%s/and/deeper", path);
+    const char *path = rig_text("%s/new", rig_dir);
+    const char *deeper = rig_text("%s/and/deeper", path);
     assert_refused(deeper, "the directory above it must be there");
     assert_usable(path);
     struct stat st;
@@ -57,8 +56,7 @@ FOLDER_TEST(a_missing_directory_is_made_if_its_parent_is_there) {
 }
 
 FOLDER_TEST(a_file_is_no_directory) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/file", rig_dir);
+    const char *path = rig_text("%s/file", rig_dir);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
     cr_assert_geq(fd, 0);
     (void)close(fd);
@@ -90,12 +88,9 @@ FOLDER_TEST(the_jobs_own_folder_is_for_nobody_else) {
 }
 
 FOLDER_TEST(a_link_in_the_folders_place_is_not_followed) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/elsewhere", rig_dir);
+    const char *path = rig_text("%s/elsewhere", rig_dir);
     cr_assert_eq(mkdir(path, 0700), 0);
-    char link_path[256];
-    (void)snprintf(link_path, sizeof link_path, "%s/%s", rig_dir, RIG_FOLDER);
-    cr_assert_eq(symlink(path, link_path), 0);
+    cr_assert_eq(symlink(path, rig_text("%s/%s", rig_dir, RIG_FOLDER)), 0);
     assert_refused(rig_dir, "cannot open");
 }
 
@@ -196,8 +191,7 @@ static void fill(const char *path) {
 }
 
 FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
-    char options[64];
-    (void)snprintf(options, sizeof options, "size=%ld,mode=0700", 16 * sysconf(_SC_PAGESIZE));
+    const char *options = rig_text("size=%ld,mode=0700", 16 * sysconf(_SC_PAGESIZE));
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", rig_dir, "tmpfs", 0, options) < 0)
         SKIP_AFTER(rig_finish, "a file system of a known size needs root, and mount()");

@@ -11,15 +11,10 @@
 
 TestSuite(hwloc_cpus, .fini = clean);
 
-static char *list(const struct cpuset *s) {
-    static char texts[4][1024];
-    static unsigned next;
-    char *text = texts[next++ % 4];
-    struct strbuf out = {0};
+static const char *list(const struct cpuset *s) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
     cpuset_write_list(s, &out);
-    (void)snprintf(text, sizeof texts[0], "%s", strbuf_text(&out));
-    strbuf_fini(&out);
-    return text;
+    return rig_text("%s", strbuf_text(&out));
 }
 
 static int read_tree(struct err *err) {

@@ -35,6 +35,12 @@ static void sysfs_gpu(const char *at) {
     g->vendor = TOPO_VENDOR_NVIDIA;
 }
 
+/* n GPUs: 0000:01:00.0, 0000:02:00.0, … */
+static void sysfs_gpus(unsigned n) {
+    for (unsigned i = 1; i <= n; i++)
+        sysfs_gpu(rig_text("0000:%02x:00.0", i));
+}
+
 /* NVML's report of a healthy GPU: complete, without links. */
 static struct nvml_gpu *nvml_gpu(const char *at) {
     struct nvml_gpu *g = &r->gpus[r->n++];
@@ -51,9 +57,7 @@ static void add_link(struct nvml_gpu *g, uint32_t type, struct pci_addr at) {
 }
 
 Test(nvml_report, a_gpu_that_nvml_does_not_have_leaves) {
-    sysfs_gpu("0000:01:00.0");
-    sysfs_gpu("0000:02:00.0");
-    sysfs_gpu("0000:03:00.0");
+    sysfs_gpus(3);
     nvml_gpu("0000:02:00.0");
     (void)strcpy(r->uuids[0], "GPU-b");
     nvml_merge(r, &t);
@@ -66,11 +70,7 @@ Test(nvml_report, a_gpu_that_nvml_does_not_have_leaves) {
 }
 
 Test(nvml_report, arrays_grow_again_after_gpus_have_left) {
-    for (uint32_t i = 0; i < 5; i++) {
-        char at[TOPO_BUSID_MAX];
-        (void)snprintf(at, sizeof at, "0000:%02x:00.0", (unsigned)i + 1);
-        sysfs_gpu(at);
-    }
+    sysfs_gpus(5);
     nvml_gpu("0000:05:00.0");
     nvml_gpu("0000:06:00.0");
     nvml_merge(r, &t);
@@ -81,9 +81,7 @@ Test(nvml_report, arrays_grow_again_after_gpus_have_left) {
 }
 
 Test(nvml_report, a_lost_gpu_without_an_address_is_the_one_that_is_left) {
-    sysfs_gpu("0000:01:00.0");
-    sysfs_gpu("0000:02:00.0");
-    sysfs_gpu("0000:03:00.0");
+    sysfs_gpus(3);
     nvml_gpu("0000:01:00.0");
     nvml_gpu(NULL)->lost = 15;
     nvml_gpu("0000:03:00.0");
@@ -94,8 +92,7 @@ Test(nvml_report, a_lost_gpu_without_an_address_is_the_one_that_is_left) {
 }
 
 Test(nvml_report, one_that_can_not_be_told_apart_changes_nobody_else) {
-    sysfs_gpu("0000:01:00.0");
-    sysfs_gpu("0000:02:00.0");
+    sysfs_gpus(2);
     nvml_gpu(NULL)->lost = 15;
     nvml_merge(r, &t);
     cr_assert_eq(t.n_gpus, 2);
@@ -113,9 +110,7 @@ Test(nvml_report, the_same_address_twice_is_one_gpu) {
 }
 
 Test(nvml_report, numa_of_the_file_system_stands) {
-    sysfs_gpu("0000:01:00.0");
-    sysfs_gpu("0000:02:00.0");
-    sysfs_gpu("0000:03:00.0");
+    sysfs_gpus(3);
     topology_add_numa(&t)->index = 0;
     topology_add_numa(&t)->index = 1;
     t.gpus[0].numa = 0;
@@ -156,9 +151,7 @@ Test(nvml_report, gpus_in_two_cliques_are_warned_of) {
 
 Test(nvml_report, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
     for (uint32_t i = 0; i < 3; i++) {
-        char at[TOPO_BUSID_MAX];
-        (void)snprintf(at, sizeof at, "0000:%02x:00.0", (unsigned)i + 1);
-        struct nvml_gpu *g = nvml_gpu(at);
+        struct nvml_gpu *g = nvml_gpu(rig_text("0000:%02x:00.0", (unsigned)i + 1));
         g->fabric_state = i == 0 ? 3 : 2;
         g->fabric_uuid[3] = 9;
     }
@@ -171,8 +164,7 @@ Test(nvml_report, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
 }
 
 Test(nvml_report, the_other_end_is_what_the_node_knows_it_to_be) {
-    sysfs_gpu("0000:01:00.0");
-    sysfs_gpu("0000:02:00.0");
+    sysfs_gpus(2);
     add_pci("0000:03:00.0", 0x068000); /* NVSwitch */
     add_pci("0000:04:00.0", 0x068001); /* a POWER9 bridge */
     add_pci("0000:05:00.0", 0x020000);
@@ -279,13 +271,6 @@ static void random_node(struct prng *p) {
         topology_add_numa(&t)->index = (int32_t)n;
 }
 
-static uint32_t count_amd(void) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < t.n_gpus; i++)
-        n += t.gpus[i].vendor == TOPO_VENDOR_AMD;
-    return n;
-}
-
 static void check_text(const char *text, size_t size) { cr_assert(memchr(text, '\0', size) != NULL); }
 
 static void check_node(uint64_t seed) {
@@ -339,7 +324,7 @@ Test(nvml_report, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
         struct prng p = {seed};
         topology_fini(&t);
         random_node(&p);
-        uint32_t amd = count_amd();
+        uint32_t amd = topology_count_gpus(&t, TOPO_VENDOR_AMD);
         fill_random(&p, r, offsetof(struct nvml_report, uuids));
         r->found = prng_below(&p, 10) != 0;
         if (prng_below(&p, 50) != 0)
@@ -353,7 +338,7 @@ Test(nvml_report, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
         nvml_merge(r, &t);
         topology_sort(&t);
         check_node(seed);
-        cr_assert_eq(count_amd(), amd, "seed %lu", seed);
+        cr_assert_eq(topology_count_gpus(&t, TOPO_VENDOR_AMD), amd, "seed %lu", seed);
         gpus += t.n_gpus;
         links += t.n_nvlinks;
         for (uint32_t i = 0; i < t.n_gpus; i++)

@@ -47,18 +47,16 @@ static const char *library(void) {
 }
 
 static void script(const char *name) {
-    char path[4096];
     const char *tests = getenv("MUSTER_TEST_SOURCE_DIR");
     cr_assert(tests != NULL, "MUSTER_TEST_SOURCE_DIR must name the folder of the tests");
-    (void)snprintf(path, sizeof path, "%s/tools/nvml/%s.txt", tests, name);
+    const char *path = rig_text("%s/tools/nvml/%s.txt", tests, name);
     cr_assert_eq(access(path, R_OK), 0, "no script %s", path);
     cr_assert_eq(setenv("FAKE_NVML_SCRIPT", path, 1), 0);
 }
 
 /* Uses a script of the test's own. */
 static void script_text(const char *text) {
-    static char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), memfd_create("script", 0));
+    const char *path = rig_text("/proc/%d/fd/%d", (int)getpid(), memfd_create("script", 0));
     FILE *f = fopen(path, "w");
     cr_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
     cr_assert_eq(setenv("FAKE_NVML_SCRIPT", path, 1), 0);

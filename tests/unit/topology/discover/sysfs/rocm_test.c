@@ -136,9 +136,7 @@ Test(rocm, parts_of_a_gpu_are_where_it_is, .init = make_machine) {
 }
 
 static void write_node(uint32_t number, const char *text) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "sys/class/kfd/kfd/topology/nodes/%u/properties", number);
-    tree_write(&tree, path, text);
+    tree_write(&tree, rig_text("sys/class/kfd/kfd/topology/nodes/%u/properties", number), text);
 }
 
 Test(rocm, the_kernel_lists_them) {

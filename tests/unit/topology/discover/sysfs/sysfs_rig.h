@@ -28,7 +28,7 @@ static inline void fill_preset(const char *preset) {
 
 #define SKIP_WITHOUT(archive, under)                      \
     do {                                                  \
-        if (!tree_recorded(&tree, archive, under))        \
+        if (!tree_recorded(&tree, archive, under, false)) \
             cr_skip_test("%s is not beside us", archive); \
     } while (0)
 

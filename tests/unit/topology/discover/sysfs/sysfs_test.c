@@ -128,9 +128,7 @@ Test(sysfs, pairs_eight_gpus_with_eight_nics) {
     cr_assert_eq(topo.n_nics, 8);
     for (uint32_t i = 0; i < 8; i++) {
         const struct topo_nic *n = &topo.nics[i];
-        char want[TOPO_NAME_MAX];
-        (void)snprintf(want, sizeof want, "ib%u", i);
-        cr_assert_str_eq(n->netdev, want);
+        cr_assert_str_eq(n->netdev, rig_text("ib%u", i));
         cr_assert_str_eq(n->driver, "mlx5_core");
         cr_assert_eq(n->ports[0].n_gids, 1, "empty places are left out");
         cr_assert_eq(n->ports[0].gids[0].type, TOPO_GID_IB);
@@ -173,12 +171,9 @@ Test(sysfs, tells_types_and_interfaces_of_roce_gids) {
 
 Test(sysfs, keeps_256_gids_of_a_port_in_order_and_says_so) {
     tree_preset(&tree, "roce-v2");
-    char path[256], text[64];
-    for (unsigned i = 0; i < 300; i++) {
-        (void)snprintf(path, sizeof path, "sys/class/infiniband/mlx5_0/ports/1/gids/%u", i);
-        (void)snprintf(text, sizeof text, "fd00:0000:0000:0000:0000:0000:0000:%04x\n", i + 1);
-        tree_write(&tree, path, text);
-    }
+    for (unsigned i = 0; i < 300; i++)
+        tree_write(&tree, rig_text("sys/class/infiniband/mlx5_0/ports/1/gids/%u", i),
+                   rig_text("fd00:0000:0000:0000:0000:0000:0000:%04x\n", i + 1));
     fill();
     const struct topo_port *p = &nic("mlx5_0")->ports[0];
     cr_assert_eq(p->n_gids, TOPO_GIDS_MAX);
@@ -190,11 +185,8 @@ Test(sysfs, keeps_256_gids_of_a_port_in_order_and_says_so) {
 
 Test(sysfs, takes_the_bond_above_a_port_as_its_interface) {
     tree_preset(&tree, "roce-v2");
-    for (unsigned i = 0; i < 4; i++) {
-        char path[128];
-        (void)snprintf(path, sizeof path, "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/%u", i);
-        tree_write(&tree, path, "bond0\n");
-    }
+    for (unsigned i = 0; i < 4; i++)
+        tree_write(&tree, rig_text("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/%u", i), "bond0\n");
     tree_write(&tree, "sys/devices/virtual/net/bond0/bonding/mode", "802.3ad 4\n");
     tree_link(&tree, "sys/class/net/bond0", "../../devices/virtual/net/bond0");
     fill();
@@ -207,17 +199,10 @@ Test(sysfs, takes_the_bond_above_a_port_as_its_interface) {
 /* Without GIDs' interfaces, as in another network namespace. */
 Test(sysfs, chooses_the_interface_of_the_port_and_no_representor) {
     tree_preset(&tree, "roce-v2");
-    for (unsigned i = 0; i < 4; i++) {
-        char path[128];
-        (void)snprintf(path, sizeof path, "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/%u", i);
-        tree_delete(&tree, path);
-    }
-    const char *net = "sys/class/infiniband/mlx5_0/device/net";
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/eth0/phys_port_name", net);
-    tree_write(&tree, path, "pf0vf3\n");
-    (void)snprintf(path, sizeof path, "%s/aux/dev_port", net);
-    tree_write(&tree, path, "1\n");
+    for (unsigned i = 0; i < 4; i++)
+        tree_delete(&tree, rig_text("sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/%u", i));
+    tree_write(&tree, "sys/class/infiniband/mlx5_0/device/net/eth0/phys_port_name", "pf0vf3\n");
+    tree_write(&tree, "sys/class/infiniband/mlx5_0/device/net/aux/dev_port", "1\n");
     sysfs_fill_rdma(tree.root, &topo);
     cr_assert_str_eq(nic("mlx5_0")->netdev, "eth1");
     cr_assert_str_eq(nic("mlx5_1")->netdev, "eth2");
@@ -268,10 +253,7 @@ Test(sysfs, makes_nics_of_slingshots_interfaces) {
 /* Before Cassini, hsn0 was a ConnectX. */
 Test(sysfs, takes_no_mellanox_card_for_slingshot) {
     tree_preset(&tree, "1s-4gpu-1nic");
-    char path[256] = "sys/class/infiniband/mlx5_0/device/net/hsn0";
-    char text[300];
-    (void)snprintf(text, sizeof text, "%s/operstate", path);
-    tree_write(&tree, text, "up\n");
+    tree_write(&tree, "sys/class/infiniband/mlx5_0/device/net/hsn0/operstate", "up\n");
     tree_link(&tree, "sys/class/infiniband/mlx5_0/device/net/hsn0/device", "../..");
     tree_link(&tree, "sys/class/net/hsn0", "../infiniband/mlx5_0/device/net/hsn0");
     fill();
@@ -282,16 +264,12 @@ Test(sysfs, takes_no_mellanox_card_for_slingshot) {
 
 Test(sysfs, takes_an_hsn_interface_of_an_rdma_card_for_no_slingshot_where_nothing_tells_the_vendor) {
     tree_new(&tree);
-    const char *card = "sys/devices/pci0000:00/0000:00:05.0";
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/infiniband/mlx5_0/ports/1/state", card);
-    tree_write(&tree, path, "4: ACTIVE\n");
-    (void)snprintf(path, sizeof path, "%s/infiniband/mlx5_0/device", card);
-    tree_link(&tree, path, "../..");
-    (void)snprintf(path, sizeof path, "%s/net/hsn0/device", card);
-    tree_link(&tree, path, "../..");
-    tree_link(&tree, "sys/class/infiniband/mlx5_0", "../../devices/pci0000:00/0000:00:05.0/infiniband/mlx5_0");
-    tree_link(&tree, "sys/class/net/hsn0", "../../devices/pci0000:00/0000:00:05.0/net/hsn0");
+    const char *card = "devices/pci0000:00/0000:00:05.0";
+    tree_write(&tree, rig_text("sys/%s/infiniband/mlx5_0/ports/1/state", card), "4: ACTIVE\n");
+    tree_link(&tree, rig_text("sys/%s/infiniband/mlx5_0/device", card), "../..");
+    tree_link(&tree, rig_text("sys/%s/net/hsn0/device", card), "../..");
+    tree_link(&tree, "sys/class/infiniband/mlx5_0", rig_text("../../%s/infiniband/mlx5_0", card));
+    tree_link(&tree, "sys/class/net/hsn0", rig_text("../../%s/net/hsn0", card));
     tree_write(&tree, "sys/devices/virtual/net/hsn1/operstate", "up\n");
     tree_link(&tree, "sys/class/net/hsn1", "../../devices/virtual/net/hsn1");
     fill();
@@ -376,13 +354,9 @@ Test(sysfs, adds_devices_of_wide_domains) {
 Test(sysfs, begins_anew_at_the_root_bus_behind_a_vmd_controller) {
     tree_new(&tree);
     const char *at = "sys/devices/pci0000:5d/0000:5d:05.5/pci10000:e0/10000:e0:06.0/10000:e1:00.0";
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/class", at);
-    tree_write(&tree, path, "0x020000\n");
-    (void)snprintf(path, sizeof path, "%s/net/eth9/mtu", at);
-    tree_write(&tree, path, "9000\n");
-    (void)snprintf(path, sizeof path, "../../../../%s", at);
-    tree_link(&tree, "sys/bus/pci/devices/10000:e1:00.0", path);
+    tree_write(&tree, rig_text("%s/class", at), "0x020000\n");
+    tree_write(&tree, rig_text("%s/net/eth9/mtu", at), "9000\n");
+    tree_link(&tree, "sys/bus/pci/devices/10000:e1:00.0", rig_text("../../../../%s", at));
     tree_write(&tree, "sys/devices/pci0000:5d/0000:5d:05.5/pci10000:e0/10000:e0:06.0/class", "0x060400\n");
     fill();
     check_chain("10000:e1:00.0", "10000:e0:06.0 10000:e1:00.0 ");
@@ -393,13 +367,10 @@ Test(sysfs, begins_anew_at_the_root_bus_behind_a_vmd_controller) {
 Test(sysfs, takes_an_ati_display_for_no_gpu_unless_amdgpu_drives_it) {
     tree_new(&tree);
     for (int i = 0; i < 2; i++) {
-        char path[128];
-        (void)snprintf(path, sizeof path, "sys/bus/pci/devices/0000:0%d:00.0/class", i);
-        tree_write(&tree, path, "0x030000\n");
-        (void)snprintf(path, sizeof path, "sys/bus/pci/devices/0000:0%d:00.0/vendor", i);
-        tree_write(&tree, path, "0x1002\n");
-        (void)snprintf(path, sizeof path, "sys/bus/pci/devices/0000:0%d:00.0/driver", i);
-        tree_link(&tree, path, i == 0 ? "../../../../bus/pci/drivers/radeon" : "../../../../bus/pci/drivers/amdgpu");
+        tree_write(&tree, rig_text("sys/bus/pci/devices/0000:0%d:00.0/class", i), "0x030000\n");
+        tree_write(&tree, rig_text("sys/bus/pci/devices/0000:0%d:00.0/vendor", i), "0x1002\n");
+        tree_link(&tree, rig_text("sys/bus/pci/devices/0000:0%d:00.0/driver", i),
+                  i == 0 ? "../../../../bus/pci/drivers/radeon" : "../../../../bus/pci/drivers/amdgpu");
     }
     fill();
     check_gpus(1, (const char *[]){"0000:01:00.0"}, (int32_t[]){-1});
