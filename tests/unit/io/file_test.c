@@ -15,13 +15,7 @@ static void make_folder(void) {
     cr_assert_not_null(mkdtemp(folder));
 }
 
-static const char *at(const char *name) {
-    static char paths[4][128];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    (void)snprintf(path, sizeof paths[0], "%s/%.40s", folder, name);
-    return path;
-}
+static const char *at(const char *name) { return rig_text("%s/%.40s", folder, name); }
 
 /* Returns how many entries the folder has, and removes them. */
 static unsigned empty_folder(void) {
@@ -79,10 +73,8 @@ Test(file, gets_a_mode_and_keeps_it) {
 
 /* Where others may make files, they could put one in its way. */
 Test(file, no_name_that_others_can_guess_is_written) {
-    char guess[64];
     cr_assert_eq(file_write_atomic(at("aim"), "aim", 3), 0);
-    (void)snprintf(guess, sizeof guess, "a.%d.tmp", (int)getpid());
-    cr_assert_eq(symlink(at("aim"), at(guess)), 0);
+    cr_assert_eq(symlink(at("aim"), at(rig_text("a.%d.tmp", (int)getpid()))), 0);
     cr_assert_eq(file_write_atomic(at("a"), "text", 4), 0);
     check_text(at("a"), "text");
     check_text(at("aim"), "aim");

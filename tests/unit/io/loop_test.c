@@ -179,9 +179,7 @@ Test(loop, a_signal_calls_its_handler_with_its_number) {
     cr_assert_eq(loop_signal_new(stage.loop, SIGUSR1, on_signal, &stage, &stage.signal), 0);
     cr_assert_eq(raise(SIGUSR1), 0);
     run(&stage);
-    char want[8];
-    (void)snprintf(want, sizeof want, "s%d", SIGUSR1);
-    cr_assert_str_eq(strbuf_text(&stage.seen), want);
+    cr_assert_str_eq(strbuf_text(&stage.seen), rig_text("s%d", SIGUSR1));
 }
 
 static void note_deferred(void *arg) {

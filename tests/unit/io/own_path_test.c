@@ -1,36 +1,26 @@
 
 #include "../skip.h"
 #include "io/file.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 #define STRANGER 4321 /* no user of this machine needs this number */
 
-static char folder[64], shared[96];
+static struct tree tree;
+static char shared[160];
 
 /* `shared` is world-writable, as /tmp. */
 static void begin(void) {
-    (void)snprintf(folder, sizeof folder, "/tmp/own-path-test-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    (void)snprintf(shared, sizeof shared, "%s/shared", folder);
+    tree_new(&tree);
+    (void)snprintf(shared, sizeof shared, "%s/shared", tree.root);
     cr_assert_eq(mkdir(shared, 0700), 0);
     cr_assert_eq(chmod(shared, 01777), 0);
 }
 
-static void finish(void) {
-    _cleanup_(freep) char *command = xasprintf("rm -rf '%s'", folder);
-    cr_expect_eq(system(command), 0);
-}
+static void finish(void) { tree_remove(&tree); }
 
 TestSuite(own_path, .init = begin, .fini = finish);
 
-/* Borrowed until the next but three. */
-static const char *at(const char *name) {
-    static char paths[4][160];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    (void)snprintf(path, sizeof paths[0], "%s/%s", shared, name);
-    return path;
-}
+static const char *at(const char *name) { return rig_text("%s/%s", shared, name); }
 
 static mode_t mode_of(const char *path) {
     struct stat st;
@@ -138,7 +128,7 @@ Test(own_path, a_file_a_folder_and_a_link_of_another_user_are_refused) {
 Test(own_path, a_link_of_the_user_does_not_lead_to_them_either) {
     cr_assert_eq(own_folder_make(at("folder"), 0777), 0);
     make_strange(at("folder"));
-    _cleanup_(freep) char *link = xasprintf("%s/link", folder);
+    _cleanup_(freep) char *link = xasprintf("%s/link", tree.root);
     cr_assert_eq(symlink(at("folder"), link), 0);
     _cleanup_(freep) char *below = xasprintf("%s/below", link);
     EXPECT_REFUSED(below);

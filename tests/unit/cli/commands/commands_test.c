@@ -1,26 +1,17 @@
 /* The commands as a shell calls them, in this process: words in; exit status, standard output and standard error out. */
 #include <sys/un.h>
 
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 int muster_main(int argc, char **argv); /* main() of src/cli/main.c */
 
-static char folder[] = "/tmp/muster-commands-test-XXXXXX";
+static struct tree tree;
 static char out[1 << 16], err[1 << 16];
 
-static void begin(void) { cr_assert_not_null(mkdtemp(folder)); }
+static void begin(void) { tree_new(&tree); }
+static void end(void) { tree_remove(&tree); }
 
-static void end(void) {
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
-}
-
-static int capture(const char *name) {
-    char path[64];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    return open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-}
+static int capture(const char *name) { return open(tree_at(&tree, name), O_RDWR | O_CREAT | O_TRUNC, 0600); }
 
 static void read_back(int fd, char *text, size_t size) {
     ssize_t n = pread(fd, text, size - 1, 0);
@@ -116,9 +107,8 @@ static const char machine[] =
 
 /* %m stands for a file with a machine. */
 static void with_machine(const char *line, char ret[512]) {
-    char path[64];
     const char *at = strstr(line, "%m");
-    (void)snprintf(path, sizeof path, "%s/machine.json", folder);
+    const char *path = rig_text("%s/machine.json", tree.root);
     if (at == NULL)
         (void)snprintf(ret, 512, "%s", line);
     else
@@ -126,9 +116,9 @@ static void with_machine(const char *line, char ret[512]) {
 }
 
 Test(commands, each_line_has_its_status_and_its_words) {
-    char line[512], path[64];
-    (void)snprintf(path, sizeof path, "%s/machine.json", folder);
-    cr_assert_eq(setenv("MUSTER_RUN_DIR", folder, 1), 0);
+    char line[512];
+    const char *path = rig_text("%s/machine.json", tree.root);
+    cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
     cr_assert_eq(unsetenv("MUSTER_NOTIFY_SOCKET") | unsetenv("NOTIFY_SOCKET"), 0);
     FILE *f = fopen(path, "w");
     cr_assert(fputs(machine, f) >= 0 && fclose(f) == 0);
@@ -147,8 +137,8 @@ Test(commands, each_line_has_its_status_and_its_words) {
 Test(commands, notify_sends_a_line_for_each_argument) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     static const char expected[] = "MUSTER_STEP=7\nSTATUS=good\n";
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), status;
-    (void)snprintf(to.sun_path, sizeof to.sun_path, "%s/notify", folder);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    (void)strcpy(to.sun_path, tree_at(&tree, "notify"));
     cr_assert_eq(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
     cr_assert_eq(setenv("MUSTER_NOTIFY_SOCKET", to.sun_path, 1), 0);
     pid_t reader = fork(); /* the command waits until its message is read */
@@ -158,15 +148,14 @@ Test(commands, notify_sends_a_line_for_each_argument) {
         _exit(n == (ssize_t)strlen(expected) && memcmp(got, expected, strlen(expected)) == 0 ? 0 : 1);
     }
     cr_assert_eq(run("muster notify MUSTER_STEP=7 STATUS=good"), 0, "%s", err);
-    cr_assert_eq(waitpid(reader, &status, 0), reader);
-    cr_assert_eq(status, 0);
+    cr_assert_eq(rig_status(reader), 0);
     (void)close(fd);
 }
 
 Test(commands, keygen_writes_a_private_file_once) {
-    char line[128], path[64];
+    char line[128];
     struct stat st;
-    (void)snprintf(path, sizeof path, "%s/key", folder);
+    const char *path = rig_text("%s/key", tree.root);
     (void)snprintf(line, sizeof line, "muster keygen %s", path);
     cr_assert_eq(run(line), 0, "%s", err);
     assert_has(out, path);

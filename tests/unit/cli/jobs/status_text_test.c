@@ -480,8 +480,7 @@ Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
 
 static void check_described(const char *page, const struct json *v) {
     for (const struct json *m = json_first(v); m != NULL; m = json_next(m)) {
-        char item[64];
-        (void)snprintf(item, sizeof item, "\n.It Li %s Ta ", json_key(m) != NULL ? json_key(m) : "");
+        const char *item = rig_text("\n.It Li %s Ta ", json_key(m) != NULL ? json_key(m) : "");
         if (json_key(m) != NULL)
             cr_assert_not_null(strstr(page, item), "no '%s' in the manual", json_key(m));
         check_described(page, m);

@@ -19,9 +19,7 @@ static char *read_hosts(void *arg, const char *path) {
 static const struct job_probes probes = {READING_PROBES, .place.file = read_hosts};
 
 static struct reading read_line(const char *env, const char *line) {
-    char words[512];
-    (void)snprintf(words, sizeof words, "%s x", line);
-    return read_job(env, words, &probes);
+    return read_job(env, rig_text("%s x", line), &probes);
 }
 
 static void set_hosts(void) {
@@ -181,9 +179,8 @@ Test(job_options_pod, an_index_that_is_none_is_refused_where_it_counts) {
         {"--nnodes=4 --rdzv-backend=c10d --node-rank=0", 0},
     };
     for (size_t k = 0; k < ARRAY_SIZE(indexes); k++) {
-        char env[128], says[128];
-        (void)snprintf(env, sizeof env, "KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=%s", indexes[k]);
-        (void)snprintf(says, sizeof says, "JOB_COMPLETION_INDEX=\"%s\": must be", indexes[k]);
+        const char *env = rig_text("KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=%s", indexes[k]);
+        const char *says = rig_text("JOB_COMPLETION_INDEX=\"%s\": must be", indexes[k]);
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
             _cleanup_(reading_fini) struct reading g = read_line(env, cases[i].line);
             cr_expect_eq(g.r, cases[i].r, "%s, %s: %s", cases[i].line, indexes[k], g.err.text);

@@ -686,10 +686,9 @@ Test(job_options, meets_at_etcd) {
         {"PET_RDZV_ENDPOINT=etcds://u:p@h | x", "h:2379", "/muster", "u", "p", true},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        char line[512];
         const char *bar = strstr(cases[i].line, "| ");
         int n_env = bar != NULL ? (int)(bar + 2 - cases[i].line) : 0;
-        (void)snprintf(line, sizeof line, "%.*s--rdzv-id=j %s", n_env, cases[i].line, cases[i].line + n_env);
+        const char *line = rig_text("%.*s--rdzv-id=j %s", n_env, cases[i].line, cases[i].line + n_env);
         READ(line);
         cr_assert_eq(g.spec.backend, JOB_BACKEND_ETCD, "%s", line);
         cr_assert_not(job_is_alone(&g.spec));

@@ -216,8 +216,7 @@ Test(options_fill, every_ordinary_option_is_printed_once_under_its_key) {
     job_print_config(&spec, &out);
     for (size_t i = 0; i < run_options.n; i++) {
         const struct option_def *def = &run_options.defs[i];
-        char key[80];
-        (void)snprintf(key, sizeof key, "\n  \"%s\":", def->key != NULL ? def->key : def->name);
+        char *key = rig_text("\n  \"%s\":", def->key != NULL ? def->key : def->name);
         for (char *c = key; *c != '\0'; c++)
             *c = *c == '-' ? '_' : *c;
         const char *first = strstr(strbuf_text(&out), key);

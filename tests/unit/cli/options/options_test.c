@@ -262,8 +262,7 @@ Test(options, help_names_every_option_in_at_most_80_columns) {
     _cleanup_(strbuf_fini) struct strbuf help = {0};
     help_all(&run_options, &help);
     for (size_t i = 0; i < run_options.n; i++) {
-        char name[OPTION_TEXT_MAX];
-        (void)snprintf(name, sizeof name, "--%s", run_options.defs[i].name);
+        const char *name = rig_text("--%s", run_options.defs[i].name);
         cr_assert_not_null(strstr(strbuf_text(&help), name), "%s", name);
     }
     for (const char *line = strbuf_text(&help); *line != '\0';) {

@@ -334,8 +334,8 @@ Test(http, silence_on_a_kept_connection_ends_in_time) {
 }
 
 Test(http, what_is_too_long_or_no_http_is_refused) {
-    char chunks[4096], plain[4096];
-    (void)snprintf(plain, sizeof plain, "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n%1001s", "x");
+    char chunks[4096];
+    const char *plain = rig_text("HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n%1001s", "x");
     (void)snprintf(chunks, sizeof chunks,
                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n%1001s\r\n0\r\n\r\n", "x");
     const char *const bad[] = {plain,

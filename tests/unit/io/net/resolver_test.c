@@ -199,9 +199,8 @@ static int count_open(const char *host, uint16_t port, struct addr ret[RESOLVE_A
     (void)closedir(d);
     struct sigaction old;
     (void)sigaction(SIGUSR1, NULL, &old);
-    char literal[32];
-    (void)snprintf(literal, sizeof literal, "10.0.%u.%u", open,
-                   old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN ? 0U : 1U);
+    const char *literal =
+        rig_text("10.0.%u.%u", open, old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN ? 0U : 1U);
     *ret_n = 1;
     return addr_from_literal(literal, port, &ret[0]) == 0 ? 0 : EAI_FAIL;
 }

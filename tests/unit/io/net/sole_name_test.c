@@ -5,9 +5,8 @@
 #include "rig/unit.h"
 
 Test(sole_name, has_one_holder_at_a_time) {
-    char name[SOLE_NAME_MAX + 1];
     int fd, other = -1;
-    (void)snprintf(name, sizeof name, "muster-test-%d-%080d", (int)getpid(), 0);
+    const char *name = rig_text("muster-test-%d-%080d", (int)getpid(), 0);
     cr_assert_eq(sole_name_take(name, &fd), 0);
     cr_assert_eq(sole_name_take(name, &other), -EADDRINUSE);
     cr_assert_eq(other, -1);
@@ -17,17 +16,15 @@ Test(sole_name, has_one_holder_at_a_time) {
 }
 
 Test(sole_name, is_free_when_its_holder_has_died) {
-    char name[64];
-    int fd, status;
-    (void)snprintf(name, sizeof name, "muster-test-%d", (int)getpid());
+    int fd;
+    const char *name = rig_text("muster-test-%d", (int)getpid());
     pid_t child = fork();
     cr_assert_geq(child, 0);
     if (child == 0) {
         (void)raise(sole_name_take(name, &fd) == 0 ? SIGKILL : SIGTERM);
         _exit(1);
     }
-    cr_assert_eq(waitpid(child, &status, 0), child);
-    cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    cr_assert_eq(rig_status(child), -SIGKILL);
     cr_assert_eq(sole_name_take(name, &fd), 0);
     (void)close(fd);
 }
@@ -36,11 +33,10 @@ Test(sole_name, is_free_when_its_holder_has_died) {
 #define OTHER 65533
 
 Test(sole_name, is_known_by_whose_it_is) {
-    char name[32], longer[64];
     int fd, r, status;
     uid_t uid = OTHER;
-    (void)snprintf(name, sizeof name, "muster-test-%d", (int)getpid());
-    (void)snprintf(longer, sizeof longer, "%s-longer", name);
+    const char *name = rig_text("muster-test-%d", (int)getpid());
+    const char *longer = rig_text("%s-longer", name);
     cr_assert_eq(sole_name_holder(name, &uid), -ENOENT);
     cr_assert_eq(sole_name_take(longer, &fd), 0);
     cr_assert_eq(sole_name_holder(name, &uid), -ENOENT);

@@ -224,7 +224,7 @@ _Noreturn static void be_another_user(int tell) {
 
 Test(peer_gate, a_user_admits_itself_and_root) {
     struct addr at;
-    int told[2], status;
+    int told[2];
     need_root();
     cr_assert_eq(pipe(told), 0);
     pid_t pid = fork();
@@ -234,8 +234,7 @@ Test(peer_gate, a_user_admits_itself_and_root) {
     (void)close(told[1]);
     cr_assert_eq(read(told[0], &at, sizeof at), sizeof at);
     int fd = call(&at, NULL);
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d", status);
+    cr_assert_eq(rig_status(pid), 0);
     (void)close(fd);
 }
 

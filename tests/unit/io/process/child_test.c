@@ -444,8 +444,8 @@ Test(child, keeps_the_descriptors_that_it_is_to_keep) {
         cr_assert(pipe2(fds, O_CLOEXEC) == 0);
         cr_assert(write(fds[1], "kept", 4) == 4);
         close(fds[1]);
-        char text[64], out[4096];
-        (void)snprintf(text, sizeof text, "cat <&%d; ls /proc/self/fd | wc -l", fds[0]);
+        char out[4096];
+        const char *text = rig_text("cat <&%d; ls /proc/self/fd | wc -l", fds[0]);
         struct child_spec spec = CHILD_SPEC_INIT;
         spec.argv = ARGV("/bin/sh", "-c", text, NULL);
         spec.keep_fds[1] = fds[0];

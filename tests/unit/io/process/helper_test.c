@@ -78,9 +78,7 @@ static int say_descriptors(int fd, void *arg) {
     char text[SAID_MAX] = "", target[256];
     DIR *dir = opendir("/proc/self/fd");
     for (int i = 0; i < 512; i++) { /* numbers above are valgrind's own */
-        char path[64];
-        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", i);
-        ssize_t n = readlink(path, target, sizeof target - 1);
+        ssize_t n = readlink(rig_text("/proc/self/fd/%d", i), target, sizeof target - 1);
         if (n < 0 || i == dirfd(dir))
             continue;
         target[n] = '\0';
@@ -345,14 +343,13 @@ Test(helper, one_that_the_reaper_took_is_ended_without_harm) {
 }
 
 Test(helper, dies_with_its_process) {
-    int ours, theirs, status;
+    int ours, theirs;
     struct helper c;
     cr_assert_eq(child_pipe(&ours, &theirs), 0);
     pid_t between = fork();
     if (between == 0)
         _exit(helper_start(loop, "a-helper", hang, NULL, theirs, &c) < 0 ? 1 : 0);
     (void)close(theirs);
-    cr_assert_eq(waitpid(between, &status, 0), between);
-    cr_assert_eq(status, 0);
+    cr_assert_eq(rig_status(between), 0);
     hear(ours); /* it ends when the helper has ended */
 }

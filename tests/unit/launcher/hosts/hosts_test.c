@@ -80,12 +80,11 @@ Test(hostfile, a_list_names_hosts_and_slots) {
 }
 
 Test(hostfile, an_address_has_a_limit) {
-    char list[80], shown[80];
+    char list[80];
     memset(list, 'z', sizeof list);
     memcpy(list, "[fe80::1%", 9); /* and a zone: 56 bytes in brackets */
     memcpy(list + 57, "]", 2);
-    (void)snprintf(shown, sizeof shown, "%.56s:0", list + 1);
-    assert_list(list, shown);
+    assert_list(list, rig_text("%.56s:0", list + 1));
     memcpy(list + 57, "z]", 3);
     assert_refused(&(struct hosts_input){.list = list}, -EINVAL, "-H: ", "not an IPv6 address");
     assert_refused(&(struct hosts_input){.list = "[:]"}, -EINVAL, "-H: ", "not an IPv6 address");
@@ -440,9 +439,7 @@ Test(hostfilter, a_text_has_a_limit) {
 Test(hostfilter, names_have_a_limit) {
     struct hosts hosts = {0};
     for (uint32_t i = 1; i <= HOSTS_MAX; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "n%u", i);
-        hosts_add(&hosts, name)->slots = 2;
+        hosts_add(&hosts, rig_text("n%u", i))->slots = 2;
     }
     _cleanup_(strbuf_fini) struct strbuf filter = {0};
     for (uint32_t i = 0; i < HOSTFILE_MENTIONS_MAX / HOSTS_MAX; i++)

@@ -58,13 +58,11 @@ static int make(bool gpus, char *const *envp, struct err *err) {
 }
 
 static const char *said(char *const *envp) {
-    static char text[1024];
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0};
     cr_assert_eq(make(true, envp, NULL), 0);
     node_setup_describe(&setup, &bound);
     node_setup_describe_unbound(&setup, &unbound);
-    (void)snprintf(text, sizeof text, "%s|%s", strbuf_text(&bound), strbuf_text(&unbound));
-    return text;
+    return rig_text("%s|%s", strbuf_text(&bound), strbuf_text(&unbound));
 }
 
 Test(node_setup, nothing_is_looked_at_that_nobody_needs) {
@@ -314,8 +312,7 @@ Test(node_setup, a_thousand_workers_share_the_variables_that_are_alike) {
     spec.nproc = 3; /* of eight cores */
     cr_assert_eq(make(true, none, NULL), 0);
     for (uint32_t i = 0; i < 3; i++) {
-        char threads[8];
-        (void)snprintf(threads, sizeof threads, "%u", setup.workers[i].omp_threads);
+        const char *threads = rig_text("%u", setup.workers[i].omp_threads);
         cr_expect_str_eq(env_result_find(setup.workers[i].env, "OMP_NUM_THREADS")->value, threads);
     }
     cr_expect_neq(setup.workers[0].env, setup.workers[2].env);

@@ -1,44 +1,16 @@
 #include "launcher/node/python_io.h"
 
-#include "rig/unit.h"
+#include "rig/tree.h"
 
-static char folder[64];
+static struct tree tree;
 
 static void make(const char *name, mode_t mode) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    cr_assert_not_null(f);
-    (void)fputs("#!/bin/sh\n", f);
-    cr_assert_eq(fclose(f), 0);
-    cr_assert_eq(chmod(path, mode), 0);
+    tree_write(&tree, name, "#!/bin/sh\n");
+    cr_assert_eq(chmod(tree_at(&tree, name), mode), 0);
 }
 
-static void setup(void) {
-    (void)snprintf(folder, sizeof folder, "/tmp/muster-python-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-}
-
-static void teardown(void) {
-    static const char *const names[] = {"env/bin/python3",
-                                        "env/bin/muster",
-                                        "env/pyvenv.cfg",
-                                        "env/bin",
-                                        "env",
-                                        "sys/python3",
-                                        "sys/muster",
-                                        "sys/torchrun",
-                                        "sys",
-                                        "python3",
-                                        "python",
-                                        "mine"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        char path[128];
-        (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        (void)remove(path);
-    }
-    (void)rmdir(folder);
-}
+static void setup(void) { tree_new(&tree); }
+static void teardown(void) { tree_remove(&tree); }
 
 TestSuite(python_io, .init = setup, .fini = teardown);
 
@@ -46,15 +18,14 @@ TestSuite(python_io, .init = setup, .fini = teardown);
  * one more variable; "": nothing. */
 static const char *found(const char *argv0, const char *path1, const char *path2, const char *more, struct err *err) {
     static char name[128];
-    char path[256], called[128];
-    (void)snprintf(path, sizeof path, "PATH=%s/%s:%s/%s", folder, path1, folder, path2);
-    (void)snprintf(called, sizeof called, "%s/%s", folder, argv0 != NULL ? argv0 : "");
+    char *path = rig_text("PATH=%s/%s:%s/%s", tree.root, path1, tree.root, path2);
+    const char *called = rig_text("%s/%s", tree.root, argv0 != NULL ? argv0 : "");
     bool in_folder = argv0 != NULL && strchr(argv0, '/') != NULL;
     char *envp[] = {path, (char *)(uintptr_t)more, NULL};
     _cleanup_(freep) char *python = NULL;
     name[0] = '\0';
     if (python_find(in_folder ? called : argv0, envp, &python, err) == 0)
-        (void)snprintf(name, sizeof name, "%s", python + strlen(folder) + 1);
+        (void)snprintf(name, sizeof name, "%s", python + strlen(tree.root) + 1);
     return name;
 }
 
@@ -72,10 +43,9 @@ Test(python_io, prefers_python3_to_python_if_it_can_be_executed) {
 
 Test(python_io, obeys_python_exec) {
     struct err err = {0};
-    char more[128];
     make("python3", 0755);
     make("mine", 0755);
-    (void)snprintf(more, sizeof more, "PYTHON_EXEC=%s/mine", folder);
+    const char *more = rig_text("PYTHON_EXEC=%s/mine", tree.root);
     cr_assert_str_eq(found(NULL, ".", ".", "PYTHON_EXEC=mine", &err), "./mine");
     cr_assert_str_eq(found(NULL, ".", ".", more, &err), "mine");
     cr_assert_str_eq(found(NULL, ".", ".", "PYTHON_EXEC=", &err), "./python3");
@@ -85,9 +55,6 @@ Test(python_io, obeys_python_exec) {
 
 /* env is an environment with a muster and a python3; sys has a muster, a link to that of env, and perhaps a python3. */
 Test(python_io, an_environments_python_goes_before_others) {
-    static const char *const folders[] = {"env", "env/bin", "sys"}, *const programs[] = {"env/bin/muster",
-                                                                                         "env/bin/python3",
-                                                                                         "sys/muster", "python3"};
     static const struct {
         const char *argv0, *path1, *path2;
         bool sys_python;
@@ -101,17 +68,12 @@ Test(python_io, an_environments_python_goes_before_others) {
         {"sys/muster", ".", "sys", true, "sys/python3"}, /* before one on PATH that belongs to none */
         {"sys/muster", ".", "sys", false, "./python3"},
     };
-    char path[128];
+    static const char *const programs[] = {"env/bin/muster", "env/bin/python3", "sys/muster", "python3"};
     struct err err = {0};
-    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
-        (void)snprintf(path, sizeof path, "%s/%s", folder, folders[i]);
-        cr_assert_eq(mkdir(path, 0755), 0);
-    }
     make("env/pyvenv.cfg", 0644);
     for (size_t i = 0; i < ARRAY_SIZE(programs); i++)
         make(programs[i], 0755);
-    (void)snprintf(path, sizeof path, "%s/sys/torchrun", folder);
-    cr_assert_eq(symlink("../env/bin/muster", path), 0);
+    tree_link(&tree, "sys/torchrun", "../env/bin/muster");
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         make("sys/python3", cases[i].sys_python ? 0755 : 0644);
         cr_expect_str_eq(found(cases[i].argv0, cases[i].path1, cases[i].path2, NULL, &err), cases[i].want, "case %zu",

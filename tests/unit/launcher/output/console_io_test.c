@@ -178,11 +178,7 @@ static int read_numbered(int fd) {
     return n;
 }
 
-static void numbered(struct console_source *s, int *n) {
-    char text[128];
-    (void)snprintf(text, sizeof text, "%099d", (*n)++);
-    line(s, text);
-}
+static void numbered(struct console_source *s, int *n) { line(s, rig_text("%099d", (*n)++)); }
 
 /* Adds lines until the source must wait for longer than the moment that a quick reader gets. */
 static int fill(struct console_source *s, int most) {

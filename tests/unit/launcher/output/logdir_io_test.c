@@ -82,9 +82,7 @@ Test(logdir_io, nodes_of_one_run_that_come_at_once_get_one_name) {
         }
     }
     for (int i = 0; i < NODES; i++) {
-        int status;
-        cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
-        cr_assert_eq(status, 0);
+        cr_assert_eq(rig_status(pids[i]), 0);
     }
     cr_assert_eq(count_entries(base), 2);
 }
@@ -101,17 +99,14 @@ Test(logdir_io, runs_that_come_at_once_get_names_of_their_own) {
         }
     }
     for (int i = 0; i < RUNS; i++) {
-        int status;
-        cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
-        cr_assert_eq(status, 0);
+        cr_assert_eq(rig_status(pids[i]), 0);
     }
     cr_assert_eq(count_entries(base), RUNS);
 }
 
 Test(logdir_io, all_folders_are_made_and_may_be_there) {
-    char deep[128];
     struct stat st;
-    (void)snprintf(deep, sizeof deep, "%s/a/b//c/", base);
+    const char *deep = rig_text("%s/a/b//c/", base);
     char *run = NULL, *node = NULL, *worker = NULL, *again = NULL;
     cr_assert_eq(logdir_claim_run(deep, "x", 1, 0600, &run, NULL), 0);
     cr_assert_eq(logdir_make_generation(run, "1.1", "host", 0600, &node, NULL), 0);
@@ -252,8 +247,8 @@ Test(logdir_io, latest_names_the_newest_generation) {
         const char *set, *want;
     } steps[] = {{"1.1", "1.1"},   {"1.2", "1.2"}, {"1.10", "1.10"}, {"1.9", "1.10"},
                  {"1.10", "1.10"}, {"2.1", "2.1"}, {"1.11", "2.1"}};
-    char link[128], got[64];
-    (void)snprintf(link, sizeof link, "%s/latest", base);
+    char got[64];
+    const char *link = rig_text("%s/latest", base);
     for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
         cr_assert_eq(logdir_set_latest(base, steps[i].set), 0);
         ssize_t n = readlink(link, got, sizeof got - 1);

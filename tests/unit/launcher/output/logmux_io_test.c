@@ -115,9 +115,7 @@ static void fini(void) {
     }
     static const char *const names[] = {"stdout.log", "stderr.log", ".stdout.times", ".stderr.times"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        char path[64];
-        (void)snprintf(path, sizeof path, "%s/%s", fix.dir, names[i]);
-        (void)unlink(path);
+        (void)unlink(rig_text("%s/%s", fix.dir, names[i]));
     }
     cr_assert_eq(rmdir(fix.dir), 0);
 }
@@ -133,8 +131,7 @@ static void open_worker(uint32_t i, const char *dir, unsigned redirects, unsigne
         unsigned bit = k == 0 ? STD_OUT : STD_ERR;
         if (dir == NULL || ((redirects | tee) & bit) == 0 || ((tee & bit) != 0 && on_console))
             continue;
-        char path[64];
-        (void)snprintf(path, sizeof path, "%s/%s", dir, k == 0 ? "stdout.log" : "stderr.log");
+        const char *path = rig_text("%s/%s", dir, k == 0 ? "stdout.log" : "stderr.log");
         file_fds[k] = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     }
     int out, err;
@@ -186,9 +183,7 @@ static void end(uint32_t i) {
 
 static const char *file_text(const char *name) {
     static char text[65536];
-    char path[64];
-    (void)snprintf(path, sizeof path, "%s/%s", fix.dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(rig_text("%s/%s", fix.dir, name), O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
     ssize_t n = read(fd, text, sizeof text - 1);
@@ -333,8 +328,7 @@ Test(logmux_io, a_prompt_is_seen_although_no_newline_comes) {
 }
 
 Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
-    char path[64];
-    (void)snprintf(path, sizeof path, "%s/stdout.log", fix.dir);
+    const char *path = rig_text("%s/stdout.log", fix.dir);
     /* no file of the writer can have a byte */
     cr_assert_eq(prlimit(fix.pid, RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}, NULL), 0);
     open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
@@ -353,15 +347,13 @@ Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
 }
 
 Test(logmux_io, a_log_that_is_a_link_is_not_written) {
-    char path[64], aim[64], want[128];
-    (void)snprintf(path, sizeof path, "%s/stdout.log", fix.dir);
-    (void)snprintf(aim, sizeof aim, "%s/aim", fix.dir);
+    const char *path = rig_text("%s/stdout.log", fix.dir);
+    const char *aim = rig_text("%s/aim", fix.dir);
     cr_assert_eq(symlink(aim, path), 0);
     open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
     say(0, 0, "one\n");
     end(0);
-    (void)snprintf(want, sizeof want, "can't open the log file %s: it is a link", path);
-    cr_expect_str_eq(fix.no_file, want);
+    cr_expect_str_eq(fix.no_file, rig_text("can't open the log file %s: it is a link", path));
     expect_shown(0, "[default0]:one\n");
     cr_expect_eq(access(aim, F_OK), -1);
 }
@@ -384,8 +376,7 @@ Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
 
 /* Ends worker i, whose error file has this text; NULL: it is a FIFO. */
 static void end_with_error_file(uint32_t i, const char *text) {
-    char path[64];
-    (void)snprintf(path, sizeof path, "%s/error.json", fix.dir);
+    const char *path = rig_text("%s/error.json", fix.dir);
     if (text == NULL)
         cr_assert_eq(mkfifo(path, 0600), 0);
     else

@@ -25,9 +25,7 @@ static bool is_there(const char *path) {
 }
 
 static void add_file(const char *dir, const char *name) {
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "we");
+    FILE *f = fopen(rig_text("%s/%s", dir, name), "we");
     cr_assert_not_null(f);
     cr_assert_eq(fclose(f), 0);
 }
@@ -130,9 +128,9 @@ static pid_t make_in_child(char path[256]) {
 }
 
 Test(tempdir_io, what_a_killed_process_left_goes_and_what_a_living_one_has_stays) {
-    char left[256], lives[256], outside[256], link[512];
+    char left[256], lives[256], link[512];
     pid_t gone = make_in_child(left), other = make_in_child(lives);
-    (void)snprintf(outside, sizeof outside, "%s/outside", base);
+    const char *outside = rig_text("%s/outside", base);
     cr_assert_eq(mkdir(outside, 0755), 0);
     add_file(outside, "file");
     (void)snprintf(link, sizeof link, "%s/link", left);
@@ -184,15 +182,14 @@ Test(tempdir_io, what_the_user_was_told_of_stays) {
 
 /* As a user for whom a folder's mode counts. */
 static int sweep_read_only(void) {
-    char path[256], inner[300];
     char *dir = NULL;
     int claim;
     if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
         return 1;
     if (tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL) < 0)
         return 2;
-    (void)snprintf(path, sizeof path, "%.200s", dir);
-    (void)snprintf(inner, sizeof inner, "%s/cache", path);
+    const char *path = rig_text("%.200s", dir);
+    const char *inner = rig_text("%s/cache", path);
     if (mkdir(inner, 0700) < 0)
         return 3;
     add_file(inner, "file");
@@ -207,9 +204,7 @@ Test(tempdir_io, a_folder_that_its_owner_may_not_change_goes_too) {
     pid_t pid = fork();
     if (pid == 0)
         _exit(sweep_read_only());
-    int status;
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    cr_assert_eq(WEXITSTATUS(status), 0, "%d", WEXITSTATUS(status));
+    cr_assert_eq(rig_status(pid), 0);
 }
 
 Test(tempdir_io, what_is_not_known_stays) {
@@ -227,11 +222,10 @@ Test(tempdir_io, what_is_not_known_stays) {
 }
 
 Test(tempdir_io, a_folder_is_removed_whole_without_what_its_links_name) {
-    char dir[128], inside[160], link[160], outside[128];
-    (void)snprintf(dir, sizeof dir, "%s/run", base);
-    (void)snprintf(inside, sizeof inside, "%s/1.1", dir);
-    (void)snprintf(link, sizeof link, "%s/link", dir);
-    (void)snprintf(outside, sizeof outside, "%s/outside", base);
+    const char *dir = rig_text("%s/run", base);
+    const char *inside = rig_text("%s/1.1", dir);
+    const char *link = rig_text("%s/link", dir);
+    const char *outside = rig_text("%s/outside", base);
     cr_assert(mkdir(dir, 0700) == 0 && mkdir(inside, 0700) == 0 && mkdir(outside, 0700) == 0);
     cr_assert_eq(symlink(outside, link), 0);
     cr_assert(tempdir_remove(dir));

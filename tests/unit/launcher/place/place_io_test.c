@@ -22,9 +22,7 @@ static int seen_below(const char *name, const char *between) {
         _exit((here.facts.stepd != NULL ? 1 : 0) + (here.facts.stepd_is_parent ? 2 : 0) + (named ? 4 : 0) +
               (here.facts.cgroup != NULL ? 8 : 0));
     }
-    int status;
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return rig_status(pid);
 }
 
 static int kernel_has_groups(void) { return access("/proc/self/cgroup", R_OK) == 0 ? 8 : 0; }

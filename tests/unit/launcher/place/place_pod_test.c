@@ -64,10 +64,8 @@ Test(place_pod, finds_the_pod_with_index_0_by_its_own_full_name) {
         {"3", "", "", ""},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        char index[64], hosts[1024];
-        (void)snprintf(index, sizeof index, "JOB_COMPLETION_INDEX=%s", cases[i].index);
-        (void)snprintf(hosts, sizeof hosts, HEAD "%s", cases[i].lines);
-        struct place_pod p = read_with(index, hosts);
+        const char *index = rig_text("JOB_COMPLETION_INDEX=%s", cases[i].index);
+        struct place_pod p = read_with(index, rig_text(HEAD "%s", cases[i].lines));
         cr_expect_str_eq(p.first_host, cases[i].first, "%s", cases[i].lines);
         cr_expect_str_eq(p.job, cases[i].job, "%s", cases[i].lines);
     }

@@ -199,9 +199,7 @@ Test(place, names_a_run_by_cluster_job_step_and_restarts) {
         _cleanup_(seen_fini) struct seen s = see(cases[i][0], NULL);
         cr_expect_str_eq(s.p.run_id, cases[i][1], "%s", cases[i][0]);
     }
-    char words[512];
-    (void)snprintf(words, sizeof words, "SLURM_JOB_ID=%0100d SLURM_CLUSTER_NAME=%0300d", 1, 1);
-    _cleanup_(seen_fini) struct seen s = see(words, NULL);
+    _cleanup_(seen_fini) struct seen s = see(rig_text("SLURM_JOB_ID=%0100d SLURM_CLUSTER_NAME=%0300d", 1, 1), NULL);
     cr_expect_lt(strlen(s.p.run_id), PLACE_RUN_ID_MAX - 1);
 }
 
@@ -321,8 +319,7 @@ Test(place, ports_of_a_run_are_its_own) {
                                          {65520, 65535}};
     uint16_t ports[PLACE_PORTS_MAX], again[PLACE_PORTS_MAX];
     for (uint32_t job = 1; job < 500; job++) {
-        char id[64];
-        (void)snprintf(id, sizeof id, "c1.%u.0", job);
+        const char *id = rig_text("c1.%u.0", job);
         for (size_t i = 0; i < ARRAY_SIZE(ranges); i++) {
             uint32_t size = (uint32_t)(ranges[i][1] - ranges[i][0]) + 1;
             size_t n = place_ports(id, ranges[i][0], ranges[i][1], ports);
@@ -341,8 +338,7 @@ Test(place, runs_that_share_a_port_seldom_share_the_next) {
     static uint16_t ports[1000][PLACE_PORTS_MAX];
     unsigned first = 0, both = 0;
     for (uint32_t job = 0; job < 1000; job++) {
-        char id[64];
-        (void)snprintf(id, sizeof id, "cluster.%u.%u", 71000 + job, job % 3);
+        const char *id = rig_text("cluster.%u.%u", 71000 + job, job % 3);
         cr_assert_eq(place_ports(id, PLACE_PORT_LOW, PLACE_PORT_HIGH, ports[job]), PLACE_PORTS_MAX);
         for (uint32_t k = 0; k < job; k++) {
             first += ports[job][0] == ports[k][0];

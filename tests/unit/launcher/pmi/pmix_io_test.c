@@ -47,10 +47,8 @@ TestSuite(pmix, .init = setup, .fini = teardown);
 
 /* As the task of this rank. */
 static int ask(uint32_t rank, const char *fake) {
-    char text[32];
     tasks.rank = rank;
-    (void)snprintf(text, sizeof text, "%u", rank);
-    (void)setenv("PMIX_RANK", text, 1);
+    (void)setenv("PMIX_RANK", rig_text("%u", rank), 1);
     (void)setenv("FAKE_PMIX", fake, 1);
     char *const envp[] = {prefix, (char[]){"PMIX_NAMESPACE=fake@1"}, (char[]){"PMIX_RANK=0"},
                           (char[]){"PMIX_SERVER_URI41=x"}, NULL};

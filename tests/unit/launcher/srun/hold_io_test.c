@@ -1,31 +1,21 @@
 #include "launcher/srun/hold_io.h"
 
-#include "rig/unit.h"
+#include "rig/tree.h"
 
-static char dir[64];
+static struct tree tree;
 static char name[HOLD_NAME_MAX];
 static int claimed = -1; /* what hold_claim() returned: only the agent has it */
 
 static void begin(void) {
-    (void)snprintf(dir, sizeof dir, "/tmp/muster-hold-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    cr_assert_eq(setenv("MUSTER_RUN_DIR", dir, 1), 0);
+    tree_new(&tree);
+    cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
     hold_name("cluster.28.0", 3, name);
     (void)alarm(60);
 }
 
-static void end(void) {
-    char path[sizeof dir + sizeof name];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    (void)unlink(path);
-    (void)rmdir(dir);
-}
+static void end(void) { tree_remove(&tree); }
 
-static bool file_exists(void) {
-    char path[sizeof dir + sizeof name];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    return access(path, F_OK) == 0;
-}
+static bool file_exists(void) { return access(tree_at(&tree, name), F_OK) == 0; }
 
 static pid_t start_holder_number(uint32_t me, uint32_t others, uint64_t start_ns) {
     pid_t pid = fork();
@@ -42,12 +32,6 @@ static pid_t start_holder(uint32_t others, uint64_t start_ns) {
     return start_holder_number(++me, others, start_ns);
 }
 
-static int status_of(pid_t pid) {
-    int status;
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-}
-
 static void tell(int status) {
     hold_tell(claimed, status);
     claimed = -1;
@@ -55,9 +39,9 @@ static void tell(int status) {
 
 /* It has opened the file, or is about to: a process that waits for a lock shows it. */
 static void await_holder(pid_t pid) {
-    char path[64], text[256];
+    char text[256];
     bool waits = false;
-    (void)snprintf(path, sizeof path, "/proc/%d/syscall", pid);
+    const char *path = rig_text("/proc/%d/syscall", pid);
     while (!waits) {
         FILE *f = fopen(path, "re");
         cr_assert_not_null(f);
@@ -75,8 +59,8 @@ Test(hold_io, the_others_end_with_the_agents_status) {
     await_holder(early);
     await_holder(late);
     tell(UINT8_MAX);
-    cr_assert_eq(status_of(early), UINT8_MAX);
-    cr_assert_eq(status_of(late), UINT8_MAX);
+    cr_assert_eq(rig_status(early), UINT8_MAX);
+    cr_assert_eq(rig_status(late), UINT8_MAX);
     cr_assert_not(file_exists(), "the last one removes it");
 }
 
@@ -86,9 +70,8 @@ Test(hold_io, no_signal_ends_one_that_holds) {
     pid_t pid = start_holder(1, HOLD_START_NS);
     unsigned long long ignored = 0;
     while ((ignored >> (SIGUSR2 - 1) & 1) == 0) { /* the last that it ignores */
-        char path[64], line[256];
-        (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
-        FILE *f = fopen(path, "re");
+        char line[256];
+        FILE *f = fopen(rig_text("/proc/%d/status", pid), "re");
         cr_assert_not_null(f);
         while (fgets(line, sizeof line, f) != NULL)
             if (strncmp(line, "SigIgn:", 7) == 0)
@@ -98,7 +81,7 @@ Test(hold_io, no_signal_ends_one_that_holds) {
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         cr_assert_eq(kill(pid, signals[i]), 0);
     tell(143);
-    cr_assert_eq(status_of(pid), 143);
+    cr_assert_eq(rig_status(pid), 143);
 }
 
 /* A guardian that lives longer than the agent kills what is left: nobody may end before. */
@@ -113,8 +96,8 @@ Test(hold_io, the_others_wait_for_all_processes_of_the_agent) {
     await_holder(pid);
     cr_assert_eq(waitpid(pid, NULL, WNOHANG), 0);
     cr_assert_eq(kill(guardian, SIGKILL), 0);
-    cr_assert_eq(status_of(guardian), -SIGKILL);
-    cr_assert_eq(status_of(pid), 0);
+    cr_assert_eq(rig_status(guardian), -SIGKILL);
+    cr_assert_eq(rig_status(pid), 0);
 }
 
 Test(hold_io, a_killed_agent_is_noticed) {
@@ -125,28 +108,28 @@ Test(hold_io, a_killed_agent_is_noticed) {
         (void)kill(getpid(), SIGKILL);
     }
     pid_t pid = start_holder(1, HOLD_START_NS);
-    cr_assert_eq(status_of(agent), -SIGKILL);
-    cr_assert_eq(status_of(pid), HOLD_EXIT_LOST);
+    cr_assert_eq(rig_status(agent), -SIGKILL);
+    cr_assert_eq(rig_status(pid), HOLD_EXIT_LOST);
 }
 
 Test(hold_io, an_agent_that_never_comes_is_not_waited_for) {
-    cr_assert_eq(status_of(start_holder(1, 50 * NS_PER_MS)), HOLD_EXIT_LOST);
+    cr_assert_eq(rig_status(start_holder(1, 50 * NS_PER_MS)), HOLD_EXIT_LOST);
 }
 
 /* A script with two lines "muster run": the tasks come to the second at different times. */
 Test(hold_io, each_task_waits_for_the_run_that_is_its_next) {
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
     tell(9);
-    cr_assert_eq(status_of(start_holder_number(1, 2, HOLD_START_NS)), 9);
+    cr_assert_eq(rig_status(start_holder_number(1, 2, HOLD_START_NS)), 9);
     pid_t early = start_holder_number(1, 2, HOLD_START_NS); /* before the second run begins */
     await_holder(early);
     cr_assert_eq(waitpid(early, NULL, WNOHANG), 0, "it must not take the first run's status");
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
-    cr_assert_eq(status_of(start_holder_number(2, 2, HOLD_START_NS)), 9, "in the first until now");
+    cr_assert_eq(rig_status(start_holder_number(2, 2, HOLD_START_NS)), 9, "in the first until now");
     tell(4);
-    cr_assert_eq(status_of(early), 4);
+    cr_assert_eq(rig_status(early), 4);
     cr_assert(file_exists(), "one task has not left the second run");
-    cr_assert_eq(status_of(start_holder_number(2, 2, HOLD_START_NS)), 4);
+    cr_assert_eq(rig_status(start_holder_number(2, 2, HOLD_START_NS)), 4);
     cr_assert_not(file_exists());
 }
 
@@ -157,11 +140,11 @@ Test(hold_io, a_killed_run_is_over_for_each_task) {
             _exit(1);
         (void)kill(getpid(), SIGKILL);
     }
-    cr_assert_eq(status_of(agent), -SIGKILL);
+    cr_assert_eq(rig_status(agent), -SIGKILL);
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
     tell(3);
-    cr_assert_eq(status_of(start_holder_number(1, 1, HOLD_START_NS)), HOLD_EXIT_LOST);
-    cr_assert_eq(status_of(start_holder_number(1, 1, HOLD_START_NS)), 3);
+    cr_assert_eq(rig_status(start_holder_number(1, 1, HOLD_START_NS)), HOLD_EXIT_LOST);
+    cr_assert_eq(rig_status(start_holder_number(1, 1, HOLD_START_NS)), 3);
     cr_assert_not(file_exists());
 }
 
@@ -174,14 +157,13 @@ Test(hold_io, a_run_begins_although_the_last_has_not_ended) {
     pid_t pid = start_holder(1, HOLD_START_NS);
     await_holder(pid);
     tell(5);
-    cr_assert_eq(status_of(pid), 5);
+    cr_assert_eq(rig_status(pid), 5);
     cr_assert_eq(close(first), 0);
 }
 
 Test(hold_io, old_files_are_removed) {
-    char path[sizeof dir + 32];
     struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
-    (void)snprintf(path, sizeof path, "%s/hold-n0-cluster.1.0", dir);
+    const char *path = tree_at(&tree, "hold-n0-cluster.1.0");
     int other = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     cr_assert_geq(other, 0);
     (void)close(other);

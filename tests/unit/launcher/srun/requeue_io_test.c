@@ -3,7 +3,7 @@
 #include "base/text/strbuf.h"
 #include "io/file.h"
 #include "io/process/reaper.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 /* Notes what it is asked. Refuses a request as often as a file of its name has lines. */
 #define SCONTROL                                                                                              \
@@ -25,42 +25,25 @@
 #define SHOW "begin\nshow job --oneliner 17\n"
 #define BOTH "begin\nrequeue 17\nupdate JobId=17 ExcNodeList=node9,node2\n"
 
-static char folder[64];
+static struct tree tree;
 static struct loop *loop;
 static struct child_reaper *reaper;
 static uint32_t status;
 
-static char *in_folder(const char *name) { return xasprintf("%s/%s", folder, name); }
-
-static void put(const char *name, const char *text) {
-    _cleanup_(freep) char *path = in_folder(name);
-    FILE *f = fopen(path, "w");
-    cr_assert_not_null(f);
-    (void)fputs(text, f);
-    cr_assert_eq(fclose(f), 0);
-}
-
 static void setup(void) {
-    (void)snprintf(folder, sizeof folder, "/tmp/muster-requeue-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    put("scontrol", SCONTROL);
-    put("restarts", "2\n");
-    _cleanup_(freep) char *program = in_folder("scontrol"), *path = xasprintf("%s:%s", folder, getenv("PATH"));
-    cr_assert_eq(chmod(program, 0755), 0);
-    cr_assert_eq(setenv("PATH", path, 1), 0);
+    tree_new(&tree);
+    tree_write(&tree, "scontrol", SCONTROL);
+    tree_write(&tree, "restarts", "2\n");
+    cr_assert_eq(chmod(tree_at(&tree, "scontrol"), 0755), 0);
+    cr_assert_eq(setenv("PATH", rig_text("%s:%s", tree.root, getenv("PATH")), 1), 0);
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);
 }
 
 static void teardown(void) {
-    static const char *const names[] = {"scontrol", "restarts", "asked", "requeue", "update", "show"};
     child_reaper_free(reaper);
     loop_free(loop);
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-        _cleanup_(freep) char *path = in_folder(names[i]);
-        (void)unlink(path);
-    }
-    (void)rmdir(folder);
+    tree_remove(&tree);
 }
 
 TestSuite(requeue_io, .init = setup, .fini = teardown);
@@ -77,7 +60,7 @@ static char *asked_of(const char *lost, uint32_t end_status) {
     struct requeue *r;
     char *text = NULL;
     size_t len;
-    _cleanup_(freep) char *path = in_folder("asked");
+    const char *path = tree_at(&tree, "asked");
     r = requeue_new(&config, on_done, NULL);
     requeue_begin(r, &(struct requeue_end){.status = end_status, .safe = true, .lost = lost});
     cr_assert_eq(loop_run(loop), 0);
@@ -99,14 +82,14 @@ Test(requeue_io, one_scontrol_requeues_and_tells_which_nodes_to_avoid) {
 }
 
 Test(requeue_io, nodes_to_avoid_are_told_again_if_only_that_failed) {
-    put("update", "once\n");
+    tree_write(&tree, "update", "once\n");
     _cleanup_(freep) char *asked = asked_of("node2", REQUEUE_EXIT_STATUS);
     cr_assert_str_eq(asked, SHOW BOTH SHOW "begin\nupdate JobId=17 ExcNodeList=node9,node2\n");
     cr_assert_eq(status, REQUEUE_EXIT_STATUS);
 }
 
 Test(requeue_io, a_job_that_slurm_does_not_requeue_ends_so_that_it_may) {
-    put("requeue", "once\n");
+    tree_write(&tree, "requeue", "once\n");
     _cleanup_(freep) char *asked = asked_of("node2", REQUEUE_EXIT_STATUS);
     cr_assert_str_eq(asked, SHOW BOTH SHOW);
     cr_assert_eq(status, REQUEUE_EXIT_STATUS);

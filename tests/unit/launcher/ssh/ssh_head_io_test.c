@@ -2,34 +2,26 @@
 #include "launcher/ssh/ssh_head_io.h"
 
 #include "launcher/ssh/ssh_boot.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 extern char **environ;
 
-static char folder[] = "/tmp/muster-head-XXXXXX";
+static struct tree tree;
 
 static FILE *create(const char *name) {
-    char path[96];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(tree_at(&tree, name), "w");
     cr_assert_not_null(f);
     return f;
 }
 
 static void begin(void) {
     (void)alarm(60);
-    cr_assert_not_null(mkdtemp(folder));
-    cr_assert_eq(setenv("MUSTER_RUN_DIR", folder, 1), 0);
-    FILE *f = create("ssh");
-    (void)fprintf(f, "while [ \"$1\" != -- ]; do shift; done\n. %s/$2.sh\n", folder);
-    cr_assert_eq(fclose(f), 0);
+    tree_new(&tree);
+    cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
+    tree_write(&tree, "ssh", rig_text("while [ \"$1\" != -- ]; do shift; done\n. %s/$2.sh\n", tree.root));
 }
 
-static void end(void) {
-    char command[96];
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    cr_assert_eq(system(command), 0);
-}
+static void end(void) { tree_remove(&tree); }
 
 TestSuite(ssh_head_io, .init = begin, .fini = end);
 
@@ -56,7 +48,6 @@ struct relay {
 /* Prints this behind HELLO. */
 static void write_relay(const char *host, const struct relay *r) {
     _cleanup_(strbuf_fini) struct strbuf frames = {0};
-    char name[16];
     strbuf_add(&frames, SSH_BEGIN);
     starter_add(&(struct starter_message){.kind = STARTER_HELLO, .hello = {.version = "1", .pid = 1}}, &frames);
     for (size_t i = 0; i < MESSAGES_MAX && r->messages[i].kind != 0; i++)
@@ -64,9 +55,8 @@ static void write_relay(const char *host, const struct relay *r) {
     FILE *f = create(host);
     cr_assert_eq(fwrite(frames.data, 1, frames.len, f), frames.len);
     cr_assert_eq(fclose(f), 0);
-    (void)snprintf(name, sizeof name, "%s.sh", host);
-    f = create(name);
-    (void)fprintf(f, "%s\ncat %s/%s\n%s\n", r->before != NULL ? r->before : ":", folder, host,
+    f = create(rig_text("%s.sh", host));
+    (void)fprintf(f, "%s\ncat %s/%s\n%s\n", r->before != NULL ? r->before : ":", tree.root, host,
                   r->after != NULL ? r->after : "cat >/dev/null");
     cr_assert_eq(fclose(f), 0);
 }
@@ -79,8 +69,7 @@ static bool meet; /* at the first host */
 static int run(const struct relay *a, const struct relay *b) {
     static char run_id[] = "test";
     struct job_spec spec = job_spec_default;
-    char ssh[64];
-    (void)snprintf(ssh, sizeof ssh, "sh %s/ssh", folder);
+    char *ssh = rig_text("sh %s/ssh", tree.root);
     spec.auth = AUTH_NONE;
     spec.run_id = run_id;
     spec.hosts.ssh = ssh;

@@ -6,7 +6,7 @@
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
 #include "rendezvous/auth/keyring_io.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 extern char **environ;
 
@@ -23,23 +23,19 @@ struct backend {
     const uint8_t *secret; /* that the agent has; NULL: none */
 };
 
-static char folder[] = "/tmp/muster-starter-XXXXXX", fifo[64];
+static struct tree tree;
+static char fifo[160];
 
 static void begin(void) {
     (void)alarm(60);
-    cr_assert_not_null(mkdtemp(folder));
-    (void)snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    tree_new(&tree);
+    (void)snprintf(fifo, sizeof fifo, "%s/fifo", tree.root);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
-    cr_assert_eq(setenv("MUSTER_RUN_DIR", folder, 1), 0);
+    cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
     cr_assert_eq(setenv("FIFO", fifo, 1), 0);
 }
 
-static void end(void) {
-    char command[96];
-    cr_assert_eq(setenv("PATH", "/usr/bin:/bin", 1), 0);
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    cr_assert_eq(system(command), 0);
-}
+static void end(void) { tree_remove(&tree); }
 
 TestSuite(starter_io, .init = begin, .fini = end);
 
@@ -212,10 +208,8 @@ Test(starter_io, in_a_line_for_a_shell_muster_has_its_path_unless_that_needs_quo
 /* That a command gets in its environment. */
 static void read_key(enum auth_mode auth, struct keyring *keys, char ret[AUTH_KEY_TEXT_MAX]) {
     struct backend b = {.scripts = {PRINT_KEY}, .verdict = -1, .auth = auth, .keys = keys};
-    char path[96];
     cr_assert_eq(run(&b), 0);
-    (void)snprintf(path, sizeof path, "%s/key", folder);
-    FILE *f = fopen(path, "r");
+    FILE *f = fopen(rig_text("%s/key", tree.root), "r");
     cr_assert_not_null(f);
     ret[fread(ret, 1, AUTH_KEY_TEXT_MAX - 1, f)] = '\0';
     (void)fclose(f);

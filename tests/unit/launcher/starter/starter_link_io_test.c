@@ -159,28 +159,24 @@ static const struct starter_verdict verdict = {.status = 3, .lost = 1, .text = "
 
 Test(starter_link_io, the_verdict_is_acknowledged) {
     struct starter_message m;
-    int status;
     starter_link_lead(link_);
     int fd = accept_link();
     receive(fd, &m);
     pid_t pid = fork_head(fd);
     (void)close(fd);
     cr_assert(starter_link_verdict(link_, &verdict));
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    cr_assert_eq(status, 0);
+    cr_assert_eq(rig_status(pid), 0);
 }
 
 Test(starter_link_io, a_lost_connection_is_made_again_for_the_verdict) {
     struct starter_message m;
-    int status;
     starter_link_lead(link_);
     int fd = accept_link();
     receive(fd, &m);
     (void)close(fd);
     pid_t pid = fork_head(-1);
     cr_assert(starter_link_verdict(link_, &verdict));
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    cr_assert_eq(status, 0);
+    cr_assert_eq(rig_status(pid), 0);
 }
 
 Test(starter_link_io, a_head_that_does_not_answer_costs_a_bounded_time) {

@@ -58,9 +58,7 @@ static void on_writer(void *arg, pid_t pid) {}
 static void fixture_init(struct fixture *f, const char *program, char **args) {
     *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for};
     rig_init(&f->rig);
-    char name_file[96];
-    (void)snprintf(name_file, sizeof name_file, "%s/name", f->rig.dir);
-    cr_assert(setenv("NAME_FILE", name_file, 1) == 0 && setenv("READY", f->rig.ready, 1) == 0);
+    cr_assert(setenv("NAME_FILE", rig_text("%s/name", f->rig.dir), 1) == 0 && setenv("READY", f->rig.ready, 1) == 0);
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&f->loop) == 0);
     cr_assert(child_reaper_new(f->loop, &f->reaper) == 0);

@@ -145,9 +145,7 @@ Test(auth_io, refusals_are_counted_and_told_once_for_each_address_and_reason) {
     auth_refused(a, &peer, "it has another key");
     cr_assert_eq(lines.n, 2);
     for (unsigned i = 0; i < 100; i++) {
-        char host[32];
-        (void)snprintf(host, sizeof host, "10.9.8.%u", i);
-        cr_assert_eq(addr_from_literal(host, 1024, &peer), 0);
+        cr_assert_eq(addr_from_literal(rig_text("10.9.8.%u", i), 1024, &peer), 0);
         auth_refused(a, &peer, "it came without a key");
     }
     cr_assert_eq(lines.n, AUTH_REFUSED_LINES);

@@ -161,12 +161,10 @@ static void munged(struct rig_munged *m, const char *options) {
 }
 
 static pid_t pid_of(const struct rig_munged *m) {
-    char path[128];
     _cleanup_(freep) char *text = NULL;
     size_t len;
     int32_t pid;
-    (void)snprintf(path, sizeof path, "%s/pid", m->folder);
-    cr_assert_eq(file_read_text(path, 64, &text, &len), 0);
+    cr_assert_eq(file_read_text(rig_text("%s/pid", m->folder), 64, &text, &len), 0);
     text[strcspn(text, "\n")] = '\0';
     cr_assert_eq(parse_i32(text, &pid), 0);
     return pid;
@@ -182,14 +180,13 @@ static void replace_pid(pid_t old, pid_t new) {
 }
 
 void rig_munged_start(struct rig_munged *m, const char *name) {
-    char key[128];
     uint8_t bytes[AUTH_SECRET_BYTES];
     if (access(MUNGED, X_OK) < 0)
         cr_skip_test("munged is not installed (Debian: munge)");
     *m = (struct rig_munged){0};
     (void)snprintf(m->folder, sizeof m->folder, "%s/%s", rig_folder, name);
     (void)snprintf(m->socket, sizeof m->socket, "%s/socket", m->folder);
-    (void)snprintf(key, sizeof key, "%s/key", m->folder);
+    const char *key = rig_text("%s/key", m->folder);
     cr_assert_eq(mkdir(m->folder, 0755), 0);
     random_bytes(bytes, sizeof bytes);
     FILE *f = fopen(key, "we");
@@ -212,8 +209,7 @@ void rig_munged_stop(struct rig_munged *m) {
 void rig_munge(struct rig_munged *m, uid_t uid, int to_uid, const char *payload, char out[AUTH_MUNGE_MAX]) {
     _cleanup_(freep) char *text = NULL;
     size_t len;
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/credential", rig_folder);
+    const char *path = rig_text("%s/credential", rig_folder);
     _cleanup_(freep) char *to = to_uid >= 0 ? xasprintf("--restrict-uid=%d", to_uid) : xstrdup("");
     _cleanup_(freep) char *command =
         xasprintf("printf '%s' | setpriv --reuid %u --clear-groups munge --socket=%s %s >%s", payload, (unsigned)uid,

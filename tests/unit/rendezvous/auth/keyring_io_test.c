@@ -5,20 +5,20 @@
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 #define TEXT "muster-key-1:00017f80ff0000000000000000000000000000000000000000000000000000a5"
 #define TIMEOUT_NS (20 * NS_PER_S)
 
 static const uint8_t secret[AUTH_SECRET_BYTES] = {0, 1, 0x7f, 0x80, 0xff, [31] = 0xa5};
-static char folder[64], path[128];
+static struct tree tree;
+static char path[160];
 static struct keyring *ring;
 
 static void begin(void) {
-    (void)snprintf(folder, sizeof folder, "/tmp/muster-keyring-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/key", folder);
-    cr_assert_eq(setenv("HOME", folder, 1), 0);
+    tree_new(&tree);
+    (void)snprintf(path, sizeof path, "%s/key", tree.root);
+    cr_assert_eq(setenv("HOME", tree.root, 1), 0);
     (void)unsetenv("XDG_CONFIG_HOME");
     (void)unsetenv("MUSTER_KEY");
     (void)unsetenv("MUSTER_KEY_FILE");
@@ -27,8 +27,7 @@ static void begin(void) {
 
 static void finish(void) {
     keyring_free(ring);
-    _cleanup_(freep) char *command = xasprintf("rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
+    tree_remove(&tree);
 }
 TestSuite(keyring_io, .init = begin, .fini = finish);
 
@@ -118,9 +117,8 @@ Test(keyring_io, a_file_of_root_may_be_its_groups) {
 
 /* As a Secret in a pod is mounted. */
 Test(keyring_io, a_symlink_is_followed_only_if_the_user_names_it) {
-    char other[160];
     struct err err = {0};
-    (void)snprintf(other, sizeof other, "%s/other", folder);
+    const char *other = rig_text("%s/other", tree.root);
     put(other, TEXT "\n", 0600);
     cr_assert_eq(symlink(other, path), 0);
     cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_HOME, &err), -ELOOP);
@@ -157,9 +155,9 @@ Test(keyring_io, a_bad_key_at_home_is_an_error_and_not_nothing) {
 }
 
 Test(keyring_io, config_home_goes_before_home) {
-    char home[PATH_MAX], want[128];
+    char home[PATH_MAX];
     struct err err = {0};
-    (void)snprintf(want, sizeof want, "%s/.config/muster/key", folder);
+    const char *want = rig_text("%s/.config/muster/key", tree.root);
     cr_assert_eq(keyring_home_path(home, NULL), 0);
     cr_assert_str_eq(home, want);
     cr_assert_eq(setenv("XDG_CONFIG_HOME", "/x", 1), 0);
@@ -314,13 +312,12 @@ Test(keyring_io, one_that_is_left_for_a_while_replaces_another_and_is_this_users
 }
 
 Test(keyring_io, the_folders_of_the_home_are_made) {
-    char home[PATH_MAX], config[160];
+    char home[PATH_MAX];
     struct stat st;
     struct err err = {0};
     cr_assert_eq(keyring_home_path(home, NULL), 0);
     cr_assert_eq(keyring_make_home(home, &err), 0, "%s", err.text);
     cr_assert_eq(keyring_make_home(home, &err), 0, "it may be there");
-    (void)snprintf(config, sizeof config, "%s/.config/muster", folder);
-    cr_assert_eq(stat(config, &st), 0);
+    cr_assert_eq(stat(rig_text("%s/.config/muster", tree.root), &st), 0);
     cr_assert_eq(st.st_mode & 07777, 0700);
 }

@@ -333,9 +333,7 @@ Test(policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
     join_host(2, "twin");
     join_host(3, "twin");
     start();
-    char id[32];
-    (void)snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)3);
-    assert_answer(COMMAND_EXCLUDE, id, true, "twin-2 is excluded");
+    assert_answer(COMMAND_EXCLUDE, rig_text("%016" PRIx64, (uint64_t)3), true, "twin-2 is excluded");
     cr_assert(told(1).kind == DESIRED_STOP);
     stopped();
     cr_assert_str_eq(members(), "1 2");

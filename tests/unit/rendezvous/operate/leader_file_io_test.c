@@ -17,10 +17,8 @@ static void begin(void) {
 }
 
 static void each_leader_file(void (*fn)(const char *path)) {
-    char pattern[128];
     glob_t g;
-    (void)snprintf(pattern, sizeof pattern, "%s/mark-*", folder);
-    if (glob(pattern, 0, NULL, &g) == 0)
+    if (glob(rig_text("%s/mark-*", folder), 0, NULL, &g) == 0)
         for (size_t i = 0; i < g.gl_pathc; i++)
             fn(g.gl_pathv[i]);
     globfree(&g);

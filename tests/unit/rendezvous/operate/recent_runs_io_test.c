@@ -3,26 +3,21 @@
 #include <dirent.h>
 
 #include "rendezvous/operate/registry_io.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
-static char top[64];
+static struct tree tree;
 static struct err err;
 static struct recent_run *list;
 static size_t n;
 
 static void begin(void) {
-    char run_dir[80];
-    (void)strcpy(top, "/tmp/muster-recent-XXXXXX");
-    cr_assert_not_null(mkdtemp(top));
-    (void)snprintf(run_dir, sizeof run_dir, "%s/run", top);
-    (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
+    tree_new(&tree);
+    (void)setenv("MUSTER_RUN_DIR", tree_at(&tree, "run"), 1);
 }
 
 static void finish(void) {
     free(list);
-    char *command = xasprintf("rm -rf '%s'", top);
-    cr_assert_eq(system(command), 0);
-    free(command);
+    tree_remove(&tree);
 }
 
 static void add(const char *run_id, const char *dir) {
@@ -101,22 +96,19 @@ Test(recent_runs_io, a_name_is_a_whole_id_or_the_beginning_of_one, .init = begin
 }
 
 Test(recent_runs_io, a_relative_folder_is_kept_absolute, .init = begin, .fini = finish) {
-    char want[128];
-    cr_assert_eq(chdir(top), 0);
+    cr_assert_eq(chdir(tree.root), 0);
     add("a", "logs/a");
     look();
-    (void)snprintf(want, sizeof want, "%s/logs/a", top);
-    cr_assert_str_eq(list[0].log_dir, want);
+    cr_assert_str_eq(list[0].log_dir, rig_text("%s/logs/a", tree.root));
 }
 
 Test(recent_runs_io, old_ones_are_forgotten_and_rubbish_is_ignored, .init = begin, .fini = finish) {
-    char path[160], name[32];
+    char name[32];
     for (int i = 0; i < 3 * RECENT_RUNS_KEPT; i++) {
         (void)snprintf(name, sizeof name, "run %d", i);
         add(name, "/logs");
     }
-    (void)snprintf(path, sizeof path, "%s/run-rubbish", getenv("MUSTER_RUN_DIR"));
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(rig_text("%s/run-rubbish", getenv("MUSTER_RUN_DIR")), "w");
     (void)fputs("{\"run_id\": 3}", f);
     (void)fclose(f);
     look();

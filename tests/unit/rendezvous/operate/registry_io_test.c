@@ -5,17 +5,17 @@
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
-static char top[64], run_dir[80];
+static struct tree tree;
+static char run_dir[160];
 static struct err err;
 static struct registry_entry *list;
 static size_t n;
 
 static void begin(void) {
-    (void)strcpy(top, "/tmp/muster-registry-XXXXXX");
-    cr_assert_not_null(mkdtemp(top));
-    (void)snprintf(run_dir, sizeof run_dir, "%s/run", top);
+    tree_new(&tree);
+    (void)snprintf(run_dir, sizeof run_dir, "%s/run", tree.root);
     (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
     err = (struct err){0};
     list = NULL;
@@ -24,9 +24,7 @@ static void begin(void) {
 
 static void finish(void) {
     free(list);
-    char *command = xasprintf("rm -rf '%s'", top);
-    cr_assert_eq(system(command), 0);
-    free(command);
+    tree_remove(&tree);
 }
 
 static void look(void) {
@@ -234,9 +232,7 @@ static void make_foreign(const char *path) {
 
 Test(registry_io, in_another_pid_namespace_the_lock_tells_who_lives, .init = begin, .fini = finish) {
     pid_t child = add_in_child("r", 1);
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/agent-%d", run_dir, (int)child);
-    make_foreign(path);
+    make_foreign(rig_text("%s/agent-%d", run_dir, (int)child));
     registry_sweep(clock_now_ns() + 10 * NS_PER_S);
     look();
     cr_assert_eq(n, 1);
@@ -292,9 +288,7 @@ Test(registry_io, another_boot_of_this_host_is_gone_one_of_another_host_is_kept,
 }
 
 static void put(const char *name, const char *text) {
-    char path[160];
-    (void)snprintf(path, sizeof path, "%s/%s", run_dir, name);
-    cr_assert_eq(file_write_atomic(path, text, strlen(text)), 0);
+    cr_assert_eq(file_write_atomic(rig_text("%s/%s", run_dir, name), text, strlen(text)), 0);
 }
 
 Test(registry_io, other_files_are_let_alone, .init = begin, .fini = finish) {
@@ -303,13 +297,9 @@ Test(registry_io, other_files_are_let_alone, .init = begin, .fini = finish) {
     put("agent-1", "not JSON");
     put("agent-2", "{\"run_id\":\"r\"}");
     put("mark-digits", "{}");
-    char path[160], fifo[160], folder[160];
-    (void)snprintf(path, sizeof path, "%s/agent-3", run_dir);
-    cr_assert_eq(symlink(own.path, path), 0);
-    (void)snprintf(fifo, sizeof fifo, "%s/agent-4", run_dir);
-    cr_assert_eq(mkfifo(fifo, 0600), 0);
-    (void)snprintf(folder, sizeof folder, "%s/agent-5", run_dir);
-    cr_assert_eq(mkdir(folder, 0700), 0);
+    cr_assert_eq(symlink(own.path, rig_text("%s/agent-3", run_dir)), 0);
+    cr_assert_eq(mkfifo(rig_text("%s/agent-4", run_dir), 0600), 0);
+    cr_assert_eq(mkdir(rig_text("%s/agent-5", run_dir), 0700), 0);
     look();
     cr_assert_eq(n, 1);
     cr_assert_eq(count_files(), 8, "nothing was removed");
@@ -351,8 +341,7 @@ Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini 
 /* A user without a run directory of systemd: /tmp/muster-UID. Root sees it, nobody else. */
 Test(registry_io, root_sees_the_agents_of_all_users, .init = begin, .fini = finish) {
     const uint32_t uid = 2000000000u + (uint32_t)getpid();
-    char other[64];
-    (void)snprintf(other, sizeof other, "/tmp/muster-%u", uid);
+    const char *other = rig_text("/tmp/muster-%u", uid);
     (void)setenv("MUSTER_RUN_DIR", other, 1);
     struct registry_own own = add("theirs", 7);
     bool root = geteuid() == 0 && chown(other, uid, uid) == 0;

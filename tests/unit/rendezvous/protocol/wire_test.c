@@ -753,8 +753,7 @@ Test(wire, the_corpus_of_the_fuzzer_is_of_this_version) {
 static void check_described(const char *page, const struct json *v) {
     for (const struct json *m = json_first(v); m != NULL; m = json_next(m)) {
         if (json_key(m) != NULL && strcmp(json_key(m), "kind") != 0 && strcmp(json_key(m), "form") != 0) {
-            char item[64];
-            (void)snprintf(item, sizeof item, "\n.It Li %s Ta ", json_key(m));
+            const char *item = rig_text("\n.It Li %s Ta ", json_key(m));
             cr_assert(strstr(page, item) != NULL || strcmp(json_key(m), "report") == 0, "no '%s' in the manual",
                       json_key(m));
         }
@@ -774,8 +773,7 @@ Test(wire, the_manual_describes_every_field) {
             _cleanup_(json_freep) struct json *doc = NULL;
             cr_assert_eq(json_parse(strbuf_text(&text), text.len, &JSON_LIMITS_DEFAULT, &doc, NULL), 0);
             check_described(page, doc);
-            char title[64];
-            (void)snprintf(title, sizeof title, "\n.Ss %s (", wire_kind_name(m.kind));
+            const char *title = rig_text("\n.Ss %s (", wire_kind_name(m.kind));
             cr_assert_not_null(strstr(page, title), "%s", title);
         }
     }

@@ -286,8 +286,7 @@ Test(store_guard_io, many_addresses_do_not_fill_the_log) {
     begin(STORE_CHECK_UID, true, 0);
     w.source = PEER_SOURCE_UNKNOWN;
     for (unsigned i = 0; i < STORE_GUARD_TOLD_MAX + 8; i++) {
-        char from[32];
-        (void)snprintf(from, sizeof from, "10.1.3.%u", i);
+        const char *from = rig_text("10.1.3.%u", i);
         (void)close(come(from));
         (void)close(come(from));
     }

@@ -248,13 +248,13 @@ Test(store_io, one_line_says_which_peer_broke_which_limit) {
     start_default();
     int fd = client();
     struct addr me;
-    char peer[ADDR_TEXT_MAX], want[200];
+    char peer[ADDR_TEXT_MAX];
     cr_assert_eq(addr_of_socket(fd, &me), 0);
     addr_to_text(&me, peer);
     put(STORE_OP_APPEND, 1), put(8193, 8);
     send_wire(fd);
     cr_assert(is_closed(fd));
-    (void)snprintf(want, sizeof want, "store: closed the connection of %s: APPEND: the key is too long (8193)\n", peer);
+    const char *want = rig_text("store: closed the connection of %s: APPEND: the key is too long (8193)\n", peer);
     cr_assert_str_eq(strbuf_text(&logged), want);
     (void)close(fd);
 }

@@ -198,9 +198,7 @@ Test(store, add_reads_numbers_as_strtoll_does) {
         EXPECT(set(0, "k", rows[i].text), "");
         cr_assert_str_eq(add(0, "k", rows[i].delta), rows[i].reply, "row %zu \"%s\"", i, rows[i].text);
         if (strcmp(rows[i].reply, "refused") == 0) {
-            char same[64];
-            (void)snprintf(same, sizeof same, "0:\"%s\"", rows[i].text);
-            EXPECT(get(0, "k"), same);
+            EXPECT(get(0, "k"), rig_text("0:\"%s\"", rows[i].text));
         }
     }
 }
@@ -540,9 +538,7 @@ Test(store, holds_its_invariants_under_random_requests) {
             if (op == STORE_OP_WAIT || op == STORE_OP_BARRIER)
                 waiting[client] = strcmp(replies, "refused") != 0;
             for (uint32_t c = 0; c < 4; c++) {
-                char stop[8];
-                (void)snprintf(stop, sizeof stop, "%u:b0", c);
-                if (strstr(replies, stop) == NULL || (c == client && op == STORE_OP_CHECK))
+                if (strstr(replies, rig_text("%u:b0", c)) == NULL || (c == client && op == STORE_OP_CHECK))
                     continue;
                 cr_assert(waiting[c], "seed %" PRIu64 " step %d: %s", seed, i, replies);
                 waiting[c] = false;

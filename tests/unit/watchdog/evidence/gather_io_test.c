@@ -201,10 +201,9 @@ Test(gather, names_the_path_that_a_worker_opens) {
 
 /* A file system whose server does not answer. It ends with its process. */
 static void wait_in_rename(int ready) {
-    char options[64], other[sizeof named + 8];
-    (void)snprintf(other, sizeof other, "%s.old", named);
+    const char *other = rig_text("%s.old", named);
     int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    (void)snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+    const char *options = rig_text("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
     if (fuse < 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("dead", folder, "fuse.dead", 0, options) < 0) {
         (void)!write(ready, "-", 1);
@@ -267,7 +266,7 @@ static void make_log(char path[64], unsigned lines) {
 }
 
 Test(gather, keeps_the_last_lines_of_a_log) {
-    char path[64], fifo[80];
+    char path[64];
     make_log(path, 2000);
     struct gather_worker a = {.of.pid = getpid(), .logs = {"/nonexistent", path}};
     gather(&a, 1, 100 * NS_PER_S);
@@ -280,7 +279,7 @@ Test(gather, keeps_the_last_lines_of_a_log) {
     gather(&a, 1, 100 * NS_PER_S);
     cr_expect_str_eq(got.workers[0].log_tail, "line 1\n");
     (void)unlink(path);
-    (void)snprintf(fifo, sizeof fifo, "%s.fifo", path);
+    const char *fifo = rig_text("%s.fifo", path);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
     a.logs[0] = fifo;
     gather(&a, 1, 100 * NS_PER_S);
@@ -345,17 +344,15 @@ static const char *program = "import os, sys, threading\n"
                              "wait_here()\n";
 
 static void be_python(int ready) {
-    char number[16];
     int fds[2];
-    (void)snprintf(number, sizeof number, "%d", ready);
+    const char *number = rig_text("%d", ready);
     if (pipe(fds) == 0 && dup2(fds[0], 0) == 0)
         (void)execlp("python3", "python3", "-S", "-c", program, number, (char *)NULL);
 }
 
 static void be_a_shell_around_python(int ready) {
-    char line[64];
     int fds[2];
-    (void)snprintf(line, sizeof line, "python3 -S -c \"$PROGRAM\" %d; true", ready);
+    const char *line = rig_text("python3 -S -c \"$PROGRAM\" %d; true", ready);
     (void)setenv("PROGRAM", program, 1);
     if (pipe(fds) == 0 && dup2(fds[0], 0) == 0)
         (void)execlp("sh", "sh", "-c", line, (char *)NULL);
@@ -425,11 +422,9 @@ Test(gather, very_many_threads_leave_the_stack_of_a_child) {
 
 /* A folder with an eu-stack that prints its arguments. */
 static void make_eu_stack(char dir[64]) {
-    char path[80];
     (void)snprintf(dir, 64, "/tmp/muster-gather-XXXXXX");
     cr_assert_not_null(mkdtemp(dir));
-    (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+    int fd = open(rig_text("%s/eu-stack", dir), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
     cr_assert_gt(
         dprintf(
             fd,
@@ -439,9 +434,7 @@ static void make_eu_stack(char dir[64]) {
 }
 
 static void remove_eu_stack(const char *dir) {
-    char path[80];
-    (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
-    (void)unlink(path);
+    (void)unlink(rig_text("%s/eu-stack", dir));
     (void)rmdir(dir);
 }
 
@@ -452,7 +445,7 @@ static void gather_native(const struct gather_worker *workers, size_t n) {
 }
 
 Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
-    char dir[64], expected[80];
+    char dir[64];
     make_eu_stack(dir);
     (void)setenv("PATH", dir, 1);
     (void)setenv("DEBUGINFOD_URLS", "https://example.org", 1);
@@ -463,7 +456,7 @@ Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
     for (uint32_t i = 0; i < 6; i++)
         a[i] = (struct gather_worker){.of.rank = i, .of.pid = pid};
     gather_native(a, 6);
-    (void)snprintf(expected, sizeof expected, "thread %d:\n  -m -p %d\n", (int)pid, (int)pid);
+    const char *expected = rig_text("thread %d:\n  -m -p %d\n", (int)pid, (int)pid);
     for (uint32_t i = 0; i < 6; i++) {
         cr_assert_eq(got.workers[i].rank, i);
         cr_assert_eq(got.workers[i].n_threads, 0, "nothing else is read");

@@ -145,11 +145,11 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = answer};
     fake_service_start(&f);
     fake_service_start(&ras);
-    char socket[160], address[64], fifo[160], dump[160], expected[512];
-    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
-    (void)snprintf(address, sizeof address, "NCCL_RAS_ADDR=localhost:%u", ras.port);
-    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
-    (void)snprintf(dump, sizeof dump, "TORCH_FR_DUMP_TEMP_FILE=%s/trace_", rig.folder);
+    char expected[512];
+    char *socket = rig_text("TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
+    char *address = rig_text("NCCL_RAS_ADDR=localhost:%u", ras.port);
+    char *fifo = rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
+    char *dump = rig_text("TORCH_FR_DUMP_TEMP_FILE=%s/trace_", rig.folder);
     char world[] = "WORLD_SIZE=8";
     char *const envp[] = {world, socket, address, fifo, dump, NULL};
     start_worker(&rig, envp);
@@ -221,9 +221,8 @@ Test(gather_sources, a_program_that_has_neither_is_not_asked) {
 }
 
 Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_there) {
-    char fifo[160], dump[160];
-    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
-    (void)snprintf(dump, sizeof dump, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", rig.kept);
+    char *fifo = rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
+    char *dump = rig_text("TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", rig.kept);
     (void)snprintf(rig.dump, sizeof rig.dump, "%s/trace_0", rig.kept);
     char *const envp[] = {fifo, dump, NULL};
     start_worker(&rig, envp);
@@ -235,9 +234,7 @@ Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_the
 }
 
 Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
-    char fifo[160];
-    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
-    char *const envp[] = {fifo, NULL};
+    char *const envp[] = {rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder), NULL};
     start_worker(&rig, envp);
     struct gather_worker worker = {.of.pid = rig.worker};
     struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .from = &from};

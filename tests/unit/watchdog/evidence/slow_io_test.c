@@ -259,10 +259,9 @@ static void *serve_disk(void *fuse) {
 
 /* The worker's main thread. It does not return, unless it may not mount. */
 static void wait_for_disk(const char *folder) {
-    char options[64];
     pthread_t server;
     int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    (void)snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+    const char *options = rig_text("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
     if (fuse < 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("slow", folder, "fuse.slow", 0, options) < 0 || pthread_create(&server, NULL, serve_disk, &fuse) != 0)
         _exit(77);

@@ -43,9 +43,9 @@ static void start(int input, void (*wait)(void)) {
 
 /* Waits until it is in this system call. */
 static void is_in(long call) {
-    char rest[48], text[256];
+    char text[256];
     long now = -1;
-    (void)snprintf(rest, sizeof rest, "/task/%d/syscall", (int)child);
+    const char *rest = rig_text("/task/%d/syscall", (int)child);
     while (now != call) {
         (void)sched_yield();
         ssize_t n = proc_read(child, rest, text, sizeof text - 1);

@@ -416,9 +416,7 @@ Test(suspects, many_suspects_are_folded) {
     struct suspects_rig own;
     suspects_rig_init(&own, 32);
     for (uint32_t rank = 20; rank < 32; rank++) {
-        char frames[100];
-        (void)snprintf(frames, sizeof frames, "load /home/u/data.py %u", rank);
-        rig_does(&own, rank, 'S', "read", "pipe_read", "pipe", frames);
+        rig_does(&own, rank, 'S', "read", "pipe_read", "pipe", rig_text("load /home/u/data.py %u", rank));
     }
     rig_find(&own);
     cr_expect_eq(own.found.n_all, 12);

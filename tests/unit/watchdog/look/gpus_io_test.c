@@ -62,9 +62,7 @@ static uint32_t flags_of(struct gpu_watch *w, struct loop *loop) {
 
 static void watch(const char *rate, uint32_t expected) {
     struct loop *loop;
-    char text[1024];
-    (void)snprintf(text, sizeof text, TWO "%s\n", rate);
-    script(text);
+    script(rig_text(TWO "%s\n", rate));
     struct child_reaper *reaper;
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);

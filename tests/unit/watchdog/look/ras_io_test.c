@@ -46,9 +46,7 @@ static const char *silence(void *arg, const char *line, bool *end) {
 }
 
 static int ask(const struct fake_service *f, uint64_t within_ns, struct ras *ret, struct err *err) {
-    char address[64];
-    (void)snprintf(address, sizeof address, "localhost:%u", f->port);
-    return source_ras(address, clock_now_ns() + within_ns, ret, err);
+    return source_ras(rig_text("localhost:%u", f->port), clock_now_ns() + within_ns, ret, err);
 }
 
 Test(ras_io, asks_for_json) {

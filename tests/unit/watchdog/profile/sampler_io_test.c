@@ -63,9 +63,7 @@ static void start(const char *const argv[]) {
 }
 
 static const char *script(void) {
-    static char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/unit/watchdog/profile/sampler_worker.py", getenv("MUSTER_TEST_SOURCE_DIR"));
-    return path;
+    return rig_text("%s/unit/watchdog/profile/sampler_worker.py", getenv("MUSTER_TEST_SOURCE_DIR"));
 }
 
 static void start_python(const char *mode) {
@@ -183,9 +181,7 @@ Test(sampler, children_are_a_histogram) {
 }
 
 Test(sampler, the_program_below_a_wrapper_is_sampled) {
-    char line[PATH_MAX + 64];
-    (void)snprintf(line, sizeof line, "/usr/bin/python3 %s block; true", script());
-    const char *argv[] = {"/bin/sh", "-c", line, NULL};
+    const char *argv[] = {"/bin/sh", "-c", rig_text("/usr/bin/python3 %s block; true", script()), NULL};
     start(argv);
     cr_expect(last_in("block").sleeps);
 }

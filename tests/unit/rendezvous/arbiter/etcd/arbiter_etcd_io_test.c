@@ -42,8 +42,7 @@ static struct {
 } heard;
 
 static void reply(struct server *v, struct stream *s, int status, const char *body) {
-    char head[128];
-    (void)snprintf(head, sizeof head, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\n\r\n", status, strlen(body));
+    const char *head = rig_text("HTTP/1.1 %d X\r\nContent-Length: %zu\r\n\r\n", status, strlen(body));
     stream_write(s, head, strlen(head));
     stream_write(s, body, strlen(body));
     v->n_asked++;
@@ -52,9 +51,7 @@ static void reply(struct server *v, struct stream *s, int status, const char *bo
 static void answer_question(struct server *v, struct stream *s) {
     if (strstr(v->last, "POST /v3/auth/authenticate ") == v->last) {
         v->n_logins++;
-        char body[64];
-        (void)snprintf(body, sizeof body, "{\"token\":\"%s\"}", v->token);
-        reply(v, s, 200, body);
+        reply(v, s, 200, rig_text("{\"token\":\"%s\"}", v->token));
         return;
     }
     cr_assert(strstr(v->last, "POST /v3/kv/txn HTTP/1.1\r\n") == v->last, "%s", v->last);

@@ -593,11 +593,7 @@ static const struct node *nth(size_t i) {
     return NULL;
 }
 
-static void add_to_rack(char rack) {
-    char host[32];
-    (void)snprintf(host, sizeof host, "%c%d", rack, (int)job.r.join_counter);
-    add_host(host);
-}
+static void add_to_rack(char rack) { add_host(rig_text("%c%d", rack, (int)job.r.join_counter)); }
 
 /* Nodes of these ranks are lost, at once or one after the other; then others come in their place. */
 static void lose_ranks(const size_t *ranks, size_t n, bool at_once) {
