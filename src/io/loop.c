@@ -292,11 +292,15 @@ int loop_run(struct loop *loop) {
     return 0;
 }
 
-int loop_turn(struct loop *loop) {
+static int turn(struct loop *loop, int flags) {
     loop->quit = false;
     /* Without ONCE it would continue for as long as anything is ready. */
-    return event_base_loop(loop->base, EVLOOP_NONBLOCK | EVLOOP_ONCE) < 0 ? -EIO : 0;
+    return event_base_loop(loop->base, EVLOOP_ONCE | flags) < 0 ? -EIO : 0;
 }
+
+int loop_turn(struct loop *loop) { return turn(loop, EVLOOP_NONBLOCK); }
+
+int loop_wait(struct loop *loop) { return turn(loop, 0); }
 
 void loop_quit(struct loop *loop) {
     loop->quit = true;

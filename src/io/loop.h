@@ -55,6 +55,8 @@ static inline void loop_freep(struct loop **loop) { loop_free(*loop); }
 _must_use_ int loop_run(struct loop *loop);
 /* Handles what is ready now, without waiting. For tests. */
 _must_use_ int loop_turn(struct loop *loop);
+/* Waits until something is ready, and handles it. For tests. */
+_must_use_ int loop_wait(struct loop *loop);
 void loop_quit(struct loop *loop);
 
 /* Watches a descriptor, level-triggered; free the watch before you close it. `events` may be 0. */

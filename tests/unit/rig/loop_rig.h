@@ -27,9 +27,17 @@ static inline void rig_loop_turns(struct loop *loop, unsigned n) {
         cr_assert_eq(loop_turn(loop), 0);
 }
 
-/* Turns until the condition holds. Fails the test after RIG_LOOP_NS. */
-#define rig_loop_until(loop, condition)                                              \
-    for (uint64_t rig_end_ns = clock_now_ns() + RIG_LOOP_NS; !(condition);) {        \
-        cr_assert_lt(clock_now_ns(), rig_end_ns, "not within 40 s: %s", #condition); \
-        rig_loop_turns((loop), 1);                                                   \
-    }
+static inline void rig_loop_look(void *arg) {}
+
+/* Waits until the condition holds, which it checks after each turn and each millisecond. Fails the
+ * test after RIG_LOOP_NS. */
+#define rig_loop_until(loop, condition)                                                  \
+    do {                                                                                 \
+        struct loop_timer *rig_look = loop_timer_new((loop), rig_loop_look, NULL);       \
+        for (uint64_t rig_end_ns = clock_now_ns() + RIG_LOOP_NS; !(condition);) {        \
+            cr_assert_lt(clock_now_ns(), rig_end_ns, "not within 40 s: %s", #condition); \
+            loop_timer_set(rig_look, clock_now_ns() + NS_PER_MS);                        \
+            cr_assert_eq(loop_wait(loop), 0);                                            \
+        }                                                                                \
+        loop_timer_free(rig_look);                                                       \
+    } while (0)
