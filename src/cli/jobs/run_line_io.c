@@ -1,6 +1,7 @@
 #include "cli/jobs/run_line_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,8 +252,9 @@ static int read_job_of_head(int fd, struct job_spec *ret) {
 }
 
 int run_line_read(int argc, char **argv, struct run_keys *keys, struct job_spec *ret) {
-    int fd = starter_take_job(environ);
-    return fd >= 0 ? read_job_of_head(fd, ret) : read_words(argc, argv, keys, ret);
+    int fd = starter_passed_fd(environ, STARTER_JOB_ENV);
+    bool is_job = fd >= 0 && fcntl(fd, F_GET_SEALS) >= 0; /* no other file has seals */
+    return is_job ? read_job_of_head(fd, ret) : read_words(argc, argv, keys, ret);
 }
 
 /* ==== the keys ==== */

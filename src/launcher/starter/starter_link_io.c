@@ -301,8 +301,7 @@ bool starter_link_verdict(struct starter_link *l, const struct starter_verdict *
 
 /* ---- making it ---- */
 
-/* The descriptor that a variable names as "fd:3"; -1: none. */
-static int passed_fd(char *const *envp, const char *name) {
+int starter_passed_fd(char *const *envp, const char *name) {
     const char *text = env_get(envp, name);
     uint32_t fd;
     if (text == NULL || strncmp(text, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) != 0 ||
@@ -314,7 +313,7 @@ static int passed_fd(char *const *envp, const char *name) {
 
 /* The same, if it is a socket with this option: where a variable is only a copy, it is not. */
 static int passed_socket(char *const *envp, const char *name, int option, int value) {
-    int fd = passed_fd(envp, name), found = 0;
+    int fd = starter_passed_fd(envp, name), found = 0;
     socklen_t len = sizeof found;
     bool is_it = fd >= 0 && getsockopt(fd, SOL_SOCKET, option, &found, &len) == 0 && found == value;
     return is_it ? fd : -1;
@@ -322,11 +321,6 @@ static int passed_socket(char *const *envp, const char *name, int option, int va
 
 int starter_take_listener(char *const *envp) {
     return passed_socket(envp, STARTER_LISTENER_ENV, SO_ACCEPTCONN, 1);
-}
-
-int starter_take_job(char *const *envp) {
-    int fd = passed_fd(envp, STARTER_JOB_ENV);
-    return fd >= 0 && fcntl(fd, F_GET_SEALS) >= 0 ? fd : -1; /* no other file has seals */
 }
 
 void starter_drop_fds(char *const *envp) {

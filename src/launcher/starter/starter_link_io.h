@@ -41,10 +41,11 @@ struct starter_link_ops {
     void (*gone)(void *arg);
 };
 
+/* The descriptor that a variable of the relay names as "fd:3", made close-on-exec; -1: none. It can
+ * be another file: a process further below may have a copy of the variable. */
+int starter_passed_fd(char *const *envp, const char *name);
 /* The socket of the relay where the nodes of the job meet: from then on the caller's. -1: none. */
 int starter_take_listener(char *const *envp);
-/* The file with this agent's job, then the caller's. -1: none, the command line is the job. */
-int starter_take_job(char *const *envp);
 /* Closes what the head has passed to this process, which is not its agent. */
 void starter_drop_fds(char *const *envp);
 
