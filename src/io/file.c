@@ -88,39 +88,22 @@ int file_put(int dir, const char *name, const char *text) {
     return r;
 }
 
-/* 1: something can be read, or the end has come. 0: neither, for silence_ns. */
-static int wait_readable(int fd, uint64_t silence_ns) {
-    const uint64_t until = clock_now_ns() + silence_ns;
-    for (;;) {
-        uint64_t now = clock_now_ns();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int n = now >= until ? 0 : poll(&p, 1, (int)((until - now) / NS_PER_MS) + 1);
-        if (n >= 0)
-            return n;
-        if (errno != EINTR)
-            return -errno;
-    }
-}
-
 static int read_pipe(int fd, size_t max, uint64_t silence_ns, char **ret_text, size_t *ret_len) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    for (;;) {
+    ssize_t n;
+    do {
         char bytes[4096];
-        ssize_t n = read(fd, bytes, sizeof bytes);
-        if (n == 0)
-            break;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int ready = poll(&p, 1, (int)(silence_ns / NS_PER_MS));
+        if (ready == 0)
+            return -ETIMEDOUT;
+        n = ready < 0 ? -1 : read(fd, bytes, sizeof bytes);
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            return -errno;
         if (n > 0 && (size_t)n > max - text.len)
             return -EFBIG;
-        if (n > 0) {
-            strbuf_add_bytes(&text, bytes, (size_t)n);
-        } else if (errno == EAGAIN) {
-            int r = wait_readable(fd, silence_ns);
-            if (r <= 0)
-                return r < 0 ? r : -ETIMEDOUT;
-        } else if (errno != EINTR) {
-            return -errno;
-        }
-    }
+        strbuf_add_bytes(&text, bytes, n > 0 ? (size_t)n : 0);
+    } while (n != 0);
     *ret_len = text.len;
     *ret_text = strbuf_take(&text);
     return 0;

@@ -100,9 +100,7 @@ void envlist_forget(struct envlist *e, const char *name) {
 }
 
 const char *envlist_get(const struct envlist *e, const char *name) {
-    size_t n = strlen(name);
-    size_t i = find(e->items, e->n, name, n);
-    return i != NOT_FOUND ? e->items[i] + n + 1 : NULL;
+    return env_get(e->items, name);
 }
 
 char *const *envlist_items(const struct envlist *e) {

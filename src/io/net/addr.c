@@ -11,14 +11,23 @@
 
 #include "base/text/parse.h"
 
+struct addr addr_from_bytes(sa_family_t family, const void *host, uint16_t port) {
+    struct addr a = {.len = sizeof(struct sockaddr_in6)};
+    if (family == AF_INET) {
+        a.len = sizeof(struct sockaddr_in);
+        memcpy(&a.ss.in.sin_addr, host, sizeof a.ss.in.sin_addr);
+    } else {
+        memcpy(&a.ss.in6.sin6_addr, host, sizeof a.ss.in6.sin6_addr);
+    }
+    a.ss.ss_family = family;
+    addr_set_port(&a, port);
+    return a;
+}
+
 struct addr addr_unmapped(const struct addr *a) {
     if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->ss.in6.sin6_addr))
         return *a;
-    struct addr out = {.len = sizeof(struct sockaddr_in)};
-    out.ss.in.sin_family = AF_INET;
-    out.ss.in.sin_port = a->ss.in6.sin6_port;
-    memcpy(&out.ss.in.sin_addr, &a->ss.in6.sin6_addr.s6_addr[12], 4);
-    return out;
+    return addr_from_bytes(AF_INET, &a->ss.in6.sin6_addr.s6_addr[12], addr_port(a));
 }
 
 int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
@@ -33,27 +42,19 @@ int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
     memcpy(text, host, len);
     text[len] = '\0';
 
-    struct addr a = {0};
-    if (inet_pton(AF_INET, text, &a.ss.in.sin_addr) == 1) {
-        a.ss.in.sin_family = AF_INET;
-        a.ss.in.sin_port = htons(port);
-        a.len = sizeof(struct sockaddr_in);
-        *ret = a;
+    struct in6_addr bytes;
+    if (inet_pton(AF_INET, text, &bytes) == 1) {
+        *ret = addr_from_bytes(AF_INET, &bytes, port);
         return 0;
     }
     char *zone = strchr(text, '%');
     if (zone != NULL)
         *zone++ = '\0';
-    if (inet_pton(AF_INET6, text, &a.ss.in6.sin6_addr) != 1)
+    if (inet_pton(AF_INET6, text, &bytes) != 1)
         return -EINVAL;
-    if (zone != NULL) {
-        a.ss.in6.sin6_scope_id = if_nametoindex(zone);
-        if (a.ss.in6.sin6_scope_id == 0)
-            return -EINVAL;
-    }
-    a.ss.in6.sin6_family = AF_INET6;
-    a.ss.in6.sin6_port = htons(port);
-    a.len = sizeof(struct sockaddr_in6);
+    struct addr a = addr_from_bytes(AF_INET6, &bytes, port);
+    if (zone != NULL && (a.ss.in6.sin6_scope_id = if_nametoindex(zone)) == 0)
+        return -EINVAL;
     *ret = a;
     return 0;
 }

@@ -23,6 +23,8 @@ struct addr {
 
 /* From "10.0.0.1", "::1", "[::1]" or "fe80::1%eth0", and a port. -EINVAL if it is not a literal. */
 _must_use_ int addr_from_literal(const char *host, uint16_t port, struct addr *ret);
+/* From 4 or 16 bytes, as the kernel has them, and a port. family: AF_INET or AF_INET6. */
+struct addr addr_from_bytes(sa_family_t family, const void *host, uint16_t port);
 /* From "10.0.0.1,fe80::1%eth0": those that are literals, at most max. Returns how many. */
 size_t addr_from_list(const char *list, uint16_t port, struct addr *ret, size_t max);
 /* "10.0.0.1:80", "[::1]:80". Mapped IPv4 (::ffff:…) is written as IPv4. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/inet_diag.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #define HOLDERS_MAX 16
 
 struct search {
+    const struct addr *at;
     uint64_t inodes[HOLDERS_MAX]; /* the sockets that listen there */
     unsigned n_inodes;
     struct stat self; /* this program's file */
@@ -27,49 +29,27 @@ struct search {
     struct port_owner found;
 };
 
-/* The text is the address in memory order, as words of 32 bits in the machine's byte order. */
-static bool read_address(const char *hex, sa_family_t family, uint16_t port, struct addr *ret) {
-    uint32_t words[4];
-    unsigned n = family == AF_INET ? 1 : 4;
-    *ret = (struct addr){0};
-    for (unsigned i = 0; i < n; i++, hex += 8)
-        if (sscanf(hex, "%8" SCNx32, &words[i]) != 1)
-            return false;
-    ret->ss.ss_family = family;
-    if (family == AF_INET) {
-        struct sockaddr_in *in = (struct sockaddr_in *)&ret->ss;
-        memcpy(&in->sin_addr, words, sizeof in->sin_addr);
-        ret->len = sizeof *in;
-    } else {
-        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&ret->ss;
-        memcpy(&in6->sin6_addr, words, sizeof in6->sin6_addr);
-        ret->len = sizeof *in6;
-    }
-    addr_set_port(ret, port);
-    return true;
+/* Adds a listening socket that is in the way. */
+static void on_listener(void *arg, const struct netlink_answer *answer) {
+    struct search *s = arg;
+    struct inet_diag_msg m;
+    if (answer->type != SOCK_DIAG_BY_FAMILY || answer->len < sizeof m || s->n_inodes == HOLDERS_MAX)
+        return;
+    memcpy(&m, answer->bytes, sizeof m);
+    struct addr own = addr_from_bytes(m.idiag_family, m.id.idiag_src, ntohs(m.id.idiag_sport));
+    if (addr_port(&own) == addr_port(s->at) &&
+        (addr_is_wildcard(&own) || addr_is_wildcard(s->at) || addr_same_host(&own, s->at)))
+        s->inodes[s->n_inodes++] = m.idiag_inode;
 }
 
-/* Adds the listening sockets of one table that are in the way. */
-static void read_table(const char *path, sa_family_t family, const struct addr *at,
-                       struct search *s) {
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return;
-    char line[512], host[33];
-    while (s->n_inodes < HOLDERS_MAX && fgets(line, sizeof line, f) != NULL) {
-        unsigned port, state;
-        uint64_t inode;
-        struct addr own;
-        if (sscanf(line, " %*u: %32[0-9A-Fa-f]:%x %*s %x %*s %*s %*s %*u %*d %" SCNu64, host, &port,
-                   &state, &inode) != 4 ||
-            state != STATE_LISTEN || port != addr_port(at) ||
-            strlen(host) != (family == AF_INET ? 8 : 32) ||
-            !read_address(host, family, (uint16_t)port, &own))
-            continue;
-        if (addr_is_wildcard(&own) || addr_is_wildcard(at) || addr_same_host(&own, at))
-            s->inodes[s->n_inodes++] = inode;
-    }
-    (void)fclose(f);
+/* A kernel without sock_diag(7) has no answer: then the owner stays unknown. */
+static void find_listeners(struct search *s, sa_family_t family) {
+    union netlink_request q;
+    struct inet_diag_req_v2 body = {.sdiag_family = (uint8_t)family,
+                                    .sdiag_protocol = IPPROTO_TCP,
+                                    .idiag_states = 1 << STATE_LISTEN};
+    netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
+    (void)!netlink_ask(NETLINK_SOCK_DIAG, &q, on_listener, s);
 }
 
 static bool on_link(void *arg, const char *link) {
@@ -106,10 +86,10 @@ static void describe(struct search *s) {
 }
 
 struct port_owner port_owner_find(const struct addr *at) {
-    struct search s = {0};
+    struct search s = {.at = at};
     char path[PROC_PATH_MAX];
-    read_table("/proc/self/net/tcp", AF_INET, at, &s);
-    read_table("/proc/self/net/tcp6", AF_INET6, at, &s);
+    find_listeners(&s, AF_INET);
+    find_listeners(&s, AF_INET6);
     s.found.listens = s.n_inodes > 0;
     proc_path(path, 0, "/exe");
     if (s.n_inodes == 0 || stat(path, &s.self) < 0 ||

@@ -1,6 +1,5 @@
 /* Who has a port of this machine, or a name (below). Which process listens at a port is for a
- * message, not for a decision about access: it reads /proc (proc_pid_net(5)), which takes some
- * milliseconds. */
+ * message, not for a decision about access: it reads /proc, which takes some milliseconds. */
 #pragma once
 
 #include <stdbool.h>

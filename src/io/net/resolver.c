@@ -165,8 +165,7 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
         fail(r, -ETIMEDOUT, why);
         return;
     }
-    if (answer->len == sizeof a)
-        memcpy(&a, answer->data, sizeof a);
+    (void)helper_answer_take(answer, &a, sizeof a);
     if (a.gai == 0 && (a.n == 0 || a.n > RESOLVE_ADDRS_MAX)) {
         fail(r, -ECHILD, "the process that asked ended without an answer");
         return;

@@ -13,20 +13,21 @@
 #include <unistd.h>
 
 #include "base/frame.h"
+#include "base/hash.h"
 #include "io/file.h"
 
 static size_t addr_bytes(const struct addr *a, void *out) {
     if (a->ss.ss_family == AF_INET) {
-        memcpy(out, &((const struct sockaddr_in *)&a->ss)->sin_addr, 4);
+        memcpy(out, &a->ss.in.sin_addr, 4);
         return 4;
     }
-    memcpy(out, &((const struct sockaddr_in6 *)&a->ss)->sin6_addr, 16);
+    memcpy(out, &a->ss.in6.sin6_addr, 16);
     return 16;
 }
 
 /* An address of one link means nothing without the interface. */
 static uint32_t scope_of(const struct addr *a) {
-    return a->ss.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&a->ss)->sin6_scope_id : 0;
+    return a->ss.ss_family == AF_INET6 ? a->ss.in6.sin6_scope_id : 0;
 }
 
 /* ---- questions ---- */
@@ -61,16 +62,10 @@ void peer_word_ask_route(const struct addr *addr, union netlink_request *ret) {
 /* ---- answers ---- */
 
 static bool is_addr(const struct addr *expected, uint8_t family, const void *host, uint16_t port) {
-    struct addr a = {.len = sizeof(struct sockaddr_in6)}, e = addr_unmapped(expected);
     if (family != AF_INET && family != AF_INET6)
         return false;
-    a.ss.ss_family = family;
-    if (family == AF_INET)
-        memcpy(&((struct sockaddr_in *)&a.ss)->sin_addr, host, 4);
-    else
-        memcpy(&((struct sockaddr_in6 *)&a.ss)->sin6_addr, host, 16);
-    addr_set_port(&a, ntohs(port));
-    return addr_same_host(&a, &e) && addr_port(&a) == addr_port(&e);
+    struct addr a = addr_from_bytes(family, host, ntohs(port));
+    return addr_same_host(&a, expected) && addr_port(&a) == addr_port(expected);
 }
 
 int peer_word_read_socket(const struct netlink_answer *answer, const struct addr *local,
@@ -111,10 +106,9 @@ struct peer_gate {
     uid_t own;
     int diag, route; /* netlink sockets; -1: to be opened */
     uint64_t refused;
-    const char *remedy; /* borrowed */
-    uid_t reported[PEER_GATE_USERS_MAX];
-    size_t n_reported;
-    bool reported_closed, reported_more;
+    const char *remedy;      /* borrowed */
+    struct hash_seen logged; /* users */
+    bool reported_closed;
 };
 
 /* ---- questions ---- */
@@ -216,25 +210,16 @@ struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struct addr *loc
 
 /* ---- what is reported ---- */
 
-static bool is_new_user(struct peer_gate *g, uid_t uid) {
-    for (size_t i = 0; i < g->n_reported; i++)
-        if (g->reported[i] == uid)
-            return false;
-    return true;
-}
-
 static void report_user(struct peer_gate *g, uid_t uid, const char *where) {
     char line[384], own[32] = "";
-    if (!is_new_user(g, uid) || g->reported_more)
+    if (!hash_is_new(&g->logged, uid, PEER_GATE_USERS_MAX + 1))
         return;
-    g->reported_more = g->n_reported == ARRAY_SIZE(g->reported);
-    if (g->reported_more)
+    if (g->logged.n > PEER_GATE_USERS_MAX) {
         (void)snprintf(line, sizeof line,
                        "refused connections to %s of more than %d other users of this machine: "
                        "further ones are only counted",
                        where, PEER_GATE_USERS_MAX);
-    else {
-        g->reported[g->n_reported++] = uid;
+    } else {
         if (g->own != 0)
             (void)snprintf(own, sizeof own, "uid %u and ", (unsigned)g->own);
         (void)snprintf(line, sizeof line,

@@ -136,3 +136,24 @@ void helper_call_wait(struct helper_call *c, struct helper_answer *ret) {
     } while (r == -EAGAIN);
     *ret = answer_of(c, r);
 }
+
+bool helper_answer_take(const struct helper_answer *a, void *ret, size_t n) {
+    if (a->len != n)
+        return false;
+    memcpy(ret, a->data, n);
+    explicit_bzero((char *)(uintptr_t)a->data, n);
+    return true;
+}
+
+int helper_ask(const struct helper_call_config *config, void *ret) {
+    struct helper_call *call;
+    struct helper_answer answer;
+    int r = helper_call_new(NULL, config, NULL, NULL, &call);
+    if (r < 0)
+        return r;
+    helper_call_wait(call, &answer);
+    if (!helper_answer_take(&answer, ret, config->max_bytes))
+        r = answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO;
+    helper_call_free(call);
+    return r;
+}

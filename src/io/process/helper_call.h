@@ -44,6 +44,11 @@ _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_confi
                                helper_call_fn *fn, void *arg, struct helper_call **ret);
 /* Blocks until the answer is complete, or the deadline; then *ret has what has arrived. */
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
+/* Whether the answer has exactly n bytes. If so, moves them to ret: erases the answer. */
+bool helper_answer_take(const struct helper_answer *a, void *ret, size_t n);
+/* All of this without a loop, for an answer of exactly max_bytes. Blocks. 0; -ETIMEDOUT; -EIO: the
+ * helper has ended without an answer; other errnos of helper_call_new(). */
+_must_use_ int helper_ask(const struct helper_call_config *config, void *ret);
 /* The last whole line of an answer, of a helper that sends better and better ones; "": none. */
 const char *helper_answer_line(const struct helper_answer *a, size_t *ret_len);
 /* The helper's. */

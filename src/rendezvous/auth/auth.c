@@ -213,27 +213,17 @@ bool auth_is_open(const struct auth_side *me) {
     return me->mode == AUTH_AUTO && !me->local && me->n_keys == 0 && knows_none;
 }
 
-bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer) {
-    switch (peer->kind) {
-    case PEER_OURS: return true;
-    case PEER_OTHER_USER:
-    case PEER_CLOSED: return me->mode == AUTH_NONE;
-    case PEER_ELSEWHERE:
-    case PEER_UNKNOWN:
-    case PEER_TRANSLATED:
-    case PEER_OWNER_KIND_COUNT: break;
-    }
-    return auth_is_open(me);
-}
-
-void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
-                    char why[AUTH_WHY_MAX]) {
+bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer,
+                       char why[AUTH_WHY_MAX]) {
     char keys[AUTH_KEYS_TEXT_MAX];
+    bool is_here = peer->kind == PEER_OTHER_USER || peer->kind == PEER_CLOSED;
+    if (peer->kind == PEER_OURS || (is_here ? me->mode == AUTH_NONE : auth_is_open(me)))
+        return true;
     auth_keys_text(me->ids, me->n_keys, keys);
     if (peer->kind == PEER_OTHER_USER)
         (void)snprintf(why, AUTH_WHY_MAX, "it belongs to another user (uid %" PRIu32 ")",
                        peer->uid);
-    else if (peer->kind == PEER_CLOSED)
+    else if (is_here)
         (void)snprintf(why, AUTH_WHY_MAX,
                        "it has closed its end, so its owner is not known any more");
     else if (me->local)
@@ -243,6 +233,7 @@ void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
         (void)snprintf(why, AUTH_WHY_MAX, "it came without a key; keys here: %s", keys);
     else
         (void)snprintf(why, AUTH_WHY_MAX, "it came without a key, and munge is used here");
+    return false;
 }
 
 #define DIGITS (2 * (size_t)AUTH_SECRET_BYTES)

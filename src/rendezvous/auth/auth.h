@@ -114,11 +114,10 @@ void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TE
 /* Whether it admits peers of other machines: with AUTH_NONE, or with neither a key nor a munge that
  * answers. What is not known yet counts as closed. */
 bool auth_is_open(const struct auth_side *me);
-/* Whether the accepting side takes plain bytes from this peer. */
-bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer);
-/* Why not: a clause such as "it came without a key; keys here: 0f…". */
-void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
-                    char why[AUTH_WHY_MAX]);
+/* Whether the accepting side takes plain bytes from this peer. If not, `why` is a clause such as
+ * "it came without a key; keys here: 0f…". */
+bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer,
+                       char why[AUTH_WHY_MAX]);
 
 /* One line, "muster-key-1:" and 64 hexadecimal digits: in files, MUSTER_KEY and messages. */
 #define AUTH_SECRET_BYTES 32

@@ -49,8 +49,7 @@ struct auth {
     uint64_t encoded_ns; /* when that was begun last */
 
     uint64_t n_refused;
-    uint64_t told[AUTH_REFUSED_LINES]; /* hashes of who was refused why */
-    uint32_t n_told;
+    struct hash_seen logged; /* who was refused why */
 };
 
 struct auth_ask {
@@ -204,13 +203,8 @@ static int work(int fd, void *arg) {
 /* *ret is wiped by the caller. */
 static void take_answer(const struct helper_answer *answer, struct munge_answer *ret) {
     *ret = (struct munge_answer){0};
-    if (answer->len != sizeof *ret) {
+    if (!helper_answer_take(answer, ret, sizeof *ret))
         cannot(ret, AUTH_MUNGE_E_SILENT, "munged here does not answer");
-        return;
-    }
-    memcpy(ret, answer->data, sizeof *ret);
-    explicit_bzero((char *)(uintptr_t)answer->data, answer->len);
-    ret->why[sizeof ret->why - 1] = ret->credential[sizeof ret->credential - 1] = '\0';
 }
 
 /* fn is called from the loop, at most MUNGE_NS later. A negative errno: there is no process. */
@@ -670,22 +664,17 @@ void auth_tell_no_key(struct auth *a) {
     auth_tell(a, text);
 }
 
-bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer) {
-    if (a == NULL || a->mode == AUTH_NONE)
-        return true;
-    struct auth_side me = side_without_ids(a);
-    struct peer_owner who = auth_peer_of(a, fd, peer);
-    return auth_admits_plain(&me, &who);
-}
-
-void auth_plain_refusal(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]) {
+bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]) {
     struct auth_side me;
     struct err err = {0};
+    if (a == NULL || a->mode == AUTH_NONE)
+        return true;
     struct peer_owner who = auth_peer_of(a, fd, peer);
-    if (auth_side_of(a, &me, &err) < 0)
+    int r = auth_side_of(a, &me, &err);
+    bool takes = auth_admits_plain(&me, &who, why);
+    if (!takes && r < 0)
         (void)snprintf(why, AUTH_WHY_MAX, "%s", err.text);
-    else
-        auth_plain_why(&me, &who, why);
+    return takes;
 }
 
 int auth_accept(struct auth *a, struct ssl_st **ret, struct err *err) {
@@ -695,27 +684,15 @@ int auth_accept(struct auth *a, struct ssl_st **ret, struct err *err) {
     return r < 0 ? r : tls_psk_accept(a->psk, ret, err);
 }
 
-/* Whether this is news. The table is small: what does not fit in is only counted. */
-static bool is_new(struct auth *a, const char *who, const char *why) {
-    uint64_t hash = hash_text(hash_text(HASH_BEGIN, who), why);
-    for (uint32_t i = 0; i < a->n_told; i++)
-        if (a->told[i] == hash)
-            return false;
-    if (a->n_told == AUTH_REFUSED_LINES)
-        return false;
-    a->told[a->n_told++] = hash;
-    return true;
-}
-
 void auth_refused(struct auth *a, const struct addr *peer, const char *why) {
     char who[ADDR_TEXT_MAX], text[AUTH_WHY_MAX + ADDR_TEXT_MAX + 128];
     if (a == NULL)
         return;
     a->n_refused++;
     addr_host_text(peer, who);
-    if (!is_new(a, who, why))
+    if (!hash_is_new(&a->logged, hash_text(hash_text(HASH_BEGIN, who), why), AUTH_REFUSED_LINES))
         return;
     (void)snprintf(text, sizeof text, "refused a connection from %s: %s%s", who, why,
-                   a->n_told == AUTH_REFUSED_LINES ? " (further ones are only counted)" : "");
+                   a->logged.n == AUTH_REFUSED_LINES ? " (further ones are only counted)" : "");
     auth_tell(a, text);
 }

@@ -4,7 +4,7 @@
  * The accepting side:
  *     if (!auth_is_ready(a)) ask = auth_wait(a, on_auth, me);    only for peers elsewhere
  *     auth_greet(a, &greeting); … the greeting is sent …
- *     plain bytes come:  auth_takes_plain(a, fd, &peer) or auth_plain_refusal(), auth_refused()
+ *     plain bytes come:  auth_takes_plain(a, fd, &peer, why), or auth_refused(a, &peer, why)
  *     TLS begins:        auth_accept(a, &session, &err); stream_start_tls(s, session)
  * The connecting side:
  *     the greeting has come:  ask = auth_choose(a, fd, &peer, &greeting, on_auth, me)
@@ -86,10 +86,9 @@ bool auth_is_ready(const struct auth *a);
 _must_use_ struct auth_ask *auth_wait(struct auth *a, auth_fn *fn, void *arg);
 /* If keys can't be used (no OpenSSL), *ret has none and is not open, and a line has the reason. */
 void auth_greet(struct auth *a, struct auth_greeting *ret);
-/* The kernel knows that the peer is ours, or there are no keys. */
-bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer);
-/* Why not, for auth_refused(). */
-void auth_plain_refusal(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]);
+/* The kernel knows that the peer is ours, or there are no keys. If not, `why` is for
+ * auth_refused(). */
+bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]);
 /* A session for stream_start_tls(), which takes it. -ENOKEY: there is no key. */
 _must_use_ int auth_accept(struct auth *a, struct ssl_st **ret, struct err *err);
 /* Counts it, and logs it once for each address and reason, AUTH_REFUSED_LINES in all. `why`: a

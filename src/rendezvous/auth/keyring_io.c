@@ -134,17 +134,25 @@ static int look_at_home(int fd, void *arg) {
 /* A folder that this user may not enter holds nothing of theirs (HOME can be another's, by su). */
 static bool is_none(int code) { return code == -ENOENT || code == -ENOTDIR || code == -EACCES; }
 
-static int take_answer(struct keyring *k, const char *path, const struct helper_answer *answer,
-                       struct err *err) {
+int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct err *err) {
+    char path[PATH_MAX];
     struct home_answer a;
-    if (answer->len != sizeof a)
-        return err_set(err, answer->code == -ETIMEDOUT ? -ETIMEDOUT : -EIO,
+    if (keyring_home_path(path, NULL) < 0)
+        return 0;
+    struct helper_call_config config = {.name = "muster-key",
+                                        .run = look_at_home,
+                                        .arg = path,
+                                        .timeout_ns = timeout_ns,
+                                        .max_bytes = sizeof a};
+    int r = helper_ask(&config, &a);
+    if (r == -ETIMEDOUT || r == -EIO)
+        return err_set(err, r,
                        "'%s' cannot be read: its file system does not answer; --key-file "
                        "selects another key",
                        path);
-    memcpy(&a, answer->data, sizeof a);
-    explicit_bzero((char *)(uintptr_t)answer->data, answer->len);
-    int r = a.err.code;
+    if (r < 0)
+        return err_set(err, r, "cannot start a process that reads '%s': %s", path, strerror(-r));
+    r = a.err.code;
     if (r == 0)
         r = keyring_add(k, a.secret, AUTH_FROM_HOME, err);
     else if (is_none(r))
@@ -152,26 +160,6 @@ static int take_answer(struct keyring *k, const char *path, const struct helper_
     else
         (void)err_set(err, r, "%s", a.err.text);
     explicit_bzero(&a, sizeof a);
-    return r;
-}
-
-int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct err *err) {
-    char path[PATH_MAX];
-    if (keyring_home_path(path, NULL) < 0)
-        return 0;
-    struct helper_call_config config = {.name = "muster-key",
-                                        .run = look_at_home,
-                                        .arg = path,
-                                        .timeout_ns = timeout_ns,
-                                        .max_bytes = sizeof(struct home_answer)};
-    struct helper_call *call;
-    struct helper_answer answer;
-    int r = helper_call_new(NULL, &config, NULL, NULL, &call);
-    if (r < 0)
-        return err_set(err, r, "cannot start a process that reads '%s': %s", path, strerror(-r));
-    helper_call_wait(call, &answer);
-    r = take_answer(k, path, &answer, err);
-    helper_call_free(call);
     return r;
 }
 

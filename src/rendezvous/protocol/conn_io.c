@@ -239,18 +239,20 @@ static void greet(struct conn *c) {
         stream_read_later(c->stream);
 }
 
-static bool admits_plain(struct conn *c) {
+static bool admits_plain(struct conn *c, char why[AUTH_WHY_MAX]) {
+    (void)snprintf(why, AUTH_WHY_MAX, "it has closed its end");
     return c->auth == NULL || c->is_ours ||
-           (c->has_peer && auth_takes_plain(c->auth, stream_fd(c->stream), &c->peer));
+           (c->has_peer && auth_takes_plain(c->auth, stream_fd(c->stream), &c->peer, why));
 }
 
 /* Who is of this machine needs nothing of the greeting, and does not wait for it. */
 static void take_call(struct conn *c, const struct wire_message *m) {
+    char why[AUTH_WHY_MAX];
     if (wire_version_of(m) != WIRE_VERSION)
         tell_version(c);
     else if (m->kind != WIRE_CALL)
         conn_closed(c, -EPROTO, "it began without a call");
-    else if (auth_is_ready(c->auth) || admits_plain(c))
+    else if (auth_is_ready(c->auth) || admits_plain(c, why))
         greet(c);
     else {
         c->ask = auth_wait(c->auth, on_auth, c);
@@ -296,11 +298,10 @@ static bool take_choice(struct conn *c) {
             c->phase = CONN_WAITING;
         return false;
     }
-    if (admits_plain(c)) {
+    if (admits_plain(c, why)) {
         open_up(c);
         return conn_lives(c);
     }
-    auth_plain_refusal(c->auth, stream_fd(c->stream), &c->peer, why);
     refuse(c, why);
     return false;
 }

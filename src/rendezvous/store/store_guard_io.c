@@ -52,27 +52,8 @@ struct store_guard {
     struct source sources[SOURCES];
     struct loop_timer *timer; /* for the oldest */
     uint64_t refused;
-    struct {
-        uint8_t host[ADDR_HOST_BYTES];
-        unsigned topic;
-    } told[STORE_GUARD_TOLD_MAX];
-    size_t n_told;
-    bool told_more;
+    struct hash_seen logged; /* which topic of which address */
 };
-
-/* Whether a line is due. The last one says that there are no further ones. */
-static bool is_new(struct store_guard *g, const struct addr *peer, unsigned topic) {
-    uint8_t host[ADDR_HOST_BYTES];
-    addr_host_bytes(peer, host);
-    for (size_t i = 0; i < g->n_told; i++)
-        if (g->told[i].topic == topic && memcmp(g->told[i].host, host, sizeof host) == 0)
-            return false;
-    if (g->n_told == ARRAY_SIZE(g->told))
-        return !g->told_more;
-    memcpy(g->told[g->n_told].host, host, sizeof host);
-    g->told[g->n_told++].topic = topic;
-    return true;
-}
 
 static void describe(const struct store_guard *g, unsigned topic, const char *host, uint32_t uid,
                      struct strbuf *ret) {
@@ -110,15 +91,22 @@ static void describe(const struct store_guard *g, unsigned topic, const char *ho
         strbuf_add(ret, whys[topic]);
 }
 
+static uint64_t hash_of(const struct addr *peer, uint64_t seed) {
+    uint8_t host[ADDR_HOST_BYTES];
+    addr_host_bytes(peer, host);
+    return hash_bytes(hash_bytes(HASH_BEGIN, &seed, sizeof seed), host, sizeof host);
+}
+
 static void tell(struct store_guard *g, const struct addr *peer, unsigned topic, uint32_t uid) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     char host[ADDR_TEXT_MAX];
-    if (g->config.log == NULL || g->told_more || !is_new(g, peer, topic))
+    if (g->config.log == NULL ||
+        !hash_is_new(&g->logged, hash_of(peer, topic), STORE_GUARD_TOLD_MAX))
         return;
     addr_host_text(peer, host);
-    g->told_more = g->n_told == ARRAY_SIZE(g->told);
     describe(g, topic, host, uid, &line);
-    strbuf_printf(&line, "; further ones %sare only counted", g->told_more ? "" : "from there ");
+    strbuf_printf(&line, "; further ones %sare only counted",
+                  g->logged.n == STORE_GUARD_TOLD_MAX ? "" : "from there ");
     g->config.log(g->config.arg, strbuf_text(&line));
 }
 
@@ -191,10 +179,7 @@ static void make_room(struct store_guard *g) {
 }
 
 static struct source *source_of(struct store_guard *g, const struct addr *peer) {
-    uint8_t host[ADDR_HOST_BYTES];
-    addr_host_bytes(peer, host);
-    uint64_t h = hash_bytes(HASH_BEGIN, &g->seed, sizeof g->seed);
-    h = hash_bytes(h, host, sizeof host);
+    uint64_t h = hash_of(peer, g->seed);
     return &g->sources[(h ^ h >> 32) % SOURCES];
 }
 

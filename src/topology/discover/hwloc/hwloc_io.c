@@ -798,23 +798,15 @@ static int try_fill(const struct hwloc_source *source, unsigned what, struct err
                                         .arg = &(struct trial){source, what},
                                         .timeout_ns = TRIAL_NS,
                                         .max_bytes = sizeof(struct err)};
-    struct helper_call *call;
-    struct helper_answer answer;
-    struct err verdict = {0};
-    int r = helper_call_new(NULL, &config, NULL, NULL, &call);
-    if (r < 0)
-        return err_set(err, r, "no child process that reads it first");
-    helper_call_wait(call, &answer);
-    bool answered = answer.len == sizeof verdict;
-    if (answered)
-        memcpy(&verdict, answer.data, sizeof verdict);
-    r = answer.code;
-    helper_call_free(call);
-    if (!answered && r == -ETIMEDOUT)
+    struct err verdict;
+    int r = helper_ask(&config, &verdict);
+    if (r == -ETIMEDOUT)
         return err_set(err, r, "hwloc has not read it after %d s (a pipe or a device in it?)",
                        (int)(TRIAL_NS / NS_PER_S));
-    if (!answered)
+    if (r == -EIO)
         return err_set(err, -EINVAL, "the file is damaged: hwloc crashes on it");
+    if (r < 0)
+        return err_set(err, r, "no child process that reads it first");
     return verdict.code < 0 ? err_set(err, verdict.code, "%s", verdict.text) : 0;
 }
 

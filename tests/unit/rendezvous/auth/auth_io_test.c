@@ -6,8 +6,26 @@
 
 #define KEY "muster-key-1:0707070707070707070707070707070707070707070707070707070707070707"
 
-TestSuite(auth_io, .init = rig_begin, .fini = rig_finish);
+/* Both ends of a connection of this process over loopback. */
+static struct {
+    int listening, accepted, client;
+    struct peer_gate *gate;
+    struct addr of_accepted, of_client; /* as the other end sees them */
+} pair;
 
+static void finish(void) {
+    rig_finish();
+    if (pair.gate == NULL)
+        return;
+    peer_gate_free(pair.gate);
+    (void)close(pair.listening);
+    (void)close(pair.accepted);
+    (void)close(pair.client);
+}
+
+TestSuite(auth_io, .init = rig_begin, .fini = finish);
+
+static struct rig_munged one;
 static const struct auth_config nothing = {.run_id = RIG_RUN_ID};
 
 static struct auth *with_key(uint8_t byte, enum auth_source source) {
@@ -19,8 +37,6 @@ Test(auth_io, sides_with_the_same_key_shake_hands) {
     cr_assert_str_eq(rig_meet(a, b), "TLS");
     cr_assert_str_eq(rig_meet(b, a), "TLS");
     cr_assert_eq(auth_state(a), AUTH_STATE_KEYS);
-    auth_free(a);
-    auth_free(b);
 }
 
 Test(auth_io, other_keys_are_refused_with_both_named) {
@@ -33,8 +49,6 @@ Test(auth_io, other_keys_are_refused_with_both_named) {
     assert_has(why, theirs);
     assert_has(why, ours);
     cr_assert_str_neq(theirs, ours);
-    auth_free(a);
-    auth_free(b);
 }
 
 Test(auth_io, without_any_key_it_is_plain_and_said_once) {
@@ -48,8 +62,6 @@ Test(auth_io, without_any_key_it_is_plain_and_said_once) {
     auth_tell_no_key(a);
     cr_assert_eq(lines.n, 1);
     cr_assert_eq(auth_state(a), AUTH_STATE_OPEN);
-    auth_free(a);
-    auth_free(b);
 }
 
 Test(auth_io, mixed_is_refused_by_either_side) {
@@ -59,10 +71,9 @@ Test(auth_io, mixed_is_refused_by_either_side) {
     why = rig_meet(b, a);
     assert_has(why, "there is no key here: give --key-file here");
     struct addr peer;
+    char no[AUTH_WHY_MAX];
     cr_assert_eq(addr_from_literal("10.9.9.9", 1024, &peer), 0);
-    cr_assert_not(auth_takes_plain(b, -1, &peer), "whatever the other does");
-    auth_free(a);
-    auth_free(b);
+    cr_assert_not(auth_takes_plain(b, -1, &peer, no), "whatever the other does");
 }
 
 Test(auth_io, none_takes_whoever_comes) {
@@ -74,8 +85,6 @@ Test(auth_io, none_takes_whoever_comes) {
     cr_assert_eq(lines.n, 0, "the user said so");
     cr_assert_eq(auth_state(a), AUTH_STATE_NONE);
     cr_assert_eq(auth_state(NULL), AUTH_STATE_NONE);
-    auth_free(a);
-    auth_free(b);
 }
 
 Test(auth_io, on_needs_a_key) {
@@ -90,7 +99,6 @@ Test(auth_io, on_needs_a_key) {
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
     config.keys = rig_keys(7, AUTH_FROM_HOME);
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), 0, "%s", err.text);
-    auth_free(a);
 }
 
 static void never(void *arg, const struct auth_choice *choice) { cr_assert_fail("it was cancelled"); }
@@ -106,7 +114,7 @@ Test(auth_io, an_ask_can_be_cancelled_and_outlive_the_auth) {
     first = auth_choose(a, -1, &peer, &g, never, NULL);
     second = auth_choose(a, -1, &peer, &g, never, NULL);
     auth_ask_free(first);
-    auth_free(a);
+    rig_free(a);
     loop_defer(rig_loop, LOOP_PRIO_ACCEPT, on_quit, NULL);
     rig_run();
     auth_ask_free(second);
@@ -116,7 +124,7 @@ Test(auth_io, an_ask_can_be_cancelled_and_outlive_the_auth) {
 static void free_it(void *arg, const struct auth_choice *choice) {
     struct auth **a = arg;
     cr_assert_eq(choice->way, AUTH_WAY_PLAIN);
-    auth_free(TAKE_PTR(*a));
+    rig_free(TAKE_PTR(*a));
     loop_quit(rig_loop);
 }
 
@@ -152,7 +160,6 @@ Test(auth_io, refusals_are_counted_and_told_once_for_each_address_and_reason) {
     assert_has(lines.last, " (further ones are only counted)");
     cr_assert_eq(auth_n_refused(a), 103);
     cr_assert_eq(auth_n_refused(NULL), 0);
-    auth_free(a);
 }
 
 static struct auth *with_munge(struct rig_munged *m, const char *run_id) {
@@ -160,10 +167,9 @@ static struct auth *with_munge(struct rig_munged *m, const char *run_id) {
 }
 
 Test(auth_io, munge_carries_the_key) {
-    struct rig_munged m;
-    rig_munged_start(&m, "one");
-    struct auth *leader = with_munge(&m, RIG_RUN_ID), *node = with_munge(&m, RIG_RUN_ID);
-    struct auth *second = with_munge(&m, RIG_RUN_ID), *operator_ = with_munge(&m, NULL);
+    rig_munged_start(&one, "one");
+    struct auth *leader = with_munge(&one, RIG_RUN_ID), *node = with_munge(&one, RIG_RUN_ID);
+    struct auth *second = with_munge(&one, RIG_RUN_ID), *operator_ = with_munge(&one, NULL);
     cr_assert_not(auth_is_ready(leader), "nobody has asked it yet");
     cr_assert_str_eq(rig_meet(leader, node), "TLS");
     struct auth_greeting g = rig_greeting(leader);
@@ -176,80 +182,57 @@ Test(auth_io, munge_carries_the_key) {
     struct auth_greeting of_node = rig_greeting(node);
     cr_assert_eq(of_node.n_keys, 1);
     cr_assert_eq(of_node.ids[0].id, g.ids[0].id);
-    rig_munged_stop(&m);
+    rig_munged_stop(&one);
     cr_assert_str_eq(rig_meet(node, second), "TLS", "munge is not needed any more");
-    auth_free(leader);
-    auth_free(node);
-    auth_free(second);
-    auth_free(operator_);
 }
 
 Test(auth_io, the_key_of_another_job_is_not_taken) {
-    struct rig_munged m;
-    rig_munged_start(&m, "one");
-    struct auth *leader = with_munge(&m, RIG_RUN_ID), *node = with_munge(&m, "night 2");
+    rig_munged_start(&one, "one");
+    struct auth *leader = with_munge(&one, RIG_RUN_ID), *node = with_munge(&one, "night 2");
     cr_assert_str_eq(rig_meet(leader, node), "the agent there is of the job 'night 1'");
-    rig_munged_stop(&m);
-    auth_free(leader);
-    auth_free(node);
 }
 
 Test(auth_io, a_munged_of_another_realm_is_said_to_be_so) {
-    struct rig_munged m, other;
-    rig_munged_start(&m, "one");
+    struct rig_munged other;
+    rig_munged_start(&one, "one");
     rig_munged_start(&other, "other");
-    struct auth *leader = with_munge(&m, RIG_RUN_ID), *node = with_munge(&other, RIG_RUN_ID);
+    struct auth *leader = with_munge(&one, RIG_RUN_ID), *node = with_munge(&other, RIG_RUN_ID);
     const char *why = rig_meet(leader, node);
     assert_has(why, "; that node has a different munge.key: start munged here");
-    rig_munged_stop(&m);
-    rig_munged_stop(&other);
-    auth_free(leader);
-    auth_free(node);
 }
 
 Test(auth_io, a_munged_that_hangs_costs_two_seconds_and_is_no_munge) {
-    struct rig_munged m;
     struct rig_lines lines;
-    rig_munged_start(&m, "one");
-    struct auth *keyed = with_munge(&m, RIG_RUN_ID);
+    rig_munged_start(&one, "one");
+    struct auth *keyed = with_munge(&one, RIG_RUN_ID);
     struct auth_greeting g = rig_greeting(keyed);
-    rig_munged_signal(&m, SIGSTOP);
-    struct auth *node = with_munge(&m, RIG_RUN_ID);
+    rig_munged_signal(&one, SIGSTOP);
+    struct auth *node = with_munge(&one, RIG_RUN_ID);
     struct rig_choice c;
     rig_choose(node, &g, &c);
     cr_assert_eq(c.way, AUTH_WAY_REFUSED);
     assert_has(c.why, "there is no key here; munged here does not answer: ");
-    auth_free(node);
     struct auth *leader =
-        rig_auth(&(struct auth_config){.run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket}, &lines);
-    node = with_munge(&m, RIG_RUN_ID);
+        rig_auth(&(struct auth_config){.run_id = RIG_RUN_ID, .munge = true, .munge_socket = one.socket}, &lines);
+    node = with_munge(&one, RIG_RUN_ID);
     cr_assert_str_eq(rig_meet(leader, node), "plain");
     auth_tell_no_key(leader);
     assert_has(lines.last, "no node has a key (munge here: munged here does not answer)");
-    auth_free(leader);
     leader = rig_auth(
-        &(struct auth_config){.mode = AUTH_ON, .run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket}, &lines);
+        &(struct auth_config){.mode = AUTH_ON, .run_id = RIG_RUN_ID, .munge = true, .munge_socket = one.socket},
+        &lines);
     struct auth_greeting shut = rig_greeting(leader);
     auth_tell_no_key(leader);
     cr_assert_not(shut.open);
     assert_has(lines.last, "with --auth=on no other node is admitted");
-    rig_munged_signal(&m, SIGCONT);
-    rig_munged_stop(&m);
-    auth_free(keyed);
-    auth_free(leader);
-    auth_free(node);
 }
 
 Test(auth_io, with_a_munge_that_answers_nothing_is_plain) {
-    struct rig_munged m;
-    rig_munged_start(&m, "one");
-    struct auth *leader = rig_auth(&nothing, NULL), *node = with_munge(&m, RIG_RUN_ID);
+    rig_munged_start(&one, "one");
+    struct auth *leader = rig_auth(&nothing, NULL), *node = with_munge(&one, RIG_RUN_ID);
     const char *why = rig_meet(leader, node);
     assert_has(why, "admits anybody, but the key here is");
     assert_has(why, " from munge: start munged on that node; ");
-    rig_munged_stop(&m);
-    auth_free(leader);
-    auth_free(node);
 }
 
 Test(auth_io, absent_munge_is_never_asked) {
@@ -257,36 +240,27 @@ Test(auth_io, absent_munge_is_never_asked) {
         &(struct auth_config){.run_id = RIG_RUN_ID, .munge = true, .munge_socket = "/nowhere/munge.socket"}, NULL);
     cr_assert(auth_is_ready(a));
     cr_assert_str_eq(rig_meet(a, a), "plain");
-    auth_free(a);
 }
 
 Test(auth_io, with_a_given_key_munge_is_not_asked) {
-    struct rig_munged m;
-    rig_munged_start(&m, "one");
+    rig_munged_start(&one, "one");
     struct auth_config config = {
-        .run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket, .keys = rig_keys(7, AUTH_FROM_FILE)};
-    struct auth *a = rig_auth(&config, NULL), *leader = with_munge(&m, RIG_RUN_ID);
+        .run_id = RIG_RUN_ID, .munge = true, .munge_socket = one.socket, .keys = rig_keys(7, AUTH_FROM_FILE)};
+    struct auth *a = rig_auth(&config, NULL), *leader = with_munge(&one, RIG_RUN_ID);
     cr_assert(auth_is_ready(a));
     struct auth_greeting g = rig_greeting(a);
     cr_assert_eq(g.munge[0], '\0');
     const char *why = rig_meet(leader, a);
     assert_has(why, "; munge is not asked where a key is given: ");
-    rig_munged_stop(&m);
-    auth_free(a);
-    auth_free(leader);
 }
 
 Test(auth_io, the_longest_run_id_fits_into_a_credential) {
-    struct rig_munged m;
     char run_id[AUTH_RUN_ID_MAX];
     memset(run_id, 'r', sizeof run_id - 1);
     run_id[sizeof run_id - 1] = '\0';
-    rig_munged_start(&m, "one");
-    struct auth *leader = with_munge(&m, run_id), *node = with_munge(&m, run_id);
+    rig_munged_start(&one, "one");
+    struct auth *leader = with_munge(&one, run_id), *node = with_munge(&one, run_id);
     cr_assert_str_eq(rig_meet(leader, node), "TLS");
-    rig_munged_stop(&m);
-    auth_free(leader);
-    auth_free(node);
 }
 
 /* What somebody else shows in a greeting. */
@@ -296,83 +270,63 @@ static const char *offered(struct rig_munged *m, const char *credential) {
     struct auth_greeting g = {.version = AUTH_VERSION, .n_keys = 1, .ids = {{.id = 1, .source = AUTH_FROM_MUNGE}}};
     (void)snprintf(g.munge, sizeof g.munge, "%s", credential);
     rig_choose(node, &g, &c);
-    auth_free(node);
     cr_assert_eq(c.way, AUTH_WAY_REFUSED);
     return c.why;
 }
 
 Test(auth_io, credentials_of_other_users_are_not_taken) {
-    struct rig_munged m;
     char credential[AUTH_MUNGE_MAX];
     const char *why;
     if (geteuid() != 0)
         cr_skip_test("needs root");
-    rig_munged_start(&m, "one");
-    rig_munge(&m, 1001, -1, KEY "\\n" RIG_RUN_ID, credential);
-    why = offered(&m, credential);
+    rig_munged_start(&one, "one");
+    rig_munge(&one, 1001, -1, KEY "\\n" RIG_RUN_ID, credential);
+    why = offered(&one, credential);
     assert_has(why, "; its munge credential was made by another user (uid 1001): ");
-    rig_munge(&m, 1001, 1001, KEY "\\n" RIG_RUN_ID, credential);
-    why = offered(&m, credential);
+    rig_munge(&one, 1001, 1001, KEY "\\n" RIG_RUN_ID, credential);
+    why = offered(&one, credential);
     cr_assert_not_null(strstr(why, "; its munge credential is for another user than "), "root can't read it: %s", why);
-    rig_munge(&m, 0, 0, "hello", credential);
-    why = offered(&m, credential);
+    rig_munge(&one, 0, 0, "hello", credential);
+    why = offered(&one, credential);
     assert_has(why, "; its munge credential holds no key of muster's: ");
-    rig_munge(&m, 0, 0, KEY "\\n" RIG_RUN_ID, credential);
-    why = offered(&m, credential);
+    rig_munge(&one, 0, 0, KEY "\\n" RIG_RUN_ID, credential);
+    why = offered(&one, credential);
     assert_has(why, "; its munge credential holds another key than the one that the agent there uses: ");
-    why = offered(&m, "MUNGE:nonsense:");
+    why = offered(&one, "MUNGE:nonsense:");
     assert_has(why, "; munge reports: ");
-    rig_munged_stop(&m);
 }
 
 /* Whoever shows old credentials of this user again pushes no key out that is used. */
 Test(auth_io, many_credentials_push_out_no_key_that_is_used) {
-    struct rig_munged m;
-    rig_munged_start(&m, "one");
-    struct auth *node = with_munge(&m, RIG_RUN_ID);
+    rig_munged_start(&one, "one");
+    struct auth *node = with_munge(&one, RIG_RUN_ID);
     struct auth_greeting own = rig_greeting(node);
     for (unsigned i = 0; i < 2 * AUTH_KEYS_MAX; i++) {
-        struct auth *other = with_munge(&m, RIG_RUN_ID);
+        struct auth *other = with_munge(&one, RIG_RUN_ID);
         cr_assert_str_eq(rig_meet(other, node), "TLS");
-        auth_free(other);
+        rig_free(other);
     }
     struct auth_greeting g = rig_greeting(node);
     cr_assert_eq(g.n_keys, AUTH_KEYS_MAX);
     cr_assert_eq(g.ids[0].id, own.ids[0].id);
-    rig_munged_stop(&m);
-    auth_free(node);
 }
 
-/* Both ends of a connection of this process over loopback. */
-struct pair {
-    int listening, accepted, client;
-    struct peer_gate *gate;
-    struct addr of_accepted, of_client; /* as the other end sees them */
-};
-
-static void pair_open(struct pair *p) {
+static void pair_open(void) {
     struct addr at;
     struct err err = {0};
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    p->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(bind(p->listening, (const struct sockaddr *)&at.ss, at.len), 0);
-    cr_assert_eq(listen(p->listening, 1), 0);
-    cr_assert_eq(addr_of_socket(p->listening, &at), 0);
-    p->client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(connect(p->client, (const struct sockaddr *)&at.ss, at.len), 0);
-    p->accepted = accept4(p->listening, NULL, NULL, SOCK_CLOEXEC);
-    cr_assert_geq(p->accepted, 0);
-    cr_assert_eq(addr_of_peer(p->accepted, &p->of_client), 0);
-    cr_assert_eq(addr_of_peer(p->client, &p->of_accepted), 0);
-    if (peer_gate_new(p->listening, NULL, NULL, &p->gate, &err) < 0)
+    pair.listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(pair.listening, (const struct sockaddr *)&at.ss, at.len), 0);
+    cr_assert_eq(listen(pair.listening, 1), 0);
+    cr_assert_eq(addr_of_socket(pair.listening, &at), 0);
+    pair.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(pair.client, (const struct sockaddr *)&at.ss, at.len), 0);
+    pair.accepted = accept4(pair.listening, NULL, NULL, SOCK_CLOEXEC);
+    cr_assert_geq(pair.accepted, 0);
+    cr_assert_eq(addr_of_peer(pair.accepted, &pair.of_client), 0);
+    cr_assert_eq(addr_of_peer(pair.client, &pair.of_accepted), 0);
+    if (peer_gate_new(pair.listening, NULL, NULL, &pair.gate, &err) < 0)
         cr_skip_test("the kernel does not say whose connections they are: %s", err.text);
-}
-
-static void pair_close(struct pair *p) {
-    peer_gate_free(p->gate);
-    (void)close(p->listening);
-    (void)close(p->accepted);
-    (void)close(p->client);
 }
 
 static void on_plain(void *arg, const struct auth_choice *choice) {
@@ -380,59 +334,48 @@ static void on_plain(void *arg, const struct auth_choice *choice) {
     loop_quit(rig_loop);
 }
 
-static void meets_in_plain(struct pair *p, struct auth *server, struct auth *client) {
+static void meets_in_plain(struct auth *server, struct auth *client) {
     struct auth_greeting g;
     auth_greet(server, &g);
-    cr_assert_not_null(auth_choose(client, p->client, &p->of_accepted, &g, on_plain, NULL));
+    cr_assert_not_null(auth_choose(client, pair.client, &pair.of_accepted, &g, on_plain, NULL));
     rig_run();
-    cr_assert(auth_takes_plain(server, p->accepted, &p->of_client));
+    cr_assert(auth_takes_plain(server, pair.accepted, &pair.of_client, (char[AUTH_WHY_MAX]){""}));
 }
 
 Test(auth_io, on_one_machine_no_key_is_needed) {
-    struct pair p;
-    pair_open(&p);
-    struct auth_config config = {.run_id = RIG_RUN_ID, .gate = p.gate, .keys = rig_keys(7, AUTH_FROM_FILE)};
+    pair_open();
+    struct auth_config config = {.run_id = RIG_RUN_ID, .gate = pair.gate, .keys = rig_keys(7, AUTH_FROM_FILE)};
     struct auth *a = rig_auth(&config, NULL);
     config.keys = rig_keys(8, AUTH_FROM_FILE);
     struct auth *b = rig_auth(&config, NULL);
     config.keys = NULL;
     struct auth *c = rig_auth(&config, NULL);
-    meets_in_plain(&p, a, b);
-    meets_in_plain(&p, a, c);
+    meets_in_plain(a, b);
+    meets_in_plain(a, c);
     config.mode = AUTH_NONE;
     struct auth *none = rig_auth(&config, NULL);
-    meets_in_plain(&p, a, none);
-    auth_free(a);
-    auth_free(b);
-    auth_free(c);
-    auth_free(none);
-    pair_close(&p);
+    meets_in_plain(a, none);
 }
 
 Test(auth_io, a_job_of_one_machine_uses_no_key) {
-    struct pair p;
     struct addr far;
     char why[AUTH_WHY_MAX];
-    pair_open(&p);
+    pair_open();
     struct auth_config config = {
-        .run_id = RIG_RUN_ID, .gate = p.gate, .local = true, .munge = true, .keys = rig_keys(7, AUTH_FROM_FILE)};
+        .run_id = RIG_RUN_ID, .gate = pair.gate, .local = true, .munge = true, .keys = rig_keys(7, AUTH_FROM_FILE)};
     struct auth *a = rig_auth(&config, NULL);
     cr_assert(auth_is_ready(a));
     cr_assert_eq(auth_state(a), AUTH_STATE_LOCAL);
-    meets_in_plain(&p, a, a);
+    meets_in_plain(a, a);
     cr_assert_eq(addr_from_literal("10.9.9.9", 1024, &far), 0);
-    cr_assert_not(auth_takes_plain(a, p.accepted, &far));
-    auth_plain_refusal(a, p.accepted, &far, why);
+    cr_assert_not(auth_takes_plain(a, pair.accepted, &far, why));
     cr_assert_str_eq(why, "it comes from another machine, and this job has only one");
     struct auth_greeting g = rig_greeting(a);
     cr_assert_eq(g.n_keys, 0);
-    auth_free(a);
     config.mode = AUTH_ON;
     a = rig_auth(&config, NULL);
-    auth_free(a);
     config.gate = NULL;
     struct err err = {0};
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
     cr_assert_str_eq(err.text, "--auth=on is not possible here: the kernel does not report the user of a connection");
-    pair_close(&p);
 }

@@ -6,12 +6,15 @@
 #include "rig/loop_rig.h"
 
 #define RINGS_MAX 16
+#define AUTHS_MAX 64
 #define MUNGED_MAX 4
 
 struct loop *rig_loop;
 char rig_folder[64];
 static struct keyring *rings[RINGS_MAX];
 static uint32_t n_rings;
+static struct auth *auths[AUTHS_MAX];
+static uint32_t n_auths;
 static pid_t munged_pids[MUNGED_MAX]; /* of those that run; 0 */
 
 static void run_command(const char *command) { cr_assert_eq(system(command), 0, "%s", command); }
@@ -27,6 +30,8 @@ void rig_finish(void) {
     for (size_t i = 0; i < ARRAY_SIZE(munged_pids); i++)
         if (munged_pids[i] > 0)
             (void)kill(munged_pids[i], SIGKILL);
+    while (n_auths > 0)
+        auth_free(auths[--n_auths]);
     while (n_rings > 0)
         keyring_free(rings[--n_rings]);
     loop_free(rig_loop);
@@ -52,7 +57,16 @@ struct auth *rig_auth(const struct auth_config *config, struct rig_lines *lines)
         c.arg = lines;
     }
     cr_assert_eq(auth_new(rig_loop, &c, &a, &err), 0, "%s", err.text);
-    return a;
+    cr_assert_lt(n_auths, AUTHS_MAX);
+    return auths[n_auths++] = a;
+}
+
+void rig_free(struct auth *a) {
+    uint32_t i = 0;
+    while (auths[i] != a)
+        i++;
+    auths[i] = auths[--n_auths];
+    auth_free(a);
 }
 
 struct keyring *rig_keys(uint8_t byte, enum auth_source source) {
@@ -140,7 +154,7 @@ const char *rig_meet(struct auth *server, struct auth *client) {
     cr_assert_eq(addr_from_literal("10.9.9.10", 1024, &peer), 0);
     rig_choose(client, &g, &c);
     switch (c.way) {
-    case AUTH_WAY_PLAIN: return auth_takes_plain(server, -1, &peer) ? "plain" : "plain, which is not taken";
+    case AUTH_WAY_PLAIN: return auth_takes_plain(server, -1, &peer, c.why) ? "plain" : "plain, which is not taken";
     case AUTH_WAY_TLS:
         cr_assert_eq(auth_accept(server, &accepting, NULL), 0);
         return shake_hands(accepting, c.session) ? "TLS" : "the handshake fails";

@@ -20,8 +20,10 @@ struct rig_lines {
     char last[2048];
 };
 
-/* The defaults: AUTO, RIG_RUN_ID, no munge. `lines` may be NULL. Fails the test if it can't be made. */
+/* The defaults: AUTO, RIG_RUN_ID, no munge. `lines` may be NULL. Fails the test if it can't be made. Freed by
+ * rig_finish(), if not before. */
 struct auth *rig_auth(const struct auth_config *config, struct rig_lines *lines);
+void rig_free(struct auth *a);
 /* A ring with one key, whose bytes are all `byte`; 0: an empty ring. Freed by rig_finish(). */
 struct keyring *rig_keys(uint8_t byte, enum auth_source source);
 
@@ -39,7 +41,7 @@ const char *rig_meet(struct auth *server, struct auth *client);
 struct rig_munged {
     char folder[96], socket[128];
 };
-/* Skips the test if it is not installed. One that a failed test has not stopped is killed by rig_finish(). */
+/* Skips the test if it is not installed. Killed by rig_finish(), if it was not stopped. */
 void rig_munged_start(struct rig_munged *m, const char *name);
 void rig_munged_stop(struct rig_munged *m);
 void rig_munged_signal(struct rig_munged *m, int signo);

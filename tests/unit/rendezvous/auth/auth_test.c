@@ -168,32 +168,31 @@ Test(auth, on_one_machine_the_kernel_decides) {
     struct peer_owner other = {.kind = PEER_OTHER_USER, .uid = 1001};
     struct peer_owner closed = {.kind = PEER_CLOSED};
     cr_assert_eq(auth_decide(&me, &g, &ours, &key, why), AUTH_WAY_PLAIN);
-    cr_assert(auth_admits_plain(&me, &ours));
+    cr_assert(auth_admits_plain(&me, &ours, why));
     cr_assert_eq(auth_decide(&me, &g, &other, &key, why), AUTH_WAY_REFUSED);
     cr_assert_str_eq(why, "what listens there belongs to another user of this machine (uid 1001): choose another port");
-    cr_assert_not(auth_admits_plain(&me, &other));
-    auth_plain_why(&me, &other, why);
+    cr_assert_not(auth_admits_plain(&me, &other, why));
     cr_assert_str_eq(why, "it belongs to another user (uid 1001)");
     cr_assert_eq(auth_decide(&me, &g, &closed, &key, why), AUTH_WAY_REFUSED);
-    cr_assert_not(auth_admits_plain(&me, &closed));
+    cr_assert_not(auth_admits_plain(&me, &closed, why));
     struct auth_side none = {.mode = AUTH_NONE};
-    cr_assert(auth_admits_plain(&none, &other));
-    cr_assert(auth_admits_plain(&none, &elsewhere));
+    cr_assert(auth_admits_plain(&none, &other, why));
+    cr_assert(auth_admits_plain(&none, &elsewhere, why));
 }
 
 Test(auth, whoever_has_nothing_is_open) {
     struct auth_side me = {.munge = AUTH_MUNGE_ABSENT};
     char why[AUTH_WHY_MAX];
     cr_assert(auth_is_open(&me));
-    cr_assert(auth_admits_plain(&me, &elsewhere));
+    cr_assert(auth_admits_plain(&me, &elsewhere, why));
     me.mode = AUTH_ON;
     cr_assert_not(auth_is_open(&me));
     me = (struct auth_side){.local = true};
     cr_assert_not(auth_is_open(&me));
-    auth_plain_why(&me, &elsewhere, why);
+    cr_assert_not(auth_admits_plain(&me, &elsewhere, why));
     cr_assert_str_eq(why, "it comes from another machine, and this job has only one");
     me = side_with(AUTH_FROM_FILE, ID(1));
-    auth_plain_why(&me, &elsewhere, why);
+    cr_assert_not(auth_admits_plain(&me, &elsewhere, why));
     cr_assert_str_eq(why, "it came without a key; keys here: 1111111111111111 from --key-file");
 }
 
@@ -209,4 +208,117 @@ Test(auth, many_keys_are_named_in_part) {
                            "~/.config/muster/key, 3333333333333333 from ~/.config/muster/key and 5 more");
     auth_id_to_text(&ids[9 - 2], text);
     cr_assert_str_eq(text, "8888888888888888");
+}
+
+/* ---- the text of a key ---- */
+
+static const uint8_t secret[AUTH_SECRET_BYTES] = {0, 1, 0x7f, 0x80, 0xff, [31] = 0xa5};
+#define TEXT "muster-key-1:00017f80ff0000000000000000000000000000000000000000000000000000a5"
+
+static int read_text(const char *text, uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
+    return auth_key_from_text(text, strlen(text), "the key file '/k'", ret, err);
+}
+
+Test(auth, a_key_is_one_line) {
+    char text[AUTH_KEY_TEXT_MAX];
+    uint8_t back[AUTH_SECRET_BYTES];
+    auth_key_to_text(secret, text);
+    cr_assert_str_eq(text, TEXT);
+    cr_assert_eq(strlen(text), sizeof text - 1);
+    cr_assert_eq(read_text(text, back, NULL), 0);
+    cr_assert_arr_eq(back, secret, sizeof secret);
+    cr_assert_eq(read_text(" \n" TEXT "\r\n\n", back, NULL), 0, "blanks around it do not count");
+}
+
+Test(auth, a_bad_key_is_said_to_be_so_and_not_told) {
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"", "the key file '/k' is empty; \"muster keygen\" writes a key"},
+        {" \n\n", "the key file '/k' is empty; \"muster keygen\" writes a key"},
+        {"-----BEGIN OPENSSH PRIVATE KEY-----",
+         "the key file '/k' is not a key of muster, which begins with \"muster-key-1:\"; \"muster keygen\" writes one"},
+        {"muster-key-2:00",
+         "the key file '/k' is not a key of muster, which begins with \"muster-key-1:\"; \"muster keygen\" writes one"},
+        {"muster-key-1",
+         "the key file '/k' is not a key of muster, which begins with \"muster-key-1:\"; \"muster keygen\" writes one"},
+        {"muster-key-1:", "the key file '/k' is too short for a key: it has 0 of 64 digits; copy the whole line"},
+        {"muster-key-1:00017f80",
+         "the key file '/k' is too short for a key: it has 8 of 64 digits; copy the whole line"},
+        {TEXT "\n" TEXT, "the key file '/k' holds more than one key: 78 bytes after its 64 digits; leave one line"},
+        {"muster-key-1:00017f80fg0000000000000000000000000000000000000000000000000000a5",
+         "the key file '/k' is damaged: after \"muster-key-1:\" stand 64 digits, 0-9 and a-f; copy it again"},
+        {"muster-key-1:00017F80FF0000000000000000000000000000000000000000000000000000A5",
+         "the key file '/k' is damaged: after \"muster-key-1:\" stand 64 digits, 0-9 and a-f; copy it again"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct err err = {0};
+        uint8_t back[AUTH_SECRET_BYTES] = {7};
+        cr_assert_eq(read_text(bad[i].text, back, &err), -EINVAL, "%s", bad[i].text);
+        cr_assert_str_eq(err.text, bad[i].why);
+        cr_assert_eq(back[0], 7, "nothing is written then");
+    }
+}
+
+/* ---- munge's credentials ---- */
+
+static struct auth_munge_decoded decoded(int code, const char *run_id, char payload[AUTH_MUNGE_PAYLOAD_MAX]) {
+    return (struct auth_munge_decoded){.code = code,
+                                       .text = "words of munge",
+                                       .uid = 1000,
+                                       .payload = payload,
+                                       .len = auth_munge_payload(secret, run_id, payload)};
+}
+
+Test(auth, old_and_used_credentials_are_taken) {
+    static const int good[] = {MUNGE_E_SUCCESS, MUNGE_E_EXPIRED, MUNGE_E_REPLAYED, MUNGE_E_REWOUND};
+    char payload[AUTH_MUNGE_PAYLOAD_MAX], why[AUTH_WHY_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        uint8_t back[AUTH_SECRET_BYTES] = {0};
+        struct auth_munge_decoded d = decoded(good[i], "night-1", payload);
+        cr_assert_eq(auth_munge_judge(&d, 1000, "night-1", back, why), 0, "%d", good[i]);
+        cr_assert_arr_eq(back, secret, sizeof secret);
+        cr_assert_eq(auth_munge_judge(&d, 1000, NULL, back, why), 0, "an operator takes any run's");
+    }
+}
+
+Test(auth, what_is_not_ours_is_refused) {
+    char payload[AUTH_MUNGE_PAYLOAD_MAX], why[AUTH_WHY_MAX];
+    uint8_t back[AUTH_SECRET_BYTES];
+    static const struct {
+        int code, outcome;
+        const char *why;
+    } bad[] = {
+        {MUNGE_E_SOCKET, AUTH_MUNGE_E_SILENT, "munged here does not answer"},
+        {MUNGE_E_TIMEOUT, AUTH_MUNGE_E_SILENT, "munged here does not answer"},
+        {MUNGE_E_INVALID, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
+        {MUNGE_E_BAD_REALM, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
+        {MUNGE_E_UNAUTHORIZED, AUTH_MUNGE_E_OTHER_USER,
+         "its munge credential is for another user than this one (uid 1000)"},
+        {8, AUTH_MUNGE_E_UNFIT, "munge reports: words of munge"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct auth_munge_decoded d = decoded(bad[i].code, "night-1", payload);
+        cr_assert_eq(auth_munge_judge(&d, 1000, "night-1", back, why), bad[i].outcome);
+        cr_assert_str_eq(why, bad[i].why);
+    }
+    struct auth_munge_decoded d = decoded(MUNGE_E_SUCCESS, "night-1", payload);
+    cr_assert_eq(auth_munge_judge(&d, 1001, "night-1", back, why), AUTH_MUNGE_E_OTHER_USER);
+    cr_assert_str_eq(why, "its munge credential was made by another user (uid 1000)");
+    cr_assert_eq(auth_munge_judge(&d, 1000, "night-2", back, why), AUTH_MUNGE_E_OTHER_RUN);
+    cr_assert_str_eq(why, "the agent there is of the job 'night-1'");
+    cr_assert_eq(auth_munge_judge(&d, 1000, "night", back, why), AUTH_MUNGE_E_OTHER_RUN, "nor a beginning of it");
+}
+
+Test(auth, a_payload_of_others_is_no_key) {
+    char why[AUTH_WHY_MAX];
+    uint8_t back[AUTH_SECRET_BYTES];
+    static const char *const payloads[] = {"", "\n", "hello", "muster-key-1:00\nnight-1"};
+    for (size_t i = 0; i < ARRAY_SIZE(payloads); i++) {
+        struct auth_munge_decoded d = {.uid = 1000, .payload = payloads[i], .len = strlen(payloads[i])};
+        cr_assert_eq(auth_munge_judge(&d, 1000, "night-1", back, why), AUTH_MUNGE_E_UNFIT);
+        cr_assert_str_eq(why, "its munge credential holds no key of muster's");
+    }
+    struct auth_munge_decoded none = {.uid = 1000};
+    cr_assert_eq(auth_munge_judge(&none, 1000, NULL, back, why), AUTH_MUNGE_E_UNFIT);
 }
