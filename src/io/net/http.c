@@ -119,13 +119,11 @@ struct http_conn {
     struct loop *loop;
     struct evhttp_connection *evcon;
     struct bufferevent *bev;
-    struct ssl_st *session; /* the bufferevent's, or NULL */
-    bool used;              /* an answer has come on it */
-    bool closed;            /* evhttp has closed it */
-    bool cut;               /* it was closed when an answer was expected */
-    bool failed;            /* `code` and `text` hold the first reason */
-    int code;
-    char text[TLS_WHY_MAX];
+    struct ssl_st *session;          /* the bufferevent's, or NULL */
+    bool used;                       /* an answer has come on it */
+    bool closed;                     /* evhttp has closed it */
+    bool cut;                        /* it was closed when an answer was expected */
+    char why[TLS_WHY_MAX];           /* the first reason of its failure; "": none */
     bufferevent_event_cb on_connect; /* evhttp's callback, which ours calls */
     void *on_connect_arg;
 };
@@ -179,38 +177,20 @@ static void drop_conn(struct http_client *c) {
 }
 
 /* Keeps the first reason: later errors are its consequences. */
-static void conn_set_error(struct http_conn *conn, int code, const char *text) {
-    if (conn->failed)
-        return;
-    conn->failed = true;
-    conn->code = code;
-    (void)snprintf(conn->text, sizeof conn->text, "%s", text);
+static void conn_set_error(struct http_conn *conn, const char *why) {
+    if (conn->why[0] == '\0')
+        (void)snprintf(conn->why, sizeof conn->why, "%s", why);
 }
 
-/* For an error of the connection, by its errno. */
+/* For an error of the connection: of TLS, or by its errno (0: none). */
 static void conn_set_errno(struct http_conn *conn, int error) {
-    if (conn->failed)
+    if (conn->why[0] != '\0')
         return;
-    if (conn->session == NULL) {
-        conn_set_error(conn, error != 0 ? -error : -ECONNRESET,
-                       error != 0 ? strerror(error) : "the connection ended");
-        return;
-    }
-    char why[TLS_WHY_MAX];
-    unsigned long code = conn->lib->bufferevent_get_openssl_error(conn->bev);
-    tls_session_why(conn->session, code, error, why);
-    conn_set_error(conn, error != 0 ? -error : -EPROTO, why);
-}
-
-/* Notes a TLS error, if there is one: a server can reject the client after the handshake. */
-static void conn_set_alert(struct http_conn *conn) {
-    char why[TLS_WHY_MAX];
-    unsigned long code =
-        conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
-    if (code == 0)
-        return;
-    tls_session_why(conn->session, code, 0, why);
-    conn_set_error(conn, -EPROTO, why);
+    if (conn->session != NULL)
+        tls_session_why(conn->session, conn->lib->bufferevent_get_openssl_error(conn->bev), error,
+                        conn->why);
+    else
+        conn_set_error(conn, error != 0 ? strerror(error) : "the connection ended");
 }
 
 static void on_connect(struct bufferevent *bev, short what, void *arg) {
@@ -302,29 +282,23 @@ static void report(struct http_client *c) {
     void *arg = c->arg;
     struct err failure = c->failure;
     _cleanup_(freep) char *body = TAKE_PTR(c->answer);
-    struct http_answer a = {.status = c->status};
-    if (a.status != 0) {
-        a.body = body;
-        a.len = c->answer_len;
-    } else {
-        a.code = failure.code;
-        a.text = failure.text;
-    }
+    struct http_answer a = {
+        .status = c->status, .body = body, .len = c->answer_len, .text = failure.text};
     forget_request(c);
     fn(arg, &a);
 }
 
 static void try_next_address(struct http_client *c);
 
-/* The attempt at the current address failed, with `code` and `why`. */
-static void attempt_failed(struct http_client *c, int code, const char *why) {
+/* The attempt at the current address failed. */
+static void attempt_failed(struct http_client *c, const char *why) {
     char to[ADDR_TEXT_MAX], before[ERR_TEXT_MAX];
     addr_to_text(&c->addrs[c->next_addr - 1], to);
     memcpy(before, c->failure.text, sizeof before);
     if (c->is_literal)
-        (void)err_set(&c->failure, code, "%s", why);
+        (void)err_set(&c->failure, -EIO, "%s", why);
     else
-        (void)err_set(&c->failure, code, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to,
+        (void)err_set(&c->failure, -EIO, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to,
                       why);
     drop_conn(c);
     try_next_address(c);
@@ -333,42 +307,41 @@ static void attempt_failed(struct http_client *c, int code, const char *why) {
 static void look_up(struct http_client *c);
 
 static void on_failure(struct http_client *c, struct http_conn *conn) {
-    int code = conn->failed ? conn->code : -ECONNRESET;
-    char why[TLS_WHY_MAX];
-    (void)snprintf(why, sizeof why, "%s", conn->failed ? conn->text : "the connection ended");
+    conn_set_error(conn, "the connection ended");
     if (conn->used && conn->cut) { /* the server had closed it: try again on a new one */
         drop_conn(c);
         look_up(c);
         return;
     }
-    attempt_failed(c, code, why);
+    attempt_failed(c, conn->why);
 }
 
 /* Called before on_done(), with the errno of the connection. */
 static void on_error(enum evhttp_request_error error, void *arg) {
     int code = errno;
+    unsigned long alert;
     struct http_conn *conn = arg;
     if (conn->client == NULL)
         return;
     switch (error) {
-    case EVREQ_HTTP_TIMEOUT: conn_set_error(conn, -ETIMEDOUT, "no answer in time"); break;
-    case EVREQ_HTTP_INVALID_HEADER:
-        conn_set_error(conn, -EPROTO, "what it sent is not HTTP");
-        break;
-    case EVREQ_HTTP_DATA_TOO_LONG: conn_set_error(conn, -EMSGSIZE, "its answer is too long"); break;
+    case EVREQ_HTTP_TIMEOUT: conn_set_error(conn, "no answer in time"); break;
+    case EVREQ_HTTP_INVALID_HEADER: conn_set_error(conn, "what it sent is not HTTP"); break;
+    case EVREQ_HTTP_DATA_TOO_LONG: conn_set_error(conn, "its answer is too long"); break;
     case EVREQ_HTTP_BUFFER_ERROR:
         conn->cut = true;
         conn_set_errno(conn, code);
         break;
     case EVREQ_HTTP_EOF: /* or any other error; errno is not reliable */
         conn->cut = true;
-        conn_set_alert(conn);
+        /* a server can reject the client after the handshake */
+        alert = conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
+        if (alert != 0 && conn->why[0] == '\0')
+            tls_session_why(conn->session, alert, 0, conn->why);
         conn_set_error(
-            conn, -ECONNRESET,
-            conn->session == NULL
-                ? "the connection ended without an answer (as of a server that wants TLS)"
-                : "the connection ended without an answer (as of a server that wants a "
-                  "client certificate)");
+            conn, conn->session == NULL
+                      ? "the connection ended without an answer (as of a server that wants TLS)"
+                      : "the connection ended without an answer (as of a server that wants a "
+                        "client certificate)");
         break;
     case EVREQ_HTTP_REQUEST_CANCEL: break;
     }
@@ -391,7 +364,7 @@ static void on_done(struct evhttp_request *request, void *arg) {
     size_t len = evbuffer_get_length(in);
     char *body = len <= c->max_body ? malloc(len + 1) : NULL;
     if (body == NULL) {
-        attempt_failed(c, -ENOMEM, "no memory for its answer");
+        attempt_failed(c, "no memory for its answer");
         return;
     }
     (void)evbuffer_remove(in, body, len);
@@ -423,7 +396,7 @@ static void ask_on_conn(struct http_client *c) {
     if (!fine) {
         if (request != NULL)
             c->lib->evhttp_request_free(request);
-        attempt_failed(c, -EINVAL, "the request can't be put together");
+        attempt_failed(c, "the request can't be put together");
         return;
     }
     c->lib->evhttp_request_set_error_cb(request, on_error);
@@ -434,7 +407,7 @@ static void ask_on_conn(struct http_client *c) {
                                     c->body != NULL ? EVHTTP_REQ_POST : EVHTTP_REQ_GET,
                                     c->path) < 0 &&
         c->conn == conn && c->state == HTTP_ASKING) {
-        attempt_failed(c, -EIO, "the request can't be sent");
+        attempt_failed(c, "the request can't be sent");
         return;
     }
     if (fresh && c->conn == conn && c->state == HTTP_ASKING) {
@@ -503,7 +476,7 @@ static void on_timer(void *arg) {
         (void)snprintf(why, sizeof why, "no answer within %.1f s", (double)c->timeout_ns / 1e9);
         if (c->n_addrs > 1)
             (void)snprintf(why, sizeof why, "no answer in time");
-        attempt_failed(c, -ETIMEDOUT, why);
+        attempt_failed(c, why);
         return;
     }
     case HTTP_LOOKING_UP: /* the look-up times out at the same moment, and reports that */

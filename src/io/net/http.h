@@ -39,7 +39,6 @@ struct http_answer {
     int status;       /* the HTTP status; 0: there was no answer, and `text` has the reason */
     const char *body; /* NUL-terminated; borrowed until the callback returns */
     size_t len;
-    int code; /* status 0: -ETIMEDOUT, -ECONNREFUSED, -EPROTO, … */
     /* status 0: "Connection refused"; of a host name with each address that was tried:
      * "10.0.0.1:2379: Connection refused; [fd00::1]:2379: no answer in time" */
     const char *text;

@@ -31,7 +31,7 @@ static struct http_client *client;
 /* The result of the last request. */
 static struct {
     unsigned n;
-    int status, code;
+    int status;
     char body[256], text[ERR_TEXT_MAX];
     size_t len;
     bool free_client, ask_again;
@@ -145,7 +145,6 @@ static void make_client(const char *host, uint16_t port) {
 static void on_answer(void *arg, const struct http_answer *a) {
     heard.n++;
     heard.status = a->status;
-    heard.code = a->code;
     heard.len = a->len;
     heard.text[0] = heard.body[0] = '\0';
     if (a->status == 0)
@@ -164,7 +163,10 @@ static void on_answer(void *arg, const struct http_answer *a) {
     loop_quit(loop);
 }
 
+/* By the client of 127.0.0.1, if there is none yet. */
 static void start(const char *body, uint64_t timeout_ns) {
+    if (client == NULL)
+        make_client("127.0.0.1", serve("127.0.0.1"));
     struct http_request q = {
         .path = "/path", .body = body, .len = body != NULL ? strlen(body) : 0, .timeout_ns = timeout_ns};
     unsigned before = heard.n;
@@ -186,7 +188,6 @@ static void expect_ok(void) {
 }
 
 Test(http, posts_and_keeps_the_connection) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     for (int i = 0; i < 5; i++) {
         ask("{\"a\":1}", 2 * NS_PER_S);
         expect_ok();
@@ -224,7 +225,6 @@ Test(http, tries_each_address_of_a_name) {
 }
 
 Test(http, a_connection_closed_while_idle_is_made_anew) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     ask("1", 2 * NS_PER_S);
     stream_free(server.streams[0]);
     server.streams[0] = NULL;
@@ -235,7 +235,6 @@ Test(http, a_connection_closed_while_idle_is_made_anew) {
 }
 
 Test(http, a_request_that_met_a_closing_connection_is_sent_again) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.close_at = 2;
     ask("1", 2 * NS_PER_S);
     ask("1", 2 * NS_PER_S);
@@ -245,16 +244,13 @@ Test(http, a_request_that_met_a_closing_connection_is_sent_again) {
 }
 
 Test(http, a_new_connection_that_ends_without_an_answer_is_an_error) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.close_at = 1;
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
-    cr_expect_eq(heard.code, -ECONNRESET);
     cr_expect(strstr(heard.text, "the connection ended without an answer (as of") == heard.text, "%s", heard.text);
 }
 
 Test(http, connection_close_is_obeyed) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
     server.close_after = true;
     for (unsigned i = 1; i <= 3; i++) {
@@ -265,7 +261,6 @@ Test(http, connection_close_is_obeyed) {
 }
 
 Test(http, takes_chunks_and_what_ends_with_the_connection) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
     ask("1", 2 * NS_PER_S);
     expect_ok();
@@ -276,7 +271,6 @@ Test(http, takes_chunks_and_what_ends_with_the_connection) {
 }
 
 Test(http, any_status_is_an_answer_and_no_redirect_is_followed) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = "HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno";
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 503);
@@ -294,7 +288,6 @@ Test(http, refusal_has_its_errno) {
     make_client("127.0.0.1", port);
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
-    cr_expect_eq(heard.code, -ECONNREFUSED, "%d", heard.code);
     cr_expect_str_eq(heard.text, "Connection refused");
 }
 
@@ -302,18 +295,15 @@ Test(http, an_unreachable_network_is_told_like_any_failure) {
     make_client("255.255.255.255", 9); /* connect() fails at once */
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
-    cr_expect_lt(heard.code, 0);
     cr_expect_str_neq(heard.text, "");
     cr_expect_str_neq(heard.text, "the connection ended");
 }
 
 Test(http, silence_ends_in_time) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = NULL;
     uint64_t before = clock_now_ns();
     ask("1", 100 * NS_PER_MS);
     uint64_t took = clock_now_ns() - before;
-    cr_expect_eq(heard.code, -ETIMEDOUT);
     expect_has(heard.text, "no answer within 0.1 s");
     cr_expect(took >= 100 * NS_PER_MS && took < 2 * NS_PER_S);
     server.answer = OK_ANSWER; /* and the next one has a new connection */
@@ -322,11 +312,10 @@ Test(http, silence_ends_in_time) {
 }
 
 Test(http, silence_on_a_kept_connection_ends_in_time) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     ask("1", 2 * NS_PER_S);
     server.answer = NULL;
     ask("1", 100 * NS_PER_MS);
-    cr_expect_eq(heard.code, -ETIMEDOUT);
+    expect_has(heard.text, "no answer within 0.1 s");
     server.answer = OK_ANSWER;
     ask("1", 2 * NS_PER_S);
     expect_ok();
@@ -345,7 +334,6 @@ Test(http, what_is_too_long_or_no_http_is_refused) {
                                "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
                                "HTTP/1.1 abc OK\r\n\r\n",
                                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
-    make_client("127.0.0.1", serve("127.0.0.1"));
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         server.answer = bad[i];
         ask("1", 300 * NS_PER_MS);
@@ -355,16 +343,14 @@ Test(http, what_is_too_long_or_no_http_is_refused) {
 }
 
 Test(http, half_an_answer_is_an_error) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello";
     server.close_after = true;
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
-    cr_expect_eq(heard.code, -ECONNRESET);
+    expect_has(heard.text, "the connection ended");
 }
 
 Test(http, a_cancelled_request_is_not_answered) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = NULL;
     start("1", NS_PER_S);
     rig_loop_until(loop, server.n_asked != 0);
@@ -395,7 +381,6 @@ Test(http, may_be_freed_at_any_time) {
 }
 
 Test(http, may_be_asked_again_from_the_callback) {
-    make_client("127.0.0.1", serve("127.0.0.1"));
     heard.ask_again = true;
     start("1", 2 * NS_PER_S);
     rig_loop_run(loop);
