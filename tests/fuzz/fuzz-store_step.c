@@ -8,31 +8,33 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static struct store_client clients[CLIENTS];
 static bool waiting[CLIENTS];
 
 /* Replies to other clients are only ends of waits. */
 static void look_at(const struct store_update *u, uint32_t client, bool may_answer) {
     for (size_t i = 0; i < u->n_replies; i++) {
         const struct store_reply *r = &u->replies[i];
-        if (r->client >= CLIENTS)
+        size_t whose = (size_t)(r->client - clients);
+        if (whose >= CLIENTS)
             abort();
-        if (r->client == client && may_answer)
+        if (whose == client && may_answer)
             continue;
-        if (r->kind != STORE_REPLY_U8 || r->u8 != STORE_STOP_WAITING || !waiting[r->client])
+        if (r->kind != STORE_REPLY_U8 || r->u8 != STORE_STOP_WAITING || !waiting[whose])
             abort();
-        waiting[r->client] = false;
+        waiting[whose] = false;
     }
 }
 
 static size_t replies_to(const struct store_update *u, uint32_t client) {
     size_t n = 0;
     for (size_t i = 0; i < u->n_replies; i++)
-        n += u->replies[i].client == client;
+        n += u->replies[i].client == &clients[client];
     return n;
 }
 
-static void check_count(const struct store_request *req, const struct store_update *u) {
-    size_t n = replies_to(u, req->client);
+static void check_count(const struct store_request *req, uint32_t client, const struct store_update *u) {
+    size_t n = replies_to(u, client);
     switch (req->op) {
     case STORE_OP_SET:
     case STORE_OP_APPEND:
@@ -42,9 +44,9 @@ static void check_count(const struct store_request *req, const struct store_upda
             abort();
         return;
     case STORE_OP_WAIT:
-    case STORE_OP_BARRIER: waiting[req->client] = n == 0; return;
+    case STORE_OP_BARRIER: waiting[client] = n == 0; return;
     case STORE_OP_CANCEL_WAIT:
-        waiting[req->client] = false;
+        waiting[client] = false;
         if (n != 1)
             abort();
         return;
@@ -87,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         uint8_t op = data[pos + 1];
         if (op == 255) { /* the client disconnects */
             waiting[client] = false;
-            store_forget(store, client, &u);
+            store_forget(store, &clients[client], &u);
             look_at(&u, client, false);
             store_update_clear(&u);
             store_check(store);
@@ -97,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         struct store_span keys[3];
         struct store_span values[3];
         size_t n_keys = data[pos + 2] & 3, len = data[pos + 3] % 12;
-        struct store_request req = {.client = client,
+        struct store_request req = {.client = &clients[client],
                                     .op = op % STORE_OP_COUNT,
                                     .keys = keys,
                                     .values = values,
@@ -126,10 +128,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             else if (store_bytes(store) > before)
                 abort();
             waiting[client] = false; /* a refused client is disconnected */
-            store_forget(store, client, &u);
+            store_forget(store, &clients[client], &u);
         } else if (r == 0) {
             look_at(&u, client, true);
-            check_count(&req, &u);
+            check_count(&req, client, &u);
         } else {
             abort();
         }
@@ -138,6 +140,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (store_bytes(store) > limits.store_bytes)
             abort();
     }
+    for (uint32_t c = 0; c < CLIENTS; c++)
+        store_forget(store, &clients[c], &u);
     store_update_fini(&u);
     store_free(store);
     return 0;

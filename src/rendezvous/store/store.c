@@ -43,7 +43,7 @@ struct wait_node {
 };
 
 struct wait {
-    uint32_t client;
+    struct store_client *client;
     bool barrier;   /* released only when its one key is set */
     size_t missing; /* nodes still linked */
     size_t probe;   /* index of the node that was not ready at the last check */
@@ -51,17 +51,9 @@ struct wait {
     struct wait_node nodes[];
 };
 
-struct client {
-    struct wait *wait;
-    /* the key whose push woke this client, if it has not sent a request since */
-    struct store_key *handed;
-};
-
 struct store {
     struct store_limits limits;
     struct store_keys keys;
-    struct client *clients;
-    size_t n_clients;
     uint64_t bytes, held, num_keys;
 };
 
@@ -331,7 +323,7 @@ static void store_drop_if_empty(struct store *s, struct store_key *k) {
 /* The size of the arrays that an update keeps from step to step. */
 #define UPDATE_KEEP 4096
 
-static struct store_reply *store_reply_add(struct store_update *u, uint32_t client,
+static struct store_reply *store_reply_add(struct store_update *u, struct store_client *client,
                                            enum store_reply_kind kind) {
     if (u->n_replies == u->cap_replies) {
         u->cap_replies = u->cap_replies == 0 ? 8 : u->cap_replies * 2;
@@ -343,16 +335,17 @@ static struct store_reply *store_reply_add(struct store_update *u, uint32_t clie
     return reply;
 }
 
-static void store_reply_u8(struct store_update *u, uint32_t client, uint8_t v) {
+static void store_reply_u8(struct store_update *u, struct store_client *client, uint8_t v) {
     store_reply_add(u, client, STORE_REPLY_U8)->u8 = v;
 }
 
-static void store_reply_i64(struct store_update *u, uint32_t client, int64_t v) {
+static void store_reply_i64(struct store_update *u, struct store_client *client, int64_t v) {
     store_reply_add(u, client, STORE_REPLY_I64)->i64 = v;
 }
 
 /* Borrows; NULL is an empty value. */
-static void store_reply_value(struct store_update *u, uint32_t client, struct store_value *v) {
+static void store_reply_value(struct store_update *u, struct store_client *client,
+                              struct store_value *v) {
     store_reply_add(u, client, STORE_REPLY_VALUE)->value = v != NULL ? store_value_ref(v) : NULL;
 }
 
@@ -412,7 +405,7 @@ static bool completes(struct wait *w) {
     return true;
 }
 
-static void store_wait_drop(struct store *s, struct client *c) {
+static void store_wait_drop(struct store *s, struct store_client *c) {
     struct wait *w = TAKE_PTR(c->wait);
     if (w == NULL)
         return;
@@ -429,7 +422,7 @@ static void store_wait_drop(struct store *s, struct client *c) {
 
 static void finish_wait(struct store *s, struct wait *w, struct store_update *u) {
     store_reply_u8(u, w->client, STORE_STOP_WAITING);
-    store_wait_drop(s, &s->clients[w->client]);
+    store_wait_drop(s, w->client);
 }
 
 static void store_wake_all(struct store *s, struct store_key *k, struct store_update *u) {
@@ -449,7 +442,7 @@ static void store_wake_one(struct store *s, struct store_key *k, struct store_up
     LIST_FOR_EACH(struct wait_node, node, &k->waiters, link) {
         if (!completes(node->wait))
             continue;
-        struct client *c = &s->clients[node->wait->client];
+        struct store_client *c = node->wait->client;
         c->handed = k;
         k->handed++;
         finish_wait(s, node->wait, u);
@@ -458,7 +451,7 @@ static void store_wake_one(struct store *s, struct store_key *k, struct store_up
 }
 
 /* passed_on: it is gone or cancels before it has asked for the value for which it was woken. */
-static void store_settle_handed(struct store *s, struct client *c, bool passed_on,
+static void store_settle_handed(struct store *s, struct store_client *c, bool passed_on,
                                 struct store_update *u) {
     struct store_key *k = TAKE_PTR(c->handed);
     if (k == NULL)
@@ -470,7 +463,8 @@ static void store_settle_handed(struct store *s, struct client *c, bool passed_o
 }
 
 /* NULL if there is no memory. The caller must call store_wait_add() for each node next. */
-static struct wait *store_wait_new(struct store *s, uint32_t client, size_t n_nodes, bool barrier) {
+static struct wait *store_wait_new(struct store *s, struct store_client *client, size_t n_nodes,
+                                   bool barrier) {
     struct wait *w = calloc(1, sizeof *w + n_nodes * sizeof w->nodes[0]);
     if (w == NULL)
         return NULL;
@@ -478,7 +472,7 @@ static struct wait *store_wait_new(struct store *s, uint32_t client, size_t n_no
     w->barrier = barrier;
     w->missing = w->n_nodes = n_nodes;
     s->bytes += STORE_COST_WAIT * (uint64_t)n_nodes;
-    s->clients[client].wait = w;
+    client->wait = w;
     return w;
 }
 
@@ -491,7 +485,7 @@ static void store_wait_add(struct wait *w, size_t i, struct store_key *k) {
 static int store_do_wait(struct store *s, const struct store_request *req, struct store_update *u) {
     size_t missing = 0;
     uint64_t more = 0;
-    store_wait_drop(s, &s->clients[req->client]);
+    store_wait_drop(s, req->client);
     for (size_t i = 0; i < req->n_keys; i++) {
         const struct store_key *k = store_keys_find(&s->keys, req->keys[i]);
         if (store_key_is_ready(k))
@@ -512,7 +506,7 @@ static int store_do_wait(struct store *s, const struct store_request *req, struc
     for (size_t i = 0; i < req->n_keys; i++) {
         struct store_key *k = store_make_key(s, req->keys[i]);
         if (k == NULL) {
-            store_wait_drop(s, &s->clients[req->client]);
+            store_wait_drop(s, req->client);
             return -ENOMEM;
         }
         if (!store_key_is_ready(k))
@@ -521,7 +515,21 @@ static int store_do_wait(struct store *s, const struct store_request *req, struc
     return 0;
 }
 
-static uint64_t check_key(const struct store *s, const struct store_key *k) {
+/* What the whole wait costs, if this is the first of its nodes that still wait. */
+static uint64_t check_wait(const struct wait_node *node) {
+    const struct wait *w = node->wait;
+    const struct wait_node *first = NULL;
+    size_t linked = 0;
+    for (size_t i = w->n_nodes; i-- > 0;)
+        if (list_linked(&w->nodes[i].link)) {
+            first = &w->nodes[i];
+            linked++;
+        }
+    assert(w->client->wait == w && linked == w->missing);
+    return first == node ? STORE_COST_WAIT * (uint64_t)w->n_nodes : 0;
+}
+
+static uint64_t check_key(const struct store_key *k) {
     uint64_t bytes = store_key_cost(k->name->len), items = 0;
     if (k->value != NULL) {
         assert(k->value->refs > 0 && k->value->len <= k->value->cap);
@@ -532,7 +540,8 @@ static uint64_t check_key(const struct store *s, const struct store_key *k) {
     assert(items == k->queue_len);
     assert(k->value != NULL || items > 0 || !list_empty(&k->waiters) || k->handed > 0);
     LIST_FOR_EACH(struct wait_node, node, &k->waiters, link) {
-        assert(node->key == k && s->clients[node->wait->client].wait == node->wait);
+        assert(node->key == k);
+        bytes += check_wait(node);
     }
     return bytes;
 }
@@ -541,20 +550,10 @@ void store_check(const struct store *s) {
     uint64_t bytes = 0, keys = 0, records = 0;
     for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++) {
         for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next) {
-            bytes += check_key(s, k);
+            bytes += check_key(k);
             keys += k->value != NULL;
             records++;
         }
-    }
-    for (size_t i = 0; i < s->n_clients; i++) {
-        const struct wait *w = s->clients[i].wait;
-        size_t linked = 0;
-        if (w == NULL)
-            continue;
-        for (size_t j = 0; j < w->n_nodes; j++)
-            linked += list_linked(&w->nodes[j].link);
-        assert(w->client == i && linked == w->missing && linked > 0);
-        bytes += STORE_COST_WAIT * (uint64_t)w->n_nodes;
     }
     assert(bytes == s->bytes && keys == s->num_keys && records == s->keys.count);
 }
@@ -741,7 +740,7 @@ static int do_barrier(struct store *s, const struct store_request *req, struct s
     int r = add_to(s, req->keys[0], 1, STORE_COST_WAIT, u, &k, &n);
     if (r != 0)
         return r;
-    store_wait_drop(s, &s->clients[req->client]);
+    store_wait_drop(s, req->client);
     if (n >= req->number) {
         store_reply_u8(u, req->client, STORE_STOP_WAITING);
         store_wake_all(s, k, u);
@@ -897,22 +896,12 @@ static void do_list(struct store *s, const struct store_request *req, struct sto
 }
 
 static void do_cancel(struct store *s, const struct store_request *req, struct store_update *u) {
-    store_wait_drop(s, &s->clients[req->client]);
+    store_wait_drop(s, req->client);
     store_reply_u8(u, req->client, STORE_WAIT_CANCELED);
 }
 
-static void need_client(struct store *s, uint32_t client) {
-    if (client < s->n_clients)
-        return;
-    size_t n = MAX2((size_t)client + 1, s->n_clients * 2);
-    s->clients = xrealloc(s->clients, n * sizeof *s->clients);
-    memset(s->clients + s->n_clients, 0, (n - s->n_clients) * sizeof *s->clients);
-    s->n_clients = n;
-}
-
 int store_step(struct store *s, const struct store_request *req, struct store_update *ret) {
-    need_client(s, req->client);
-    store_settle_handed(s, &s->clients[req->client], req->op == STORE_OP_CANCEL_WAIT, ret);
+    store_settle_handed(s, req->client, req->op == STORE_OP_CANCEL_WAIT, ret);
     switch (req->op) {
     case STORE_OP_SET: return do_set(s, req, ret);
     case STORE_OP_COMPARE_SET: return do_compare_set(s, req, ret);
@@ -943,11 +932,9 @@ int store_step(struct store *s, const struct store_request *req, struct store_up
     return store_refuse(ret, "not an operation of the store", 0);
 }
 
-void store_forget(struct store *s, uint32_t client, struct store_update *ret) {
-    if (client >= s->n_clients)
-        return;
-    store_wait_drop(s, &s->clients[client]);
-    store_settle_handed(s, &s->clients[client], true, ret);
+void store_forget(struct store *s, struct store_client *client, struct store_update *ret) {
+    store_wait_drop(s, client);
+    store_settle_handed(s, client, true, ret);
 }
 
 struct store *store_new(const struct store_limits *limits, uint64_t seed) {
@@ -958,16 +945,8 @@ struct store *store_new(const struct store_limits *limits, uint64_t seed) {
 }
 
 bool store_free_some(struct store *s, size_t n) {
-    struct store_update none = {0};
-    for (; s->n_clients > 0 && n > 0; n--) {
-        struct client *last = &s->clients[s->n_clients - 1];
-        store_wait_drop(s, last);
-        store_settle_handed(s, last, false, &none);
-        s->n_clients--;
-    }
-    if (s->n_clients > 0 || !store_keys_fini_some(&s->keys, n))
+    if (!store_keys_fini_some(&s->keys, n))
         return false;
-    free(s->clients);
     free(s);
     return true;
 }

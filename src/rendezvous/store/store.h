@@ -108,9 +108,15 @@ struct store_span {
     size_t len;
 };
 
+/* The store's part of a client, which its owner has: zero at first, and after store_forget(). */
+struct store_client {
+    struct wait *wait;
+    /* the key whose push woke this client, if it has not sent a request since */
+    struct store_key *handed;
+};
+
 struct store_request {
-    /* a small number, chosen by the caller; can be used again after store_forget() */
-    uint32_t client;
+    struct store_client *client;
     enum store_op op;
     uint32_t nonce; /* PING */
     int64_t number; /* ADD, BARRIER */
@@ -129,7 +135,7 @@ enum store_reply_kind {
 };
 
 struct store_reply {
-    uint32_t client;
+    struct store_client *client;
     enum store_reply_kind kind;
     union {
         uint8_t u8;
@@ -163,16 +169,17 @@ enum {
 
 /* `seed` is the key of the hash, because peers choose the names. */
 _must_use_ struct store *store_new(const struct store_limits *limits, uint64_t seed);
+/* All clients must be forgotten. */
 void store_free(struct store *s);
-/* In parts of about n keys or clients. True: all is freed; until then only this is allowed. */
+/* In parts of about n keys. True: all is freed; until then only this is allowed. */
 bool store_free_some(struct store *s, size_t n);
 
 /* 0, STORE_REFUSED, or -ENOMEM (treat like a refusal). The codec checks the sizes of keys, values
  * and requests, this function sums of bytes. `ret` must be cleared before. */
 _must_use_ int store_step(struct store *s, const struct store_request *req,
                           struct store_update *ret);
-/* The client is gone: its wait ends. Its number may be used again. */
-void store_forget(struct store *s, uint32_t client, struct store_update *ret);
+/* The client is gone: its wait ends. */
+void store_forget(struct store *s, struct store_client *client, struct store_update *ret);
 
 /* For an incomplete request; counts with the store's bytes. False: there is no room. */
 _must_use_ bool store_hold(struct store *s, uint64_t bytes);

@@ -31,12 +31,13 @@
 #define PORT_TRIES 16
 
 struct store_conn {
+    struct store_client client;
+    struct list all;  /* connections of the server */
     struct list link; /* unvalidated connections, in order of arrival */
     struct store_server *server;
     struct stream *stream;
     uint64_t deadline_ns; /* for VALIDATE */
     uint64_t held;        /* the bytes that the store counts for the current request */
-    uint32_t slot;
     struct tcpstore_decoder decoder;
 };
 
@@ -51,13 +52,8 @@ struct store_server {
     bool closing; /* store_server_close(): frees itself, in slices */
     bool torchrun_seen;
 
-    struct store_conn **slots; /* by client number; NULL: free */
-    uint32_t n_slots;
-    uint32_t *free_slots;
-    uint32_t n_free;
+    struct list conns, unvalidated;
     size_t n_conns, max_conns;
-
-    struct list unvalidated;
     struct loop_timer *timer; /* for the first of them */
 
     struct tcpstore_scratch scratch;
@@ -110,7 +106,7 @@ static void deliver(struct store_server *server) {
     const struct tcpstore_sink sink = {sink_bytes, sink_value, server};
     const struct store_update *u = &server->update;
     for (size_t i = 0; i < u->n_replies; i++) {
-        server->target = server->slots[u->replies[i].client];
+        server->target = CONTAINER_OF(u->replies[i].client, struct store_conn, client);
         tcpstore_encode(&u->replies[i], u, &sink);
     }
     store_update_clear(&server->update);
@@ -134,11 +130,10 @@ static void conn_close(struct store_conn *c) {
         server->stage_len = 0;
     }
     store_release(server->store, c->held);
-    store_forget(server->store, c->slot, &server->update);
+    store_forget(server->store, &c->client, &server->update);
     deliver(server);
-    server->slots[c->slot] = NULL;
-    server->free_slots[server->n_free++] = c->slot;
     server->n_conns--;
+    list_remove(&c->all);
     list_remove(&c->link);
     tcpstore_decoder_fini(&c->decoder);
     stream_free(c->stream);
@@ -202,7 +197,7 @@ static int handle_request(struct store_conn *c, struct store_request *req) {
     struct store_server *server = c->server;
     store_release(server->store, c->held); /* from here on the store counts it itself */
     c->held = 0;
-    req->client = c->slot;
+    req->client = &c->client;
     look_for_torchrun(c, req);
     int r = store_step(server->store, req, &server->update);
     if (r == 0) {
@@ -300,20 +295,6 @@ static void on_timer(void *arg) {
     arm_timer(server);
 }
 
-static uint32_t take_slot(struct store_server *server) {
-    if (server->n_free == 0) {
-        uint32_t n = MAX2(server->n_slots * 2, 64u);
-        server->slots = xrealloc(server->slots, n * sizeof(struct store_conn *));
-        server->free_slots = xrealloc(server->free_slots, n * sizeof *server->free_slots);
-        for (uint32_t i = n; i-- > server->n_slots;) {
-            server->slots[i] = NULL;
-            server->free_slots[server->n_free++] = i;
-        }
-        server->n_slots = n;
-    }
-    return server->free_slots[--server->n_free];
-}
-
 static size_t connections_max(const struct store_limits *limits) {
     if (limits->connections != 0)
         return limits->connections;
@@ -328,8 +309,7 @@ static void serve_client(struct store_server *server, int fd) {
         return;
     }
     c->server = server;
-    c->slot = take_slot(server);
-    server->slots[c->slot] = c;
+    list_append(&server->conns, &c->all);
     server->n_conns++;
     c->deadline_ns = clock_now_ns() + server->config.limits.validate_ns;
     bool first = list_empty(&server->unvalidated);
@@ -420,6 +400,7 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     server->loop = loop;
     server->config = *config;
     server->max_conns = connections_max(&config->limits);
+    list_init(&server->conns);
     list_init(&server->unvalidated);
     server->listeners = xcalloc(MAX2(config->n_listen_at, (size_t)1), sizeof(struct listener *));
     server->store = store_new(&config->limits, random_u64());
@@ -455,11 +436,9 @@ static void close_some(void *arg) {
     struct store_server *server = arg;
     bool done = false;
     while (!done && !loop_slice_is_over(server->loop)) {
-        while (server->n_slots > 0 && server->slots[server->n_slots - 1] == NULL)
-            server->n_slots--;
-        if (server->n_slots > 0)
-            /* no other client is left that could be woken */
-            conn_close(server->slots[server->n_slots - 1]);
+        struct store_conn *c = LIST_FIRST(struct store_conn, &server->conns, all);
+        if (c != NULL)
+            conn_close(c);
         else
             done = store_free_some(server->store, LOOK_EVERY);
     }
@@ -471,8 +450,6 @@ static void close_some(void *arg) {
     tcpstore_scratch_fini(&server->scratch);
     loop_timer_free(server->timer);
     free(server->listeners);
-    free(server->slots);
-    free(server->free_slots);
     free(server);
 }
 

@@ -12,7 +12,9 @@
 static struct {
     struct loop *loop;
     struct store_guard *guard;
-    int listening;
+    struct peer_gate *gate;
+    int listening, clients[64]; /* closed at the end */
+    unsigned n_clients;
     struct addr at;
     enum peer_source source;
     unsigned n_asked, n_in, n_lines, line_of;
@@ -44,8 +46,23 @@ static void let_in(void *arg, int fd) {
     w.n_in++;
 }
 
-static void begin(enum store_check check, bool authenticated, uint64_t answer_ns) {
+static void last_leaves(void) { (void)close(w.clients[--w.n_clients]); }
+
+static void finish(void) {
+    store_guard_free(w.guard);
+    if (w.in >= 0)
+        (void)close(w.in);
+    while (w.n_clients > 0)
+        last_leaves();
+    peer_gate_free(w.gate);
+    (void)close(w.listening);
+    loop_free(w.loop);
     memset(&w, 0, sizeof w);
+}
+
+static void begin_with(enum store_check check, bool authenticated, uint64_t answer_ns) {
+    if (w.loop != NULL)
+        finish();
     w.in = -1;
     w.source = PEER_SOURCE_MEMBER;
     cr_assert_eq(loop_new(&w.loop), 0);
@@ -58,21 +75,20 @@ static void begin(enum store_check check, bool authenticated, uint64_t answer_ns
     store_guard_apply(w.guard, authenticated);
 }
 
-static void finish(void) {
-    store_guard_free(w.guard);
-    if (w.in >= 0)
-        (void)close(w.in);
-    (void)close(w.listening);
-    loop_free(w.loop);
-}
+static void begin(void) { begin_with(STORE_CHECK_UID, true, 0); }
 
-TestSuite(store_guard_io, .timeout = 60);
+TestSuite(store_guard_io, .init = begin, .fini = finish, .timeout = 60);
+
+static int connect_to_it(void) {
+    int fd = w.clients[w.n_clients++] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&w.at.ss, w.at.len), 0);
+    return fd;
+}
 
 /* One that has sent something, as if it came from there. Returns its own end. */
 static int come(const char *from) {
     struct addr peer;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(connect(fd, (struct sockaddr *)&w.at.ss, w.at.len), 0);
+    int fd = connect_to_it();
     cr_assert_eq(send(fd, "word", 4, 0), 4);
     int taken = accept4(w.listening, NULL, NULL, SOCK_CLOEXEC);
     cr_assert_geq(taken, 0);
@@ -96,7 +112,6 @@ static void assert_admitted(int fd) {
     cr_assert_not(is_closed(fd));
     cr_assert_eq(store_guard_waiting(w.guard), 0);
     cr_assert_eq(store_guard_refused(w.guard), 0);
-    (void)close(fd);
 }
 
 static void assert_refused(int fd, const char *why) {
@@ -106,7 +121,6 @@ static void assert_refused(int fd, const char *why) {
     assert_has(w.line, why);
     cr_assert_eq(store_guard_waiting(w.guard), 0);
     cr_assert_eq(store_guard_refused(w.guard), 1);
-    (void)close(fd);
 }
 
 static void say(unsigned i, enum peer_owner_kind owner) {
@@ -114,7 +128,6 @@ static void say(unsigned i, enum peer_owner_kind owner) {
 }
 
 Test(store_guard_io, a_client_waits_for_the_word_of_its_agent) {
-    begin(STORE_CHECK_UID, true, 0);
     int fd = come("10.1.2.3");
     cr_assert(w.n_asked == 1 && w.n_in == 0 && store_guard_waiting(w.guard) == 1);
     cr_assert_eq(addr_port(&w.client), 40000);
@@ -126,7 +139,6 @@ Test(store_guard_io, a_client_waits_for_the_word_of_its_agent) {
     assert_admitted(fd);
     say(0, PEER_OURS);
     cr_assert(w.n_in == 1 && w.n_lines == 0);
-    finish();
 }
 
 Test(store_guard_io, what_its_agent_says_decides) {
@@ -143,8 +155,9 @@ Test(store_guard_io, what_its_agent_says_decides) {
         {PEER_UNKNOWN, true, "the kernel of the node at 10.1.2.3 does not report"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        begin(STORE_CHECK_UID, true, 0);
-        int fd = come("10.1.2.3"), again = come("10.1.2.3");
+        begin();
+        int fd = come("10.1.2.3");
+        (void)come("10.1.2.3");
         say(0, rows[i].owner);
         cr_assert_eq(w.n_in, rows[i].in);
         cr_assert_eq(is_closed(fd), !rows[i].in);
@@ -154,9 +167,6 @@ Test(store_guard_io, what_its_agent_says_decides) {
         say(1, rows[i].owner);
         cr_assert_eq(w.n_lines, rows[i].line != NULL, "once");
         cr_assert_eq(store_guard_refused(w.guard), rows[i].in ? 0 : 2);
-        (void)close(fd);
-        (void)close(again);
-        finish();
     }
 }
 
@@ -181,67 +191,56 @@ Test(store_guard_io, what_is_known_of_the_address_decides) {
         {STORE_CHECK_MEMBER, false, PEER_SOURCE_UNKNOWN, true, false, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        begin(rows[i].check, rows[i].authenticated, 0);
+        begin_with(rows[i].check, rows[i].authenticated, 0);
         w.source = rows[i].source;
         int fd = come("10.1.2.3");
         cr_assert_eq(w.n_in, rows[i].in, "%zu", i);
         cr_assert_eq(w.n_asked, rows[i].asked, "%zu", i);
         cr_assert_eq(w.n_lines, rows[i].n_lines, "%zu: %s", i, w.line);
         cr_assert_eq(is_closed(fd), !rows[i].in && !rows[i].asked, "%zu", i);
-        (void)close(fd);
-        finish();
     }
 }
 
 Test(store_guard_io, this_machine_is_not_asked_for) {
-    begin(STORE_CHECK_UID, true, 0);
     w.source = PEER_SOURCE_UNKNOWN;
     int fd = come("127.0.0.1");
     assert_admitted(fd);
-    finish();
 }
 
 Test(store_guard_io, the_gate_judges_those_of_this_machine) {
-    struct peer_gate *gate = NULL;
-    begin(STORE_CHECK_UID, true, 0);
-    if (peer_gate_new(w.listening, on_line, NULL, &gate, NULL) < 0)
+    if (peer_gate_new(w.listening, on_line, NULL, &w.gate, NULL) < 0)
         cr_skip_test("no sock_diag here");
     store_guard_free(w.guard);
-    struct store_guard_config config = {.gate = gate, .find = find, .ask = on_ask, .log = on_line};
+    struct store_guard_config config = {.gate = w.gate, .find = find, .ask = on_ask, .log = on_line};
     w.guard = store_guard_new(w.loop, &config);
     for (int applies = 0; applies < 2; applies++) {
         struct addr peer;
         store_guard_apply(w.guard, applies);
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        cr_assert_eq(connect(fd, (struct sockaddr *)&w.at.ss, w.at.len), 0);
+        int fd = connect_to_it();
         cr_assert_eq(addr_of_socket(fd, &peer), 0);
         cr_assert_eq(send(fd, "word", 4, 0), 4);
         int taken = accept4(w.listening, NULL, NULL, SOCK_CLOEXEC);
         store_guard_take(w.guard, dup(taken), &peer, let_in, &w);
         cr_assert_eq(w.n_in, applies + 1u);
-        (void)close(fd);
+        last_leaves();
         store_guard_take(w.guard, taken, &peer, let_in, &w);
         cr_assert_eq(w.n_in, applies + 1u, "it has closed");
-        cr_assert_eq(peer_gate_refused(gate), applies + 1u);
+        cr_assert_eq(peer_gate_refused(w.gate), applies + 1u);
     }
     cr_assert(w.n_lines == 1 && w.n_asked == 0);
-    finish();
-    peer_gate_free(gate);
 }
 
 Test(store_guard_io, without_an_answer_it_is_closed) {
-    begin(STORE_CHECK_UID, true, 20 * NS_PER_MS);
+    begin_with(STORE_CHECK_UID, true, 20 * NS_PER_MS);
     int fd = come("10.1.2.3");
     rig_loop_until(w.loop, store_guard_waiting(w.guard) <= 0);
     assert_refused(fd,
                    "the agent there did not report its owner within 0.0 s; further ones from there are only counted");
     say(0, PEER_OURS);
     cr_assert_eq(w.n_in, 0, "too late");
-    finish();
 }
 
 Test(store_guard_io, a_store_that_closes_forgets_its_clients) {
-    begin(STORE_CHECK_UID, true, 0);
     int fd = come("10.1.2.3"), other = come("10.1.2.3");
     store_guard_forget(w.guard, &w);
     cr_assert_not(is_closed(fd), "in time");
@@ -249,9 +248,6 @@ Test(store_guard_io, a_store_that_closes_forgets_its_clients) {
     say(1, PEER_OTHER_USER);
     cr_assert(is_closed(fd) && is_closed(other));
     cr_assert(w.n_in == 0 && w.n_lines == 0);
-    (void)close(fd);
-    (void)close(other);
-    finish();
 }
 
 /* With 64 descriptors 17 may wait. */
@@ -261,7 +257,7 @@ Test(store_guard_io, of_too_many_the_oldest_goes_of_the_address_that_has_most) {
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = 64;
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
-    begin(STORE_CHECK_UID, true, 0);
+    begin();
     for (unsigned i = 0; i < ARRAY_SIZE(few); i++)
         few[i] = come("10.1.2.3");
     for (unsigned i = 0; i < 14; i++)
@@ -273,38 +269,31 @@ Test(store_guard_io, of_too_many_the_oldest_goes_of_the_address_that_has_most) {
     }
     cr_assert(store_guard_waiting(w.guard) == 17 && store_guard_refused(w.guard) == 6 && w.n_lines == 1);
     assert_has(w.line, "from 10.4.5.6: more than 17 wait");
-    for (unsigned i = 0; i < ARRAY_SIZE(few); i++) {
+    for (unsigned i = 0; i < ARRAY_SIZE(few); i++)
         cr_assert_not(is_closed(few[i]));
-        (void)close(few[i]);
-    }
-    for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
-        (void)close(many[i]);
-    finish();
 }
 
 Test(store_guard_io, many_addresses_do_not_fill_the_log) {
-    begin(STORE_CHECK_UID, true, 0);
     w.source = PEER_SOURCE_UNKNOWN;
     for (unsigned i = 0; i < STORE_GUARD_TOLD_MAX + 8; i++) {
-        const char *from = rig_text("10.1.3.%u", i);
-        (void)close(come(from));
-        (void)close(come(from));
+        char from[32];
+        (void)snprintf(from, sizeof from, "10.1.3.%u", i);
+        for (unsigned times = 0; times < 2; times++) {
+            (void)come(from);
+            last_leaves();
+        }
     }
     cr_assert_eq(w.n_lines, STORE_GUARD_TOLD_MAX);
     assert_has(w.line, "; further ones are only counted");
     cr_assert_eq(store_guard_refused(w.guard), 2 * (STORE_GUARD_TOLD_MAX + 8));
-    finish();
 }
 
 Test(store_guard_io, who_only_looks_is_not_told) {
     struct addr peer;
-    begin(STORE_CHECK_UID, true, 0);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(connect(fd, (struct sockaddr *)&w.at.ss, w.at.len), 0);
+    (void)connect_to_it();
     cr_assert_eq(addr_from_literal("10.1.2.3", 40000, &peer), 0);
     store_guard_take(w.guard, accept4(w.listening, NULL, NULL, SOCK_CLOEXEC), &peer, let_in, &w);
-    (void)close(fd);
+    last_leaves();
     say(0, PEER_CLOSED);
     cr_assert(w.n_lines == 0 && store_guard_refused(w.guard) == 1);
-    finish();
 }

@@ -11,6 +11,8 @@ static struct store_limits limits;
 static struct strbuf logged;
 static unsigned n_logged;
 static struct strbuf wire;
+static int clients[8]; /* closed at the end */
+static unsigned n_clients;
 
 static void on_line(void *arg, const char *line) {
     n_logged++;
@@ -33,6 +35,8 @@ static void set_up(void) {
     cr_assert_eq(loop_new(&loop), 0);
 }
 static void tear_down(void) {
+    while (n_clients > 0)
+        (void)close(clients[--n_clients]);
     store_server_close(server);
     loop_free(loop);
     strbuf_fini(&logged);
@@ -41,15 +45,18 @@ static void tear_down(void) {
 TestSuite(store_io, .init = set_up, .fini = tear_down, .timeout = 60);
 
 static const char *const v4[] = {"127.0.0.1"};
-static void start_default(void) { server = start(v4, 1); }
 
-static int connect_to(const struct store_server *s) {
+/* To the server, which begins with its first client. */
+static int mute_client(void) {
     struct addr at;
-    cr_assert_eq(store_server_addr(s, 0, &at), 0);
-    int fd = socket(at.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server == NULL)
+        server = start(v4, 1);
+    cr_assert_eq(store_server_addr(server, 0, &at), 0);
+    int fd = clients[n_clients++] = socket(at.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(connect(fd, (struct sockaddr *)&at.ss, at.len), 0);
     return fd;
 }
+static void leave(int fd) { (void)shutdown(fd, SHUT_RDWR); }
 
 static uint64_t doomsday(void) { return clock_now_ns() + 20 * NS_PER_S; }
 static void turn(uint64_t until) {
@@ -116,7 +123,7 @@ static void put_wait(const char *k) { put(STORE_OP_WAIT, 1), put(1, 8), put_str(
 static void put_validate(void) { put(0, 1), put(TCPSTORE_MAGIC, 4); }
 
 static int client(void) {
-    int fd = connect_to(server);
+    int fd = mute_client();
     put_validate();
     put(STORE_OP_PING, 1), put(77, 4);
     send_wire(fd);
@@ -145,7 +152,6 @@ static void expect_byte(int fd, uint8_t want) {
 }
 
 Test(store_io, answers_pipelined_requests_in_order) {
-    start_default();
     int fd = client();
     put_set("k", "v");
     put_get("k");
@@ -158,12 +164,10 @@ Test(store_io, answers_pipelined_requests_in_order) {
     uint8_t nonce[4];
     cr_assert_eq(receive(fd, nonce, 4), 4);
     expect_value(fd, "");
-    (void)close(fd);
 }
 
 Test(store_io, answers_requests_that_come_byte_by_byte) {
-    start_default();
-    int fd = connect_to(server);
+    int fd = mute_client();
     put_validate();
     put_set("key", "value");
     put_get("key");
@@ -172,30 +176,25 @@ Test(store_io, answers_requests_that_come_byte_by_byte) {
         cr_assert_eq(loop_turn(loop), 0);
     }
     expect_value(fd, "value");
-    (void)close(fd);
 }
 
 Test(store_io, wakes_waiters_on_other_connections) {
-    start_default();
     int a = client(), b = client(), c = client();
     put_wait("k");
     send_wire(a);
     put_wait("k");
     send_wire(b);
     cr_assert(is_silent(a));
-    (void)close(b);
+    leave(b);
     put_set("k", "");
     send_wire(c);
     expect_byte(a, STORE_STOP_WAITING);
     put(STORE_OP_CANCEL_WAIT, 1);
     send_wire(a);
     expect_byte(a, STORE_WAIT_CANCELED);
-    (void)close(a);
-    (void)close(c);
 }
 
 Test(store_io, an_item_whose_taker_is_gone_wakes_the_next_waiter) {
-    start_default();
     int a = client(), b = client(), c = client();
     put_wait("queue");
     send_wire(a);
@@ -207,14 +206,11 @@ Test(store_io, an_item_whose_taker_is_gone_wakes_the_next_waiter) {
     send_wire(c);
     expect_byte(a, STORE_STOP_WAITING);
     cr_assert(is_silent(b));
-    (void)close(a);
+    leave(a);
     expect_byte(b, STORE_STOP_WAITING);
-    (void)close(b);
-    (void)close(c);
 }
 
 Test(store_io, carries_the_largest_value_both_reachability_to_many) {
-    start_default();
     size_t len = limits.value_bytes;
     char *big = xmalloc(len), *back = xmalloc(len);
     for (size_t i = 0; i < len; i++)
@@ -234,18 +230,15 @@ Test(store_io, carries_the_largest_value_both_reachability_to_many) {
         cr_assert_eq(receive_i64(r[i]), (int64_t)len);
         cr_assert_eq(receive(r[i], back, len), len);
         cr_assert_arr_eq(back, big, len);
-        (void)close(r[i]);
     }
     put(STORE_OP_SET, 1), put_str("k"), put(len + 1, 8);
     send_wire(w);
     cr_assert(is_closed(w));
-    (void)close(w);
     free(big);
     free(back);
 }
 
 Test(store_io, one_line_says_which_peer_broke_which_limit) {
-    start_default();
     int fd = client();
     struct addr me;
     char peer[ADDR_TEXT_MAX];
@@ -256,17 +249,14 @@ Test(store_io, one_line_says_which_peer_broke_which_limit) {
     cr_assert(is_closed(fd));
     const char *want = rig_text("store: closed the connection of %s: APPEND: the key is too long (8193)\n", peer);
     cr_assert_str_eq(strbuf_text(&logged), want);
-    (void)close(fd);
 }
 
 Test(store_io, closes_strangers_at_once_and_silently) {
     static const char *const strangers[] = {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01", "\r\n\r\n"};
-    start_default();
     for (size_t i = 0; i < ARRAY_SIZE(strangers); i++) {
-        int fd = connect_to(server);
+        int fd = mute_client();
         send_all(fd, strangers[i], strlen(strangers[i]));
         cr_assert(is_closed(fd));
-        (void)close(fd);
     }
     cr_assert_eq(n_logged, 0);
     cr_assert_eq(store_server_connections(server), 0);
@@ -274,8 +264,7 @@ Test(store_io, closes_strangers_at_once_and_silently) {
 
 Test(store_io, who_does_not_validate_in_time_is_closed_and_others_are_not) {
     limits.validate_ns = 50 * NS_PER_MS;
-    start_default();
-    int good = client(), mute = connect_to(server), half = connect_to(server);
+    int good = client(), mute = mute_client(), half = mute_client();
     send_all(half, "\0\xce\xf7", 3);
     cr_assert(is_closed(mute));
     cr_assert(is_closed(half));
@@ -283,30 +272,24 @@ Test(store_io, who_does_not_validate_in_time_is_closed_and_others_are_not) {
     send_wire(good);
     expect_value(good, "");
     cr_assert_eq(n_logged, 0);
-    (void)close(good);
-    (void)close(mute);
-    (void)close(half);
 }
 
 Test(store_io, accepts_no_more_connections_than_allowed_until_one_goes) {
     limits.connections = 2;
-    start_default();
-    int a = client(), b = client();
-    int c = connect_to(server); /* the kernel's queue takes it */
+    int a = client();
+    (void)client();
+    int c = mute_client(); /* the kernel's queue takes it */
     put_validate();
     put_get("k");
     send_wire(c);
     cr_assert(is_silent(c));
     cr_assert_eq(store_server_connections(server), 2);
-    (void)close(a);
+    leave(a);
     expect_value(c, "");
-    (void)close(b);
-    (void)close(c);
 }
 
 Test(store_io, does_not_read_from_who_does_not_take_its_replies) {
     limits.unsent_bytes = 100000;
-    start_default();
     int lazy = client(), other = client();
     static char value[50000];
     put(STORE_OP_SET, 1), put_str("k"), put_bytes(value, sizeof value);
@@ -326,13 +309,10 @@ Test(store_io, does_not_read_from_who_does_not_take_its_replies) {
         cr_assert_eq(receive(lazy, got, sizeof got), sizeof got);
     }
     cr_assert_eq(receive_i64(lazy), 1);
-    (void)close(lazy);
-    (void)close(other);
 }
 
 Test(store_io, requests_under_way_count_with_the_store) {
     limits.store_bytes = 1000000;
-    start_default();
     int a = client(), b = client();
     static char part[600000];
     put(STORE_OP_SET, 1), put_str("k"), put(700000, 8);
@@ -344,18 +324,15 @@ Test(store_io, requests_under_way_count_with_the_store) {
     send_wire(b);
     cr_assert(is_closed(b));
     assert_has(strbuf_text(&logged), "SET: the store is full");
-    (void)close(a); /* what it held is room again */
+    leave(a); /* what it held is room again */
     int c = client();
     put(STORE_OP_SET, 1), put_str("k"), put_bytes(part, sizeof part);
     put_add("n", 1);
     send_wire(c);
     cr_assert_eq(receive_i64(c), 1);
-    (void)close(b);
-    (void)close(c);
 }
 
 Test(store_io, two_servers_have_keys_of_their_own) {
-    start_default();
     int a = client();
     put_add("n", 1);
     send_wire(a);
@@ -371,13 +348,10 @@ Test(store_io, two_servers_have_keys_of_their_own) {
     put_add("n", 1);
     send_wire(b);
     cr_assert_eq(receive_i64(b), 2);
-    (void)close(a);
-    (void)close(b);
 }
 
 Test(store_io, closing_ends_connections_in_every_state) {
-    start_default();
-    int waiting = client(), half = client(), mute = connect_to(server);
+    int waiting = client(), half = client(), mute = mute_client();
     put_wait("k");
     send_wire(waiting);
     put(STORE_OP_SET, 1), put_str("k"), put(1000, 8);
@@ -388,9 +362,6 @@ Test(store_io, closing_ends_connections_in_every_state) {
     cr_assert(is_closed(waiting));
     cr_assert(is_closed(half));
     cr_assert(is_closed(mute));
-    (void)close(waiting);
-    (void)close(half);
-    (void)close(mute);
 }
 
 Test(store_io, both_loopbacks_get_the_same_free_port) {
@@ -405,7 +376,7 @@ Test(store_io, both_loopbacks_get_the_same_free_port) {
 }
 
 Test(store_io, says_why_it_cannot_listen) {
-    start_default();
+    server = start(v4, 1);
     struct addr at;
     struct err err = {0};
     struct store_server *second;

@@ -21,8 +21,6 @@ void *__wrap_realloc(void *p, size_t size) { return is_gone() ? NULL : __real_re
 
 #define SPAN(text) \
     { (const uint8_t *)(text), sizeof(text) - 1 }
-#define CLIENT 1
-#define READER 2
 
 struct operation {
     enum store_op op;
@@ -32,7 +30,7 @@ struct operation {
     int64_t number;
 };
 
-static int step(struct store *s, uint32_t client, const struct operation *o, struct store_update *ret) {
+static int step(struct store *s, struct store_client *client, const struct operation *o, struct store_update *ret) {
     struct store_span keys[2];
     struct store_span values[2];
     memcpy(keys, o->keys, sizeof keys);
@@ -55,16 +53,17 @@ static const struct operation get_number = {STORE_OP_GET, {SPAN("number")}, {{0}
 static bool survives(const struct operation *o, unsigned fails_at) {
     struct store_limits limits = STORE_LIMITS_DEFAULT;
     struct store_update update = {0}, reader = {0};
+    struct store_client client = {0}, readers = {0};
     struct store *s;
     s = store_new(&limits, 7);
-    cr_assert_eq(step(s, CLIENT, &set_number, &update), 0);
-    cr_assert_eq(step(s, CLIENT, &get_number, &update), 0);
+    cr_assert_eq(step(s, &client, &set_number, &update), 0);
+    cr_assert_eq(step(s, &client, &get_number, &update), 0);
     store_update_clear(&update); /* it keeps its room for replies */
-    cr_assert_eq(step(s, READER, &get_number, &reader), 0);
+    cr_assert_eq(step(s, &readers, &get_number, &reader), 0);
     uint64_t bytes = store_bytes(s), n_keys = store_num_keys(s);
 
     memory = (__typeof__(memory)){.counts = true, .fails_at = fails_at};
-    int r = step(s, CLIENT, o, &update);
+    int r = step(s, &client, o, &update);
     memory.counts = false;
     bool failed = memory.n > fails_at;
     cr_assert_eq(r, failed ? -ENOMEM : 0, "%s, allocation %u: %d", store_op_name(o->op), fails_at, r);
@@ -80,15 +79,16 @@ static bool survives(const struct operation *o, unsigned fails_at) {
     cr_assert_eq(reader.replies[0].value->data[0], '7');
 
     store_update_clear(&update);
-    store_forget(s, CLIENT, &update);
-    cr_assert_eq(step(s, CLIENT, &set_number, &update), 0);
-    cr_assert_eq(step(s, CLIENT, &get_number, &update), 0);
+    store_forget(s, &client, &update);
+    cr_assert_eq(step(s, &client, &set_number, &update), 0);
+    cr_assert_eq(step(s, &client, &get_number, &update), 0);
     cr_assert_eq(update.replies[0].value->data[0], '7');
     store_update_clear(&update);
     store_update_clear(&reader);
     store_update_fini(&update);
     store_update_fini(&reader);
     store_check(s);
+    store_forget(s, &client, &update);
     store_free(s);
     return failed;
 }

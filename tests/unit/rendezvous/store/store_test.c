@@ -9,13 +9,19 @@ static struct store *store;
 static struct store_update update;
 static struct strbuf text;
 static const char *refusal;
+static struct store_client clients[100];
 
 static void set_up(void) {
     struct store_limits limits = STORE_LIMITS_DEFAULT;
     store = store_new(&limits, 7);
 }
-static void tear_down(void) {
+static void end_store(void) {
+    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
+        store_forget(store, &clients[i], &update);
     store_free(store);
+}
+static void tear_down(void) {
+    end_store();
     store_update_fini(&update);
     strbuf_fini(&text);
 }
@@ -33,7 +39,7 @@ static const char *take_replies(void) {
     strbuf_clear(&text);
     for (size_t i = 0; i < update.n_replies; i++) {
         const struct store_reply *r = &update.replies[i];
-        strbuf_printf(&text, "%s%u:", i > 0 ? " " : "", r->client);
+        strbuf_printf(&text, "%s%u:", i > 0 ? " " : "", (unsigned)(r->client - clients));
         switch (r->kind) {
         case STORE_REPLY_U8: strbuf_printf(&text, "b%u", r->u8); break;
         case STORE_REPLY_U32: strbuf_printf(&text, "n%u", r->u32); break;
@@ -71,7 +77,7 @@ static const char *ask(uint32_t client, enum store_op op, const char *keys, cons
     struct store_span k[16];
     struct store_span v[16];
     struct store_request req = {
-        .client = client, .op = op, .number = number, .nonce = (uint32_t)number, .keys = k, .values = v};
+        .client = &clients[client], .op = op, .number = number, .nonce = (uint32_t)number, .keys = k, .values = v};
     while (keys != NULL) {
         size_t n = strcspn(keys, ",");
         k[req.n_keys++] = span_of(keys, n);
@@ -98,7 +104,7 @@ static const char *compare_set(const char *k, const char *expected_desired) {
     return ask(0, STORE_OP_COMPARE_SET, k, expected_desired, 0);
 }
 static const char *forget(uint32_t c) {
-    store_forget(store, c, &update);
+    store_forget(store, &clients[c], &update);
     return take_replies();
 }
 #define EXPECT(call, want) cr_assert_str_eq(call, want)
@@ -121,7 +127,7 @@ Test(store, overwrites_with_shorter_and_empty_values) {
 
 Test(store, a_value_that_is_being_sent_does_not_change_when_overwritten) {
     struct store_span k = span_of("k", 1);
-    struct store_request req = {.op = STORE_OP_GET, .keys = &k, .n_keys = 1};
+    struct store_request req = {.client = clients, .op = STORE_OP_GET, .keys = &k, .n_keys = 1};
     EXPECT(set(0, "k", "old"), "");
     cr_assert_eq(store_step(store, &req, &update), 0);
     struct store_value *kept = store_value_ref(update.replies[0].value);
@@ -141,7 +147,8 @@ Test(store, get_of_a_missing_key_is_empty) {
 Test(store, keys_are_bytes_and_may_be_empty) {
     struct store_span k[2] = {span_of("a\0b", 3), span_of("a\0c", 3)};
     struct store_span v[2] = {span_of("1", 1), span_of("2", 1)};
-    struct store_request req = {.op = STORE_OP_MULTI_SET, .keys = k, .n_keys = 2, .values = v, .n_values = 2};
+    struct store_request req = {
+        .client = clients, .op = STORE_OP_MULTI_SET, .keys = k, .n_keys = 2, .values = v, .n_values = 2};
     EXPECT(run(&req), "");
     req.op = STORE_OP_MULTI_GET;
     EXPECT(run(&req), "0:[\"1\"\"2\"]");
@@ -416,7 +423,7 @@ Test(store, validate_is_no_operation_of_the_engine) { EXPECT(ask(0, STORE_OP_VAL
 
 static const struct store_limits small = {.key_bytes = 8, .value_bytes = 10, .request_keys = 8, .store_bytes = 1000};
 static void use_small(void) {
-    store_free(store);
+    end_store();
     store = store_new(&small, 7);
 }
 
@@ -506,7 +513,8 @@ Test(store, many_keys_are_found_again) {
     for (int i = 0; i < 5000; i++) {
         (void)snprintf(name, sizeof name, "key %d", i);
         struct store_span k = span_of(name, strlen(name));
-        struct store_request req = {.op = STORE_OP_SET, .keys = &k, .n_keys = 1, .values = &k, .n_values = 1};
+        struct store_request req = {
+            .client = clients, .op = STORE_OP_SET, .keys = &k, .n_keys = 1, .values = &k, .n_values = 1};
         cr_assert_eq(store_step(store, &req, &update), 0);
     }
     EXPECT(get(0, "key 0"), "0:\"key 0\"");
@@ -527,7 +535,7 @@ Test(store, holds_its_invariants_under_random_requests) {
         struct store_limits limits = {.value_bytes = 50, .store_bytes = 3000};
         uint64_t x = seed;
         bool waiting[4] = {false};
-        store_free(store);
+        end_store();
         store = store_new(&limits, seed);
         for (int i = 0; i < 2000; i++) {
             x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
