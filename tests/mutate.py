@@ -88,7 +88,7 @@ MISTAKES = [
     ("launcher/agent/agent_life.c", "if (e->now_ns >= l->deadline_ns)", "if (false)"),
     # durability
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "fsync(f->fd) < 0", "0 < 0"),
-    ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new && fsync(fd) < 0", "only_new && 0 < 0"),
+    ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new ? file_write_flushed(", "false ? file_write_flushed("),
     ("io/file.c", "fsync(fd) < 0", "0 < 0"),
     # exact boundaries
     ("launcher/supervise/worker_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
@@ -135,7 +135,7 @@ EQUIVALENT = {
         "no child has the pid 0, so the map has no such key",
     "topology/model/affinity.c: less: if (t->gpus[gpu].pci < t->n_pci) {":
         "a GPU's pci is an index below n_pci, or TOPO_NONE, which is far above",
-    "rendezvous/arbiter/dir/arbiter_dir_io.c: less: if (clock_now_ns() < s->deadline_ns)":
+    "rendezvous/arbiter/dir/arbiter_folder_io.c: less: if (clock_now_ns() < f->deadline_ns)":
         "differs only if the clock reads the very nanosecond of the deadline",
     "rendezvous/store/store_io.c: greater: if (len > STAGE_SIZE - server->stage_len)":
         "the stage is written out a byte before it is full: the same bytes in the same order",

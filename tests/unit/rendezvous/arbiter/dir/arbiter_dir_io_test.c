@@ -181,6 +181,7 @@ ARBITER_TEST(an_own_leftover_is_never_written_into) {
 ARBITER_TEST(epochs_have_no_gaps) {
     ASSERT_UNREACHABLE(rig_claim(a, 2, A), "epoch-2 cannot be created");
     ASSERT_UNREACHABLE(rig_claim(a, 0, A), "epoch\": 0");
+    ASSERT_UNREACHABLE(rig_claim(a, UINT32_MAX, A), "epoch\": 4294967295");
     ASSERT_LEADS(rig_claim(a, 1, A), ARBITER_OK, 1, A);
     ASSERT_UNREACHABLE(rig_claim(a, 3, A), "the latest file is epoch-1");
     ASSERT_UNREACHABLE(rig_close(a, 3, A, OUTCOME_FAILED), "the latest file is epoch-1");
@@ -222,32 +223,6 @@ ARBITER_TEST(a_superseded_leader_can_not_close) {
 ARBITER_TEST(a_job_may_be_closed_before_anybody_led) {
     ASSERT_CLOSED(rig_close(a, 1, A, OUTCOME_FAILED), ARBITER_OK, 1, OUTCOME_FAILED);
     ASSERT_CLOSED(rig_claim(b, 1, B), ARBITER_LOST, 1, OUTCOME_FAILED);
-}
-
-ARBITER_TEST(the_hint_is_only_a_hint) {
-    for (uint32_t e = 1; e <= 6; e++)
-        ASSERT_LEADS(rig_claim(a, e, A), ARBITER_OK, e, A);
-    static const char *const hints[] = {"6\n",
-                                        "1\n",
-                                        "0\n",
-                                        "7\n",
-                                        "4000000000\n",
-                                        "",
-                                        "nonsense",
-                                        ("99999999999999999999999999999999999999999999999999999999"
-                                         "99999999999999999999999999999999999999999999999999999999")};
-    for (size_t i = 0; i <= ARRAY_SIZE(hints); i++) {
-        if (i < ARRAY_SIZE(hints))
-            rig_write("latest", hints[i]);
-        else
-            cr_assert_eq(unlink(rig_path("latest")), 0);
-        struct arbiter *fresh = rig_arbiter(0);
-        ASSERT_LEADS(rig_read(fresh), ARBITER_OK, 6, A);
-        arbiter_free(fresh);
-    }
-    ASSERT_LEADS(rig_claim(b, 7, B), ARBITER_OK, 7, B);
-    _cleanup_(freep) char *text = rig_file_text("latest");
-    cr_assert_str_eq(text, "7\n");
 }
 
 ARBITER_TEST(jobs_do_not_meet) {

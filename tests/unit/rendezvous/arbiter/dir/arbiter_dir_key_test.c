@@ -1,7 +1,6 @@
 /* The job's key in its folder. */
 #include "arbiter_dir_rig.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
-#include "rendezvous/arbiter/dir/arbiter_folder_io.h"
 #include "rig/unit.h"
 
 #define TIMEOUT_NS (20 * NS_PER_S)
@@ -45,7 +44,7 @@ static pid_t make(int fd) {
     struct arbiter_folder f;
     uint8_t key[AUTH_SECRET_BYTES];
     arbiter_folder_init(&f, rig_dir, RIG_RUN_ID, false);
-    bool ok = arbiter_folder_open(&f, NULL) == 0 && arbiter_folder_key(&f, key, NULL) == 0 &&
+    bool ok = arbiter_folder_open(&f, true, NULL) == 0 && arbiter_folder_key(&f, key, NULL) == 0 &&
               write(fd, key, sizeof key) == (ssize_t)sizeof key;
     _exit(ok ? 0 : 1);
 }

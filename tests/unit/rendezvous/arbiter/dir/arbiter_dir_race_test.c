@@ -2,14 +2,12 @@
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 
 #include <criterion/criterion.h>
-#include <criterion/parameterized.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 
 #include "arbiter_dir_rig.h"
-#include "base/prng.h"
 #include "io/clock.h"
 #include "rig/unit.h"
 
@@ -24,8 +22,8 @@ struct race {
 };
 
 static _Noreturn void run_racer(struct race *race, unsigned me) {
-    struct arbiter_dir_server server;
-    arbiter_dir_server_init(&server, rig_dir, RIG_RUN_ID, false);
+    struct arbiter_folder folder;
+    arbiter_folder_init(&folder, rig_dir, RIG_RUN_ID, false);
     for (uint32_t epoch = 1; epoch <= RACES + 1; epoch++) {
         struct arbiter_dir_task task = {.deadline_ns = TIME_NEVER,
                                         .request = rig_request(ARBITER_CLAIM, epoch, me + 1)};
@@ -40,7 +38,7 @@ static _Noreturn void run_racer(struct race *race, unsigned me) {
                 _exit(1);
             else
                 (void)sched_yield();
-        arbiter_dir_serve(&server, &task, &result);
+        arbiter_folder_serve(&folder, &task, &result);
         if (result.result == ARBITER_UNREACHABLE) {
             (void)fprintf(stderr, "epoch %u: %s\n", epoch, result.text);
             atomic_store(&race->failed, true);
@@ -49,7 +47,7 @@ static _Noreturn void run_racer(struct race *race, unsigned me) {
         race->result[epoch][me] = (uint8_t)result.result;
         race->winner[epoch][me] = result.record.closed ? result.record.outcome : result.record.leader.incarnation;
     }
-    arbiter_dir_server_fini(&server);
+    arbiter_folder_fini(&folder);
     _exit(0);
 }
 
@@ -85,15 +83,15 @@ Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory, .
 
 /* In memory that a traced process shares with its tracer. */
 struct traced {
-    struct arbiter_dir_server server; /* its deadline can be moved while it is paused */
+    struct arbiter_folder folder; /* its deadline can be moved while it is paused */
     struct arbiter_dir_result result;
 };
 
 static void serve_in(struct traced *t, const char *run_id, const struct arbiter_request *q) {
     struct arbiter_dir_task task = {.deadline_ns = TIME_NEVER, .request = *q};
-    arbiter_dir_server_init(&t->server, rig_dir, run_id, false);
-    arbiter_dir_serve(&t->server, &task, &t->result);
-    arbiter_dir_server_fini(&t->server);
+    arbiter_folder_init(&t->folder, rig_dir, run_id, false);
+    arbiter_folder_serve(&t->folder, &task, &t->result);
+    arbiter_folder_fini(&t->folder);
 }
 
 /* Does one request in this process. */
@@ -224,8 +222,8 @@ Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin
         *shared = (struct traced){0};
         if (!start_traced(run_id, &q, n, shared, &pid))
             break;
-        bool made = has_epoch(run_id, 2), begun = shared->server.deadline_ns != 0;
-        shared->server.deadline_ns = 1;
+        bool made = has_epoch(run_id, 2), begun = shared->folder.deadline_ns != 0;
+        shared->folder.deadline_ns = 1;
         cr_assert_eq(ptrace(PTRACE_DETACH, pid, NULL, NULL), 0);
         cr_assert_eq(rig_status(pid), 0);
         if (!begun)
@@ -240,149 +238,4 @@ Test(arbiter_dir_race, no_claim_is_made_or_won_after_its_time, .init = rig_begin
     cr_assert_gt(late, 50);
     cr_assert_lt(won, 20, "only where nothing was left to do");
     (void)munmap(shared, sizeof *shared);
-}
-
-#define CLAIMANTS 3
-#define REQUESTS 150
-#define EPOCHS_MAX 1000
-#define HANG_NS (50 * NS_PER_MS)
-
-struct told {
-    uint64_t leader[EPOCHS_MAX]; /* of each epoch, in whatever answer; 0: not told yet */
-    uint64_t winner[EPOCHS_MAX]; /* who was told that it won */
-    enum outcome outcome;        /* of the close */
-    uint32_t closed;             /* its epoch */
-    uint32_t latest;             /* the highest told */
-    unsigned results[ARBITER_RESULT_COUNT];
-};
-
-struct claimant {
-    struct arbiter *arbiter;
-    uint32_t knows; /* the latest that it was told */
-    bool stopped;
-    struct told *told;
-    uint64_t floor; /* the highest epoch told to anybody before its request */
-    uint64_t who;
-};
-
-static unsigned open_requests;
-
-static void check_record(struct told *t, const struct arbiter_record *r) {
-    cr_assert_lt(r->epoch, EPOCHS_MAX);
-    t->latest = MAX2(t->latest, r->epoch);
-    if (r->closed) {
-        cr_assert(t->closed == 0 || (t->closed == r->epoch && t->outcome == r->outcome), "two outcomes");
-        t->closed = r->epoch;
-        t->outcome = r->outcome;
-    } else if (r->epoch > 0) {
-        cr_assert(t->leader[r->epoch] == 0 || t->leader[r->epoch] == r->leader.incarnation, "two leaders of epoch %u",
-                  r->epoch);
-        t->leader[r->epoch] = r->leader.incarnation;
-        cr_assert(t->closed == 0 || r->epoch < t->closed, "epoch %u after the close", r->epoch);
-    }
-}
-
-static void on_answer(void *arg, const struct arbiter_answer *answer) {
-    struct claimant *c = arg;
-    struct told *t = c->told;
-    const struct arbiter_record *r = &answer->record;
-    t->results[answer->result]++;
-    if (answer->result != ARBITER_UNREACHABLE) {
-        check_record(t, r);
-        cr_assert_geq(r->epoch, c->floor, "%lu was told before this was asked", c->floor);
-        c->knows = MAX2(c->knows, r->epoch);
-    }
-    if (answer->result == ARBITER_OK && answer->request.kind == ARBITER_CLAIM) {
-        cr_assert_eq(r->epoch, answer->request.epoch);
-        cr_assert(t->winner[r->epoch] == 0 || t->winner[r->epoch] == c->who, "two winners");
-        t->winner[r->epoch] = c->who;
-    }
-    if (answer->result == ARBITER_OK && answer->request.kind == ARBITER_CLOSE)
-        cr_assert(r->closed && r->outcome == answer->request.outcome);
-    if (--open_requests == 0)
-        loop_quit(rig_loop);
-}
-
-static void disturb(struct claimant *c, struct prng *rng) {
-    pid_t pid = arbiter_dir_child_pid(c->arbiter);
-    if (pid == 0)
-        return;
-    if (c->stopped) {
-        (void)kill(pid, SIGCONT);
-        c->stopped = false;
-    } else if (prng_below(rng, 3) == 0) {
-        (void)kill(pid, SIGSTOP);
-        c->stopped = true;
-    } else {
-        (void)kill(pid, SIGKILL);
-    }
-}
-
-static void ask_something(struct claimant *c, struct prng *rng, bool may_close) {
-    static const enum arbiter_kind kinds[] = {ARBITER_READ, ARBITER_CLAIM, ARBITER_CLAIM, ARBITER_BEAT};
-    struct arbiter_request q = rig_request(kinds[prng_below(rng, 4)], c->knows, c->who);
-    if (q.kind == ARBITER_CLAIM)
-        q.epoch = c->knows + 1 - (uint32_t)prng_below(rng, 2);
-    if (may_close && prng_below(rng, 20) == 0) {
-        q.kind = ARBITER_CLOSE;
-        q.epoch = c->knows + (uint32_t)prng_below(rng, 2);
-        q.outcome = prng_below(rng, 2) == 0 ? OUTCOME_SUCCESS : OUTCOME_FAILED;
-    }
-    c->floor = c->told->latest;
-    open_requests++;
-    arbiter_ask(c->arbiter, &q, on_answer, c);
-}
-
-static void run_seed(uint64_t seed) {
-    struct prng rng = {.state = seed};
-    static struct told told;
-    struct claimant claimants[CLAIMANTS] = {0};
-    memset(&told, 0, sizeof told);
-    for (uint64_t i = 0; i < CLAIMANTS; i++)
-        claimants[i] = (struct claimant){.arbiter = rig_arbiter(HANG_NS), .told = &told, .who = i + 1};
-    for (unsigned n = 0; n < REQUESTS; n++) {
-        if (prng_below(&rng, 6) == 0)
-            disturb(&claimants[prng_below(&rng, CLAIMANTS)], &rng);
-        /* All ask at once; one of them may be killed in the middle of it. */
-        for (unsigned i = 0; i < CLAIMANTS; i++)
-            ask_something(&claimants[i], &rng, n > REQUESTS / 2);
-        for (uint64_t spin = prng_below(&rng, 3000); spin > 0; spin--)
-            (void)sched_yield();
-        if (prng_below(&rng, 4) == 0)
-            disturb(&claimants[prng_below(&rng, CLAIMANTS)], &rng);
-        cr_assert_eq(loop_run(rig_loop), 0);
-    }
-    for (unsigned i = 0; i < CLAIMANTS; i++) {
-        if (claimants[i].stopped)
-            disturb(&claimants[i], &rng);
-        arbiter_free(claimants[i].arbiter);
-    }
-    /* What a new one finds is what was told. */
-    struct arbiter *fresh = rig_arbiter(0);
-    struct arbiter_answer answer = rig_read(fresh);
-    cr_assert_eq(answer.result, ARBITER_OK, "%s", answer.text);
-    cr_assert_geq(answer.record.epoch, told.latest);
-    check_record(&told, &answer.record);
-    arbiter_free(fresh);
-    for (uint32_t e = 1; e < EPOCHS_MAX; e++)
-        cr_assert(told.winner[e] == 0 || told.winner[e] == told.leader[e]);
-    cr_assert_gt(told.results[ARBITER_OK], 0);
-    cr_assert_gt(told.results[ARBITER_LOST], 0);
-    cr_assert_gt(told.results[ARBITER_UNREACHABLE], 0, "nothing was disturbed");
-    (void)fprintf(stderr, "seed %lu: %u epochs, %u ok, %u lost, %u unreachable, closed %u\n", (unsigned long)seed,
-                  answer.record.epoch, told.results[ARBITER_OK], told.results[ARBITER_LOST],
-                  told.results[ARBITER_UNREACHABLE], told.closed);
-}
-
-ParameterizedTestParameters(arbiter_dir_race, random_requests_and_deaths) {
-    static uint64_t seeds[] = {1, 2, 3, 4};
-    static uint64_t given;
-    const char *text = getenv("SEED");
-    given = text != NULL ? strtoull(text, NULL, 10) : 0;
-    return text != NULL ? cr_make_param_array(uint64_t, &given, 1)
-                        : cr_make_param_array(uint64_t, seeds, ARRAY_SIZE(seeds));
-}
-ParameterizedTest(uint64_t *seed, arbiter_dir_race, random_requests_and_deaths, .init = rig_begin_in_memory,
-                  .fini = rig_finish) {
-    run_seed(*seed);
 }

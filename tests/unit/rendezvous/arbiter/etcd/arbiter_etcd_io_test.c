@@ -248,29 +248,6 @@ Test(arbiter_etcd_io, silence_of_all_ends_in_time_and_says_who_was_not_asked) {
     expect_unreachable(last);
 }
 
-Test(arbiter_etcd_io, a_redirect_and_a_proxys_page_are_no_answers) {
-    make(1, NULL, 0);
-    servers[0].status = 302;
-    servers[0].body = "";
-    (void)ask(ARBITER_READ);
-    expect_unreachable("HTTP status 302, a redirect: it is not followed");
-    servers[0].status = 404;
-    servers[0].body = "<html>";
-    (void)ask(ARBITER_READ);
-    expect_unreachable("HTTP status 404: no etcd of version 3.4 or later is there");
-}
-
-Test(arbiter_etcd_io, an_answer_of_more_than_a_mebibyte_is_refused) {
-    make(1, NULL, 0);
-    char *body = xmalloc(ARBITER_ETCD_ANSWER_MAX + 2);
-    memset(body, ' ', ARBITER_ETCD_ANSWER_MAX + 1);
-    body[ARBITER_ETCD_ANSWER_MAX + 1] = '\0';
-    servers[0].body = body;
-    (void)ask(ARBITER_READ);
-    expect_unreachable("its answer is too long");
-    free(body);
-}
-
 Test(arbiter_etcd_io, logs_in_once_and_again_when_the_token_ends) {
     make(1, "joe", 0);
     servers[0].token = "one";

@@ -66,29 +66,6 @@ Test(arbiter_etcd, a_claim_is_conditional_on_absence_and_on_what_was_seen) {
     expect_body(&s, strbuf_text(&expected));
 }
 
-Test(arbiter_etcd, what_is_put_says_whether_the_epoch_is_idle) {
-    for (int idle = 0; idle < 2; idle++)
-        for (enum arbiter_kind kind = ARBITER_CLAIM; kind <= ARBITER_CLOSE; kind += 2) {
-            struct arbiter_request q = request_of(kind, 3, 0xa);
-            struct arbiter_etcd_view seen = {.mod = 9, .record = {.epoch = 2}};
-            struct arbiter_etcd_step s;
-            enum arbiter_result result;
-            q.idle = idle != 0;
-            arbiter_etcd_begin(&s, BASE, &q, 0);
-            cr_assert_eq(arbiter_etcd_next(&s, &seen, &result, NULL), ARBITER_ETCD_E_ASK);
-            struct arbiter_record put = {.epoch = 3, .leader = q.leader};
-            put.idle = idle && kind == ARBITER_CLAIM;
-            put.closed = kind == ARBITER_CLOSE;
-            put.outcome = q.outcome;
-            memcpy(put.reason, q.reason, sizeof put.reason);
-            _cleanup_(strbuf_fini) struct strbuf record = {0}, coded = {0}, body = {0};
-            arbiter_record_write(&put, NULL, &record);
-            base64_encode(strbuf_text(&record), record.len, &coded);
-            arbiter_etcd_question(&s, &body);
-            expect_has(strbuf_text(&body), strbuf_text(&coded));
-        }
-}
-
 static char *range_of(const char *key, const char *value, unsigned mod) {
     _cleanup_(strbuf_fini) struct strbuf k = {0}, v = {0};
     _cleanup_(freep) char *whole = xasprintf(BASE "%s", key);
@@ -237,34 +214,6 @@ Test(arbiter_etcd, decides_by_what_is_there) {
         cr_assert_eq(arbiter_etcd_next(&s, &verdicts[i].view, &result, NULL), verdicts[i].expected, "verdict %zu", i);
         if (verdicts[i].expected == 0)
             cr_assert_eq(result, verdicts[i].result, "verdict %zu", i);
-    }
-}
-
-Test(arbiter_etcd, a_leader_that_closes_its_own_epoch_claims_the_next) {
-    struct arbiter_etcd_step s;
-    struct arbiter_request q = request_of(ARBITER_CLOSE, 3, 0xa);
-    struct arbiter_etcd_view v = {.mod = 4, .record = {.epoch = 3, .leader.incarnation = 0xa}};
-    enum arbiter_result result;
-    arbiter_etcd_begin(&s, BASE, &q, 0);
-    cr_assert_eq(arbiter_etcd_next(&s, &v, &result, NULL), ARBITER_ETCD_E_ASK);
-    cr_expect_eq(s.record.epoch, 4);
-    v = (struct arbiter_etcd_view){.mod = 5, .record = {.epoch = 4, .leader.incarnation = 0xb}};
-    cr_assert_eq(arbiter_etcd_next(&s, &v, &result, NULL), 0);
-    cr_expect_eq(result, ARBITER_LOST);
-}
-
-Test(arbiter_etcd, a_claim_for_nobody_and_a_close_with_nothing_are_refused) {
-    const struct arbiter_etcd_view v = {0};
-    struct arbiter_request all[] = {request_of(ARBITER_CLAIM, 0, 0xa), request_of(ARBITER_CLAIM, 1, 0),
-                                    request_of(ARBITER_CLOSE, 1, 0xa), request_of(ARBITER_CLAIM, UINT32_MAX, 0xa)};
-    all[2].outcome = OUTCOME_NONE;
-    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-        struct arbiter_etcd_step s;
-        enum arbiter_result result;
-        struct err err = {0};
-        arbiter_etcd_begin(&s, BASE, &all[i], 0);
-        cr_expect_eq(arbiter_etcd_next(&s, &v, &result, &err), -EINVAL);
-        cr_expect_neq(err.text[0], '\0');
     }
 }
 
