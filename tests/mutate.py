@@ -94,8 +94,8 @@ MISTAKES = [
     ("launcher/supervise/worker_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
     # what is left behind
-    ("rendezvous/client/client_search_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
-    ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
+    ("rendezvous/client/client_io.c", "drop_handover(c);\n    resolve_free(TAKE_PTR(c->resolve));", "drop_handover(c);"),
+    ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));\n    free_probes(c);", "free_probes(c);"),
     # what is kept of a node
     ("rendezvous/leader/group.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
     ("rendezvous/leader/group.c", ".restarts_used = g->formation.restarts_used,", ""),

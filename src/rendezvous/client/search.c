@@ -603,6 +603,10 @@ static void describe_silent(const struct search *s, const char *host, const char
                        s->config.n_ports);
 }
 
+uint16_t search_nth_port(const struct search *s, unsigned nth) {
+    return s->config.ports[(s->first_port + nth) % s->config.n_ports];
+}
+
 void search_describe_ports(const struct search *s, const char *host, const char *address,
                            char ret[SEARCH_TEXT_MAX]) {
     if (all_silent(s)) {

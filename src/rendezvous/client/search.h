@@ -181,6 +181,8 @@ bool search_may_move(enum search_state from, enum search_state to);
 const char *search_state_name(enum search_state state);
 
 bool search_wants_join(const struct search *s);
+/* The port whose addresses come `nth` in the next round, from 0. Not if the endpoint has one. */
+uint16_t search_nth_port(const struct search *s, unsigned nth);
 /* In one sentence. host: as the user gave it, or ""; address: the first one of it. */
 void search_describe_ports(const struct search *s, const char *host, const char *address,
                            char ret[SEARCH_TEXT_MAX]);

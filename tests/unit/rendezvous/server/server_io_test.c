@@ -11,7 +11,7 @@
 
 #include "base/frame.h"
 #include "io/net/resolver.h"
-#include "rendezvous/client/client_priv.h"
+#include "rendezvous/client/client_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/server/server_priv.h"
 #include "rig/agent_rig.h"
