@@ -27,12 +27,3 @@ Test(prng, below_zero_is_zero_and_draws_nothing) {
     cr_assert_eq(prng_below(&prng, 0), 0);
     cr_assert_eq(prng.state, 3);
 }
-
-Test(prng, every_value_below_a_small_bound_comes_about_equally_often) {
-    struct prng prng = {.state = 9};
-    int seen[8] = {0};
-    for (int i = 0; i < 80000; i++)
-        seen[prng_below(&prng, 8)]++;
-    for (int i = 0; i < 8; i++)
-        cr_assert(seen[i] > 9500 && seen[i] < 10500, "%d came %d times", i, seen[i]);
-}

@@ -11,13 +11,6 @@ Test(util, memory_of_size_zero_is_a_pointer_that_can_be_freed) {
     free(d);
 }
 
-Test(util, calloc_gives_zeros) {
-    unsigned char *p = xcalloc(7, 3);
-    for (int i = 0; i < 21; i++)
-        cr_assert_eq(p[i], 0);
-    free(p);
-}
-
 Test(util, calloc_of_a_product_that_overflows_aborts, .signal = SIGABRT) { free(xcalloc(SIZE_MAX / 2, 4)); }
 
 Test(util, more_memory_than_there_is_aborts, .signal = SIGABRT) {
@@ -36,40 +29,6 @@ Test(util, texts_are_copied_whole_or_to_the_length_given) {
     free(b);
     free(c);
     free(d);
-}
-
-Test(util, container_of_finds_the_struct_around_a_member) {
-    struct outer {
-        int before;
-        char member[3];
-        int after;
-    } o;
-    cr_assert_eq(CONTAINER_OF(&o.member, struct outer, member), &o);
-    cr_assert_eq(CONTAINER_OF(&o.after, struct outer, after), &o);
-}
-
-static int cleaned;
-static void count_cleanup(int *what) { cleaned += *what; }
-
-Test(util, cleanup_runs_when_the_scope_ends) {
-    {
-        _cleanup_(count_cleanup) int three = 3;
-        (void)three;
-        cr_assert_eq(cleaned, 0);
-    }
-    cr_assert_eq(cleaned, 3);
-}
-
-static char *make_text(void) {
-    _cleanup_(freep) char *text = xstrdup("kept");
-    return TAKE_PTR(text);
-}
-
-Test(util, take_ptr_hands_over_past_a_cleanup) {
-    char *text = make_text();
-    cr_assert_str_eq(text, "kept");
-    freep(&text);
-    cr_assert_null(text);
 }
 
 Test(util, code_that_cannot_be_reached_aborts, .signal = SIGABRT) { assert_not_reached(); }

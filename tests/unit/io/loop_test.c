@@ -39,8 +39,16 @@ static void stage_fini(struct stage *st) {
 }
 
 static struct stage stage; /* of each test but those that have one of their own */
-static void set_up(void) { stage_init(&stage); }
-static void tear_down(void) { stage_fini(&stage); }
+static int ends[2];        /* of a connection */
+static void set_up(void) {
+    stage_init(&stage);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+}
+static void tear_down(void) {
+    stage_fini(&stage);
+    close(ends[0]);
+    close(ends[1]);
+}
 TestSuite(loop, .init = set_up, .fini = tear_down);
 
 static void run(struct stage *st) { cr_assert_eq(loop_run(st->loop), 0); }
@@ -66,36 +74,27 @@ static void on_signal(void *arg, int signo) {
 }
 
 Test(loop, a_readable_descriptor_calls_its_watch) {
-    int p[2];
-    cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
-    cr_assert_eq(loop_watch_new(stage.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, ends[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
     cr_assert_eq(loop_turn(stage.loop), 0);
     cr_assert_str_eq(strbuf_text(&stage.seen), "");
-    cr_assert_eq(write(p[1], "x", 1), 1);
+    cr_assert_eq(write(ends[1], "x", 1), 1);
     run(&stage);
-    cr_assert_eq(stage.fd, p[0]);
+    cr_assert_eq(stage.fd, ends[0]);
     cr_assert_eq(stage.events, LOOP_READ);
     run(&stage); /* level-triggered: the byte is still unread */
     cr_assert_str_eq(strbuf_text(&stage.seen), "ww");
-    close(p[0]);
-    close(p[1]);
 }
 
-Test(loop, the_end_of_a_pipe_is_readable) {
-    int p[2];
-    cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
-    close(p[1]);
-    cr_assert_eq(loop_watch_new(stage.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
+Test(loop, the_end_of_a_connection_is_readable) {
+    cr_assert_eq(shutdown(ends[1], SHUT_WR), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, ends[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
     run(&stage);
     cr_assert_eq(stage.events, LOOP_READ);
-    close(p[0]);
 }
 
 Test(loop, interest_can_be_changed_and_withdrawn) {
-    int s[2];
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(loop_watch_new(stage.loop, s[0], 0, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
-    cr_assert_eq(write(s[1], "x", 1), 1);
+    cr_assert_eq(loop_watch_new(stage.loop, ends[0], 0, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
+    cr_assert_eq(write(ends[1], "x", 1), 1);
     cr_assert_eq(loop_turn(stage.loop), 0);
     cr_assert_str_eq(strbuf_text(&stage.seen), "", "no interest yet");
     loop_watch_set(stage.watch, LOOP_WRITE);
@@ -107,8 +106,6 @@ Test(loop, interest_can_be_changed_and_withdrawn) {
     loop_watch_set(stage.watch, 0);
     cr_assert_eq(loop_turn(stage.loop), 0);
     cr_assert_str_eq(strbuf_text(&stage.seen), "ww");
-    close(s[0]);
-    close(s[1]);
 }
 
 Test(loop, a_file_that_cannot_be_waited_for_is_refused) {
@@ -202,15 +199,11 @@ static void free_myself_later(void *arg, int fd, unsigned events) {
 }
 
 Test(loop, deferred_work_runs_after_the_callback_has_returned) {
-    int s[2];
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(loop_watch_new(stage.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &stage, &stage.watch),
-                 0);
+    cr_assert_eq(
+        loop_watch_new(stage.loop, ends[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &stage, &stage.watch), 0);
     run(&stage);
     cr_assert_eq(loop_turn(stage.loop), 0);
     cr_assert_str_eq(strbuf_text(&stage.seen), "wd");
-    close(s[0]);
-    close(s[1]);
 }
 
 Test(loop, deferred_work_may_defer_more) {
@@ -255,23 +248,17 @@ static void free_the_other(void *arg, int fd, unsigned events) {
 }
 
 Test(loop, a_callback_may_free_another_watch_that_is_ready_too) {
-    int s[2];
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     struct loop_watch *a = NULL, *b = NULL;
-    cr_assert_eq(loop_watch_new(stage.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &b, &a), 0);
-    cr_assert_eq(loop_watch_new(stage.loop, s[1], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &a, &b), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, ends[0], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &b, &a), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, ends[1], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &a, &b), 0);
     cr_assert_eq(loop_turn(stage.loop), 0);
     cr_assert((a == NULL) != (b == NULL), "exactly one has freed the other");
     loop_watch_free(a);
     loop_watch_free(b);
-    close(s[0]);
-    close(s[1]);
 }
 
 Test(loop, leases_and_timers_go_before_children_and_those_before_bulk) {
-    int s[4];
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s + 2), 0);
+    int s[] = {ends[0], ends[1], dup(ends[0])};
     struct loop_watch *child, *lease;
     cr_assert_eq(loop_watch_new(stage.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
     cr_assert_eq(loop_watch_new(stage.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &stage, &child), 0);
@@ -295,8 +282,7 @@ Test(loop, leases_and_timers_go_before_children_and_those_before_bulk) {
     cr_assert_eq(stage.fd, s[1], "the other is bulk now");
     loop_watch_free(child);
     loop_watch_free(lease);
-    for (int i = 0; i < 4; i++)
-        close(s[i]);
+    close(s[2]);
 }
 
 /* A callback that is always ready, and takes long. */
@@ -339,11 +325,9 @@ static void on_later(void *arg) {
 /* A turn of all 64 takes 64 ms; a timer waits for only one slice of it. */
 static void run_busy(struct busy *b, unsigned n) {
     stage_init(&b->st);
-    int s[2];
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     int fds[ARRAY_SIZE(b->always)];
     for (unsigned i = 0; i < n; i++) {
-        fds[i] = dup(s[0]);
+        fds[i] = dup(ends[0]);
         cr_assert_eq(loop_watch_new(b->st.loop, fds[i], LOOP_WRITE, LOOP_PRIO_BULK, on_always, b, &b->always[i]), 0);
     }
     b->st.timer = loop_timer_new(b->st.loop, on_tick, b);
@@ -353,8 +337,6 @@ static void run_busy(struct busy *b, unsigned n) {
         loop_watch_free(b->always[i]);
         close(fds[i]);
     }
-    close(s[0]);
-    close(s[1]);
     stage_fini(&b->st);
 }
 

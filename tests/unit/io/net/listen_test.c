@@ -6,8 +6,8 @@
 
 static struct loop *loop;
 static struct listener *listener;
-static int accepted[256];
-static size_t n_accepted, quit_at;
+static int accepted[256], clients[4]; /* closed at the end */
+static size_t n_accepted, n_clients, quit_at;
 static bool free_in_callback;
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
@@ -23,7 +23,8 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
 
 static void on_quit_time(void *arg) { loop_quit(arg); }
 
-static struct addr listen_at(const char *host) {
+/* Returns the port. */
+static uint16_t listen_at(const char *host) {
     struct addr at;
     struct err err = {0};
     int fd;
@@ -33,19 +34,21 @@ static struct addr listen_at(const char *host) {
     cr_assert_eq(listener_new(loop, fd, on_accept, NULL, &listener), 0);
     cr_assert_eq(listener_addr(listener, &at), 0);
     cr_assert_neq(addr_port(&at), 0);
-    return at;
+    return addr_port(&at);
 }
 
+/* 0 or a negative errno. */
 static int connect_to(const char *host, uint16_t port) {
     struct addr to;
     cr_assert_eq(addr_from_literal(host, port, &to), 0);
-    int fd = socket(to.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = clients[n_clients++] = socket(to.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
-    if (connect(fd, (struct sockaddr *)&to.ss, to.len) < 0) {
-        (void)close(fd);
-        return -errno;
-    }
-    return fd;
+    return connect(fd, (struct sockaddr *)&to.ss, to.len) < 0 ? -errno : 0;
+}
+
+static void connect_twice(uint16_t port) {
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(connect_to("127.0.0.1", port), 0);
 }
 
 static void run_until(size_t n) {
@@ -57,6 +60,8 @@ static void run_until(size_t n) {
 static void end_all(void) {
     for (size_t i = 0; i < n_accepted; i++)
         (void)close(accepted[i]);
+    for (size_t i = 0; i < n_clients; i++)
+        (void)close(clients[i]);
     listener_free(listener);
     loop_free(loop);
 }
@@ -64,34 +69,30 @@ static void end_all(void) {
 TestSuite(listen, .fini = end_all);
 
 Test(listen, accepts_what_connects) {
-    struct addr at = listen_at("127.0.0.1");
-    int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("127.0.0.1", addr_port(&at));
+    connect_twice(listen_at("127.0.0.1"));
     run_until(2);
     cr_assert(fcntl(accepted[0], F_GETFD) & FD_CLOEXEC);
-    (void)close(a);
-    (void)close(b);
 }
 
 Test(listen, any_address_is_both_families) {
-    struct addr at = listen_at("::");
-    int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("::1", addr_port(&at));
-    cr_assert_geq(a, 0);
-    cr_assert_geq(b, 0);
+    uint16_t port = listen_at("::");
+    cr_assert_eq(connect_to("127.0.0.1", port), 0);
+    cr_assert_eq(connect_to("::1", port), 0);
     run_until(2);
-    (void)close(a);
-    (void)close(b);
 }
 
 Test(listen, one_address_is_only_that_one) {
-    struct addr at = listen_at("127.0.0.1");
-    cr_assert_eq(connect_to("::1", addr_port(&at)), -ECONNREFUSED);
-    cr_assert_eq(connect_to("127.0.0.2", addr_port(&at)), -ECONNREFUSED);
+    uint16_t port = listen_at("127.0.0.1");
+    cr_assert_eq(connect_to("::1", port), -ECONNREFUSED);
+    cr_assert_eq(connect_to("127.0.0.2", port), -ECONNREFUSED);
 }
 
 Test(listen, says_what_is_wrong_with_an_address) {
-    struct addr at = listen_at("127.0.0.1");
+    uint16_t port = listen_at("127.0.0.1");
+    struct addr at;
     struct err err = {0};
     int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", port, &at), 0);
     cr_assert_eq(listen_socket(&at, 8, &fd, &err), -EADDRINUSE);
     assert_has(err.text, "another process listens there");
     cr_assert_eq(addr_from_literal("192.0.2.1", 0, &at), 0);
@@ -100,30 +101,23 @@ Test(listen, says_what_is_wrong_with_an_address) {
 }
 
 Test(listen, may_be_freed_in_its_own_callback) {
-    struct addr at = listen_at("127.0.0.1");
-    int a = connect_to("127.0.0.1", addr_port(&at)), b = connect_to("127.0.0.1", addr_port(&at));
+    connect_twice(listen_at("127.0.0.1"));
     free_in_callback = true;
     run_until(1);
-    (void)close(a);
-    (void)close(b);
 }
 
 Test(listen, paused_accepts_nothing_until_retried) {
-    struct addr at = listen_at("127.0.0.1");
+    uint16_t port = listen_at("127.0.0.1");
     listener_pause(listener);
-    int a = connect_to("127.0.0.1", addr_port(&at));
+    cr_assert_eq(connect_to("127.0.0.1", port), 0);
     rig_loop_turns(loop, 5);
     cr_assert_eq(n_accepted, 0);
     listener_retry(listener);
     run_until(1);
-    (void)close(a);
 }
 
 Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
-    struct addr at = listen_at("127.0.0.1");
-    int clients[2];
-    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
-        clients[i] = connect_to("127.0.0.1", addr_port(&at));
+    connect_twice(listen_at("127.0.0.1"));
     int spare = dup(0);
     struct rlimit old, low;
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -132,8 +126,7 @@ Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &low), 0);
     unsigned turns = 0;
     uint64_t until = clock_now_ns() + 50 * NS_PER_MS;
-    struct loop_timer *stop;
-    stop = loop_timer_new(loop, on_quit_time, loop);
+    struct loop_timer *stop = loop_timer_new(loop, on_quit_time, loop);
     loop_timer_set(stop, until);
     while (clock_now_ns() < until) {
         rig_loop_run(loop);
@@ -144,8 +137,6 @@ Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
     cr_assert_leq(turns, 2, "no busy loop");
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
     run_until(2);
-    for (size_t i = 0; i < ARRAY_SIZE(clients); i++)
-        (void)close(clients[i]);
 }
 
 /* The first and the last of a few ports in a row that are free now. */

@@ -71,11 +71,16 @@ static void set_up(void) {
     cr_assert_eq(stream_new(end.loop, fds[0], &ops, &end, &end.s), 0);
 }
 
+static void peer_leaves(void) {
+    if (peer >= 0)
+        (void)close(peer);
+    peer = -1;
+}
+
 static void tear_down(void) {
     stream_free(end.s);
     loop_free(end.loop);
-    if (peer >= 0)
-        (void)close(peer);
+    peer_leaves();
 }
 
 TestSuite(stream, .init = set_up, .fini = tear_down);
@@ -83,6 +88,15 @@ TestSuite(stream, .init = set_up, .fini = tear_down);
 static void run_until_read(size_t n) {
     end.quit_at = n;
     rig_loop_run(end.loop);
+}
+
+/* What the kernel still had; fails the test if the socket is open. */
+static void assert_ended(int fd) {
+    static char sink[65536];
+    ssize_t n;
+    while ((n = recv(fd, sink, sizeof sink, MSG_DONTWAIT)) > 0)
+        ;
+    cr_assert_eq(n, 0, "it is not closed");
 }
 
 static void peer_sends(const char *text) { cr_assert_eq(write(peer, text, strlen(text)), (ssize_t)strlen(text)); }
@@ -116,8 +130,7 @@ Test(stream, read_soon_finds_nothing_or_the_end) {
     stream_read_soon(end.s);
     cr_assert_eq(loop_turn(end.loop), 0);
     cr_assert(end.calls == 0 && end.closed == 0);
-    (void)close(peer);
-    peer = -1;
+    peer_leaves();
     stream_read_soon(end.s);
     rig_loop_run(end.loop);
     cr_assert_eq(loop_turn(end.loop), 0);
@@ -155,8 +168,7 @@ Test(stream, holds_no_more_unread_bytes_than_its_limit) {
 
 Test(stream, reports_the_end_after_the_last_bytes) {
     peer_sends("bye");
-    (void)close(peer);
-    peer = -1;
+    peer_leaves();
     end.quit_at = 100;
     rig_loop_run(end.loop);
     cr_assert_eq(end.closed, 1);
@@ -235,8 +247,7 @@ Test(stream, releases_referenced_memory_when_freed_unsent) {
 }
 
 Test(stream, reports_a_broken_connection_when_writing_without_a_signal) {
-    (void)close(peer);
-    peer = -1;
+    peer_leaves();
     stream_pause(end.s);
     stream_write(end.s, "x", 1);
     rig_loop_run(end.loop);
@@ -246,8 +257,7 @@ Test(stream, reports_a_broken_connection_when_writing_without_a_signal) {
 
 Test(stream, reads_what_the_peer_said_before_a_write_failed) {
     peer_sends("last words");
-    (void)close(peer);
-    peer = -1;
+    peer_leaves();
     stream_write(end.s, "x", 1);
     end.quit_at = 100;
     rig_loop_run(end.loop);
@@ -277,16 +287,19 @@ Test(stream, finish_closes_at_its_deadline_when_the_peer_takes_nothing) {
     static const char big[3000000];
     stream_write_ref(end.s, big, sizeof big, NULL, NULL);
     stream_finish(TAKE_PTR(end.s), clock_now_ns() + 20 * NS_PER_MS);
-    struct loop_timer *later;
-    later = loop_timer_new(end.loop, on_quit_time, end.loop);
+    struct loop_timer *later = loop_timer_new(end.loop, on_quit_time, end.loop);
     loop_timer_set(later, clock_now_ns() + 60 * NS_PER_MS);
     rig_loop_run(end.loop);
     loop_timer_free(later);
-    static char sink[65536];
-    ssize_t n;
-    while ((n = recv(peer, sink, sizeof sink, MSG_DONTWAIT)) > 0)
-        ;
-    cr_assert_eq(n, 0, "closed");
+    assert_ended(peer);
+}
+
+static int listen_here(struct addr *ret) {
+    int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, ret), 0);
+    cr_assert_eq(listen_socket(ret, 8, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, ret), 0);
+    return fd;
 }
 
 static int accepted = -1;
@@ -299,13 +312,8 @@ static void on_accept(void *arg, int fd, const struct addr *from) {
 
 Test(stream, connects_and_sends_what_was_written_before) {
     struct addr at;
-    int fd;
     struct listener *l;
-    struct err err = {0};
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 8, &fd, &err), 0, "%s", err.text);
-    cr_assert_eq(listener_new(end.loop, fd, on_accept, NULL, &l), 0);
-    cr_assert_eq(listener_addr(l, &at), 0);
+    cr_assert_eq(listener_new(end.loop, listen_here(&at), on_accept, NULL, &l), 0);
     struct stream *s;
     cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     stream_write(s, "early", 5);
@@ -328,10 +336,7 @@ static int tcp_option(const struct stream *s, int level, int option) {
 
 Test(stream, patience_is_set_where_it_is_tcp) {
     struct addr at;
-    int fd;
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &at), 0);
+    int fd = listen_here(&at);
     struct stream *s;
     cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     stream_set_patience(s, 5 * NS_PER_S, 2500 * NS_PER_MS);
@@ -347,12 +352,7 @@ Test(stream, patience_is_set_where_it_is_tcp) {
 
 Test(stream, reports_a_refused_connection_by_its_errno) {
     struct addr at;
-    int fd;
-    struct err err = {0};
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 8, &fd, &err), 0);
-    cr_assert_eq(addr_of_socket(fd, &at), 0);
-    (void)close(fd); /* now nothing listens there */
+    (void)close(listen_here(&at)); /* now nothing listens there */
     struct stream *s;
     cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     cr_assert_eq(end.closed, 0, "never from inside the call");
@@ -399,10 +399,6 @@ Test(stream, freeing_the_loop_ends_what_is_still_finishing) {
     stream_write_ref(s, big, sizeof big, NULL, NULL); /* more than the kernel accepts */
     stream_finish(s, clock_now_ns() + 3600 * NS_PER_S);
     loop_free(loop);
-    static char sink[65536];
-    ssize_t n;
-    while ((n = recv(fds[1], sink, sizeof sink, MSG_DONTWAIT)) > 0)
-        ;
-    cr_assert_eq(n, 0, "closed, and nothing of it is left");
+    assert_ended(fds[1]);
     (void)close(fds[1]);
 }

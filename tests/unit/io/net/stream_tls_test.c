@@ -21,6 +21,13 @@ static void fill_big(void) {
         big[i] = (char)(i * 2654435761u >> 13);
 }
 
+static void secured_foreign(struct foreign *f) {
+    rig_start_one(&acc);
+    foreign_new(f, false);
+    foreign_begin(f);
+    foreign_secure(f, &acc);
+}
+
 /* What waits in the socket of this end, which must be paused: the lengths of its records, or 0. */
 static unsigned records_at(const struct end *e, size_t lens[], unsigned max) {
     static uint8_t raw[1 << 20];
@@ -244,13 +251,10 @@ Test(stream_tls, what_was_left_is_reported_again_when_asked) {
 
 Test(stream_tls, finish_sends_what_waits_also_if_the_handshake_is_not_done) {
     fill_big();
-    rig_pair();
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_pair();
     stream_write_ref(con.s, big, sizeof big, NULL, NULL);
     stream_finish(TAKE_PTR(con.s), clock_now_ns() + 10 * NS_PER_S);
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, 0);
+    rig_ends(&acc, 0);
     cr_assert_eq(acc.len, sizeof big);
     cr_assert_arr_eq(acc.got, big, sizeof big);
     cr_assert_eq(con.secured + con.closed + con.drained, 0, "no callbacks");
@@ -266,25 +270,21 @@ Test(stream_tls, finish_says_the_end) {
     cr_assert_eq(records_at(&acc, lens, 8), 2);
     cr_assert_eq(lens[1], 2 + 17, "close_notify");
     stream_resume(acc.s);
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, 0);
+    rig_ends(&acc, 0);
     cr_assert_arr_eq(acc.got, "bye", 3);
     rig_turns(3);
     cr_assert_eq(acc.closed, 1);
 }
 
 Test(stream_tls, finish_with_nothing_to_send_ends_at_once_also_in_the_handshake) {
-    rig_pair();
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_pair();
     stream_finish(TAKE_PTR(con.s), clock_now_ns() + 10 * NS_PER_S);
     rig_until(acc.closed);
     cr_assert_eq(acc.secured, 0);
 }
 
 Test(stream_tls, finish_closes_at_its_deadline_when_the_peer_does_not_answer) {
-    rig_one(&con);
-    rig_start(&con);
+    rig_start_one(&con);
     stream_write(con.s, "x", 1);
     stream_finish(TAKE_PTR(con.s), clock_now_ns() + 20 * NS_PER_MS);
     uint8_t got[4096];
@@ -318,11 +318,7 @@ Test(stream_tls, an_end_or_an_error_behind_data_is_told_when_the_data_is_taken) 
     uint8_t records[64];
     for (int good = 0; good < 2; good++) {
         struct foreign f;
-        rig_one(&acc);
-        rig_start(&acc);
-        foreign_new(&f, false);
-        foreign_begin(&f);
-        foreign_secure(&f, &acc);
+        secured_foreign(&f);
         size_t n = foreign_record(&f, 0, SSL3_RT_APPLICATION_DATA, "data", 4, records);
         n += foreign_record(&f, 1, SSL3_RT_ALERT, "\1", 2, records + n); /* warning, close_notify */
         records[n - 1] ^= good ? 0 : 1;
@@ -341,11 +337,6 @@ Test(stream_tls, an_end_or_an_error_behind_data_is_told_when_the_data_is_taken) 
         cr_assert_eq(acc.code, good ? 0 : -EPROTO);
         cr_assert_arr_eq(acc.got, "data", 4);
         foreign_free(&f);
-        (void)close(rig_peer);
-        rig_peer = -1;
-        stream_free(acc.s);
-        free(acc.got);
-        acc = (struct end){0};
     }
 }
 
@@ -354,8 +345,7 @@ Test(stream_tls, an_end_without_close_notify_is_an_end) {
     stream_write(con.s, "last", 4);
     rig_turn();
     stream_free(TAKE_PTR(con.s));
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, 0);
+    rig_ends(&acc, 0);
     cr_assert_arr_eq(acc.got, "last", 4);
     cr_assert_null(stream_tls_why(acc.s));
 }
@@ -363,17 +353,11 @@ Test(stream_tls, an_end_without_close_notify_is_an_end) {
 Test(stream_tls, an_end_inside_a_record_is_an_error) {
     _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
-    rig_one(&acc);
-    rig_start(&acc);
-    foreign_new(&f, false);
-    foreign_begin(&f);
-    foreign_secure(&f, &acc);
+    secured_foreign(&f);
     size_t n = foreign_record(&f, 0, SSL3_RT_APPLICATION_DATA, "cut", 3, record);
     cr_assert_eq(write(rig_peer, record, n - 1), (ssize_t)n - 1);
-    (void)close(rig_peer);
-    rig_peer = -1;
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, -EPROTO);
+    rig_peer_leaves();
+    rig_ends(&acc, -EPROTO);
     cr_assert_eq(acc.len, 0);
     cr_assert_str_eq(stream_tls_why(acc.s), "the connection ended inside a TLS record");
 }
@@ -381,16 +365,11 @@ Test(stream_tls, an_end_inside_a_record_is_an_error) {
 Test(stream_tls, a_peer_that_has_closed_its_half_still_reads) {
     _cleanup_(foreign_free) struct foreign f;
     char got[16];
-    rig_one(&acc);
-    rig_start(&acc);
-    foreign_new(&f, false);
-    foreign_begin(&f);
-    foreign_secure(&f, &acc);
+    secured_foreign(&f);
     cr_assert_eq(SSL_write(f.ssl, "ask", 3), 3);
     cr_assert_eq(SSL_shutdown(f.ssl), 0);
     cr_assert_eq(shutdown(rig_peer, SHUT_WR), 0);
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, 0);
+    rig_ends(&acc, 0);
     cr_assert_arr_eq(acc.got, "ask", 3);
     stream_write(acc.s, "answer", 6);
     rig_until(stream_unsent(acc.s) == 0);
@@ -401,16 +380,13 @@ Test(stream_tls, a_peer_that_has_closed_its_half_still_reads) {
 }
 
 Test(stream_tls, is_freed_in_any_state_and_in_its_callbacks) {
-    rig_pair();
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_pair();
     con.free_when_secured = true;
     stream_write_ref(con.s, big, 1000, NULL, NULL);
     rig_until(acc.closed);
     cr_assert_null(con.s);
     rig_one(&con);
-    (void)close(rig_peer);
-    rig_peer = -1;
+    rig_peer_leaves();
     rig_start(&con);
     stream_free(TAKE_PTR(con.s)); /* before the handshake */
     rig_turns(2);
@@ -432,27 +408,22 @@ Test(stream_tls, plain_text_in_place_of_tls_is_refused_at_once) {
     static const size_t lens[] = {18, 11, 20, 2, 5, 5, 10};
     for (size_t i = 0; i < 2 * ARRAY_SIZE(texts); i++) {
         struct end *e = i % 2 == 0 ? &acc : &con;
-        rig_one(e);
-        rig_start(e);
+        rig_start_one(e);
         peer_sends(texts[i / 2], lens[i / 2]);
         rig_turns(5);
         cr_assert(e->closed == 1 || i / 2 == 3 || i / 2 == 5, "%zu", i);
-        (void)close(rig_peer); /* the short ones */
+        rig_peer_leaves(); /* the short ones */
         rig_until(e->closed);
         cr_assert(e->code == -EKEYREJECTED || ((e->code == 0 || e->code == -ECONNRESET) && (i / 2 == 3 || i / 2 == 5)),
                   "%zu: %d", i, e->code);
         cr_assert_not_null(stream_tls_why(e->s));
         cr_assert_eq(e->secured + e->calls, 0);
-        stream_free(e->s);
-        *e = (struct end){0};
     }
-    rig_peer = -1;
 }
 
 Test(stream_tls, a_refused_peer_is_sent_the_alert) {
     uint8_t got[64];
-    rig_one(&acc);
-    rig_start(&acc);
+    rig_start_one(&acc);
     peer_sends("\x16\x03\x01\0\4junk", 9);
     rig_until(acc.closed);
     cr_assert_eq(recv(rig_peer, got, sizeof got, MSG_DONTWAIT), 7);
@@ -460,26 +431,21 @@ Test(stream_tls, a_refused_peer_is_sent_the_alert) {
 }
 
 Test(stream_tls, silence_is_waited_for_and_an_end_in_the_handshake_is_an_end) {
-    rig_one(&acc);
-    rig_start(&acc);
+    rig_start_one(&acc);
     rig_turns(10);
     cr_assert_eq(acc.closed, 0);
     cr_assert_eq(stream_unsent(acc.s), 0);
-    (void)close(rig_peer);
-    rig_peer = -1;
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, 0);
+    rig_peer_leaves();
+    rig_ends(&acc, 0);
     cr_assert_str_eq(stream_tls_why(acc.s), "the connection ended in the TLS handshake");
 }
 
 /* Somebody between the two forwards one byte in each turn. */
 static void relayed_pair(void) {
-    int peer;
-    rig_one(&acc);
-    peer = rig_peer;
-    rig_one(&con);
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_one(&acc);
+    int peer = rig_peer;
+    rig_peer = -1;
+    rig_start_one(&con);
     stream_write(con.s, "from c", 6);
     stream_write(acc.s, "from a", 6);
     const int from[] = {peer, rig_peer}, to[] = {rig_peer, peer};
@@ -498,8 +464,7 @@ Test(stream_tls, bytes_that_come_one_by_one_are_understood) {
     relayed_pair();
     cr_assert_arr_eq(acc.got, "from c", 6);
     cr_assert_arr_eq(con.got, "from a", 6);
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, 0);
+    rig_ends(&acc, 0);
 }
 
 Test(stream_tls, a_changed_byte_breaks_the_session) {
@@ -507,11 +472,7 @@ Test(stream_tls, a_changed_byte_breaks_the_session) {
     size_t n = 64;
     for (size_t i = 0; i < n; i++) {
         struct foreign f;
-        rig_one(&acc);
-        rig_start(&acc);
-        foreign_new(&f, false);
-        foreign_begin(&f);
-        foreign_secure(&f, &acc);
+        secured_foreign(&f);
         n = foreign_record(&f, 0, SSL3_RT_APPLICATION_DATA, "data", 4, record);
         record[i] ^= i == 3 ? 0x80 : 1; /* a length that none has; else longer by one, or shorter */
         peer_sends(record, n);
@@ -521,23 +482,11 @@ Test(stream_tls, a_changed_byte_breaks_the_session) {
         cr_assert_eq(acc.len, 0);
         cr_assert_not_null(stream_tls_why(acc.s));
         foreign_free(&f);
-        (void)close(rig_peer);
-        rig_peer = -1;
-        stream_free(acc.s);
-        acc = (struct end){0};
     }
 }
 
 /* --- floods ---------------------------------------------------------------------------------------------------------
  */
-
-static void secured_foreign(struct foreign *f) {
-    rig_one(&acc);
-    rig_start(&acc);
-    foreign_new(f, false);
-    foreign_begin(f);
-    foreign_secure(f, &acc);
-}
 
 Test(stream_tls, new_keys_are_taken_and_answered_but_not_without_end) {
     _cleanup_(foreign_free) struct foreign f;
@@ -556,8 +505,7 @@ Test(stream_tls, new_keys_are_taken_and_answered_but_not_without_end) {
         cr_assert_eq(SSL_do_handshake(f.ssl), 1);
         rig_turn();
     }
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, -EPROTO);
+    rig_ends(&acc, -EPROTO);
     cr_assert_str_eq(stream_tls_why(acc.s), "the other side sends only records without data");
 }
 
@@ -588,23 +536,19 @@ Test(stream_tls, records_without_data_are_taken_but_not_without_end) {
     rig_until(acc.len == 4);
     for (uint64_t end = n + 200; n < end && !acc.closed; n++)
         peer_sends(record, foreign_record(&f, n, SSL3_RT_APPLICATION_DATA, NULL, 0, record));
-    rig_until(acc.closed);
-    cr_assert_eq(acc.code, -EPROTO);
+    rig_ends(&acc, -EPROTO);
 }
 
 /* In the handshake they are allowed, in clear, and mean nothing (RFC 8446 §5). */
 Test(stream_tls, a_handshake_of_meaningless_records_ends) {
     uint8_t hello[4096];
     static const uint8_t nothing[] = {SSL3_RT_CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1};
-    rig_one(&con);
-    rig_start(&con);
+    rig_start_one(&con);
     ssize_t n;
     do
         rig_turn();
     while ((n = recv(rig_peer, hello, sizeof hello, MSG_DONTWAIT)) <= 0);
-    (void)close(rig_peer);
-    rig_one(&acc);
-    rig_start(&acc);
+    rig_start_one(&acc);
     peer_sends(hello, (size_t)n);
     for (int i = 0; i < 500 && !acc.closed; i++) {
         if (write(rig_peer, nothing, sizeof nothing) < 0)

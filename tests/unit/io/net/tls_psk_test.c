@@ -33,11 +33,9 @@ Test(tls_first, it_is_not_alone_where_openssl_is_set_up_already, .init = rig_set
 /* An alert that no sentence of ours is for. */
 Test(tls_psk, without_texts_an_error_has_its_number) {
     static const uint8_t alert[] = {21, 3, 3, 0, 2, 2, 80}; /* internal_error */
-    rig_one(&con);
-    rig_start(&con);
+    rig_start_one(&con);
     cr_assert_eq(write(rig_peer, alert, sizeof alert), (ssize_t)sizeof alert);
-    rig_until(con.closed);
-    cr_assert_eq(con.code, -EKEYREJECTED);
+    rig_ends(&con, -EKEYREJECTED);
     cr_assert_str_eq(stream_tls_why(con.s), "TLS: OpenSSL's error 0A000438");
 }
 
@@ -86,9 +84,7 @@ Test(tls_psk, sides_with_the_same_key_agree_on_fresh_keys) {
 }
 
 static void run_until_both_closed(void) {
-    rig_pair();
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_pair();
     stream_write(con.s, "secret", 6);
     rig_until(acc.closed && con.closed);
     cr_assert(acc.secured == 0 && con.secured == 0 && acc.len == 0 && con.len == 0);
@@ -113,18 +109,13 @@ Test(tls_psk, another_key_with_the_same_name_is_refused_and_both_sides_say_so) {
 }
 
 Test(tls_psk, without_find_or_after_its_end_no_key_is_known) {
-    rig_pair();
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_pair();
     tls_psk_free(TAKE_PTR(rig_psk)); /* sessions outlive it */
     rig_until(acc.closed && con.closed);
     cr_assert(acc.secured == 0 && con.secured == 0);
     rig_psk = tls_psk_new(NULL, NULL);
     struct ssl_st *ssl;
     cr_assert_eq(tls_psk_accept(rig_psk, &ssl, NULL), 0);
-    stream_free(acc.s);
-    stream_free(con.s);
-    acc = con = (struct end){0};
     rig_pair();
     stream_start_tls(acc.s, ssl);
     rig_start(&con);
@@ -139,10 +130,8 @@ Test(tls_psk, a_session_that_no_stream_took_is_freed) {
 }
 
 static void step_until_closed(struct foreign *f, struct end *e) {
-    while (!e->closed) {
+    for (; !e->closed; rig_turn())
         foreign_step(f);
-        rig_turn();
-    }
     cr_assert_eq(e->secured, 0);
     cr_assert_eq(e->code, -EKEYREJECTED);
 }
@@ -156,9 +145,8 @@ Test(tls_psk, a_server_with_a_certificate_and_no_key_is_refused) {
     foreign_new(&f, true);
     SSL_CTX_set_psk_find_session_callback(f.ctx, NULL);
     foreign_use_certificate(&f);
-    rig_one(&con);
+    rig_start_one(&con);
     foreign_begin(&f);
-    rig_start(&con);
     stream_write(con.s, "secret", 6);
     step_until_closed(&f, &con);
     cr_assert_str_eq(stream_tls_why(con.s), "the other side shows a certificate instead of the key");
@@ -170,9 +158,8 @@ Test(tls_psk, a_client_without_a_key_is_refused) {
     struct foreign f;
     foreign_new(&f, false);
     SSL_CTX_set_psk_use_session_callback(f.ctx, NULL);
-    rig_one(&acc);
+    rig_start_one(&acc);
     foreign_begin(&f);
-    rig_start(&acc);
     step_until_closed(&f, &acc);
     cr_assert_str_eq(stream_tls_why(acc.s), "the other side has no key that is known here");
     foreign_free(&f);
@@ -185,14 +172,11 @@ Test(tls_psk, older_versions_of_tls_are_refused) {
         foreign_new(&f, accepting != 0);
         cr_assert_eq(SSL_CTX_set_max_proto_version(f.ctx, TLS1_2_VERSION), 1);
         foreign_use_certificate(&f);
-        rig_one(e);
+        rig_start_one(e);
         foreign_begin(&f);
-        rig_start(e);
         step_until_closed(&f, e);
         cr_assert_str_eq(stream_tls_why(e->s), "the other side does not speak TLS 1.3");
         foreign_free(&f);
-        (void)close(rig_peer);
-        rig_peer = -1;
     }
 }
 
@@ -201,9 +185,8 @@ Test(tls_psk, there_is_always_an_exchange_on_a_curve) {
     struct foreign f;
     foreign_new(&f, false);
     SSL_CTX_set_options(f.ctx, SSL_OP_ALLOW_NO_DHE_KEX);
-    rig_one(&acc);
+    rig_start_one(&acc);
     foreign_begin(&f);
-    rig_start(&acc);
     foreign_secure(&f, &acc);
     cr_assert_eq(SSL_get_negotiated_group(f.ssl), NID_X25519);
     foreign_free(&f);
@@ -217,13 +200,10 @@ Test(tls_psk, a_side_that_has_only_the_other_curve_is_understood) {
         struct end *e = accepting ? &con : &acc;
         foreign_new(&f, accepting != 0);
         cr_assert_eq(SSL_CTX_set1_groups(f.ctx, groups, 1), 1);
-        rig_one(e);
+        rig_start_one(e);
         foreign_begin(&f);
-        rig_start(e);
         foreign_secure(&f, e);
         cr_assert_eq(SSL_get_negotiated_group(f.ssl), NID_X9_62_prime256v1);
         foreign_free(&f);
-        (void)close(rig_peer);
-        rig_peer = -1;
     }
 }

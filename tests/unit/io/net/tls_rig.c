@@ -85,15 +85,22 @@ static void end_fini(struct end *e) {
 void rig_tear_down(void) {
     end_fini(&acc);
     end_fini(&con);
-    if (rig_peer >= 0)
-        (void)close(rig_peer);
+    rig_peer_leaves();
     cr_assert_eq(loop_turn(rig_loop), 0); /* deferred work */
     loop_free(rig_loop);
     tls_psk_free(rig_psk);
 }
 
+void rig_peer_leaves(void) {
+    if (rig_peer >= 0)
+        (void)close(rig_peer);
+    rig_peer = -1;
+}
+
 void rig_pair(void) {
     int fds[2];
+    end_fini(&acc);
+    end_fini(&con);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     cr_assert_eq(stream_new(rig_loop, fds[0], &ops, &acc, &acc.s), 0);
     cr_assert_eq(stream_new(rig_loop, fds[1], &ops, &con, &con.s), 0);
@@ -101,6 +108,8 @@ void rig_pair(void) {
 
 void rig_one(struct end *e) {
     int fds[2];
+    end_fini(e);
+    rig_peer_leaves();
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     cr_assert_eq(stream_new(rig_loop, fds[0], &ops, e, &e->s), 0);
     cr_assert_eq(fcntl(fds[1], F_SETFL, O_NONBLOCK), 0);
@@ -117,6 +126,17 @@ static struct ssl_st *session(const struct end *e) {
 
 void rig_start(struct end *e) { stream_start_tls(e->s, session(e)); }
 
+void rig_start_one(struct end *e) {
+    rig_one(e);
+    rig_start(e);
+}
+
+void rig_start_pair(void) {
+    rig_pair();
+    rig_start(&acc);
+    rig_start(&con);
+}
+
 void rig_start_when_read(struct end *e, size_t clear) {
     e->start = session(e);
     e->clear = clear;
@@ -132,10 +152,13 @@ void rig_turns(unsigned n) {
         rig_turn();
 }
 
+void rig_ends(struct end *e, int code) {
+    rig_until(e->closed);
+    cr_assert_eq(e->code, code, "%d", e->code);
+}
+
 void rig_secured_pair(void) {
-    rig_pair();
-    rig_start(&acc);
-    rig_start(&con);
+    rig_start_pair();
     rig_until(acc.secured && con.secured);
 }
 

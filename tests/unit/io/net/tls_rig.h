@@ -32,12 +32,17 @@ extern int rig_peer;                        /* the other end of rig_one()'s sock
 
 void rig_set_up(void);
 void rig_tear_down(void);
-/* Both ends, each with its stream, not yet with TLS. */
+/* Both ends, each with a new stream, not yet with TLS. */
 void rig_pair(void);
-/* One end, and rig_peer. */
+/* One end, with a new stream, and rig_peer. */
 void rig_one(struct end *e);
+void rig_peer_leaves(void);
 /* TLS on either end, with rig_key. */
 void rig_start(struct end *e);
+void rig_start_pair(void);         /* rig_pair(), rig_start() */
+void rig_start_one(struct end *e); /* rig_one(), rig_start() */
+/* Turns until the connection has ended, for this reason. */
+void rig_ends(struct end *e, int code);
 /* The same in on_readable, when so many bytes in clear were taken. */
 void rig_start_when_read(struct end *e, size_t clear);
 /* Turns of the loop, until it holds; fails the test after 20 s. */

@@ -14,6 +14,15 @@
 /* A NULL-terminated list of strings, with the type that execve(2) needs. */
 #define ARGV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__})
 
+/* The rest is as in CHILD_SPEC_INIT. */
+#define SPEC(...) spec_of(ARGV(__VA_ARGS__))
+
+static struct child_spec spec_of(char *const *argv) {
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = argv;
+    return spec;
+}
+
 static const unsigned kernels[] = {0, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 static char *worker(void) {
@@ -25,9 +34,9 @@ static char *worker(void) {
 static void arm(void) { (void)alarm(30); }
 TestSuite(child, .init = arm);
 
-/* Runs spec with its output in a pipe, and returns the first 4095 bytes of the output. */
-static void output_of(struct child_spec *spec, char out[4096], int *ret_status) {
-    int fds[2];
+/* Runs spec with its output in a pipe: out are its first 4095 bytes. Returns its status. */
+static int output_of(struct child_spec *spec, char out[4096]) {
+    int fds[2], status;
     cr_assert(pipe2(fds, O_CLOEXEC) == 0);
     spec->stdout_fd = fds[1];
     struct child c;
@@ -40,30 +49,28 @@ static void output_of(struct child_spec *spec, char out[4096], int *ret_status) 
         len += (size_t)n;
     out[len] = '\0';
     close(fds[0]);
-    cr_assert(waitpid(c.pid, ret_status, 0) == c.pid);
+    cr_assert(waitpid(c.pid, &status, 0) == c.pid);
     child_fini(&c);
+    return status;
 }
 
 Test(child, runs_a_program_with_every_kind_of_kernel) {
     for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
-        struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(worker(), "print=hello", "sid", "cwd", "exit=3", NULL);
+        struct child_spec spec = SPEC(worker(), "print=hello", "sid", "cwd", "exit=3", NULL);
         spec.setsid = true;
         spec.cwd = "/";
         spec.without = kernels[i];
         char out[4096];
-        int status;
-        output_of(&spec, out, &status);
+        int status = output_of(&spec, out);
         cr_expect_str_eq(out, "hello\nleader\n/\n");
         cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 3);
     }
 }
 
 Test(child, may_have_a_group_of_its_own_in_this_session) {
-    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child_spec spec = SPEC(worker(), "wait", NULL);
     struct child c = CHILD_INIT;
     struct err err = {0};
-    spec.argv = ARGV(worker(), "wait", NULL);
     spec.own_group = true;
     cr_assert_eq(child_spawn(&spec, &c, &err), 0, "%s", err.text);
     cr_expect_eq(getpgid(c.pid), c.pid);
@@ -75,8 +82,7 @@ Test(child, may_have_a_group_of_its_own_in_this_session) {
 
 Test(child, has_a_pidfd_only_where_the_kernel_has) {
     for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
-        struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(worker(), "wait", NULL);
+        struct child_spec spec = SPEC(worker(), "wait", NULL);
         spec.without = kernels[i];
         struct child c;
         cr_assert(child_spawn(&spec, &c, NULL) == 0);
@@ -97,12 +103,10 @@ Test(child, inherits_no_descriptor_mask_or_disposition) {
     sigaddset(&some, SIGTERM);
     sigprocmask(SIG_BLOCK, &some, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
-        struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(worker(), "fds", "mask", NULL);
+        struct child_spec spec = SPEC(worker(), "fds", "mask", NULL);
         spec.without = kernels[i];
         char out[4096];
-        int status;
-        output_of(&spec, out, &status);
+        (void)output_of(&spec, out);
         cr_expect_str_eq(out, "end\nend\n");
     }
     close(leak);
@@ -114,8 +118,7 @@ Test(child, takes_streams_that_are_swapped) {
     cr_assert(file >= 0);
     int saved_out = dup(1), saved_err = dup(2);
     dup2(file, 2);
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV("sh", "-c", "echo to-out; echo to-err >&2", NULL);
+    struct child_spec spec = SPEC("sh", "-c", "echo to-out; echo to-err >&2", NULL);
     spec.stdout_fd = 2;
     spec.stderr_fd = 1;
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -142,13 +145,11 @@ Test(child, is_bound_to_the_processors_named) {
         cpu++;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV("sh", "-c", "grep Cpus_allowed_list /proc/self/status", NULL);
+    struct child_spec spec = SPEC("sh", "-c", "grep Cpus_allowed_list /proc/self/status", NULL);
     spec.cpuset = &one;
     spec.cpuset_bytes = sizeof one;
     char out[4096], expected[64];
-    int status;
-    output_of(&spec, out, &status);
+    (void)output_of(&spec, out);
     snprintf(expected, sizeof expected, "Cpus_allowed_list:\t%d\n", cpu);
     cr_expect_str_eq(out, expected);
 }
@@ -170,15 +171,13 @@ Test(child, is_bound_to_the_memory_named) {
     };
     unsigned long nodes[4] = {1};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(worker(), "bound", NULL);
+        struct child_spec spec = SPEC(worker(), "bound", NULL);
         spec.memory = cases[i].memory;
         spec.memory_nodes = nodes;
         spec.memory_nodes_bytes = sizeof nodes;
         spec.without = cases[i].without;
         char out[4096];
-        int status;
-        output_of(&spec, out, &status);
+        int status = output_of(&spec, out);
         cr_expect(strstr(out, cases[i].words) != NULL, "'%s' lacks '%s'", out, cases[i].words);
         cr_expect_eq(status, 0);
     }
@@ -216,12 +215,10 @@ static void kill_who_names_us(void) {
 Test(child, lets_its_parent_read_it_only_if_it_should) {
     kill_who_names_us();
     for (int readable = 0; readable < 2; readable++) {
-        struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(worker(), "exit=3", NULL);
+        struct child_spec spec = SPEC(worker(), "exit=3", NULL);
         spec.readable = readable;
         char out[4096];
-        int status;
-        output_of(&spec, out, &status);
+        int status = output_of(&spec, out);
         if (readable)
             cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
         else
@@ -247,8 +244,7 @@ Test(child, says_which_step_failed) {
     close(fd);
     write_file(script, "#!/no/such/interpreter\n", 23);
 
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV(plain, NULL);
+    struct child_spec spec = SPEC(plain, NULL);
     expect_failure(&spec, -EACCES, "cannot run ");
     expect_failure(&spec, -EACCES, "plain: Permission denied");
     spec.argv = ARGV(nosuch, NULL);
@@ -288,8 +284,7 @@ Test(child, names_the_machine_that_a_program_was_made_for) {
     write_file(script, text, strlen(text));
     snprintf(text, sizeof text, "(%s is a program for %s, and this machine is %s)", program,
              is_arm ? "x86_64" : "aarch64", here.machine);
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV(program, NULL);
+    struct child_spec spec = SPEC(program, NULL);
     expect_failure(&spec, -ENOEXEC, text);
     spec.argv = ARGV(script, NULL);
     expect_failure(&spec, -ENOEXEC, text);
@@ -302,8 +297,7 @@ Test(child, says_that_there_is_no_such_memory) {
         cr_skip_test("get_mempolicy() is refused here");
     unsigned long nodes[64] = {0};
     nodes[4000 / 64] = 1UL << 4000 % 64;
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV("true", NULL);
+    struct child_spec spec = SPEC("true", NULL);
     spec.memory_nodes = nodes;
     spec.memory_nodes_bytes = sizeof nodes;
     spec.memory = CHILD_MEMORY_BIND;
@@ -386,8 +380,7 @@ Test(child, exits_are_told_once_with_and_without_pidfds) {
         struct seen seen[N] = {0};
         int left = N;
         for (size_t i = 0; i < N; i++) {
-            struct child_spec spec = CHILD_SPEC_INIT;
-            spec.argv = ARGV(worker(), modes[i], NULL);
+            struct child_spec spec = SPEC(worker(), modes[i], NULL);
             spec.without = kernels[k];
             struct child c;
             seen[i] = (struct seen){.loop = loop, .left = &left, .free_inside = i % 2 == 0};
@@ -415,8 +408,7 @@ Test(child, strangers_are_reaped_silently) {
     pid_t stranger = fork();
     if (stranger == 0)
         _exit(5);
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV(worker(), "cat", "exit=1", NULL);
+    struct child_spec spec = SPEC(worker(), "cat", "exit=1", NULL);
     int in[2];
     cr_assert(pipe2(in, O_CLOEXEC) == 0);
     spec.stdin_fd = in[0];
@@ -444,14 +436,12 @@ Test(child, keeps_the_descriptors_that_it_is_to_keep) {
         cr_assert(pipe2(fds, O_CLOEXEC) == 0);
         cr_assert(write(fds[1], "kept", 4) == 4);
         close(fds[1]);
-        char out[4096];
-        const char *text = rig_text("cat <&%d; ls /proc/self/fd | wc -l", fds[0]);
-        struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV("/bin/sh", "-c", text, NULL);
+        char text[64], out[4096];
+        (void)snprintf(text, sizeof text, "cat <&%d; ls /proc/self/fd | wc -l", fds[0]);
+        struct child_spec spec = SPEC("/bin/sh", "-c", text, NULL);
         spec.keep_fds[1] = fds[0];
         spec.without = kernels[i];
-        int status;
-        output_of(&spec, out, &status);
+        (void)output_of(&spec, out);
         cr_assert_str_eq(out, "kept5\n"); /* 0, 1, 2, the pipe, and that of ls */
         close(fds[0]);
     }
@@ -460,8 +450,7 @@ Test(child, keeps_the_descriptors_that_it_is_to_keep) {
 Test(child, a_copy_of_a_spec_owns_its_texts) {
     char word[] = "a", variable[] = "A=1", cwd[] = "/";
     unsigned long cpus = 3;
-    struct child_spec spec = CHILD_SPEC_INIT;
-    spec.argv = ARGV(word, NULL);
+    struct child_spec spec = SPEC(word, NULL);
     spec.envp = ARGV(variable, NULL);
     spec.cwd = cwd;
     spec.cpuset = &cpus;

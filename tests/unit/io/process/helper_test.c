@@ -10,10 +10,18 @@
 #define SAID_MAX 4096
 
 static struct loop *loop;
+static struct child_reaper *reaper;
 static char said[SAID_MAX];
 
 static void begin(void) { cr_assert_eq(loop_new(&loop), 0); }
-static void finish(void) { loop_free(loop); }
+static void finish(void) {
+    child_reaper_free(reaper);
+    loop_free(loop);
+}
+static void begin_reaper(void) {
+    begin();
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+}
 
 TestSuite(helper, .init = begin, .fini = finish);
 
@@ -32,14 +40,20 @@ static void hear(int fd) {
     (void)close(fd);
 }
 
+/* Returns the end at which it is heard. */
+static int start(helper_fn *run, void *arg, struct helper *ret) {
+    int ours, theirs;
+    cr_assert_eq(child_pipe(&ours, &theirs), 0);
+    cr_assert_eq(helper_start(loop, "a-helper", run, arg, theirs, ret), 0);
+    (void)close(theirs);
+    return ours;
+}
+
 /* Returns the helper's answer. The helper has ended by then, and its status is reaped. */
 static int ask(helper_fn *run, void *arg) {
-    int ours, theirs, status;
+    int status;
     struct helper c;
-    cr_assert_eq(child_pipe(&ours, &theirs), 0);
-    cr_assert_eq(helper_start(loop, "a-helper", run, arg, theirs, &c), 0);
-    (void)close(theirs);
-    hear(ours);
+    hear(start(run, arg, &c));
     cr_assert_eq(waitpid(helper_pid(&c), &status, 0), helper_pid(&c));
     cr_assert(WIFEXITED(status), "%#x: %s", status, said);
     helper_end(&c); /* it was reaped elsewhere */
@@ -216,36 +230,27 @@ static int hang(int fd, void *arg) {
 
 /* When this returns, the helper hangs. */
 static struct helper start_hanging(int *ret_fd) {
-    int theirs;
     char here[4];
     struct helper c;
-    struct pollfd p = {.events = POLLIN};
-    cr_assert_eq(child_pipe(ret_fd, &theirs), 0);
-    cr_assert_eq(helper_start(loop, "a-helper", hang, NULL, theirs, &c), 0);
-    (void)close(theirs);
-    p.fd = *ret_fd;
-    cr_assert_eq(poll(&p, 1, DOOMSDAY_MS), 1);
+    *ret_fd = start(hang, NULL, &c);
+    cr_assert_eq(poll(&(struct pollfd){.fd = *ret_fd, .events = POLLIN}, 1, DOOMSDAY_MS), 1);
     cr_assert_eq(read(*ret_fd, here, sizeof here), 4);
     return c;
 }
 
-Test(helper, one_that_hangs_is_killed_and_reaped) {
-    int fd;
-    struct helper c = start_hanging(&fd);
-    helper_end(&c);
-    cr_assert_eq(helper_pid(&c), 0);
-    hear(fd);
-    no_child_is_left();
-}
-
-Test(helper, one_that_hangs_is_killed_and_reaped_without_pidfds) {
-    int fd;
-    struct helper c = start_hanging(&fd);
-    (void)close(c.child.pidfd);
-    c.child.pidfd = -1;
-    helper_end(&c);
-    hear(fd);
-    no_child_is_left();
+Test(helper, one_that_hangs_is_killed_and_reaped_also_without_pidfds) {
+    for (int pidfd = 0; pidfd < 2; pidfd++) {
+        int fd;
+        struct helper c = start_hanging(&fd);
+        if (!pidfd) {
+            (void)close(c.child.pidfd);
+            c.child.pidfd = -1;
+        }
+        helper_end(&c);
+        cr_assert_eq(helper_pid(&c), 0);
+        hear(fd);
+        no_child_is_left();
+    }
 }
 
 /* A driver that hangs is below the helper until it ends, even if nobody waits for it. */
@@ -260,16 +265,10 @@ static int leave_child(int fd, void *arg) {
     return helper_send(fd, &pid, sizeof pid) ? 0 : 1;
 }
 
-Test(helper, one_that_is_let_go_stays_until_its_children_are_gone) {
-    struct child_reaper *reaper;
+Test(helper, one_that_is_let_go_stays_until_its_children_are_gone, .init = begin_reaper) {
     struct helper c;
-    int ours, theirs;
     pid_t below;
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
-    cr_assert_eq(child_pipe(&ours, &theirs), 0);
-    cr_assert_eq(helper_start(loop, "a-helper", leave_child, NULL, theirs, &c), 0);
-    (void)close(theirs);
-    hear(ours); /* to its end: the helper has closed it */
+    hear(start(leave_child, NULL, &c)); /* to its end: the helper has closed it */
     memcpy(&below, said, sizeof below);
     pid_t pid = helper_pid(&c);
     helper_let_go(&c);
@@ -281,7 +280,6 @@ Test(helper, one_that_is_let_go_stays_until_its_children_are_gone) {
     cr_assert_eq(info.si_code, CLD_EXITED, "it was not killed");
     child_reaper_run(reaper);
     no_child_is_left();
-    child_reaper_free(reaper);
 }
 
 Test(helper, none_is_ended_without_harm) {
@@ -291,10 +289,8 @@ Test(helper, none_is_ended_without_harm) {
 }
 
 /* What a worker leaves behind is killed, unless the reaper knows it. */
-Test(helper, is_known_to_the_reaper_and_reaped_by_it) {
-    struct child_reaper *reaper;
+Test(helper, is_known_to_the_reaper_and_reaped_by_it, .init = begin_reaper) {
     int fd;
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
     struct helper c = start_hanging(&fd);
     pid_t pid = helper_pid(&c);
     cr_assert(pid > 0 && child_reaper_knows(reaper, pid));
@@ -307,39 +303,29 @@ Test(helper, is_known_to_the_reaper_and_reaped_by_it) {
     child_reaper_run(reaper);
     cr_assert_not(child_reaper_knows(reaper, pid));
     no_child_is_left();
-    child_reaper_free(reaper);
 }
 
-Test(helper, one_that_outlives_the_reaper_is_forgotten_with_it) {
-    struct child_reaper *reaper;
+Test(helper, one_that_outlives_the_reaper_is_forgotten_with_it, .init = begin_reaper) {
     int fd;
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
     struct helper c = start_hanging(&fd);
     pid_t pid = helper_pid(&c);
     helper_end(&c);
-    child_reaper_free(reaper); /* it has not been reaped */
+    child_reaper_free(TAKE_PTR(reaper)); /* it has not been reaped */
     cr_assert_null(loop_reaper(loop));
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
     (void)close(fd);
 }
 
-Test(helper, one_that_the_reaper_took_is_ended_without_harm) {
-    struct child_reaper *reaper;
+Test(helper, one_that_the_reaper_took_is_ended_without_harm, .init = begin_reaper) {
     char text[] = "found";
-    int ours, theirs;
     struct helper c;
     siginfo_t info;
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
-    cr_assert_eq(child_pipe(&ours, &theirs), 0);
-    cr_assert_eq(helper_start(loop, "a-helper", say_arg, text, theirs, &c), 0);
-    (void)close(theirs);
-    hear(ours);
+    hear(start(say_arg, text, &c));
     cr_assert_eq(waitid(P_PID, (id_t)helper_pid(&c), &info, WEXITED | WNOWAIT), 0);
     child_reaper_run(reaper);
     cr_assert_eq(helper_pid(&c), 0);
     helper_end(&c);
     no_child_is_left();
-    child_reaper_free(reaper);
 }
 
 Test(helper, dies_with_its_process) {
