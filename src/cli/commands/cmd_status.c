@@ -94,16 +94,6 @@ static int show(struct watch *w, struct status_view *view) {
     return finish_stdout();
 }
 
-static int show_closed(struct watch *w, const struct job_found *found) {
-    struct overview o = {.state = GROUP_CLOSED,
-                         .since_ns = found->ended_ns,
-                         .job_ns = found->ran_ns,
-                         .epoch = found->record.epoch,
-                         .outcome = found->record.outcome};
-    (void)snprintf(o.reason, sizeof o.reason, "%.511s", found->record.reason);
-    return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o});
-}
-
 /* Asks once, and shows the answer. Returns 0, or a negative errno with a sentence; *ret_status is
  * the status of the output. */
 static int refresh(struct watch *w, struct job_found *found, int *ret_status, struct err *err) {
@@ -124,7 +114,8 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
     if (r < 0)
         return r;
     if (found->closed) {
-        *ret_status = show_closed(w, found);
+        *ret_status =
+            show(w, &(struct status_view){.run_id = found->run_id, .overview = &found->overview});
         return 0;
     }
     if (!reply.has_overview) {

@@ -15,15 +15,16 @@
 #include "io/file.h"
 #include "io/process/helper_call.h"
 #include "launcher/agent/agent_io.h"
+#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
 extern char **environ;
 
-static struct job_target *add(struct job_found *found) {
+static struct registry_entry *add(struct job_found *found) {
     found->list = xrealloc(found->list, (found->n + 1) * sizeof *found->list);
-    struct job_target *t = &found->list[found->n++];
-    *t = (struct job_target){.uid = geteuid()};
-    return t;
+    struct registry_entry *e = &found->list[found->n++];
+    *e = (struct registry_entry){.uid = geteuid()};
+    return e;
 }
 
 void job_found_fini(struct job_found *found) {
@@ -93,20 +94,11 @@ static void take(const struct job_place *place, const struct registry_entry *ent
         if ((e->head_nodes > 0) != heads || !is_wanted(place, e) ||
             is_left_over(place, entries, n, e))
             continue;
-        struct job_target *t = add(ret);
-        (void)strcpy(t->host, e->addr);
-        (void)strcpy(t->run_id, e->run_id);
-        t->port = e->port;
-        t->pid = e->pid;
-        t->uid = e->uid;
-        *ret_one_job = *ret_one_job && strcmp(t->run_id, ret->list[0].run_id) == 0 &&
-                       t->uid == ret->list[0].uid;
-        if (!heads)
-            continue;
-        ret->head =
-            (struct job_head){.pid = e->pid, .n_nodes = e->head_nodes, .foreign = e->foreign};
-        (void)strcpy(ret->head.run_id, e->run_id);
-        (void)strcpy(ret->head.ask, e->head_ask);
+        *add(ret) = *e;
+        *ret_one_job = *ret_one_job && strcmp(e->run_id, ret->list[0].run_id) == 0 &&
+                       e->uid == ret->list[0].uid;
+        if (heads)
+            ret->head = *e;
     }
 }
 
@@ -121,14 +113,16 @@ static int find_several(const struct job_place *place, const char *text, struct 
 static void take_ended(const struct recent_run *run, struct job_found *ret) {
     uint64_t now_ns = clock_wall_ns(), end_ns = run->ended_wall_ns;
     ret->closed = true;
-    ret->record = (struct arbiter_record){.closed = true, .outcome = run->outcome};
-    (void)snprintf(ret->record.reason, sizeof ret->record.reason, "%s",
+    ret->overview =
+        (struct overview){.state = GROUP_CLOSED,
+                          .outcome = run->outcome,
+                          .since_ns = end_ns != 0 && end_ns < now_ns ? now_ns - end_ns : 0,
+                          .job_ns = end_ns > run->since_wall_ns ? end_ns - run->since_wall_ns : 0};
+    (void)snprintf(ret->overview.reason, sizeof ret->overview.reason, "%s",
                    end_ns != 0
                        ? run->reason
                        : "muster did not record how it ended, for example because it was killed");
     (void)strcpy(ret->run_id, run->run_id);
-    ret->ended_ns = end_ns != 0 && end_ns < now_ns ? now_ns - end_ns : 0;
-    ret->ran_ns = end_ns > run->since_wall_ns ? end_ns - run->since_wall_ns : 0;
 }
 
 /* No agent runs: a run of this user that has ended. -ENOENT has no sentence. */
@@ -197,8 +191,8 @@ static int find_in_slurm(const struct job_place *place, struct job_found *ret, s
     if (ret->n > 1)
         return err_set(err, -EEXIST,
                        "no job of yours is known on this machine; choose one of yours in Slurm:");
-    (void)snprintf(ret->head.ask, sizeof ret->head.ask, "srun --jobid=%s --overlap -N1 -n1 muster",
-                   ret->list[0].run_id);
+    (void)snprintf(ret->head.head_ask, sizeof ret->head.head_ask,
+                   "srun --jobid=%s --overlap -N1 -n1 muster", ret->list[0].run_id);
     return err_set(err, -EREMOTE, "Slurm's job %s runs on other machines", ret->list[0].run_id);
 }
 
@@ -242,8 +236,8 @@ static int find_head(struct job_place *place, const struct registry_entry *entri
     return err_set(err, -EREMOTE,
                    "the job '%.100s' was started here by process %d, and runs on other machines "
                    "(%u node%s)",
-                   ret->head.run_id, ret->head.pid, ret->head.n_nodes,
-                   ret->head.n_nodes == 1 ? "" : "s");
+                   ret->head.run_id, ret->head.pid, ret->head.head_nodes,
+                   ret->head.head_nodes == 1 ? "" : "s");
 }
 
 static int find_here(struct job_place *place, struct job_found *ret, struct err *err) {
@@ -264,7 +258,7 @@ static int find_here(struct job_place *place, struct job_found *ret, struct err 
 }
 
 /* Whether this process is still that head. */
-static bool is_still(const struct job_head *head) {
+static bool is_still(const struct registry_entry *head) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     struct err err = {0};
     size_t n = 0;
@@ -277,7 +271,7 @@ static bool is_still(const struct job_head *head) {
     return found;
 }
 
-void job_await_end(const struct job_target *agent) {
+void job_await_end(const struct registry_entry *agent) {
     int fd = (int)syscall(SYS_pidfd_open, agent->pid, 0);
     if (fd >= 0)
         (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 200);
@@ -285,7 +279,7 @@ void job_await_end(const struct job_target *agent) {
 }
 
 /* The pid can't come to mean another process between the look and the signal. */
-int job_stop_head(const struct job_head *head, struct err *err) {
+int job_stop_head(const struct registry_entry *head, struct err *err) {
     int fd = (int)syscall(SYS_pidfd_open, head->pid, 0);
     int r = fd < 0 ? -errno : 0;
     if (head->foreign)
@@ -311,45 +305,29 @@ int job_stop_head(const struct job_head *head, struct err *err) {
 }
 
 /* For root: of another user's agent at the LISTENER that muster ps shows; else its own. */
-static uint32_t owner_of(const struct job_target *t) {
+static uint32_t owner_of(const struct registry_entry *t) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     struct err err = {0};
     size_t n = 0;
     if (geteuid() != 0 || registry_list_all(&entries, &n, &err) < 0)
         return geteuid();
     for (size_t i = 0; i < n; i++)
-        if (entries[i].port == t->port && strcmp(entries[i].addr, t->host) == 0)
+        if (entries[i].port == t->port && strcmp(entries[i].addr, t->addr) == 0)
             return entries[i].uid;
     return geteuid();
 }
 
-static int find_host(const struct rdzv_place *place, struct job_found *ret, struct err *err) {
-    struct job_target *t = add(ret);
-    if (strlen(place->host) >= sizeof t->host)
-        return err_set(err, -EINVAL, "the endpoint's host is too long: %.100s…", place->host);
-    (void)strcpy(t->host, place->host);
-    t->port = place->port < 0 ? JOB_C10D_PORT : (uint16_t)place->port;
-    t->uid = owner_of(t);
-    return 0;
-}
-
 /* The leader has one of the ports, and other programs may have others. */
-static int find_ports(const struct job_place *place, struct job_found *ret, struct err *err) {
-    uint16_t ports[JOB_ENDPOINT_PORTS_MAX];
-    unsigned n;
-    struct rdzv_place one = RDZV_PLACE_INIT;
-    if (place->one_agent)
-        return err_set(err, -EINVAL,
-                       "\"%.200s\" is not a single agent; give the node's, as HOST:PORT",
-                       place->endpoint);
-    int r =
-        rdzv_endpoint_parse_ports(place->endpoint, ARRAY_SIZE(ports), &one.host, ports, &n, err);
-    for (unsigned i = 0; i < n && r == 0; i++) {
-        one.port = ports[i];
-        r = find_host(&one, ret, err);
+static int find_host(const struct rdzv_place *place, struct job_found *ret, struct err *err) {
+    for (unsigned i = 0; i < MAX2(place->ports.n, 1u); i++) {
+        struct registry_entry *t = add(ret);
+        if (strlen(place->host) >= sizeof t->addr)
+            return err_set(err, -EINVAL, "the endpoint's host is too long: %.100s…", place->host);
+        (void)strcpy(t->addr, place->host);
+        t->port = place->ports.n > 0 ? place->ports.list[i] : JOB_C10D_PORT;
+        t->uid = owner_of(t);
     }
-    free(one.host);
-    return r;
+    return 0;
 }
 
 /* Uses the rules of "muster run", so that endpoint, id and conf have the same meaning. */
@@ -410,6 +388,7 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
                            struct err *err) {
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct arbiter *arbiter = NULL;
+    struct arbiter_record record;
     int r = read_arbiter(place, &spec, err);
     if (r != 0)
         return r < 0 ? -EINVAL
@@ -419,21 +398,24 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
     if (r == 0 && spec.arbiter_dir != NULL)
         ret->arbiter_dir = xstrdup(spec.arbiter_dir);
     if (r == 0)
-        r = read_record(loop, arbiter, &ret->record, err);
+        r = read_record(loop, arbiter, &record, err);
     arbiter_free(arbiter);
     if (r < 0)
         return r == -EINVAL ? -EHOSTUNREACH : r;
-    ret->closed = ret->record.closed;
+    ret->closed = record.closed;
+    ret->overview =
+        (struct overview){.state = GROUP_CLOSED, .epoch = record.epoch, .outcome = record.outcome};
+    (void)snprintf(ret->overview.reason, sizeof ret->overview.reason, "%.511s", record.reason);
     if (ret->closed)
         return 0;
-    const struct rdzv_peer *leader = &ret->record.leader;
-    if (ret->record.epoch == 0 || leader->incarnation == 0 || leader->addr[0] == '\0')
+    const struct rdzv_peer *leader = &record.leader;
+    if (record.epoch == 0 || leader->incarnation == 0 || leader->addr[0] == '\0')
         return err_set(
             err, -ENOENT,
             "no agent has led the run '%.100s' there yet; check the endpoint and --rdzv-id",
             spec.run_id);
-    struct job_target *t = add(ret);
-    (void)strcpy(t->host, leader->addr);
+    struct registry_entry *t = add(ret);
+    (void)strcpy(t->addr, leader->addr);
     (void)strcpy(t->run_id, ret->run_id);
     t->port = leader->port;
     return 0;
@@ -451,18 +433,16 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
         if (found || place->endpoint == NULL || run_id_is_job(place->endpoint)) /* no host's name */
             return r;
     }
-    if (rdzv_endpoint_has_ports(place->endpoint))
-        return find_ports(place, ret, err);
-    _cleanup_(rdzv_place_fini) struct rdzv_place parsed = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place parsed = {0};
     int r = rdzv_place_parse(place->endpoint, &parsed, err);
     if (r == -ENODATA)
         return err_set(err, -EINVAL, "the JOB is empty");
     if (r < 0)
         return r;
-    if (parsed.host == NULL && place->one_agent)
-        return err_set(err, -EINVAL,
-                       "\"%.200s\" has no agent of its own; name the node's, as HOST:PORT",
-                       place->endpoint);
+    if (place->one_agent && (parsed.host == NULL || parsed.ports.n > 1))
+        return err_set(err, -EINVAL, "\"%.200s\" %s the node's, as HOST:PORT", place->endpoint,
+                       parsed.host != NULL ? "is not a single agent; give"
+                                           : "has no agent of its own; name");
     return parsed.host != NULL ? find_host(&parsed, ret, err)
                                : find_by_arbiter(loop, place, ret, err);
 }

@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "io/loop.h"
-#include "rendezvous/arbiter/arbiter_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 struct job_place {
@@ -26,31 +25,17 @@ struct job_place {
     bool begins; /* set by job_find(): no run here has the whole run_id */
 };
 
-struct job_target {
-    char host[RDZV_ADDRS_MAX]; /* a name, or literal addresses separated by commas */
-    uint16_t port;
-    char run_id[RDZV_RUN_ID_MAX]; /* "": not known */
-    int32_t pid;                  /* if it is an agent of this machine; else 0 */
-    uint32_t uid;                 /* of that agent's user; else this one's */
-};
-
-/* Of a job whose agents are all on other machines as far as is known here: the process that was
- * started by hand, and can't be asked (registry_io.h). */
-struct job_head {
-    char run_id[RDZV_RUN_ID_MAX];
-    int32_t pid; /* 0: there is none */
-    uint32_t n_nodes;
-    bool foreign;               /* of another pid namespace */
-    char ask[REGISTRY_ASK_MAX]; /* "ssh node1 /usr/bin/muster"; "": not known */
-};
-
 struct job_found {
-    struct job_target *list; /* owned; to try in turn until one answers */
+    /* Owned; agents to try in turn until one answers. One that is not of this machine has pid 0,
+     * this user's uid, and as its address perhaps a name; run_id "": not known */
+    struct registry_entry *list;
     size_t n;
-    struct job_head head;
-    bool closed; /* the job is over: the arbiter, or this machine, has `record`; n is 0 */
-    struct arbiter_record record;
-    uint64_t ended_ns, ran_ns;    /* how long ago, and for how long; 0: not known */
+    /* Of a job whose agents are all on other machines as far as is known here: the process that was
+     * started by hand, and can't be asked. pid 0: there is none */
+    struct registry_entry head;
+    bool
+        closed; /* the job is over, and n is 0; the arbiter, or this machine, knows how it ended: */
+    struct overview overview;
     char run_id[RDZV_RUN_ID_MAX]; /* of a closed job, or about which the arbiter was asked */
     char *arbiter_dir;            /* the directory, if it was one; else NULL */
 };
@@ -63,6 +48,6 @@ _must_use_ int job_find(struct loop *loop, const struct job_place *place, struct
                         struct err *err);
 void job_found_fini(struct job_found *found);
 /* Gives an agent of this machine that does not answer 200 ms to end: it may have been killed. */
-void job_await_end(const struct job_target *agent);
+void job_await_end(const struct registry_entry *agent);
 /* Has this head end its job, as SIGTERM does. 0, or a negative errno with a sentence. */
-_must_use_ int job_stop_head(const struct job_head *head, struct err *err);
+_must_use_ int job_stop_head(const struct registry_entry *head, struct err *err);

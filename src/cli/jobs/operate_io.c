@@ -12,7 +12,6 @@
 #include "base/text/utf8.h"
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
-#include "cli/options/rdzv_text.h"
 #include "io/clock.h"
 
 #define DIGITS "0123456789"
@@ -90,20 +89,19 @@ static void add_whose(uint32_t uid, struct err *err) {
 static int ask_found(const struct operation *op, const struct command *command,
                      const struct job_found *found, struct operator_reply *ret_reply,
                      struct err *err) {
-    const char *endpoint = op->place.endpoint;
     int r = -ECONNREFUSED;
     if (found->arbiter_dir != NULL)
         operator_auth_add_job_dir(op->auth, found->arbiter_dir, found->run_id);
-    if (command->kind != COMMAND_STATUS && op->place.run_id == NULL && endpoint != NULL &&
-        rdzv_endpoint_has_ports(endpoint))
+    if (command->kind != COMMAND_STATUS && op->place.run_id == NULL && found->n > 1 &&
+        found->list[0].run_id[0] == '\0')
         return err_set(err, -EINVAL,
                        "\"%.200s\": other jobs can have some of these ports; select the job with "
                        "--rdzv-id",
-                       endpoint);
+                       op->place.endpoint);
     bool all_refused = true;
     for (size_t i = 0; i < found->n; i++) {
-        const struct job_target *t = &found->list[i];
-        struct operator_question q = {.host = t->host,
+        const struct registry_entry *t = &found->list[i];
+        struct operator_question q = {.host = t->addr,
                                       .port = t->port,
                                       .command = *command,
                                       .timeout_ns = op->timeout_ns,
@@ -164,9 +162,10 @@ int operation_ask(const struct operation *op, const struct command *command,
 }
 
 /* The line with which to ask on a node of a job that was started from here. */
-static void print_ask(const struct operation *op, const struct job_head *head) {
+static void print_ask(const struct operation *op, const struct registry_entry *head) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    strbuf_printf(&line, "  %s %s", head->ask[0] != '\0' ? head->ask : "muster", op->set->command);
+    strbuf_printf(&line, "  %s %s", head->head_ask[0] != '\0' ? head->head_ask : "muster",
+                  op->set->command);
     for (int i = 0; i < op->n_operands; i++) {
         if (op->operands[i] == op->place.endpoint)
             continue; /* the job, which is known there */
@@ -179,11 +178,11 @@ static void print_ask(const struct operation *op, const struct job_head *head) {
 /* Prints the command line with one of the jobs that it can mean: by its id, or, where others have
  * the same one, by the address of an agent. Each job, or address, once. */
 static void print_choice(const struct operation *op, const struct job_found *found, size_t i) {
-    const struct job_target *t = &found->list[i];
+    const struct registry_entry *t = &found->list[i];
     const char *from = op->place.run_id != NULL ? op->place.run_id : op->place.endpoint;
     bool by_address = false;
     for (size_t k = 0; k < found->n; k++) {
-        const struct job_target *o = &found->list[k];
+        const struct registry_entry *o = &found->list[k];
         bool same = k != i && strcmp(o->run_id, t->run_id) == 0;
         if (same && k < i && o->uid == t->uid && !op->place.one_agent)
             return;
@@ -191,7 +190,7 @@ static void print_choice(const struct operation *op, const struct job_found *fou
     }
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     char address[RDZV_ADDRS_MAX + 8];
-    (void)snprintf(address, sizeof address, "%s:%u", t->host, t->port);
+    (void)snprintf(address, sizeof address, "%s:%u", t->addr, t->port);
     if (by_address)
         shell_add_line(&line, op->argc, op->argv, op->place.endpoint, address);
     else
@@ -240,7 +239,7 @@ static void end_progress(struct progress *p) {
 }
 
 /* The job was started from here, and none of its agents is here. */
-static int stop_by_head(const struct job_head *head, const char *reason) {
+static int stop_by_head(const struct registry_entry *head, const char *reason) {
     struct err err = {0};
     if (job_stop_head(head, &err) < 0)
         return print_failure(&err);
@@ -256,9 +255,9 @@ static void print_over(const struct job_found *found, enum command_kind asked) {
         log_error("the job '%s' is over: no worker runs", found->run_id);
     else
         log_error("'%s' is over: %s", found->run_id,
-                  found->record.reason[0] != '\0'            ? found->record.reason
-                  : found->record.outcome == OUTCOME_SUCCESS ? "the job succeeded"
-                                                             : "the job failed");
+                  found->overview.reason[0] != '\0'            ? found->overview.reason
+                  : found->overview.outcome == OUTCOME_SUCCESS ? "the job succeeded"
+                                                               : "the job failed");
 }
 
 int operation_run(struct operation *op, const struct command *command, operation_show_fn *show,

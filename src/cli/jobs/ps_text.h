@@ -9,7 +9,7 @@ struct ps_row {
     char run_id[RDZV_RUN_ID_MAX];
     char user[40]; /* a name, or a number */
     char host[RDZV_HOST_MAX];
-    char addr[RDZV_ADDR_MAX]; /* of the agent's listener */
+    char addr[RDZV_ADDRS_MAX]; /* of the agent's listener */
     uint16_t port;
     uint32_t head_nodes; /* of a head: how many nodes its job has, elsewhere; 0: an agent */
     int32_t pid;         /* of the agent */

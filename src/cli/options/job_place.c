@@ -13,7 +13,7 @@
 
 /* Whether the user names a directory or etcd where the nodes meet. */
 static bool says_elsewhere(const struct job_reading *j) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
     if (job_given(j, RUN_RDZV_BACKEND)) {
         enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
         return backend != 0 && job_backends[backend].any_node_leads;
@@ -164,7 +164,7 @@ int job_choose_ports(struct job_reading *j) {
 
 /* The host at which a job of one node is to meet; NULL: none was given. malloc'ed */
 static char *host_of_one(struct job_reading *j) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
     bool is_host =
         rdzv_place_parse(endpoint, &place, NULL) == 0 && place.backend == JOB_BACKEND_C10D;

@@ -8,7 +8,7 @@
 #include "cli/options/job_reading.h"
 #include "cli/options/suggest.h"
 
-/* Reads the endpoint, for the backend. Fills in *ret, which must be RDZV_PLACE_INIT. */
+/* Reads the endpoint, for the backend. */
 static int read_place(struct job_reading *j, struct rdzv_place *ret) {
     const struct job_backend_row *row = job_backend(j->spec);
     int r = rdzv_place_parse_as(j->spec->backend, job_text(j, RUN_RDZV_ENDPOINT), ret, j->err);
@@ -39,7 +39,7 @@ static int take_dir(struct job_reading *j, struct rdzv_place *place) {
 }
 
 static int read_dir(struct job_reading *j) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
     int r = read_place(j, &place);
     return r < 0 ? r : take_dir(j, &place);
 }
@@ -47,7 +47,7 @@ static int read_dir(struct job_reading *j) {
 /* torchrun's nodes meet in a file, whose name is the endpoint; ours in a directory beside it. The
  * run id can be left out, as with torchrun: the file's name stands for the job. */
 static int read_file(struct job_reading *j) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
     int r = rdzv_place_parse_as(JOB_BACKEND_DIR, job_text(j, RUN_RDZV_ENDPOINT), &place, j->err);
     if (r < 0)
         return r;
@@ -145,7 +145,7 @@ static int read_user(struct job_reading *j, struct rdzv_place *place) {
 }
 
 static int read_etcd(struct job_reading *j) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
     struct job_spec *spec = j->spec;
     int r = read_place(j, &place);
     if (r < 0)
@@ -178,11 +178,7 @@ static int read_arbiter(struct job_reading *j) {
 }
 
 static int warn_of_conf(struct job_reading *j) {
-    if (j->spec->backend == JOB_BACKEND_ETCD)
-        return 0;
-    if (j->conf.etcd_tls >= 0 || j->conf.etcd_prefix != NULL || j->conf.etcd_cacert != NULL ||
-        j->conf.etcd_cert != NULL || j->conf.etcd_key != NULL || j->conf.etcd_user != NULL ||
-        j->conf.etcd_password != NULL || j->conf.etcd_password_file != NULL)
+    if (j->spec->backend != JOB_BACKEND_ETCD && j->conf.is_about_etcd)
         strbuf_add(j->warnings, "--rdzv-conf: keys about etcd have no effect without etcd\n");
     return 0;
 }
@@ -215,17 +211,12 @@ static int backend_unknown(struct job_reading *j, const char *name) {
 
 /* The backend that the form of the endpoint implies; 0: none. */
 static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
     struct err err = {0};
-    *ret = 0;
-    if (rdzv_endpoint_has_ports(endpoint)) {
-        *ret = JOB_BACKEND_C10D;
-        return 0;
-    }
     int r = rdzv_place_parse(endpoint, &place, &err);
-    if (r == 0)
-        *ret = job_backends[place.backend].any_node_leads ? place.backend : 0;
+    bool is_clear = r == 0 && (job_backends[place.backend].any_node_leads || place.ports.n > 1);
+    *ret = is_clear ? place.backend : 0;
     bool url = strstr(endpoint, "://") != NULL || strncmp(endpoint, "dir:", 4) == 0;
     return r == -EINVAL && url ? err_set(j->err, r, "%s", err.text) : 0;
 }
@@ -334,20 +325,29 @@ static void wait_for_all(struct job_reading *j) {
     s->min_nodes = s->max_nodes;
 }
 
+static int read_master_addr(struct job_reading *j, char **ret_host) {
+    struct rdzv_ports ports;
+    int r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), ret_host, &ports, j->err);
+    return r == 0 && ports.n == 0
+               ? 0
+               : job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
+}
+
 static int read_static(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
     const char *port_text = job_text(j, RUN_MASTER_PORT);
-    int32_t port, master_port = JOB_STATIC_PORT;
-    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
+    int32_t master_port = JOB_STATIC_PORT;
+    struct rdzv_ports ports;
+    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &ports, j->err);
     if (r == -EINVAL)
         return r;
     if (r == 0) {
-        if (port < 0)
+        if (ports.n == 0)
             return err_set(j->err, -EINVAL,
                            "--rdzv-endpoint=%s: static rendezvous needs a port: HOST:PORT",
                            endpoint);
-        spec->endpoint_port = (uint16_t)port;
+        spec->endpoint_port = ports.list[0];
     } else {
         if (port_text != NULL && parse_master_port(j, port_text, &master_port) < 0)
             return -EINVAL;
@@ -359,9 +359,9 @@ static int read_static(struct job_reading *j) {
                           "--nnodes without --master-addr or --rdzv-endpoint: this node looks for "
                           "the others at %s, where no other machine can reach it\n",
                           job_text(j, RUN_MASTER_ADDR));
-        r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
-        if (r < 0 || port >= 0)
-            return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
+        r = read_master_addr(j, &spec->endpoint_host);
+        if (r < 0)
+            return r;
     }
     if (spec->endpoint_port == 0 && spec->rdzv.max_nodes > 1)
         return err_set(j->err, -EINVAL,
@@ -371,31 +371,12 @@ static int read_static(struct job_reading *j) {
     return 0;
 }
 
-/* The leader takes one of the ports: the nodes know it by the name of the run. */
-static int read_ports(struct job_reading *j, const char *endpoint) {
-    struct job_spec *spec = j->spec;
-    int r = rdzv_endpoint_parse_ports(endpoint, JOB_ENDPOINT_PORTS_MAX, &spec->endpoint_host,
-                                      spec->endpoint_ports, &spec->n_endpoint_ports, j->err);
-    if (r < 0)
-        return r;
-    if (!job_id_is_common(spec))
-        return err_set(j->err, -EINVAL,
-                       "--rdzv-endpoint=%s: with several ports, the nodes need a --rdzv-id to "
-                       "distinguish their leader from that of another job",
-                       endpoint);
-    spec->endpoint_port = spec->endpoint_ports[0];
-    if (spec->n_endpoint_ports == 1)
-        spec->n_endpoint_ports = 0;
-    return 0;
-}
-
+/* Of several ports the leader takes one: the nodes know it by the name of the run. */
 static int read_c10d(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    int32_t port = -1;
+    struct rdzv_ports ports = {.n = 0};
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
-    if (rdzv_endpoint_has_ports(endpoint))
-        return read_ports(j, endpoint);
-    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
+    int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &ports, j->err);
     if (r == -EINVAL)
         return r;
     if (r == -ENODATA) {
@@ -405,7 +386,14 @@ static int read_c10d(struct job_reading *j) {
                       "reach\n",
                       JOB_C10D_PORT);
     }
-    spec->endpoint_port = port >= 0 ? (uint16_t)port : JOB_C10D_PORT;
+    if (ports.n > 1 && !job_id_is_common(spec))
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-endpoint=%s: with several ports, the nodes need a --rdzv-id to "
+                       "distinguish their leader from that of another job",
+                       endpoint);
+    spec->endpoint_port = ports.n > 0 ? ports.list[0] : JOB_C10D_PORT;
+    spec->n_endpoint_ports = ports.n > 1 ? ports.n : 0;
+    memcpy(spec->endpoint_ports, ports.list, sizeof ports.list);
     if (spec->endpoint_port == 0 && spec->rdzv.max_nodes > 1)
         return err_set(j->err, -EINVAL,
                        "--rdzv-endpoint=%s: port 0 (any free one) can't be found by other nodes; "
@@ -428,18 +416,13 @@ static int read_standalone(struct job_reading *j) {
 /* Other rendezvous than static: where the workers' store is, if the user said so. */
 static int read_store_place(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    int32_t port, unused;
+    int32_t port;
     if (job_backend(spec)->ranks_are_chosen || !job_given(j, RUN_MASTER_PORT))
         return 0;
     if (parse_master_port(j, job_text(j, RUN_MASTER_PORT), &port) < 0)
         return -EINVAL;
     spec->store_port = (uint16_t)port;
-    if (port > 0 && job_given(j, RUN_MASTER_ADDR) &&
-        (rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->store_host, &unused, j->err) <
-             0 ||
-         unused >= 0))
-        return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
-    return 0;
+    return port > 0 && job_given(j, RUN_MASTER_ADDR) ? read_master_addr(j, &spec->store_host) : 0;
 }
 
 int job_port_range_parse(const char *text, uint16_t *ret_low, uint16_t *ret_high) {

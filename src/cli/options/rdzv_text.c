@@ -49,57 +49,289 @@ static int read_endpoint_host(const char *all, size_t n, char **ret_host, struct
     return 0;
 }
 
-int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port, struct err *err) {
+/* What follows the colon: a list has a comma or a dash, and no IPv6 address before it that lacks
+ * brackets. */
+static int read_ports(const char *all, const char *colon, struct rdzv_ports *ret, struct err *err) {
+    const char *text = colon + 1;
+    const bool is_list = isdigit((unsigned char)text[0]) && strpbrk(text, ",-") != NULL &&
+                         (all[0] == '[' || strchr(all, ':') == colon);
+    int r = is_list            ? port_list_parse(text, ARRAY_SIZE(ret->list), ret->list, &ret->n)
+            : strlen(text) > 5 ? -EINVAL
+                               : parse_port(text, &ret->list[0]);
+    if (!is_list)
+        ret->n = 1;
+    if (r == 0)
+        return 0;
+    return err_set(err, -EINVAL, "endpoint \"%s\": %s", all,
+                   r == -E2BIG    ? "at most 16 ports"
+                   : r == -EEXIST ? "a port is named twice"
+                   : is_list      ? "the ports must be numbers from 1 to 65535, or LOW-HIGH, with "
+                                    "commas between them"
+                                  : "the port must be a number up to 65535");
+}
+
+int rdzv_endpoint_parse(const char *text, char **ret_host, struct rdzv_ports *ret_ports,
+                        struct err *err) {
     _cleanup_(freep) char *all = trimmed(text, strlen(text));
+    struct rdzv_ports ports = {.n = 0};
     size_t n = strlen(all);
     if (n == 0)
         return -ENODATA;
     const char *colon = port_colon(all, n);
-    int32_t port = -1;
-    if (colon != NULL) {
-        uint16_t number;
-        if (strlen(colon + 1) > 5 || parse_port(colon + 1, &number) < 0)
-            return err_set(err, -EINVAL, "endpoint \"%s\": the port must be a number up to 65535",
-                           all);
-        port = number;
-        n = (size_t)(colon - all);
-    }
-    int r = read_endpoint_host(all, n, ret_host, err);
+    int r = colon != NULL ? read_ports(all, colon, &ports, err) : 0;
     if (r == 0)
-        *ret_port = port;
+        r = read_endpoint_host(all, colon != NULL ? (size_t)(colon - all) : n, ret_host, err);
+    if (r == 0)
+        *ret_ports = ports;
     return r;
 }
 
-bool rdzv_endpoint_has_ports(const char *text) {
-    _cleanup_(freep) char *all = trimmed(text, strlen(text));
-    const char *colon = all[0] != '\0' ? port_colon(all, strlen(all)) : NULL;
-    if (colon == NULL || !isdigit((unsigned char)colon[1]) || strpbrk(colon + 1, ",-") == NULL)
-        return false;
-    size_t n = (size_t)(colon - all);
-    return memchr(all, '/', n) == NULL && (all[0] == '[' || memchr(all, ':', n) == NULL);
+/* ---- places ---- */
+
+void rdzv_place_fini(struct rdzv_place *place) {
+    free(place->host);
+    free(place->dir);
+    words_free(place->etcd_endpoints);
+    free(place->etcd_prefix);
+    free(place->user);
+    free(place->password);
+    *place = (struct rdzv_place){0};
 }
 
-int rdzv_endpoint_parse_ports(const char *text, unsigned max, char **ret_host, uint16_t *ret_ports,
-                              unsigned *ret_n, struct err *err) {
-    _cleanup_(freep) char *all = trimmed(text, strlen(text)), *host = NULL;
-    const char *colon = port_colon(all, strlen(all));
-    assert(colon != NULL);
-    int r = read_endpoint_host(all, (size_t)(colon - all), &host, err);
-    if (r < 0)
-        return r;
-    r = port_list_parse(colon + 1, max, ret_ports, ret_n);
-    if (r == -E2BIG)
-        return err_set(err, -EINVAL, "endpoint \"%s\": at most %u ports", all, max);
-    if (r == -EEXIST)
-        return err_set(err, -EINVAL, "endpoint \"%s\": a port is named twice", all);
-    if (r < 0)
-        return err_set(err, -EINVAL,
-                       "endpoint \"%s\": the ports must be numbers from 1 to 65535, or LOW-HIGH, "
-                       "with commas between them",
-                       all);
-    *ret_host = TAKE_PTR(host);
+static const struct scheme {
+    const char *text; /* with its colon */
+    bool tls;
+    bool only_known; /* accepted only if it is known that etcd is meant */
+} etcd_schemes[] = {
+    {"etcd:", false, false},      {"etcds:", true, false}, {"etcd+http:", false, false},
+    {"etcd+https:", true, false}, {"http:", false, true},  {"https:", true, true},
+};
+
+/* Whether the text, or a list's first item, is a port: then a host is before it, no scheme. */
+static bool is_port(const char *s) {
+    size_t n = strspn(s, "0123456789");
+    return n > 0 && n <= 5 && (s[n] == '\0' || s[n] == ',');
+}
+
+/* The number of bytes of the scheme and its slashes; 0: there is none. */
+static size_t etcd_scheme(const char *s, bool known, bool *ret_tls) {
+    for (size_t i = 0; i < ARRAY_SIZE(etcd_schemes); i++) {
+        const struct scheme *scheme = &etcd_schemes[i];
+        size_t n = strlen(scheme->text);
+        if (!text_begins(s, scheme->text) || (scheme->only_known && !known) || is_port(s + n))
+            continue;
+        *ret_tls = scheme->tls;
+        return n + (text_begins(s + n, "//") ? 2 : 0);
+    }
     return 0;
 }
+
+static size_t after_scheme(const char *s) {
+    const char *slashes = strstr(s, "://");
+    bool tls;
+    return slashes != NULL ? (size_t)(slashes - s) + 3 : etcd_scheme(s, true, &tls);
+}
+
+/* The '@' at the end of USER:PASSWORD, or NULL. `s` begins after the scheme. */
+static const char *user_end(const char *s) {
+    size_t n = strcspn(s, "/");
+    return memrchr(s, '@', n);
+}
+
+char *rdzv_place_shown(const char *text) {
+    const char *s = text + strspn(text, " \t\r\n");
+    s += after_scheme(s);
+    const char *at = user_end(s);
+    const char *colon = at != NULL ? memchr(s, ':', (size_t)(at - s)) : NULL;
+    if (colon == NULL)
+        return xstrdup(text);
+    return xasprintf("%.*s:***%s", (int)(colon - text), text, at);
+}
+
+static int bad(struct err *err, const char *text, const char *why) {
+    _cleanup_(freep) char *shown = rdzv_place_shown(text);
+    return err_set(err, -EINVAL, "endpoint \"%.200s\": %s", shown, why);
+}
+
+static bool has_control(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+            return true;
+    return false;
+}
+
+/* "%40" to '@'. NULL: it is not correctly encoded, or would be empty or contain a NUL. */
+static char *percent_decoded(const char *s, size_t n) {
+    _cleanup_(freep) char *out = xmalloc(n + 1);
+    size_t len = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        if (c == '%') {
+            if (i + 2 >= n || hex_digit(s[i + 1]) < 0 || hex_digit(s[i + 2]) < 0)
+                return NULL;
+            c = (char)(hex_digit(s[i + 1]) * 16 + hex_digit(s[i + 2]));
+            i += 2;
+        }
+        if (c == '\0')
+            return NULL;
+        out[len++] = c;
+    }
+    out[len] = '\0';
+    return len > 0 ? TAKE_PTR(out) : NULL;
+}
+
+char *rdzv_prefix_normal(const char *text, size_t n) {
+    while (n > 0 && text[n - 1] == '/')
+        n--;
+    if (n > RDZV_PATH_MAX || has_control(text, n) || memchr(text, '?', n) != NULL ||
+        memchr(text, '#', n) != NULL)
+        return NULL;
+    return xasprintf("%s%.*s", n > 0 && text[0] != '/' ? "/" : "", (int)n, text);
+}
+
+static int read_user(const char *s, size_t n, struct rdzv_place *place) {
+    const char *colon = memchr(s, ':', n);
+    size_t n_user = colon != NULL ? (size_t)(colon - s) : n;
+    place->user = percent_decoded(s, n_user);
+    if (colon != NULL)
+        place->password = percent_decoded(colon + 1, n - n_user - 1);
+    return place->user != NULL && (colon == NULL || place->password != NULL) ? 0 : -EINVAL;
+}
+
+static int read_hosts(const char *all, const char *s, size_t n, struct rdzv_place *place,
+                      struct err *err) {
+    size_t n_hosts = 0;
+    place->etcd_endpoints = xcalloc(JOB_ETCD_ENDPOINTS_MAX + 1, sizeof(char *));
+    for (size_t at = 0; at <= n; n_hosts++) {
+        const char *comma = at < n ? memchr(s + at, ',', n - at) : NULL;
+        size_t len = comma != NULL ? (size_t)(comma - s) - at : n - at;
+        _cleanup_(freep) char *item = xstrndup(s + at, len), *host = NULL;
+        struct rdzv_ports ports;
+        if (n_hosts == JOB_ETCD_ENDPOINTS_MAX)
+            return bad(err, all, "at most 16 hosts of etcd can be named");
+        struct err why = {0};
+        int r = rdzv_endpoint_parse(item, &host, &ports, &why);
+        if (r == -ENODATA)
+            return bad(err, all, "a host of etcd is missing; write etcd://HOST:PORT,HOST:PORT");
+        const bool has_port = r == 0 && ports.n > 0;
+        if (r < 0 || ports.n > 1 || (has_port && ports.list[0] == 0))
+            return bad(err, all,
+                       r < 0 || ports.n > 1
+                           ? "each host of etcd must be a name, an IPv4 address, or an IPv6 "
+                             "address in brackets, and its port a number up to 65535"
+                           : "etcd has no port 0");
+        bool v6 = strchr(host, ':') != NULL;
+        place->etcd_endpoints[n_hosts] = xasprintf("%s%s%s:%d", v6 ? "[" : "", host, v6 ? "]" : "",
+                                                   has_port ? ports.list[0] : RDZV_ETCD_PORT);
+        at += len + 1;
+    }
+    return 0;
+}
+
+static int read_etcd(const char *text, bool tls, size_t skip, struct rdzv_place *place,
+                     struct err *err) {
+    const char *s = text + skip;
+    const char *at = user_end(s);
+    place->backend = JOB_BACKEND_ETCD;
+    place->etcd_tls = tls;
+    if (at != NULL && read_user(s, (size_t)(at - s), place) < 0)
+        return bad(err, text,
+                   "before the @ must be USER or USER:PASSWORD, with % and two digits for "
+                   "characters like / and @ (%2F, %40)");
+    s = at != NULL ? at + 1 : s;
+    size_t n = strcspn(s, "/");
+    int r = read_hosts(text, s, n, place, err);
+    if (r < 0)
+        return r;
+    if (strspn(s + n, "/") == strlen(s + n))
+        return 0;
+    place->etcd_prefix = rdzv_prefix_normal(s + n, strlen(s + n));
+    if (place->etcd_prefix == NULL)
+        return bad(err, text,
+                   "what follows the hosts is the prefix of all keys: no ? or #, no control "
+                   "characters, at most 3000 bytes");
+    return 0;
+}
+
+static int read_dir(const char *text, const char *path, struct rdzv_place *place, struct err *err) {
+    if (text_begins(path, "//"))
+        path += strspn(path, "/") - 1;
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    if (n == 0)
+        return bad(err, text, "no directory is named; write dir:/PATH");
+    if (n > RDZV_PATH_MAX || has_control(path, n))
+        return bad(err, text,
+                   "a directory's name must have no control characters and at most 3000 bytes");
+    place->backend = JOB_BACKEND_DIR;
+    place->dir = xstrndup(path, n);
+    return 0;
+}
+
+static int read_host(const char *text, struct rdzv_place *place, struct err *err) {
+    if (strstr(text, "://") != NULL || strchr(text, '@') != NULL)
+        return bad(err, text,
+                   "must be HOST:PORT, dir:/PATH, etcd://HOST:PORT or etcds://HOST:PORT");
+    place->backend = JOB_BACKEND_C10D;
+    return rdzv_endpoint_parse(text, &place->host, &place->ports, err);
+}
+
+static int read_place(enum job_backend known, const char *text, struct rdzv_place *place,
+                      struct err *err) {
+    bool tls = false;
+    size_t skip = known != JOB_BACKEND_DIR ? etcd_scheme(text, known == JOB_BACKEND_ETCD, &tls) : 0;
+    if (skip > 0 || known == JOB_BACKEND_ETCD) {
+        if (skip == 0 && (strstr(text, "://") != NULL || text[0] == '/'))
+            return bad(err, text,
+                       "must be HOST:PORT of etcd, or etcd://HOST:PORT,HOST:PORT/PREFIX");
+        return read_etcd(text, tls, skip, place, err);
+    }
+    bool named = text_begins(text, "dir:") && (known == JOB_BACKEND_DIR || !is_port(text + 4));
+    if (named || known == JOB_BACKEND_DIR || text[0] == '/')
+        return read_dir(text, text + (named ? 4 : 0), place, err);
+    return read_host(text, place, err);
+}
+
+int rdzv_place_parse_as(enum job_backend backend, const char *text, struct rdzv_place *ret,
+                        struct err *err) {
+    text += strspn(text, " \t\r\n");
+    size_t n = strlen(text);
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        n--;
+    if (n == 0)
+        return -ENODATA;
+    _cleanup_(freep) char *all = xstrndup(text, n);
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
+    int r = read_place(backend, all, &place, err);
+    if (r < 0)
+        return r;
+    *ret = place;
+    place = (struct rdzv_place){0};
+    return 0;
+}
+
+int rdzv_place_parse(const char *text, struct rdzv_place *ret, struct err *err) {
+    return rdzv_place_parse_as(JOB_BACKEND_C10D, text, ret, err);
+}
+
+void rdzv_place_absolute(struct rdzv_place *place, const char *cwd) {
+    if (place->backend != JOB_BACKEND_DIR || place->dir[0] == '/')
+        return;
+    const char *path = place->dir;
+    while (text_begins(path, "./"))
+        path += 1 + strspn(path + 1, "/");
+    bool here = path[0] == '\0' || strcmp(path, ".") == 0;
+    size_t n = strlen(cwd);
+    while (n > 0 && cwd[n - 1] == '/')
+        n--;
+    char *whole =
+        here ? xasprintf("%.*s", n > 0 ? (int)n : 1, cwd) : xasprintf("%.*s/%s", (int)n, cwd, path);
+    free(place->dir);
+    place->dir = whole;
+}
+
+/* ---- --rdzv-conf ---- */
 
 enum conf_kind {
     CONF_SECONDS = 1, /* offset: a uint64_t of nanoseconds */
@@ -182,7 +414,7 @@ static int conf_protocol(const char *value, struct rdzv_conf *ret, struct err *e
 }
 
 static void conf_text(const struct conf_key *key, const char *value, struct rdzv_conf *ret) {
-    char *copy = xstrdup(value), *former;
+    char *copy = value != NULL ? xstrdup(value) : NULL, *former;
     char *field = (char *)ret + key->offset;
     memcpy(&former, field, sizeof former);
     free(former);
@@ -208,13 +440,9 @@ static int conf_ignored(const struct conf_key *key, const char *value, struct rd
 
 void rdzv_conf_fini(struct rdzv_conf *conf) {
     free(conf->bad_timeout);
-    free(conf->etcd_prefix);
-    free(conf->etcd_cacert);
-    free(conf->etcd_cert);
-    free(conf->etcd_key);
-    free(conf->etcd_user);
-    free(conf->etcd_password);
-    free(conf->etcd_password_file);
+    for (size_t i = 0; i < ARRAY_SIZE(conf_keys); i++)
+        if (conf_keys[i].kind == CONF_TEXT)
+            conf_text(&conf_keys[i], NULL, conf);
     *conf = (struct rdzv_conf){.is_host = -1, .rank = -1, .etcd_tls = -1};
 }
 
@@ -239,8 +467,11 @@ static int conf_set(const struct conf_key *key, const char *value, struct rdzv_c
         if (!ret->store_file && strcasecmp(value, "tcp") != 0)
             return err_set(err, -EINVAL, "--rdzv-conf: store_type=%s: must be tcp or file", value);
         return 0;
-    case CONF_PROTOCOL: return conf_protocol(value, ret, err);
-    case CONF_TEXT: conf_text(key, value, ret); return 0;
+    case CONF_PROTOCOL: ret->is_about_etcd = true; return conf_protocol(value, ret, err);
+    case CONF_TEXT:
+        ret->is_about_etcd = true;
+        conf_text(key, value, ret);
+        return 0;
     case CONF_IGNORED_SECONDS:
     case CONF_IGNORED: return conf_ignored(key, value, ret, warnings, err);
     }

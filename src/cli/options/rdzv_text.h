@@ -9,43 +9,38 @@
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 
+/* The ports of an endpoint: one, from 0 on, or several, from 1 on, which torchrun refuses. */
+struct rdzv_ports {
+    uint16_t list[JOB_ENDPOINT_PORTS_MAX];
+    unsigned n; /* 0: none was given */
+};
 /* "host", "host:29500", "[::1]", "[::1]:29500", "::1:29500" (split at the last colon; "::1" and
- * "fe80::1" are whole). Brackets are removed. Returns 0; -EINVAL; -ENODATA, without an error text,
- * if there are only blanks. *ret_host is malloc'ed; *ret_port is -1 if none was given. */
-_must_use_ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port,
+ * "fe80::1" are whole), "host:5,7-9" (port_list_parse()). Brackets are removed. Returns 0; -EINVAL
+ * with a sentence; -ENODATA, without one, if there are only blanks. *ret_host is malloc'ed. */
+_must_use_ int rdzv_endpoint_parse(const char *text, char **ret_host, struct rdzv_ports *ret_ports,
                                    struct err *err);
-/* Whether the text is "host:PORTS" or "[::1]:PORTS", with a comma or dash in PORTS. torchrun
- * refuses these; a place like dir:/a:1-2 is none of them. */
-bool rdzv_endpoint_has_ports(const char *text);
-/* Reads such a text, with ports as base/text/parse.h has them. Returns 0, or -EINVAL and a
- * sentence. *ret_host is malloc'ed; ret_ports has room for `max`. */
-_must_use_ int rdzv_endpoint_parse_ports(const char *text, unsigned max, char **ret_host,
-                                         uint16_t *ret_ports, unsigned *ret_n, struct err *err);
 
 /* Where nodes meet, or where a job is asked about. Owns its texts: rdzv_place_fini(). */
 struct rdzv_place {
     enum job_backend backend; /* C10D: a host; DIR; ETCD */
     char *host;               /* C10D; without brackets */
-    int32_t port;             /* C10D; -1: not given */
+    struct rdzv_ports ports;  /* C10D */
     char *dir;                /* DIR: absolute, or as it was given: rdzv_place_absolute() */
     char **etcd_endpoints;    /* ETCD: "host:port" or "[v6]:port", NULL-terminated, at least one */
     bool etcd_tls;            /* ETCD: https */
     char *etcd_prefix;        /* ETCD: "/a/b" without '/' at its end; NULL: not given */
     char *user, *password;    /* ETCD: from USER:PASSWORD@; NULL: not given */
 };
-#define RDZV_PLACE_INIT \
-    { .port = -1 }
 void rdzv_place_fini(struct rdzv_place *place);
 
 #define RDZV_ETCD_PORT 2379
 #define RDZV_ETCD_PREFIX "/muster" /* the default */
 #define RDZV_PATH_MAX 3000         /* the limit for a directory's or a prefix's name, in bytes */
 
-/* HOST[:PORT] | dir:PATH | /PATH | etcd://[USER[:PASSWORD]@]HOST[:PORT],…[/PREFIX]; etcd: without
+/* HOST[:PORTS] | dir:PATH | /PATH | etcd://[USER[:PASSWORD]@]HOST[:PORT],…[/PREFIX]; etcd: without
  * slashes means the same; etcds: and etcd+https: are etcd over TLS. A host can be called "dir" or
- * "etcd": then a port follows the colon. *ret must be RDZV_PLACE_INIT, and is changed only on
- * success. Returns 0; -EINVAL with a sentence, which contains no password; -ENODATA, without a
- * sentence, if there are only blanks. */
+ * "etcd": then a port follows the colon. *ret is changed only on success. Returns 0; -EINVAL with a
+ * sentence, which contains no password; -ENODATA, without one, if there are only blanks. */
 _must_use_ int rdzv_place_parse(const char *text, struct rdzv_place *ret, struct err *err);
 /* The same for a text whose backend, DIR or ETCD, is known from --rdzv-backend: the prefix "dir:"
  * or "etcd:" can be missing, and etcd can begin with http:// or https://. */
@@ -67,11 +62,12 @@ struct rdzv_conf {
     uint64_t keep_alive_interval_ns;
     uint32_t keep_alive_max_attempt; /* 0: not given */
     uint64_t timeout_ns;             /* static, etcd: the whole meeting */
-    char *bad_timeout; /* malloc'ed: why static and etcd refuse its `timeout`; NULL: no reason */
-    int is_host;       /* 1, 0, -1: not given */
-    int32_t rank;      /* static: node rank; -1: not given */
-    bool store_file;   /* store_type=file: the endpoint is a path */
-    int etcd_tls;      /* protocol: 1 https, 0 http, -1: not given */
+    char *bad_timeout;  /* malloc'ed: why static and etcd refuse its `timeout`; NULL: no reason */
+    int is_host;        /* 1, 0, -1: not given */
+    int32_t rank;       /* static: node rank; -1: not given */
+    bool store_file;    /* store_type=file: the endpoint is a path */
+    bool is_about_etcd; /* one of the following was given */
+    int etcd_tls;       /* protocol: 1 https, 0 http, -1: not given */
     /* malloc'ed; NULL: not given */
     char *etcd_prefix; /* as it was written */
     char *etcd_cacert, *etcd_cert, *etcd_key;

@@ -45,7 +45,7 @@ void registry_remove(struct registry_own *own);
 struct registry_entry {
     char run_id[RDZV_RUN_ID_MAX];
     char host[RDZV_HOST_MAX];
-    char addr[RDZV_ADDR_MAX];        /* literal */
+    char addr[RDZV_ADDRS_MAX];       /* literal */
     uint16_t port;                   /* 0: of a head */
     uint32_t head_nodes;             /* of a head: how many nodes the job has; else 0 */
     char head_ask[REGISTRY_ASK_MAX]; /* of a head, as it was added; "": not known */

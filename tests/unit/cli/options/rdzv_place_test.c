@@ -4,7 +4,7 @@
 
 /* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for a missing part; or the errno. */
 static char *told(enum job_backend backend, const char *text) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
+    _cleanup_(rdzv_place_fini) struct rdzv_place p = {0};
     struct err err = {0};
     int r = backend == 0 ? rdzv_place_parse(text, &p, &err) : rdzv_place_parse_as(backend, text, &p, &err);
     if (r < 0) {
@@ -15,7 +15,7 @@ static char *told(enum job_backend backend, const char *text) {
         return xstrdup(r == -EINVAL ? "invalid" : r == -ENODATA ? "nothing" : "?");
     }
     if (p.backend == JOB_BACKEND_C10D)
-        return xasprintf("host %s %d", p.host, p.port);
+        return xasprintf("host %s %d", p.host, p.ports.n > 0 ? p.ports.list[0] : -1);
     if (p.backend == JOB_BACKEND_DIR)
         return xasprintf("dir %s", p.dir);
     _cleanup_(strbuf_fini) struct strbuf hosts = {0};
@@ -135,7 +135,7 @@ Test(rdzv_place, never_shows_a_password) {
     static const char *const wrong[] = {"etcd://me:secret@a:0", "etcd://me:secret@", "ftp://me:secret@a",
                                         "etcd://me:secret%@a", "etcd://me:secret@a/?"};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-        _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
+        _cleanup_(rdzv_place_fini) struct rdzv_place p = {0};
         struct err err = {0};
         cr_assert_eq(rdzv_place_parse(wrong[i], &p, &err), -EINVAL);
         cr_expect_null(strstr(err.text, "secret"), "%s", err.text);
@@ -156,7 +156,7 @@ Test(rdzv_place, makes_a_directory_absolute) {
         {"../a", "/home/u", "/home/u/../a"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
+        _cleanup_(rdzv_place_fini) struct rdzv_place p = {0};
         struct err err = {0};
         cr_assert_eq(rdzv_place_parse_as(JOB_BACKEND_DIR, cases[i].dir, &p, &err), 0);
         rdzv_place_absolute(&p, cases[i].cwd);
