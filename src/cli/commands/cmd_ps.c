@@ -2,10 +2,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/commands/topo_io.h"
 #include "cli/help/help.h"
 #include "cli/jobs/local_agents_io.h"
 #include "cli/jobs/operator_auth_io.h"
+#include "cli/jobs/screen_io.h"
 #include "cli/options/commands.h"
 
 enum { PS_OUTPUT, PS_JSON };
@@ -54,7 +54,7 @@ int cmd_ps(int argc, char **argv) {
     else if (n == 0)
         strbuf_printf(&text, "no job%s runs on this machine\n", geteuid() == 0 ? "" : " of yours");
     else
-        ps_text(rows, n, format == OUTPUT_WIDE, topo_width(), &text);
+        ps_text(rows, n, format == OUTPUT_WIDE, screen_columns(), &text);
     local_agents_free(rows, n);
     return print_text(&text);
 }

@@ -1,11 +1,17 @@
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/text/log.h"
 #include "base/text/utf8.h"
-#include "cli/commands/topo_io.h"
 #include "cli/help/help.h"
+#include "cli/jobs/screen_io.h"
 #include "cli/options/commands.h"
+#include "io/file.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/json/topology_json.h"
 #include "topology/nccl/nccl_xml.h"
@@ -55,6 +61,42 @@ const struct option_set topo_options = {
     .example = "--tree",
     OPTION_DEFS(defs),
 };
+
+/* ---- files and the terminal ---- */
+
+/* "-" is standard output. */
+static int write_file(const char *path, const char *text, size_t len, struct err *err) {
+    if (strcmp(path, "-") == 0) {
+        (void)fwrite(text, 1, len, stdout); /* finish_stdout() reports errors */
+        return 0;
+    }
+    int r = file_write_atomic(path, text, len);
+    return r < 0 ? err_set(err, r, "can't write %s: %s", path, strerror(-r)) : 0;
+}
+
+static int read_file(const char *path, size_t max, char **ret_text, size_t *ret_len,
+                     struct err *err) {
+    struct stat st;
+    int r = file_read_text(path, max, ret_text, ret_len);
+    if (r == -EINVAL)
+        return err_set(err, r, "can't read %s: it is %s", path,
+                       stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? "a folder"
+                                                                   : "no regular file");
+    return r < 0 ? err_set(err, r, "can't read %s: %s", path, strerror(-r)) : 0;
+}
+
+/* Whether standard output can show lines and arrows: UTF-8, and not a dumb terminal. */
+static bool shows_utf8(void) {
+    const char *term = getenv("TERM");
+    if (isatty(STDOUT_FILENO) == 1 && (term == NULL || strcmp(term, "dumb") == 0))
+        return false;
+    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    if (locale == (locale_t)0)
+        return false;
+    bool utf8 = strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+    freelocale(locale);
+    return utf8;
+}
 
 /* ---- the command line ---- */
 
@@ -166,7 +208,7 @@ static int check(const struct option_value *v) {
     bool other = v[TOPO_OPT_FROM].text != NULL || v[TOPO_OPT_SYSROOT].text != NULL;
     /* Without GPUs, this is not the machine for which the file was made. */
     bool compare = other || discover_has_gpus();
-    if (topo_read(path, CHECK_BYTES_MAX, &text, &len, &err) < 0 ||
+    if (read_file(path, CHECK_BYTES_MAX, &text, &len, &err) < 0 ||
         (compare && load(v, &machine, &err) < 0))
         return print_failure(&err);
     struct xml_findings found = {0};
@@ -181,14 +223,14 @@ static int check(const struct option_value *v) {
 static int write_nccl_xml(const struct topology *t, const char *path, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     int r = nccl_xml_write(t, &text, err);
-    return r < 0 ? r : topo_write(path, strbuf_text(&text), text.len, err);
+    return r < 0 ? r : write_file(path, strbuf_text(&text), text.len, err);
 }
 
 static int write_svg(const struct topology *t, const struct nccl_graph *g, const char *path,
                      struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     render_svg(t, g, &text);
-    return topo_write(path, strbuf_text(&text), text.len, err);
+    return write_file(path, strbuf_text(&text), text.len, err);
 }
 
 static void print(const struct option_value *v, const struct topology *t,
@@ -197,7 +239,7 @@ static void print(const struct option_value *v, const struct topology *t,
     if (v[TOPO_OPT_JSON].times > 0)
         topology_json_write(t, &text);
     else if (v[TOPO_OPT_TREE].times > 0)
-        render_tree(t, g, topo_width(), topo_utf8(), &text);
+        render_tree(t, g, screen_columns(), shows_utf8(), &text);
     else if (v[TOPO_OPT_SVG].text == NULL && v[TOPO_OPT_NCCL_XML].text == NULL)
         render_matrix(t, g, &text);
     (void)fputs(strbuf_text(&text), stdout);

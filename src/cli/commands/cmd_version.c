@@ -173,8 +173,6 @@ static char *line_after(const char *text, const char *begin) {
     return NULL;
 }
 
-/* ---- the package ---- */
-
 /* The record that pip or another installer has left in the environment of the program. */
 static bool add_wheel(const char *self, struct strbuf *out) {
     _cleanup_(freep) char *prefix = prefix_of(self);

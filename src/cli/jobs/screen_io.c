@@ -97,6 +97,11 @@ bool screen_enter(void) {
     return true;
 }
 
+uint32_t screen_columns(void) {
+    struct winsize size = {0};
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 struct screen_size screen_size(void) {
     struct winsize size = {0};
     (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);

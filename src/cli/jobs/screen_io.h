@@ -22,6 +22,8 @@ bool screen_is_possible(void);
 bool screen_enter(void);
 void screen_leave(void);
 struct screen_size screen_size(void);
+/* The columns of the terminal; 0: standard output is not one. */
+uint32_t screen_columns(void);
 /* Writes a frame, with one call if the terminal takes all of it. 0 or a negative errno. */
 _must_use_ int screen_write(const char *text, size_t len);
 /* Waits for so long, or until its size changes, it comes to the foreground, or "q" is typed. */

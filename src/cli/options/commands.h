@@ -14,6 +14,8 @@
 
 #define VERSION_LINE "muster " MUSTER_VERSION "\n"
 
+struct job_spec;
+
 struct subcommand {
     const char *group; /* its heading in the overview; NULL: that of the row before */
     const char *name;
@@ -57,6 +59,9 @@ int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_ssh_node(int argc, char **argv); /* in no table: muster-protocol(7), OVER SSH */
+/* Prints a command for each worker of this, or the first, node, and before what hosts there are.
+ * Returns the exit status. */
+int dry_run(const struct job_spec *of_head);
 
 /* Prints "muster COMMAND: TEXT", or "torchrun: TEXT" (command_called()), as one line on standard
  * error, cleaned as by utf8_clean(). command may be NULL. Returns EXIT_USAGE. */

@@ -31,8 +31,7 @@ static bool is_utf8(const char *s) {
     return true;
 }
 
-/* A word or a path can have any bytes, and JSON can't: for an agent {"hex":"ff"} stands for them.
- * */
+/* A word or a path can have any bytes, and JSON can't: an agent gets {"hex":"ff"} then. */
 static void write_text(struct json_writer *w, const char *key, const char *text) {
     static const char digits[] = "0123456789abcdef";
     _cleanup_(strbuf_fini) struct strbuf hex = {0};

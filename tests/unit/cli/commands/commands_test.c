@@ -67,7 +67,7 @@ static const struct {
     {"muster env --from=%m --json", 0, "{\"ranks\":[{\"rank\":0,\"local_rank\":0,\"variables\":[", NULL},
     {"muster env --json --explain", 2, NULL, "leave out --explain"},
     {"muster env --from=%m --nnodes=2 --rdzv-endpoint=dir:/x", 1, NULL, "any node may lead"},
-    {"muster env --from=%m --nnodes=2 --rdzv-endpoint=:29400", 1, NULL, "which host?"},
+    {"muster env --from=%m --nnodes=2 --rdzv-endpoint=:29400", 1, NULL, "the host must be a name"},
     {"muster env --from=%m --nnodes=2 --rdzv-endpoint=[::1]:29400 --nccl-comm-id", 0, "NCCL_COMM_ID=[::1]:PORT", NULL},
     {"muster env --from=%m --nnodes=2 --rdzv-endpoint=10.0.0.9:1 --nccl-comm-id", 0, "NCCL_COMM_ID=10.0.0.9:PORT",
      NULL},
