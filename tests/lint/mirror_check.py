@@ -55,7 +55,7 @@ COVERED = [
     ("cli/help/help", "e2e/test_cli.py"),
     ("cli/jobs/columns", "unit/cli/jobs/status_text_test.c"),
     ("cli/jobs/*", "e2e/test_operate.py"),
-    ("cli/logs/*", "unit/cli/logs/log_merge_test.c e2e/test_logs.py"),
+    ("cli/logs/*", "unit/cli/logs/logs_io_test.c e2e/test_logs.py"),
     ("cli/profile/*", "unit/cli/profile/profile_pictures_test.c e2e/test_profile_pictures.py"),
     ("cli/commands/cmd_check", "unit/cli/commands/commands_test.c e2e/test_check.py"),
     ("cli/commands/cmd_env", "unit/cli/commands/commands_test.c e2e/test_env.py"),

@@ -71,8 +71,6 @@ const struct option_set logs_options = {
 };
 
 static int read_view(const struct option_value *values, struct logs_view *ret) {
-    static const enum logs_prefix prefixes[] = {LOGS_PREFIX_AUTO, LOGS_PREFIX_ALWAYS,
-                                                LOGS_PREFIX_NEVER};
     struct err err = {0};
     bool out = values[LOGS_STDOUT].times > 0, error = values[LOGS_STDERR].times > 0;
     const char *ranks = values[LOGS_RANK].text, *lines = values[LOGS_TAIL].text;
@@ -93,8 +91,9 @@ static int read_view(const struct option_value *values, struct logs_view *ret) {
     ret->choice.streams[1] = error || !out;
     ret->follow = values[LOGS_FOLLOW].times > 0;
     ret->timestamps = values[LOGS_TIMESTAMPS].times > 0;
-    ret->prefix =
-        prefix == NULL ? LOGS_PREFIX_AUTO : prefixes[option_choice(&defs[LOGS_PREFIX], prefix)];
+    ret->prefix = LOGS_PREFIX_AUTO; /* the first of its words */
+    if (prefix != NULL)
+        ret->prefix += (unsigned)option_choice(&defs[LOGS_PREFIX], prefix);
     return -1;
 }
 

@@ -15,7 +15,6 @@
 #include "base/idmap.h"
 #include "base/text/log.h"
 #include "base/text/parse.h"
-#include "cli/logs/log_merge.h"
 #include "cli/options/commands.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -27,15 +26,24 @@
 #define LOG_TREE_FILES_MAX 65536 /* of one generation; further ones are not shown */
 
 struct log_file {
-    struct log_source source; /* the first member: merging passes this */
     char *path, *times_path;
     uint32_t rank;
-    int stream;                   /* 0 standard output, 1 standard error */
+    int stream; /* 0 standard output, 1 standard error */
+    /* the next line: */
+    struct strbuf text; /* bytes from `used` on are still to be shown */
+    size_t used;
+    uint64_t at; /* offset in the log of the first of these */
+    uint64_t ns; /* when it was written; 0: not known */
+    bool inside; /* it began in an earlier piece */
+    size_t len;  /* of the piece that is shown next; whether a newline ends it: */
+    bool ended;
+    /* what is read: */
     uint64_t read_ns;             /* when bytes were read last (CLOCK_MONOTONIC) */
     uint64_t offset;              /* of the bytes that are read next */
     uint64_t times_at;            /* the same, in the file of times */
     struct log_stamp stamps[32];  /* that were read from there, */
-    size_t n_stamps, used_stamps; /* and those of them that were asked for */
+    size_t n_stamps, used_stamps; /* and those of them that count already */
+    bool no_stamp;                /* there was none when it was last asked for */
 };
 
 struct log_generation {
@@ -223,7 +231,7 @@ static void tree_fini(struct log_tree *t) {
     for (size_t i = 0; i < t->n; i++) {
         struct log_generation *g = &t->list[i];
         for (size_t k = 0; k < g->n; k++) {
-            log_source_fini(&g->files[k]->source);
+            strbuf_fini(&g->files[k]->text);
             free(g->files[k]->path);
             free(g->files[k]->times_path);
             free(g->files[k]);
@@ -245,7 +253,13 @@ static int open_file(const char *path) {
     return fd;
 }
 
-/* For log_merge_ops, as file_read_stamp(). Both read a few KiB: with many files less. */
+static void seek_stamp(struct log_file *f, uint64_t i) {
+    f->times_at = i * LOG_STAMP_BYTES;
+    f->n_stamps = f->used_stamps = 0;
+    f->no_stamp = false;
+}
+
+/* Adds bytes to the text, fewer with many files. False: there are no more now. */
 static bool file_read(struct log_file *f, size_t n_files) {
     size_t size = AHEAD_BYTES / MAX2(n_files, (size_t)1);
     size = MIN2(MAX2(size, READ_MIN), READ_MAX);
@@ -254,11 +268,13 @@ static bool file_read(struct log_file *f, size_t n_files) {
     if (fd < 0)
         return false;
     if (fstat(fd, &st) == 0 && (uint64_t)st.st_size < f->offset) { /* it was emptied or replaced */
-        log_source_fini(&f->source);
-        f->offset = f->times_at = 0;
-        f->n_stamps = f->used_stamps = 0;
+        strbuf_clear(&f->text);
+        f->used = 0;
+        f->offset = f->at = f->ns = 0;
+        f->inside = false;
+        seek_stamp(f, 0);
     }
-    struct strbuf *text = &f->source.text;
+    struct strbuf *text = &f->text;
     ssize_t n = pread(fd, strbuf_room(text, size), size, (off_t)f->offset);
     file_close(&fd);
     if (n <= 0)
@@ -266,26 +282,26 @@ static bool file_read(struct log_file *f, size_t n_files) {
     text->len += (size_t)n;
     text->data[text->len] = '\0';
     f->offset += (uint64_t)n;
+    f->no_stamp = false; /* stamps are written before the bytes */
     f->read_ns = clock_now_ns();
     return true;
 }
 
-static bool file_read_stamp(struct log_file *f, struct log_stamp *ret) {
-    if (f->used_stamps == f->n_stamps) {
+/* The next stamp, which stays the next one; NULL: there is none now. */
+static const struct log_stamp *next_stamp(struct log_file *f) {
+    if (f->used_stamps == f->n_stamps && !f->no_stamp) {
         uint8_t bytes[ARRAY_SIZE(f->stamps) * LOG_STAMP_BYTES];
         int fd = open_file(f->times_path);
         ssize_t n = fd < 0 ? 0 : pread(fd, bytes, sizeof bytes, (off_t)f->times_at);
         file_close(&fd);
         f->n_stamps = n > 0 ? (size_t)n / LOG_STAMP_BYTES : 0;
         f->used_stamps = 0;
+        f->no_stamp = f->n_stamps == 0;
         f->times_at += f->n_stamps * LOG_STAMP_BYTES;
         for (size_t i = 0; i < f->n_stamps; i++)
             f->stamps[i] = log_stamp_decode(bytes + i * LOG_STAMP_BYTES);
     }
-    if (f->used_stamps == f->n_stamps)
-        return false;
-    *ret = f->stamps[f->used_stamps++];
-    return true;
+    return f->used_stamps < f->n_stamps ? &f->stamps[f->used_stamps] : NULL;
 }
 
 /* Where the last `lines` lines begin. */
@@ -316,31 +332,22 @@ static uint64_t find_lines(int fd, uint64_t size, uint64_t lines, uint64_t *ret_
     return 0;
 }
 
-static bool read_stamp_at(int fd, uint64_t at, struct log_stamp *ret) {
-    uint8_t bytes[LOG_STAMP_BYTES];
-    if (pread(fd, bytes, sizeof bytes, (off_t)at) != (ssize_t)sizeof bytes)
-        return false;
-    *ret = log_stamp_decode(bytes);
-    return true;
-}
-
-/* The last stamp for a byte up to the offset: stamps are sorted by their offsets. */
-static uint64_t find_stamp(const char *path, uint64_t offset) {
-    int fd = open_file(path);
+/* Goes to the last stamp for a byte up to f->at: stamps are sorted by their offsets. */
+static void find_stamp(struct log_file *f) {
     struct stat st;
     uint64_t low = 0, high = 0;
-    if (fd >= 0 && fstat(fd, &st) == 0)
+    if (stat(f->times_path, &st) == 0)
         high = (uint64_t)st.st_size / LOG_STAMP_BYTES;
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-        struct log_stamp stamp;
-        if (read_stamp_at(fd, middle * LOG_STAMP_BYTES, &stamp) && stamp.at <= offset)
+        seek_stamp(f, middle);
+        const struct log_stamp *stamp = next_stamp(f);
+        if (stamp != NULL && stamp->at <= f->at)
             low = middle;
         else
             high = middle;
     }
-    file_close(&fd);
-    return low * LOG_STAMP_BYTES;
+    seek_stamp(f, low);
 }
 
 /* Moves on to the last `lines` lines. Returns how many there are, at most `lines`. */
@@ -351,8 +358,8 @@ static uint64_t file_seek_end(struct log_file *f, uint64_t lines) {
     if (fd >= 0 && fstat(fd, &st) == 0) {
         f->offset =
             lines == 0 ? (uint64_t)st.st_size : find_lines(fd, (uint64_t)st.st_size, lines, &n);
-        f->source.at = f->offset;
-        f->times_at = find_stamp(f->times_path, f->offset);
+        f->at = f->offset;
+        find_stamp(f);
     }
     file_close(&fd);
     return n;
@@ -412,41 +419,31 @@ static bool look_at_run(void *arg, const char *path, const char *name) {
     return true;
 }
 
-static const char *closed_text(const struct newest *s) {
-    return s->closed ? " that you may read; muster run --log-mode=0644 lets other users read them"
-                     : "";
-}
-
-/* The newest run in a folder with several. */
-static int find_newest_in(const char *dir, struct logs_found *ret, struct err *err) {
-    struct newest s = {.found = ret};
-    int r = each_folder(dir, look_at_run, &s);
-    if (r < 0)
-        return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
-    if (ret->dir == NULL)
-        return err_set(err, -ENOENT, "%.2000s holds no logs of a run%s", dir, closed_text(&s));
-    return 0;
-}
-
-/* A run in a folder with several, by its name or the beginning of it. */
+/* A run in a folder with several, by its name or the beginning of it; NULL: the newest. */
 static int find_in(const char *dir, const char *run, struct logs_found *ret, struct err *err) {
-    char name[LOGDIR_NAME_MAX + 1];
-    logdir_sanitise(run, name);
+    char name[LOGDIR_NAME_MAX + 1] = "";
+    struct newest s = {.name = run != NULL ? name : NULL, .found = ret};
+    if (run != NULL)
+        logdir_sanitise(run, name);
     _cleanup_(freep) char *path = xasprintf("%s/%s", dir, name);
-    if (folder_kind(path) == LOG_FOLDER_RUN) {
+    if (run != NULL && folder_kind(path) == LOG_FOLDER_RUN) {
         ret->dir = TAKE_PTR(path);
         return 0;
     }
-    struct newest s = {.name = name, .found = ret};
     int r = each_folder(dir, look_at_run, &s);
     if (r < 0)
         return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
-    if (ret->n_others > 1)
+    if (run != NULL && ret->n_others > 1)
         return err_set(err, -EEXIST,
                        "several jobs in %.2000s begin with '%.200s'; choose one:", dir, run);
-    return ret->dir != NULL ? 0
-                            : err_set(err, -ENOENT, "%.2000s holds no logs of a run \"%.200s\"%s",
-                                      dir, run, closed_text(&s));
+    if (ret->dir != NULL)
+        return 0;
+    const char *quote = run != NULL ? "\"" : "";
+    return err_set(err, -ENOENT, "%.2000s holds no logs of a run%s%s%.200s%s%s", dir,
+                   run != NULL ? " " : "", quote, run != NULL ? run : "", quote,
+                   s.closed
+                       ? " that you may read; muster run --log-mode=0644 lets other users read them"
+                       : "");
 }
 
 static int find_folder(const char *path, struct logs_found *ret, struct err *err) {
@@ -462,7 +459,7 @@ static int find_folder(const char *path, struct logs_found *ret, struct err *err
         dir[path_name(dir) - dir - 1] = '\0';
         ret->dir = TAKE_PTR(dir);
         return 0;
-    case LOG_FOLDER_BASE: return find_newest_in(dir, ret, err);
+    case LOG_FOLDER_BASE: return find_in(dir, NULL, ret, err);
     case LOG_FOLDER_NONE: break;
     }
     return err_set(err, -ENOENT, "%.2000s holds no logs of a run", path);
@@ -586,7 +583,7 @@ struct show {
     const struct logs_view *view;
     struct log_tree tree;
     bool prefixed;
-    const struct log_source *open;           /* its line has no newline yet; NULL: none */
+    const struct log_file *open;             /* its line has no newline yet; NULL: none */
     const struct log_generation *generation; /* whose lines are merged now */
     bool last;                               /* and nothing more will come */
     const char *shown;                       /* of which a line was shown last; NULL: none */
@@ -608,10 +605,10 @@ static void print_time(uint64_t ns) {
 }
 
 /* That of muster run, unless the line has it: from PyTorch. */
-static void print_prefix(uint32_t rank, const struct log_piece *piece) {
+static void print_prefix(uint32_t rank, const char *line, size_t len) {
     char prefix[32];
     int n = snprintf(prefix, sizeof prefix, "[rank%u]: ", rank);
-    if (piece->len < (size_t)n - 1 || memcmp(piece->data, prefix, (size_t)n - 1) != 0)
+    if (len < (size_t)n - 1 || memcmp(line, prefix, (size_t)n - 1) != 0)
         (void)fputs(prefix, stdout);
 }
 
@@ -631,53 +628,131 @@ static void begin_generation(struct show *show) {
     show->shown = name;
 }
 
-static bool show_piece(void *arg, struct log_source *s, const struct log_piece *piece) {
-    struct show *show = arg;
-    const struct log_file *f = CONTAINER_OF(s, struct log_file, source);
-    if (!piece->continues) {
+/* Shows the next piece of the file's line. False: the reader has gone. */
+static bool show_piece(struct show *show, const struct log_file *f) {
+    const char *data = f->text.data + f->used;
+    if (!f->inside) {
         show->skipping = show->skip > 0;
         show->skip -= show->skipping;
     }
     if (show->skipping)
         return true;
     begin_generation(show);
-    if (show->open != NULL && (show->open != s || !piece->continues)) {
+    if (show->open != NULL && (show->open != f || !f->inside)) {
         (void)putchar('\n');
         show->open = NULL;
     }
     if (show->open == NULL && show->view->timestamps)
-        print_time(s->ns);
+        print_time(f->ns);
     if (show->open == NULL && show->prefixed)
-        print_prefix(f->rank, piece);
-    (void)fwrite(piece->data, 1, piece->len, stdout);
-    if (piece->ended)
+        print_prefix(f->rank, data, f->len);
+    (void)fwrite(data, 1, f->len, stdout);
+    if (f->ended)
         (void)putchar('\n');
-    show->open = piece->ended ? NULL : s;
+    show->open = f->ended ? NULL : f;
     return ferror(stdout) == 0;
 }
 
-static bool read_more(void *arg, struct log_source *s) {
-    struct show *show = arg;
-    return file_read(CONTAINER_OF(s, struct log_file, source), show->generation->n);
+/* ---- merging the lines of several logs in the order of their times ----
+ *
+ * A line's time is that of the batch in which its first byte was written (launcher/output/
+ * log_times.h). The lines of one log keep their order, even if its clock stepped back. Lines of the
+ * same time come in the order of the files. A log without times comes first. */
+
+/* A longer line is shown in pieces, so that memory is bounded. */
+#define PIECE_MAX ((size_t)64 * 1024)
+
+/* Moves the rest to the beginning, and reads more. */
+static bool refill(const struct show *show, struct log_file *f) {
+    size_t rest = f->text.len - f->used;
+    if (f->used > 0) {
+        memmove(f->text.data, f->text.data + f->used, rest);
+        f->text.len = rest;
+        f->used = 0;
+    }
+    return file_read(f, show->generation->n);
 }
 
-static bool read_stamp(void *arg, struct log_source *s, struct log_stamp *ret) {
-    return file_read_stamp(CONTAINER_OF(s, struct log_file, source), ret);
+/* Finds the next piece. False: there is nothing to show now. A prompt or a progress bar has no
+ * newline: it is shown if nothing follows it for a while. */
+static bool find_piece(const struct show *show, struct log_file *f) {
+    for (;;) {
+        size_t rest = f->text.len - f->used;
+        const char *from = rest > 0 ? f->text.data + f->used : "";
+        const char *end = rest > 0 ? memchr(from, '\n', MIN2(rest, PIECE_MAX)) : NULL;
+        bool whole = end != NULL || rest >= PIECE_MAX;
+        if (!whole && refill(show, f))
+            continue;
+        if (!whole && (rest == 0 || !(show->last || clock_now_ns() - f->read_ns >= QUIET_NS)))
+            return false;
+        f->len = end != NULL ? (size_t)(end - from) : MIN2(rest, PIECE_MAX);
+        f->ended = end != NULL;
+        for (const struct log_stamp *stamp;
+             !f->inside && (stamp = next_stamp(f)) != NULL && stamp->at <= f->at; f->used_stamps++)
+            f->ns = stamp->ns;
+        return true;
+    }
 }
 
-/* A prompt or a progress bar has no newline. */
-static bool show_rest(void *arg, const struct log_source *s) {
-    const struct show *show = arg;
-    const struct log_file *f = CONTAINER_OF(s, struct log_file, source);
-    return show->last || clock_now_ns() - f->read_ns >= QUIET_NS;
+struct head {
+    struct log_file *file;
+    size_t order; /* its place in the list */
+};
+
+static bool is_before(const struct head *a, const struct head *b) {
+    if (a->file->ns != b->file->ns)
+        return a->file->ns < b->file->ns;
+    return a->order < b->order;
 }
 
-static const struct log_merge_ops ops = {read_more, show_rest, read_stamp, show_piece};
+/* heap: the smallest first. */
+static void sift_down(struct head *heap, size_t n, size_t i) {
+    for (;;) {
+        size_t least = i;
+        for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < n; k++)
+            if (is_before(&heap[k], &heap[least]))
+                least = k;
+        if (least == i)
+            return;
+        struct head other = heap[least];
+        heap[least] = heap[i];
+        heap[i] = other;
+        i = least;
+    }
+}
+
+/* Shows the file's line, to its end or as far as it is there. *ret_more: whether another follows.
+ * False: the reader has gone. */
+static bool show_line(struct show *show, struct log_file *f, bool *ret_more) {
+    bool goes_on;
+    do {
+        goes_on = show_piece(show, f);
+        f->used += f->len + f->ended;
+        f->at += f->len + f->ended;
+        f->inside = !f->ended;
+        *ret_more = find_piece(show, f);
+    } while (*ret_more && goes_on && f->inside);
+    return goes_on;
+}
 
 static bool show_generation(struct show *show, const struct log_generation *g, bool last) {
+    _cleanup_(freep) struct head *heap = xcalloc(MAX2(g->n, (size_t)1), sizeof *heap);
+    size_t n = 0;
+    bool goes_on = true, more;
     show->generation = g;
     show->last = last;
-    return log_merge((struct log_source *const *)(void *)g->files, g->n, &ops, show);
+    for (size_t i = 0; i < g->n; i++)
+        if (find_piece(show, g->files[i]))
+            heap[n++] = (struct head){.file = g->files[i], .order = i};
+    for (size_t i = n; i-- > 0;)
+        sift_down(heap, n, i);
+    while (goes_on && n > 0) {
+        goes_on = show_line(show, heap[0].file, &more);
+        if (!more)
+            heap[0] = heap[--n];
+        sift_down(heap, n, 0);
+    }
+    return goes_on;
 }
 
 /* Leaves out all but the last lines. Returns the first generation that has some. */
