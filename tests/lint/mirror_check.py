@@ -28,7 +28,6 @@ COVERED = [
     ("topology/discover/net/*", "unit/topology/discover/net/netlink_test.c unit/topology/discover/net/route_test.c"),
     ("topology/discover/nvml/*", "unit/topology/discover/nvml/nvml_test.c"),
     ("topology/discover/sysfs/*", "unit/topology/discover/sysfs/sysfs_test.c"),
-    ("nccl_env/facts/facts", "unit/nccl_env/facts/cloud_test.c unit/nccl_env/facts/conf_test.c"),
     ("nccl_env/rules/*", "unit/nccl_env/rules/resolve_test.c unit/nccl_env/golden_test.c"),
     ("rendezvous/store/store_*_io", "unit/rendezvous/store/store_io_test.c"),
     ("rendezvous/store/*", "unit/rendezvous/store/store_test.c"),

@@ -49,7 +49,7 @@ void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to) {
                       v % 100);
     if (f->torch_version[0] != '\0')
         strbuf_printf(to, "; PyTorch %s", f->torch_version);
-    if (f->cloud != CLOUD_NONE)
+    if (cloud_name(f->cloud) != NULL)
         strbuf_printf(to, "; %s", cloud_name(f->cloud));
     for (uint32_t i = 0; i < f->n_plugins; i++)
         strbuf_printf(to, "%s%s", i == 0 ? "; plug-in " : ", ", f->plugins[i]);
@@ -60,18 +60,17 @@ void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to) {
 #define ORACLE_CHASSIS "OracleCloud.com"
 
 const char *cloud_name(enum cloud c) {
-    switch (c) {
-    case CLOUD_NONE: return "no cloud that tunes NCCL";
-    case CLOUD_AWS: return "AWS (EFA)";
-    case CLOUD_GCP_TCPX: return "Google Cloud (GPUDirect-TCPX)";
-    case CLOUD_GCP_TCPXO: return "Google Cloud (GPUDirect-TCPXO)";
-    case CLOUD_GCP_GIB: return "Google Cloud (gIB)";
-    case CLOUD_AZURE: return "Azure";
-    case CLOUD_ORACLE: return "Oracle Cloud";
-    case CLOUD_COREWEAVE: return "CoreWeave";
-    case CLOUD_IBM: return "IBM Cloud";
-    }
-    assert_not_reached();
+    static const char *const names[] = {
+        [CLOUD_AWS] = "AWS (EFA)",
+        [CLOUD_GCP_TCPX] = "Google Cloud (GPUDirect-TCPX)",
+        [CLOUD_GCP_TCPXO] = "Google Cloud (GPUDirect-TCPXO)",
+        [CLOUD_GCP_GIB] = "Google Cloud (gIB)",
+        [CLOUD_AZURE] = "Azure",
+        [CLOUD_ORACLE] = "Oracle Cloud",
+        [CLOUD_COREWEAVE] = "CoreWeave",
+        [CLOUD_IBM] = "IBM Cloud",
+    };
+    return names[c];
 }
 
 /* "IBM:Cloud Compute Server 1.0", "ibmcloud"; a POWER server of IBM has only "IBM". */
@@ -107,8 +106,6 @@ enum cloud cloud_detect(const struct cloud_signs *s) {
             return CLOUD_IBM;
     return CLOUD_NONE;
 }
-
-bool cloud_owns_tuning(enum cloud c) { return c != CLOUD_NONE && c != 0; }
 
 /* NCCL copies name and value into arrays of 1024 bytes, so the rest of a longer one is lost. */
 #define PART_MAX ((size_t)1023)

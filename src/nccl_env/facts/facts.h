@@ -35,7 +35,8 @@ enum cloud { /* whose plugin or image owns NCCL's tuning, if any */
              CLOUD_COREWEAVE,
              CLOUD_IBM,
 };
-const char *cloud_name(enum cloud c); /* "AWS (EFA)" */
+/* "AWS (EFA)"; NULL: none, whose plugin or image sets the tuning, so that muster must not. */
+const char *cloud_name(enum cloud c);
 
 #define NCCL_PLUGINS_MAX 16
 #define NCCL_TOPO_FILES_MAX 8 /* topology files that an image contains */
@@ -53,8 +54,6 @@ struct cloud_signs {
     char topo_file[256]; /* an /opt/microsoft/…/topo.xml or the like; "" none */
 };
 enum cloud cloud_detect(const struct cloud_signs *signs);
-/* Its plugin or image sets the tuning, so muster must not. */
-bool cloud_owns_tuning(enum cloud c);
 
 struct nccl_topo_file {
     char *path, *text; /* owned */

@@ -15,11 +15,10 @@
 #include "base/text/parse.h"
 #include "io/file.h"
 
-/* Folders of Python's packages, below the root. They are listed once, because a folder of a shared
- * file system can be slow to list. */
-#define PACKAGE_FOLDERS_MAX 64
-struct package_folders {
-    char *list[PACKAGE_FOLDERS_MAX]; /* owned */
+/* Folders below the root, each once, because one of a shared file system can be slow to list. */
+#define FOLDERS_MAX 256
+struct folders {
+    char *list[FOLDERS_MAX]; /* owned */
     uint32_t n;
 };
 
@@ -51,10 +50,9 @@ static const char *const known_folders[] = {
     "/usr/lib",
 };
 
-static void packages_fini(struct package_folders *p) {
-    for (uint32_t i = 0; i < p->n; i++)
-        free(p->list[i]);
-    p->n = 0;
+static void folders_fini(struct folders *f) {
+    for (uint32_t i = 0; i < f->n; i++)
+        free(f->list[i]);
 }
 
 static void closedirp(DIR **d) {
@@ -62,20 +60,20 @@ static void closedirp(DIR **d) {
         (void)closedir(*d);
 }
 
-static void folders_add(struct package_folders *f, char *path) {
+static void folders_add(struct folders *f, char *path) {
     for (uint32_t i = 0; i < f->n; i++)
         if (strcmp(f->list[i], path) == 0) {
             free(path);
             return;
         }
-    if (f->n < PACKAGE_FOLDERS_MAX)
+    if (f->n < FOLDERS_MAX)
         f->list[f->n++] = path;
     else
         free(path);
 }
 
 /* PREFIX/lib/python3*, with both names that distributions give the folder below it. */
-static void add_pythons(struct package_folders *f, const char *root, const char *prefix) {
+static void add_pythons(struct folders *f, const char *root, const char *prefix) {
     _cleanup_(freep) char *lib = xasprintf("%s%s/lib", root, prefix);
     _cleanup_(closedirp) DIR *d = opendir(lib);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
@@ -87,7 +85,7 @@ static void add_pythons(struct package_folders *f, const char *root, const char 
 }
 
 static void packages_find(const char *root, const struct nccl_facts_config *config,
-                          struct package_folders *f) {
+                          struct folders *f) {
     const char *venv = env_get(config->envp, "VIRTUAL_ENV"), *home = env_get(config->envp, "HOME");
     const char *bin = config->python != NULL ? strstr(config->python, "/bin/") : NULL;
     for (const char *next; bin != NULL && (next = strstr(bin + 1, "/bin/")) != NULL;)
@@ -106,30 +104,20 @@ static void packages_find(const char *root, const struct nccl_facts_config *conf
     add_pythons(f, root, "/usr");
 }
 
-static void each_of_path(const char *root, const char *path,
-                         void (*each)(void *arg, const char *folder), void *arg) {
-    while (path != NULL && *path != '\0') {
-        size_t n = strcspn(path, ":");
-        _cleanup_(freep) char *folder = xasprintf("%s%.*s", root, (int)n, path);
-        if (path[0] == '/')
-            each(arg, folder);
-        path += n + (path[n] == ':');
-    }
-}
-
 /* Each folder that can have a library: of LD_LIBRARY_PATH, Python's, the known ones. */
 static void library_folders(const char *root, const struct nccl_facts_config *config,
-                            const struct package_folders *packages,
-                            void (*each)(void *arg, const char *folder), void *arg) {
-    each_of_path(root, env_get(config->envp, "LD_LIBRARY_PATH"), each, arg);
-    for (uint32_t i = 0; i < packages->n; i++) {
-        _cleanup_(freep) char *folder = xasprintf("%s/nvidia/nccl/lib", packages->list[i]);
-        each(arg, folder);
+                            const struct folders *packages, struct folders *ret) {
+    const char *path = env_get(config->envp, "LD_LIBRARY_PATH");
+    while (path != NULL && *path != '\0') {
+        size_t n = strcspn(path, ":");
+        if (path[0] == '/')
+            folders_add(ret, xasprintf("%s%.*s", root, (int)n, path));
+        path += n + (path[n] == ':');
     }
-    for (size_t i = 0; i < ARRAY_SIZE(known_folders); i++) {
-        _cleanup_(freep) char *folder = xasprintf("%s%s", root, known_folders[i]);
-        each(arg, folder);
-    }
+    for (uint32_t i = 0; i < packages->n; i++)
+        folders_add(ret, xasprintf("%s/nvidia/nccl/lib", packages->list[i]));
+    for (size_t i = 0; i < ARRAY_SIZE(known_folders); i++)
+        folders_add(ret, xasprintf("%s%s", root, known_folders[i]));
 }
 
 /* "2.30.7" to 23007, the form of NCCL_VERSION_CODE since 2.9; text after the number is ignored. */
@@ -218,7 +206,7 @@ static bool read_torch(const char *folder, char *ret, size_t size) {
     return false;
 }
 
-static void torch_version_read(const struct package_folders *packages, struct nccl_facts *ret) {
+static void torch_version_read(const struct folders *packages, struct nccl_facts *ret) {
     for (uint32_t i = 0; i < packages->n; i++)
         if (read_torch(packages->list[i], ret->torch_version, sizeof ret->torch_version))
             return;
@@ -328,20 +316,15 @@ static void read_signs(const char *root, struct cloud_signs *s) {
                    file_contains(root, "/etc/podinfo/labels", "coreweave");
 }
 
-struct libraries_found {
-    struct nccl_facts *facts;
-    size_t root_len;
-};
-
 static bool is_plugin(const char *name) {
     static const char *const beginnings[] = {"libnccl-net", "libnccl-tuner", "libnccl-env",
                                              "libnccl-ofi-tuner"};
     return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings)) && text_ends(name, ".so");
 }
 
-static void add_plugin(struct libraries_found *p, const char *folder, const char *name) {
-    struct nccl_facts *f = p->facts;
-    _cleanup_(freep) char *path = xasprintf("%s/%s", folder + p->root_len, name);
+/* folder: as workers see it. */
+static void add_plugin(struct nccl_facts *f, const char *folder, const char *name) {
+    _cleanup_(freep) char *path = xasprintf("%s/%s", folder, name);
     for (uint32_t i = 0; i < f->n_plugins; i++)
         if (strcmp(f->plugins[i], path) == 0)
             return;
@@ -356,34 +339,34 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void look_for_libraries(void *arg, const char *folder) {
-    struct libraries_found *p = arg;
+static void look_for_libraries(struct nccl_facts *f, const char *folder, size_t root_len) {
     struct nccl_library nccl = {0};
     char *names[NCCL_PLUGINS_MAX];
     size_t n = 0;
     _cleanup_(closedirp) DIR *d = opendir(folder);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, "nccl-env-profile.sh") == 0)
-            p->facts->signs.tcpxo = true;
+            f->signs.tcpxo = true;
         nccl_library_see(&nccl, e->d_name);
         if (is_plugin(e->d_name) && n < ARRAY_SIZE(names))
             names[n++] = xstrdup(e->d_name);
     }
     qsort(names, n, sizeof names[0], compare_names);
     for (size_t i = 0; i < n; i++) {
-        add_plugin(p, folder, names[i]);
+        add_plugin(f, folder + root_len, names[i]);
         free(names[i]);
     }
-    nccl_library_take(&nccl, folder, p->facts);
+    nccl_library_take(&nccl, folder, f);
 }
 
 static void read_libraries(const char *root, const struct nccl_facts_config *config,
                            struct nccl_facts *f) {
-    _cleanup_(packages_fini) struct package_folders packages = {0};
+    _cleanup_(folders_fini) struct folders packages = {0}, libraries = {0};
     size_t n = strlen(root);
-    struct libraries_found found = {f, n};
     packages_find(root, config, &packages);
-    library_folders(root, config, &packages, look_for_libraries, &found);
+    library_folders(root, config, &packages, &libraries);
+    for (uint32_t i = 0; i < libraries.n; i++)
+        look_for_libraries(f, libraries.list[i], n);
     if (f->nccl_path[0] != '\0') /* the path as workers see it */
         memmove(f->nccl_path, f->nccl_path + n, strlen(f->nccl_path + n) + 1);
     torch_version_read(&packages, f);

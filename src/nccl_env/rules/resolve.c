@@ -428,21 +428,13 @@ void env_write_explained(const struct env_result *r, uint32_t width, struct strb
     }
 }
 
-static const char *action_name(enum env_action a) {
-    switch (a) {
-    case ENV_SET: return "set";
-    case ENV_KEPT: return "kept";
-    case ENV_REFUSED: return "refused";
-    case ENV_ASKED: return "asked";
-    }
-    assert_not_reached();
-}
-
 static void write_choice(struct json_writer *w, const struct env_choice *c) {
+    static const char *const actions[] = {
+        [ENV_SET] = "set", [ENV_KEPT] = "kept", [ENV_REFUSED] = "refused", [ENV_ASKED] = "asked"};
     json_write_object_begin(w, NULL);
     json_write_string(w, "name", c->name);
     json_write_string(w, "value", c->value);
-    json_write_string(w, "action", action_name(c->action));
+    json_write_string(w, "action", actions[c->action]);
     json_write_string(w, "reason", c->reason);
     json_write_string(w, "source", c->source);
     json_write_object_end(w);

@@ -25,7 +25,7 @@ bool rule_is_on(const struct env_input *in, const char *name) {
 const char *rule_tuner(const struct env_input *in) {
     if (in->facts == NULL)
         return NULL;
-    if (cloud_owns_tuning(in->facts->cloud))
+    if (cloud_name(in->facts->cloud) != NULL)
         return cloud_name(in->facts->cloud);
     static const struct {
         const char *name, *text;

@@ -6,45 +6,22 @@
 #include "node_rig.h"
 #include "rig/tree.h"
 
-#define TEXT(s) ((char *)(uintptr_t)(s))
-#define ENV(...) ((char *const[]){__VA_ARGS__, NULL})
 #define WIDTH 100
 #define GOLDEN_MAX ((size_t)64 << 10)
 
 static struct rig r;
 static struct tree tree;
-static char *root_env[] = {TEXT("HOME=/root"), NULL};
-static void init(void) {
-    tree_new(&tree);
-    rig_init(&r);
-    r.in.ras_port = 45678;
-    r.in.log_dir = "/logs/job7/1.1/a";
-    r.in.envp = root_env;
-}
+static void init(void) { tree_new(&tree); }
 static void fini(void) {
     rig_fini(&r);
     tree_remove(&tree);
 }
 TestSuite(golden, .init = init, .fini = fini);
 
-static void dmi(const char *name, const char *text) {
-    _cleanup_(freep) char *path = xasprintf("/sys/class/dmi/id/%s", name);
-    tree_write(&tree, path, text);
-}
-
-/* Eight GPUs, each with its NIC, a NIC for storage, and an interface besides that of containers. */
-static void big_node(enum topo_link_layer layer, uint32_t rate) {
-    rig_netif(&r, "lo", "127.0.0.1");
-    rig_netif(&r, "docker0", "172.17.0.1");
-    rig_netif(&r, "eth0", "10.0.0.2");
-    rig_gpus(&r, 8, layer, rate);
-    rig_nic(&r, "mlx5_8", TOPO_LINK_ETHERNET, 25);
-    r.in.n_visible = 8;
-}
-
-static void choose(void) {
+/* The interface of the route to the leader. */
+static void choose(const char *route, const char *source, const char *leader) {
     struct netif_input in = {
-        .n_nodes = r.in.n_nodes, .route_netif = "eth0", .route_source = "10.0.0.2", .leader_addr = "10.0.0.1"};
+        .n_nodes = r.in.n_nodes, .route_netif = route, .route_source = source, .leader_addr = leader};
     netif_choose(&r.t, &in, &r.netif);
 }
 
@@ -87,166 +64,101 @@ static void show(const char *name, enum cloud cloud) {
     compare(name, strbuf_text(&text));
 }
 
-/* The machine has been made: checks which cloud is detected, and the output. */
-static void run(const char *name, enum cloud cloud) {
+/* In each: a port and a log folder. */
+#define JOB "ras:45678 log:/logs/job7/1.1/a env:HOME=/root "
+#define NETIFS "netif:lo:127.0.0.1 netif:docker0:172.17.0.1 netif:eth0:10.0.0.2 "
+/* Eight GPUs, each with its NIC, a NIC for storage, and an interface besides that of containers. */
+#define BIG_IB NETIFS "gpus:8 eth:mlx5_8:25 visible:8 "
+#define BIG_ROCE NETIFS "roce:8 eth:mlx5_8:25 visible:8 "
+#define DMI "/sys/class/dmi/id/"
+#define GOOGLE " " DMI "sys_vendor=Google| " DMI "product_name=Google~Compute~Engine|"
+#define GPU(bus) "<pci~busid=\"0000:" bus ":00.0\"~class=\"0x030200\"/>|"
+/* A file for the made-up machine, and one for another. */
+#define AZURE                                                                                                 \
+    DMI "sys_vendor=Microsoft~Corporation| " DMI "chassis_asset_tag=7783-7084-3265-9085-8269-3286-77| "       \
+        "/opt/microsoft/ndv5/topo.xml=" GPU("11") GPU("21") GPU("31") GPU("41") GPU("51") GPU("61") GPU("71") \
+            GPU("81") " /opt/microsoft/ncv4/topo.xml=<pci~busid=\"0001:00:00.0\"~class=\"0x030200\"/>| "
+
+static const struct {
+    const char *name, *words, *files;
+    enum cloud cloud;
+} machines[] = {
+    {"bare-metal", BIG_IB,
+     "/usr/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info/ "
+     "/usr/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info/ "
+     "/usr/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2 " DMI "sys_vendor=Dell~Inc.|",
+     CLOUD_NONE},
+    {"administrator", BIG_IB "env:NCCL_SOCKET_IFNAME=^docker0 env:NCCL_P2P_LEVEL=4 env:TORCH_NCCL_TRACE_BUFFER_SIZE=0",
+     "/etc/nccl.conf=#~ours|NCCL_SOCKET_IFNAME=eth0|NCCL_IB_HCA=mlx5_1|NCCL_DEBUG=INFO| "
+     "/root/.nccl.conf=NCCL_P2P_DISABLE=1|X~=~1|",
+     CLOUD_NONE},
+    {"one-cpu-node", "nodes:1 nproc:4 netif:eth0:10.0.0.2", "", CLOUD_NONE},
+    {"cpu-nodes", "netif:lo:127.0.0.1 netif:eth0:10.0.0.2", "", CLOUD_NONE},
+    {"gcp-tcpx", BIG_ROCE, "/usr/local/tcpx/lib64/libnccl-net.so" GOOGLE, CLOUD_GCP_TCPX},
+    {"gcp-tcpxo", BIG_ROCE,
+     "/usr/local/nvidia/lib64/nccl-env-profile.sh=export~NCCL_FASTRAK_CTRL_DEV=eth0| "
+     "/usr/local/nvidia/lib64/libnccl-net.so /dev/aperture_devices/" GOOGLE,
+     CLOUD_GCP_TCPXO},
+    {"gcp-gib", BIG_ROCE, "/usr/local/gib/scripts/set_nccl_env.sh /usr/local/gib/lib64/libnccl-net.so" GOOGLE,
+     CLOUD_GCP_GIB},
+    {"azure", BIG_IB,
+     AZURE "/etc/nccl.conf=NCCL_IB_PCI_RELAXED_ORDERING=1|NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml|"
+           "NCCL_IGNORE_CPU_AFFINITY=1|",
+     CLOUD_AZURE},
+    {"azure-container", BIG_IB, AZURE, CLOUD_AZURE}, /* without the file */
+    {"oracle", NETIFS "roce400:8 eth:mlx5_8:25 visible:8 env:OMPI_COMM_WORLD_SIZE=16",
+     DMI "chassis_asset_tag=OracleCloud.com| "
+         "/etc/nccl.conf=NCCL_IB_HCA==mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7|NCCL_IB_GID_INDEX=3|"
+         "NCCL_IB_TC=41|NCCL_IB_SL=0|NCCL_IB_TIMEOUT=22|NCCL_SOCKET_IFNAME=eth0|NCCL_CUMEM_ENABLE=0|"
+         "UCX_NET_DEVICES=eth0|",
+     CLOUD_ORACLE},
+    {"coreweave", BIG_IB "env:NCCL_SOCKET_IFNAME=eth0 env:NCCL_IB_HCA=mlx5 env:UCX_NET_DEVICES=eth0 env:UCX_TLS=tcp",
+     "/proc/sys/kernel/osrelease=6.8.12-680-6063-coreweave-amd64-f81899c8|", CLOUD_COREWEAVE},
+    {"ibm", BIG_ROCE,
+     DMI "sys_vendor=QEMU| " DMI "chassis_vendor=IBM:Cloud~Compute~Server~1.0:gx3d-160x1792x8h100| "
+         "/var/run/nvidia-topologyd/virtualTopology.xml "
+         "/etc/nccl.conf=NCCL_TOPO_FILE=/var/run/nvidia-topologyd/virtualTopology.xml|NCCL_IB_QPS_PER_CONNECTION=16|"
+         "NCCL_IB_TIMEOUT=22|NCCL_CROSS_NIC=2|",
+     CLOUD_IBM},
+    {"aws", "netif:eth0:10.0.0.2 gpus:8 rdmap",
+     DMI "sys_vendor=Amazon~EC2| " DMI "product_name=p4d.24xlarge| /sys/class/infiniband/rdmap16s0/ "
+         "/opt/amazon/ofi-nccl/lib/libnccl-net.so",
+     CLOUD_AWS},
+};
+
+static void read_facts(void) {
+    nccl_facts_fini(&r.facts);
     nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree.root, .envp = r.in.envp}, &r.facts);
-    cr_assert_eq(r.facts.cloud, cloud, "%s", cloud_name(r.facts.cloud));
-    choose();
-    show(name, cloud);
+}
+
+Test(golden, machines) {
+    for (size_t i = 0; i < ARRAY_SIZE(machines); i++) {
+        _cleanup_(freep) char *words = xasprintf(JOB "%s", machines[i].words);
+        tree_remove(&tree);
+        tree_new(&tree);
+        tree_files(&tree, machines[i].files);
+        rig_make(&r, words);
+        read_facts();
+        cr_assert_eq(r.facts.cloud, machines[i].cloud, "%s", machines[i].name);
+        choose("eth0", "10.0.0.2", "10.0.0.1");
+        show(machines[i].name, machines[i].cloud);
+    }
 }
 
 /* Everything that can be reported on one node, in a container that was started without care. */
 Test(golden, much_is_worth_a_look) {
     static const uint32_t visible[] = {0, 0, 1};
-    big_node(TOPO_LINK_ETHERNET, 200);
-    rig_gid(&r.t.nics[0], 0, TOPO_GID_ROCE_V2, "link-local");
+    rig_make(&r, JOB BIG_ROCE "gid:0:0:v2:link-local visible:3 nproc:4 env:NCCL_IB_HCA=mlx5_0,mlx5_12 "
+                              "env:NCCL_IB_CUDA_SUPPORT=1 env:CUDA_VISIBLE_DEVICES=MIG-a,MIG-b,1");
+    r.env[4] = (char[]){"NCCL_DEBUG_FILE=~/nccl.log"};
     r.t.gpus[0].mig = true;
     r.in.visible = visible;
-    r.in.n_visible = 3;
-    r.in.nproc = 4;
     tree_write(&tree, "/etc/nccl.conf", "NCCL_TOPO_FILE=/opt/site/topo.xml\nNCCL_GRAPH_FILE=\"/opt/site/graph.xml\"\n");
-    r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_IB_HCA=mlx5_0,mlx5_12"), TEXT("NCCL_IB_CUDA_SUPPORT=1"),
-                    TEXT("CUDA_VISIBLE_DEVICES=MIG-a,MIG-b,1"), TEXT("NCCL_DEBUG_FILE=~/nccl.log"));
-    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree.root, .envp = r.in.envp}, &r.facts);
+    read_facts();
     r.facts.memlock_hard = 8 << 20;
     r.facts.nofile_hard = 1024;
     r.facts.stack = UINT64_MAX;
     r.facts.shm_bytes = 64 << 20;
-    struct netif_input in = {
-        .n_nodes = r.in.n_nodes, .route_netif = "docker0", .route_source = "172.17.0.1", .leader_addr = "172.17.0.2"};
-    netif_choose(&r.t, &in, &r.netif);
+    choose("docker0", "172.17.0.1", "172.17.0.2");
     show("trouble", CLOUD_NONE);
-}
-
-Test(golden, bare_metal) {
-    big_node(TOPO_LINK_INFINIBAND, 400);
-    tree_folder(&tree, "/usr/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info");
-    tree_folder(&tree, "/usr/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info");
-    tree_write(&tree, "/usr/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
-    dmi("sys_vendor", "Dell Inc.\n");
-    run("bare-metal", CLOUD_NONE);
-    cr_assert_str_eq(rig_set(&r, "NCCL_IB_HCA"), "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7");
-}
-
-Test(golden, an_administrator_has_spoken) {
-    big_node(TOPO_LINK_INFINIBAND, 400);
-    tree_write(&tree, "/etc/nccl.conf", "# ours\nNCCL_SOCKET_IFNAME=eth0\nNCCL_IB_HCA=mlx5_1\nNCCL_DEBUG=INFO\n");
-    tree_write(&tree, "/root/.nccl.conf", "NCCL_P2P_DISABLE=1\nX = 1\n");
-    r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_SOCKET_IFNAME=^docker0"), TEXT("NCCL_P2P_LEVEL=4"),
-                    TEXT("TORCH_NCCL_TRACE_BUFFER_SIZE=0"));
-    run("administrator", CLOUD_NONE);
-}
-
-Test(golden, one_node_without_gpus) {
-    r.in.n_nodes = 1;
-    r.in.nproc = 4;
-    rig_netif(&r, "eth0", "10.0.0.2");
-    run("one-cpu-node", CLOUD_NONE);
-}
-
-Test(golden, nodes_without_gpus) {
-    rig_netif(&r, "lo", "127.0.0.1");
-    rig_netif(&r, "eth0", "10.0.0.2");
-    run("cpu-nodes", CLOUD_NONE);
-}
-
-Test(golden, aws) {
-    rig_netif(&r, "eth0", "10.0.0.2");
-    rig_gpus(&r, 8, TOPO_LINK_UNKNOWN, 0);
-    for (uint32_t i = 0; i < r.t.n_nics; i++) {
-        (void)snprintf(r.t.nics[i].name, sizeof r.t.nics[i].name, "rdmap%us0", i + 16);
-        r.t.nics[i].kind = TOPO_NIC_EFA;
-        r.t.nics[i].ports[0].state = TOPO_PORT_UNKNOWN;
-    }
-    dmi("sys_vendor", "Amazon EC2\n");
-    dmi("product_name", "p4d.24xlarge\n");
-    tree_folder(&tree, "/sys/class/infiniband/rdmap16s0");
-    tree_write(&tree, "/opt/amazon/ofi-nccl/lib/libnccl-net.so", "");
-    run("aws", CLOUD_AWS);
-}
-
-static void google(const char *name, enum cloud cloud) {
-    big_node(TOPO_LINK_ETHERNET, 200);
-    dmi("sys_vendor", "Google\n");
-    dmi("product_name", "Google Compute Engine\n");
-    run(name, cloud);
-}
-
-Test(golden, gcp_tcpx) {
-    tree_write(&tree, "/usr/local/tcpx/lib64/libnccl-net.so", "");
-    google("gcp-tcpx", CLOUD_GCP_TCPX);
-}
-
-Test(golden, gcp_tcpxo) {
-    tree_write(&tree, "/usr/local/nvidia/lib64/nccl-env-profile.sh", "export NCCL_FASTRAK_CTRL_DEV=eth0\n");
-    tree_write(&tree, "/usr/local/nvidia/lib64/libnccl-net.so", "");
-    tree_folder(&tree, "/dev/aperture_devices");
-    google("gcp-tcpxo", CLOUD_GCP_TCPXO);
-}
-
-Test(golden, gcp_gib) {
-    tree_write(&tree, "/usr/local/gib/scripts/set_nccl_env.sh", "");
-    tree_write(&tree, "/usr/local/gib/lib64/libnccl-net.so", "");
-    google("gcp-gib", CLOUD_GCP_GIB);
-}
-
-static void azure(void) {
-    big_node(TOPO_LINK_INFINIBAND, 400);
-    dmi("sys_vendor", "Microsoft Corporation\n");
-    dmi("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77\n");
-}
-
-/* A file for the made-up machine, and one for another. */
-static void azure_files(void) {
-    _cleanup_(strbuf_fini) struct strbuf xml = {0};
-    for (int i = 1; i <= 8; i++)
-        strbuf_printf(&xml, "<pci busid=\"0000:%x1:00.0\" class=\"0x030200\"/>\n", i);
-    tree_write(&tree, "/opt/microsoft/ndv5/topo.xml", strbuf_text(&xml));
-    tree_write(&tree, "/opt/microsoft/ncv4/topo.xml", "<pci busid=\"0001:00:00.0\" class=\"0x030200\"/>\n");
-}
-
-Test(golden, azure) {
-    azure();
-    azure_files();
-    tree_write(&tree, "/etc/nccl.conf",
-               "NCCL_IB_PCI_RELAXED_ORDERING=1\nNCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml\n"
-               "NCCL_IGNORE_CPU_AFFINITY=1\n");
-    run("azure", CLOUD_AZURE);
-}
-
-Test(golden, azure_container_without_the_file) {
-    azure();
-    azure_files();
-    run("azure-container", CLOUD_AZURE);
-    cr_assert_str_eq(rig_set(&r, "NCCL_TOPO_FILE"), "/opt/microsoft/ndv5/topo.xml");
-}
-
-Test(golden, oracle) {
-    big_node(TOPO_LINK_ETHERNET, 400);
-    dmi("chassis_asset_tag", "OracleCloud.com\n");
-    tree_write(&tree, "/etc/nccl.conf",
-               "NCCL_IB_HCA==mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7\n"
-               "NCCL_IB_GID_INDEX=3\nNCCL_IB_TC=41\nNCCL_IB_SL=0\nNCCL_IB_TIMEOUT=22\n"
-               "NCCL_SOCKET_IFNAME=eth0\nNCCL_CUMEM_ENABLE=0\nUCX_NET_DEVICES=eth0\n");
-    r.in.envp = ENV(TEXT("HOME=/root"), TEXT("OMPI_COMM_WORLD_SIZE=16"));
-    run("oracle", CLOUD_ORACLE);
-}
-
-Test(golden, coreweave) {
-    big_node(TOPO_LINK_INFINIBAND, 400);
-    tree_write(&tree, "/proc/sys/kernel/osrelease", "6.8.12-680-6063-coreweave-amd64-f81899c8\n");
-    r.in.envp = ENV(TEXT("HOME=/root"), TEXT("NCCL_SOCKET_IFNAME=eth0"), TEXT("NCCL_IB_HCA=mlx5"),
-                    TEXT("UCX_NET_DEVICES=eth0"), TEXT("UCX_TLS=tcp"));
-    run("coreweave", CLOUD_COREWEAVE);
-}
-
-Test(golden, ibm) {
-    big_node(TOPO_LINK_ETHERNET, 200);
-    dmi("sys_vendor", "QEMU\n");
-    dmi("chassis_vendor", "IBM:Cloud Compute Server 1.0:gx3d-160x1792x8h100\n");
-    tree_write(&tree, "/var/run/nvidia-topologyd/virtualTopology.xml", "");
-    tree_write(&tree, "/etc/nccl.conf",
-               "NCCL_TOPO_FILE=/var/run/nvidia-topologyd/virtualTopology.xml\n"
-               "NCCL_IB_QPS_PER_CONNECTION=16\nNCCL_IB_TIMEOUT=22\nNCCL_CROSS_NIC=2\n");
-    run("ibm", CLOUD_IBM);
 }

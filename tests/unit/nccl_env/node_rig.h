@@ -3,6 +3,8 @@
 
 #include "nccl_env/rules/resolve.h"
 
+#define RIG_TEXTS_MAX 8
+
 struct rig {
     struct topology t;
     struct nccl_graph *graph;
@@ -10,11 +12,13 @@ struct rig {
     struct netif_choice netif;
     struct env_input in;
     struct env_result result;
+    char text[1024], *env[RIG_TEXTS_MAX + 1], *set[RIG_TEXTS_MAX + 1]; /* of the words */
 };
 
-/* A job of two nodes with eight workers each; the node has no device, no file, an empty
- * environment. */
-void rig_init(struct rig *r);
+/* A job of two nodes with eight workers each; the node has no device, no file, an empty environment. The words say what
+ * is different, in their order, as in "nodes:1 gpus:2 nccl:22005 env:NCCL_DEBUG=INFO": "~" is a blank, "|" a newline. r
+ * is zeroed, or was made before. */
+void rig_make(struct rig *r, const char *words);
 void rig_fini(struct rig *r);
 /* n GPUs of NVIDIA, each with its own NIC mlx5_I below one switch. */
 void rig_gpus(struct rig *r, uint32_t n, enum topo_link_layer layer, uint32_t rate_gbps);
@@ -23,7 +27,6 @@ struct topo_nic *rig_nic(struct rig *r, const char *name, enum topo_link_layer l
 /* type of the GID at `index` of each port; v4 or an ULA. */
 void rig_gid(struct topo_nic *n, uint32_t index, enum topo_gid_type type, const char *kind);
 struct topo_netif *rig_netif(struct rig *r, const char *name, const char *addr);
-void rig_conf(struct rig *r, bool user, const char *path, const char *text);
 /* Applies the rules anew. */
 void rig_resolve(struct rig *r);
 /* The choice of this name; NULL: it is not listed. */

@@ -77,5 +77,21 @@ static inline void tree_folder(const struct tree *t, const char *path) {
     tree_place(t, rig_text("%s/x", path), full);
 }
 
+/* "PATH=TEXT" and "PATH" (a folder if it ends with "/"), separated by blanks; in TEXT "~" is a blank, "|" a newline. */
+static inline void tree_files(const struct tree *t, const char *files) {
+    _cleanup_(freep) char *copy = xstrdup(files);
+    for (char *rest = copy, *path; (path = strsep(&rest, " ")) != NULL;) {
+        char *text = strchr(path, '=');
+        if (text != NULL)
+            *text++ = '\0';
+        for (char *c = text; c != NULL && *c != '\0'; c++)
+            *c = *c == '~' ? ' ' : *c == '|' ? '\n' : *c;
+        if (path[0] != '\0' && path[strlen(path) - 1] == '/')
+            tree_folder(t, path);
+        else if (path[0] != '\0')
+            tree_write(t, path, text != NULL ? text : "");
+    }
+}
+
 /* A path, valid as long as a rig_text(). */
 static inline const char *tree_at(const struct tree *t, const char *path) { return rig_text("%s/%s", t->root, path); }

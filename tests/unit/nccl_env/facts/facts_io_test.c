@@ -9,7 +9,6 @@
 
 static struct nccl_facts f;
 static struct tree tree;
-
 static void init(void) { tree_new(&tree); }
 static void fini(void) {
     nccl_facts_fini(&f);
@@ -23,37 +22,91 @@ static void look(char *const *envp, const char *python) {
     nccl_facts_read(&config, &f);
 }
 
-Test(facts_io, an_empty_machine_has_nothing) {
-    look(ENV(TEXT("HOME=/home/u")), NULL);
-    cr_assert_eq(f.cloud, CLOUD_NONE);
-    cr_assert_null(f.user_conf.path);
-    cr_assert_null(f.system_conf.path);
-    cr_assert_eq(f.n_plugins + f.nccl_version + f.n_topo_files, 0u);
-    cr_assert_str_eq(f.torch_version, "");
-    cr_assert_eq(f.memlock_hard, 0u, "limits of this process are none of the tree's");
+/* What was found, each between blanks. */
+static const char *found(void) {
+    static struct strbuf text;
+    strbuf_clear(&text);
+    strbuf_printf(&text, " user:%s system:%s error:%d %s nccl:%u at:%s torch:%s %s topo:%s%s ",
+                  f.user_conf.path != NULL ? f.user_conf.path : "",
+                  f.system_conf.path != NULL ? f.system_conf.path : "", f.conf_file_error,
+                  f.topo_file_gone ? "gone" : "there", f.nccl_version, f.nccl_path, f.torch_version,
+                  f.cloud == CLOUD_NONE ? "none" : cloud_name(f.cloud), f.signs.topo_file,
+                  f.n_topo_files > 1 ? f.topo_files[1].text : "");
+    for (uint32_t i = 0; i < f.n_plugins; i++)
+        strbuf_printf(&text, "plugin:%s ", f.plugins[i]);
+    return strbuf_text(&text);
 }
 
-Test(facts_io, the_file_that_the_environment_names_replaces_that_of_the_user) {
-    tree_write(&tree, "/home/u/.nccl.conf", "A=1\n");
-    tree_write(&tree, "/etc/nccl.conf", "B=2\n");
+#define CONFS "/home/u/.nccl.conf=A=1 /etc/nccl.conf=B=2 /site/nccl.conf=C=3"
+#define VENV                                                                 \
+    "/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2 "       \
+    "/venv/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info/ " \
+    "/venv/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info/ "       \
+    "/venv/lib/python3.11/site-packages/torchvision-0.1.dist-info/"
+#define OFI                                                                                  \
+    "/opt/amazon/ofi-nccl/lib/libnccl-net.so /opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so " \
+    "/opt/amazon/ofi-nccl/lib/libnccl-net.so.0 /mine/libnccl-env.so /mine/libnccl.so "
+#define LIBRARY "/usr/lib/x86_64-linux-gnu/libnccl.so."
+
+Test(facts_io, files_of_a_machine) {
+    static const struct {
+        const char *files, *env, *python, *found;
+    } cases[] = {
+        {"", "HOME=/home/u", NULL, "user: system: nccl:0 torch: none there topo: "},
+        /* the file that the environment names replaces that of the user */
+        {CONFS, "HOME=/home/u", NULL, "user:/home/u/.nccl.conf system:/etc/nccl.conf error:0"},
+        {CONFS, "HOME=/home/u NCCL_CONF_FILE=/site/nccl.conf", NULL, "user:/site/nccl.conf error:0"},
+        {CONFS, "HOME=/home/u NCCL_CONF_FILE=", NULL, "user:/home/u/.nccl.conf"},
+        {CONFS, "HOME=/home/u NCCL_CONF_FILE=/gone", NULL, "user: error:-2"},
+        {CONFS, "HOME=/home/u NCCL_CONF_FILE=/etc", NULL, "user: error:-22"},
+        /* a topology file */
+        {"/etc/nccl.conf=NCCL_TOPO_FILE=/opt/topo.xml", "HOME=/", NULL, "gone"},
+        {"/etc/nccl.conf=NCCL_TOPO_FILE=/opt/topo.xml /opt/topo.xml", "HOME=/", NULL, "there"},
+        {"/opt/topo.xml", "NCCL_TOPO_FILE=/other.xml", NULL, "gone"},
+        {"/opt/topo.xml", "NCCL_TOPO_FILE=", NULL, "there"}, /* switched off */
+        {"/opt/microsoft/ndv5/topo.xml=<b/> /opt/microsoft/ndv4/topo.xml=<a/> /opt/microsoft/powershell/", "HOME=/",
+         NULL, "topo:/opt/microsoft/ndv4/topo.xml<b/>"},
+        /* a version stands in the library's name, or in the metadata of Python's package */
+        {LIBRARY "2.18.3 " LIBRARY "2", "HOME=/", NULL, "nccl:21803 at:" LIBRARY "2.18.3"},
+        {LIBRARY "2.18.3 /opt/nccl/lib/libnccl.so.2.30.7", "LD_LIBRARY_PATH=/none:/opt/nccl/lib", NULL, "nccl:23007"},
+        {VENV, "HOME=/", "/venv/bin/python3", "nccl:22705 torch:2.9.1+cu128"},
+        {VENV, "VIRTUAL_ENV=/venv", NULL, "nccl:22705"},
+        {VENV, "VIRTUAL_ENV=/venv", "/usr/bin/python3", "nccl:0"}, /* another python runs the workers */
+        /* plug-ins on the library path and in known folders */
+        {OFI, "LD_LIBRARY_PATH=/mine:relative:", NULL,
+         "plugin:/mine/libnccl-env.so plugin:/opt/amazon/ofi-nccl/lib/libnccl-net.so "
+         "plugin:/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so none"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char env[256], *envp[8] = {NULL}, wanted[256], *rest = env;
+        tree_remove(&tree);
+        tree_new(&tree);
+        tree_files(&tree, cases[i].files);
+        (void)snprintf(env, sizeof env, "%s", cases[i].env);
+        for (size_t n = 0; rest != NULL; n++)
+            envp[n] = strsep(&rest, " ");
+        look(envp, cases[i].python);
+        (void)snprintf(wanted, sizeof wanted, "%s", cases[i].found);
+        rest = wanted;
+        for (const char *word; (word = strsep(&rest, " ")) != NULL;) {
+            _cleanup_(freep) char *whole = xasprintf(" %s ", word);
+            cr_expect(word[0] == '\0' || strstr(found(), whole) != NULL, "%zu: %s: %s", i, word, found());
+        }
+        cr_expect_eq(f.memlock_hard, 0u, "limits of this process are not those of the tree");
+    }
+    cr_assert_eq(f.n_plugins, 3u);
+    cr_assert(f.signs.ofi_plugin);
+    tree_write(&tree, "/sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
+    look(ENV(TEXT("HOME=/")), NULL);
+    cr_assert_eq(f.cloud, CLOUD_AWS);
+    /* an option of muster run comes before the environment */
     tree_write(&tree, "/site/nccl.conf", "C=3\n");
-    look(ENV(TEXT("HOME=/home/u")), NULL);
-    cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf");
-    cr_assert_str_eq(f.system_conf.path, "/etc/nccl.conf");
-    cr_assert_str_eq(nccl_conf_find(&f.user_conf, "A")->value, "1");
-    cr_assert_str_eq(nccl_conf_find(&f.system_conf, "B")->value, "2");
-    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/site/nccl.conf")), NULL);
-    cr_assert_str_eq(f.user_conf.path, "/site/nccl.conf");
-    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=")), NULL);
-    cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf");
-    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/gone")), NULL);
-    cr_assert_null(f.user_conf.path);
-    struct nccl_facts_config config = {.sysroot = tree.root,
-                                       .envp = ENV(TEXT("NCCL_CONF_FILE=/gone")),
-                                       .set = ENV(TEXT("NCCL_CONF_FILE=/site/nccl.conf"))};
     nccl_facts_fini(&f);
-    nccl_facts_read(&config, &f);
-    cr_assert_str_eq(f.user_conf.path, "/site/nccl.conf");
+    nccl_facts_read(&(struct nccl_facts_config){.sysroot = tree.root,
+                                                .envp = ENV(TEXT("NCCL_CONF_FILE=/gone")),
+                                                .set = ENV(TEXT("NCCL_CONF_FILE=/site/nccl.conf"))},
+                    &f);
+    cr_assert_str_eq(nccl_conf_find(&f.user_conf, "C")->value, "3");
 }
 
 /* NCCL asks for the home of the user who runs it, and does not read HOME. */
@@ -73,56 +126,6 @@ Test(facts_io, the_users_home_is_that_of_passwd) {
     cr_assert_str_eq(f.user_conf.path, "/home/u/.nccl.conf", "a user who comes from elsewhere");
 }
 
-Test(facts_io, a_configuration_file_that_cant_be_read) {
-    tree_write(&tree, "/home/u/.nccl.conf", "A=1\n");
-    tree_write(&tree, "/etc/mine.conf", "A=2\n");
-    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc/mine.conf")), NULL);
-    cr_assert_eq(f.conf_file_error, 0);
-    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc/other.conf")), NULL);
-    cr_assert_eq(f.conf_file_error, -ENOENT);
-    cr_assert_eq(f.user_conf.n, 0, "nor another in its place");
-    look(ENV(TEXT("HOME=/home/u"), TEXT("NCCL_CONF_FILE=/etc")), NULL);
-    cr_assert_eq(f.conf_file_error, -EINVAL);
-}
-
-Test(facts_io, a_topology_file_that_is_not_there) {
-    tree_write(&tree, "/etc/nccl.conf", "NCCL_TOPO_FILE=/opt/topo.xml\n");
-    look(ENV(TEXT("HOME=/")), NULL);
-    cr_assert(f.topo_file_gone);
-    tree_write(&tree, "/opt/topo.xml", "");
-    look(ENV(TEXT("HOME=/")), NULL);
-    cr_assert_not(f.topo_file_gone);
-    look(ENV(TEXT("NCCL_TOPO_FILE=/other.xml")), NULL);
-    cr_assert(f.topo_file_gone);
-    look(ENV(TEXT("NCCL_TOPO_FILE=")), NULL);
-    cr_assert_not(f.topo_file_gone, "switched off");
-}
-
-Test(facts_io, a_version_stands_in_the_librarys_name) {
-    tree_write(&tree, "/usr/lib/x86_64-linux-gnu/libnccl.so.2.18.3", "");
-    tree_write(&tree, "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "");
-    look(ENV(TEXT("HOME=/")), NULL);
-    cr_assert_eq(f.nccl_version, 21803u);
-    cr_assert_str_eq(f.nccl_path, "/usr/lib/x86_64-linux-gnu/libnccl.so.2.18.3");
-    tree_write(&tree, "/opt/nccl/lib/libnccl.so.2.30.7", "");
-    look(ENV(TEXT("LD_LIBRARY_PATH=/none:/opt/nccl/lib")), NULL);
-    cr_assert_eq(f.nccl_version, 23007u, "LD_LIBRARY_PATH comes first");
-}
-
-Test(facts_io, a_version_stands_in_the_metadata_of_pythons_package) {
-    tree_write(&tree, "/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "");
-    tree_folder(&tree, "/venv/lib/python3.11/site-packages/nvidia_nccl_cu12-2.27.5.dist-info");
-    tree_folder(&tree, "/venv/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info");
-    tree_folder(&tree, "/venv/lib/python3.11/site-packages/torchvision-0.1.dist-info");
-    look(ENV(TEXT("HOME=/")), "/venv/bin/python3");
-    cr_assert_eq(f.nccl_version, 22705u);
-    cr_assert_str_eq(f.torch_version, "2.9.1+cu128");
-    look(ENV(TEXT("VIRTUAL_ENV=/venv")), NULL);
-    cr_assert_eq(f.nccl_version, 22705u);
-    look(ENV(TEXT("VIRTUAL_ENV=/venv")), "/usr/bin/python3");
-    cr_assert_eq(f.nccl_version, 0u, "another python runs the workers");
-}
-
 Test(facts_io, a_version_stands_in_the_librarys_bytes) {
     enum { AT = (256 << 10) - 20, SIZE = 600 << 10 }; /* across the end of a step */
     static char bytes[SIZE];
@@ -137,35 +140,6 @@ Test(facts_io, a_version_stands_in_the_librarys_bytes) {
     look(ENV(TEXT("HOME=/")), NULL);
     cr_assert_eq(f.nccl_version, 0u);
     cr_assert_str_eq(f.nccl_path, "/usr/lib64/libnccl.so.2");
-}
-
-Test(facts_io, plugins_on_the_library_path_and_in_known_folders) {
-    tree_write(&tree, "/opt/amazon/ofi-nccl/lib/libnccl-net.so", "");
-    tree_write(&tree, "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so", "");
-    tree_write(&tree, "/opt/amazon/ofi-nccl/lib/libnccl-net.so.0", "");
-    tree_write(&tree, "/mine/libnccl-env.so", "");
-    tree_write(&tree, "/mine/libnccl.so", "");
-    look(ENV(TEXT("LD_LIBRARY_PATH=/mine:relative:")), NULL);
-    cr_assert_eq(f.n_plugins, 3u);
-    cr_assert_str_eq(f.plugins[0], "/mine/libnccl-env.so");
-    cr_assert_str_eq(f.plugins[1], "/opt/amazon/ofi-nccl/lib/libnccl-net.so");
-    cr_assert_str_eq(f.plugins[2], "/opt/amazon/ofi-nccl/lib/libnccl-ofi-tuner.so");
-    cr_assert(f.signs.ofi_plugin);
-    cr_assert_eq(f.cloud, CLOUD_NONE, "it is no machine of Amazon's");
-    tree_write(&tree, "/sys/class/dmi/id/sys_vendor", "Amazon EC2\n");
-    look(ENV(TEXT("HOME=/")), NULL);
-    cr_assert_eq(f.cloud, CLOUD_AWS);
-}
-
-Test(facts_io, topology_files_of_an_image) {
-    tree_write(&tree, "/opt/microsoft/ndv5/topo.xml", "<b/>");
-    tree_write(&tree, "/opt/microsoft/ndv4/topo.xml", "<a/>");
-    tree_folder(&tree, "/opt/microsoft/powershell");
-    look(ENV(TEXT("HOME=/")), NULL);
-    cr_assert_eq(f.n_topo_files, 2u);
-    cr_assert_str_eq(f.topo_files[0].path, "/opt/microsoft/ndv4/topo.xml");
-    cr_assert_str_eq(f.topo_files[1].text, "<b/>");
-    cr_assert_str_eq(f.signs.topo_file, "/opt/microsoft/ndv4/topo.xml");
 }
 
 Test(facts_io, this_machines_limits_are_known) {
