@@ -276,6 +276,12 @@ struct request {
     int error;
 };
 
+/* The first error counts, after which nothing is put. */
+static void spoil_if(struct request *q, bool is_bad, int error) {
+    if (is_bad && q->error == 0)
+        q->error = error;
+}
+
 static void put(struct request *q, const void *data, size_t len) {
     if (q->error != 0 || len == 0)
         return;
@@ -309,37 +315,25 @@ static void put_u64(struct request *q, uint64_t v) {
  * that keys are shared. */
 static void put_key(struct request *q, const char *key) {
     size_t len = key == NULL ? 0 : strnlen(key, MUSTER_STORE_KEY_MAX + 1);
-    if (key == NULL)
-        q->error = q->error != 0 ? q->error : -EINVAL;
-    if (len > MUSTER_STORE_KEY_MAX)
-        q->error = q->error != 0 ? q->error : -EMSGSIZE;
-    if (q->error != 0)
-        return;
+    spoil_if(q, key == NULL, -EINVAL);
+    spoil_if(q, len > MUSTER_STORE_KEY_MAX, -EMSGSIZE);
     put_u64(q, len + 1);
     put(q, "/", 1);
     put(q, key, len);
 }
 
 static void put_value(struct request *q, const void *value, size_t len) {
-    if (value == NULL && len > 0)
-        q->error = q->error != 0 ? q->error : -EINVAL;
-    if (len > MUSTER_STORE_VALUE_MAX)
-        q->error = q->error != 0 ? q->error : -EMSGSIZE;
-    if (q->error != 0)
-        return;
+    spoil_if(q, value == NULL && len > 0, -EINVAL);
+    spoil_if(q, len > MUSTER_STORE_VALUE_MAX, -EMSGSIZE);
     put_u64(q, len);
     put(q, value, len);
 }
 
 static void put_keys(struct request *q, const char *const *keys, size_t n) {
-    if (keys == NULL && n > 0)
-        q->error = -EINVAL;
-    if (n > MUSTER_STORE_KEYS_MAX)
-        q->error = -EMSGSIZE;
-    if (q->error != 0)
-        return;
+    spoil_if(q, keys == NULL && n > 0, -EINVAL);
+    spoil_if(q, n > MUSTER_STORE_KEYS_MAX, -EMSGSIZE);
     put_u64(q, n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && q->error == 0; i++)
         put_key(q, keys[i]);
 }
 

@@ -18,40 +18,6 @@ static void set_up(void) { server = live_store_start(); }
 static void tear_down(void) { live_store_stop(&server); }
 TestSuite(client_store_live, .init = set_up, .fini = tear_down);
 
-Test(client_store_live, every_operation_does_what_it_says) {
-    struct muster_store *s = connect_here();
-    const char *keys[] = {"a", "b"};
-    bool yes = true;
-    int64_t sum = 0;
-    void *value = NULL;
-    size_t len = 0;
-    cr_assert_eq(muster_store_set(s, "a", "x\0y", 3), 0);
-    cr_assert_eq(muster_store_check(s, keys, 2, &yes), 0);
-    cr_assert(!yes);
-    cr_assert_eq(muster_store_wait(s, keys, 2, 0), -ETIMEDOUT);
-    cr_assert_eq(muster_store_add(s, "b", -7, &sum), 0);
-    cr_assert_eq(sum, -7);
-    cr_assert_eq(muster_store_wait(s, keys, 2, 0), 0);
-    cr_assert_eq(muster_store_get(s, "b", 0, &value, &len), 0);
-    cr_assert_str_eq(value, "-7");
-    free(value);
-    cr_assert_eq(muster_store_get(s, "a", 0, &value, &len), 0);
-    cr_assert_eq(len, 3);
-    cr_assert_eq(memcmp(value, "x\0y", 4), 0);
-    free(value);
-    cr_assert_eq(muster_store_compare_set(s, "c", "", 0, "new", 3, &value, &len), 0);
-    cr_assert_str_eq(value, "new");
-    free(value);
-    cr_assert_eq(muster_store_compare_set(s, "c", "old", 3, "newer", 5, &value, &len), 0);
-    cr_assert_str_eq(value, "new");
-    free(value);
-    cr_assert_eq(muster_store_delete(s, "c", &yes), 0);
-    cr_assert(yes);
-    cr_assert_eq(muster_store_delete(s, "c", &yes), 0);
-    cr_assert(!yes);
-    muster_store_close(s);
-}
-
 Test(client_store_live, a_number_that_is_none_closes_the_connection) {
     struct muster_store *s = connect_here();
     cr_assert_eq(muster_store_set(s, "junk", "junk", 4), 0);
