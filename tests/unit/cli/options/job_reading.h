@@ -79,3 +79,7 @@ static inline void assert_shown(const char *line, const struct job_spec *spec, c
         cr_expect_str_eq(strbuf_text(&value), word + key_len + 1, "%s: %s, not %s", line, strbuf_text(&value), word);
     }
 }
+
+#define READ(...)                                                      \
+    _cleanup_(reading_fini) struct reading g = read_line(__VA_ARGS__); \
+    cr_assert_geq(g.r, 0, "%s: %s", #__VA_ARGS__, g.err.text)
