@@ -472,26 +472,19 @@ void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*don
     done(arg);
 }
 
-void conn_send_text(struct conn *c, const char *text, size_t len) {
-    uint8_t head[FRAME_HEADER_BYTES];
-    frame_header(len, head);
-    if (c->phase != CONN_OPEN) {
-        hold(c, head, sizeof head);
-        hold(c, text, len);
-        return;
-    }
-    if (stream_unsent(c->stream) + len > c->unsent_max) {
+void conn_send_frame(struct conn *c, const char *frame, size_t len) {
+    if (c->phase != CONN_OPEN)
+        hold(c, frame, len);
+    else if (stream_unsent(c->stream) + len > c->unsent_max)
         conn_cut(c);
-        return;
-    }
-    stream_write(c->stream, head, sizeof head);
-    stream_write(c->stream, text, len);
+    else
+        stream_write(c->stream, frame, len);
 }
 
 void conn_send(struct conn *c, const struct wire_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(m, &text);
-    conn_send_text(c, strbuf_text(&text), text.len);
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(m, &frame);
+    conn_send_frame(c, strbuf_text(&frame), frame.len);
 }
 
 void conn_answer(struct conn *c, bool ok, const char *text) {

@@ -67,8 +67,8 @@ void conn_answer(struct conn *c, bool ok, const char *text);
 void conn_refuse(struct conn *c, bool final, const char *reason);
 /* Sends CALL, for a caller that waits for HELLO first. */
 void conn_call(struct conn *c);
-/* Sends a message that was encoded once for many connections. */
-void conn_send_text(struct conn *c, const char *text, size_t len);
+/* Sends a frame that was made once for many connections. */
+void conn_send_frame(struct conn *c, const char *frame, size_t len);
 /* Sends frames that were made once for many connections, and are borrowed until done(arg). They may
  * exceed the limit of unsent bytes if nothing else is unsent. */
 void conn_send_frames(struct conn *c, const char *frames, size_t len, void (*done)(void *arg),

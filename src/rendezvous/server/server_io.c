@@ -90,9 +90,9 @@ void server_send(struct server_node *n, const struct wire_message *m) {
         conn_send(n->conn, m);
 }
 
-static void send_text(struct server_node *n, const char *text, size_t len) {
+static void send_frame(struct server_node *n, const char *frame, size_t len) {
     if (prepare_to_send(n))
-        conn_send_text(n->conn, text, len);
+        conn_send_frame(n->conn, frame, len);
 }
 
 /* Then the next DESIRED takes the lease with it. A successor's lease does not wait: the leases of
@@ -150,7 +150,7 @@ static void make_named(struct rdzv_server *s) {
     struct wire_message m = {.kind = WIRE_NAMED, .named = *group_successors(s->group)};
     for (uint32_t i = 0; i < m.named.n; i++)
         server_hide_loopback(m.named.list[i].addr);
-    wire_encode(&m, &s->named);
+    wire_add_frame(&m, &s->named);
 }
 
 static void send_handover(struct rdzv_server *s, struct server_node *n) {
@@ -177,7 +177,7 @@ static void send_successors(struct rdzv_server *s, struct server_node *n) {
         return; /* without an arbiter there are no successors */
     if (s->named.len == 0)
         make_named(s);
-    send_text(n, strbuf_text(&s->named), s->named.len);
+    send_frame(n, strbuf_text(&s->named), s->named.len);
     if (group_is_successor(s->group, n->incarnation))
         send_handover(s, n);
 }
@@ -189,13 +189,13 @@ static void redirect_all(struct rdzv_server *s, uint32_t epoch) {
         m.redirect.leader = s->record.leader;
         server_hide_loopback(m.redirect.leader.addr);
     }
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(&m, &text);
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(&m, &frame);
     LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         if (n->conn == NULL)
             continue;
         list_remove(&n->lease_pending_link);
-        conn_send_text(n->conn, strbuf_text(&text), text.len);
+        conn_send_frame(n->conn, strbuf_text(&frame), frame.len);
         conn_finish(TAKE_PTR(n->conn));
     }
 }
@@ -620,11 +620,11 @@ static void depose(struct rdzv_server *s, uint32_t epoch) {
 static void send_status(struct rdzv_server *s) {
     struct wire_message m = {.kind = WIRE_STATUS};
     group_status(s->group, clock_now_ns(), &m.status);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(&m, &text);
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(&m, &frame);
     LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         if (n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX)
-            send_text(n, strbuf_text(&text), text.len);
+            send_frame(n, strbuf_text(&frame), frame.len);
     }
 }
 
@@ -639,13 +639,13 @@ static void send_desired(struct rdzv_server *s, struct server_node *n) {
     bool outside = m.desired.kind == DESIRED_IDLE && group_state(s->group) != GROUP_GATHERING;
     if (n->conn != NULL)
         conn_set_priority(n->conn, outside ? LOOP_PRIO_BULK : LOOP_PRIO_LEASE);
-    if (s->last_desired_text.len == 0 ||
+    if (s->last_desired_frame.len == 0 ||
         memcmp(&m.desired, &s->last_desired, sizeof m.desired) != 0) {
-        strbuf_clear(&s->last_desired_text);
-        wire_encode(&m, &s->last_desired_text);
+        strbuf_clear(&s->last_desired_frame);
+        wire_add_frame(&m, &s->last_desired_frame);
         s->last_desired = m.desired;
     }
-    send_text(n, strbuf_text(&s->last_desired_text), s->last_desired_text.len);
+    send_frame(n, strbuf_text(&s->last_desired_frame), s->last_desired_frame.len);
 }
 
 /* With the desired state at this time. */
@@ -752,7 +752,7 @@ static void destroy(void *arg) {
     group_update_fini(&s->update);
     group_free(s->group);
     strbuf_fini(&s->named);
-    strbuf_fini(&s->last_desired_text);
+    strbuf_fini(&s->last_desired_frame);
     free(s);
 }
 

@@ -82,7 +82,7 @@ struct rdzv_server {
     /* text of NAMED in this step, the same for all nodes; empty: not made yet */
     struct strbuf named;
     struct desired last_desired; /* the last DESIRED that was sent to a node, and its text */
-    struct strbuf last_desired_text;
+    struct strbuf last_desired_frame;
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
     struct loop_timer *lease_pending_timer;

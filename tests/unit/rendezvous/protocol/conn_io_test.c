@@ -465,7 +465,7 @@ Test(conn_io, who_waits_for_a_greeting_holds_no_more_than_others, .init = begin,
     conn_set_unsent_max(caller.conn, sizeof text);
     memset(text, ' ', sizeof text);
     for (int i = 0; i < 4; i++)
-        conn_send_text(caller.conn, text, sizeof text / 2);
+        conn_send_frame(caller.conn, text, sizeof text / 2);
     cr_assert_leq(conn_unsent(caller.conn), sizeof text + 256);
     wait_until(caller_closed);
 }
