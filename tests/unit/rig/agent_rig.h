@@ -94,3 +94,30 @@ static inline int listen_at(const char *host, struct addr *ret) {
     cr_assert_eq(addr_of_socket(fd, ret), 0);
     return fd;
 }
+
+/* Of a node that the test plays without a client. */
+static inline struct wire_message join_of(uint64_t incarnation) {
+    return (struct wire_message){
+        .kind = WIRE_JOIN,
+        .join = {.version = WIRE_VERSION,
+                 .run_id = "run",
+                 .min_nodes = 1,
+                 .max_nodes = 8,
+                 .info = {.incarnation = incarnation,
+                          .listener_port = 1,
+                          .nproc = 1,
+                          .node_rank = -1,
+                          .pid = 5,
+                          .host = "raw",
+                          .role = "default"},
+                 .report = {.state = NODE_JOINED}},
+    };
+}
+
+static const struct wire_message call_message = {.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}};
+
+static inline void send_message(int fd, const struct wire_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(m, &frame);
+    cr_assert_eq(send(fd, frame.data, frame.len, MSG_NOSIGNAL), (ssize_t)frame.len);
+}

@@ -1077,19 +1077,7 @@ Test(election, an_older_naming_replaces_no_newer_one) {
 }
 
 Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
-    begin_with(&(struct member_config){.incarnation = SELF,
-                                       .has_arbiter = true,
-                                       .rdzv.heartbeat_ns = S(1),
-                                       .rdzv.margin_ns = S(1),
-                                       .rdzv.lease_ns = S(5),
-                                       .rdzv.join_timeout_ns = S(600),
-                                       .rdzv.arbiter_lease_ns = S(60),
-                                       .probe_retry_ns = S(0.2),
-                                       .rdzv.min_nodes = 1,
-                                       .rdzv.max_nodes = 1,
-                                       .rdzv.node_unit = 1,
-                                       .seed = S(6),
-                                       .self = peer_of(SELF)});
+    begin_with(WITH(config_of(), .seed = S(6)));
     reads(2, 1);
     rig.leases = true;
     welcome(1, 3);
@@ -1104,11 +1092,16 @@ Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
 
 /* ---- rule 4 ---- */
 
-Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
-    begin();
+/* Node 1 leads epoch 3, by the record, and can't be reached. */
+static void see_leader(uint64_t seed) {
+    begin_with(WITH(config_of(), .seed = seed));
     reads(3, 1);
     rig.there = led_by(3, 1);
     rig.reads = true;
+}
+
+Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
+    see_leader(0);
     for (int i = 0; i < 100; i++) {
         pass(0.1);
         cr_assert_null(strstr(member_waiting(rig.m), "alive"), "%s", member_waiting(rig.m));
@@ -1117,10 +1110,8 @@ Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_t
 }
 
 Test(election, a_leader_that_may_not_talk_to_this_node_is_said_with_the_reason) {
-    begin();
-    reads(3, 1);
-    rig.there = led_by(3, 1);
-    rig.reads = rig.beats = true;
+    see_leader(0);
+    rig.beats = true;
     step((struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = "it has another key"});
     pass(5);
     disconnect(); /* once more, by chance for another reason */
@@ -1151,10 +1142,8 @@ Test(election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader
 Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
     static const double parts[] = {0, 2.5, 6};
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-        begin_with(WITH(config_of(), .seed = S(parts[i])));
-        reads(3, 1);
-        rig.there = led_by(3, 1);
-        rig.reads = rig.beats = true;
+        see_leader(S(parts[i]));
+        rig.beats = true;
         pass(100);
         assert_election(ELECTION_FOLLOWING);
         assert_has(member_waiting(rig.m), "is alive, but not reachable from here");
@@ -1168,10 +1157,7 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
 }
 
 Test(election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
-    begin();
-    reads(3, 1);
-    rig.there = led_by(3, 1);
-    rig.reads = true;
+    see_leader(0);
     while (member_election(rig.m) != ELECTION_CLAIMING)
         pass(0.5);
     while (member_election(rig.m) == ELECTION_CLAIMING)
@@ -1191,10 +1177,7 @@ Test(election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
 }
 
 Test(election, its_own_sleep_is_no_standing_still_of_the_beat) {
-    begin();
-    reads(3, 1);
-    rig.there = led_by(3, 1);
-    rig.reads = true;
+    see_leader(0);
     pass(1);
     rig.now_ns += S(100);
     step((struct member_event){.kind = MEMBER_EVENT_TIME});
@@ -1321,10 +1304,7 @@ Test(election, a_later_successor_knows_the_members_and_not_when_their_leases_end
 }
 
 Test(election, whoever_was_not_named_waits_for_the_longest_lease) {
-    begin_with(WITH(config_of(), .seed = 0));
-    reads(3, 1);
-    rig.there = led_by(3, 1);
-    rig.reads = true;
+    see_leader(0);
     while (member_election(rig.m) != ELECTION_CLAIMING)
         pass(1);
     struct group_config lead = win(4);
@@ -1389,12 +1369,16 @@ Test(election, who_is_parked_does_not_count_any_more_after_another_leader) {
 
 /* ---- deposed ---- */
 
-Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
+static void lead_epoch_1(void) {
     begin();
     reads(0, 0);
     (void)win(1);
     rig.leases = true;
     welcome(SELF, 1);
+}
+
+Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
+    lead_epoch_1();
     name_of(1, "7");
     tell(MEMBER_EVENT_DEPOSED);
     pass(2);
@@ -1403,11 +1387,7 @@ Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
 }
 
 Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
-    begin();
-    reads(0, 0);
-    (void)win(1);
-    rig.leases = true;
-    welcome(SELF, 1);
+    lead_epoch_1();
     rig.there = led_by(1, SELF);
     rig.reads = true;
     tell(MEMBER_EVENT_DEPOSED);
@@ -1418,11 +1398,7 @@ Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
 }
 
 Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
-    begin();
-    reads(0, 0);
-    (void)win(1);
-    rig.leases = true;
-    welcome(SELF, 1);
+    lead_epoch_1();
     struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = {1, 1}};
     step((struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
     tell(MEMBER_EVENT_PREPARED);
@@ -1449,11 +1425,8 @@ Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
 }
 
 Test(election, a_leader_claims_and_reads_nothing_as_a_node) {
-    begin();
-    reads(0, 0);
-    (void)win(1);
-    rig.leases = rig.reads = true;
-    welcome(SELF, 1);
+    lead_epoch_1();
+    rig.reads = true;
     name_of(1, "23");
     pass(700);
     assert_election(ELECTION_LEADING);

@@ -190,19 +190,8 @@ Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begi
     wait_until(w.agents[0].running);
     w.reads = 0;
     cr_assert_eq(conn_connect(w.loop, NULL, &w.agents[0].own, NULL, &ops, NULL, &node.conn), 0);
-    struct wire_message join = {.kind = WIRE_JOIN,
-                                .join = {.version = WIRE_VERSION,
-                                         .run_id = RUN_ID,
-                                         .min_nodes = 1,
-                                         .max_nodes = 4,
-                                         .info = {.incarnation = 77,
-                                                  .listener_port = 1,
-                                                  .nproc = 1,
-                                                  .node_rank = -1,
-                                                  .pid = 5,
-                                                  .host = "raw",
-                                                  .role = "default"},
-                                         .report = {.state = NODE_JOINED, .epoch = 9}}};
+    struct wire_message join = join_of(77);
+    join.join.report.epoch = 9;
     conn_send(node.conn, &join);
     wait_until(w.reads >= 1);
     struct wire_message again = {.kind = WIRE_REPORT, .report = {.state = NODE_JOINED, .epoch = 9}};

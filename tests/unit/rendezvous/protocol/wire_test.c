@@ -320,117 +320,180 @@ static int decode(const char *text) {
 #define OWNERS(owners) "{\"kind\":\"OWNER\",\"id\":1,\"uid\":0,\"owners\":[" owners "]}"
 #define TIMEOUT(ns) ",\"reason\":\"\",\"timeout_ns\":\"" ns "\"}"
 
-Test(wire, decoding_refuses_what_succession_does_not_know) {
-    static const struct {
-        int r;
-        const char *text;
-    } cases[] = {
-        {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":0,\"successors\":[]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[1]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[{}]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":{}}"},
-        {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER("\"0000000000000000\"", "1") "]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "0") "]}"},
-        {0,
-         "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(INC, "3") "]}"},
-        {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(
-                      INC, "3") "," PEER(INC, "4") "]}"},
-        {0, MEMBERS_TO_LIST("0", "0", "0") "[]}"},
-        {-EINVAL, MEMBERS_TO_LIST("0", "0", "0") "[" MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("1", "1", "0") "[]}"},
-        {0, MEMBERS_TO_LIST("1", "1", "0") "[" MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("1", "1", "1") "[" MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("1", "1", "1") "[]}"},
-        {-EINVAL, MEMBERS_TO_LIST("1", "2", "0") "[" MEMBER "]}"},
-        {0, MEMBERS_TO_LIST("2", "0", "1") "[" MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("2", "0", "1") "[" MEMBER "," MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("2", "0", "4294967295") "[" MEMBER "]}"},
-        {0, MEMBERS_TO_LIST("200000", "100000", "199999") "[" MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("200000", "100001", "0") "[" MEMBER "]}"},
-        {-EINVAL, MEMBERS_TO_LIST("200001", "1", "0") "[" MEMBER "]}"},
-        {0, "{\"kind\":\"ECHO\",\"epoch\":1,\"leader_clock_ns\":\"1\"}"},
-        {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":0,\"leader_clock_ns\":\"1\"}"},
-        {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":1,\"leader_clock_ns\":1}"},
-        {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":1}"},
-        {0, "{\"kind\":\"REDIRECT\",\"epoch\":0}"},
-        {0, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER(INC, "1") "}"},
-        {-EINVAL, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER("\"0000000000000000\"", "1") "}"},
-        {-EINVAL, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":null}"},
-        {-EINVAL, "{\"kind\":\"REDIRECT\"}"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
-}
+static const struct {
+    int r;
+    const char *text;
+} decoded[] = {
+    /* succession */
+    {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":0,\"successors\":[]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[1]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[{}]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":{}}"},
+    {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER("\"0000000000000000\"", "1") "]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "0") "]}"},
+    {0, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(INC, "3") "]}"},
+    {-EINVAL, "{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER(INC, "1") "," PEER(INC, "2") "," PEER(
+                  INC, "3") "," PEER(INC, "4") "]}"},
+    {0, MEMBERS_TO_LIST("0", "0", "0") "[]}"},
+    {-EINVAL, MEMBERS_TO_LIST("0", "0", "0") "[" MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("1", "1", "0") "[]}"},
+    {0, MEMBERS_TO_LIST("1", "1", "0") "[" MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("1", "1", "1") "[" MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("1", "1", "1") "[]}"},
+    {-EINVAL, MEMBERS_TO_LIST("1", "2", "0") "[" MEMBER "]}"},
+    {0, MEMBERS_TO_LIST("2", "0", "1") "[" MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("2", "0", "1") "[" MEMBER "," MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("2", "0", "4294967295") "[" MEMBER "]}"},
+    {0, MEMBERS_TO_LIST("200000", "100000", "199999") "[" MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("200000", "100001", "0") "[" MEMBER "]}"},
+    {-EINVAL, MEMBERS_TO_LIST("200001", "1", "0") "[" MEMBER "]}"},
+    {0, "{\"kind\":\"ECHO\",\"epoch\":1,\"leader_clock_ns\":\"1\"}"},
+    {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":0,\"leader_clock_ns\":\"1\"}"},
+    {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":1,\"leader_clock_ns\":1}"},
+    {-EINVAL, "{\"kind\":\"ECHO\",\"epoch\":1}"},
+    {0, "{\"kind\":\"REDIRECT\",\"epoch\":0}"},
+    {0, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER(INC, "1") "}"},
+    {-EINVAL, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER("\"0000000000000000\"", "1") "}"},
+    {-EINVAL, "{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":null}"},
+    {-EINVAL, "{\"kind\":\"REDIRECT\"}"},
+    /* questions */
+    {-EINVAL, "{\"kind\":\"ASK\",\"generation\":\"1.1\",\"id\":1,\"timeout_ns\":\"0\"}"},
+    {-EINVAL, "{\"kind\":\"SUSPECTS\",\"generation\":\"1.1\",\"id\":1,\"timeout_ns\":\"0\",\"ranks\":[]}"},
+    {0, WHOSE("1", "1")},
+    {-EINVAL, WHOSE("0", "1")},
+    {-EINVAL, WHOSE("1", "")},
+    {-EINVAL, WHOSE("1", "0")},
+    {-EINVAL, WHOSE("1", "65536")},
+    {-EINVAL, WHOSE("1", "\"1\"")},
+    {0, OWNERS("\"ours\"")},
+    {-EINVAL, OWNERS("")},
+    {-EINVAL, OWNERS("\"mine\"")},
+    {-EINVAL, OWNERS("1")},
+    /* operators */
+    {0, COMMAND("status", "") ",\"reason\":\"\"}"},
+    {0, COMMAND("stop", "r") ",\"reason\":\"new data\"}"},
+    {-EINVAL, COMMAND("stop", "r") "}"},
+    {-EINVAL, COMMAND("stop", "r") ",\"reason\":\"\",\"node\":\"\"}"},
+    {-EINVAL, COMMAND("exclude", "r") ",\"reason\":\"\"}"},
+    {-EINVAL, COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"\"}"},
+    {0, COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"n\"}"},
+    {-EINVAL, COMMAND("shrink", "r") ",\"reason\":\"\"}"},
+    {-EINVAL, COMMAND("stacks", "") ",\"reason\":\"\"}"},
+    {-EINVAL, COMMAND("stacks", "") TIMEOUT("999999")},
+    {0, COMMAND("stacks", "") TIMEOUT("1000000")},
+    {0, COMMAND("stacks", "") TIMEOUT("60000000000")},
+    {-EINVAL, COMMAND("stacks", "") TIMEOUT("600000000001")},
+    {-EINVAL, COMMAND("status", "") TIMEOUT("1000000")},
+    {-EINVAL, COMMAND("none", "r") ",\"reason\":\"\"}"},
+    {0, "{\"kind\":\"ANSWER\",\"ok\":false,\"text\":\"\"}"},
+    {-EINVAL, "{\"kind\":\"ANSWER\",\"ok\":0,\"text\":\"\"}"},
+    {-EINVAL, "{\"kind\":\"ANSWER\",\"ok\":true}"},
+    {0, OVERVIEW("gathering", "")},
+    {0, OVERVIEW("closed", INC)},
+    {0, OVERVIEW("running", INC "," INC "," INC)},
+    {-EINVAL, OVERVIEW("running", INC "," INC "," INC "," INC)},
+    {-EINVAL, OVERVIEW("running", "\"0000000000000000\"")},
+    {-EINVAL, OVERVIEW("running", "\"00000000000000A1\"")},
+    {-EINVAL, OVERVIEW("running", "\"a1\"")},
+    {-EINVAL, OVERVIEW("running", "1")},
+    {-EINVAL, OVERVIEW("", "")},
+    {-EINVAL, OVERVIEW("Running", "")},
+    {-EINVAL, "{\"kind\":\"OVERVIEW\"}"},
+    {0, ROW("running", "1") ROW_REST},
+    {-EINVAL, ROW("walking", "1") ROW_REST},
+    {-EINVAL, ROW("running", "0") ROW_REST},
+    {-EINVAL, ROW("running", "4097") ROW_REST},
+    {-EINVAL, ROW("running", "1") "\"new\":1," ROW_REST},
+    {-EINVAL, "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[]}"},
+    {-EINVAL, "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[1]}"},
+    /* any */
+    {0, "{\"kind\":\"LEAVE\"}"},
+    {0, " { \"kind\" : \"LEAVE\" } "},
+    {-EINVAL, ""},
+    {-EINVAL, "x"},
+    {-EINVAL, "[]"},
+    {-EINVAL, "\"LEAVE\""},
+    {-EINVAL, "{}"},
+    {-EINVAL, "{\"kind\":\"LEAVE\"}x"},
+    {-EINVAL, "{\"kind\":\"LEAVE\",\"kind\":\"LEAVE\"}"},
+    {-EINVAL, "{\"kind\":\"leave\"}"},
+    {-EINVAL, "{\"kind\":\"NONE\"}"},
+    {-EINVAL, "{\"kind\":8}"},
+    {-EINVAL, "{\"kind\":\"LEAVE\",\"why\":1}"},
+    {0, RENEW("\"1\"", "\"0\"", "\"18446744073709551615\"")},
+    {-EINVAL, RENEW("\"1\"", "\"0\"", "\"18446744073709551616\"")},
+    {-EINVAL, RENEW("1", "\"0\"", "\"1\"")},
+    {-EINVAL, RENEW("\"-1\"", "\"0\"", "\"1\"")},
+    {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
+    {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
+    {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
+    {0, HELLO("10", INC, "\"\"")},
+    {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
+    {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
+    {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
+    {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
+    {-EINVAL, "{\"kind\":\"JOIN\",\"version\":10}"},
+    {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
+    {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":10}"},
+    {-EINVAL, HELLO("-1", INC, "\"\"")},
+    {-EINVAL, HELLO("1.5", INC, "\"\"")},
+    {-EINVAL, HELLO("10", "\"0000000000000000\"", "\"\"")},
+    {-EINVAL, HELLO("10", "\"a1\"", "\"\"")},
+    {-EINVAL, HELLO("10", "\"00000000000000A1\"", "\"\"")},
+    {-EINVAL, HELLO("10", INC, "7")},
+    {-EINVAL, HELLO("10", INC, "\"a\\u0000b\"")},
+    {0, WELCOME("1", "1", "\"1000000\"")},
+    {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
+    {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
+    {0, WELCOME("1", "65535", "\"1000000\"")},
+    {-EINVAL, WELCOME("1", "65536", "\"1000000\"")},
+    {-EINVAL, WELCOME("1", "1", "\"999999\"")},
+    {0, WELCOME("1", "1", "\"1000000000000000\"")},
+    {-EINVAL, WELCOME("1", "1", "\"1000000000000001\"")},
+    {0, LEASE("\"0.0\"")},
+    {0, LEASE("\"4294967295.4294967295\"")},
+    {-EINVAL, LEASE("\"4294967296.1\"")},
+    {-EINVAL, LEASE("\"0.1\"")},
+    {-EINVAL, LEASE("\"1.0\"")},
+    {-EINVAL, LEASE("\"1\"")},
+    {-EINVAL, LEASE("\"1.\"")},
+    {-EINVAL, LEASE("\"1.2.3\"")},
+    {-EINVAL, LEASE("1.2")},
+    {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"idle\"}"},
+    {0, "{\"kind\":\"DESIRED\",\"desired\":\"idle\",\"epoch\":1,\"generation\":\"0.0\","
+        "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"excluded\":false,\"spare\":true,"
+        "\"reason\":\"\"}"},
+    {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"start\",\"epoch\":1,\"generation\":\"0.0\","
+              "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0}"},
+    {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"form\",\"epoch\":1,\"generation\":\"1.1\","
+              "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0}"},
+    {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
+              "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
+              "\"n_stopping\":0,\"outcome\":\"none\",\"reason\":\"\"}"},
+    {0, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
+        "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
+        "\"n_stopping\":0,\"outcome\":\"failed\",\"reason\":\"\"}"},
+    /* greetings */
+    {0, GREETING("10", "", "")},
+    {0, GREETING("10", KEY("0000000000000001", "file"), "")},
+    {0, GREETING("10", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
+    {WIRE_E_VERSION, GREETING("9", "", "")},
+    {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":11,\"new\":[{}]}"},
+    {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":11,\"new\":[{}]}"},
+    {-EINVAL, "{\"kind\":\"CALL\",\"version\":10,\"new\":[{}]}"},
+    {-EINVAL, GREETING("10", KEY("1", "file"), "")},
+    {-EINVAL, GREETING("10", KEY("0000000000000001", "friend"), "")},
+    {-EINVAL, GREETING("10", "{\"id\":\"0000000000000001\"}", "")},
+    {-EINVAL, GREETING("10", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
+    {0, GREETING("10", KEYS_8, "")},
+};
 
-Test(wire, decoding_refuses_questions_about_nothing) {
-    static const struct {
-        int r;
-        const char *text;
-    } cases[] = {
-        {-EINVAL, "{\"kind\":\"ASK\",\"generation\":\"1.1\",\"id\":1,\"timeout_ns\":\"0\"}"},
-        {-EINVAL, "{\"kind\":\"SUSPECTS\",\"generation\":\"1.1\",\"id\":1,\"timeout_ns\":\"0\",\"ranks\":[]}"},
-        {0, WHOSE("1", "1")},
-        {-EINVAL, WHOSE("0", "1")},
-        {-EINVAL, WHOSE("1", "")},
-        {-EINVAL, WHOSE("1", "0")},
-        {-EINVAL, WHOSE("1", "65536")},
-        {-EINVAL, WHOSE("1", "\"1\"")},
-        {0, OWNERS("\"ours\"")},
-        {-EINVAL, OWNERS("")},
-        {-EINVAL, OWNERS("\"mine\"")},
-        {-EINVAL, OWNERS("1")},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
-}
-
-Test(wire, decoding_refuses_what_operators_do_not_say) {
-    static const struct {
-        int r;
-        const char *text;
-    } cases[] = {
-        {0, COMMAND("status", "") ",\"reason\":\"\"}"},
-        {0, COMMAND("stop", "r") ",\"reason\":\"new data\"}"},
-        {-EINVAL, COMMAND("stop", "r") "}"},
-        {-EINVAL, COMMAND("stop", "r") ",\"reason\":\"\",\"node\":\"\"}"},
-        {-EINVAL, COMMAND("exclude", "r") ",\"reason\":\"\"}"},
-        {-EINVAL, COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"\"}"},
-        {0, COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"n\"}"},
-        {-EINVAL, COMMAND("shrink", "r") ",\"reason\":\"\"}"},
-        {-EINVAL, COMMAND("stacks", "") ",\"reason\":\"\"}"},
-        {-EINVAL, COMMAND("stacks", "") TIMEOUT("999999")},
-        {0, COMMAND("stacks", "") TIMEOUT("1000000")},
-        {0, COMMAND("stacks", "") TIMEOUT("60000000000")},
-        {-EINVAL, COMMAND("stacks", "") TIMEOUT("600000000001")},
-        {-EINVAL, COMMAND("status", "") TIMEOUT("1000000")},
-        {-EINVAL, COMMAND("none", "r") ",\"reason\":\"\"}"},
-        {0, "{\"kind\":\"ANSWER\",\"ok\":false,\"text\":\"\"}"},
-        {-EINVAL, "{\"kind\":\"ANSWER\",\"ok\":0,\"text\":\"\"}"},
-        {-EINVAL, "{\"kind\":\"ANSWER\",\"ok\":true}"},
-        {0, OVERVIEW("gathering", "")},
-        {0, OVERVIEW("closed", INC)},
-        {0, OVERVIEW("running", INC "," INC "," INC)},
-        {-EINVAL, OVERVIEW("running", INC "," INC "," INC "," INC)},
-        {-EINVAL, OVERVIEW("running", "\"0000000000000000\"")},
-        {-EINVAL, OVERVIEW("running", "\"00000000000000A1\"")},
-        {-EINVAL, OVERVIEW("running", "\"a1\"")},
-        {-EINVAL, OVERVIEW("running", "1")},
-        {-EINVAL, OVERVIEW("", "")},
-        {-EINVAL, OVERVIEW("Running", "")},
-        {-EINVAL, "{\"kind\":\"OVERVIEW\"}"},
-        {0, ROW("running", "1") ROW_REST},
-        {-EINVAL, ROW("walking", "1") ROW_REST},
-        {-EINVAL, ROW("running", "0") ROW_REST},
-        {-EINVAL, ROW("running", "4097") ROW_REST},
-        {-EINVAL, ROW("running", "1") "\"new\":1," ROW_REST},
-        {-EINVAL, "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[]}"},
-        {-EINVAL, "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[1]}"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
+Test(wire, decoding_refuses_what_breaks_the_protocol) {
+    for (size_t i = 0; i < ARRAY_SIZE(decoded); i++)
+        cr_assert_eq(decode(decoded[i].text), decoded[i].r, "%s", decoded[i].text);
 }
 
 /* A list holds so many and no more; the largest that we write are read. */
@@ -470,104 +533,6 @@ static void check_list_limit(enum wire_kind kind, const char *key, uint32_t max)
 Test(wire, lists_hold_so_many_and_no_more) {
     check_list_limit(WIRE_MEMBERS, "\"members\":[", RDZV_MEMBERS_CHUNK);
     check_list_limit(WIRE_NODES, "\"nodes\":[", RDZV_OVERVIEW_CHUNK);
-}
-
-Test(wire, decoding_refuses_what_breaks_the_protocol) {
-    static const struct {
-        int r;
-        const char *text;
-    } cases[] = {
-        {0, "{\"kind\":\"LEAVE\"}"},
-        {0, " { \"kind\" : \"LEAVE\" } "},
-        {-EINVAL, ""},
-        {-EINVAL, "x"},
-        {-EINVAL, "[]"},
-        {-EINVAL, "\"LEAVE\""},
-        {-EINVAL, "{}"},
-        {-EINVAL, "{\"kind\":\"LEAVE\"}x"},
-        {-EINVAL, "{\"kind\":\"LEAVE\",\"kind\":\"LEAVE\"}"},
-        {-EINVAL, "{\"kind\":\"leave\"}"},
-        {-EINVAL, "{\"kind\":\"NONE\"}"},
-        {-EINVAL, "{\"kind\":8}"},
-        {-EINVAL, "{\"kind\":\"LEAVE\",\"why\":1}"},
-        {0, RENEW("\"1\"", "\"0\"", "\"18446744073709551615\"")},
-        {-EINVAL, RENEW("\"1\"", "\"0\"", "\"18446744073709551616\"")},
-        {-EINVAL, RENEW("1", "\"0\"", "\"1\"")},
-        {-EINVAL, RENEW("\"-1\"", "\"0\"", "\"1\"")},
-        {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
-        {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
-        {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("10", INC, "\"\"")},
-        {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
-        {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
-        {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":10}"},
-        {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":10}"},
-        {-EINVAL, HELLO("-1", INC, "\"\"")},
-        {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("10", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("10", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("10", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("10", INC, "7")},
-        {-EINVAL, HELLO("10", INC, "\"a\\u0000b\"")},
-        {0, WELCOME("1", "1", "\"1000000\"")},
-        {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
-        {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
-        {0, WELCOME("1", "65535", "\"1000000\"")},
-        {-EINVAL, WELCOME("1", "65536", "\"1000000\"")},
-        {-EINVAL, WELCOME("1", "1", "\"999999\"")},
-        {0, WELCOME("1", "1", "\"1000000000000000\"")},
-        {-EINVAL, WELCOME("1", "1", "\"1000000000000001\"")},
-        {0, LEASE("\"0.0\"")},
-        {0, LEASE("\"4294967295.4294967295\"")},
-        {-EINVAL, LEASE("\"4294967296.1\"")},
-        {-EINVAL, LEASE("\"0.1\"")},
-        {-EINVAL, LEASE("\"1.0\"")},
-        {-EINVAL, LEASE("\"1\"")},
-        {-EINVAL, LEASE("\"1.\"")},
-        {-EINVAL, LEASE("\"1.2.3\"")},
-        {-EINVAL, LEASE("1.2")},
-        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"idle\"}"},
-        {0, "{\"kind\":\"DESIRED\",\"desired\":\"idle\",\"epoch\":1,\"generation\":\"0.0\","
-            "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"excluded\":false,\"spare\":true,"
-            "\"reason\":\"\"}"},
-        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"start\",\"epoch\":1,\"generation\":\"0.0\","
-                  "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0}"},
-        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"form\",\"epoch\":1,\"generation\":\"1.1\","
-                  "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0}"},
-        {-EINVAL, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
-                  "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
-                  "\"n_stopping\":0,\"outcome\":\"none\",\"reason\":\"\"}"},
-        {0, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
-            "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
-            "\"n_stopping\":0,\"outcome\":\"failed\",\"reason\":\"\"}"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
-}
-
-Test(wire, decoding_refuses_what_nobody_greets_with) {
-    static const struct {
-        int r;
-        const char *text;
-    } cases[] = {
-        {0, GREETING("10", "", "")},
-        {0, GREETING("10", KEY("0000000000000001", "file"), "")},
-        {0, GREETING("10", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
-        {WIRE_E_VERSION, GREETING("9", "", "")},
-        {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":11,\"new\":[{}]}"},
-        {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":11,\"new\":[{}]}"},
-        {-EINVAL, "{\"kind\":\"CALL\",\"version\":10,\"new\":[{}]}"},
-        {-EINVAL, GREETING("10", KEY("1", "file"), "")},
-        {-EINVAL, GREETING("10", KEY("0000000000000001", "friend"), "")},
-        {-EINVAL, GREETING("10", "{\"id\":\"0000000000000001\"}", "")},
-        {-EINVAL, GREETING("10", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
-        {0, GREETING("10", KEYS_8, "")},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
 }
 
 /* Writes a random valid message that has the key. Returns where the text continues behind "key": and `before`. */

@@ -2,10 +2,10 @@
  * test. */
 #include <sys/resource.h>
 
-#include "base/frame.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/agent_rig.h"
 #include "rig/loop_rig.h"
 
 #define PEERS_MAX (RDZV_OPERATORS_MAX + 16)
@@ -110,24 +110,6 @@ static struct peer *add_peer(void) {
     return p;
 }
 
-static struct wire_message join_of(uint64_t incarnation) {
-    return (struct wire_message){
-        .kind = WIRE_JOIN,
-        .join = {.version = WIRE_VERSION,
-                 .run_id = "run",
-                 .min_nodes = 1,
-                 .max_nodes = 8,
-                 .info = {.incarnation = incarnation,
-                          .listener_port = 1,
-                          .nproc = 1,
-                          .node_rank = -1,
-                          .pid = 5,
-                          .host = "raw",
-                          .role = "default"},
-                 .report = {.state = NODE_JOINED}},
-    };
-}
-
 static struct peer *add_node(uint64_t incarnation) {
     struct peer *p = add_peer();
     conn_send(p->conn, AT(join_of(incarnation)));
@@ -180,26 +162,19 @@ Test(node_listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin,
 
 /* The listener waits for four bytes before it looks at them. Later, one is enough. */
 Test(node_listener_io, the_last_bytes_of_a_message_may_come_alone, .init = begin, .fini = finish) {
-    struct wire_message m = join_of(1), call = {.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}};
-    _cleanup_(strbuf_fini) struct strbuf text = {0}, first = {0};
-    wire_encode(&call, &first);
-    wire_encode(&m, &text);
-    uint8_t head[FRAME_HEADER_BYTES];
-    frame_header(first.len, head);
-    const size_t last = text.len - 1;
+    _cleanup_(strbuf_fini) struct strbuf join = {0};
+    wire_add_frame(AT(join_of(1)), &join);
+    const size_t last = join.len - 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
     cr_assert_eq(connect(fd, (const struct sockaddr *)&w.at.ss, w.at.len), 0);
     rig_loop_turns(w.loop, 20); /* it is accepted before it says anything */
-    cr_assert_eq(send(fd, head, sizeof head, 0), (ssize_t)sizeof head);
-    cr_assert_eq(send(fd, strbuf_text(&first), first.len, 0), (ssize_t)first.len);
-    frame_header(text.len, head);
-    cr_assert_eq(send(fd, head, sizeof head, 0), (ssize_t)sizeof head);
-    cr_assert_eq(send(fd, strbuf_text(&text), last, 0), (ssize_t)last);
+    send_message(fd, &call_message);
+    cr_assert_eq(send(fd, join.data, last, 0), (ssize_t)last);
     rig_loop_turns(w.loop, 20);
     cr_assert_eq(w.n_join_policy, 0);
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
-    cr_assert_eq(send(fd, strbuf_text(&text) + last, 1, 0), 1);
+    cr_assert_eq(send(fd, join.data + last, 1, 0), 1);
     wait_for(join_policy_came, 1);
     cr_assert_eq(close(fd), 0);
 }
@@ -421,13 +396,8 @@ static int call_from(const char *host) {
 
 /* The first bytes of a record of TLS after the call, and then silence. */
 static int shake_half(void) {
-    struct wire_message call = {.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}};
-    _cleanup_(strbuf_fini) struct strbuf text = {0}, all = {0};
-    uint8_t head[FRAME_HEADER_BYTES];
-    wire_encode(&call, &text);
-    frame_header(text.len, head);
-    strbuf_add_bytes(&all, head, sizeof head);
-    strbuf_add_bytes(&all, strbuf_text(&text), text.len);
+    _cleanup_(strbuf_fini) struct strbuf all = {0};
+    wire_add_frame(&call_message, &all);
     strbuf_add_bytes(&all, "\x16\x03\x01\x02\x00\x01", 6);
     int fd = call_from("127.0.0.1");
     while (send(fd, strbuf_text(&all), all.len, MSG_NOSIGNAL) < 0)

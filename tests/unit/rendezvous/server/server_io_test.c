@@ -249,17 +249,6 @@ static void succeed(struct agent *a) {
     all_gone(a);
 }
 
-static void fail_worker(struct agent *a) {
-    struct failure f = {.kind = FAILURE_SIGNAL,
-                        .code = 11,
-                        .rank = a->form.first_rank,
-                        .incarnation = a->incarnation,
-                        .at_ns = clock_now_ns()};
-    (void)snprintf(f.text, sizeof f.text, "it broke");
-    rdzv_client_event(a->client,
-                      &(struct member_event){.kind = MEMBER_EVENT_FAILURE, .generation = a->started, .failure = &f});
-}
-
 Test(server_io, four_nodes_form_run_and_succeed, .init = begin, .fini = finish) {
     start_job(4, AT(group_config(4, 4, 0)));
     wait_until(all_run(&world));
@@ -303,77 +292,6 @@ Test(server_io, a_node_joins_when_it_knows_what_to_say_of_itself, .init = begin,
     cr_assert_eq(a->joins, 3);
 }
 
-static bool waits(struct world *w) { return w->agents[1].waiting[0] != '\0'; }
-
-Test(server_io, a_node_that_came_before_its_leader_waits_and_says_so, .init = begin, .fini = finish) {
-    /* Nobody listens at the endpoint yet. Its port is held all the time, so that no other test gets it. */
-    (void)close(world.endpoint_fd);
-    world.endpoint_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    cr_assert_eq(bind(world.endpoint_fd, (struct sockaddr *)&any, sizeof any), 0);
-    cr_assert_eq(endpoint_own_addr(world.endpoint_fd, &world.endpoint), 0);
-    struct agent *leader = add_agent(), *other = add_agent();
-    join(other);
-    wait_until(waits(&world));
-    assert_has(other->waiting, "nothing listens there yet");
-    cr_assert_eq(listen(world.endpoint_fd, 64), 0);
-    lead(leader, AT(group_config(2, 2, 0)));
-    join(leader);
-    wait_until(all_run(&world));
-}
-
-static bool all_restarted(struct world *w) {
-    for (unsigned i = 0; i < w->n_agents; i++)
-        if (w->agents[i].starts < 2 || !w->agents[i].running)
-            return false;
-    return true;
-}
-
-Test(server_io, a_failed_worker_stops_all_and_a_new_group_starts, .init = begin, .fini = finish) {
-    start_job(3, AT(group_config(3, 3, 1)));
-    wait_until(all_run(&world));
-    fail_worker(&world.agents[2]);
-    wait_until(all_restarted(&world));
-    for (unsigned i = 0; i < 3; i++) {
-        cr_assert_eq(world.agents[i].stops, 1);
-        cr_assert(world.agents[i].stop_had_failure);
-        cr_assert_eq(world.agents[i].form.restarts_used, 1);
-        cr_assert_eq(generation_compare(world.agents[i].started, (struct generation){1, 2}), 0);
-    }
-    cr_assert_eq(world.stores_opened, 2);
-    cr_assert_eq(world.stores_open, 1);
-}
-
-/* A refusal counts only where the listener had answered before, which is seen after the start. */
-static void wait_until_all_were_reached(void) {
-    rig_loop_until(world.loop, world.server->n_probes == 0 && list_empty(&world.server->probe_queue));
-}
-
-Test(server_io, a_killed_agent_is_found_gone_and_a_smaller_group_starts, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 3, 0);
-    g.rdzv.lease_ns = 3600 * NS_PER_S; /* it is found by the probe, or never */
-    start_job(3, &g);
-    wait_until(all_run(&world));
-    wait_until_all_were_reached();
-    kill_agent(&world.agents[2]);
-    wait_until(world.agents[0].starts == 2 && world.agents[1].starts == 2 && world.agents[0].running &&
-               world.agents[1].running);
-    cr_assert_eq(world.agents[0].form.n_nodes, 2);
-    cr_assert_eq(world.agents[0].form.losses, 1);
-}
-
-Test(server_io, a_killed_agent_below_min_ends_the_job_with_the_reason, .init = begin, .fini = finish) {
-    struct group_config g = group_config(2, 2, 3);
-    g.rdzv.lease_ns = 3600 * NS_PER_S; /* the probe finds it, and no pause of this machine ends the job before */
-    start_job(2, &g);
-    wait_until(all_run(&world));
-    wait_until_all_were_reached();
-    kill_agent(&world.agents[1]);
-    wait_until(is_done(&world));
-    cr_assert_eq(world.agents[0].end.kind, MEMBER_END_FAILED);
-    assert_has(world.agents[0].end.reason, "node2");
-}
-
 Test(server_io, nodes_end_with_the_reason_when_the_leader_is_gone, .init = begin, .fini = finish) {
     start_job(3, AT(group_config(3, 3, 0)));
     wait_until(all_run(&world));
@@ -385,17 +303,6 @@ Test(server_io, nodes_end_with_the_reason_when_the_leader_is_gone, .init = begin
     cr_assert_eq(world.agents[1].end.kind, MEMBER_END_LEADER_LOST);
     assert_has(world.agents[1].end.reason, "leader");
     cr_assert_not(world.agents[1].running);
-}
-
-Test(server_io, a_signal_to_a_node_makes_it_leave, .init = begin, .fini = finish) {
-    start_job(2, AT(group_config(1, 2, 0)));
-    wait_until(all_run(&world));
-    rdzv_client_event(world.agents[1].client,
-                      &(struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "SIGTERM", .grace_ns = 1});
-    wait_until(world.agents[1].ends == 1 && world.agents[0].starts == 2 && world.agents[0].running);
-    cr_assert_eq(world.agents[1].end.kind, MEMBER_END_LEFT);
-    cr_assert_eq(world.agents[0].form.n_nodes, 1);
-    cr_assert_eq(world.agents[0].form.losses, 0, "who leaves was not lost");
 }
 
 Test(server_io, a_store_that_cannot_be_opened_ends_the_job_with_its_reason, .init = begin, .fini = finish) {
@@ -508,44 +415,22 @@ static bool raw_got_one(void) {
     return raw_message(0, &m);
 }
 
-static size_t frame_of(const struct wire_message *m, uint8_t *out) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(m, &text);
-    frame_header(text.len, out);
-    memcpy(out + FRAME_HEADER_BYTES, strbuf_text(&text), text.len);
-    return FRAME_HEADER_BYTES + text.len;
-}
+static void raw_send(const struct wire_message *m) { send_message(raw.fd, m); }
 
 /* The accepting side speaks when it has been spoken to. */
-static void raw_call(void) {
-    uint8_t frame[256];
-    size_t len = frame_of(&(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}}, frame);
-    cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
+static void raw_call(void) { raw_send(&call_message); }
+
+static size_t frame_of(const struct wire_message *m, uint8_t *out) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(m, &frame);
+    memcpy(out, frame.data, frame.len);
+    return frame.len;
 }
 
 /* The same after the call with which every caller begins. */
 static size_t called_frame_of(const struct wire_message *m, uint8_t *out) {
-    size_t len = frame_of(&(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}}, out);
+    size_t len = frame_of(&call_message, out);
     return len + frame_of(m, out + len);
-}
-
-static struct wire_message join_message(uint64_t incarnation) {
-    struct wire_message m = {
-        .kind = WIRE_JOIN,
-        .join = {.version = WIRE_VERSION,
-                 .min_nodes = 1,
-                 .max_nodes = 8,
-                 .run_id = "run",
-                 .info = {.incarnation = incarnation,
-                          .nproc = 1,
-                          .node_rank = -1,
-                          .listener_port = 1,
-                          .pid = 5,
-                          .host = "raw",
-                          .role = "default"},
-                 .report = {.state = NODE_JOINED}},
-    };
-    return m;
 }
 
 static bool raw_got_two(void) {
@@ -598,13 +483,10 @@ Test(server_io, peers_that_break_the_rules_are_disconnected_and_harm_nobody, .in
 
 Test(server_io, a_node_that_says_a_leaders_word_is_disconnected, .init = begin, .fini = finish) {
     start_job(1, AT(group_config(2, 2, 0)));
-    uint8_t frame[65536];
-    struct wire_message m = join_message(77);
     raw_open(addr_port(&world.endpoint));
-    size_t len = called_frame_of(&m, frame);
-    m = (struct wire_message){.kind = WIRE_LEASE, .lease = {.epoch = 1}};
-    len += frame_of(&m, frame + len);
-    cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
+    raw_call();
+    raw_send(AT(join_of(77)));
+    raw_send(&(struct wire_message){.kind = WIRE_LEASE, .lease = {.epoch = 1}});
     wait_until(raw.ended);
     raw_close();
 }
@@ -618,12 +500,6 @@ static int raw_place(enum wire_kind kind, enum desired_kind desired) {
     return -1;
 }
 
-static void raw_send(const struct wire_message *m) {
-    uint8_t frame[4096];
-    size_t len = frame_of(m, frame);
-    cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
-}
-
 static struct wire_message renew_message(uint64_t clock_ns) {
     return (struct wire_message){.kind = WIRE_RENEW, .renew = {.clock_ns = clock_ns}};
 }
@@ -631,7 +507,7 @@ static struct wire_message renew_message(uint64_t clock_ns) {
 Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin, .fini = finish) {
     start_job(1, WITH(group_config(2, 2, 0), .rdzv.heartbeat_ns = 200 * NS_PER_MS));
     raw_open(addr_port(&world.endpoint));
-    struct wire_message m = join_message(77);
+    struct wire_message m = join_of(77);
     raw_call();
     raw_send(&m);
     wait_until(raw_place(WIRE_DESIRED, DESIRED_FORM) >= 0);
@@ -701,7 +577,7 @@ static bool raw_welcomed(void) {
 Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = finish) {
     start_job(1, AT(group_config(8, 8, 0)));
     uint8_t frame[4096];
-    struct wire_message m = join_message(77);
+    struct wire_message m = join_of(77);
     size_t len = called_frame_of(&m, frame), call = len - frame_of(&m, (uint8_t[4096]){0});
     for (size_t cut = 1; cut < len; cut++) {
         raw_open(addr_port(&world.endpoint));
@@ -714,24 +590,6 @@ Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = fi
         raw_close();
     }
     cr_assert_eq(group_nodes(rdzv_server_group(world.server), NULL, 0), 2, "one node, on many connections");
-}
-
-static bool raw_left_only_one(struct world *w) {
-    return w->server != NULL && group_nodes(rdzv_server_group(w->server), NULL, 0) == 1;
-}
-
-Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fini = finish) {
-    start_job(1, WITH(group_config(8, 8, 0), .rdzv.lease_ns = 150 * NS_PER_MS, .rdzv.margin_ns = 50 * NS_PER_MS));
-    uint8_t frame[4096];
-    size_t len = called_frame_of(AT(join_message(77)), frame);
-    raw_open(addr_port(&world.endpoint));
-    cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
-    wait_until(raw_welcomed());
-    uint64_t joined_ns = clock_now_ns();
-    wait_until(raw.ended); /* never renewed: the leader gives it up */
-    cr_assert(raw_left_only_one(&world));
-    cr_assert_geq(clock_now_ns() - joined_ns, 150 * NS_PER_MS);
-    raw_close();
 }
 
 Test(server_io, who_says_nothing_is_closed_in_time, .init = begin, .fini = finish) {
@@ -809,7 +667,7 @@ Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = 
     uint8_t frame[4096];
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    struct wire_message m = join_message(77);
+    struct wire_message m = join_of(77);
     size_t len = called_frame_of(&m, frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     m = (struct wire_message){.kind = WIRE_RENEW};
@@ -844,7 +702,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     uint8_t frame[4096];
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    size_t len = called_frame_of(AT(join_message(77)), frame);
+    size_t len = called_frame_of(AT(join_of(77)), frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     wait_until(slow_is_known(&world));
     struct conn *slow = ((struct server_node *)idmap_get(&world.server->nodes, 77))->conn;
@@ -853,7 +711,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     const size_t much = 128 * 1024;
     while (conn_unsent(slow) < much) { /* the kernel takes some of it */
         while (conn_unsent(slow) < much)
-            conn_send_text(slow, text, sizeof text);
+            conn_send_frame(slow, text, sizeof text);
         cr_assert_eq(loop_turn(world.loop), 0);
     }
     size_t unsent = conn_unsent(slow);

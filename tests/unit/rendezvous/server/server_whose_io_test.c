@@ -8,6 +8,7 @@
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/agent_rig.h"
 #include "rig/loop_rig.h"
 
 #define OWNED_MAX 1024
@@ -84,31 +85,15 @@ static void finish(void) {
 
 TestSuite(server_whose_io, .init = begin, .fini = finish, .timeout = 60);
 
-static void say(struct node *n, const struct wire_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    uint8_t header[FRAME_HEADER_BYTES];
-    wire_encode(m, &text);
-    frame_header(text.len, header);
-    cr_assert_eq(send(n->fd, header, sizeof header, MSG_NOSIGNAL), (ssize_t)sizeof header);
-    cr_assert_eq(send(n->fd, text.data, text.len, MSG_NOSIGNAL), (ssize_t)text.len);
-}
-
 static void join(struct node *n, const char *from, uint64_t incarnation, const char *addrs) {
     struct addr own = literal(from, 0);
     *n = (struct node){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     cr_assert_eq(bind(n->fd, (struct sockaddr *)&own.ss, own.len), 0);
     cr_assert_eq(connect(n->fd, (struct sockaddr *)&w.at.ss, w.at.len), 0, "%s", strerror(errno));
-    struct wire_message m = {
-        .kind = WIRE_JOIN,
-        .join = {.version = WIRE_VERSION,
-                 .run_id = "run",
-                 .min_nodes = 1,
-                 .max_nodes = 8,
-                 .info = {.incarnation = incarnation, .listener_port = 1, .nproc = 1, .node_rank = -1, .host = "raw"},
-                 .report = {.state = NODE_JOINED}}};
+    struct wire_message m = join_of(incarnation);
     (void)snprintf(m.join.addrs, sizeof m.join.addrs, "%s", addrs);
-    say(n, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
-    say(n, &m);
+    send_message(n->fd, &call_message);
+    send_message(n->fd, &m);
 }
 
 static void leave(struct node *n) {
@@ -187,7 +172,7 @@ static void answer(struct node *n, enum peer_owner_kind owner) {
     struct wire_message m = {.kind = WIRE_OWNER, .owner = {.id = n->last.id, .uid = 7, .n = n->last.n}};
     for (uint32_t i = 0; i < n->last.n; i++)
         m.owner.list[i] = owner;
-    say(n, &m);
+    send_message(n->fd, &m);
 }
 
 static void wait_owned(unsigned n) {
