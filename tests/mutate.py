@@ -79,7 +79,7 @@ MISTAKES = [
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
     ("rendezvous/leader/group_states.c", "roster_usable(&g->roster, TALLY_HOPEFUL) < g->need && leave > 0 &&",
      "leave > 0 &&"),
-    ("rendezvous/member/election.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
+    ("rendezvous/member/election.c", "m->leader_gone && (m->leaving ||", "m->leader_gone && ("),
     # an agent's end
     ("launcher/agent/agent_life.c", "(e->facts & l->awaits) != 0)", "has(e, LIFE_PROCESSES))"),
     ("launcher/agent/agent_life.c", "l->cause != LIFE_CAUSE_OPERATOR && l->signo != SIGINT;", "l->signo != SIGINT;"),
@@ -103,7 +103,7 @@ MISTAKES = [
     # what operators see
     ("rendezvous/leader/group_states.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
     ("rendezvous/leader/group_states.c", "group_stop_event(g, &g->last_event);", ""),
-    ("rendezvous/member/election.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0;", "? e->form_job_ns : 0;"),
+    ("rendezvous/member/election.c", "? m->form_job_ns + (m->now_ns - m->form_at_ns) : 0;", "? m->form_job_ns : 0;"),
     ("client/store_client.c", "return fail(-ECONNABORTED,", "return fail(code,"),
 ]
 

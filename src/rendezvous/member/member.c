@@ -5,54 +5,21 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
-#include "rendezvous/member/election.h"
+#include "rendezvous/member/member_priv.h"
 
-struct member {
-    struct member_config config;
-    enum member_state state;
-    struct step step; /* the current time; where effects are added */
-    uint64_t since_ns;
-    uint64_t due_ns; /* when the next MEMBER_EVENT_TIME was asked for */
-
-    struct leader_link link;
-    struct held_lease lease;
-    struct election election; /* with an arbiter */
-
-    /* The group. */
-    struct generation generation; /* of the newest FORM, or of a STOP for an unknown generation */
-    struct form form;
-    uint32_t reachability; /* of START: the ways that work for all members */
-    bool start_wanted, has_workers, fenced;
-    uint64_t held_until_ns, paused_ns; /* after a sleep: how long workers can be HELD; its length */
-    bool held_stop;                    /* when it comes, the workers are stopped, */
-    uint64_t held_grace_ns;            /* with this grace */
-    struct report report;
-    bool report_due; /* it changed while there was no connection, or is sent with the next RENEW */
-    bool has_stop_cause;
-    struct desired stop_cause;
-    bool has_later; /* a FORM that came before this node was idle again */
-    struct desired later;
-
-    struct member_end end; /* kind is set as soon as it is decided */
-    bool leaving, closed;
-    uint64_t leave_by_ns; /* asked to leave, but it may be the next leader; TIME_NEVER: not so */
-    uint64_t leave_grace_ns;
-    char reason[RDZV_REASON_MAX]; /* effects point to it */
-};
-
-struct member_effect *step_emit(const struct step *s, enum member_effect_kind kind) {
-    struct member_update *u = s->update;
+struct member_effect *member_emit(struct member *m, enum member_effect_kind kind) {
+    struct member_update *u = m->update;
     u->effects = xgrow(u->effects, u->n_effects, sizeof *u->effects);
     u->effects[u->n_effects] = (struct member_effect){.kind = kind};
     return &u->effects[u->n_effects++];
 }
 
-void link_probe(const struct step *s) {
-    s->link->probe_ns = TIME_NEVER;
-    if (s->link->probing)
+void link_probe(struct member *m) {
+    m->link.probe_ns = TIME_NEVER;
+    if (m->link.probing)
         return;
-    s->link->probing = true;
-    (void)step_emit(s, MEMBER_EFFECT_PROBE);
+    m->link.probing = true;
+    (void)member_emit(m, MEMBER_EFFECT_PROBE);
 }
 
 /* For a node that is asked to leave, and may be the next leader. */
@@ -91,14 +58,13 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     struct member *m = xcalloc(1, sizeof *m);
     m->config = *config;
     m->state = MEMBER_SEARCHING;
-    m->since_ns = now_ns;
-    m->step = (struct step){.now_ns = now_ns, .config = &m->config, .link = &m->link};
+    m->now_ns = m->since_ns = now_ns;
     m->due_ns = m->leave_by_ns = TIME_NEVER;
     m->link.renew_ns = m->link.probe_ns = TIME_NEVER;
     m->link.probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
     m->report.gpu = -1;
-    election_init(&m->election, config, now_ns);
+    election_init(m);
     *ret = m;
     return 0;
 }
@@ -106,7 +72,8 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
 void member_free(struct member *m) {
     if (m == NULL)
         return;
-    election_fini(&m->election);
+    handover_fini(&m->handover);
+    idmap_fini(&m->parked);
     free(m);
 }
 
@@ -117,20 +84,20 @@ void member_update_fini(struct member_update *u) {
 
 /* ---- effects ---- */
 
-static void renew(struct member *m) {
+void member_renew(struct member *m) {
     if (!m->link.connected)
         return;
     if (m->report_due) {
         m->report_due = false;
-        (void)step_emit(&m->step, MEMBER_EFFECT_REPORT);
+        (void)member_emit(m, MEMBER_EFFECT_REPORT);
     }
-    step_emit(&m->step, MEMBER_EFFECT_RENEW)->renew = (struct renew){
-        .clock_ns = m->step.now_ns,
+    member_emit(m, MEMBER_EFFECT_RENEW)->renew = (struct renew){
+        .clock_ns = m->now_ns,
         .leader_clock_ns = m->link.clock_ns,
         .rtt_ns = m->link.rtt_ns,
         .epoch = m->link.epoch,
     };
-    m->link.renew_ns = m->step.now_ns + m->config.rdzv.heartbeat_ns;
+    m->link.renew_ns = m->now_ns + m->config.rdzv.heartbeat_ns;
 }
 
 /* JOIN may contain an older report; none can be sent before WELCOME, so it is repeated then. */
@@ -138,16 +105,16 @@ static void send_report(struct member *m) {
     m->report_due = !m->link.connected;
     if (!m->link.connected)
         return;
-    (void)step_emit(&m->step, MEMBER_EFFECT_REPORT);
+    (void)member_emit(m, MEMBER_EFFECT_REPORT);
     if (m->link.renew_ns != TIME_NEVER &&
-        m->link.renew_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns / 2)
-        renew(m); /* one packet instead of two */
+        m->link.renew_ns <= m->now_ns + m->config.rdzv.heartbeat_ns / 2)
+        member_renew(m); /* one packet instead of two */
 }
 
 static void send_report_soon(struct member *m) {
     m->report_due = true;
     if (m->link.connected)
-        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->now_ns + m->config.rdzv.heartbeat_ns / 4);
 }
 
 static void move(struct member *m, enum member_state to) {
@@ -180,11 +147,11 @@ static void finish(struct member *m) {
     if (m->closed)
         set_report(m, NODE_CLOSED);
     else if (m->leaving && m->link.connected)
-        (void)step_emit(&m->step, MEMBER_EFFECT_SEND_LEAVE);
+        (void)member_emit(m, MEMBER_EFFECT_SEND_LEAVE);
     if (m->state == MEMBER_HELD) /* its workers can't be killed */
         move(m, MEMBER_STOPPING);
     move(m, MEMBER_ENDED);
-    (void)step_emit(&m->step, MEMBER_EFFECT_END);
+    (void)member_emit(m, MEMBER_EFFECT_END);
 }
 
 static void fence(struct member *m) {
@@ -193,11 +160,11 @@ static void fence(struct member *m) {
     m->fenced = true;
     if (m->state == MEMBER_RUNNING || m->state == MEMBER_HELD)
         move(m, MEMBER_STOPPING);
-    (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
+    (void)member_emit(m, MEMBER_EFFECT_FENCE);
 }
 
 static void emit_stop(struct member *m, uint64_t grace_ns) {
-    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
+    struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
     e->generation = m->generation;
     e->grace_ns = grace_ns;
     e->reason = m->reason;
@@ -224,16 +191,15 @@ static void end_with_grace(struct member *m, uint64_t grace_ns) {
         finish(m);
 }
 
-/* What the last leader wanted does not count for this one. */
-static void forget_start(struct member *m) {
+void member_forget_start(struct member *m) {
     m->start_wanted = false;
     m->lease.names = (struct generation){0, 0};
 }
 
 /* They get the rest of the lease to end. The report of workers that have ended stays. */
 static void stop_for_leader(struct member *m, const char *why) {
-    uint64_t left = lease_left(&m->lease, m->step.now_ns);
-    forget_start(m);
+    uint64_t left = lease_left(&m->lease, m->now_ns);
+    member_forget_start(m);
     if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
         if (m->state == MEMBER_HELD)
             fence(m); /* no lease will come */
@@ -245,16 +211,10 @@ static void stop_for_leader(struct member *m, const char *why) {
     }
 }
 
-/* Disconnected: its workers end, then it searches. why_seek: NULL if that is not new. */
-static void leave_leader(struct member *m, const char *why, const char *why_seek) {
+void member_leave_leader(struct member *m, const char *why, const char *why_seek) {
     stop_for_leader(m, why);
     if (m->state != MEMBER_ENDED && m->end.kind == MEMBER_END_NONE)
-        election_seek(&m->election, &m->step, why_seek);
-}
-
-static void lose_leader(struct member *m, bool gone, const char *why) {
-    if (election_lose_leader(&m->election, &m->step, gone))
-        leave_leader(m, why, why);
+        election_seek(m, why_seek);
 }
 
 /* ---- whether the leader is alive, and its messages ---- */
@@ -262,20 +222,20 @@ static void lose_leader(struct member *m, bool gone, const char *why) {
 static void connect_again(struct member *m) {
     link_cut(&m->link);
     m->link.probe_wait_ns = PROBE_RETRY_MIN_NS;
-    (void)step_emit(&m->step, MEMBER_EFFECT_CONNECT);
+    (void)member_emit(m, MEMBER_EFFECT_CONNECT);
 }
 
 static void leader_gone(struct member *m, const char *why) {
     m->link.probe_ns = TIME_NEVER;
     if (m->config.has_arbiter) {
         if (m->end.kind == MEMBER_END_NONE)
-            lose_leader(m, true, "the leader is gone: its agent ended unexpectedly");
+            election_lose_leader(m, true, "the leader is gone: its agent ended unexpectedly");
         return;
     }
     if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
         /* Nothing here depends on that leader yet: wait for the next one. */
         move(m, MEMBER_SEARCHING);
-        m->since_ns = m->step.now_ns;
+        m->since_ns = m->now_ns;
         m->link.leader = 0;
         if (m->link.connected)
             connect_again(m);
@@ -284,31 +244,30 @@ static void leader_gone(struct member *m, const char *why) {
     if (m->state == MEMBER_SEARCHING)
         return;
     decide_end(m, MEMBER_END_LEADER_LOST, why);
-    end_with_grace(m, lease_left(&m->lease, m->step.now_ns));
+    end_with_grace(m, lease_left(&m->lease, m->now_ns));
 }
 
 static void on_disconnect(struct member *m, const char *why) {
     bool was_connected = m->link.connected;
     if (m->config.has_arbiter) {
-        election_on_disconnect(&m->election, &m->step, was_connected, why);
+        election_on_disconnect(m, was_connected, why);
         return;
     }
     connect_again(m);
     if (was_connected)
-        link_probe(&m->step);
+        link_probe(m);
 }
 
 static void on_probe(struct member *m, enum probe_result result) {
     m->link.probing = false;
-    bool silent =
-        m->step.now_ns - m->link.seen_ns > SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns;
+    bool silent = m->now_ns - m->link.seen_ns > SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns;
     if (m->state == MEMBER_SEARCHING || (m->link.connected && !silent) ||
-        (m->config.has_arbiter && m->election.state != ELECTION_FOLLOWING))
+        (m->config.has_arbiter && m->election != ELECTION_FOLLOWING))
         return;
     if (result == PROBE_ALIVE && m->link.connected) {
         /* The network drops what the leader sends on this connection. */
         if (m->config.has_arbiter)
-            election_on_disconnect(&m->election, &m->step, false, NULL);
+            election_on_disconnect(m, false, NULL);
         else
             connect_again(m);
     }
@@ -316,27 +275,21 @@ static void on_probe(struct member *m, enum probe_result result) {
         leader_gone(m, "the leader is gone: its agent ended unexpectedly, and no other "
                        "node may lead this job");
     } else {
-        m->link.probe_ns = m->step.now_ns + m->link.probe_wait_ns;
+        m->link.probe_ns = m->now_ns + m->link.probe_wait_ns;
         m->link.probe_wait_ns = MIN2(2 * m->link.probe_wait_ns, m->config.probe_retry_ns);
     }
 }
 
 static void on_welcome(struct member *m, const struct member_event *ev) {
     bool other = m->link.leader != 0 && m->link.leader != ev->leader && !m->config.has_arbiter;
-    if (m->config.has_arbiter) {
-        enum election_welcome w =
-            election_on_welcome(&m->election, &m->step, ev->leader, ev->epoch);
-        if (w == ELECTION_WELCOME_REFUSED)
-            return;
-        if (w == ELECTION_WELCOME_OTHER)
-            forget_start(m);
-    }
+    if (m->config.has_arbiter && !election_on_welcome(m, ev->leader, ev->epoch))
+        return;
     m->link.connected = true;
-    m->link.connected_ns = m->link.seen_ns = m->step.now_ns;
+    m->link.connected_ns = m->link.seen_ns = m->now_ns;
     m->link.probe_ns = TIME_NEVER;
     if (other) {
         /* A restarted agent of the leader at the same endpoint does not know our group. */
-        forget_start(m);
+        member_forget_start(m);
         m->link.connected = false; /* to the leader that is gone */
         leader_gone(m, "the leader was replaced by another agent, which does not know "
                        "this group");
@@ -356,23 +309,22 @@ static void on_welcome(struct member *m, const struct member_event *ev) {
         move(m, MEMBER_IDLE);
     /* A node without workers needs no lease yet; it asks for the first one when it is PREPARED. */
     if (m->has_workers)
-        renew(m);
+        member_renew(m);
     else
-        m->link.renew_ns = m->step.now_ns + m->config.rdzv.heartbeat_ns;
+        m->link.renew_ns = m->now_ns + m->config.rdzv.heartbeat_ns;
     if (m->report_due)
         send_report(m);
 }
 
 static void try_start(struct member *m) {
-    if (m->state != MEMBER_PREPARED || !m->start_wanted ||
-        m->lease.names_end_ns <= m->step.now_ns ||
+    if (m->state != MEMBER_PREPARED || !m->start_wanted || m->lease.names_end_ns <= m->now_ns ||
         generation_compare(m->lease.names, m->generation) != 0)
         return;
     move(m, MEMBER_RUNNING);
     m->has_workers = true;
     m->fenced = false;
-    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease.end_ns;
-    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_START);
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease.end_ns;
+    struct member_effect *e = member_emit(m, MEMBER_EFFECT_START);
     e->generation = m->generation;
     e->reachability = m->reachability;
     set_report(m, NODE_RUNNING);
@@ -425,8 +377,8 @@ static void on_form(struct member *m, const struct desired *d) {
         return;
     }
     drop_preparation(m);
-    m->election.form_at_ns = m->step.now_ns;
-    m->election.form_job_ns = d->form.job_ns;
+    m->form_at_ns = m->now_ns;
+    m->form_job_ns = d->form.job_ns;
     if (m->state == MEMBER_HELD)
         fence(m);
     if (m->state != MEMBER_IDLE) {
@@ -441,7 +393,7 @@ static void on_form(struct member *m, const struct desired *d) {
     m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
     m->report.losses = MAX2(m->report.losses, d->form.losses);
     move(m, MEMBER_PREPARING);
-    step_emit(&m->step, MEMBER_EFFECT_PREPARE)->generation = m->generation;
+    member_emit(m, MEMBER_EFFECT_PREPARE)->generation = m->generation;
 }
 
 static bool same_cause(const struct desired *a, const struct desired *b) {
@@ -506,7 +458,7 @@ static void on_closed(struct member *m, const struct desired *d) {
 static void on_desired(struct member *m, const struct desired *d) {
     if (!m->link.connected || d->epoch != m->link.epoch || m->link.leader == 0)
         return;
-    m->link.seen_ns = m->step.now_ns;
+    m->link.seen_ns = m->now_ns;
     switch (d->kind) {
     case DESIRED_IDLE: on_idle(m, d); break;
     case DESIRED_FORM: on_form(m, d); break;
@@ -529,26 +481,26 @@ static bool may_continue(struct member *m, const struct lease *lease, uint64_t e
         fence(m);
         return false;
     }
-    if (end_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns)
+    if (end_ns <= m->now_ns + m->config.rdzv.heartbeat_ns)
         return false; /* none can be granted yet, or only one that ends before the next RENEW */
     move(m, MEMBER_RUNNING);
-    step_emit(&m->step, MEMBER_EFFECT_RESUME)->paused_ns = m->paused_ns;
+    member_emit(m, MEMBER_EFFECT_RESUME)->paused_ns = m->paused_ns;
     return true;
 }
 
 static void on_lease(struct member *m, const struct lease *lease) {
     if (!m->link.connected || lease->epoch != m->link.epoch ||
-        lease->echo_ns < m->link.connected_ns || lease->echo_ns > m->step.now_ns)
+        lease->echo_ns < m->link.connected_ns || lease->echo_ns > m->now_ns)
         return;
-    m->link.seen_ns = m->step.now_ns;
+    m->link.seen_ns = m->now_ns;
     m->link.probe_ns = TIME_NEVER;
     m->link.clock_ns = lease->clock_ns;
-    m->link.rtt_ns = MAX2(m->step.now_ns - lease->echo_ns, (uint64_t)1);
+    m->link.rtt_ns = MAX2(m->now_ns - lease->echo_ns, (uint64_t)1);
     if (m->config.has_arbiter)
-        election_on_lease(&m->election, &m->step, lease);
+        election_on_lease(m, lease);
     uint64_t end = lease->echo_ns + lease->validity_ns;
-    if (lease->validity_ns > 0 && end <= m->step.now_ns + m->config.rdzv.heartbeat_ns)
-        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
+    if (lease->validity_ns > 0 && end <= m->now_ns + m->config.rdzv.heartbeat_ns)
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->now_ns + m->config.rdzv.heartbeat_ns / 4);
     if (m->state == MEMBER_HELD && !may_continue(m, lease, end))
         return;
     if (lease->validity_ns == 0)
@@ -558,7 +510,7 @@ static void on_lease(struct member *m, const struct lease *lease) {
     if (end > m->lease.end_ns) {
         m->lease.end_ns = end;
         if (m->has_workers && !m->fenced)
-            step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+            member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
     }
     if (m->state == MEMBER_RUNNING && m->held_stop) {
         m->held_stop = false;
@@ -574,7 +526,7 @@ static void on_prepared(struct member *m, const struct member_event *ev) {
         return;
     m->report.reachability = ev->reachability;
     move(m, MEMBER_PREPARED);
-    m->link.renew_ns = m->step.now_ns; /* its answer is the lease that START needs */
+    m->link.renew_ns = m->now_ns; /* its answer is the lease that START needs */
     set_report(m, NODE_PREPARED);
     try_start(m);
 }
@@ -623,7 +575,7 @@ static void on_all_gone(struct member *m, const struct member_event *ev) {
     m->has_workers = false;
     if (m->state == MEMBER_HELD) /* nothing is left to hold */
         move(m, m->held_stop ? MEMBER_STOPPING : MEMBER_RUNNING);
-    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
             set_report(m, NODE_STOPPED);
@@ -654,8 +606,7 @@ static void leave(struct member *m) {
 /* It may lead next. If it left, no node would record that nothing runs any more, and an epoch that
  * it has claimed would be that of a dead agent. */
 static bool is_awaited(const struct member *m) {
-    return m->config.has_arbiter && m->state != MEMBER_RUNNING &&
-           election_may_lead_next(&m->election, &m->link);
+    return m->config.has_arbiter && m->state != MEMBER_RUNNING && election_may_lead_next(m);
 }
 
 static void on_leave(struct member *m, const struct member_event *ev) {
@@ -673,15 +624,14 @@ static void on_leave(struct member *m, const struct member_event *ev) {
         leave(m);
         return;
     }
-    m->leave_by_ns = m->step.now_ns + LEADERLESS_LEAVE_NS;
-    m->election.leaving = true;
+    m->leave_by_ns = m->now_ns + LEADERLESS_LEAVE_NS;
     if (m->has_workers)
         stop_workers(m, ev->grace_ns, m->report.leaving_why);
 }
 
 /* ---- outcomes of the election ---- */
 
-static void on_closed_record(struct member *m, const struct arbiter_record *r) {
+void member_close(struct member *m, const struct arbiter_record *r) {
     struct desired d = {.kind = DESIRED_CLOSED,
                         .epoch = r->epoch,
                         .grace_ns = UINT64_MAX,
@@ -689,34 +639,28 @@ static void on_closed_record(struct member *m, const struct arbiter_record *r) {
                         .restarts_used = m->report.restarts_used};
     memcpy(d.reason, r->reason, sizeof d.reason);
     m->end.was_closed = generation_is_none(m->generation);
-    m->end.was_over = m->election.found_closed;
+    m->end.was_over = m->found_closed;
     on_closed(m, &d);
 }
 
-static void obey_election(struct member *m, enum election_outcome outcome) {
-    switch (outcome) {
-    case ELECTION_CONTINUES: break;
-    case ELECTION_JOB_CLOSED: on_closed_record(m, &m->election.record); break;
-    case ELECTION_FAILED:
-        decide_end(m, MEMBER_END_LEADER_LOST, m->election.failure);
-        end_with_grace(m, MIN2(lease_left(&m->lease, m->step.now_ns), m->election.grace_ns));
-        break;
-    }
+void member_end_without_leader(struct member *m, const char *why, uint64_t grace_ns) {
+    decide_end(m, MEMBER_END_LEADER_LOST, why);
+    end_with_grace(m, MIN2(lease_left(&m->lease, m->now_ns), grace_ns));
 }
 
 static void election_time_passes(struct member *m) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
-    if (election_leader_is_silent(&m->election, &m->step))
-        lose_leader(m, false, "the leader grants no lease any more");
-    obey_election(m, election_time(&m->election, &m->step));
+    if (election_leader_is_silent(m))
+        election_lose_leader(m, false, "the leader grants no lease any more");
+    election_time(m);
 }
 
 static void check_leader(struct member *m) {
-    if (m->step.now_ns >= m->link.probe_ns ||
+    if (m->now_ns >= m->link.probe_ns ||
         (m->link.probe_ns == TIME_NEVER && !m->link.probing &&
-         m->step.now_ns > m->link.seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns))
-        link_probe(&m->step);
+         m->now_ns > m->link.seen_ns + SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns))
+        link_probe(m);
 }
 
 static uint64_t workers_deadline(const struct member *m) {
@@ -729,28 +673,28 @@ static void hold(struct member *m) {
     if (m->state == MEMBER_RUNNING) {
         m->held_stop = false;
         move(m, MEMBER_HELD);
-        (void)step_emit(&m->step, MEMBER_EFFECT_HOLD);
-        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns);
+        (void)member_emit(m, MEMBER_EFFECT_HOLD);
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->now_ns);
     }
-    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->held_until_ns;
+    member_emit(m, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->held_until_ns;
 }
 
 /* If the whole job was paused, the other nodes need some time to wake, too, and for a while the
  * leader can grant only what is left of leases from before the pause. */
 static void forgive_own_sleep(struct member *m) {
-    m->link.seen_ns = m->since_ns = m->step.now_ns;
-    election_forgive_sleep(&m->election, &m->step);
+    m->link.seen_ns = m->since_ns = m->now_ns;
+    election_forgive_sleep(m);
     if (m->state != MEMBER_HELD)
         m->paused_ns = 0;
-    m->paused_ns += m->step.now_ns - m->due_ns;
-    m->held_until_ns = m->step.now_ns + m->config.rdzv.lease_ns + m->config.rdzv.margin_ns;
+    m->paused_ns += m->now_ns - m->due_ns;
+    m->held_until_ns = m->now_ns + m->config.rdzv.lease_ns + m->config.rdzv.margin_ns;
     if (m->state == MEMBER_HELD)
         hold(m);
 }
 
 /* The workers' time is over: they are killed, but only held soon after a sleep. */
 static void on_workers_deadline(struct member *m) {
-    if (m->state == MEMBER_RUNNING && m->step.now_ns < m->held_until_ns && !m->report.has_failure &&
+    if (m->state == MEMBER_RUNNING && m->now_ns < m->held_until_ns && !m->report.has_failure &&
         m->end.kind == MEMBER_END_NONE)
         hold(m);
     else
@@ -758,22 +702,22 @@ static void on_workers_deadline(struct member *m) {
 }
 
 static void on_time(struct member *m) {
-    if (m->step.now_ns >= workers_deadline(m))
+    if (m->now_ns >= workers_deadline(m))
         on_workers_deadline(m);
-    if (m->leave_by_ns != TIME_NEVER && (m->step.now_ns >= m->leave_by_ns || !is_awaited(m)))
+    if (m->leave_by_ns != TIME_NEVER && (m->now_ns >= m->leave_by_ns || !is_awaited(m)))
         leave(m);
     if (m->state == MEMBER_ENDED)
         return;
-    if (m->link.connected && m->step.now_ns >= m->link.renew_ns)
-        renew(m);
+    if (m->link.connected && m->now_ns >= m->link.renew_ns)
+        member_renew(m);
     if (m->config.has_arbiter) {
-        if (m->end.kind == MEMBER_END_NONE && election_has_leader(&m->election, &m->link))
+        if (m->end.kind == MEMBER_END_NONE && election_has_leader(m))
             check_leader(m);
         election_time_passes(m);
         return;
     }
     if (m->state == MEMBER_SEARCHING) {
-        if (m->step.now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
+        if (m->now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
             decide_end(m, MEMBER_END_LEADER_LOST,
                        "no leader admitted this node within the join timeout");
             finish(m);
@@ -782,7 +726,7 @@ static void on_time(struct member *m) {
     }
     if (m->end.kind != MEMBER_END_NONE)
         return;
-    if (m->step.now_ns >= m->link.seen_ns + m->config.rdzv.leader_timeout_ns)
+    if (m->now_ns >= m->link.seen_ns + m->config.rdzv.leader_timeout_ns)
         leader_gone(m, "the leader has been silent for the leader timeout");
     else
         check_leader(m);
@@ -794,12 +738,12 @@ static uint64_t next_deadline(const struct member *m) {
     uint64_t t = m->link.connected ? m->link.renew_ns : TIME_NEVER;
     t = MIN2(t, MIN2(m->leave_by_ns, workers_deadline(m)));
     if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
-        t = MIN2(t, election_deadline(&m->election, &m->step));
+        t = MIN2(t, election_deadline(m));
     else if (m->state == MEMBER_SEARCHING)
         return MIN2(t, m->since_ns + m->config.rdzv.join_timeout_ns);
     if (m->end.kind != MEMBER_END_NONE)
         return t;
-    if (m->config.has_arbiter && !election_has_leader(&m->election, &m->link))
+    if (m->config.has_arbiter && !election_has_leader(m))
         return t;
     t = MIN2(t, m->link.probe_ns);
     if (!m->config.has_arbiter)
@@ -814,8 +758,6 @@ static bool is_of_election(enum member_event_kind kind) {
 }
 
 static void dispatch(struct member *m, const struct member_event *ev) {
-    struct election *e = &m->election;
-    const struct step *s = &m->step;
     if (!m->config.has_arbiter && is_of_election(ev->kind))
         return;
     if (ev->first_step != 0 && generation_compare(ev->generation, m->generation) == 0) {
@@ -853,20 +795,14 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
-    case MEMBER_EVENT_NAMED:
-        if (election_on_named(e, s, ev->successors))
-            renew(m);
-        break;
-    case MEMBER_EVENT_HANDOVER: election_on_handover(e, s, ev->handover); break;
-    case MEMBER_EVENT_ARBITER: obey_election(m, election_on_answer(e, s, ev->answer)); break;
-    case MEMBER_EVENT_JOINER: election_on_joiner(e, ev->joiner, true); break;
-    case MEMBER_EVENT_JOINER_GONE: election_on_joiner(e, ev->joiner, false); break;
-    case MEMBER_EVENT_PEER_PROBE: election_on_peer_probe(e, ev->joiner, ev->probe); break;
-    case MEMBER_EVENT_REDIRECT: election_on_redirect(e, s, ev->epoch, ev->peer); break;
-    case MEMBER_EVENT_DEPOSED:
-        if (election_on_deposed(e, s))
-            leave_leader(m, "another node leads this job now", NULL);
-        break;
+    case MEMBER_EVENT_NAMED: election_on_named(m, ev->successors); break;
+    case MEMBER_EVENT_HANDOVER: election_on_handover(m, ev->handover); break;
+    case MEMBER_EVENT_ARBITER: election_on_answer(m, ev->answer); break;
+    case MEMBER_EVENT_JOINER: election_on_joiner(m, ev->joiner, true); break;
+    case MEMBER_EVENT_JOINER_GONE: election_on_joiner(m, ev->joiner, false); break;
+    case MEMBER_EVENT_PEER_PROBE: election_on_peer_probe(m, ev->joiner, ev->probe); break;
+    case MEMBER_EVENT_REDIRECT: election_on_redirect(m, ev->epoch, ev->peer); break;
+    case MEMBER_EVENT_DEPOSED: election_on_deposed(m); break;
     case MEMBER_EVENT_SAFE_POINT:
         if ((m->state == MEMBER_RUNNING || m->state == MEMBER_STOPPING) &&
             generation_compare(ev->generation, m->generation) == 0) {
@@ -894,28 +830,26 @@ static void dispatch(struct member *m, const struct member_event *ev) {
 }
 
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
-    assert(event->now_ns >= m->step.now_ns);
-    m->step.now_ns = event->now_ns;
-    m->step.update = ret;
-    m->step.ending = m->end.kind != MEMBER_END_NONE;
+    assert(event->now_ns >= m->now_ns);
+    m->now_ns = event->now_ns;
+    m->update = ret;
     ret->n_effects = 0;
-    m->election.n_requests = 0;
+    m->n_requests = 0;
     m->report.at_safe_point = false;
     if (m->state != MEMBER_ENDED) {
-        if (m->step.now_ns > m->due_ns &&
-            m->step.now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
+        if (m->now_ns > m->due_ns && m->now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
             forgive_own_sleep(m);
         /* After a sleep the end of the lease is handled before the events that have accumulated. */
-        if (m->step.now_ns >= workers_deadline(m))
+        if (m->now_ns >= workers_deadline(m))
             on_workers_deadline(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);
         if (m->config.has_arbiter)
-            election_set_join_policy(&m->election, &m->step, m->state == MEMBER_ENDED);
+            election_set_join_policy(m, m->state == MEMBER_ENDED);
     }
     ret->deadline_ns = m->due_ns = next_deadline(m);
-    m->step.update = NULL;
+    m->update = NULL;
     m->report.epoch = m->link.epoch;
     member_check(m);
 }
@@ -941,15 +875,14 @@ void member_check(const struct member *m) {
     assert(m->state != MEMBER_PREPARED || m->report.state == NODE_PREPARED);
 }
 
-enum member_election member_election(const struct member *m) { return m->election.state; }
+enum member_election member_election(const struct member *m) { return m->election; }
 uint32_t member_epoch(const struct member *m) { return m->link.epoch; }
-const char *member_waiting(const struct member *m) { return m->election.waiting; }
+const char *member_waiting(const struct member *m) { return m->waiting; }
 
 bool member_leader(const struct member *m, struct rdzv_peer *ret) {
-    const struct election *e = &m->election;
-    if (e->leader_peer.incarnation == 0 || e->state == ELECTION_SEEKING ||
-        e->state == ELECTION_CLAIMING)
+    if (m->leader_peer.incarnation == 0 || m->election == ELECTION_SEEKING ||
+        m->election == ELECTION_CLAIMING)
         return false;
-    *ret = e->leader_peer;
+    *ret = m->leader_peer;
     return true;
 }

@@ -1,6 +1,10 @@
-/* A node's part in the election of its leader (muster-rendezvous(7), "Succession"): which leader it
+/* Shared by the files of the member's machine, and private to them.
+ *   member.c     the node: its group, workers and lease
+ *   election.c   which leader it follows, and when it leads
+ *
+ * A node's part in the election of its leader (muster-rendezvous(7), "Succession"): which leader it
  * follows, where it searches for the next one, and when it can claim an epoch. Without an arbiter
- * it stays FIXED, and nothing here is called. Pure. It does not know the node's group and workers.
+ * it stays FIXED, and nothing of election.c is called. Pure.
  *
  *     ASKING ─record─▶ FOLLOWING ─gone, silent─▶ SEEKING ─rules 2, 4─▶ CLAIMING ─won─▶ LEADING
  *       │ none: claim      ▲                        │ a leader            │ lost          │
@@ -36,39 +40,45 @@ struct held_lease {
     uint64_t names_end_ns;   /* and the end of that lease: START needs it */
 };
 
-/* What a step adds is valid during one call of member_step(). */
-struct step {
-    uint64_t now_ns;
-    const struct member_config *config;
-    struct leader_link *link;
-    bool ending; /* the end of the node was decided earlier */
-    struct member_update *update;
-};
-
-struct member_effect *step_emit(const struct step *s, enum member_effect_kind kind);
-
-static inline uint64_t lease_left(const struct held_lease *l, uint64_t now_ns) {
-    return l->end_ns > now_ns ? l->end_ns - now_ns : 0;
-}
-
-static inline void link_cut(struct leader_link *l) {
-    l->connected = false;
-    l->renew_ns = TIME_NEVER;
-}
-static inline void link_raise_epoch(struct leader_link *l, uint32_t epoch) {
-    l->epoch = MAX2(l->epoch, epoch);
-}
-/* Probes the leader's listener, unless a probe is under way. */
-void link_probe(const struct step *s);
-
 #define ELECTION_REQUESTS_MAX 3
 
-struct election {
-    enum member_election state;
+struct member {
+    struct member_config config;
+    enum member_state state;
+    uint64_t now_ns;
+    struct member_update *update; /* of the current step */
+    uint64_t since_ns;
+    uint64_t due_ns; /* when the next MEMBER_EVENT_TIME was asked for */
+
+    struct leader_link link;
+    struct held_lease lease;
+
+    /* The group. */
+    struct generation generation; /* of the newest FORM, or of a STOP for an unknown generation */
+    struct form form;
+    uint32_t reachability; /* of START: the ways that work for all members */
+    bool start_wanted, has_workers, fenced;
+    uint64_t held_until_ns, paused_ns; /* after a sleep: how long workers can be HELD; its length */
+    bool held_stop;                    /* when it comes, the workers are stopped, */
+    uint64_t held_grace_ns;            /* with this grace */
+    struct report report;
+    bool report_due; /* it changed while there was no connection, or is sent with the next RENEW */
+    bool has_stop_cause;
+    struct desired stop_cause;
+    bool has_later; /* a FORM that came before this node was idle again */
+    struct desired later;
+
+    struct member_end end; /* kind is set as soon as it is decided */
+    bool leaving, closed;
+    uint64_t leave_by_ns; /* asked to leave, but it may be the next leader; TIME_NEVER: not so */
+    uint64_t leave_grace_ns;
+    char reason[RDZV_REASON_MAX]; /* effects point to it */
+
+    /* The election: election.c. */
+    enum member_election election;
     struct rdzv_peer target;        /* the peer of the last CONNECT; incarnation 0: none */
     uint64_t target_ns;             /* since when */
     struct rdzv_peer leader_peer;   /* the address at which the leader is, or was, reached */
-    bool leaving;                   /* asked to leave: it would lead only to record that it did */
     bool leader_gone;               /* it is certain that none of its processes is left */
     uint64_t lost_ns;               /* when this node lost the leader */
     uint64_t form_at_ns;            /* when the newest FORM arrived; 0: none */
@@ -84,8 +94,6 @@ struct election {
     struct rdzv_peer join_policy_peer;
     struct idmap parked; /* incarnations of the nodes that are parked here */
     char waiting[RDZV_REASON_MAX];
-    char failure[RDZV_REASON_MAX]; /* ELECTION_FAILED: why; the workers have grace_ns */
-    uint64_t grace_ns;
     /* why the last agent that answered does not talk to this node; "" if none did since WELCOME */
     char refusal[RDZV_REASON_MAX / 2];
 
@@ -124,54 +132,60 @@ struct election {
     unsigned n_requests;
 };
 
-enum election_outcome {
-    ELECTION_CONTINUES = 0,
-    ELECTION_JOB_CLOSED, /* by e->record */
-    ELECTION_FAILED,     /* there is no leader, and there will be none: e->failure */
-};
+struct member_effect *member_emit(struct member *m, enum member_effect_kind kind);
 
-void election_init(struct election *e, const struct member_config *config, uint64_t now_ns);
-void election_fini(struct election *e);
+static inline uint64_t lease_left(const struct held_lease *l, uint64_t now_ns) {
+    return l->end_ns > now_ns ? l->end_ns - now_ns : 0;
+}
+
+static inline void link_cut(struct leader_link *l) {
+    l->connected = false;
+    l->renew_ns = TIME_NEVER;
+}
+static inline void link_raise_epoch(struct leader_link *l, uint32_t epoch) {
+    l->epoch = MAX2(l->epoch, epoch);
+}
+/* Probes the leader's listener, unless a probe is under way. */
+void link_probe(struct member *m);
+
+void election_init(struct member *m);
 /* The silence of others while this node itself slept does not count. */
-void election_forgive_sleep(struct election *e, const struct step *s);
+void election_forgive_sleep(struct member *m);
 
-bool election_has_leader(const struct election *e, const struct leader_link *link);
-bool election_leader_is_silent(const struct election *e, const struct step *s);
-/* True: it disconnects. The caller must end the workers, then call election_seek(). */
-bool election_lose_leader(struct election *e, const struct step *s, bool gone);
-/* True: the same, for the group that this agent led. */
-bool election_on_deposed(struct election *e, const struct step *s);
+bool election_has_leader(const struct member *m);
+bool election_leader_is_silent(const struct member *m);
+void election_lose_leader(struct member *m, bool gone, const char *why);
+void election_on_deposed(struct member *m);
 /* Whether it may lead next: without a leader, it is a successor of one that is gone or has just
  * hung up, or it has claimed an epoch. */
-bool election_may_lead_next(const struct election *e, const struct leader_link *link);
+bool election_may_lead_next(const struct member *m);
 /* why: what happened to the last leader, for people; NULL: nothing new. */
-void election_seek(struct election *e, const struct step *s, const char *why);
+void election_seek(struct member *m, const char *why);
 
-enum election_welcome {
-    ELECTION_WELCOME_REFUSED = 1, /* a node that has seen a higher epoch ignores lower ones */
-    ELECTION_WELCOME_SAME,        /* the same leader and epoch: the node resumes */
-    /* another leader or epoch: what the last one wanted no longer counts */
-    ELECTION_WELCOME_OTHER,
-};
-enum election_welcome election_on_welcome(struct election *e, const struct step *s, uint64_t leader,
-                                          uint32_t epoch);
+/* False: refused, because a node that has seen a higher epoch ignores lower ones. */
+bool election_on_welcome(struct member *m, uint64_t leader, uint32_t epoch);
 /* why: as MEMBER_EVENT_DISCONNECT's reason. */
-void election_on_disconnect(struct election *e, const struct step *s, bool was_connected,
-                            const char *why);
-void election_on_redirect(struct election *e, const struct step *s, uint32_t epoch,
-                          const struct rdzv_peer *peer);
-void election_on_joiner(struct election *e, uint64_t joiner, bool came);
+void election_on_disconnect(struct member *m, bool was_connected, const char *why);
+void election_on_redirect(struct member *m, uint32_t epoch, const struct rdzv_peer *peer);
+void election_on_joiner(struct member *m, uint64_t joiner, bool came);
 /* Must not be called after the node's end is decided. */
-enum election_outcome election_time(struct election *e, const struct step *s);
-uint64_t election_deadline(const struct election *e, const struct step *s);
+void election_time(struct member *m);
+uint64_t election_deadline(const struct member *m);
 /* Emits JOIN_POLICY when the answer to nodes that send JOIN here changes. */
-void election_set_join_policy(struct election *e, const struct step *s, bool ended);
+void election_set_join_policy(struct member *m, bool ended);
+void election_on_answer(struct member *m, const struct arbiter_answer *a);
+void election_on_named(struct member *m, const struct successors *named);
+void election_on_handover(struct member *m, const struct handover *h);
+void election_on_lease(struct member *m, const struct lease *lease);
+void election_on_peer_probe(struct member *m, uint64_t incarnation, enum probe_result result);
 
-enum election_outcome election_on_answer(struct election *e, const struct step *s,
-                                         const struct arbiter_answer *a);
-
-/* True: it is the first successor, and must renew at once: the leader waits for its echo. */
-bool election_on_named(struct election *e, const struct step *s, const struct successors *named);
-void election_on_handover(struct election *e, const struct step *s, const struct handover *h);
-void election_on_lease(struct election *e, const struct step *s, const struct lease *lease);
-void election_on_peer_probe(struct election *e, uint64_t incarnation, enum probe_result result);
+/* member.c */
+void member_renew(struct member *m);
+/* It has disconnected: its workers end, then it searches. why_seek: NULL if that is not new. */
+void member_leave_leader(struct member *m, const char *why, const char *why_seek);
+/* What the last leader wanted does not count for this one. */
+void member_forget_start(struct member *m);
+/* By the record: the job is over. */
+void member_close(struct member *m, const struct arbiter_record *r);
+/* There is no leader, and there will be none: the workers get grace_ns. */
+void member_end_without_leader(struct member *m, const char *why, uint64_t grace_ns);
