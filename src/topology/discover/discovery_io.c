@@ -223,8 +223,7 @@ static void take_imex(const struct sysfs *s, struct topology *t) {
 }
 
 static void fill_by_files(const struct discovery_config *config, struct topology *t) {
-    struct sysfs s;
-    sysfs_init(&s, config->sysroot);
+    struct sysfs s = sysfs_at(config->sysroot);
     if (config->what & (DISCOVER_CPUS | DISCOVER_PCI)) {
         take_online(&s, t);
         take_cpuinfo(&s, t);
@@ -253,8 +252,7 @@ static int fill_by_hwloc(const struct discovery_config *config, struct topology 
         return err_set(err, r, "%s", own.text);
     if (r < 0)
         topology_warn(t, "%s: cores, caches and NUMA nodes are not known", own.text);
-    struct sysfs s;
-    sysfs_init(&s, config->sysroot);
+    struct sysfs s = sysfs_at(config->sysroot);
     take_back_lent_cpus(&s, t);
     return 0;
 }

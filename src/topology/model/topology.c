@@ -92,21 +92,22 @@ TOPOLOGY_ADD(nic, nics, TOPO_NICS_MAX, .kind = TOPO_NIC_RDMA, .pci = TOPO_NONE, 
              .numa = -1, .gdr = -1, .port = -1)
 TOPOLOGY_ADD(netif, netifs, TOPO_NETIFS_MAX, .kind = TOPO_NETIF_OTHER, .pci = TOPO_NONE, .numa = -1)
 
-struct topo_nic *topology_need_nic(struct topology *t, const char *name) {
-    uint32_t i = topology_find_nic(t, name);
-    struct topo_nic *n = i != TOPO_NONE ? &t->nics[i] : topology_add_nic(t);
-    if (n != NULL)
-        (void)snprintf(n->name, sizeof n->name, "%s", name);
-    return n;
-}
-
-struct topo_netif *topology_need_netif(struct topology *t, const char *name) {
-    uint32_t i = topology_find_netif(t, name);
-    struct topo_netif *n = i != TOPO_NONE ? &t->netifs[i] : topology_add_netif(t);
-    if (n != NULL)
-        (void)snprintf(n->name, sizeof n->name, "%s", name);
-    return n;
-}
+#define TOPOLOGY_NAMED(one, many)                                                    \
+    uint32_t topology_find_##one(const struct topology *t, const char *name) {       \
+        for (uint32_t i = 0; i < t->n_##many; i++)                                   \
+            if (strcmp(t->many[i].name, name) == 0)                                  \
+                return i;                                                            \
+        return TOPO_NONE;                                                            \
+    }                                                                                \
+    struct topo_##one *topology_need_##one(struct topology *t, const char *name) {   \
+        uint32_t i = topology_find_##one(t, name);                                   \
+        struct topo_##one *n = i != TOPO_NONE ? &t->many[i] : topology_add_##one(t); \
+        if (n != NULL)                                                               \
+            (void)snprintf(n->name, sizeof n->name, "%s", name);                     \
+        return n;                                                                    \
+    }
+TOPOLOGY_NAMED(nic, nics)
+TOPOLOGY_NAMED(netif, netifs)
 
 struct topo_gid *topo_port_add_gid(struct topo_port *p) {
     static const struct topo_gid unknown = {0};
@@ -329,20 +330,6 @@ uint32_t topology_chain(const struct topology *t, uint32_t pci, uint32_t ret[TOP
     for (uint32_t i = t->pci[pci].parent; i < t->n_pci && n < TOPO_CHAIN_MAX; i = t->pci[i].parent)
         ret[n++] = i;
     return n;
-}
-
-uint32_t topology_find_nic(const struct topology *t, const char *name) {
-    for (uint32_t i = 0; i < t->n_nics; i++)
-        if (strcmp(t->nics[i].name, name) == 0)
-            return i;
-    return TOPO_NONE;
-}
-
-uint32_t topology_find_netif(const struct topology *t, const char *name) {
-    for (uint32_t i = 0; i < t->n_netifs; i++)
-        if (strcmp(t->netifs[i].name, name) == 0)
-            return i;
-    return TOPO_NONE;
 }
 
 uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor) {

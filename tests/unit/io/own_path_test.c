@@ -91,8 +91,7 @@ Test(own_path, links_of_the_user_are_followed_where_the_user_gave_the_path) {
 Test(own_path, pipes_below_dev_fd_are_taken) {
     int fds[2];
     cr_assert_eq(pipe(fds), 0);
-    _cleanup_(freep) char *path = xasprintf("/dev/fd/%d", fds[1]);
-    EXPECT_TAKEN(path);
+    EXPECT_TAKEN(rig_text("/dev/fd/%d", fds[1]));
     file_close(&fds[0]);
     file_close(&fds[1]);
 }
@@ -130,8 +129,7 @@ Test(own_path, a_link_of_the_user_does_not_lead_to_them_either) {
     make_strange(at("folder"));
     _cleanup_(freep) char *link = xasprintf("%s/link", tree.root);
     cr_assert_eq(symlink(at("folder"), link), 0);
-    _cleanup_(freep) char *below = xasprintf("%s/below", link);
-    EXPECT_REFUSED(below);
+    EXPECT_REFUSED(rig_text("%s/below", link));
 }
 
 Test(own_path, where_only_some_may_make_files_nobody_is_asked) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "rig/unit.h"
-#include "topology/model/topology.h"
+#include "topology/json/topology_json.h"
 
 #define RECORDED_PATH_MAX 4096
 
@@ -68,6 +68,17 @@ static inline void recorded_check(const struct topology *t, const char *name) {
         cr_assert(cpuset_within(&t->numa[i].cpus, &t->allowed));
     for (uint32_t i = 0; i < t->n_caches; i++)
         cr_assert(cpuset_within(&t->caches[i].cpus, &t->allowed));
+}
+
+/* Checks that the topology's JSON has each of these texts, in which ' stands for ". */
+#define JSON_HAS(t, ...) recorded_json_has((t), (const char *const[]){__VA_ARGS__, NULL})
+static inline void recorded_json_has(const struct topology *t, const char *const *parts) {
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    topology_json_write(t, &json);
+    for (char *p = json.data; *p != '\0'; p++)
+        *p = *p == '"' ? '\'' : *p;
+    for (; *parts != NULL; parts++)
+        assert_has(json.data, *parts);
 }
 
 /* "0000:03:00.0" of GPU or NIC number i. */

@@ -18,16 +18,14 @@
 #define LINKS_MAX 40 /* symlinks in one path: the kernel's own limit */
 #define DRM_MAX 256  /* the most entries of /sys/class/drm that the quick check reads */
 
-void sysfs_init(struct sysfs *s, const char *root) {
+struct sysfs sysfs_at(const char *root) {
+    struct sysfs s = {"/dev/null"}; /* there is nothing below it */
     size_t len = root == NULL ? 0 : strlen(root);
     while (len > 0 && root[len - 1] == '/')
         len--;
-    if (len >= sizeof s->root) {
-        (void)snprintf(s->root, sizeof s->root, "/dev/null"); /* there is nothing below it */
-        return;
-    }
-    memcpy(s->root, len == 0 ? "" : root, len);
-    s->root[len] = '\0';
+    if (len < sizeof s.root)
+        (void)snprintf(s.root, sizeof s.root, "%.*s", (int)len, len > 0 ? root : "");
+    return s;
 }
 
 /* A path that was cut does not exist. */
@@ -326,8 +324,7 @@ static bool drm_has_gpu(const struct sysfs *s) {
 }
 
 bool sysfs_has_gpus(const char *root) {
-    struct sysfs s;
-    sysfs_init(&s, root);
+    struct sysfs s = sysfs_at(root);
     return folder_has_entries(&s, "/proc/driver/nvidia/gpus") || sysfs_exists(&s, "/dev/nvidia0") ||
            sysfs_exists(&s, "/dev/kfd") || drm_has_gpu(&s);
 }

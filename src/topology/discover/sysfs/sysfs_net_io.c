@@ -177,9 +177,8 @@ static void list_class(const struct sysfs *s, struct topology *t, const char *pa
 }
 
 void sysfs_fill_netifs(const char *root, struct topology *t) {
-    struct sysfs s;
+    struct sysfs s = sysfs_at(root);
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    sysfs_init(&s, root);
     list_class(&s, t, NET_CLASS, &names);
     for (uint32_t i = 0; i < names.n; i++)
         if (!fill_netif(&s, t, names.names[i]))
@@ -463,9 +462,8 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
 }
 
 void sysfs_fill_rdma(const char *root, struct topology *t) {
-    struct sysfs s;
+    struct sysfs s = sysfs_at(root);
     _cleanup_(sysfs_names_fini) struct sysfs_names devices = {0}, nets = {0};
-    sysfs_init(&s, root);
     list_class(&s, t, RDMA_CLASS, &devices);
     for (uint32_t i = 0; i < devices.n; i++)
         fill_nic(&s, t, devices.names[i]);

@@ -309,9 +309,8 @@ static void copy_ups(struct topology *t) {
 }
 
 void sysfs_fill_pci(const char *root, struct topology *t) {
-    struct sysfs s;
+    struct sysfs s = sysfs_at(root);
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    sysfs_init(&s, root);
     int r = sysfs_list(&s, &names, DEVICES);
     if (r < 0 && r != -ENOENT)
         topology_warn(t, "PCI devices cannot be read: %s%s: %s", s.root, DEVICES, strerror(-r));
@@ -346,11 +345,10 @@ static uint64_t property(const char *text, const char *name) {
 }
 
 uint32_t kfd_list_gpus(const char *root, struct rocm_gpu *ret, uint32_t max) {
-    struct sysfs s;
+    struct sysfs s = sysfs_at(root);
     _cleanup_(sysfs_names_fini) struct sysfs_names nodes = {0};
     char text[SYSFS_TEXT_MAX];
     uint32_t found = 0;
-    sysfs_init(&s, root);
     if (sysfs_list(&s, &nodes, NODES) < 0)
         return 0;
     for (uint32_t i = 0; i < nodes.n && found < max; i++) {

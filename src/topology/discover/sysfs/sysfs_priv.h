@@ -15,7 +15,7 @@ struct sysfs {
 };
 
 /* Removes trailing slashes. A root that is too long becomes one in which nothing is found. */
-void sysfs_init(struct sysfs *s, const char *root);
+struct sysfs sysfs_at(const char *root);
 
 /* The path without symlinks, from the root ("/sys/devices/pci0000:00/…"). Returns 0 or -errno:
  * -ENOENT, -ELOOP, -ENAMETOOLONG. */

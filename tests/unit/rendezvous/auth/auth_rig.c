@@ -35,8 +35,7 @@ void rig_finish(void) {
     while (n_rings > 0)
         keyring_free(rings[--n_rings]);
     loop_free(rig_loop);
-    _cleanup_(freep) char *command = xasprintf("rm -rf %s", rig_folder);
-    run_command(command);
+    run_command(rig_text("rm -rf %s", rig_folder));
 }
 
 void rig_run(void) { rig_loop_run(rig_loop); }

@@ -41,12 +41,10 @@ static struct registry_own add(const char *run_id, uint16_t port) {
 }
 
 static unsigned count_files(void) {
-    char *command = xasprintf("ls -A '%s' | wc -l", run_dir);
-    FILE *f = popen(command, "r");
+    FILE *f = popen(rig_text("ls -A '%s' | wc -l", run_dir), "r");
     unsigned files = 999;
     cr_assert_eq(fscanf(f, "%u", &files), 1);
     (void)pclose(f);
-    free(command);
     return files;
 }
 
@@ -131,8 +129,7 @@ Test(registry_io, a_key_is_there_as_long_as_its_job, .init = begin, .fini = fini
     struct stat st;
     cr_assert_eq(registry_add_head("emu.28", 4, "srun muster", &own, &err), 0, "%s", err.text);
     cr_assert_eq(registry_add_key(&own, secret, &err), 0, "%s", err.text);
-    _cleanup_(freep) char *path = xasprintf("%s/key-%d", run_dir, (int)getpid());
-    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(stat(rig_text("%s/key-%d", run_dir, (int)getpid()), &st), 0);
     cr_assert_eq(st.st_mode & 07777, 0600);
     cr_assert_eq(keys_of(NULL), 1);
     cr_assert_eq(keys_of("emu.28"), 1);
@@ -162,8 +159,7 @@ Test(registry_io, keys_of_processes_that_are_gone_are_removed, .init = begin, .f
             look();
         cr_assert_eq(count_files(), 0);
     }
-    _cleanup_(freep) char *alone = xasprintf("%s/key-1", run_dir);
-    cr_assert_eq(keyring_write_file(alone, secret, false, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_write_file(rig_text("%s/key-1", run_dir), secret, false, &err), 0, "%s", err.text);
     cr_assert_eq(keys_of(NULL), 0, "of nobody");
     registry_sweep(TIME_NEVER);
     cr_assert_eq(count_files(), 0);

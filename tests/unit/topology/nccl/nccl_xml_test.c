@@ -67,44 +67,26 @@ Test(nccl_xml, a_whole_file_becomes_a_topology) {
                                                                  "</nic></cpu></system>\n<!---->"),
                  0, "%s", err.text);
     cr_assert_str_eq(said, "");
-    cr_assert_eq(t.source, TOPO_NCCL_XML);
-    cr_assert_str_eq(t.arch, "x86_64");
-    cr_assert_str_eq(t.cpu_vendor, "GenuineIntel");
-    cr_assert_eq(t.cpu_family, 6);
-    cr_assert_eq(t.cpu_model, 143);
-    cr_assert_eq(t.n_numa, 2);
-    cr_assert_eq(t.numa[1].index, 1);
-    cr_assert_eq(cpuset_count(&t.numa[1].cpus), 9);
-    cr_assert_eq(cpuset_count(&t.allowed), 9);
-    cr_assert_eq(t.n_pci, 4);
-    const struct topo_pci *bridge = &t.pci[0], *gpu = &t.pci[1];
-    cr_assert(bridge->bridge && bridge->parent == TOPO_NONE && gpu->parent == 0 && !gpu->bridge);
-    cr_assert_eq(bridge->device, 0xc030);
-    cr_assert_eq(bridge->subvendor, 0x1028);
-    cr_assert_eq(bridge->subdevice, 0x236b);
-    cr_assert_eq(gpu->class_id, 0x030200);
-    cr_assert_str_eq(gpu->link_speed, "32.0 GT/s PCIe");
-    cr_assert_eq(gpu->link_width, 16);
-    cr_assert_eq(gpu->numa, 1);
-    cr_assert_eq(gpu->root.bus, 0x10);
-    cr_assert_eq(t.n_gpus, 2);
-    cr_assert(t.gpus[0].sm == 90 && t.gpus[0].gdr == 1 && t.gpus[0].rank == 0 && t.gpus[1].index == 1);
-    cr_assert_eq(t.gpus[0].vendor, TOPO_VENDOR_NVIDIA);
-    cr_assert(t.nvlinks_known && t.n_nvlinks == 3);
-    cr_assert(t.nvlinks[0].end == TOPO_NVLINK_GPU && t.nvlinks[0].peer == 1 && t.nvlinks[0].count == 6);
-    cr_assert(t.nvlinks[1].end == TOPO_NVLINK_SWITCH && t.nvlinks[1].count == 18);
-    cr_assert(t.nvlinks[2].c2c && t.nvlinks[2].end == TOPO_NVLINK_CPU);
-    cr_assert_float_eq(t.nvlinks[2].bandwidth, 400, 0.001);
-    cr_assert_eq(t.n_nics, 2);
-    const struct topo_nic *ib = &t.nics[0], *eth = &t.nics[1]; /* in the order of the file, not of dev */
-    cr_assert_str_eq(ib->name, "mlx5_3");
-    cr_assert(ib->dev == 7 && ib->gdr == 1 && ib->port == 1 && ib->node_guid == 0x1f && ib->numa == 1);
-    cr_assert(ib->kind == TOPO_NIC_RDMA && ib->pci == 2 && !ib->keep);
-    cr_assert_float_eq(ib->latency, 1.5, 0.001);
-    cr_assert(ib->n_ports == 1 && ib->ports[0].state == TOPO_PORT_ACTIVE && ib->ports[0].rate_mbps == 400000);
-    cr_assert_str_eq(eth->name, "eth0");
-    cr_assert(eth->kind == TOPO_NIC_SOCKET && eth->pci == TOPO_NONE && eth->numa == 0 && eth->keep && eth->gdr == 0);
-    cr_assert_eq(eth->ports[0].rate_mbps, 10000);
+    JSON_HAS(
+        &t, "'source':'nccl',", "'arch':'x86_64','cpu_vendor':'GenuineIntel','cpu_family':6,'cpu_model':143,",
+        "'allowed':'0,32-39',", "'nvlinks_known':true,", "'numa':[{'index':0,'cpus':''", "{'index':1,'cpus':'0,32-39',",
+        "'pci':[{'bus_id':'0000:10:00.0','root':'0000:10:00.0','bridge':true,'class':'060400','vendor':'1000',"
+        "'device':'c030','subvendor':'1028','subdevice':'236b',",
+        "{'bus_id':'0000:11:00.0','root':'0000:10:00.0','bridge':false,'class':'030200',",
+        "'numa':1,'link_speed':'32.0 GT/s PCIe','link_width':16,",
+        "'gpus':[{'bus_id':'0000:11:00.0','index':0,'vendor':'nvidia','name':'','uuid':'','numa':1,'sm':90,'gdr':1,"
+        "'rank':0,",
+        "{'bus_id':'0000:21:00.0','index':1,",
+        "'nvlinks':[{'gpu':0,'end':'gpu','peer':1,'target':'0000:21:00.0','count':6,'c2c':false,'bandwidth':0},"
+        "{'gpu':0,'end':'switch','peer':null,'target':null,'count':18,'c2c':false,'bandwidth':0},"
+        "{'gpu':0,'end':'cpu','peer':null,'target':null,'count':10,'c2c':true,'bandwidth':400}]",
+        /* in the order of the file, not of dev */
+        "'nics':[{'bus_id':'0000:12:00.0','name':'mlx5_3','kind':'rdma','numa':1,'netdev':'','driver':'',"
+        "'virtual_function':false,'node_guid':'000000000000001f','sys_image_guid':'0000000000000000','dev':7,"
+        "'latency':1.5,'gdr':1,'port':1,'keep':false,'state':'ACTIVE','rate':400,'ports':[{'number':1,",
+        "{'bus_id':null,'name':'eth0','kind':'socket','numa':0,",
+        "'dev':3,'latency':0,'gdr':0,'port':0,'keep':true,'state':'ACTIVE','rate':10,");
+    cr_assert(t.n_pci == 4 && t.n_gpus == 2 && t.n_nics == 2 && t.nics[0].n_ports == 1);
 }
 
 Test(nccl_xml, the_grammar_is_nccls_own) {

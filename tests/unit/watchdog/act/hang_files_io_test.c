@@ -134,8 +134,7 @@ Test(hang_files_io, of_very_many_the_rest_is_removed_later) {
     free(write_at(WALL_NS));
     for (uint64_t i = 1; i < 1030; i++) {
         hang_files_name(WALL_NS + i * NS_PER_S, (struct generation){1, 2}, name);
-        _cleanup_(freep) char *path = xasprintf("%s/%s", all, name);
-        cr_assert_eq(mkdir(path, 0777), 0);
+        cr_assert_eq(mkdir(rig_text("%s/%s", all, name), 0777), 0);
     }
     free(write_at(WALL_NS + 2000 * NS_PER_S));
     cr_assert_eq(count(), 1030 - 1024 + HANG_FILES_KEPT);
