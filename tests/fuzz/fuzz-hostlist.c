@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "launcher/hosts/hostlist.h"
+#include "launcher/hosts/hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

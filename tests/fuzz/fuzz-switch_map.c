@@ -2,7 +2,7 @@
  * no place, or a sentence. */
 #include <string.h>
 
-#include "launcher/preflight/switch_map.h"
+#include "launcher/hosts/switch_map.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

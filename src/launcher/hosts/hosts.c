@@ -1,14 +1,312 @@
 #include "launcher/hosts/hosts.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/text/parse.h"
+#include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 
-/* ==== the list ==== */
+/* ==== host lists ==== */
+
+/* Bytes that are shown before and after the place. */
+#define SHOWN_BEFORE ((size_t)40)
+#define SHOWN_AFTER ((size_t)40)
+
+#define REASON_MAX 256
+
+/* What is read, for errors. */
+struct source {
+    const char *list;
+    struct err *err;
+};
+
+/* Sets an error that quotes the list around this place, and returns `code`. */
+static _printf_(4, 5) int bad(const struct source *src, int code, const char *at, const char *fmt,
+                              ...) {
+    char shown[SHOWN_BEFORE + SHOWN_AFTER + 1], reason[REASON_MAX];
+    size_t place = (size_t)(at - src->list);
+    const char *begin = place > SHOWN_BEFORE ? at - SHOWN_BEFORE : src->list;
+    size_t n = strnlen(begin, sizeof shown - 1);
+    memcpy(shown, begin, n);
+    shown[n] = '\0';
+    utf8_clean(shown, false);
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(reason, sizeof reason, fmt, ap);
+    va_end(ap);
+    return err_set(src->err, code, "cannot read the host list \"%s%s%s\": at character %zu %s",
+                   begin > src->list ? "..." : "", shown, begin[n] != '\0' ? "..." : "", place + 1,
+                   reason);
+}
+
+/* Of a number without its leading zeros. */
+#define NUMBER_DIGITS_MAX 18
+
+struct number {
+    uint64_t value;
+    size_t width; /* with leading zeros */
+};
+
+/* One item of a list. The numbers of all its brackets stand one after the other. */
+struct item {
+    const char *begin, *end;
+    struct {
+        size_t first, n; /* in `numbers` */
+    } brackets[HOSTLIST_BRACKETS_MAX];
+    uint32_t n;
+    size_t hosts;
+    struct number *numbers; /* owned */
+    size_t n_numbers;
+};
+
+static bool separates(char c) { return c != '\0' && strchr(", \t\r\n", c) != NULL; }
+
+static bool is_of_name(char c) {
+    return isalnum((unsigned char)c) || c == '-' || c == '_' || c == '.';
+}
+
+/* ---- ranges ---- */
+
+static int read_digits(const struct source *src, const char **at, uint64_t *ret) {
+    const char *p = *at;
+    if (!isdigit((unsigned char)*p))
+        return bad(src, -EINVAL, p, "there should be a number, as in n[1-3,7]");
+    p += strspn(p, "0");
+    size_t n = strspn(p, "0123456789");
+    if (n > NUMBER_DIGITS_MAX)
+        return bad(src, -ERANGE, *at, "is a number of more than %d digits", NUMBER_DIGITS_MAX);
+    uint64_t v = 0;
+    for (; n > 0; n--)
+        v = v * 10 + (uint64_t)(*p++ - '0');
+    *at = p;
+    *ret = v;
+    return 0;
+}
+
+static size_t digits_of(uint64_t v) {
+    size_t n = 1;
+    for (; v >= 10; v /= 10)
+        n++;
+    return n;
+}
+
+/* Reads the range at *at, and adds its numbers; *at is then at what follows. */
+static int read_range(const struct source *src, const char **at, struct item *it) {
+    const char *begin = *at;
+    uint64_t low, high;
+    int r = read_digits(src, at, &low);
+    if (r < 0)
+        return r;
+    size_t width = (size_t)(*at - begin);
+    high = low;
+    if (**at == '-' && *++*at != ',' && **at != ']')
+        r = read_digits(src, at, &high);
+    if (r < 0)
+        return r;
+    if (high < low)
+        return bad(src, -EINVAL, begin, "is a range that runs backwards");
+    if (high - low >= HOSTLIST_HOSTS_MAX)
+        return bad(src, -ERANGE, begin, "is a range of more than %u hosts", HOSTLIST_HOSTS_MAX);
+    for (uint64_t v = low; v <= high; v++) {
+        it->numbers = xgrow(it->numbers, it->n_numbers, sizeof *it->numbers);
+        it->numbers[it->n_numbers++] = (struct number){v, MAX2(width, digits_of(v))};
+    }
+    return 0;
+}
+
+/* Reads a bracket, with *at from "[" to behind "]". *len grows by the longest number. */
+static int read_bracket(const struct source *src, const char **at, struct item *it, size_t *len) {
+    const char *open = *at;
+    const size_t first = it->n_numbers;
+    size_t widest = 0;
+    if (it->n == HOSTLIST_BRACKETS_MAX)
+        return bad(src, -ERANGE, open, "is one bracket more than the %u that a host may have",
+                   HOSTLIST_BRACKETS_MAX);
+    do {
+        ++*at;
+        int r = read_range(src, at, it);
+        if (r < 0)
+            return r;
+        widest = MAX2(widest, it->numbers[it->n_numbers - 1].width);
+        if (it->n_numbers - first > HOSTLIST_HOSTS_MAX)
+            return bad(src, -ERANGE, open, "is a bracket of more than %u hosts",
+                       HOSTLIST_HOSTS_MAX);
+    } while (**at == ',');
+    if (**at == '\0')
+        return bad(src, -EINVAL, open, "is a bracket that is not closed");
+    if (**at != ']')
+        return bad(src, -EINVAL, *at, "there should be \",\" or \"]\", as in n[1-3,7]");
+    it->hosts *= it->n_numbers - first;
+    if (it->hosts > HOSTLIST_HOSTS_MAX)
+        return bad(src, -ERANGE, it->begin, "is a product of more than %u hosts",
+                   HOSTLIST_HOSTS_MAX);
+    it->brackets[it->n].first = first;
+    it->brackets[it->n++].n = it->n_numbers - first;
+    *len += widest;
+    ++*at;
+    return 0;
+}
+
+/* ---- items ---- */
+
+static int refuse_char(const struct source *src, const char *at, const char *begin) {
+    if (*at == ']')
+        return bad(src, -EINVAL, at, "a bracket is closed that was not opened");
+    if (*at == '{')
+        return bad(src, -EINVAL, at, "is a function of Slurm: give the hosts that it stands for");
+    if (*at == '-' && at == begin)
+        return bad(src, -EINVAL, at, "a name begins with \"-\"");
+    return bad(src, -EINVAL, at,
+               "there is what no name of a host has: it consists of letters, digits, \"-\", "
+               "\"_\" and \".\"");
+}
+
+/* Reads and checks the item at *at; *at is then at a separator or at the end. */
+static int read_item(const struct source *src, const char **at, struct item *it) {
+    const char *p = *at;
+    size_t len = 0;
+    *it = (struct item){.begin = p, .hosts = 1};
+    while (*p != '\0' && !separates(*p)) {
+        if (*p == '[') {
+            int r = read_bracket(src, &p, it, &len);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        if (!is_of_name(*p) || (*p == '-' && p == it->begin))
+            return refuse_char(src, p, it->begin);
+        p++;
+        len++;
+    }
+    if (len > HOSTLIST_NAME_MAX)
+        return bad(src, -ERANGE, it->begin, "is a name of more than %u bytes", HOSTLIST_NAME_MAX);
+    *at = it->end = p;
+    return 0;
+}
+
+/* Adds the nth name of an item, with its NUL. The last bracket runs fastest, then the first, the
+ * second, ... */
+static void add_name(const struct item *it, size_t nth, struct strbuf *text) {
+    size_t turns[HOSTLIST_BRACKETS_MAX];
+    uint32_t i = 0;
+    for (uint32_t k = 0; k < it->n; k++) {
+        uint32_t at = (it->n - 1 + k) % it->n;
+        turns[at] = nth % it->brackets[at].n;
+        nth /= it->brackets[at].n;
+    }
+    for (const char *p = it->begin; p < it->end; p++) {
+        if (*p != '[') {
+            strbuf_add_char(text, *p);
+            continue;
+        }
+        const struct number *number = &it->numbers[it->brackets[i].first + turns[i]];
+        strbuf_printf(text, "%0*" PRIu64, (int)number->width, number->value);
+        p += strcspn(p, "]");
+        i++;
+    }
+    strbuf_add_char(text, '\0');
+}
+
+/* ---- lists ---- */
+
+static const char *to_item(const char *p) {
+    while (separates(*p))
+        p++;
+    return p;
+}
+
+void hostlist_fini(struct hostlist *l) {
+    free(l->names);
+    free(l->text);
+    *l = (struct hostlist){0};
+}
+
+int hostlist_expand(const char *list, struct hostlist *ret, struct err *err) {
+    const struct source src = {list, err};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    size_t n = 0;
+    if (strnlen(list, HOSTLIST_TEXT_MAX + 1) > HOSTLIST_TEXT_MAX)
+        return err_set(err, -ERANGE, "a host list has more than %zu bytes", HOSTLIST_TEXT_MAX);
+    for (const char *p = to_item(list); *p != '\0'; p = to_item(p)) {
+        struct item it;
+        int r = read_item(&src, &p, &it);
+        n += r == 0 ? it.hosts : 0;
+        if (n > HOSTLIST_HOSTS_MAX)
+            r = bad(&src, -ERANGE, it.begin, "the list exceeds %u hosts", HOSTLIST_HOSTS_MAX);
+        for (size_t i = 0; r == 0 && i < it.hosts; i++)
+            add_name(&it, i, &text);
+        free(it.numbers);
+        if (r < 0)
+            return r;
+    }
+    if (n == 0)
+        return err_set(err, -EINVAL, "the host list is empty");
+    struct hostlist l = {.names = xcalloc(n, sizeof *l.names), .text = strbuf_take(&text), .n = n};
+    char *p = l.text;
+    for (size_t i = 0; i < n; i++, p += strlen(p) + 1)
+        l.names[i] = p;
+    *ret = l;
+    return 0;
+}
+
+/* ==== counts for each node ==== */
+
+static int read_count(const char **at, uint32_t max, uint32_t *ret) {
+    const char *p = *at;
+    uint32_t v = 0;
+    if (*p < '0' || *p > '9')
+        return -EINVAL;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        v = v * 10 + (uint32_t)(*p - '0');
+        if (v > max)
+            return -ERANGE;
+    }
+    *at = p;
+    *ret = v;
+    return 0;
+}
+
+/* Reads "2(x3)" or "2" at *at; *at is then at what follows. */
+static int read_run(const char **at, uint32_t *ret_count, uint32_t *ret_nodes) {
+    *ret_nodes = 1;
+    int r = read_count(at, TASKS_COUNT_MAX, ret_count);
+    if (r == 0 && strncmp(*at, "(x", 2) == 0) {
+        *at += 2;
+        r = read_count(at, TASKS_NODES_MAX, ret_nodes);
+        if (r == 0 && (*ret_nodes == 0 || *(*at)++ != ')'))
+            return -EINVAL;
+    }
+    return r == 0 && **at != ',' && **at != '\0' ? -EINVAL : r;
+}
+
+int tasks_read(const char *text, uint32_t node, struct tasks *ret) {
+    struct tasks t = {.least = UINT32_MAX};
+    for (const char *p = text;; p++) {
+        uint32_t count, nodes;
+        int r = read_run(&p, &count, &nodes);
+        if (r < 0)
+            return r;
+        if (nodes > TASKS_NODES_MAX - t.nodes)
+            return -ERANGE;
+        if (node >= t.nodes) /* the last run of which this holds has the node */
+            t.of_node = count;
+        t.nodes += nodes;
+        t.least = MIN2(t.least, count);
+        t.most = MAX2(t.most, count);
+        if (*p == '\0')
+            break;
+    }
+    *ret = t;
+    return 0;
+}
+
+/* ==== hosts ==== */
 
 static void host_fini(struct host *host) {
     free(host->name);

@@ -10,7 +10,6 @@
 #include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "base/util.h"
-#include "launcher/hosts/hostlist.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/place/place.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
-#include "launcher/hosts/hostlist.h"
+#include "launcher/hosts/hosts.h"
 #include "topology/model/gpu_count.h"
 
 /* slurm/slurm.h */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "launcher/hosts/hostlist.h"
+#include "launcher/hosts/hosts.h"
 #include "topology/model/gpu_count.h"
 
 /* ---- whether ---- */

@@ -1,4 +1,4 @@
-#include "launcher/hosts/hostlist.h"
+#include "launcher/hosts/hosts.h"
 
 #include "base/prng.h"
 #include "base/text/strbuf.h"

@@ -1,4 +1,4 @@
-#include "launcher/hosts/hostlist.h"
+#include "launcher/hosts/hosts.h"
 
 #include "rig/unit.h"
 

@@ -1,84 +1,11 @@
-#include "launcher/preflight/switch_map.h"
+#include "launcher/hosts/switch_map.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#define NUMBER_DIGITS_MAX 15
-
-/* ---- host lists ---- */
-
-/* Reads a run of digits as a number; false if there is none, or if it is too long. */
-static bool read_digits(const char **s, uint64_t *ret, size_t *ret_width) {
-    size_t n = strspn(*s, "0123456789");
-    if (n == 0 || n > NUMBER_DIGITS_MAX)
-        return false;
-    *ret = strtoull(*s, NULL, 10);
-    *ret_width = n;
-    *s += n;
-    return true;
-}
-
-/* Whether one of "1-4,7,010-020]" matches, up to the bracket. */
-static bool ranges_have(const char *ranges, const char *digits, size_t width) {
-    uint64_t v, lo, hi;
-    size_t wide, ignored;
-    const char *d = digits;
-    if (!read_digits(&d, &v, &ignored))
-        return false;
-    while (*ranges != ']' && *ranges != '\0') {
-        if (!read_digits(&ranges, &lo, &wide))
-            return false;
-        hi = lo;
-        if (*ranges == '-') {
-            ranges++;
-            if (!read_digits(&ranges, &hi, &ignored))
-                return false;
-        }
-        /* "08": numbers with at least two digits; "8": no leading zero */
-        bool fits = width == wide || (width > wide && digits[0] != '0');
-        if (v >= lo && v <= hi && fits)
-            return true;
-        ranges += *ranges == ',';
-    }
-    return false;
-}
-
-/* Matches one name or expression, up to `end`. The bracket gets all digits at its place. */
-static bool item_has(const char *item, const char *end, const char *name) {
-    while (item < end) {
-        if (*item != '[') {
-            if (*item++ != *name++)
-                return false;
-            continue;
-        }
-        const char *close = memchr(item, ']', (size_t)(end - item));
-        size_t width = strspn(name, "0123456789");
-        if (close == NULL || !ranges_have(item + 1, name, width))
-            return false;
-        name += width;
-        item = close + 1;
-    }
-    return *name == '\0';
-}
-
-static bool separates(char c) { return c == ',' || c == ' ' || c == '\t'; }
-
-static bool list_has(const char *list, const char *name) {
-    while (*list != '\0') {
-        while (separates(*list))
-            list++;
-        const char *end = list;
-        bool inside = false;
-        for (; *end != '\0' && (inside || !separates(*end)); end++)
-            inside = *end == '[' ? true : *end == ']' ? false : inside;
-        if (end > list && item_has(list, end, name))
-            return true;
-        list = end;
-    }
-    return false;
-}
+#include "launcher/hosts/hosts.h"
 
 /* ---- lines ---- */
 
@@ -90,6 +17,7 @@ struct switch_entry {
 struct map {
     struct switch_entry *entries;
     uint32_t n;
+    size_t names; /* read so far */
 };
 
 static char *skip_blanks(char *s) { return s + strspn(s, " \t\r"); }
@@ -226,23 +154,46 @@ static int read_map(char *text, struct map *ret, struct err *err) {
 
 /* ---- the switches above a node ---- */
 
-static const struct switch_entry *above(const struct map *m, const char *name, bool is_switch) {
-    for (uint32_t i = 0; i < m->n; i++)
-        if (list_has(is_switch ? m->entries[i].switches : m->entries[i].nodes, name))
-            return &m->entries[i];
-    return NULL;
+static int list_has(struct map *m, const char *list, const char *name, bool *ret, struct err *err) {
+    _cleanup_(hostlist_fini) struct hostlist l = {0};
+    *ret = false;
+    int r = list[0] != '\0' ? hostlist_expand(list, &l, err) : 0;
+    for (size_t i = 0; i < l.n && !*ret; i++)
+        *ret = strcmp(l.names[i], name) == 0;
+    m->names += l.n;
+    return r == 0 && m->names > SWITCH_MAP_NAMES_MAX
+               ? err_set(err, -E2BIG, "more than %d nodes and switches are listed",
+                         SWITCH_MAP_NAMES_MAX)
+               : r;
 }
 
-static int climb(const struct map *m, const char *host, char *ret, size_t size, struct err *err) {
+/* *ret: NULL: none. */
+static int above(struct map *m, const char *name, bool is_switch, const struct switch_entry **ret,
+                 struct err *err) {
+    bool has = false;
+    int r = 0;
+    *ret = NULL;
+    for (uint32_t i = 0; i < m->n && r == 0 && !has; i++) {
+        const struct switch_entry *e = &m->entries[i];
+        r = list_has(m, is_switch ? e->switches : e->nodes, name, &has, err);
+        *ret = has ? e : NULL;
+    }
+    return r;
+}
+
+static int climb(struct map *m, const char *host, char *ret, size_t size, struct err *err) {
     const char *way[SWITCH_MAP_DEPTH_MAX];
+    const struct switch_entry *e;
     uint32_t n = 0;
-    for (const struct switch_entry *e = above(m, host, false); e != NULL;
-         e = above(m, e->name, true)) {
+    int r = above(m, host, false, &e, err);
+    for (; r == 0 && e != NULL; r = above(m, way[n - 1], true, &e, err)) {
         if (n == SWITCH_MAP_DEPTH_MAX)
             return err_set(err, -EINVAL, "more than %d switches are above node %.100s: a circle?",
                            SWITCH_MAP_DEPTH_MAX, host);
         way[n++] = e->name;
     }
+    if (r < 0)
+        return r;
     if (n == 0)
         return SWITCH_MAP_E_ABSENT;
     size_t len = 0;
@@ -255,11 +206,17 @@ static int climb(const struct map *m, const char *host, char *ret, size_t size, 
                                 host, size - 1);
 }
 
-static int find(const struct map *m, const char *host, char *ret, char *ret_block, size_t size,
+static int find(struct map *m, const char *host, char *ret, char *ret_block, size_t size,
                 struct err *err) {
-    for (uint32_t i = m->n; i > 0; i--)
-        if (m->entries[i - 1].is_block && list_has(m->entries[i - 1].nodes, host))
-            (void)snprintf(ret_block, size, "%s", m->entries[i - 1].name);
+    for (uint32_t i = m->n; i > 0; i--) {
+        const struct switch_entry *e = &m->entries[i - 1];
+        bool has = false;
+        int r = e->is_block ? list_has(m, e->nodes, host, &has, err) : 0;
+        if (r < 0)
+            return r;
+        if (has)
+            (void)snprintf(ret_block, size, "%s", e->name);
+    }
     return climb(m, host, ret, size, err);
 }
 

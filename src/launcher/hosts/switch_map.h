@@ -12,23 +12,22 @@
  *         - block: b1
  *           nodes: n[1-4]
  *
- * Lists are matched, not expanded, so n[1-100000] is fast. Sources: topology.conf(5) and
- * topology.yaml(5) of Slurm ("Switches" and "Nodes" are host list expressions). */
+ * Sources: topology.conf(5) and topology.yaml(5) of Slurm ("Switches" and "Nodes" are host list
+ * expressions: hosts.h). */
 #pragma once
 
 #include "base/err.h"
 
 #define SWITCH_MAP_MAX_BYTES ((size_t)4 << 20)
 #define SWITCH_MAP_SWITCHES_MAX 65536
-#define SWITCH_MAP_DEPTH_MAX 16 /* switches above one node */
+#define SWITCH_MAP_DEPTH_MAX 16      /* switches above one node */
+#define SWITCH_MAP_NAMES_MAX 1048576 /* in all lists that are read for one node */
 
 enum { SWITCH_MAP_E_ABSENT = 1 }; /* this node is on no switch */
 
-/* Lists of names are separated by commas or blanks. Numbers in brackets are ranges, with as many
- * digits as they are written: n[08-12] has n08 and n12, but not n8.
- *
- * Writes the place of `host`, found by its whole name or up to its first dot, into size bytes, and
+/* Writes the place of `host`, found by its whole name or up to its first dot, into size bytes, and
  * the name of its block (cut; "": none) into as many. 0; SWITCH_MAP_E_ABSENT; -EINVAL: a line is
- * not valid, or switches form a cycle; -E2BIG: too many switches, or a place longer than `size`. */
+ * not valid, or switches form a cycle; -E2BIG, -ERANGE: too many names, or a place longer than
+ * `size`. */
 _must_use_ int switch_map_find(const char *text, size_t len, const char *host, char *ret,
                                char *ret_block, size_t size, struct err *err);
