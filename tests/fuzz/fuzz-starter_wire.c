@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/frame.h"
-#include "launcher/starter/starter_wire.h"
+#include "launcher/starter/starter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

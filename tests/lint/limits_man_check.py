@@ -18,7 +18,7 @@ ALSO = ["src/rendezvous/store/store_guard_io.h",
         "src/rendezvous/protocol/wire.h", "src/rendezvous/protocol/messages.h", "src/rendezvous/protocol/settings.h",
         "src/rendezvous/server/server_operators_io.c", "src/rendezvous/arbiter/arbiter_record.h",
         "src/rendezvous/arbiter/dir/arbiter_folder_io.h", "src/rendezvous/arbiter/etcd/arbiter_etcd.h",
-        "src/watchdog/act/hang_evidence_io.h", "src/launcher/starter/starter_io.h", "src/launcher/starter/starter_wire.h",
+        "src/watchdog/act/hang_evidence_io.h", "src/launcher/starter/starter_io.h", "src/launcher/starter/starter.h",
         "src/launcher/ssh/ssh_boot.h", "src/base/json/json.h"]
 STORE = "src/rendezvous/store/store.h"
 NOT_OF_ALL = {"connections": "0, which means RLIMIT_NOFILE"}

@@ -12,7 +12,6 @@
 #include "io/net/addr.h"
 #include "io/net/resolver.h"
 #include "launcher/preflight/check_text.h"
-#include "launcher/preflight/node_nets_io.h"
 #include "launcher/preflight/node_summary_io.h"
 #include "launcher/preflight/ring_probe_io.h"
 #include "topology/discover/discovery_io.h"

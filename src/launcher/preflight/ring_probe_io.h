@@ -1,12 +1,16 @@
-/* Finds out whether this node reaches a neighbour at the addresses that the workers of both will
- * use: from this interface's address, by the kernel's routes, to the address of the neighbour's
- * listener. It tries the interface that leads to the leader, and that of a faster network if both
- * nodes have one. It sends nothing itself; the neighbour's agent sends its HELLO. */
+/* The interfaces by which this node's workers reach the other nodes: that of the route to the
+ * leader, and that of a faster network, which is used if every node reaches its neighbours by it.
+ *
+ * A probe finds out whether this node reaches a neighbour at the addresses that the workers of both
+ * will use: from this interface's address, by the kernel's routes, to the address of the
+ * neighbour's listener. It sends nothing itself; the neighbour's agent sends its HELLO. */
 #pragma once
 
 #include "io/loop.h"
+#include "launcher/job/job.h"
+#include "launcher/node/node_discovery_io.h"
+#include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/protocol/messages.h"
-#include "topology/model/topology.h"
 
 #define RING_PROBE_NS (2 * NS_PER_S)
 #define RING_FAST_NS (500 * NS_PER_MS) /* the faster network is only a preference */
@@ -29,6 +33,24 @@ enum ring_way {
 };
 
 enum { RING_NET = 0, RING_FAST }; /* in node_info.nets */
+
+struct node_nets {
+    bool local; /* the leader is reached over loopback: all nodes are on this machine */
+    struct rdzv_net nets[RDZV_NETS_MAX]; /* RING_NET, RING_FAST */
+};
+
+/* Before JOIN; neighbours try these. By the interfaces, and the route to the leader. Nothing is
+ * chosen if either is not known. envp: what workers inherit; the user's own settings there, and in
+ * the job, have precedence. */
+void node_nets_choose(const struct job_spec *spec, char *const *envp, const char *leader,
+                      const struct node_discovery *discovery, const struct node_discovery *way,
+                      struct rdzv_net ret[RDZV_NETS_MAX]);
+
+/* At START, with the ways that all nodes have. False: workers use the interface of the route, and
+ * NCCL chooses its address. */
+bool node_nets_pick(const struct node_nets *n, uint32_t reachability, struct netif_choice *ret);
+
+/* ==== a probe ==== */
 
 struct auth;
 

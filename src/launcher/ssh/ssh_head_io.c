@@ -19,7 +19,6 @@
 #include "launcher/place/place.h"
 #include "launcher/srun/slurm_job.h"
 #include "launcher/ssh/ssh_boot.h"
-#include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_host_io.h"
 #include "launcher/ssh/ssh_output_io.h"
 

@@ -22,7 +22,7 @@
 #include "io/loop.h"
 #include "io/net/stream.h"
 #include "launcher/place/place.h"
-#include "launcher/starter/starter_wire.h"
+#include "launcher/starter/starter.h"
 
 #define STARTER_LINK_RETRY_NS (300 * NS_PER_MS)
 #define STARTER_LINK_CONNECT_NS (2 * NS_PER_S)

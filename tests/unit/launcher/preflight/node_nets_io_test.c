@@ -1,5 +1,3 @@
-#include "launcher/preflight/node_nets_io.h"
-
 #include "launcher/preflight/ring_probe_io.h"
 #include "rig/unit.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/ssh/ssh_crew.h"
+#include "launcher/ssh/ssh_boot.h"
 
 #include "rig/unit.h"
 

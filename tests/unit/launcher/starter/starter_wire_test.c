@@ -1,4 +1,4 @@
-#include "launcher/starter/starter_wire.h"
+#include "launcher/starter/starter.h"
 
 #include "base/frame.h"
 #include "rig/unit.h"
