@@ -11,12 +11,10 @@
 #include "launcher/node/python_io.h"
 #include "launcher/place/place.h"
 #include "launcher/srun/hold_io.h"
-#include "launcher/srun/srun_io.h"
 #include "launcher/srun/step_cpus_io.h"
 #include "launcher/ssh/ssh_boot.h"
-#include "launcher/ssh/ssh_head_io.h"
 #include "launcher/ssh/ssh_node_io.h"
-#include "launcher/starter/local_io.h"
+#include "launcher/starter/starter_io.h"
 
 extern char **environ;
 
@@ -35,11 +33,9 @@ static int be_agent(const struct job_spec *spec, struct keyring *keys, const cha
 }
 
 /* What starts the agents, by --starter. */
+#define STARTER(name, run) [JOB_STARTER_##name] = run,
 static int (*const starters[])(const struct starter_run_config *config) = {
-    [JOB_STARTER_SRUN] = srun_run,
-    [JOB_STARTER_SSH] = ssh_head_run,
-    [JOB_STARTER_LOCAL] = local_run,
-};
+    STARTER_BACKENDS(STARTER)};
 
 static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, char **args) {
     _cleanup_(freep) char *python = NULL;

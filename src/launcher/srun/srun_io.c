@@ -1,5 +1,8 @@
-#include "launcher/srun/srun_io.h"
-
+/* Starts the agents of a job in a step of Slurm: one srun, whose tasks are muster itself with the
+ * same arguments, one on each node. A backend of starter_io.h.
+ *
+ * The step is killed by scancel. Slurm is asked what people need to know: how long it waits before
+ * it kills, whether the step waits for CPUs, and, with --requeue, why the job ends. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +15,7 @@
 #include "launcher/srun/slurm_ask_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "launcher/srun/srun_command.h"
+#include "launcher/starter/starter_io.h"
 
 #define SRUN_FAILED 1 /* srun's own errors; an agent's are others, or are reported */
 /* Jobs that end sooner need not know before how long Slurm waits before it kills. */

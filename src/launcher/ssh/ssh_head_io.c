@@ -1,14 +1,15 @@
-#include "launcher/ssh/ssh_head_io.h"
-
+/* The head of a job that is started over ssh (-H, --hostfile), a backend of starter_io.h: it calls
+ * all hosts, has an agent started on each (ssh_boot.h decides which, and with what), shows what
+ * they write, passes signals on, and its exit status is the job's.
+ *
+ * A host that can't be reached or started is logged at once, with ssh's own last line. The job
+ * continues without it if --nnodes allows; else everything ends, with status 75. If the head is
+ * killed, the input of every ssh ends, and each relay (ssh_node_io.h) ends the job on its node. */
 #include <ctype.h>
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
@@ -21,7 +22,19 @@
 #include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_host_io.h"
 #include "launcher/ssh/ssh_output_io.h"
+#include "launcher/starter/starter_io.h"
 
+/* After an agent ended with an error, without a verdict: until the others end, if too few. */
+#define ALONE_NS (5 * NS_PER_S)
+/* After a failure that ends the job, hosts are waited for so long, so that one start names all. */
+#define NAMING_NS (2 * NS_PER_S)
+/* After the end of all hosts but those that the verdict counts as lost: how long these may take. */
+#define LOST_NS (3 * NS_PER_S)
+/* Until hosts that are called, and have not answered, are named, and no longer expected at the
+ * start: after that of the last one that has. ssh's own limit is 10 s, for the connection. */
+#define SILENT_NS (15 * NS_PER_S)
+/* For how long the first host is waited for at least, when enough others are there. */
+#define FIRST_NS (2 * NS_PER_S)
 /* Within the time to save of Grid Engine's -notify, which is 10 s or more. */
 #define REQUEUE_NS (5 * NS_PER_S)
 
@@ -87,55 +100,6 @@ static inline const struct host *host_of(const struct ssh_head *h, uint32_t i) {
 /* Does what is due after any event. */
 static void advance(struct ssh_head *h);
 
-/* ---- suspended: a deputy sends the pings (^Z) ---- */
-
-/* A frame so small is sent whole or, to a full socket, not at all: then the relay has to read. */
-static void ping(const int *fds, size_t n, const struct strbuf *frame) {
-    for (size_t i = 0; i < n; i++) {
-        ssize_t sent = send(fds[i], frame->data, frame->len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)sent; /* a relay that has ended is the head's matter */
-    }
-}
-
-_noreturn_ static void deputy_main(pid_t head, const int *fds, size_t n) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    child_reset_signals(NULL, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    (void)prctl(PR_SET_NAME, "muster-deputy", 0, 0, 0);
-    (void)setpgid(0, 0); /* what the shell sends to the head's group is not for it */
-    starter_add(&(struct starter_message){.kind = STARTER_PING}, &frame);
-    while (getppid() == head) {
-        ping(fds, n, &frame);
-        (void)poll(NULL, 0, (int)(SSH_PING_NS / NS_PER_MS));
-    }
-    _exit(0);
-}
-
-/* Signals are blocked until the copy has its own dispositions: ours write to the shared loop. */
-static pid_t start_deputy(const int *fds, size_t n) {
-    sigset_t all, before;
-    const pid_t self = getpid();
-    (void)sigfillset(&all);
-    (void)sigprocmask(SIG_SETMASK, &all, &before);
-    pid_t pid = fork();
-    if (pid == 0)
-        deputy_main(self, fds, n);
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
-    return pid;
-}
-
-static void suspend_self(const int *fds, size_t n) {
-    struct sigaction by_default = {.sa_handler = SIG_DFL}, before;
-    pid_t deputy = start_deputy(fds, n);
-    if (deputy < 0)
-        return;
-    (void)sigaction(SIGTSTP, &by_default, &before);
-    (void)kill(getpid(), SIGTSTP); /* stops here; returns when it is continued */
-    (void)sigaction(SIGTSTP, &before, NULL);
-    (void)kill(deputy, SIGKILL);
-    (void)waitpid(deputy, NULL, 0);
-}
-
 /* ---- to the hosts ---- */
 
 static void send_host(struct ssh_head *h, uint32_t i, enum starter_kind kind, int signo) {
@@ -176,22 +140,17 @@ static bool may_ping(const struct ssh_member *m) {
     return m->addrs != NULL && m->host != NULL && ssh_host_unsent(m->host) == 0;
 }
 
-/* To those whose relay is there. */
-static void ping_all(void *arg) {
-    struct ssh_head *h = arg;
+/* PING or SUSPENDED, to those whose relay is there. */
+static void send_relays(struct ssh_head *h, enum starter_kind kind) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (may_ping(&h->members[i]))
-            send_host(h, i, STARTER_PING, 0);
-    loop_timer_set(h->timers[TIMER_PING], clock_now_ns() + SSH_PING_NS);
+            send_host(h, i, kind, 0);
 }
 
-/* The sockets of these, for a deputy that does the same; their number. */
-static size_t ping_fds(struct ssh_head *h, int fds[]) {
-    size_t n = 0;
-    for (uint32_t i = 0; i < h->crew.n; i++)
-        if (may_ping(&h->members[i]) && ssh_host_fd(h->members[i].host) >= 0)
-            fds[n++] = ssh_host_fd(h->members[i].host);
-    return n;
+static void ping_all(void *arg) {
+    struct ssh_head *h = arg;
+    send_relays(h, STARTER_PING);
+    loop_timer_set(h->timers[TIMER_PING], clock_now_ns() + SSH_PING_NS);
 }
 
 /* ---- hosts that do not answer ---- */
@@ -200,8 +159,8 @@ static size_t ping_fds(struct ssh_head *h, int fds[]) {
 static void watch_first(struct ssh_head *h) {
     bool can = h->first == UINT32_MAX && ssh_crew_can_pass_over(&h->crew);
     bool hangs = can && ssh_crew_state(&h->crew, h->crew.leader) == SSH_CREW_HANGS;
-    uint64_t wait_ns = MAX2(h->config->spec->rdzv.last_call_ns, (uint64_t)SSH_HEAD_FIRST_NS);
-    wait_ns = hangs ? 0 : MIN2(wait_ns, (uint64_t)SSH_HEAD_SILENT_NS);
+    uint64_t wait_ns = MAX2(h->config->spec->rdzv.last_call_ns, (uint64_t)FIRST_NS);
+    wait_ns = hangs ? 0 : MIN2(wait_ns, (uint64_t)SILENT_NS);
     if (can && h->calls.is_late_set && !hangs)
         return;
     h->calls.is_late_set = can;
@@ -231,7 +190,7 @@ static void on_late(void *arg) {
 
 /* Many logins at once are slow: none hangs as long as others come through. */
 static uint64_t named_at(const struct ssh_head *h, const struct ssh_member *m) {
-    return m->told ? TIME_NEVER : MAX2(m->called_ns, h->calls.answered_ns) + SSH_HEAD_SILENT_NS;
+    return m->told ? TIME_NEVER : MAX2(m->called_ns, h->calls.answered_ns) + SILENT_NS;
 }
 
 static uint64_t given_up_at(const struct ssh_head *h, const struct ssh_member *m) {
@@ -429,7 +388,7 @@ static void too_few(struct ssh_head *h) {
 /* Fewer are left than the job needs: waits for others that fail, so that one start shows all. */
 static void name_failures(struct ssh_head *h) {
     h->losses.is_naming = true;
-    loop_timer_set(h->timers[TIMER_NAMING], clock_now_ns() + SSH_HEAD_NAMING_NS);
+    loop_timer_set(h->timers[TIMER_NAMING], clock_now_ns() + NAMING_NS);
 }
 
 static void on_naming(void *arg) {
@@ -444,7 +403,7 @@ static void leave_lost(struct ssh_head *h) {
         left > h->starter->verdict.lost)
         return;
     h->losses.is_leaving = true;
-    loop_timer_set(h->timers[TIMER_LEAVE], clock_now_ns() + SSH_HEAD_LOST_NS);
+    loop_timer_set(h->timers[TIMER_LEAVE], clock_now_ns() + LOST_NS);
 }
 
 static void on_leave(void *arg) {
@@ -471,7 +430,7 @@ static void on_agent_end(struct ssh_head *h, uint32_t i, const struct starter_ex
         return;
     h->losses.code = code;
     h->losses.first_ended = i;
-    loop_timer_set(h->timers[TIMER_ALONE], clock_now_ns() + SSH_HEAD_ALONE_NS);
+    loop_timer_set(h->timers[TIMER_ALONE], clock_now_ns() + ALONE_NS);
 }
 
 static void on_alone(void *arg) {
@@ -539,13 +498,16 @@ static void on_dropped(void *arg, size_t which) {
 static const struct ssh_output_ops output_ops = {
     .pause = pause_all, .on_dropped = on_dropped, .on_done = on_written};
 
+/* ^Z stops what the shell waits for. The hosts learn that silence is not the end. */
 static void on_suspend(void *arg, int signo) {
     struct ssh_head *h = arg;
-    _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);
-    size_t n = ping_fds(h, fds);
+    struct sigaction by_default = {.sa_handler = SIG_DFL}, before;
     log_notice("suspended; the job continues: fg (or SIGCONT) resumes it, kill ends it");
     ssh_output_flush(h->output);
-    suspend_self(fds, n);
+    send_relays(h, STARTER_SUSPENDED);
+    (void)sigaction(SIGTSTP, &by_default, &before);
+    (void)kill(getpid(), SIGTSTP); /* returns when it is continued */
+    (void)sigaction(SIGTSTP, &before, NULL);
     ping_all(h);
 }
 
@@ -728,6 +690,7 @@ static void on_message(void *arg, uint32_t i, const struct starter_message *m) {
     case STARTER_SIGNAL:
     case STARTER_EXPECT:
     case STARTER_PING:
+    case STARTER_SUSPENDED:
     case STARTER_DROP_OUT:
     case STARTER_DROP_ERR: break;
     }

@@ -308,8 +308,11 @@ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp, stru
 }
 
 void ssh_host_send(struct ssh_host *h, const struct starter_message *m) {
-    if (h->stream != NULL && !h->last_said)
-        starter_send(h->stream, m);
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    if (h->stream == NULL || h->last_said)
+        return;
+    starter_add(m, &frame);
+    stream_write_now(h->stream, strbuf_text(&frame), frame.len);
 }
 
 static void on_secret_sent(void *arg) {
@@ -331,10 +334,6 @@ void ssh_host_send_secret(struct ssh_host *h, struct strbuf *frames) {
 
 size_t ssh_host_unsent(const struct ssh_host *h) {
     return h->stream != NULL ? stream_unsent(h->stream) : 0;
-}
-
-int ssh_host_fd(const struct ssh_host *h) {
-    return h->stream != NULL && !h->last_said ? stream_fd(h->stream) : -1;
 }
 
 void ssh_host_hang_up(struct ssh_host *h) {

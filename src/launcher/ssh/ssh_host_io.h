@@ -44,14 +44,12 @@ void ssh_host_free(struct ssh_host *h); /* takes NULL; kills ssh if it is there 
 
 _must_use_ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp,
                              struct err *err);
-/* A message for its relay. Dropped if it is gone. */
+/* A message for its relay, sent at once if nothing is queued. Dropped if it is gone. */
 void ssh_host_send(struct ssh_host *h, const struct starter_message *m);
 /* The same with frames; takes the text, and overwrites it when it is sent. */
 void ssh_host_send_secret(struct ssh_host *h, struct strbuf *frames);
 /* Bytes that wait to be sent: whoever sends often looks first. */
 size_t ssh_host_unsent(const struct ssh_host *h);
-/* The socket to ssh's stdin; -1: none. */
-int ssh_host_fd(const struct ssh_host *h);
 /* The end of its input: the relay ends the job there, in order. Output still comes. */
 void ssh_host_hang_up(struct ssh_host *h);
 void ssh_host_kill(struct ssh_host *h);

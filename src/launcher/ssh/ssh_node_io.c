@@ -92,7 +92,6 @@ struct relay {
 };
 
 static void advance(struct relay *r);
-static void on_message(struct relay *r, const struct starter_message *m);
 static void on_head_closed(struct relay *r, const char *error);
 
 static void move(struct relay *r, enum relay_state to) {
@@ -584,19 +583,13 @@ static void drop_output(struct relay *r, size_t i) {
 }
 
 /* Also of a head that has not read the end yet: it is there as long as it says so. */
-static void head_is_there(struct relay *r) {
+static void head_is_there(struct relay *r, bool suspended) {
     uint64_t ns = r->state == RELAY_WAITING ? r->config->boot_ns : r->config->silence_ns;
     if (r->state != RELAY_FAILED)
-        loop_timer_set(r->silence, clock_now_ns() + ns);
+        loop_timer_set(r->silence, suspended ? TIME_NEVER : clock_now_ns() + ns);
 }
 
-static void on_message(struct relay *r, const struct starter_message *m) {
-    if (r->head_gone)
-        return;
-    if (r->state >= RELAY_OVER) {
-        head_is_there(r);
-        return;
-    }
+static void obey(struct relay *r, const struct starter_message *m) {
     if (m->kind == STARTER_BOOT_PART || m->kind == STARTER_BOOT)
         on_boot(r, m);
     else if (m->kind == STARTER_LISTEN)
@@ -609,8 +602,14 @@ static void on_message(struct relay *r, const struct starter_message *m) {
         on_expect(r, m->expect.nodes);
     else if (m->kind == STARTER_DROP_OUT || m->kind == STARTER_DROP_ERR)
         drop_output(r, m->kind == STARTER_DROP_OUT ? 0 : 1);
-    /* ACK and PING say no more than that the head is there */
-    head_is_there(r);
+}
+
+static void on_message(struct relay *r, const struct starter_message *m) {
+    if (r->head_gone)
+        return;
+    if (r->state < RELAY_OVER)
+        obey(r, m);
+    head_is_there(r, m->kind == STARTER_SUSPENDED);
 }
 
 /* ---- messages from the head ---- */

@@ -1,10 +1,11 @@
-#include "launcher/starter/local_io.h"
-
+/* Starts all agents of a job on this machine: --nnodes of them, as if each were a node. To try a
+ * job of several nodes, and for tests. The smallest backend of starter_io.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "launcher/place/place.h"
+#include "launcher/starter/starter_io.h"
 
 /* The words of one agent. The endpoint comes before the user's words, which can override it. All
  * agents have one address, so is_host marks the first as the one at the endpoint. */

@@ -46,7 +46,7 @@
  *     OUT, ERR   ------------------>  output of the agent and its workers
  *     LEAD, SAFE, VERDICT  -------->  as from the agent
  *                <------------------  ACK, STOP, EXPECT: for the agent; SIGNAL: for the workers
- *                <------------------  PING, DROP_OUT, DROP_ERR
+ *                <------------------  PING, SUSPENDED, DROP_OUT, DROP_ERR
  *     EXIT       ------------------>  the agent has ended; or FAIL: it could not be started
  *
  * A frame (base/frame.h) is one byte, the kind, then a JSON object. OUT, ERR and the BOOTs have raw
@@ -91,7 +91,8 @@ enum starter_kind {
     STARTER_BOOT = 'B',
     STARTER_SIGNAL = 'U',
     STARTER_PING = 'P',
-    STARTER_DROP_OUT = 'd', /* the reader of OUT has gone; the agent sees a closed pipe */
+    STARTER_SUSPENDED = 'Z', /* until its next message, the starter's silence is not its end */
+    STARTER_DROP_OUT = 'd',  /* the reader of OUT has gone; the agent sees a closed pipe */
     STARTER_DROP_ERR = 'D',
 };
 

@@ -84,6 +84,11 @@ struct starter_ops {
 /* Returns when the job is over: the exit status of muster run. */
 int starter_run(const struct starter_run_config *config, const struct starter_ops *ops, void *arg);
 
+/* The backends, by their names in JOB_STARTERS. Each returns the exit status of muster run. */
+#define STARTER_BACKENDS(row) row(SRUN, srun_run) row(SSH, ssh_head_run) row(LOCAL, local_run)
+#define STARTER_DECLARE(name, run) int run(const struct starter_run_config *config);
+STARTER_BACKENDS(STARTER_DECLARE)
+
 /* ---- for backends ---- */
 
 struct loop *starter_loop(const struct starter_run *r);

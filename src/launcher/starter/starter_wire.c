@@ -90,6 +90,7 @@ static const struct row rows[] = {
     {STARTER_BOOT, STARTER_FROM_STARTER, true, {0}},
     {STARTER_SIGNAL, STARTER_FROM_STARTER, false, JSON_TABLE(starter_signal, signal_fields)},
     {STARTER_PING, STARTER_FROM_STARTER, false, {0}},
+    {STARTER_SUSPENDED, STARTER_FROM_STARTER, false, {0}},
     {STARTER_DROP_OUT, STARTER_FROM_STARTER, false, {0}},
     {STARTER_DROP_ERR, STARTER_FROM_STARTER, false, {0}},
 };

@@ -30,6 +30,7 @@ static const struct {
     {STARTER_FROM_STARTER, "bpart"},
     {STARTER_FROM_STARTER, "Bwhole"},
     {STARTER_FROM_STARTER, "P{}"},
+    {STARTER_FROM_STARTER, "Z{}"},
     {STARTER_FROM_STARTER, "d{}"},
     {STARTER_FROM_STARTER, "D{}"},
 };
