@@ -67,41 +67,29 @@ Test(logdir_io, a_folder_or_file_of_others_is_not_touched) {
     cr_assert_eq(count_entries(path), 1);
 }
 
-Test(logdir_io, nodes_of_one_run_that_come_at_once_get_one_name) {
-    enum { NODES = 6 };
-    EXPECT_NAME("job", 99, "job");
-    pid_t pids[NODES];
-    for (int i = 0; i < NODES; i++) {
-        pids[i] = fork();
-        cr_assert(pids[i] >= 0);
-        if (pids[i] == 0) {
-            char *dir = NULL, want[128];
-            (void)snprintf(want, sizeof want, "%s/job.2", base);
-            bool good = logdir_claim_run(base, "job", 7, 0600, &dir, NULL) == 0 && strcmp(dir, want) == 0;
-            _exit(good ? 0 : 1);
-        }
-    }
-    for (int i = 0; i < NODES; i++) {
-        cr_assert_eq(rig_status(pids[i]), 0);
-    }
-    cr_assert_eq(count_entries(base), 2);
-}
-
-Test(logdir_io, runs_that_come_at_once_get_names_of_their_own) {
-    enum { RUNS = 6 };
-    pid_t pids[RUNS];
-    for (int i = 0; i < RUNS; i++) {
+/* Claims that are made at once, by as many processes. want: the name that each must get; NULL: any. */
+static void claim_at_once(uint64_t first_nonce, uint64_t step, const char *want) {
+    pid_t pids[6];
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
         pids[i] = fork();
         cr_assert(pids[i] >= 0);
         if (pids[i] == 0) {
             char *dir = NULL;
-            _exit(logdir_claim_run(base, "job", 100 + (uint64_t)i, 0600, &dir, NULL) == 0 ? 0 : 1);
+            bool good = logdir_claim_run(base, "job", first_nonce + i * step, 0600, &dir, NULL) == 0;
+            _exit(good && (want == NULL || strcmp(strrchr(dir, '/') + 1, want) == 0) ? 0 : 1);
         }
     }
-    for (int i = 0; i < RUNS; i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
         cr_assert_eq(rig_status(pids[i]), 0);
     }
-    cr_assert_eq(count_entries(base), RUNS);
+}
+
+Test(logdir_io, nodes_of_one_run_that_come_at_once_get_one_name_and_other_runs_their_own) {
+    EXPECT_NAME("job", 99, "job");
+    claim_at_once(7, 0, "job.2");
+    cr_assert_eq(count_entries(base), 2);
+    claim_at_once(100, 1, NULL);
+    cr_assert_eq(count_entries(base), 2 + 6);
 }
 
 Test(logdir_io, all_folders_are_made_and_may_be_there) {

@@ -1,7 +1,5 @@
 #include "launcher/output/logmux_io.h"
 
-#include <sys/resource.h>
-
 #include "base/text/log.h"
 #include "base/text/tail.h"
 #include "io/file.h"
@@ -242,14 +240,6 @@ Test(logmux_io, each_stream_goes_where_the_options_send_it) {
     }
 }
 
-Test(logmux_io, a_redirected_worker_has_the_file_itself) {
-    open_worker(0, fix.dir, STD_BOTH, STD_NONE, true);
-    struct stat st;
-    cr_assert(fstat(fix.child[0][0], &st) == 0 && S_ISREG(st.st_mode));
-    cr_assert_neq(fcntl(fix.child[0][0], F_GETFL) & O_APPEND, 0);
-    end(0);
-}
-
 Test(logmux_io, a_file_that_is_there_is_not_lost) {
     open_worker(0, fix.dir, STD_OUT, STD_NONE, true);
     say(0, 0, "first\n");
@@ -296,54 +286,6 @@ Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     expect_shown(0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);
-}
-
-Test(logmux_io, pieces_of_lines_of_several_workers_are_put_together) {
-    for (uint32_t i = 0; i < WORKERS; i++)
-        open_worker(i, fix.dir, STD_NONE, STD_NONE, true);
-    for (int round = 0; round < 50; round++) {
-        for (uint32_t i = 0; i < WORKERS; i++)
-            say(i, 0, "abc");
-        turn();
-        for (uint32_t i = 0; i < WORKERS; i++)
-            say(i, 0, "def\n");
-    }
-    for (uint32_t i = 0; i < WORKERS; i++)
-        end(i);
-    size_t n = 0;
-    for (const char *p = strbuf_text(&fix.shown[0]); *p != '\0'; p += 7, n++)
-        cr_assert_eq(strncmp(p, "abcdef\n", 7), 0);
-    cr_assert_eq(n, 50 * WORKERS);
-}
-
-Test(logmux_io, a_prompt_is_seen_although_no_newline_comes) {
-    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
-    uint64_t begin_ns = clock_now_ns();
-    say(0, 0, "password: ");
-    wait_shown(0, "password: ");
-    cr_assert(clock_now_ns() - begin_ns >= LINEBUF_QUIET_NS);
-    say(0, 0, "ok\n");
-    end(0);
-    expect_shown(0, "password: ok\n");
-}
-
-Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
-    const char *path = rig_text("%s/stdout.log", fix.dir);
-    /* no file of the writer can have a byte */
-    cr_assert_eq(prlimit(fix.pid, RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}, NULL), 0);
-    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
-    say(0, 0, "one\n");
-    wait_shown(0, "one");
-    say(0, 0, "two\n");
-    end(0);
-    expect_shown(0, "[default0]:one\n[default0]:two\n");
-    char want[512];
-    (void)snprintf(want, sizeof want,
-                   "muster: warning: can't write to %s: File too large; the job continues "
-                   "without that part of the log\n"
-                   "muster: warning: %s lacks 8 bytes that could not be written\n",
-                   path, path);
-    expect_shown(1, want);
 }
 
 Test(logmux_io, a_log_that_is_a_link_is_not_written) {
@@ -446,33 +388,6 @@ Test(logmux_io, the_tail_has_the_beginning_of_long_lines) {
     turn_until(fix.shown[1].len >= sizeof text - 1);
 }
 
-Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
-    open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
-    cr_assert_eq(fcntl(fix.child[0][0], F_SETFL, O_NONBLOCK), 0);
-    char block[1000], back[4096];
-    memset(block, 'x', sizeof block);
-    block[sizeof block - 1] = '\n';
-    const size_t total = 5000 * sizeof block;
-    size_t written = 0, got = 0;
-    uint64_t deadline_ns = clock_now_ns() + RIG_LOOP_NS;
-    while (got < total) {
-        cr_assert(clock_now_ns() < deadline_ns, "%zu of %zu", got, total);
-        for (int i = 0; i < 20 && written < total; i++) {
-            if (write(fix.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
-                written += sizeof block;
-        }
-        if (written == total && fix.child[0][0] >= 0) { /* it ends with its pipe full */
-            child_close(0);
-            logmux_exited(fix.mux, 0, NULL);
-        }
-        cr_assert_eq(loop_turn(fix.loop), 0);
-        ssize_t n = read(fix.out[0], back, sizeof back);
-        if (n > 0)
-            got += (size_t)n;
-    }
-    cr_assert_eq(fix.child[0][0], -1);
-}
-
 /* Full reads end within a line. The rest waits in the worker's pipe as long as the reader makes the console wait, and
  * other workers' lines must not come between. */
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
@@ -525,26 +440,6 @@ Test(logmux_io, workers_that_write_nothing_are_drained) {
 
 #define DIED "muster: warning: the log writer died: a new one is started, and some output may be lost\n"
 
-Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
-    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
-    open_worker(1, NULL, STD_NONE, STD_NONE, true);
-    say(0, 0, "before\n");
-    say(1, 0, "too\n");
-    expect_shown(0, "[default0]:before\ntoo\n");
-    cr_assert_eq(kill(fix.pid, SIGKILL), 0);
-    say(0, 0, "after\n");
-    wait_shown(0, "after\n");
-    expect_shown(1, DIED);
-    say(1, 0, "goes on\n");
-    wait_shown(0, "goes on\n");
-    cr_assert_eq(fix.n_writers, 2);
-    cr_assert_eq(kill(fix.pid, SIGKILL), 0);
-    end(0);
-    end(1);
-    expect_shown(1, DIED DIED);
-    cr_assert_str_eq(file_text("stdout.log"), "before\nafter\n");
-}
-
 static void kill_writer(void) {
     cr_assert_eq(kill(fix.pid, SIGKILL), 0);
     pid_t pid = fix.pid;
@@ -579,44 +474,4 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
     (void)close(fd);
     (void)unlink(fix.dir);
     setup();
-}
-
-Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
-    open_worker(0, fix.dir, STD_NONE, STD_OUT, true);
-    say(0, 0, "before\n");
-    expect_shown(0, "[default0]:before\n");
-    cr_assert_eq(kill(fix.pid, SIGSTOP), 0);
-    log_notice("own line");
-    say(0, 0, "lost with it\n");
-    uint64_t begin_ns = clock_now_ns();
-    end(0);
-    uint64_t took_ns = clock_now_ns() - begin_ns;
-    cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
-    char want[512];
-    (void)snprintf(want, sizeof want,
-                   "muster: own line\nmuster: warning: the log writer does not answer (its disk may hang) "
-                   "and is given up: a new one is started, and some output may be lost\n"
-                   "muster: warning: output of this attempt is no longer written to %s/stdout.log\n",
-                   fix.dir);
-    expect_shown(1, want);
-}
-
-Test(logmux_io, the_prefix_is_made_of_its_template) {
-    static const struct {
-        const char *template, *want;
-    } cases[] = {
-        {"${rank}@${hostname}> ", "11@host> out\n"},
-        {"$rank $local_rank|", "11 1|out\n"},
-        {"$$rank ${unknown} ${rank $", "$rank ${unknown} ${rank $out\n"},
-        {"plain", "plainout\n"},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        fix.spec.line_prefix = (char *)(uintptr_t)cases[i].template;
-        open_worker(1, fix.dir, STD_NONE, STD_OUT, true);
-        say(1, 0, "out\n");
-        end(1);
-        expect_shown(0, cases[i].want);
-        fini();
-        setup();
-    }
 }

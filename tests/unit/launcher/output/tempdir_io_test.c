@@ -30,19 +30,6 @@ static void add_file(const char *dir, const char *name) {
     cr_assert_eq(fclose(f), 0);
 }
 
-Test(tempdir_io, is_private) {
-    char *dir = NULL;
-    int claim;
-    struct err err = {0};
-    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), 0, "%s", err.text);
-    cr_assert_eq(strncmp(dir, base, strlen(base)), 0);
-    struct stat st;
-    cr_assert_eq(stat(dir, &st), 0);
-    cr_assert_eq(st.st_mode & 0777, 0700);
-    (void)close(claim);
-    free(dir);
-}
-
 /* Makes /tmp, and /dev/shm too, a folder that can't be written, for this process alone. False: not possible here. */
 static bool hide(bool memory_too) {
     (void)rmdir(base); /* teardown() could not see it */

@@ -173,14 +173,6 @@ Test(starter_io, a_signal_without_an_agent_reaches_each_command) {
     cr_assert_eq(b.killed_by, SIGTERM, "it got signal %d", b.killed_by);
 }
 
-Test(starter_io, a_second_interrupt_kills_the_command) {
-    struct backend b = {.scripts = {"trap 'kill -INT $PPID' TERM; kill -TERM $PPID; while :; do read x <>$FIFO; done"},
-                        .auth = AUTH_NONE,
-                        .verdict = -1};
-    cr_assert_eq(run(&b), 143);
-    cr_assert_eq(b.killed_by, SIGKILL, "it got signal %d", b.killed_by);
-}
-
 Test(starter_io, a_command_knows_the_interpreter_and_others_the_run) {
     struct backend b = {.scripts = {"test \"$MUSTER_HEAD_PYTHON\" = /a/python && grep -qs 'sh -c' $MUSTER_RUN_DIR/*"},
                         .verdict = -1};

@@ -143,17 +143,6 @@ Test(starter_link_tls_io, all_is_said_in_tls) {
     cr_assert_eq(came, 1, "on the same connection");
 }
 
-Test(starter_link_tls_io, a_lost_connection_is_made_again_for_the_verdict) {
-    struct starter_verdict verdict = {.status = 3};
-    begin_at("0.0.0.0", secret);
-    starter_link_lead(link_);
-    RUN_UNTIL(leads == 1);
-    stream_free(TAKE_PTR(peer));
-    cr_assert(starter_link_verdict(link_, &verdict));
-    cr_assert_eq(verdicts, 1);
-    cr_assert_eq(leads, 2);
-}
-
 Test(starter_link_tls_io, a_head_with_another_key_hears_nothing) {
     begin_at("0.0.0.0", other);
     starter_link_lead(link_);

@@ -111,16 +111,6 @@ Test(warm_pool_io, importing_has_a_limit) {
     one_rank_fini(&o);
 }
 
-Test(warm_pool_io, what_is_imported_later_is_warmed_too) {
-    struct one_rank o;
-    one_rank_init(&o, PYTHON, 0);
-    await(&o, "1 processes wait for the next start");
-    record(&o, "textwrap\n");
-    await(&o, "the script imported more modules; re-creating the standbys");
-    await(&o, "1 processes wait for the next start");
-    one_rank_fini(&o);
-}
-
 Test(warm_pool_io, another_environment_is_cold) {
     struct one_rank o;
     one_rank_init(&o, PYTHON, 0);
