@@ -400,13 +400,12 @@ static void on_requeued(void *arg, uint32_t status) {
 
 static void make(struct agent *a) {
     const struct place *place = &a->config.spec->place;
-    struct requeue_config config = {.loop = a->loop,
-                                    .id = place->job_id,
-                                    .asked = a->config.spec->requeue,
-                                    .max = a->config.spec->max_requeues,
-                                    .restarts = place->restarts};
+    struct requeue_facts facts = {.id = place->job_id,
+                                  .asked = a->config.spec->requeue,
+                                  .max = a->config.spec->max_requeues,
+                                  .restarts = place->restarts};
     if (a->requeue.io == NULL)
-        a->requeue.io = requeue_new(&config, on_requeued, a);
+        a->requeue.io = requeue_new(a->loop, &facts, on_requeued, a);
 }
 
 void agent_requeue_begin(struct agent *a) {
@@ -434,12 +433,10 @@ static bool may_requeue(const struct agent *a) {
 }
 
 static void requeue_ask(struct agent *a) {
-    struct requeue_end end = {.status = (uint32_t)agent_exit_status(a),
-                              .safe = a->verdict.safe,
-                              .lost = a->verdict.lost_nodes};
     make(a);
     a->requeue.state = REQUEUE_ASKED;
-    requeue_begin(a->requeue.io, &end);
+    requeue_begin(a->requeue.io, (uint32_t)agent_exit_status(a), a->verdict.safe,
+                  a->verdict.lost_nodes);
 }
 
 static int job_status(const struct job_spec *spec, const struct member_end *end) {

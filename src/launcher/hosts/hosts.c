@@ -14,7 +14,6 @@
 
 /* ==== host lists ==== */
 
-/* Bytes that are shown before and after the place. */
 #define SHOWN_BEFORE ((size_t)40)
 #define SHOWN_AFTER ((size_t)40)
 
@@ -445,7 +444,6 @@ static int read_number(const char *text, size_t len, const char *what, uint32_t 
 #define BLANKS " \t\r\f\v"
 #define BYTE_ORDER_MARK "\xef\xbb\xbf" /* some editors begin a UTF-8 text so */
 
-/* What was read so far. */
 struct reader {
     struct hosts hosts;
     uint32_t *without_slots; /* owned: for each host, how often it was listed without slots */

@@ -75,7 +75,6 @@ static void drained(void *arg);
 
 static bool is_awaited(enum mux_state s) { return s == MUX_ENDING || s == MUX_ENDING_AGAIN; }
 
-/* The only writer of the state. */
 static void move(struct mux_worker *w, enum mux_state to) {
     static const unsigned allowed[] = {
         [MUX_UNOPENED] = 1U << MUX_OPEN,

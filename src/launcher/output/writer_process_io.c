@@ -257,7 +257,6 @@ static void stream_free(struct stream *s) {
     free(s->filtered.path);
 }
 
-/* Takes NULL. */
 static void worker_free(struct worker *w) {
     if (w == NULL)
         return;

@@ -70,16 +70,10 @@ static int fill_step(const struct place *p, const struct place_given *given, str
 int place_fill(const struct place *place, const struct place_given *given, struct place_fill *ret,
                struct err *err) {
     *ret = (struct place_fill){0};
-    if (place->launcher != NULL)
-        return place_is_group(place) ? fill_step(place, given, ret, err) : 0;
-    switch (place->slurm) {
-    case PLACE_SLURM_STEP: return fill_step(place, given, ret, err);
-    case PLACE_SLURM_BATCH:
-    case PLACE_SLURM_INTERACTIVE: ret->nproc = !given->nproc; return 0;
-    case PLACE_SLURM_NONE:
-    case PLACE_SLURM_ALLOC: return 0;
-    }
-    assert_not_reached();
+    if (place_is_group(place))
+        return fill_step(place, given, ret, err);
+    ret->nproc = place->launcher == NULL && place_is_first_of_job(place) && !given->nproc;
+    return 0;
 }
 
 /* ==== doubts ==== */
@@ -185,17 +179,9 @@ void slurm_doubt(const struct place *place, const struct place_given *given,
                  const struct doubt_line *line, struct strbuf *warnings) {
     if (line->max_nodes < 2 || given->alone)
         return;
-    switch (place->slurm) {
-    case PLACE_SLURM_NONE:
-    case PLACE_SLURM_ALLOC: return;
-    case PLACE_SLURM_BATCH:
-    case PLACE_SLURM_INTERACTIVE:
-        if (given->meets || given->node_rank)
-            doubt_one_node(place, warnings);
-        return;
-    case PLACE_SLURM_STEP: break;
-    }
-    if (!given->meets)
+    if (place_is_first_of_job(place) && (given->meets || given->node_rank))
+        doubt_one_node(place, warnings);
+    if (!place_is_step(place) || !given->meets)
         return;
     if (place->proc_id == 0) {
         doubt_nodes(place, line, warnings);

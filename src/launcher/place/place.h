@@ -241,6 +241,10 @@ void place_fini(struct place *p);
 
 /* A task of a step, of muster's srun or the user's. */
 static inline bool place_is_step(const struct place *p) { return p->slurm == PLACE_SLURM_STEP; }
+/* On the first node of a job of Slurm, in no step of several nodes. */
+static inline bool place_is_first_of_job(const struct place *p) {
+    return p->slurm == PLACE_SLURM_BATCH || p->slurm == PLACE_SLURM_INTERACTIVE;
+}
 /* This process is one of a group that something else has started, whose sizes are known. */
 static inline bool place_is_group(const struct place *p) {
     return place_is_step(p) ||

@@ -4,8 +4,10 @@
 
 #include "base/json/json_table.h"
 
-void check_write_node(const struct node_summary *d, struct strbuf *to) {
+void check_write_node(const struct node_summary *d, const char *host, struct strbuf *to) {
     size_t wide = 4;
+    if (host != NULL)
+        strbuf_printf(to, "node %s\n", host);
     for (uint32_t i = 0; i < d->n_findings; i++)
         wide = MAX2(wide, strlen(d->findings[i].code));
     for (enum node_summary_level l = NODE_SUMMARY_OK; l <= NODE_SUMMARY_FAIL; l++)
@@ -13,11 +15,6 @@ void check_write_node(const struct node_summary *d, struct strbuf *to) {
             if (d->findings[i].level == l)
                 strbuf_printf(to, "%-4s  %-*s  %s\n", node_summary_level_name(l), (int)wide,
                               d->findings[i].code, d->findings[i].text);
-}
-
-void check_write_node_of(const struct node_summary *d, const char *host, struct strbuf *to) {
-    strbuf_printf(to, "node %s\n", host);
-    check_write_node(d, to);
 }
 
 static const struct json_field node_fields[] = {

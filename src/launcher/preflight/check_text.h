@@ -3,10 +3,9 @@
 
 #include "launcher/preflight/node_summary.h"
 
-/* A line for each finding, worst last: "warn  SHM-SMALL  /dev/shm has 64 MiB …". */
-void check_write_node(const struct node_summary *d, struct strbuf *to);
-/* The same below a line with the node's name, if there are several nodes. */
-void check_write_node_of(const struct node_summary *d, const char *host, struct strbuf *to);
+/* A line for each finding, worst last: "warn  SHM-SMALL  /dev/shm has 64 MiB …". host: in a line
+ * before, if there are several nodes; NULL: none. */
+void check_write_node(const struct node_summary *d, const char *host, struct strbuf *to);
 /* The same as one JSON object in one line: host, level, checks (level, code, text), facts. */
 void check_write_node_json(const struct node_summary *d, const char *host, struct strbuf *to);
 

@@ -407,20 +407,17 @@ struct node_summary_gathering {
 enum { TOLD_EARLY = 1, TOLD_DEVICES, TOLD_DISK, TOLD_ALL };
 
 static int discover(int fd, void *arg) {
-    const struct node_summary_config *c = arg;
+    static void (*const looks[TOLD_ALL])(const struct node_summary_config *,
+                                         struct node_summary *) = {look_early, look_all_devices,
+                                                                   look_disk, look_name};
     static struct node_summary d;
     (void)setpriority(PRIO_PROCESS, 0, NICE); /* workers that start meanwhile have precedence */
-    look_early(c, &d);
-    if (!helper_send(fd, &d, sizeof d))
-        return 1;
-    look_all_devices(c, &d);
-    if (!helper_send(fd, &d, sizeof d))
-        return 1;
-    look_disk(c, &d);
-    if (!helper_send(fd, &d, sizeof d))
-        return 1;
-    look_name(c, &d);
-    return helper_send(fd, &d, sizeof d) ? 0 : 1;
+    for (size_t i = 0; i < TOLD_ALL; i++) {
+        looks[i](arg, &d);
+        if (!helper_send(fd, &d, sizeof d))
+            return 1;
+    }
+    return 0;
 }
 
 void node_summary_stop(struct node_summary_gathering *g) {
@@ -439,14 +436,16 @@ static bool can_block(const struct node_summary_config *c) {
            discover_has_gpus();
 }
 
+static void report(struct node_summary_gathering *g, const struct node_summary *d, bool whole) {
+    const struct node_summary_gathering over = *g;
+    node_summary_stop(g);
+    over.fn(over.arg, d, whole && over.discovered);
+}
+
 static void is_known(void *arg) {
     struct node_summary_gathering *g = arg;
     struct node_summary d = g->known;
-    node_summary_fn *fn = g->fn;
-    bool whole = g->discovered;
-    arg = g->arg;
-    node_summary_stop(g);
-    fn(arg, &d, whole);
+    report(g, &d, true);
 }
 
 /* Without a helper. */
@@ -469,11 +468,8 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
                          "the disk of the logs does not answer");
     else if (n == TOLD_DISK)
         add_unresolved(g->host, "no answer", &best);
-    node_summary_fn *fn = g->fn;
-    bool whole = g->discovered;
-    arg = g->arg;
-    free(g);
-    fn(arg, &best, whole && n >= TOLD_DEVICES); /* a finding reports what is missing */
+    g->call = NULL;
+    report(g, &best, n >= TOLD_DEVICES); /* a finding reports what is missing */
 }
 
 int node_summary_start(struct loop *loop, const struct node_summary_config *config,

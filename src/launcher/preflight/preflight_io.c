@@ -86,7 +86,7 @@ static void print_node(struct preflight *p) {
     if (p->config.spec->check == JOB_CHECK_JSON)
         check_write_node_json(&p->node_summary, p->config.host, &text);
     else
-        check_write_node_of(&p->node_summary, p->config.host, &text);
+        check_write_node(&p->node_summary, p->config.host, &text);
     check_print(&text);
 }
 

@@ -120,11 +120,11 @@ static bool was_done(const struct helper_answer *answer, struct strbuf *ret) {
 /* ==== requeueing ==== */
 
 struct requeue {
-    struct requeue_config config;
+    struct loop *loop;
+    struct requeue_facts facts;
     requeue_fn *fn;
     void *arg;
-    struct requeue_end end;
-    char *lost;               /* of `end` */
+    char *lost;               /* nodes, with commas; NULL: not known yet */
     struct loop_timer *timer; /* no process could be created: the loop decides without it */
     uint32_t restarts;        /* how often the job was requeued before */
     char *avoided;            /* nodes that Slurm is to avoid from now on; NULL: none are new */
@@ -134,12 +134,11 @@ struct requeue {
 
 static void on_timer(void *arg);
 
-struct requeue *requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg) {
+struct requeue *requeue_new(struct loop *loop, const struct requeue_facts *facts, requeue_fn *fn,
+                            void *arg) {
     struct requeue *r = xcalloc(1, sizeof *r);
-    r->config = *config;
-    r->fn = fn;
-    r->arg = arg;
-    r->timer = loop_timer_new(config->loop, on_timer, r);
+    *r = (struct requeue){.loop = loop, .facts = *facts, .fn = fn, .arg = arg};
+    r->timer = loop_timer_new(loop, on_timer, r);
     return r;
 }
 
@@ -155,14 +154,14 @@ void requeue_free(struct requeue *r) {
 }
 
 static int ask_job(struct requeue *r, helper_call_fn *fn) {
-    const char *const words[] = {"show", "job", "--oneliner", r->config.id, NULL};
+    const char *const words[] = {"show", "job", "--oneliner", r->facts.id, NULL};
     helper_call_free(TAKE_PTR(r->call));
-    return slurm_ask(r->config.loop, words, REQUEUE_ASK_NS, fn, r, &r->call);
+    return slurm_ask(r->loop, words, REQUEUE_ASK_NS, fn, r, &r->call);
 }
 
 /* Requests, each a line, the last "quit", by one scontrol. It has failed if one of them has. */
 static int tell(struct requeue *r, const char *lines, helper_call_fn *fn) {
-    return call(r->config.loop, watch_scontrol, lines, TELL_NS, fn, r, &r->call);
+    return call(r->loop, watch_scontrol, lines, TELL_NS, fn, r, &r->call);
 }
 
 /* ---- the start ---- */
@@ -176,7 +175,7 @@ static void on_look(void *arg, const struct helper_answer *answer) {
                     "only exit with status %d (RequeueExit in slurm.conf)",
                     REQUEUE_EXIT_STATUS);
     else
-        requeue_cannot(r->config.id, answer->data, &why);
+        requeue_cannot(r->facts.id, answer->data, &why);
     if (why.len > 0)
         log_warning("%s", strbuf_text(&why));
 }
@@ -191,18 +190,18 @@ void requeue_look(struct requeue *r) {
 static void failed(struct requeue *r, const char *why) {
     log_error("Slurm did not requeue job %s: %s; muster exits with status %d, which requeues it "
               "where RequeueExit in slurm.conf has it",
-              r->config.id, why, REQUEUE_EXIT_STATUS);
+              r->facts.id, why, REQUEUE_EXIT_STATUS);
     r->fn(r->arg, REQUEUE_EXIT_STATUS);
 }
 
 static void requeued(struct requeue *r, bool avoids) {
-    log_notice("job %s is back in Slurm's queue", r->config.id);
+    log_notice("job %s is back in Slurm's queue", r->facts.id);
     if (avoids && r->avoided != NULL)
-        log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->config.id,
+        log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->facts.id,
                    r->avoided);
     else if (r->avoided != NULL)
         log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %s", r->why);
-    r->fn(r->arg, r->end.status);
+    r->fn(r->arg, r->facts.status);
 }
 
 static void on_avoided(void *arg, const struct helper_answer *answer) {
@@ -226,7 +225,7 @@ static void on_half(void *arg, const struct helper_answer *answer) {
         return;
     }
     _cleanup_(freep) char *lines =
-        xasprintf("update JobId=%s ExcNodeList=%s\nquit\n", r->config.id, r->avoided);
+        xasprintf("update JobId=%s ExcNodeList=%s\nquit\n", r->facts.id, r->avoided);
     if (tell(r, lines, on_avoided) < 0)
         requeued(r, false);
 }
@@ -247,10 +246,10 @@ static void on_requeued(void *arg, const struct helper_answer *answer) {
 /* Lost nodes are avoided until a person looks at them: Slurm may take minutes to notice. */
 static void requeue(struct requeue *r, const char *why) {
     _cleanup_(strbuf_fini) struct strbuf lines = {0};
-    log_notice("requeueing job %s: %s", r->config.id, why);
-    strbuf_printf(&lines, "requeue %s\n", r->config.id);
+    log_notice("requeueing job %s: %s", r->facts.id, why);
+    strbuf_printf(&lines, "requeue %s\n", r->facts.id);
     if (r->avoided != NULL)
-        strbuf_printf(&lines, "update JobId=%s ExcNodeList=%s\n", r->config.id, r->avoided);
+        strbuf_printf(&lines, "update JobId=%s ExcNodeList=%s\n", r->facts.id, r->avoided);
     strbuf_add(&lines, "quit\n");
     if (tell(r, strbuf_text(&lines), on_requeued) < 0)
         failed(r, "no process can be started");
@@ -258,21 +257,15 @@ static void requeue(struct requeue *r, const char *why) {
 
 static void decide(struct requeue *r, const char *job) {
     _cleanup_(strbuf_fini) struct strbuf why = {0};
-    struct requeue_facts facts = {.asked = r->config.asked,
-                                  .max = r->config.max,
-                                  .status = r->end.status,
-                                  .safe = r->end.safe,
-                                  .restarts = r->config.restarts,
-                                  .id = r->config.id,
-                                  .job = job};
     struct slurm_queue_facts q = slurm_queue_facts(job != NULL ? job : "");
     _cleanup_(freep) char *excluded = slurm_excluded(job != NULL ? job : "");
     r->avoided = requeue_avoid(excluded, r->lost);
-    r->restarts = q.known ? q.restarts : r->config.restarts;
-    enum requeue_answer answer = requeue_decide(&facts, &why);
+    r->restarts = q.known ? q.restarts : r->facts.restarts;
+    r->facts.job = job;
+    enum requeue_answer answer = requeue_decide(&r->facts, &why);
     /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
      * not bring it back. Seen with Slurm 22.05 */
-    if (answer == REQUEUE_YES && job == NULL && r->end.status != REQUEUE_EXIT_STATUS) {
+    if (answer == REQUEUE_YES && job == NULL && r->facts.status != REQUEUE_EXIT_STATUS) {
         failed(r, "it does not report why the job ends, and a cancelled job must not run "
                   "again");
     } else if (answer == REQUEUE_YES) {
@@ -280,7 +273,7 @@ static void decide(struct requeue *r, const char *job) {
     } else {
         if (why.len > 0)
             log_notice("%s", strbuf_text(&why));
-        r->fn(r->arg, r->end.status);
+        r->fn(r->arg, r->facts.status);
     }
 }
 
@@ -290,10 +283,10 @@ static void on_job(void *arg, const struct helper_answer *answer) {
     decide(r, answer->code == 0 && answer->len > 0 ? answer->data : NULL);
 }
 
-void requeue_begin(struct requeue *r, const struct requeue_end *end) {
-    r->end = *end;
-    r->lost = xstrdup(end->lost);
-    r->end.lost = r->lost;
+void requeue_begin(struct requeue *r, uint32_t status, bool safe, const char *lost) {
+    r->facts.status = status;
+    r->facts.safe = safe;
+    r->lost = xstrdup(lost);
     if (ask_job(r, on_job) < 0)
         loop_timer_set(r->timer, clock_now_ns());
 }

@@ -13,9 +13,9 @@ _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t 
  *
  * Puts a job that ends back into Slurm's queue, by scontrol(1), where slurm_job.h decides so.
  *
- *     r = requeue_new(&config, on_done, me);
+ *     r = requeue_new(loop, &facts, on_done, me);
  *     requeue_look(r);                    at the start: warns if Slurm could not requeue this job
- *     requeue_begin(r, &end);             at the end, when no worker is left: on_done() follows
+ *     requeue_begin(r, status, safe, lost);  at the end, when no worker is left: on_done() follows
  *     requeue_free(r);
  *
  * Slurm ends what is left of the job, and this process, as soon as it has taken the request. Only
@@ -26,29 +26,17 @@ _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t 
 
 #define REQUEUE_ASK_NS (3 * NS_PER_S) /* for what Slurm says about the job */
 
-struct requeue_config {
-    struct loop *loop;
-    const char *id; /* the job's number; borrowed */
-    unsigned asked; /* REQUEUE_* bits, of --requeue */
-    uint32_t max;   /* --max-requeues */
-    uint32_t restarts;
-};
-
-struct requeue_end {
-    uint32_t status;  /* that the job has now */
-    bool safe;        /* as in requeue_facts */
-    const char *lost; /* nodes that it has lost, with commas; borrowed for the call */
-};
-
 /* From the loop. The status, or REQUEUE_EXIT_STATUS if Slurm did not take a request. */
 typedef void requeue_fn(void *arg, uint32_t status);
 
 struct requeue;
 
-_must_use_ struct requeue *requeue_new(const struct requeue_config *config, requeue_fn *fn,
-                                       void *arg);
+/* facts: what is known at the start; texts are borrowed. */
+_must_use_ struct requeue *requeue_new(struct loop *loop, const struct requeue_facts *facts,
+                                       requeue_fn *fn, void *arg);
 void requeue_look(struct requeue *r);
-/* Call it once. fn is called later. */
-void requeue_begin(struct requeue *r, const struct requeue_end *end);
+/* Call it once. status, safe: as in the facts; lost: the nodes that the job has lost, with commas.
+ * fn is called later. */
+void requeue_begin(struct requeue *r, uint32_t status, bool safe, const char *lost);
 /* No callback follows. Takes NULL. */
 void requeue_free(struct requeue *r);

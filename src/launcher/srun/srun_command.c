@@ -20,24 +20,13 @@ static int not_there(const struct place *place, struct err *err) {
                    place->job_id);
 }
 
-static bool in_a_job(enum place_slurm slurm) {
-    switch (slurm) {
-    case PLACE_SLURM_NONE:
-    case PLACE_SLURM_STEP: return false;
-    case PLACE_SLURM_BATCH:
-    case PLACE_SLURM_ALLOC:
-    case PLACE_SLURM_INTERACTIVE: return true;
-    }
-    assert_not_reached();
-}
-
 int srun_choose(enum job_starter wanted, const struct place *place, const struct place_given *given,
                 uint32_t *ret_nodes, struct err *err) {
     /* the step's own tasks have the same arguments */
     if (wanted == JOB_STARTER_NONE || place->slurm == PLACE_SLURM_STEP)
         return SRUN_NO;
     bool by_itself = wanted == JOB_STARTER_AUTO;
-    if (!in_a_job(place->slurm) || place->job_nodes == 0)
+    if (place->slurm == PLACE_SLURM_NONE || place->job_nodes == 0)
         return by_itself ? SRUN_NO : not_there(place, err);
     uint32_t nodes = given->nnodes ? MIN2(given->max_nodes, place->job_nodes) : place->job_nodes;
     if (by_itself && (nodes == 1 || given->meets || given->alone || given->node_rank))

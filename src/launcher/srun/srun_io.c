@@ -92,11 +92,8 @@ static void on_srun_exit(void *arg, const struct child_status *status) {
 static void begin_to_requeue(void *arg, int status) {
     struct srun *s = arg;
     const struct starter *m = starter_machine(s->run);
-    struct requeue_end end = {.status = (uint32_t)status,
-                              .safe = m->safe,
-                              .lost = m->has_verdict ? m->verdict.lost_nodes
-                                                     : starter_lost_node(s->run)};
-    requeue_begin(s->requeue, &end);
+    requeue_begin(s->requeue, (uint32_t)status, m->safe,
+                  m->has_verdict ? m->verdict.lost_nodes : starter_lost_node(s->run));
 }
 
 static void on_requeued(void *arg, uint32_t status) {
@@ -107,14 +104,13 @@ static void on_requeued(void *arg, uint32_t status) {
 
 static void look_at_queue(struct srun *s) {
     const struct job_spec *spec = s->config->spec;
-    struct requeue_config config = {.loop = starter_loop(s->run),
-                                    .id = s->place->job_id,
-                                    .asked = spec->requeue,
-                                    .max = spec->max_requeues,
-                                    .restarts = s->place->restarts};
+    const struct requeue_facts facts = {.id = s->place->job_id,
+                                        .asked = spec->requeue,
+                                        .max = spec->max_requeues,
+                                        .restarts = s->place->restarts};
     if (spec->requeue == 0)
         return;
-    s->requeue = requeue_new(&config, on_requeued, s);
+    s->requeue = requeue_new(starter_loop(s->run), &facts, on_requeued, s);
     requeue_look(s->requeue);
 }
 

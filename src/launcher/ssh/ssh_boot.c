@@ -497,7 +497,6 @@ void ssh_crew_hangs(struct ssh_crew *c, uint32_t host) {
     c->states[host] = SSH_CREW_HANGS;
 }
 
-/* What it counted as is over. */
 static void answered(struct ssh_crew *c, uint32_t host) {
     c->in_flight -= c->states[host] == SSH_CREW_CALLED;
     c->n_hanging -= c->states[host] == SSH_CREW_HANGS;

@@ -419,7 +419,6 @@ static void advance_losses(struct ssh_head *h) {
     leave_lost(h);
 }
 
-/* An agent has ended. */
 static void on_agent_end(struct ssh_head *h, uint32_t i, const struct starter_exit *e) {
     int code = e->signalled ? SIGNAL_STATUS + (int)e->code : (int)e->code;
     if (code == 0 || h->starter->signo != 0)
@@ -521,7 +520,6 @@ static int finish(void *arg, int status) {
     return losses_status(h, status);
 }
 
-/* In the helper. */
 static int become_command(int fd, void *arg) {
     char *const *argv = arg;
     if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0)

@@ -51,7 +51,6 @@ enum relay_state {
 
 struct relay;
 
-/* The agent's standard output or error. */
 struct output {
     struct relay *relay;
     enum starter_kind kind; /* OUT or ERR */

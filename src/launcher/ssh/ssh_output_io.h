@@ -13,8 +13,6 @@
 
 #include "io/loop.h"
 
-/* How long the beginning of a line waits for its end, before other lines may come in between. */
-#define SSH_OUTPUT_LINE_NS (100 * NS_PER_MS)
 /* After ssh_output_hurry(): until what a reader does not take is dropped. */
 #define SSH_OUTPUT_HURRY_NS (1 * NS_PER_S)
 /* If more than this waits for readers, hosts are not read until nothing does. */

@@ -42,7 +42,6 @@ struct spawned {
     struct proc_stat before; /* in the lifeline: when it began to wait */
 };
 
-/* A connection to the listener. */
 struct peer {
     struct list link; /* in peers, in the order of arrival */
     struct starter_run *of;

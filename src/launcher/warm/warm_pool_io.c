@@ -352,6 +352,13 @@ static void end(struct warm_pool *p, const char *why) {
     log_info("workers start cold from now on: %s", why);
 }
 
+static void don_t_fork(struct warm_pool *p, const char *reason) {
+    log_info("processes for the next start are not forked: %s", reason);
+    p->form = JOB_WARM_PROCESS;
+    p->failures = 0;
+    drop(&p->template);
+}
+
 static void has_failed(struct warm_one *one, const char *why, bool counts) {
     struct warm_pool *p = one->pool;
     bool forked = one->forked, old = is_old(one);
@@ -364,14 +371,10 @@ static void has_failed(struct warm_one *one, const char *why, bool counts) {
     }
     set_why(p, text);
     p->failures += counts;
-    if (p->failures >= WARM_FAILURES_MAX && (forked || p->form == JOB_WARM_FORK)) {
-        log_info("processes for the next start are not forked: %s", text);
-        p->form = JOB_WARM_PROCESS;
-        p->failures = 0;
-        drop(&p->template);
-    } else if (p->failures >= WARM_FAILURES_MAX) {
+    if (p->failures >= WARM_FAILURES_MAX && (forked || p->form == JOB_WARM_FORK))
+        don_t_fork(p, text);
+    else if (p->failures >= WARM_FAILURES_MAX)
         end(p, text);
-    }
     p->lost += p->made && p->lost < LOST_MAX; /* all at once: once */
     p->made = false;
     if (p->imports != IMPORTS_UNUSED)
@@ -405,12 +408,6 @@ static bool can_fork(const struct warm_pool *p, char reason[WARM_REASON_MAX]) {
             return false;
     }
     return true;
-}
-
-static void don_t_fork(struct warm_pool *p, const char *reason) {
-    log_info("processes for the next start are not forked: %s", reason);
-    p->form = JOB_WARM_PROCESS;
-    drop(&p->template);
 }
 
 /* How much is recorded; 0: nothing. */

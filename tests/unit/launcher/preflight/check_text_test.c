@@ -100,11 +100,11 @@ Test(check_text, the_worst_of_a_node_stands_last, .init = begin, .fini = finish)
     node_summary_add(&d, NODE_SUMMARY_FAIL, "GPU-LOST", "GPU 3");
     node_summary_add(&d, NODE_SUMMARY_OK, "SHM", "fine");
     node_summary_add(&d, NODE_SUMMARY_WARN, "NAME-LOOPBACK", "hm");
-    check_write_node(&d, &said);
+    check_write_node(&d, NULL, &said);
     cr_assert_str_eq(strbuf_text(&said), "ok    SHM            fine\n"
                                          "warn  NAME-LOOPBACK  hm\n"
                                          "fail  GPU-LOST       GPU 3\n");
     strbuf_clear(&said);
-    check_write_node_of(&d, "host2", &said);
+    check_write_node(&d, "host2", &said);
     assert_has(strbuf_text(&said), "node host2\nok    SHM ");
 }

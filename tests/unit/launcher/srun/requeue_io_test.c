@@ -55,14 +55,13 @@ static void on_done(void *arg, uint32_t s) {
 
 /* The end of a job whose nodes were lost: what scontrol was asked. */
 static char *asked_of(const char *lost, uint32_t end_status) {
-    const struct requeue_config config = {
-        .loop = loop, .id = "17", .asked = REQUEUE_NODE_FAIL, .max = 10, .restarts = 2};
+    const struct requeue_facts facts = {.id = "17", .asked = REQUEUE_NODE_FAIL, .max = 10, .restarts = 2};
     struct requeue *r;
     char *text = NULL;
     size_t len;
     const char *path = tree_at(&tree, "asked");
-    r = requeue_new(&config, on_done, NULL);
-    requeue_begin(r, &(struct requeue_end){.status = end_status, .safe = true, .lost = lost});
+    r = requeue_new(loop, &facts, on_done, NULL);
+    requeue_begin(r, end_status, true, lost);
     cr_assert_eq(loop_run(loop), 0);
     requeue_free(r);
     cr_assert_eq(file_read_text(path, 4096, &text, &len), 0);
