@@ -11,7 +11,7 @@
 #include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
 #include "cli/options/rdzv_text.h"
-#include "launcher/place/fill.h"
+#include "launcher/place/place.h"
 
 struct job_reading {
     struct options_parsed parsed;

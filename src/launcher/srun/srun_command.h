@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/text/envlist.h"
 #include "launcher/job/job.h"
-#include "launcher/place/fill.h"
+#include "launcher/place/place.h"
 
 enum srun_choice {
     SRUN_NO = 1, /* this process starts workers on this node, as without Slurm */

@@ -21,7 +21,6 @@
 #include "launcher/srun/slurm_job.h"
 #include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_host_io.h"
-#include "launcher/ssh/ssh_output_io.h"
 #include "launcher/starter/starter_io.h"
 
 /* After an agent ended with an error, without a verdict: until the others end, if too few. */

@@ -1,4 +1,4 @@
-#include "launcher/place/fill.h"
+#include "launcher/place/place.h"
 
 #include "rig/unit.h"
 
