@@ -42,14 +42,14 @@ struct local_workers {
     unsigned awaits;         /* AWAITS_*: what prepare still waits for */
     char *setup_logged;      /* how workers are bound, as last reported */
     struct logmux *logs;
-    struct pending_failure {
-        struct failure *failure; /* NULL: none */
-        bool explained;          /* its last output has arrived */
-    } * pending;                 /* [nproc] failures that are not reported yet */
+    struct of_worker {
+        struct failure *failure;    /* not reported yet; NULL: none */
+        bool explained;             /* its last output has arrived */
+        struct announced announced; /* since its start */
+        char *tail;                 /* the last lines of its stderr, if it has failed, or NULL */
+    } * of;                         /* [nproc] */
     struct loop_timer *doubt_timer;
-    struct announced *announced; /* [nproc] what they have announced since their start */
-    uint64_t first_step;         /* the first MUSTER_STEP of all; 0: none yet */
-    char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
+    uint64_t first_step; /* the first MUSTER_STEP of all; 0: none yet */
     uint32_t n_tails;
     struct warm_pool *warm;            /* NULL: without --warm */
     struct generation warm_generation; /* of the last start, which its facts are about */
@@ -228,7 +228,7 @@ static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_last_out
 static uint64_t last_step(const struct local_workers *c) {
     uint64_t step = 0;
     for (uint32_t i = 0; i < c->spec->nproc; i++)
-        step = MAX2(step, c->announced[i].step);
+        step = MAX2(step, c->of[i].announced.step);
     return step;
 }
 
@@ -245,7 +245,7 @@ static void report(struct local_workers *c, enum member_event_kind kind,
 static bool output_is_read(const struct local_workers *c) {
     bool awaited = worker_group_over(c->workers);
     for (uint32_t i = 0; i < c->spec->nproc; i++)
-        if (c->pending[i].failure != NULL)
+        if (c->of[i].failure != NULL)
             return false;
     return !awaited || logmux_all_drained(c->logs);
 }
@@ -347,22 +347,21 @@ static bool is_in_doubt(const struct local_workers *c, const struct failure *f) 
 static void doubt(struct local_workers *c, uint32_t index) {
     bool first = true;
     for (uint32_t i = 0; i < c->spec->nproc; i++)
-        first &= !c->pending[i].explained;
-    c->pending[index].explained = true;
+        first &= !c->of[i].explained;
+    c->of[index].explained = true;
     if (first)
         loop_timer_set(c->doubt_timer, clock_now_ns() + DOUBT_NS);
 }
 
 static struct failure *take_pending(struct local_workers *c, uint32_t index) {
-    struct failure *f = c->pending[index].failure;
-    c->pending[index] = (struct pending_failure){0};
-    return f;
+    c->of[index].explained = false;
+    return TAKE_PTR(c->of[index].failure);
 }
 
 static void on_doubt_timer(void *arg) {
     struct local_workers *c = arg;
     for (uint32_t i = 0; i < c->spec->nproc; i++) {
-        if (!c->pending[i].explained)
+        if (!c->of[i].explained)
             continue;
         _cleanup_(freep) struct failure *f = take_pending(c, i);
         report(c, MEMBER_EVENT_FAILURE, f);
@@ -371,16 +370,16 @@ static void on_doubt_timer(void *arg) {
 }
 
 static void keep_tail(struct local_workers *c, uint32_t index, const char *tail) {
-    if (tail[0] == '\0' || c->tails[index] != NULL || c->n_tails == TAILS_MAX)
+    if (tail[0] == '\0' || c->of[index].tail != NULL || c->n_tails == TAILS_MAX)
         return;
-    c->tails[index] = xstrdup(tail);
+    c->of[index].tail = xstrdup(tail);
     c->n_tails++;
 }
 
 /* A failure is explained by error.json, else by the end of stderr: it is reported now. */
 static void on_last_output(void *arg, uint32_t index, const struct writer_last_output *last) {
     struct local_workers *c = arg;
-    struct failure *f = c->pending[index].failure;
+    struct failure *f = c->of[index].failure;
     _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
     if (f == NULL) /* the agent got the same signal a moment later */
         return;
@@ -439,7 +438,7 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
             report(c, MEMBER_EVENT_FENCED, NULL);
         return;
     }
-    struct failure *f = c->pending[index].failure = xmalloc(sizeof *f);
+    struct failure *f = c->of[index].failure = xmalloc(sizeof *f);
     *f = (struct failure){
         .kind = how->oom            ? FAILURE_OOM
                 : status->signalled ? FAILURE_SIGNAL
@@ -483,8 +482,7 @@ static void on_group_gone(void *arg) {
 
 /* Ends what workers have left: the job did not succeed, or there is another generation. */
 static void end_kept(struct local_workers *c) {
-    const pid_t *kept;
-    if (c->running || c->workers == NULL || worker_group_kept(c->workers, &kept) == 0)
+    if (c->running || c->workers == NULL || worker_group_kept(c->workers) == 0)
         return;
     c->ending = c->workers;
     put_aside(c);
@@ -517,7 +515,7 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
         log_debug("a notification of process %d, which is not a worker, is ignored", (int)pid);
         return;
     }
-    announced_take(&c->announced[i], message, clock_now_ns());
+    announced_take(&c->of[i].announced, message, clock_now_ns());
     if (message->safe_point)
         report(c, MEMBER_EVENT_SAFE_POINT, NULL);
     if (message->has_step && c->first_step == 0) {
@@ -527,7 +525,7 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
 }
 
 const struct announced *local_workers_announced(const struct local_workers *c, uint32_t i) {
-    return &c->announced[i];
+    return &c->of[i].announced;
 }
 
 /* Decides what this node gives its workers. It is logged at their start, as it can change. */
@@ -571,9 +569,7 @@ struct local_workers *local_workers_new(struct loop *loop,
     c->grace_ns = c->spec->shutdown_timeout_ns;
     c->oom_file = cgroup_oom_file();
     c->files = worker_logs_new(c->spec, config->host, config->writer, on_files, c);
-    c->pending = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->pending);
-    c->tails = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->tails);
-    c->announced = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->announced);
+    c->of = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->of);
     c->doubt_timer = loop_timer_new(loop, on_doubt_timer, c);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
@@ -589,9 +585,9 @@ static void drop_generation(struct local_workers *c) {
     worker_group_free(TAKE_PTR(c->workers));
     logmux_free(TAKE_PTR(c->logs));
     for (uint32_t i = 0; i < c->spec->nproc; i++) {
-        free(take_pending(c, i));
-        free(TAKE_PTR(c->tails[i]));
-        c->announced[i] = (struct announced){0};
+        free(c->of[i].failure);
+        free(c->of[i].tail);
+        c->of[i] = (struct of_worker){0};
     }
     c->n_tails = 0;
     c->first_step = 0;
@@ -613,9 +609,7 @@ void local_workers_free(struct local_workers *c) {
     notify_free(c->notify);
     worker_logs_free(c->files);
     loop_timer_free(c->doubt_timer);
-    free(c->pending);
-    free(c->tails);
-    free(c->announced);
+    free(c->of);
     free(c->oom_file);
     free(c->setup_logged);
     free(c->recorded);
@@ -725,7 +719,7 @@ void local_workers_hold(struct local_workers *c, int signo) {
         return;
     worker_group_hold(c->workers, signo);
     for (uint32_t i = 0; i < c->spec->nproc; i++) {
-        const struct failure *f = c->pending[i].failure;
+        const struct failure *f = c->of[i].failure;
         if (f != NULL && f->kind == FAILURE_SIGNAL && f->code == signo)
             free(take_pending(c, i));
     }
@@ -796,6 +790,6 @@ char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stre
 void local_workers_stderr_tail(const struct local_workers *c, uint32_t local_rank,
                                struct strbuf *ret) {
     strbuf_clear(ret);
-    if (local_rank < c->spec->nproc && c->tails[local_rank] != NULL)
-        strbuf_add(ret, c->tails[local_rank]);
+    if (local_rank < c->spec->nproc && c->of[local_rank].tail != NULL)
+        strbuf_add(ret, c->of[local_rank].tail);
 }

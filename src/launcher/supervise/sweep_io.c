@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
+#include "io/clock.h"
 #include "io/file.h"
 #include "io/process/proc.h"
 
@@ -21,12 +22,6 @@
 #define QUEUE_MAX 4096   /* the most processes of one pass; the next pass finds the others */
 #define PIDS_MAX 4194304 /* the kernel's limit */
 #define PIDS_AT_ONCE 32768
-
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
 
 /* True if all its threads have ended, too: the main thread of a zombie is counted. */
 static bool has_ended(const struct proc_stat *st) {
@@ -193,7 +188,7 @@ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_resu
         uint32_t i = w->at++;
         if (w->marker == NULL || i >= w->n_top || is_meant(w, w->queue[i].pid))
             run_one(w, i);
-        if (w->at < w->n && now_ns() >= until_ns) {
+        if (w->at < w->n && clock_now_ns() >= until_ns) {
             w->resumed = true;
             return false;
         }
@@ -270,7 +265,7 @@ static bool reap_ended(void) {
 
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg) {
-    uint64_t stuck_ns = now_ns() + unkillable_ns, wait_ns = NS_PER_MS;
+    uint64_t stuck_ns = clock_now_ns() + unkillable_ns, wait_ns = NS_PER_MS;
     bool reported = false;
     while (reap_ended()) {
         struct sweep_result result;
@@ -278,7 +273,7 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
         /* Own children are listed until this function reaps them: an empty list is proof. */
         if (result.alive + result.zombies == 0)
             return;
-        if (!reported && now_ns() >= stuck_ns) {
+        if (!reported && clock_now_ns() >= stuck_ns) {
             reported = true;
             if (on_stuck != NULL)
                 on_stuck(arg, sweep_stuck_one(&result));

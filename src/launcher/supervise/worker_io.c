@@ -59,8 +59,7 @@ void worker_group_free(struct worker_group *g) {
     if (g == NULL || g->doomed)
         return;
     g->doomed = true;
-    const pid_t *kept;
-    bool kill_kept = !g->left && worker_group_kept(g, &kept) > 0;
+    bool kill_kept = !g->left && worker_group_kept(g) > 0;
     g->unwell = true;
     if (g->machine.state != WORKER_STATE_GONE || kill_kept)
         worker_sweep_now(g);
@@ -117,11 +116,15 @@ static void signal_all(struct worker_group *g, int signo) {
     signal_some(g);
 }
 
-void worker_group_hold(struct worker_group *g, int signo) {
-    g->held = true;
+static void note_signal_to_all(struct worker_group *g, int signo) {
     for (uint32_t i = 0; i < g->n_tried; i++)
         if (!g->workers[i].ended)
             note_signal(&g->workers[i], signo);
+}
+
+void worker_group_hold(struct worker_group *g, int signo) {
+    g->held = true;
+    note_signal_to_all(g, signo);
 }
 
 void worker_group_release(struct worker_group *g, uint64_t had_ns) {
@@ -130,12 +133,6 @@ void worker_group_release(struct worker_group *g, uint64_t had_ns) {
     g->had_ns = had_ns;
     if (waits)
         signal_all(g, g->held_no);
-}
-
-static void mark_killed(struct worker_group *g) {
-    for (uint32_t i = 0; i < g->n_tried; i++)
-        if (!g->workers[i].ended)
-            g->workers[i].sent |= UINT64_C(1) << SIGKILL;
 }
 
 static void report_unkillable(struct worker_group *g) {
@@ -162,7 +159,7 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
     if (update->signal_all != 0)
         signal_all(g, update->signal_all);
     if (update->kill_all) {
-        mark_killed(g);
+        note_signal_to_all(g, SIGKILL);
         worker_name_killed(g); /* the walk names what it finds alive */
         worker_sweep_all(g, WORKER_PASS_KILL, false);
         signal_all(g, SIGKILL);

@@ -104,9 +104,8 @@ void worker_group_kill(struct worker_group *g);
 /* Frees the group; processes that are left get SIGKILL, but are not waited for. Takes NULL. */
 void worker_group_free(struct worker_group *g);
 
-/* How many processes are kept, not counting those below them; 0 as long as the group is not gone.
- * *ret: up to WORKER_NAMED_MAX of them. Some may have ended meanwhile. */
-uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret);
+/* How many processes are kept, not counting those below them; 0 before the group is gone. */
+uint32_t worker_group_kept(const struct worker_group *g);
 /* Logs which of those that are kept continue. worker_group_free() will not kill them. False: there
  * are none. */
 bool worker_group_leave_kept(struct worker_group *g);

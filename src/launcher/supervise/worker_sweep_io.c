@@ -70,18 +70,16 @@ void worker_keep_no_more(struct worker_group *g) {
             g, &(struct worker_event){.kind = WORKER_EVENT_UNSPARED, .now_ns = clock_now_ns()});
 }
 
-uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret) {
-    *ret = g->kept;
+uint32_t worker_group_kept(const struct worker_group *g) {
     return worker_keeps(g) && worker_group_gone(g) ? g->n_kept : 0;
 }
 
 bool worker_group_leave_kept(struct worker_group *g) {
-    const pid_t *kept;
-    uint32_t n = worker_group_kept(g, &kept);
+    uint32_t n = worker_group_kept(g);
     for (uint32_t i = 0; i < n && i < WORKER_NAMED_MAX; i++) {
         char name[SWEEP_NAME_MAX];
-        sweep_name(kept[i], name);
-        if (sweep_is_detached(kept[i]))
+        sweep_name(g->kept[i], name);
+        if (sweep_is_detached(g->kept[i]))
             log_notice("%s, continues (--leave=detached); if its output is not in a file, a write "
                        "can kill it",
                        name);
