@@ -471,22 +471,14 @@ static void take_text(char **to, struct strbuf *text) {
 
 static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
                          uint32_t *without) {
-    struct recorder rec;
-    struct err err = {0};
-    int r = source_recorder(socket, deadline_ns, &rec, &err);
-    if (r == -ENOENT || r == -ECONNREFUSED) {
-        ++*without;
-        return;
-    }
-    if (r < 0) {
-        evidence_worker_gap(w, "flight recorder: %s", err.text);
-        return;
-    }
     struct strbuf text = {0};
-    recorder_summary(&rec, (double)clock_wall_ns() / 1e9, &text);
+    struct err err = {0};
+    int r = source_recorder(socket, deadline_ns, &text, &w->collectives, &err);
+    if (r == -ENOENT || r == -ECONNREFUSED)
+        ++*without;
+    else if (r < 0)
+        evidence_worker_gap(w, "flight recorder: %s", err.text);
     take_text(&w->recorder, &text);
-    w->collectives = recorder_collectives(&rec);
-    recorder_fini(&rec);
 }
 
 static void ask_recorders(struct evidence *e, const struct gather_ask *ask, uint64_t end_ns) {
@@ -542,7 +534,7 @@ static void take_counts(struct evidence *e, const struct ras *ras, uint32_t worl
     size_t n_own;
     _cleanup_(freep) struct ras_own *own = own_of(e, &n_own);
     _cleanup_(freep) uint64_t *counts = xcalloc(world + (size_t)1, sizeof *counts);
-    (void)ras_counts(ras, world, own, n_own, counts);
+    ras_counts(ras, world, own, n_own, counts);
     if (evidence_add_counts(e, counts, world) < 0)
         evidence_gap(e, "NCCL RAS: too many ranks differ: not all are compared");
 }

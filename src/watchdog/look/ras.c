@@ -396,11 +396,10 @@ static void add_comm_counts(const struct ras *r, const struct ras_comm *c, uint3
         known[i] = known[i] && here[i];
 }
 
-uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
-                    uint64_t *ret) {
+void ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
+                uint64_t *ret) {
     _cleanup_(freep) bool *known = xcalloc(world + (size_t)1, sizeof *known);
     bool any = false;
-    uint32_t n = 0;
     memset(known, true, world);
     memset(ret, 0, world * sizeof *ret);
     for (uint32_t i = 0; i < r->n_comms; i++) {
@@ -410,9 +409,6 @@ uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *o
         any = true;
         add_comm_counts(r, c, world, ret, known);
     }
-    for (uint32_t i = 0; i < world; i++) {
+    for (uint32_t i = 0; i < world; i++)
         ret[i] = any && known[i] ? MAX2(ret[i], (uint64_t)1) : 0;
-        n += ret[i] != 0;
-    }
-    return n;
 }

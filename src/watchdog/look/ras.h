@@ -82,15 +82,14 @@ struct ras_own {
 /* How many collectives of all kinds each of `world` ranks has launched, added up over all
  * communicators of that size (PyTorch's default group; ranks are the global ones there); at least
  * 1. 0: not known. A communicator counts if one of its processes is in `own`, and none of its ranks
- * that `own` lists is another process: else it is another job's. Returns how many are known. */
-uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
-                    uint64_t *ret);
+ * that `own` lists is another process: else it is another job's. */
+void ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
+                uint64_t *ret);
 
-#define RAS_ADDRESS_DEFAULT "localhost:28028"
 /* Asks the service on this node. Each process that uses NCCL listens on the same address
  * (SO_REUSEPORT), and any of them answers for the whole job, so one node asks, not all.
  *
- * address: NCCL_RAS_ADDR of the workers; NULL: NCCL's default. A name other than "localhost" is not
+ * address: NCCL_RAS_ADDR of the workers. A name other than "localhost" is not
  * resolved, because a resolver can block for long. Blocks until deadline_ns (CLOCK_MONOTONIC) at
  * most. 0: the caller calls ras_fini(). -ECONNREFUSED: no worker offers the service; -ETIMEDOUT;
  * -ENOTSUP: NCCL before 2.28.7; -EINVAL: the address, or not an answer of RAS; others from the

@@ -97,7 +97,6 @@ int source_ras(const char *address, uint64_t deadline_ns, struct ras *ret, struc
     struct addr addrs[2];
     int fd = -1;
     *ret = (struct ras){0};
-    address = address != NULL ? address : RAS_ADDRESS_DEFAULT;
     int n = find_addrs(address, addrs, err);
     if (n < 0)
         return n;

@@ -8,6 +8,11 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 
+#define GROUPS_MAX 1024
+#define OPEN_MAX 16 /* entries that are shown */
+#define WORD_MAX 64
+#define SIZES_MAX 96
+
 /* An entry has about 45 keys and values, without the stacks that NCCL's recorder can have. */
 static const struct json_limits limits = {
     .max_bytes = RECORDER_ANSWER_MAX, .max_depth = 8, .max_values = 262144};
@@ -30,20 +35,15 @@ int recorder_http_body(const char *answer, size_t len, const char **ret_body, si
     return 0;
 }
 
-void recorder_fini(struct recorder *r) {
-    free(r->groups);
-    *r = (struct recorder){0};
-}
-
 /* A text, or a number as text; "" if there is none. */
-static void word_of(const struct json *v, char *ret, size_t size) {
+static void word_of(const struct json *v, char ret[WORD_MAX]) {
     const char *text = v != NULL ? json_string(v) : NULL;
     double number = 0;
     ret[0] = '\0';
     if (text != NULL)
-        utf8_copy(ret, size, text);
+        utf8_copy(ret, WORD_MAX, text);
     else if (v != NULL && json_number(v, &number))
-        (void)snprintf(ret, size, "%.0f", number);
+        (void)snprintf(ret, WORD_MAX, "%.0f", number);
     utf8_clean(ret, false);
 }
 
@@ -71,152 +71,129 @@ static bool is_true(const struct json *v, const char *key) {
     return json_get_bool(v, key, &value, NULL) == 0 && value;
 }
 
-static int read_groups(const struct json *doc, struct recorder *r, struct err *err) {
-    const struct json *status = json_member(doc, "pg_status");
-    if (status == NULL)
-        return 0;
-    int bad = json_as_object(status, "pg_status", err);
-    uint32_t n = bad == 0 ? json_count(status) : 0;
-    if (n > RECORDER_GROUPS_MAX)
-        return err_set(err, -E2BIG, "it has more than %u groups", RECORDER_GROUPS_MAX);
-    if (bad < 0 || n == 0)
-        return bad;
-    r->groups = xcalloc(n, sizeof *r->groups);
-    for (const struct json *v = json_first(status); v != NULL; v = json_next(v)) {
-        struct recorder_group *g = &r->groups[r->n_groups++];
-        utf8_copy_line(g->id, sizeof g->id, json_key(v));
-        g->enqueued = number_of(json_member(v, "last_enqueued_collective"));
-        g->started = number_of(json_member(v, "last_started_collective"));
-        g->completed = number_of(json_member(v, "last_completed_collective"));
-    }
-    return 0;
-}
-
-/* "Float [4,5], Int [3]", cut at the array's size. */
-static void sizes_of(const struct json *v, char ret[RECORDER_SIZES_MAX]) {
+/* "Float [4,5], Int [3]", cut at SIZES_MAX bytes. */
+static void add_sizes(const struct json *v, struct strbuf *to) {
     const struct json *size = first_of(v, "input_sizes");
     const struct json *type = first_of(v, "input_dtypes");
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    for (; size != NULL && text.len < RECORDER_SIZES_MAX; size = json_next(size)) {
+    char cut[SIZES_MAX], number[WORD_MAX];
+    for (; size != NULL && text.len < SIZES_MAX; size = json_next(size)) {
         const char *name = type != NULL ? json_string(type) : NULL;
         strbuf_printf(&text, "%s%s%s[", text.len > 0 ? ", " : "", name != NULL ? name : "",
                       name != NULL ? " " : "");
-        for (const struct json *n = json_first(size); n != NULL && text.len < RECORDER_SIZES_MAX;
+        for (const struct json *n = json_first(size); n != NULL && text.len < SIZES_MAX;
              n = json_next(n)) {
-            char number[RECORDER_WORD_MAX];
-            word_of(n, number, sizeof number);
+            word_of(n, number);
             strbuf_printf(&text, "%s%s", n != json_first(size) ? "," : "", number);
         }
         strbuf_add(&text, "]");
         type = type != NULL ? json_next(type) : NULL;
     }
-    utf8_copy_line(ret, RECORDER_SIZES_MAX, strbuf_text(&text));
+    utf8_copy_line(cut, sizeof cut, strbuf_text(&text));
+    strbuf_printf(to, "%s%s", cut[0] != '\0' ? ", " : "", cut);
 }
 
-/* Its group: ["0", "default_pg"], of which the second names it. */
-static void group_of(const struct json *v, struct recorder *r, char ret[RECORDER_WORD_MAX]) {
-    char id[RECORDER_WORD_MAX], name[RECORDER_WORD_MAX];
-    const struct json *both = first_of(v, "process_group");
-    const struct json *second = both != NULL ? json_next(both) : NULL;
-    word_of(json_member(v, "pg_id"), id, sizeof id);
-    word_of(second, name, sizeof name);
-    bool named = name[0] != '\0' && strcmp(name, "undefined") != 0;
-    for (uint32_t i = 0; i < r->n_groups && named; i++) {
-        struct recorder_group *g = &r->groups[i];
-        if (strcmp(g->id, id) == 0 && g->name[0] == '\0')
-            memcpy(g->name, name, sizeof g->name);
+/* The name of an entry's group: the second of ["0", "default_pg"]. "": it has none. */
+static void group_of(const struct json *entry, char ret[WORD_MAX]) {
+    const struct json *both = first_of(entry, "process_group");
+    word_of(both != NULL ? json_next(both) : NULL, ret);
+    if (strcmp(ret, "undefined") == 0)
+        ret[0] = '\0';
+}
+
+static void add_entry(const struct json *v, const char *state, double wall_s, struct strbuf *to) {
+    char what[WORD_MAX], group[WORD_MAX], id[WORD_MAX];
+    int64_t number = number_of(json_member(v, is_true(v, "is_p2p") ? "p2p_seq_id" /* of these */
+                                                                   : "collective_seq_id"));
+    double created_ns = 0;
+    const struct json *created = json_member(v, "time_created_ns");
+    word_of(json_member(v, "profiling_name"), what);
+    word_of(json_member(v, "pg_id"), id);
+    group_of(v, group);
+    strbuf_printf(to, "open: %s, ", what[0] != '\0' ? what : "a collective");
+    if (number >= 0)
+        strbuf_printf(to, "number %lld ", (long long)number);
+    strbuf_printf(to, "of %s%s", group[0] != '\0' ? "" : "group ", group[0] != '\0' ? group : id);
+    add_sizes(v, to);
+    strbuf_printf(to, ", %s", state[0] != '\0' ? state : "not ended");
+    bool known = created != NULL && json_number(created, &created_ns) && created_ns > 0;
+    double age = wall_s - created_ns / 1e9;
+    if (known && age >= 0 && age < 1e9)
+        strbuf_printf(to, " %.0f s ago", age);
+    strbuf_add(to, "\n");
+}
+
+/* Those that have not ended: the oldest. Returns how many entries there are. */
+static uint32_t add_entries(const struct json *entries, double wall_s, struct strbuf *to) {
+    uint32_t n = 0, n_open = 0;
+    char state[WORD_MAX];
+    for (const struct json *v = json_first(entries); v != NULL; v = json_next(v)) {
+        if (json_kind_of(v) != JSON_OBJECT)
+            continue;
+        n++;
+        word_of(json_member(v, "state"), state);
+        if (!is_true(v, "retired") && strcmp(state, "completed") != 0 && n_open++ < OPEN_MAX)
+            add_entry(v, state, wall_s, to);
     }
-    (void)snprintf(ret, RECORDER_WORD_MAX, "%s%.50s", named ? "" : "group ", named ? name : id);
+    if (n_open > OPEN_MAX)
+        strbuf_printf(to, "%u more have not ended\n", n_open - OPEN_MAX);
+    return n;
 }
 
-static void read_entry(const struct json *v, struct recorder *r) {
-    struct recorder_entry e = {0};
-    word_of(json_member(v, "state"), e.state, sizeof e.state);
-    group_of(v, r, e.group);
-    r->n_entries++;
-    if (is_true(v, "retired") || strcmp(e.state, "completed") == 0)
+/* The name of the group with this id, by its entries, which may have left the ring. "": unknown. */
+static void name_of(const struct json *entries, const char *id, char ret[WORD_MAX]) {
+    uint64_t number;
+    ret[0] = '\0';
+    if (parse_u64(id, &number) < 0 || number > JSON_INTEGER_MAX)
         return;
-    if (r->n_open++ >= RECORDER_OPEN_MAX)
-        return;
-    word_of(json_member(v, "profiling_name"), e.what, sizeof e.what);
-    sizes_of(v, e.sizes);
-    e.p2p = is_true(v, "is_p2p");
-    e.number = number_of(json_member(v, e.p2p ? "p2p_seq_id" : "collective_seq_id"));
-    double created = 0;
-    if (json_member(v, "time_created_ns") != NULL &&
-        json_number(json_member(v, "time_created_ns"), &created) && created > 0)
-        e.created_s = created / 1e9;
-    r->open[r->n_open - 1] = e;
+    for (const struct json *v = json_first(entries); v != NULL && ret[0] == '\0'; v = json_next(v))
+        if (number_of(json_member(v, "pg_id")) == (int64_t)number)
+            group_of(v, ret);
 }
 
-int recorder_read(const char *text, size_t len, struct recorder *ret, struct err *err) {
+/* Returns how many collectives the worker has enqueued in the default group: the first that a
+ * program makes. */
+static uint64_t add_groups(const struct json *groups, const struct json *entries,
+                           struct strbuf *to) {
+    uint64_t collectives = 0;
+    bool named = false;
+    for (const struct json *v = json_first(groups); v != NULL; v = json_next(v)) {
+        char id[WORD_MAX], name[WORD_MAX];
+        int64_t enqueued = MAX2(number_of(json_member(v, "last_enqueued_collective")), 0);
+        int64_t started = number_of(json_member(v, "last_started_collective"));
+        int64_t completed = MAX2(number_of(json_member(v, "last_completed_collective")), 0);
+        utf8_copy_line(id, sizeof id, json_key(v));
+        name_of(entries, id, name);
+        if (!named && (strcmp(name, "default_pg") == 0 || strcmp(id, "0") == 0))
+            collectives = (uint64_t)enqueued;
+        named = named || strcmp(name, "default_pg") == 0;
+        strbuf_printf(to, "%s%s: %lld enqueued", name[0] != '\0' ? "" : "group ",
+                      name[0] != '\0' ? name : id, (long long)enqueued);
+        if (started >= 0)
+            strbuf_printf(to, ", %lld started", (long long)started);
+        strbuf_printf(to, ", %lld completed\n", (long long)completed);
+    }
+    return collectives;
+}
+
+int recorder_read(const char *text, size_t len, double wall_s, struct strbuf *to,
+                  uint64_t *ret_collectives, struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
-    const struct json *entries = NULL;
-    *ret = (struct recorder){0};
+    const struct json *entries = NULL, *groups;
+    size_t begin = to->len;
     int r = json_parse(text, len, &limits, &doc, err);
     r = r == 0 ? json_as_object(doc, "the recorder", err) : r;
     r = r == 0 ? json_get_array(doc, "entries", limits.max_values, &entries, err) : r;
-    r = r == 0 ? read_groups(doc, ret, err) : r;
-    if (r < 0) {
-        recorder_fini(ret);
+    groups = r == 0 ? json_member(doc, "pg_status") : NULL;
+    r = groups != NULL ? json_as_object(groups, "pg_status", err) : r;
+    if (r == 0 && groups != NULL && json_count(groups) > GROUPS_MAX)
+        r = err_set(err, -E2BIG, "it has more than %d groups", GROUPS_MAX);
+    if (r < 0)
         return r;
-    }
-    for (const struct json *v = json_first(entries); v != NULL; v = json_next(v))
-        if (json_kind_of(v) == JSON_OBJECT)
-            read_entry(v, ret);
-    return 0;
-}
-
-static const struct recorder_group *default_group(const struct recorder *r) {
-    for (uint32_t i = 0; i < r->n_groups; i++)
-        if (strcmp(r->groups[i].name, "default_pg") == 0)
-            return &r->groups[i];
-    /* The first group that a program makes; its entries may have left the ring. */
-    for (uint32_t i = 0; i < r->n_groups; i++)
-        if (strcmp(r->groups[i].id, "0") == 0)
-            return &r->groups[i];
-    return NULL;
-}
-
-uint64_t recorder_collectives(const struct recorder *r) {
-    const struct recorder_group *g = default_group(r);
-    return g != NULL && g->enqueued > 0 ? (uint64_t)g->enqueued : 0;
-}
-
-static void add_group(const struct recorder_group *g, struct strbuf *line) {
-    strbuf_printf(line, "%s%s: ", g->name[0] != '\0' ? "" : "group ",
-                  g->name[0] != '\0' ? g->name : g->id);
-    strbuf_printf(line, "%lld enqueued", (long long)MAX2(g->enqueued, (int64_t)0));
-    if (g->started >= 0)
-        strbuf_printf(line, ", %lld started", (long long)g->started);
-    strbuf_printf(line, ", %lld completed\n", (long long)MAX2(g->completed, (int64_t)0));
-}
-
-static void add_entry(const struct recorder_entry *e, double wall_s, struct strbuf *line) {
-    strbuf_printf(line, "open: %s", e->what[0] != '\0' ? e->what : "a collective");
-    if (e->number >= 0)
-        strbuf_printf(line, ", number %lld of %s", (long long)e->number, e->group);
-    else
-        strbuf_printf(line, ", of %s", e->group);
-    if (e->sizes[0] != '\0')
-        strbuf_printf(line, ", %s", e->sizes);
-    strbuf_printf(line, ", %s", e->state[0] != '\0' ? e->state : "not ended");
-    double age = wall_s - e->created_s;
-    if (e->created_s > 0 && age >= 0 && age < 1e9)
-        strbuf_printf(line, " %.0f s ago", age);
-    strbuf_add(line, "\n");
-}
-
-void recorder_summary(const struct recorder *r, double wall_s, struct strbuf *to) {
-    uint32_t n_open = MIN2(r->n_open, (uint32_t)RECORDER_OPEN_MAX);
-    size_t begin = to->len;
-    for (uint32_t i = 0; i < n_open; i++)
-        add_entry(&r->open[i], wall_s, to);
-    if (r->n_open > n_open)
-        strbuf_printf(to, "%u more have not ended\n", r->n_open - n_open);
-    for (uint32_t i = 0; i < r->n_groups; i++)
-        add_group(&r->groups[i], to);
+    uint32_t n = add_entries(entries, wall_s, to);
+    *ret_collectives = groups == NULL ? 0 : add_groups(groups, entries, to);
     if (to->len == begin)
-        strbuf_printf(to, "no collective in %u entries\n", r->n_entries);
+        strbuf_printf(to, "no collective in %u entries\n", n);
     strbuf_cut_lines(to, begin, RECORDER_SUMMARY_MAX);
+    return 0;
 }

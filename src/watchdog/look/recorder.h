@@ -1,10 +1,6 @@
 /* What PyTorch's flight recorder of one worker reports: the last collective of each group, and
  * those that have not ended. recorder.c is pure; recorder_io.c asks for it.
  *
- *     r = source_recorder(socket, deadline_ns, &rec, &err);
- *     recorder_summary(&rec, wall_s, &text);
- *     recorder_fini(&rec);
- *
  * The form is that of the handler fr_trace_json of PyTorch's worker server, measured with 2.13:
  * gloo's collectives stay "scheduled", and `retired` marks one that has ended; NCCL's become
  * "started" and "completed". (torch/csrc/distributed/c10d/FlightRecorderDetail.hpp) */
@@ -16,61 +12,28 @@
 #include "base/text/strbuf.h"
 
 #define RECORDER_ANSWER_MAX (4u << 20) /* bytes; 2000 entries have about 1 MiB */
-#define RECORDER_SUMMARY_MAX 8192      /* bytes that recorder_summary() adds at most */
-#define RECORDER_GROUPS_MAX 1024
-#define RECORDER_OPEN_MAX 16 /* entries that have not ended, the oldest */
-#define RECORDER_WORD_MAX 64
-#define RECORDER_SIZES_MAX 96
-
-struct recorder_group {
-    char id[RECORDER_WORD_MAX];           /* "0" */
-    char name[RECORDER_WORD_MAX];         /* "default_pg"; "" not known */
-    int64_t enqueued, started, completed; /* numbers of collectives, from 1; -1: none, not known */
-};
-
-struct recorder_entry {
-    char what[RECORDER_WORD_MAX];   /* "gloo:all_reduce" */
-    char group[RECORDER_WORD_MAX];  /* name of its group, or its id */
-    char state[RECORDER_WORD_MAX];  /* "scheduled", "started" */
-    char sizes[RECORDER_SIZES_MAX]; /* of its inputs: "Float [4,5]"; "" not known */
-    int64_t number;                 /* of its group's collectives */
-    bool p2p;                       /* a send or receive: `number` counts these */
-    double created_s;               /* seconds since 1970; 0: not known */
-};
-
-struct recorder {
-    uint32_t n_entries;
-    uint32_t n_groups;
-    struct recorder_group *groups; /* owned */
-    uint32_t n_open;               /* all that have not ended */
-    struct recorder_entry open[RECORDER_OPEN_MAX];
-};
+#define RECORDER_SUMMARY_MAX 8192      /* bytes that recorder_read() adds at most */
 
 /* The body of the answer to an HTTP request, borrowed. -EINVAL: no answer with status 200; err has
  * the status. */
 _must_use_ int recorder_http_body(const char *answer, size_t len, const char **ret_body,
                                   size_t *ret_len, struct err *err);
-/* -EINVAL: no recorder's JSON, -E2BIG: over a limit, -ENOMEM; *ret is empty then. */
-_must_use_ int recorder_read(const char *text, size_t len, struct recorder *ret, struct err *err);
-void recorder_fini(struct recorder *r); /* frees what it owns; *r is empty then */
-
-/* How many collectives the worker has enqueued in the default group, by which ranks can be
- * compared: all of them are in it. 0: none, or not known. */
-uint64_t recorder_collectives(const struct recorder *r);
-
-/* Adds at most RECORDER_SUMMARY_MAX bytes, whole lines: "default_pg: 6 enqueued, 5 completed";
- * "open: gloo:all_reduce, number 6 of default_pg, Float [4,5], scheduled 31 s ago". wall_s: now, in
- * seconds since 1970. */
-void recorder_summary(const struct recorder *r, double wall_s, struct strbuf *to);
+/* Adds whole lines to *to: "open: gloo:all_reduce, number 6 of default_pg, Float [4,5], scheduled
+ * 31 s ago"; "default_pg: 6 enqueued, 5 completed". wall_s: now, in seconds since 1970.
+ * *ret_collectives: how many collectives the worker has enqueued in the default group, by which
+ * ranks can be compared, because all of them are in it; 0: none, or not known. -EINVAL: no
+ * recorder's JSON, -E2BIG: over a limit, -ENOMEM. */
+_must_use_ int recorder_read(const char *text, size_t len, double wall_s, struct strbuf *to,
+                             uint64_t *ret_collectives, struct err *err);
 
 /* Asks the worker's own server for JSON: a unix socket with HTTP (a path, or "@name" of the
  * abstract namespace), which exists if the program runs its main function under
  * torch.distributed.elastic.control_plane.worker_main() and TORCH_WORKER_SERVER_SOCKET is set. It
  * answers without Python, so even if the GIL is held. Blocks until deadline_ns (CLOCK_MONOTONIC) at
- * most. 0: the caller calls recorder_fini(). -ENOENT, -ECONNREFUSED: there is no such server;
- * -ETIMEDOUT; -EMSGSIZE; -EINVAL; others from the kernel; err has the reason as a sentence. */
-_must_use_ int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *ret,
-                               struct err *err);
+ * most. -ENOENT, -ECONNREFUSED: there is no such server; -ETIMEDOUT; -EMSGSIZE; others of
+ * recorder_read() and from the kernel; err has the reason as a sentence. */
+_must_use_ int source_recorder(const char *socket, uint64_t deadline_ns, struct strbuf *to,
+                               uint64_t *ret_collectives, struct err *err);
 
 /* NCCL's recorder can also be asked to write a file, by a byte into the FIFO that PyTorch makes at
  * TORCH_NCCL_DEBUG_INFO_PIPE_FILE. The file is a pickle, for torchfrtrace; muster keeps it, and

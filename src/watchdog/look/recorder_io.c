@@ -44,13 +44,12 @@ static int explain(int r, const char *path, struct err *err) {
     return err_set(err, r, "cannot ask the worker's server at %s: %s", path, strerror(-r));
 }
 
-int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *ret,
-                    struct err *err) {
+int source_recorder(const char *socket, uint64_t deadline_ns, struct strbuf *to,
+                    uint64_t *ret_collectives, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf answer = {0};
     const char *body = NULL;
     size_t len = 0;
     int fd = -1;
-    *ret = (struct recorder){0};
     int r = dial(socket, deadline_ns, &fd);
     if (r == 0)
         r = socket_send_text(fd, request, deadline_ns);
@@ -61,7 +60,7 @@ int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *r
         return explain(r, socket, err);
     r = recorder_http_body(strbuf_text(&answer), answer.len, &body, &len, err);
     if (r == 0)
-        r = recorder_read(body, len, ret, err);
+        r = recorder_read(body, len, (double)clock_wall_ns() / 1e9, to, ret_collectives, err);
     if (r < 0)
         err_prefix(err, "the answer of the worker's server at %s cannot be read", socket);
     return r;

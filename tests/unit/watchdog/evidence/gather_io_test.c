@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -22,7 +21,6 @@ static struct child_reaper *reaper;
 static struct evidence got;
 static unsigned calls;
 static pid_t waiter;
-static char ready_byte; /* that it has written */
 static uint16_t store_port;
 static bool native;                /* only native stacks */
 static char folder[64], named[80]; /* of one test */
@@ -61,6 +59,7 @@ static void on_evidence(void *arg, const struct helper_answer *a) {
 /* Starts a process that leads a group and runs fn; it writes a byte to `ready` when it is about to wait. */
 static pid_t start(void (*fn)(int ready)) {
     int ready[2];
+    char byte;
     cr_assert_eq(pipe(ready), 0);
     waiter = fork();
     cr_assert_geq(waiter, 0);
@@ -71,7 +70,7 @@ static pid_t start(void (*fn)(int ready)) {
         fn(ready[1]);
         _exit(0);
     }
-    cr_assert_eq(read(ready[0], &ready_byte, 1), 1);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
     (void)close(ready[0]);
     (void)close(ready[1]);
     return waiter;
@@ -197,32 +196,6 @@ Test(gather, names_the_path_that_a_worker_opens) {
     name_in_folder("fifo");
     cr_assert_eq(mkfifo(named, 0600), 0);
     cr_expect_str_eq(look(start(wait_in_open), "openat")->threads[0].target, named);
-}
-
-/* A file system whose server does not answer. It ends with its process. */
-static void wait_in_rename(int ready) {
-    const char *other = rig_text("%s.old", named);
-    int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    const char *options = rig_text("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
-    if (fuse < 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("dead", folder, "fuse.dead", 0, options) < 0) {
-        (void)!write(ready, "-", 1);
-        return;
-    }
-    (void)!write(ready, "x", 1);
-    (void)rename(named, other); /* as os.replace() in Python */
-}
-
-Test(gather, names_the_path_that_a_worker_renames) {
-    name_in_folder("saved.pt");
-    pid_t pid = start(wait_in_rename);
-    if (ready_byte != 'x')
-        cr_skip_test("no FUSE file system can be mounted");
-#ifdef __NR_rename
-    cr_expect_str_eq(look(pid, "rename")->threads[0].target, named);
-#else
-    cr_expect_str_eq(look(pid, "renameat")->threads[0].target, named);
-#endif
 }
 
 Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
@@ -502,20 +475,6 @@ Test(gather, attaches_to_no_process_that_would_hang) {
         cr_expect_eq(disturb_may_attach(cases[i].state, cases[i].wchan), cases[i].may, "%zu", i);
 }
 
-Test(gather, a_process_that_is_stopped_is_ended_by_sigabrt_without_a_core) {
-    pid_t pid = start(wait_at_a_pipe);
-    int status;
-    cr_assert_eq(kill(pid, SIGSTOP), 0);
-    cr_assert_eq(disturb_abort(pid), 0);
-    /* the loop's reaper does not run, so it is reaped here */
-    do
-        cr_assert_eq(waitpid(pid, &status, 0), pid);
-    while (!WIFSIGNALED(status));
-    cr_expect(WTERMSIG(status) == SIGABRT && !WCOREDUMP(status));
-    cr_expect_eq(disturb_abort(INT32_MAX), -ESRCH);
-    cr_expect_eq(disturb_abort(0), -ESRCH);
-}
-
 static void wait_without_abort(int ready) {
     sigset_t abort;
     (void)sigemptyset(&abort);
@@ -533,6 +492,8 @@ Test(gather, a_program_that_takes_cores_gets_none) {
     cr_assert_eq(disturb_abort(pid), 0);
     cr_assert_eq(prlimit(pid, RLIMIT_CORE, NULL, &limit), 0);
     cr_expect_eq(limit.rlim_cur, 1);
+    cr_expect_eq(disturb_abort(INT32_MAX), -ESRCH);
+    cr_expect_eq(disturb_abort(0), -ESRCH);
 }
 
 static void connect_and_wait(int ready) {
@@ -552,45 +513,50 @@ static void connect_in_a_child(int ready) {
         pause();
 }
 
-Test(gather, who_is_connected_to_the_store) {
-    static void (*const ways[])(int ready) = {connect_and_wait, connect_in_a_child};
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t len = sizeof at;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+/* Listens; the port is in *ret. */
+static int listen_as_store(struct sockaddr_in *ret) {
+    socklen_t len = sizeof *ret;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    *ret = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    cr_assert_eq(bind(fd, (const struct sockaddr *)ret, sizeof *ret), 0);
     cr_assert_eq(listen(fd, 4), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
-        store_port = ntohs(at.sin_port);
-        struct gather_worker a = {.of.pid = start(ways[i])};
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)ret, &len), 0);
+    return fd;
+}
+
+/* Of a process that is connected to this port. */
+static void expect_links(void (*way)(int ready), uint16_t port) {
+    const uint16_t ports[] = {port, 1, 0}; /* 0: not known */
+    store_port = port;
+    struct gather_worker a = {.of.pid = start(way)};
+    for (size_t i = 0; i < ARRAY_SIZE(ports); i++) {
+        store_port = ports[i];
         gather(&a, 1, 100 * NS_PER_S);
-        cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
-        store_port = 1;
-        gather(&a, 1, 100 * NS_PER_S);
-        cr_expect(!got.workers[0].at_store && got.workers[0].not_at_store, "%zu", i);
-        store_port = 0;
-        gather(&a, 1, 100 * NS_PER_S);
-        cr_expect(!got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
-        (void)kill(-waiter, SIGKILL);
+        cr_expect_eq(got.workers[0].at_store, i == 0, "%zu", i);
+        cr_expect_eq(got.workers[0].not_at_store, i == 1, "%zu", i);
     }
+    (void)kill(-waiter, SIGKILL);
+}
+
+Test(gather, who_is_connected_to_the_store) {
+    struct sockaddr_in at;
+    int fd = listen_as_store(&at);
+    expect_links(connect_and_wait, ntohs(at.sin_port));
+    expect_links(connect_in_a_child, ntohs(at.sin_port));
     (void)close(fd);
 }
 
 /* More closed connections than the text of the kernel's list has room for. */
 Test(gather, who_is_connected_among_many_closed_connections) {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
-    struct sockaddr_in at = {.sin_family = AF_INET}, from = {.sin_family = AF_INET};
-    socklen_t len = sizeof at;
+    struct sockaddr_in at, from = {.sin_family = AF_INET};
     int fd = -1, one = 1;
     if (unshare(CLONE_NEWNET) == 0) /* else other programs would have no ports for a minute */
         fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo) < 0)
         cr_skip_test("no network of its own can be made here");
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
-    cr_assert_eq(listen(fd, 4), 0);
-    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    (void)close(fd);
+    fd = listen_as_store(&at);
     for (uint32_t i = 0; i < 32000; i++) {
         from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + i / 16000);
         int ours = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -601,24 +567,6 @@ Test(gather, who_is_connected_among_many_closed_connections) {
         (void)close(ours);
         (void)close(theirs);
     }
-    store_port = ntohs(at.sin_port);
-    struct gather_worker a = {.of.pid = start(connect_and_wait)};
-    gather(&a, 1, 100 * NS_PER_S);
-    cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store);
-    store_port = 1;
-    gather(&a, 1, 100 * NS_PER_S);
-    cr_expect(!got.workers[0].at_store && got.workers[0].not_at_store);
+    expect_links(connect_and_wait, ntohs(at.sin_port));
     (void)close(fd);
-}
-
-Test(gather, can_be_cancelled_and_done_at_once) {
-    struct gather_worker a = {.of.rank = 3, .of.pid = getpid()};
-    struct gather_ask ask = {.node = "b", .workers = &a, .n = 1, .timeout_ns = 100 * NS_PER_S};
-    struct helper_call *g = NULL;
-    cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
-    helper_call_free(g);
-    cr_expect_eq(calls, 0);
-    gather_now(&ask, &got);
-    cr_assert_eq(got.n_workers, 1);
-    cr_expect_eq(got.workers[0].threads[0].state, 'R');
 }

@@ -64,31 +64,6 @@ static void start_worker(struct rig *r, char *const envp[]) {
     close(begun[0]);
 }
 
-/* As PyTorch's monitor thread: writes the file when a byte has come. */
-static void start_recorder(struct rig *r) {
-    int ready[2];
-    char byte = 0;
-    cr_assert_eq(mkfifo(r->fifo, 0600), 0);
-    cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
-    pid_t parent = getpid();
-    r->recorder = fork();
-    cr_assert_geq(r->recorder, 0);
-    if (r->recorder == 0) {
-        int in = open(r->fifo, O_RDWR | O_CLOEXEC);
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent || write(ready[1], "r", 1) != 1)
-            _exit(1);
-        (void)!read(in, &byte, 1);
-        int out = open(r->dump, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        (void)!write(out, "pickle", 6);
-        (void)close(out);
-        for (;;)
-            pause();
-    }
-    close(ready[1]);
-    cr_assert_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-}
-
 static void assert_kept(const struct rig *r) {
     char text[16] = "";
     int fd = open(r->copy, O_RDONLY | O_CLOEXEC);
@@ -153,7 +128,7 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     char world[] = "WORLD_SIZE=8";
     char *const envp[] = {world, socket, address, fifo, dump, NULL};
     start_worker(&rig, envp);
-    start_recorder(&rig);
+    rig.recorder = fake_recorder_start(rig.fifo, rig.dump, 6);
     put_answer(rig.worker, answer);
     gather(&rig, 0);
     cr_assert_not_null(rig.e.workers[0].recorder);
@@ -184,19 +159,6 @@ static bool spared(struct spare *s, const char *name) { return strcmp(name, GATH
 static const struct hang_workers_ops ops = {.env = given, .spared = spared};
 static const struct hang_workers from = {.ops = &ops};
 
-Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
-    static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
-                       "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
-    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = rig.socket};
-    fake_service_start(&f);
-    char *const nothing[] = {NULL};
-    start_worker(&rig, nothing);
-    struct gather_worker worker = {.of.pid = rig.worker};
-    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .from = &from};
-    gather_now(&ask, &rig.e);
-    cr_assert_eq(rig.e.workers[0].collectives, 6);
-}
-
 Test(gather_sources, what_does_not_answer_is_a_gap) {
     char socket[160], address[] = "NCCL_RAS_ADDR=localhost:1";
     (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
@@ -226,7 +188,7 @@ Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_the
     (void)snprintf(rig.dump, sizeof rig.dump, "%s/trace_0", rig.kept);
     char *const envp[] = {fifo, dump, NULL};
     start_worker(&rig, envp);
-    start_recorder(&rig);
+    rig.recorder = fake_recorder_start(rig.fifo, rig.dump, 6);
     gather(&rig, 0);
     cr_assert_not_null(rig.e.workers[0].recorder);
     cr_assert_null(strstr(rig.e.workers[0].recorder, "copied"), "%s", rig.e.workers[0].recorder);

@@ -107,3 +107,27 @@ void fake_service_stop(struct fake_service *f) {
     if (f->path != NULL)
         (void)unlink(f->path);
 }
+
+pid_t fake_recorder_start(const char *fifo, const char *dump, off_t size) {
+    int ready[2];
+    char byte = 0;
+    cr_assert(mkfifo(fifo, 0600) == 0 && pipe2(ready, O_CLOEXEC) == 0);
+    pid_t parent = getpid(), child = fork();
+    cr_assert_geq(child, 0);
+    if (child == 0) {
+        int in = open(fifo, O_RDWR | O_CLOEXEC);
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent || write(ready[1], "r", 1) != 1 ||
+            read(in, &byte, 1) != 1)
+            _exit(1);
+        int out = size < 0 ? -1 : open(dump, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        (void)!write(out, "pickle", 6);
+        (void)!ftruncate(out, size);
+        (void)close(out);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+}

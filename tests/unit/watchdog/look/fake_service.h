@@ -20,3 +20,7 @@ struct fake_service {
 
 void fake_service_start(struct fake_service *f);
 void fake_service_stop(struct fake_service *f); /* kills and reaps it */
+
+/* As PyTorch's monitor thread: makes the FIFO, and a process that reads it. When a byte has come, this writes a file of
+ * so many bytes, which begins with "pickle"; below 0: none. The caller kills it. */
+pid_t fake_recorder_start(const char *fifo, const char *dump, off_t size);

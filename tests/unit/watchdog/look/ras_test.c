@@ -36,12 +36,9 @@ static void has(const struct read *r, const char *line) {
 static void counts_are(const struct ras *r, uint32_t world, uint32_t own, const uint64_t *expected) {
     struct ras_own process = {.rank = own, .pid = 100 + (int32_t)own};
     uint64_t got[ANSWER_RANKS_MAX];
-    uint32_t n = 0, known = ras_counts(r, world, &process, 1, got);
-    for (uint32_t i = 0; i < world; i++) {
+    ras_counts(r, world, &process, 1, got);
+    for (uint32_t i = 0; i < world; i++)
         cr_expect_eq(got[i], expected[i], "rank %u: %llu", i, (unsigned long long)got[i]);
-        n += expected[i] != 0;
-    }
-    cr_expect_eq(known, n);
 }
 
 Test(ras, a_job_in_which_all_is_well) {
@@ -110,9 +107,12 @@ Test(ras, counts_are_only_those_of_this_process_in_the_group_of_all) {
     counts_are(&b.ras, 4, 1, (const uint64_t[]){10, 10, 10, 10});
     counts_are(&b.ras, 8, 1, (const uint64_t[8]){0}); /* another size */
     struct ras_own other = {.rank = 1, .pid = 999}, child[] = {{1, 100}, {1, 101}}, stranger = {.rank = 7, .pid = 101};
-    cr_assert_eq(ras_counts(&b.ras, 4, &other, 1, n), 0, "another process");
-    cr_assert_eq(ras_counts(&b.ras, 4, child, 2, n), 4, "a wrapper's child");
-    cr_assert_eq(ras_counts(&b.ras, 4, &stranger, 1, n), 0, "nothing confirms it");
+    ras_counts(&b.ras, 4, &other, 1, n);
+    cr_assert_eq(n[1], 0, "another process");
+    ras_counts(&b.ras, 4, child, 2, n);
+    cr_assert_eq(n[1], 10, "a wrapper's child");
+    ras_counts(&b.ras, 4, &stranger, 1, n);
+    cr_assert_eq(n[1], 0, "nothing confirms it");
     a.others = 1; /* another one of this size */
     read_answer(&a, &b);
     counts_are(&b.ras, 4, 1, (const uint64_t[]){17, 17, 17, 17});
