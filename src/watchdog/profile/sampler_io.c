@@ -14,6 +14,7 @@
 #include "io/file.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/disturb.h"
+#include "watchdog/evidence/waits.h"
 #include "watchdog/look/pystack.h"
 #include "watchdog/profile/infer.h"
 
@@ -28,8 +29,7 @@
 /* A worker's program, or one that stems from it. */
 struct process {
     pid_t pid;
-    int stat_fd, syscall_fd; /* kept open; -1 of a child */
-    uint64_t start;          /* as in struct proc_stat */
+    uint64_t start; /* as in struct proc_stat */
     struct pystack_process python;
     struct pystack_watch *watch; /* NULL: Python was not found (yet) */
     uint64_t find_ns, pause_ns;  /* when it is searched for again; what is added then */
@@ -56,46 +56,21 @@ struct work {
     uint64_t look_ns;
 };
 
-static int open_of(pid_t pid, const char *name) {
-    char path[PROC_PATH_MAX];
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/%s", (int)pid, (int)pid, name);
-    return open(path, O_RDONLY | O_CLOEXEC);
-}
-
-static void process_open(struct process *x, pid_t pid) {
-    struct proc_stat stat;
-    *x = (struct process){
-        .pid = pid, .stat_fd = open_of(pid, "stat"), .syscall_fd = open_of(pid, "syscall")};
-    x->start = proc_read_stat(pid, &stat) ? stat.start : 0;
-}
-
 static void process_close(struct process *x) {
-    file_close(&x->stat_fd);
-    file_close(&x->syscall_fd);
     pystack_watch_free(x->watch);
-    x->watch = NULL;
+    *x = (struct process){0};
 }
 
-static bool read_again(int fd, char *buf, size_t size) {
-    ssize_t n = pread(fd, buf, size - 1, 0);
-    buf[MAX2(n, 0)] = '\0';
-    return n > 0;
-}
-
-/* False: it has ended. */
+/* Of its main thread. False: it has ended. */
 static bool stat_of(const struct process *x, struct proc_stat *ret) {
-    char buf[512];
-    bool ok = x->stat_fd >= 0 ? read_again(x->stat_fd, buf, sizeof buf) && proc_parse_stat(buf, ret)
-                              : proc_read_stat(x->pid, ret);
-    return ok && ret->state != 'Z' && ret->state != 'X' && ret->start == x->start;
+    return proc_read_thread_stat(x->pid, x->pid, ret) && ret->state != 'Z' && ret->state != 'X' &&
+           ret->start == x->start;
 }
 
 static enum profile_syscall syscall_of(const struct process *x) {
-    char buf[256];
-    long n = -1;
-    if (!read_again(x->syscall_fd, buf, sizeof buf) || sscanf(buf, "%ld", &n) != 1 || n < 0)
-        return PROFILE_RUNS;
-    return n == SYS_futex                                   ? PROFILE_FUTEX
+    long n = thread_call(x->pid, x->pid).number;
+    return n < 0                                            ? PROFILE_RUNS
+           : n == SYS_futex                                 ? PROFILE_FUTEX
            : n == SYS_nanosleep || n == SYS_clock_nanosleep ? PROFILE_SLEEP
                                                             : PROFILE_OTHER;
 }
@@ -150,7 +125,7 @@ static void count_time(struct target *t, uint64_t now) {
 static void add_child(void *arg, int pid) {
     struct target *t = arg;
     struct proc_stat stat, main;
-    struct process x = {.pid = pid, .stat_fd = -1, .syscall_fd = -1};
+    struct process x = {.pid = pid};
     for (uint32_t i = 0; i < t->n_children; i++)
         if (t->children[i].pid == pid)
             return;
@@ -183,10 +158,12 @@ static void look_for_children(struct target *t) {
 
 /* Which processes to sample. False: there is none. */
 static bool look(struct target *t, uint64_t now) {
+    struct proc_stat stat;
     pid_t program = disturb_program(t->worker);
     if (program != t->main.pid || t->state == 0) {
         process_close(&t->main);
-        process_open(&t->main, program);
+        t->main.pid = program;
+        t->main.start = proc_read_stat(program, &stat) ? stat.start : 0;
         t->counted_ns = 0;
     }
     count_time(t, now);
@@ -353,7 +330,6 @@ static int run(int fd, void *arg) {
         (void)profile_add_rank(&k.p, k.ask->workers[i].rank);
     for (size_t i = 0; i < k.ask->n; i++) {
         k.targets[i] = (struct target){.worker = k.ask->workers[i].pid,
-                                       .main = {.stat_fd = -1, .syscall_fd = -1},
                                        .state = '?',
                                        .rank = profile_add_rank(&k.p, k.ask->workers[i].rank)};
         k.targets[i].rank->step = k.ask->workers[i].step;

@@ -153,18 +153,14 @@ Test(sampler, what_the_source_line_calls_is_seen) {
     cr_expect_eq(own->calls, PROFILE_CALLS_WAIT);
 }
 
-Test(sampler, the_garbage_collector_is_seen) {
+Test(sampler, the_garbage_collector_and_a_thread_that_works_for_backward_are_seen) {
     start_python("collecting");
     cr_expect(last_in("block").gc);
-}
-
-Test(sampler, a_thread_that_works_for_backward_is_seen) {
+    (void)kill(-worker, SIGKILL);
     start_python("helped");
     cr_expect(last_in("_engine_run_backward").helped);
-}
-
-Test(sampler, a_thread_that_waits_does_not_work_for_backward) {
-    start_python("alone");
+    (void)kill(-worker, SIGKILL);
+    start_python("alone"); /* it only waits */
     cr_expect(!last_in("_engine_run_backward").helped);
 }
 
