@@ -72,7 +72,7 @@ MISTAKES = [
     ("watchdog/look/signs_io.c", "ran_ns < turns * SIGNS_TURN_NS;", "turns > 0;"),
     ("watchdog/look/signs_io.c", "MAX2(tick->turns - t->turns, SIGNS_TURNS)", "SIGNS_TURNS"),
     ("watchdog/look/signs_io.c", "t->known && t->receives && tick->turns != t->turns;", "false;"),
-    ("watchdog/look/signs_io.c", "if (w->track.moved_ns > found->before_ns) {", "if (false) {"),
+    ("watchdog/look/signs_io.c", "if (w->own.track.moved_ns > found->before_ns) {", "if (false) {"),
     ("watchdog/evidence/waits.c", "is_futex_wait(call->args[1]) && call->args[3] != 0;", "call->args[3] != 0;"),
     ("watchdog/judge/hang.c", "if (!w->ended) /* it has run to its end */", "if (false)"),
     # a node that leaves between two leaders

@@ -525,10 +525,10 @@ static void is_told_apart(uint64_t seed) {
         signs_track_add(&t, &(struct worker_tick){'S', other ? 0 : used, other ? 0 : turns, wrote}, now);
         struct slow_look look = before;
         look.threads_ns = other ? used : 0;
+        look.little = t.little >= SIGNS_LITTLE;
         bool looks = now - looked_at >= SLOW_EVERY_NS;
-        bool computes = slow_computes(&before, &look, now - looked_at);
-        bool polls = t.little >= SIGNS_LITTLE && slow_polls(&before, &look, now - looked_at);
-        bool moves = (t.flags & SIGN_MOVED) != 0 && !polls;
+        struct signs_found found = slow_compare(&before, &(struct signs_found){0}, looked_at, &look, now);
+        bool moves = (t.flags & SIGN_MOVED) != 0 && !found.polls;
         moved_at = moves ? now : moved_at;
         if (kind == KIND_POLLS || other)
             cr_assert(!moves || i < SIGNS_LITTLE, "SEED=%llu: kind %d moves in sample %d", (unsigned long long)seed,
@@ -537,8 +537,8 @@ static void is_told_apart(uint64_t seed) {
             cr_assert(now - moved_at <= S(5), "SEED=%llu: kind %d stands still in sample %d", (unsigned long long)seed,
                       (int)kind, i);
         if (looks && i >= 5)
-            cr_assert_eq(computes, kind == KIND_THREAD, "SEED=%llu: kind %d, sample %d", (unsigned long long)seed,
-                         (int)kind, i);
+            cr_assert_eq(found.computes != 0, kind == KIND_THREAD, "SEED=%llu: kind %d, sample %d",
+                         (unsigned long long)seed, (int)kind, i);
         before = looks ? look : before;
         looked_at = looks ? now : looked_at;
     }

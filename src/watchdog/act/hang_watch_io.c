@@ -45,8 +45,6 @@ struct work {
 /* By enum rdzv_ask_what, and: native stacks of suspects, which are read before these are ended. */
 enum { EVIDENCE = ASK_STACKS, NATIVE = ASK_WHAT_COUNT, N_WORK };
 
-enum watched { WATCHED_NOT = 0, WATCHED_RUNS, WATCHED_ENDED };
-
 struct hang_watch {
     struct loop *loop;
     struct hang_watch_config config;
@@ -57,8 +55,6 @@ struct hang_watch {
     uint64_t began_ns;            /* when they were started */
     uint32_t first_rank, n;       /* n: workers that are watched */
     bool alone;                   /* the job has one rank */
-    uint8_t *watched;             /* [n] enum watched */
-    pid_t *pids;                  /* [n] 0: it was not started yet */
     struct signs **parts;         /* [n_parts], of PART workers each, */
     struct slow **slow;           /* and the closer look at these */
     uint32_t n_parts, next_part;
@@ -103,6 +99,12 @@ static void warn_of_hidden_prompt(struct hang_watch *w, uint32_t local_rank) {
     log_warning("rank %u waits for input, but %s", w->first_rank + local_rank, why);
 }
 
+/* What is known of a worker that is watched. */
+static struct signs_seen see(const struct hang_watch *w, uint32_t local_rank) {
+    return w->n_parts == 0 ? (struct signs_seen){0}
+                           : signs_see(w->parts[local_rank / PART], w->first_rank + local_rank);
+}
+
 /* Links that are silent show that a worker waits only if it can wait for other ranks: a kernel that
  * computes does not use them. */
 static bool can_wait_in_nccl(const struct hang_watch *w, const struct worker_signs *row) {
@@ -125,7 +127,7 @@ static void report(struct hang_watch *w, uint64_t now) {
         uint32_t local_rank = rows[i].rank - w->first_rank;
         if ((rows[i].flags & SIGN_ENDED) == 0) {
             if (can_wait_in_nccl(w, &rows[i]))
-                rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
+                rows[i].flags |= gpu_watch_flags(w->gpus, see(w, local_rank).pid, now);
             if (w->config.workers.ops->is_held(w->config.workers.of, local_rank))
                 rows[i].flags |= SIGN_HELD;
             if ((rows[i].flags & SIGN_ASKS) != 0)
@@ -159,15 +161,11 @@ static void warn_unseen(struct hang_watch *w, int r) {
 static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
     for (uint32_t i = p * PART; i < MIN2((p + 1) * PART, w->n); i++) {
         uint32_t rank = w->first_rank + i;
-        pid_t pid = pid_of(w, i);
-        w->pids[i] = pid > 0 ? pid : w->pids[i];
-        if (w->watched[i] == WATCHED_NOT && pid > 0) {
-            w->watched[i] = WATCHED_RUNS;
+        pid_t pid = pid_of(w, i), watched = see(w, i).pid;
+        if (watched == 0 && pid > 0)
             (void)!signs_add(w->parts[p], rank, pid, now); /* or it comes with a later sample */
-        } else if (w->watched[i] == WATCHED_RUNS && pid == 0) {
-            w->watched[i] = WATCHED_ENDED;
+        else if (watched != 0 && pid == 0)
             signs_ended(w->parts[p], rank);
-        }
     }
     signs_sample(w->parts[p], now);
     slow_tick(w->slow[p], now);
@@ -191,23 +189,6 @@ static void on_timer(void *arg) {
 }
 
 /* ---- evidence ---- */
-
-/* For how long its main thread has not moved; 0: that is not known. */
-static void add_still(struct hang_watch *w, struct gather_worker *workers, uint64_t now) {
-    for (uint32_t p = 0; p < w->n_parts; p++) {
-        struct worker_signs rows[PART];
-        size_t n = signs_rows(w->parts[p], now, rows, PART);
-        for (size_t i = 0; i < n; i++)
-            if (rows[i].rank - w->first_rank < w->n) {
-                struct gather_worker *worker = &workers[rows[i].rank - w->first_rank];
-                worker->of.still_ns = rows[i].still_ns;
-                const struct signs_seen seen = signs_see(w->parts[p], rows[i].rank);
-                worker->ran_ns = seen.ran_ns;
-                worker->of.used_ns = seen.used_ns;
-                worker->of.spins = (rows[i].flags & SIGN_SPINS) != 0;
-            }
-    }
-}
 
 static bool takes_samples(const struct work *k) {
     return k != &k->watch->work[EVIDENCE] && k != &k->watch->work[NATIVE];
@@ -309,18 +290,22 @@ static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool 
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
     for (uint32_t i = 0; i < w->n; i++) {
         pid_t pid = pid_of(w, i);
+        const struct signs_seen seen = see(w, i);
         workers[i] = (struct gather_worker){
             .of.rank = w->first_rank + i,
             .of.local_rank = i,
-            .of.pid = pid > 0 ? pid : w->pids[i],
+            .of.pid = pid > 0 ? pid : seen.pid,
+            .of.still_ns = seen.pid == 0 ? 0 : clock_now_ns() - seen.since_ns,
+            .of.used_ns = seen.used_ns,
+            .of.spins = seen.spins,
             .of.step = announced(w, i).step,
             .of.ended = pid <= 0,
+            .ran_ns = seen.ran_ns,
         };
         for (int k = 0; k < GATHER_LOGS_MAX; k++)
             workers[i].logs[k] = logs[i * GATHER_LOGS_MAX + (uint32_t)k] =
                 from->ops->log_path(from->of, i, k);
     }
-    add_still(w, workers, clock_now_ns());
     struct gather_ask ask = {.node = w->config.host,
                              .workers = workers,
                              .n = w->n,
@@ -433,11 +418,9 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     w->first_rank = form->first_rank;
     w->alone = form->world_size == 1;
     w->n = MIN2(w->config.nproc, WATCHED_MAX);
-    w->pids = xcalloc(w->n, sizeof *w->pids);
     if (w->config.settings.action == HANG_ACTION_OFF)
         return;
     w->n_parts = (w->n + PART - 1) / PART;
-    w->watched = xcalloc(w->n, sizeof *w->watched);
     signs_report_init(&w->rows, w->n, w->first_rank);
     w->gpus = gpu_watch_new(w->loop);
     w->parts = xcalloc(w->n_parts, sizeof *w->parts);
@@ -516,8 +499,6 @@ void hang_watch_stop(struct hang_watch *w) {
     }
     free(TAKE_PTR(w->slow));
     free(TAKE_PTR(w->parts));
-    free(TAKE_PTR(w->watched));
-    free(TAKE_PTR(w->pids));
     w->n = w->n_parts = w->next_part = 0;
     signs_report_fini(&w->rows);
     gpu_watch_free(TAKE_PTR(w->gpus));

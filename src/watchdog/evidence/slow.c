@@ -2,40 +2,44 @@
 
 #include <string.h>
 
-uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
-                    uint64_t elapsed_ns) {
-    if (before->pid != now->pid || elapsed_ns == 0 || elapsed_ns > SLOW_AGE_MAX_NS)
-        return 0;
-    uint64_t cpu = now->cpu_ns > before->cpu_ns ? now->cpu_ns - before->cpu_ns : 0;
-    uint64_t bytes = now->bytes > before->bytes ? now->bytes - before->bytes : 0;
-    return (cpu >= elapsed_ns / 100 * SLOW_BUSY_PERCENT ? SIGN_BUSY : 0U) |
-           (bytes >= elapsed_ns / NS_PER_MS * SLOW_BYTES_PER_S / 1000 ? SIGN_BYTES : 0U);
-}
+/* A figure that fell (a process that no one waited for has ended) proves nothing. */
+static uint64_t grown(uint64_t before, uint64_t now) { return now > before ? now - before : 0; }
 
-bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns) {
-    return before->pid == now->pid && now->gpu && now->addresses != 0 &&
-           before->addresses == now->addresses && elapsed_ns <= SLOW_AGE_MAX_NS;
-}
-
-bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns) {
-    bool first = before == NULL || before->addresses == 0 || elapsed_ns > SLOW_AGE_MAX_NS;
-    bool talks = !first && !now->gpu &&
-                 now->talked >= before->talked + elapsed_ns / NS_PER_MS * SLOW_TALKS_PER_S / 1000;
-    return now->sleeps && now->addresses != 0 &&
-           (first || (before->pid == now->pid && before->addresses == now->addresses && !talks));
-}
-
-bool slow_changed(const struct slow_look *before, const struct slow_look *now,
-                  uint64_t elapsed_ns) {
-    return before->pid == now->pid && now->addresses != 0 && before->addresses != 0 &&
-           before->addresses != now->addresses && elapsed_ns <= SLOW_AGE_MAX_NS;
-}
-
-bool slow_computes(const struct slow_look *before, const struct slow_look *now,
-                   uint64_t elapsed_ns) {
-    return before->pid == now->pid && before->follow == now->follow && !now->spinners &&
-           elapsed_ns != 0 && elapsed_ns <= SLOW_AGE_MAX_NS &&
-           now->threads_ns >= before->threads_ns + elapsed_ns / 100 * SIGNS_COMPUTES_PERCENT;
+struct signs_found slow_compare(const struct slow_look *before, const struct signs_found *was,
+                                uint64_t before_ns, const struct slow_look *now, uint64_t now_ns) {
+    uint64_t elapsed_ns = now_ns - before_ns;
+    bool compared = before != NULL && elapsed_ns <= SLOW_AGE_MAX_NS;
+    bool placed = compared && before->addresses != 0 && now->addresses != 0;
+    bool same = placed && before->addresses == now->addresses;
+    struct signs_found f = {
+        .since_ns = now_ns, .receives = now->receives, .flags = now->asks ? SIGN_ASKS : 0U};
+    if (before != NULL && !compared) {
+        f.computes = was->computes;
+        f.idle_ns = was->idle_ns;
+    }
+    bool talks =
+        same && !now->gpu &&
+        grown(before->talked, now->talked) >= elapsed_ns / NS_PER_MS * SLOW_TALKS_PER_S / 1000;
+    /* As long as it cannot be compared, it is assumed. */
+    f.polls = now->little && now->sleeps && now->addresses != 0 && (!placed || (same && !talks));
+    if (!compared)
+        return f;
+    f.before_ns = before_ns;
+    f.changed = now->little && placed && !same;
+    if (grown(before->cpu_ns, now->cpu_ns) >= elapsed_ns / 100 * SLOW_BUSY_PERCENT)
+        f.flags |= SIGN_BUSY;
+    if (grown(before->bytes, now->bytes) >= elapsed_ns / NS_PER_MS * SLOW_BYTES_PER_S / 1000)
+        f.flags |= SIGN_BYTES;
+    if (now->hot && now->gpu && same) { /* NCCL's waiters spin so; without a GPU it computes */
+        f.flags |= SIGN_SPINS;
+        f.since_ns = was->since_ns;
+    }
+    if (before->follow == now->follow && !now->spinners &&
+        now->threads_ns >= before->threads_ns + elapsed_ns / 100 * SIGNS_COMPUTES_PERCENT) {
+        f.computes = slow_process(now);
+        f.idle_ns = grown(before->idle_ns, now->idle_ns) / MAX2(elapsed_ns / NS_PER_S, 1);
+    }
+    return f;
 }
 
 bool slow_is_nccl(const char *name) {
@@ -57,24 +61,4 @@ bool slow_omp_spins(const char *env, size_t len) {
         if (text_begins_with_any(p, variables, ARRAY_SIZE(variables)))
             return true;
     return false;
-}
-
-static const char *const frameworks[] = {"/torch/", "/jax/"};
-
-enum slow_frame slow_main_frame(const char *file) {
-    /* rpc.shutdown() serves others until they have ended; spawn() waits for processes. */
-    static const char *const only_waits[] = {"/torch/distributed/rpc/", "/torch/multiprocessing/"};
-    return text_has_any(file, frameworks, ARRAY_SIZE(frameworks)) &&
-                   !text_has_any(file, only_waits, ARRAY_SIZE(only_waits))
-               ? SLOW_FRAME_WORKS
-               : SLOW_FRAME_NONE;
-}
-
-enum slow_frame slow_thread_frame(const char *file) {
-    static const char *const helpers[] = {"/torch/utils/data/", "/torch/_inductor/",
-                                          "/torch/multiprocessing/", "/torch/distributed/elastic/"};
-    if (text_has_any(file, helpers, ARRAY_SIZE(helpers)))
-        return SLOW_FRAME_HELPS;
-    return text_has_any(file, frameworks, ARRAY_SIZE(frameworks)) ? SLOW_FRAME_WORKS
-                                                                  : SLOW_FRAME_NONE;
 }

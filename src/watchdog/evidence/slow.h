@@ -36,8 +36,10 @@
 
 /* Of one worker and all that stems from it. 0 is also what could not be read. */
 struct slow_look {
-    uint32_t rank;
+    uint32_t rank; /* the first four are given */
     int32_t pid;
+    bool hot;    /* its main thread may spin: its place is read */
+    bool little; /* or it may only poll: the same */
     /* CPU time without that of the main thread and of NCCL's own threads, which spin in a job that
      * waits. Also of processes that it has waited for. */
     uint64_t cpu_ns;
@@ -65,23 +67,15 @@ struct slow_look {
 
 /* ---- slow.c ---- */
 
-/* SIGN_BUSY and SIGN_BYTES, of what it did between two looks. A figure that fell (a process that no
- * one waited for has ended) proves nothing. */
-uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
-                    uint64_t elapsed_ns);
-/* Whether the main thread only spun: it was at the same place, and has a GPU. NCCL's waiters spin
- * so; without a GPU it computes, in one call. */
-bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
-/* Whether the main thread, which runs little, only wakes for moments: it sleeps at the place where
- * it was before, and its process exchanges nothing with others. The first look (before NULL, or
- * too old) assumes it. */
-bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
-/* Whether the main thread was at different places. */
-bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
-/* Whether the threads of the process computed between two looks: SIGNS_COMPUTES_PERCENT. Those of a
- * process in which waiters may spin prove nothing. */
-bool slow_computes(const struct slow_look *before, const struct slow_look *now,
-                   uint64_t elapsed_ns);
+/* The process whose threads count. */
+static inline int32_t slow_process(const struct slow_look *l) {
+    return l->follow != 0 ? l->follow : l->pid;
+}
+/* What a look has found. before, was: the last look at this worker, and what it had found; NULL:
+ * there was none. The threads of a process in which waiters may spin prove nothing. A main thread
+ * that exchanges more than SLOW_TALKS_PER_S with others does not only poll. */
+struct signs_found slow_compare(const struct slow_look *before, const struct signs_found *was,
+                                uint64_t before_ns, const struct slow_look *now, uint64_t now_ns);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source: only with
  * NCCL_SET_THREAD_NAME=1), or of PyTorch's process group of NCCL. */
 bool slow_is_nccl(const char *name);
@@ -91,12 +85,6 @@ bool slow_is_poller(const char *name);
 /* Whether this environment, with a NUL behind each variable and at its end, has OpenMP's threads
  * spin for long while they wait: OMP_WAIT_POLICY=active, KMP_BLOCKTIME=infinite, GOMP_SPINCOUNT. */
 bool slow_omp_spins(const char *env, size_t len);
-/* What a file in a thread's Python stack shows. Of the main thread: it works, or waits for others
- * itself. Of another thread: it does the work of the process, or is one that pins memory or watches
- * compilers. */
-enum slow_frame { SLOW_FRAME_NONE, SLOW_FRAME_WORKS, SLOW_FRAME_HELPS };
-enum slow_frame slow_main_frame(const char *file); /* _NONE or _WORKS */
-enum slow_frame slow_thread_frame(const char *file);
 
 /* ---- slow_io.c ---- */
 
@@ -122,9 +110,8 @@ struct work_thread {
 };
 /* A look at one worker. */
 struct slow_task {
-    struct slow_look look;         /* rank and pid are given (if little, also the last place) */
-    bool hot;                      /* its main thread may spin: its place is read */
-    bool little;                   /* or it may only poll: the same */
+    struct slow_look look;         /* if little, the last place is given */
+    bool find_thread;              /* a thread that does the work is searched for */
     uint64_t place;                /* look.addresses of the last look; 0: none */
     struct pystack_process python; /* found by an earlier look; pid 0: it is searched for */
     /* The thread that does the work of this process, as far as it is known: of the worker, or of

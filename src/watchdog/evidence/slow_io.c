@@ -38,13 +38,28 @@ struct thread_search {
     uint64_t ran_ns;
 };
 
+static bool is_of_framework(const char *file) {
+    static const char *const frameworks[] = {"/torch/", "/jax/"};
+    return text_has_any(file, frameworks, ARRAY_SIZE(frameworks));
+}
+
+/* Whether the main thread works, or waits for others itself, by a file in its Python stack.
+ * rpc.shutdown() serves others until they have ended; spawn() waits for processes. */
+static bool main_works(const char *file) {
+    static const char *const only_waits[] = {"/torch/distributed/rpc/", "/torch/multiprocessing/"};
+    return is_of_framework(file) && !text_has_any(file, only_waits, ARRAY_SIZE(only_waits));
+}
+
+/* Whether another thread does the work of the process, and does not pin memory or watch
+ * compilers. */
 static bool works(const struct pystack_thread *t) {
+    static const char *const helpers[] = {"/torch/utils/data/", "/torch/_inductor/",
+                                          "/torch/multiprocessing/", "/torch/distributed/elastic/"};
     bool found = false;
     for (uint32_t i = 0; i < t->n; i++) {
-        enum slow_frame f = slow_thread_frame(t->frames[i].file);
-        if (f == SLOW_FRAME_HELPS)
+        if (text_has_any(t->frames[i].file, helpers, ARRAY_SIZE(helpers)))
             return false;
-        found = found || f == SLOW_FRAME_WORKS;
+        found = found || is_of_framework(t->frames[i].file);
     }
     return found;
 }
@@ -54,7 +69,7 @@ static void on_thread(void *arg, const struct pystack_thread *t) {
     uint64_t ran_ns = 0;
     if (t->main) {
         for (uint32_t i = 0; i < t->n; i++)
-            s->main_works |= slow_main_frame(t->frames[i].file) == SLOW_FRAME_WORKS;
+            s->main_works |= main_works(t->frames[i].file);
     } else if (t->tid > 0 && works(t) && thread_ran(s->pid, t->tid, &ran_ns) == 0 &&
                (s->tid == 0 || ran_ns > s->ran_ns)) {
         s->tid = t->tid;
@@ -212,7 +227,8 @@ struct own_threads {
 static void add_own(void *arg, int tid) {
     struct own_threads *o = arg;
     struct proc_stat stat;
-    o->flushes = o->flushes || waits_for_disk(thread_call(o->pid, tid).number);
+    enum waits_kind kind = waits_kind(thread_call(o->pid, tid).number);
+    o->flushes = o->flushes || kind == WAITS_DISK || kind == WAITS_DISK_FD;
     if (!proc_read_thread_stat(o->pid, tid, &stat))
         return;
     bool is_nccl = slow_is_nccl(stat.name);
@@ -270,9 +286,6 @@ static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
     return 0;
 }
 
-/* The process whose threads count. */
-static pid_t process_of(const struct slow_look *l) { return l->follow != 0 ? l->follow : l->pid; }
-
 static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call *call) {
     uint64_t parts[] = {(uint64_t)call->number, call->stack, call->code};
     uint64_t python = addresses_of(t, pid);
@@ -283,7 +296,7 @@ static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call
 
 static void find_place(struct slow_task *t) {
     struct slow_look *l = &t->look;
-    pid_t pid = process_of(l);
+    pid_t pid = slow_process(l);
     if (t->thread_of == pid && t->thread.tid != 0)
         pid = t->thread.tid;
     const struct waits_call call = thread_call(pid, pid);
@@ -293,7 +306,7 @@ static void find_place(struct slow_task *t) {
         return;
     l->addresses = place;
     l->sleeps = waits_for_time(&call);
-    l->receives = waits_for_data(call.number);
+    l->receives = waits_kind(call.number) == WAITS_DATA;
 }
 
 /* A thread that polls wakes for less than a millisecond. */
@@ -306,7 +319,7 @@ static void find_places(struct slow_task *tasks, size_t n) {
         elsewhere = false;
         for (size_t i = 0; i < n; i++) {
             struct slow_task *t = &tasks[i];
-            if (!t->little || (times > 0 && t->look.addresses == t->place))
+            if (!t->look.little || (times > 0 && t->look.addresses == t->place))
                 continue;
             find_place(t);
             elsewhere = elsewhere || (t->place != 0 && t->look.addresses != t->place);
@@ -348,7 +361,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     char path[PATH_BYTES], text[TEXT_MAX];
     struct tree tree;
     find_followed(l);
-    struct own_threads own = {.pid = process_of(l)};
+    struct own_threads own = {.pid = slow_process(l)};
     if (t->thread_of == own.pid)
         own.works = t->thread.tid;
     find_tree(l->pid, &tree);
@@ -373,7 +386,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     l->threads_ns = threads_ns > not_ns ? threads_ns - not_ns : 0;
     l->spinners = l->gpu || omp_spins(own.pid);
     l->asks = terminal_is_awaited(own.pid);
-    if (t->hot && l->gpu)
+    if (t->look.hot && l->gpu)
         l->addresses = addresses_of(t, own.works != 0 ? own.works : own.pid);
 }
 
@@ -401,17 +414,17 @@ static bool send_tasks(int fd, const struct job *j) {
     return helper_send(fd, j->tasks, j->n * sizeof *j->tasks);
 }
 
+/* The search for threads may block: without it, the first answer counts. */
 static int run(int fd, void *arg) {
     const struct job *j = arg;
     slow_look(j->tasks, j->n);
-    return send_tasks(fd, j) ? 0 : 1;
-}
-
-static int find_threads(int fd, void *arg) {
-    const struct job *j = arg;
+    if (!send_tasks(fd, j))
+        return 1;
     for (size_t i = 0; i < j->n; i++) {
         struct slow_task *t = &j->tasks[i];
-        pid_t pid = process_of(&t->look);
+        pid_t pid = slow_process(&t->look);
+        if (!t->find_thread)
+            continue;
         if (t->thread_of != pid)
             t->thread = (struct work_thread){0};
         t->thread_of = pid;
@@ -425,7 +438,6 @@ static int find_threads(int fd, void *arg) {
 /* The last look at a worker. */
 struct known {
     struct slow_task task;
-    bool compared; /* with an earlier look */
     struct signs_found found;
 };
 
@@ -433,11 +445,9 @@ struct slow {
     struct loop *loop;
     struct signs *signs;
     struct helper_call *call; /* NULL: none is under way */
-    /* Looks for threads that work. It is a helper of its own: it may block, and finds nothing then.
-     */
-    struct helper_call *threads_call;
-    uint64_t asked_ns;   /* when the last look began; 0: none */
-    struct known *known; /* of the last answer */
+    uint64_t asked_ns;        /* when the last look began; 0: none */
+    size_t n_asked;           /* at so many workers */
+    struct known *known;      /* of the last answer */
     size_t n;
     uint64_t looked_ns;
     uint64_t failed_ns; /* since then no look has succeeded; 0: the last one has */
@@ -454,7 +464,6 @@ void slow_free(struct slow *s) {
     if (s == NULL)
         return;
     helper_call_free(s->call);
-    helper_call_free(s->threads_call);
     free(s->known);
     free(s);
 }
@@ -475,59 +484,20 @@ bool slow_has_nccl(const struct slow *s, uint32_t rank) {
 static void follow(struct slow *s, const struct known *k) {
     const struct slow_task *t = &k->task;
     const struct slow_look *l = &t->look;
-    if (t->thread_of == process_of(l) && t->thread.tid != 0)
-        signs_follow(s->signs, l->rank, l->pid, t->thread.tid, t->thread.start);
+    if (t->thread_of == slow_process(l) && t->thread.tid != 0)
+        signs_follow(s->signs, l->rank, t->thread.tid, t->thread.start);
     else
-        signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
-}
-
-/* What is known of its threads, from an answer that came meanwhile, too. */
-static void keep_threads(struct slow_task *to, const struct slow_task *from) {
-    if (from->look.pid != to->look.pid)
-        return;
-    to->threads = from->threads;
-    to->thread = from->thread;
-    to->thread_of = from->thread_of;
-}
-
-static void compare(struct known *k, const struct known *before, uint64_t looked_ns,
-                    uint64_t elapsed_ns) {
-    const struct slow_look *was = &before->task.look, *is = &k->task.look;
-    struct signs_found *f = &k->found;
-    f->flags = slow_flags(was, is, elapsed_ns);
-    f->flags |= k->task.hot && slow_spins(was, is, elapsed_ns) ? (uint32_t)SIGN_SPINS : 0U;
-    f->changed = k->task.little && slow_changed(was, is, elapsed_ns);
-    f->before_ns = looked_ns;
-    if ((f->flags & SIGN_SPINS) != 0)
-        f->since_ns = before->found.since_ns;
-    if (!slow_computes(was, is, elapsed_ns))
-        return;
-    uint64_t idle_ns = is->idle_ns > was->idle_ns ? is->idle_ns - was->idle_ns : 0;
-    f->computes = process_of(is);
-    f->idle_ns = idle_ns / MAX2(elapsed_ns / NS_PER_S, 1);
+        signs_follow(s->signs, l->rank, l->follow, l->follow_start);
 }
 
 static void take_look(struct slow *s, struct known *k) {
     const struct slow_look *l = &k->task.look;
     const struct known *before = find(s, l->rank);
-    uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
-    struct signs_found *f = &k->found;
-    f->since_ns = s->asked_ns;
-    k->compared = before != NULL && elapsed_ns <= SLOW_AGE_MAX_NS;
-    if (before != NULL && !k->compared && before->task.look.pid == l->pid) {
-        f->computes = before->found.computes;
-        f->idle_ns = before->found.idle_ns;
-    }
-    if (k->compared)
-        compare(k, before, s->looked_ns, elapsed_ns);
-    f->polls =
-        k->task.little && slow_polls(before == NULL ? NULL : &before->task.look, l, elapsed_ns);
-    f->receives = l->receives;
-    f->flags |= l->asks ? SIGN_ASKS : 0U;
-    if (before != NULL)
-        keep_threads(&k->task, &before->task);
+    k->found = before == NULL
+                   ? slow_compare(NULL, NULL, 0, l, s->asked_ns)
+                   : slow_compare(&before->task.look, &before->found, s->looked_ns, l, s->asked_ns);
     follow(s, k);
-    signs_put(s->signs, l->rank, l->pid, f, s->asked_ns);
+    signs_put(s->signs, l->rank, &k->found, s->asked_ns);
 }
 
 /* Nothing is concluded, also not that nothing moves. */
@@ -547,103 +517,51 @@ static void succeeded(struct slow *s) {
 
 int slow_error(const struct slow *s) { return s->error; }
 
-static void on_threads(void *arg, const struct helper_answer *a) {
-    struct slow *s = arg;
-    s->threads_call = NULL;
-    size_t n = a->code < 0 ? 0 : a->len / sizeof(struct slow_task);
-    for (size_t i = 0; i < n; i++) {
-        struct slow_task t;
-        memcpy(&t, a->data + i * sizeof t, sizeof t);
-        struct known *k = find(s, t.look.rank);
-        if (k == NULL)
-            continue;
-        keep_threads(&k->task, &t);
-        follow(s, k);
-    }
-}
-
-static struct helper_call *call_helper(struct slow *s, helper_fn *fn, helper_call_fn *then,
-                                       struct job *j, int *ret) {
-    struct helper_call *call = NULL;
-    struct helper_call_config config = {.name = "muster-signs",
-                                        .run = fn,
-                                        .arg = j,
-                                        .timeout_ns = SLOW_DEADLINE_NS,
-                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *j->tasks};
-    *ret = helper_call_new(s->loop, &config, then, s, &call);
-    if (*ret < 0 || s->loop != NULL)
-        return call;
-    struct helper_answer answer;
-    helper_call_wait(call, &answer);
-    then(s, &answer);
-    helper_call_free(call);
-    return NULL;
-}
-
-/* Of workers that do not move, and of those that count as moving because a thread of them does:
- * the main thread may work by now, and the other only print figures. */
-static void ask_for_threads(struct slow *s) {
-    struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
-    size_t n = signs_rows(s->signs, s->asked_ns, rows, SIGNS_WORKERS_MAX);
-    struct job j = {.tasks = xcalloc(MAX2(n, (size_t)1), sizeof *j.tasks)};
-    for (size_t i = 0; i < n; i++) {
-        const struct known *k = find(s, rows[i].rank);
-        bool moves = (rows[i].flags & SIGN_MOVED) != 0;
-        if (k != NULL && (rows[i].flags & SIGN_ENDED) == 0 && (!moves || k->task.thread.tid != 0))
-            j.tasks[j.n++] = k->task;
-    }
-    int ignored; /* nothing is found */
-    if (j.n > 0 && s->threads_call == NULL)
-        s->threads_call = call_helper(s, find_threads, on_threads, &j, &ignored);
-    free(j.tasks);
-    free(rows);
-}
-
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct slow *s = arg;
+    size_t n = s->n_asked, size = n * sizeof(struct slow_task);
     s->call = NULL;
-    if (a->code < 0 || a->len % sizeof(struct slow_task) != 0) {
+    if (a->len < size) {
         failed(s, a->code < 0 ? a->code : -EPROTO);
         return;
     }
     succeeded(s);
-    size_t n = a->len / sizeof(struct slow_task);
-    struct known *known = xcalloc(MAX2(n, (size_t)1), sizeof *known);
+    const char *last = a->data + (a->len / size - 1) * size;
+    struct known *known = xcalloc(n, sizeof *known);
     for (size_t i = 0; i < n; i++) {
-        memcpy(&known[i].task, a->data + i * sizeof known[i].task, sizeof known[i].task);
+        memcpy(&known[i].task, last + i * sizeof known[i].task, sizeof known[i].task);
         take_look(s, &known[i]);
     }
     free(s->known);
     s->known = known;
     s->n = n;
     s->looked_ns = s->asked_ns;
-    ask_for_threads(s);
 }
 
-/* All workers that have not ended. */
+/* All workers that have not ended. A thread is searched for in those that do not move or may only
+ * poll, and in those that count as moving because a thread of them does: the main thread may work
+ * by now, and the other only print figures. */
 static struct job make_job(const struct slow *s, uint64_t now_ns) {
     struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
     size_t n = signs_rows(s->signs, now_ns, rows, SIGNS_WORKERS_MAX);
-    struct job j = {.tasks = xcalloc(MAX2(n, (size_t)1), sizeof *j.tasks)};
+    struct job j = {.tasks = xcalloc(n, sizeof *j.tasks)};
     for (size_t i = 0; i < n; i++) {
         const struct known *before = find(s, rows[i].rank);
-        struct slow_task *t = &j.tasks[j.n];
         if ((rows[i].flags & SIGN_ENDED) != 0)
             continue;
         const struct signs_seen seen = signs_see(s->signs, rows[i].rank);
-        t->look = (struct slow_look){.rank = rows[i].rank, .pid = seen.pid};
-        t->hot = seen.hot;
-        t->little = seen.little;
-        if (before != NULL && before->task.look.pid == t->look.pid) {
-            t->place = before->task.look.addresses;
-            if (t->little) { /* taken to be where it was, unless it is seen elsewhere */
-                t->look.addresses = t->place;
-                t->look.sleeps = before->task.look.sleeps;
-            }
-            t->python = before->task.python;
-            keep_threads(t, &before->task);
+        struct slow_task *t = &j.tasks[j.n++];
+        if (before != NULL)
+            *t = before->task;
+        const struct slow_look last = t->look;
+        t->place = last.addresses;
+        t->look = (struct slow_look){
+            .rank = rows[i].rank, .pid = seen.pid, .hot = seen.hot, .little = seen.little};
+        t->find_thread = (rows[i].flags & SIGN_MOVED) == 0 || seen.little || t->thread.tid != 0;
+        if (seen.little) { /* taken to be where it was, unless it is seen elsewhere */
+            t->look.addresses = last.addresses;
+            t->look.sleeps = last.sleeps;
         }
-        j.n++;
     }
     free(rows);
     return j;
@@ -651,12 +569,24 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
 
 static void ask(struct slow *s, uint64_t now_ns) {
     struct job j = make_job(s, now_ns);
-    int r;
+    struct helper_call_config config = {.name = "muster-signs",
+                                        .run = run,
+                                        .arg = &j,
+                                        .timeout_ns = SLOW_DEADLINE_NS,
+                                        .max_bytes = 2 * j.n * sizeof *j.tasks};
     s->asked_ns = now_ns;
-    s->call = call_helper(s, run, on_answer, &j, &r);
+    s->n_asked = j.n;
+    int r = j.n == 0 ? 0 : helper_call_new(s->loop, &config, on_answer, s, &s->call);
+    free(j.tasks);
     if (r < 0)
         failed(s, r);
-    free(j.tasks);
+    if (s->loop != NULL || s->call == NULL)
+        return;
+    struct helper_call *call = s->call;
+    struct helper_answer answer;
+    helper_call_wait(call, &answer);
+    on_answer(s, &answer);
+    helper_call_free(call);
 }
 
 /* After how long the threads whose movement counts are looked at again; TIME_NEVER: there are none.
@@ -665,7 +595,7 @@ static uint64_t threads_due(const struct slow *s) {
     uint64_t due = TIME_NEVER;
     for (size_t i = 0; i < s->n; i++)
         if (s->known[i].found.computes != 0 || s->known[i].task.thread.tid != 0)
-            due = MIN2(due, s->known[i].compared ? SLOW_THREADS_NS : SLOW_EVERY_NS);
+            due = MIN2(due, s->known[i].found.before_ns != 0 ? SLOW_THREADS_NS : SLOW_EVERY_NS);
     return due;
 }
 
@@ -673,7 +603,7 @@ static uint64_t threads_due(const struct slow *s) {
  * moving. */
 static bool any_begins_to_poll(const struct slow *s) {
     for (size_t i = 0; i < s->n; i++)
-        if (!s->known[i].task.little && signs_see(s->signs, s->known[i].task.look.rank).little)
+        if (!s->known[i].task.look.little && signs_see(s->signs, s->known[i].task.look.rank).little)
             return true;
     return false;
 }

@@ -158,12 +158,6 @@ bool waits_for_time(const struct waits_call *call) {
     }
 }
 
-bool waits_for_data(long number) { return waits_kind(number) == WAITS_DATA; }
-
-bool waits_for_disk(long number) {
-    return waits_kind(number) == WAITS_DISK || waits_kind(number) == WAITS_DISK_FD;
-}
-
 bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {
     char line[256];
     size_t n = MIN2(len, sizeof line - 1);

@@ -36,8 +36,6 @@ enum waits_kind waits_kind(long number);
 /* Whether it ends by itself: nanosleep(2), select(2) and poll(2) of no descriptor, futex(2) with a
  * time-out. */
 bool waits_for_time(const struct waits_call *call);
-bool waits_for_data(long number); /* WAITS_DATA */
-bool waits_for_disk(long number); /* WAITS_DISK, WAITS_DISK_FD */
 
 #define WAITS_SOCKET_MAX 160
 /* Looks in the text of /proc/PID/net/tcp or tcp6 for the socket of this inode, and writes

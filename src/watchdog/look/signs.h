@@ -117,10 +117,8 @@ bool signs_report_due(struct signs_report *h, uint64_t still_ns, uint64_t leader
  *     if (signs_still_ns(s, clock_now_ns()) >= SIGNS_QUIET_NS)
  *         n = signs_rows(s, clock_now_ns(), rows, ARRAY_SIZE(rows));
  *
- * Files are kept open, except those whose descriptors are in the upper half of what this process
- * may have. The kernel ties an open file of /proc to its process: one that ended is never mistaken
- * for another with the same pid; a file that is opened again is that of its process if
- * signs_ended() comes before the next sample after it was reaped. These files never block. */
+ * The start of a process is kept with its pid, so that no later process of this pid is mistaken for
+ * it, if the first sample comes before it was reaped. These files never block. */
 
 #define SIGNS_WORKERS_MAX 1024 /* of a node */
 /* A worker that did not move for so long is quiet: it is looked at more closely, and reported. */
@@ -130,9 +128,9 @@ struct signs;
 _must_use_ struct signs *signs_new(void);
 void signs_free(struct signs *s); /* takes NULL */
 
-/* From now on it is sampled; a rank that exists already is replaced. -ESRCH: there is no such
- * process; -E2BIG; others of open(2): each sample tries again, and meanwhile its row has
- * SIGN_UNSEEN. After an error it counts as moving. */
+/* From now on it is sampled. The rank must be a new one. -ESRCH: there is no such process; -E2BIG;
+ * others of open(2): each sample tries again, and meanwhile its row has SIGN_UNSEEN. After an error
+ * it counts as moving. */
 _must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns);
 /* It has exited with 0 while others continue: its row has SIGN_ENDED from now on. */
 void signs_ended(struct signs *s, uint32_t rank);
@@ -155,9 +153,7 @@ struct signs_found {
     pid_t computes;
     uint64_t idle_ns; /* CPU time of threads that only poll, in a second */
 };
-/* If the rank still is this process. */
-void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
-               uint64_t now_ns);
+void signs_put(struct signs *s, uint32_t rank, const struct signs_found *found, uint64_t now_ns);
 /* Closer looks fail: SIGN_UNSEEN for all of them, until each moves, or is looked at again. */
 void signs_unseen(struct signs *s);
 /* Whether the main thread of one of the workers may spin, or only poll. */
@@ -165,12 +161,14 @@ bool signs_any_odd(const struct signs *s);
 /* The rank's main thread waits for this process, which stems from it, or for this thread: if that
  * one moves, the worker moves. start: its start in clock ticks since boot, so that another one of
  * the same pid is not taken for it. child 0: it waits for none any more. */
-void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
+void signs_follow(struct signs *s, uint32_t rank, pid_t child, uint64_t start);
 struct signs_seen { /* zeroed: no such rank */
     pid_t pid;
     /* Its main thread, or that of the child that it waits for, may spin (SIGNS_HOT), or only poll
      * (SIGNS_LITTLE) */
     bool hot, little;
+    bool spins;        /* SIGN_SPINS */
+    uint64_t since_ns; /* when it last moved */
     /* CPU time of its main thread at the last sample; 0: not known, or it would not show that the
      * worker moved: it polls, spins, or waits for a child */
     uint64_t ran_ns;

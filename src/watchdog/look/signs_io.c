@@ -1,17 +1,13 @@
 #include "watchdog/look/signs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "io/file.h"
 #include "io/process/proc.h"
 
 #define STAT_MAX 512 /* of its text: the name has 16 bytes, each number 20 digits at most */
-#define PATH_BYTES 64
 /* What a thread wrote is only read if it ran for less than this since the last sample. */
 #define WRITES_BELOW_NS (NS_PER_S / 100 * SIGNS_COMPUTES_PERCENT)
 #define GAP_NS (3 * NS_PER_S) /* between two rows: of a longer gap, one second counts */
@@ -146,23 +142,19 @@ bool signs_report_due(struct signs_report *h, uint64_t still_ns, uint64_t leader
 
 /* ---- the workers of this node ---- */
 
-/* The open files of one main thread. */
-struct thread_files {
-    int stat_fd, schedstat_fd, io_fd; /* -1: not open */
+/* The main thread of a process. */
+struct thread {
+    pid_t pid;      /* 0: none */
+    uint64_t start; /* of struct proc_stat; 0: it was not read yet */
+    struct signs_track track;
 };
 
 struct signs_worker {
     uint32_t rank;
-    pid_t pid;
     bool ended;
-    bool gone; /* there is no such process */
-    int error; /* of the last sample: why its files, or its child's, could not be opened; 0 */
-    struct thread_files files;
-    struct signs_track track;
-    pid_t child; /* that it waits for; 0: none */
-    uint64_t child_start;
-    struct thread_files child_files;
-    struct signs_track child_track;
+    int error; /* of the last sample: why its files, or its child's, could not be read; 0 */
+    struct thread own;
+    struct thread child;      /* that it waits for */
     struct signs_found found; /* by the last closer look, as far as it is still true */
     uint64_t changed_ns;      /* when its place was last seen to have changed */
     uint64_t process_ns;      /* CPU time of found.computes at the last sample; 0: not known */
@@ -173,114 +165,45 @@ struct signs_worker {
 struct signs {
     struct signs_worker *workers; /* by rank */
     size_t n;
-    /* Higher descriptors are not kept open: they are for pipes and connections. */
-    size_t kept_below;
 };
 
 struct signs *signs_new(void) {
-    struct signs *s = xcalloc(1, sizeof *s);
-    s->kept_below = file_limit() / 2;
-    return s;
-}
-
-static void close_files(struct thread_files *f) {
-    file_close(&f->stat_fd);
-    file_close(&f->schedstat_fd);
-    file_close(&f->io_fd);
-}
-
-static void forget_child(struct signs_worker *w) {
-    close_files(&w->child_files);
-    w->child = 0;
-}
-
-static void close_worker(struct signs_worker *w) {
-    close_files(&w->files);
-    forget_child(w);
+    return xcalloc(1, sizeof(struct signs));
 }
 
 void signs_free(struct signs *s) {
-    if (s == NULL)
-        return;
-    for (size_t i = 0; i < s->n; i++)
-        close_worker(&s->workers[i]);
-    free(s->workers);
+    if (s != NULL)
+        free(s->workers);
     free(s);
 }
 
-static int failure(int error) { return error == ENOENT || error == ESRCH ? -ESRCH : -error; }
-
-static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
-
-/* Those that are not open yet. Without its schedstat, which not every kernel has, a thread that
- * uses a few ms a second would seem to move only now and then. */
-static int open_files(pid_t pid, struct thread_files *f) {
-    char path[PATH_BYTES];
-    if (f->stat_fd >= 0)
-        return 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)pid);
-    _cleanup_(file_close) int dir = open(path, O_DIRECTORY | O_CLOEXEC);
-    int r = 0;
-    if (dir < 0)
-        return failure(errno);
-    f->stat_fd = openat(dir, "stat", O_RDONLY | O_CLOEXEC);
-    if (f->stat_fd < 0) {
-        r = failure(errno);
-    } else {
-        f->schedstat_fd = openat(dir, "schedstat", O_RDONLY | O_CLOEXEC);
-        if (f->schedstat_fd < 0 && is_shortage(errno))
-            r = -errno;
-        f->io_fd = openat(dir, "io", O_RDONLY | O_CLOEXEC);
-        if (f->io_fd < 0 && is_shortage(errno))
-            r = -errno;
-    }
-    if (r < 0)
-        close_files(f);
-    return r;
-}
-
-/* After a sample. */
-static void leave_files(const struct signs *s, struct thread_files *f) {
-    int highest = MAX2(MAX2(f->stat_fd, f->schedstat_fd), f->io_fd);
-    if (f->stat_fd >= 0 && (size_t)highest >= s->kept_below)
-        close_files(f);
-}
-
-static const char *read_file(int fd, char buf[STAT_MAX]) {
-    ssize_t n;
-    do
-        n = pread(fd, buf, STAT_MAX - 1, 0);
-    while (n < 0 && errno == EINTR);
+/* A text that ends with a NUL; "" if it can't be read. */
+static int read_file(pid_t pid, const char *name, char buf[STAT_MAX]) {
+    char path[PROC_PATH_MAX];
+    (void)snprintf(path, sizeof path, "/task/%d/%s", (int)pid, name);
+    ssize_t n = proc_read(pid, path, buf, STAT_MAX - 1);
     buf[MAX2(n, 0)] = '\0';
-    return buf;
+    return n >= 0 ? 0 : errno == ENOENT || errno == ESRCH ? -ESRCH : -errno;
 }
 
-static bool read_stat(int fd, struct proc_stat *ret) {
+/* -ESRCH: it has ended; the pid can be that of another process by now. */
+static int read_tick(struct thread *t, struct worker_tick *ret) {
     char text[STAT_MAX];
-    return proc_parse_stat(read_file(fd, text), ret);
-}
-
-static struct worker_tick read_times(struct thread_files *f) {
-    char schedstat[STAT_MAX];
-    struct worker_tick t = {0};
     struct proc_stat stat;
-    if (f->stat_fd < 0 || !read_stat(f->stat_fd, &stat))
-        return t;
-    t.state = stat.state;
-    if (f->schedstat_fd >= 0 &&
-        signs_ran(read_file(f->schedstat_fd, schedstat), &t.ran_ns, &t.turns) && t.ran_ns != 0)
-        return t;
+    int r = read_file(t->pid, "stat", text);
+    if (r == 0 && (!proc_parse_stat(text, &stat) || (t->start != 0 && stat.start != t->start)))
+        r = -ESRCH;
+    if (r < 0)
+        return r;
+    t->start = stat.start;
+    *ret = (struct worker_tick){.state = stat.state};
     /* There is none, or it is always 0: a kernel without CONFIG_SCHED_INFO. */
-    t.ran_ns = stat.ran_ns;
-    return t;
-}
-
-static struct worker_tick read_tick(struct thread_files *f, const struct signs_track *before) {
-    char io[STAT_MAX];
-    struct worker_tick t = read_times(f);
-    if (t.state != 0 && f->io_fd >= 0 && t.ran_ns - before->ran_ns < WRITES_BELOW_NS)
-        t.wrote = signs_wrote(read_file(f->io_fd, io));
-    return t;
+    if (read_file(t->pid, "schedstat", text) < 0 || !signs_ran(text, &ret->ran_ns, &ret->turns) ||
+        ret->ran_ns == 0)
+        ret->ran_ns = stat.ran_ns;
+    if (ret->ran_ns - t->track.ran_ns < WRITES_BELOW_NS && read_file(t->pid, "io", text) == 0)
+        ret->wrote = signs_wrote(text);
+    return 0;
 }
 
 static struct signs_worker *find(const struct signs *s, uint32_t rank) {
@@ -290,53 +213,35 @@ static struct signs_worker *find(const struct signs *s, uint32_t rank) {
     return NULL;
 }
 
-static void remove_rank(struct signs *s, uint32_t rank) {
-    struct signs_worker *w = find(s, rank);
-    if (w == NULL)
-        return;
-    close_worker(w);
-    s->n--;
-    memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
-}
-
 int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
-    remove_rank(s, rank);
     if (s->n == SIGNS_WORKERS_MAX)
         return -E2BIG;
     s->workers = xgrow(s->workers, s->n, sizeof *s->workers);
     struct signs_worker *w = &s->workers[s->n++];
     for (; w > s->workers && w[-1].rank > rank; w--)
         *w = w[-1];
-    *w = (struct signs_worker){.rank = rank,
-                               .pid = pid,
-                               .files = {-1, -1, -1},
-                               .track = signs_track_of(now_ns),
-                               .child_files = {-1, -1, -1}};
-    int r = open_files(pid, &w->files);
-    leave_files(s, &w->files);
-    w->gone = r == -ESRCH;
-    w->error = w->gone ? 0 : r;
-    signs_track_add(&w->track, &(struct worker_tick){0}, now_ns);
+    *w = (struct signs_worker){.rank = rank, .own = {.pid = pid, .track = signs_track_of(now_ns)}};
+    int r = read_tick(&w->own, &(struct worker_tick){0});
+    w->error = r == -ESRCH ? 0 : r;
+    signs_track_add(&w->own.track, &(struct worker_tick){0}, now_ns);
     return r;
 }
 
 void signs_ended(struct signs *s, uint32_t rank) {
     struct signs_worker *w = find(s, rank);
-    if (w == NULL)
-        return;
-    close_worker(w);
-    w->ended = true;
+    if (w != NULL)
+        w->ended = true;
 }
 
 /* Whose movement is the worker's. */
 static struct signs_track *mover(struct signs_worker *w) {
-    return w->child != 0 ? &w->child_track : &w->track;
+    return w->child.pid != 0 ? &w->child.track : &w->own.track;
 }
 
 static void moves_now(struct signs_worker *w, uint64_t now_ns) {
-    w->track.flags |= SIGN_MOVED;
-    w->track.moved_ns = now_ns;
-    w->track.moved_once = true;
+    w->own.track.flags |= SIGN_MOVED;
+    w->own.track.moved_ns = now_ns;
+    w->own.track.moved_once = true;
 }
 
 /* A thread that no longer runs all the time does not spin; nor does one that is not seen. */
@@ -345,22 +250,21 @@ static void settle(struct signs_worker *w) {
         w->found.flags &= ~(uint32_t)SIGN_SPINS;
     w->found.polls = w->found.polls && mover(w)->little > 0 && w->error == 0;
     if ((w->found.flags & SIGN_SPINS) != 0 || w->found.polls)
-        w->track.flags &= ~(uint32_t)SIGN_MOVED;
-    else if ((w->track.flags & SIGN_MOVED) != 0)
+        w->own.track.flags &= ~(uint32_t)SIGN_MOVED;
+    else if ((w->own.track.flags & SIGN_MOVED) != 0)
         w->found.flags = 0;
 }
 
-void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
-               uint64_t now_ns) {
+void signs_put(struct signs *s, uint32_t rank, const struct signs_found *found, uint64_t now_ns) {
     struct signs_worker *w = find(s, rank);
-    if (w == NULL || w->pid != pid || w->ended)
+    if (w == NULL || w->ended)
         return;
     w->process_ns = w->found.computes == found->computes ? w->process_ns : 0;
     w->found = *found;
     mover(w)->receives = found->receives;
     if (found->polls)
         w->found.since_ns = MAX2(mover(w)->much_ns, w->changed_ns);
-    if (w->track.moved_ns > found->before_ns) {
+    if (w->own.track.moved_ns > found->before_ns) {
         w->found.flags &= ~(uint32_t)(SIGN_BUSY | SIGN_BYTES);
     } else if (found->changed) {
         w->changed_ns = now_ns;
@@ -371,7 +275,7 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
 
 void signs_unseen(struct signs *s) {
     for (size_t i = 0; i < s->n; i++)
-        if (!s->workers[i].ended && (s->workers[i].track.flags & SIGN_MOVED) == 0)
+        if (!s->workers[i].ended && (s->workers[i].own.track.flags & SIGN_MOVED) == 0)
             s->workers[i].found.flags |= SIGN_UNSEEN;
 }
 
@@ -388,68 +292,57 @@ bool signs_any_odd(const struct signs *s) {
     return false;
 }
 
-/* Another process of the same pid is none. */
-static int open_child(struct signs_worker *w) {
-    if (w->child_files.stat_fd >= 0)
-        return 0;
-    struct proc_stat stat;
-    int r = open_files(w->child, &w->child_files);
-    if (r == 0 && (!read_stat(w->child_files.stat_fd, &stat) || stat.start != w->child_start)) {
-        close_files(&w->child_files);
-        r = -ESRCH;
-    }
-    return r;
+void signs_follow(struct signs *s, uint32_t rank, pid_t child, uint64_t start) {
+    struct signs_worker *w = find(s, rank);
+    if (w != NULL && !w->ended && w->child.pid != child)
+        w->child = (struct thread){
+            .pid = child, .start = start, .track = signs_track_of(w->own.track.moved_ns)};
 }
 
-void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start) {
-    struct signs_worker *w = find(s, rank);
-    if (w == NULL || w->pid != pid || w->ended || w->child == child)
-        return;
-    forget_child(w);
-    if (child == 0)
-        return;
-    w->child = child;
-    w->child_start = start;
-    w->child_track = signs_track_of(w->track.moved_ns);
-    if (open_child(w) == -ESRCH)
-        forget_child(w);
-    leave_files(s, &w->child_files);
+/* Since when it has not moved. */
+static uint64_t since_of(const struct signs_worker *w) {
+    bool since = (w->found.flags & SIGN_SPINS) != 0 || w->found.polls;
+    bool computes = (w->own.track.flags & SIGN_MOVED) != 0;
+    return since && !computes ? MIN2(w->found.since_ns, w->own.track.moved_ns)
+                              : w->own.track.moved_ns;
 }
 
 struct signs_seen signs_see(const struct signs *s, uint32_t rank) {
     struct signs_worker *w = find(s, rank);
     if (w == NULL)
         return (struct signs_seen){.pid = 0};
-    bool odd = w->found.polls || (w->found.flags & SIGN_SPINS) != 0 || w->child != 0;
-    bool known = !w->ended && w->track.known;
-    return (struct signs_seen){.pid = w->pid,
+    bool spins = (w->found.flags & SIGN_SPINS) != 0,
+         odd = w->found.polls || spins || w->child.pid != 0;
+    bool known = !w->ended && w->own.track.known;
+    return (struct signs_seen){.pid = w->own.pid,
                                .hot = is_hot(w),
                                .little = is_little(w),
-                               .ran_ns = known && !odd ? w->track.ran_ns : 0,
-                               .used_ns = known ? w->track.ran_ns - w->used_from_ns : 0};
+                               .spins = !w->ended && spins,
+                               .since_ns = since_of(w),
+                               .ran_ns = known && !odd ? w->own.track.ran_ns : 0,
+                               .used_ns = known ? w->own.track.ran_ns - w->used_from_ns : 0};
 }
 
-static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
-    bool first = !w->child_track.known;
+static void sample_child(struct signs_worker *w, uint64_t now_ns) {
+    struct signs_track *t = &w->child.track;
+    bool first = !t->known;
     struct worker_tick tick = {0};
-    int r = open_child(w);
-    if (r == 0)
-        tick = read_tick(&w->child_files, &w->child_track);
-    leave_files(s, &w->child_files);
-    if (r < 0 && r != -ESRCH) {
-        w->error = r;
-    } else if (tick.state == 0 || tick.state == 'Z') {
-        forget_child(w);
+    int r = read_tick(&w->child, &tick);
+    if (r == -ESRCH || tick.state == 'Z') {
+        w->child.pid = 0;
         return;
-    } else {
-        signs_track_add(&w->child_track, &tick, now_ns);
-        w->track.flags |= w->child_track.flags & (SIGN_STOPPED | SIGN_TRACED);
-        if (first || (w->child_track.flags & SIGN_MOVED) == 0)
-            return;
-        w->track.moved_once = true;
     }
-    w->track.flags |= SIGN_MOVED;
-    w->track.moved_ns = now_ns;
+    if (r < 0) {
+        w->error = r;
+    } else {
+        signs_track_add(t, &tick, now_ns);
+        w->own.track.flags |= t->flags & (SIGN_STOPPED | SIGN_TRACED);
+        if (first || (t->flags & SIGN_MOVED) == 0)
+            return;
+        w->own.track.moved_once = true;
+    }
+    w->own.track.flags |= SIGN_MOVED;
+    w->own.track.moved_ns = now_ns;
 }
 
 /* A process that has ended uses none. */
@@ -464,28 +357,24 @@ static void sample_process(struct signs_worker *w, uint64_t now_ns) {
         moves_now(w, now_ns);
 }
 
-static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
+static void sample(struct signs_worker *w, uint64_t now_ns) {
     struct worker_tick tick = {0};
-    int r = w->gone ? -ESRCH : open_files(w->pid, &w->files);
-    if (r == 0)
-        tick = read_tick(&w->files, &w->track);
-    leave_files(s, &w->files);
-    w->gone = r == -ESRCH;
-    w->error = w->gone ? 0 : r;
-    signs_track_add(&w->track, &tick, now_ns);
-    if (w->child != 0)
-        sample_child(s, w, now_ns);
+    int r = read_tick(&w->own, &tick);
+    w->error = r == -ESRCH ? 0 : r;
+    signs_track_add(&w->own.track, &tick, now_ns);
+    if (w->child.pid != 0)
+        sample_child(w, now_ns);
     settle(w);
     if (w->found.computes != 0)
         sample_process(w, now_ns);
-    if ((w->track.flags & SIGN_MOVED) != 0)
-        w->used_from_ns = w->track.ran_ns;
+    if ((w->own.track.flags & SIGN_MOVED) != 0)
+        w->used_from_ns = w->own.track.ran_ns;
 }
 
 void signs_sample(struct signs *s, uint64_t now_ns) {
     for (size_t i = 0; i < s->n; i++)
         if (!s->workers[i].ended)
-            sample(s, &s->workers[i], now_ns);
+            sample(&s->workers[i], now_ns);
 }
 
 int signs_error(const struct signs *s) {
@@ -495,18 +384,11 @@ int signs_error(const struct signs *s) {
     return 0;
 }
 
-static uint64_t still_of(const struct signs_worker *w, uint64_t now_ns) {
-    bool since = (w->found.flags & SIGN_SPINS) != 0 || w->found.polls;
-    bool computes = (w->track.flags & SIGN_MOVED) != 0;
-    return now_ns -
-           (since && !computes ? MIN2(w->found.since_ns, w->track.moved_ns) : w->track.moved_ns);
-}
-
 uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns) {
     uint64_t longest = 0;
     for (size_t i = 0; i < s->n; i++)
         if (!s->workers[i].ended)
-            longest = MAX2(longest, still_of(&s->workers[i], now_ns));
+            longest = MAX2(longest, now_ns - since_of(&s->workers[i]));
     return longest;
 }
 
@@ -515,11 +397,11 @@ size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *r
     for (size_t i = 0; i < n; i++) {
         const struct signs_worker *w = &s->workers[i];
         uint32_t unseen = w->error != 0 ? SIGN_UNSEEN : 0U;
-        uint32_t flags = w->track.flags | w->found.flags | unseen;
+        uint32_t flags = w->own.track.flags | w->found.flags | unseen;
         ret[i] = (struct worker_signs){.rank = w->rank,
                                        .flags = w->ended ? SIGN_ENDED : flags,
-                                       .still_ns = still_of(w, now_ns),
-                                       .moved_once = w->track.moved_once};
+                                       .still_ns = now_ns - since_of(w),
+                                       .moved_once = w->own.track.moved_once};
     }
     return n;
 }

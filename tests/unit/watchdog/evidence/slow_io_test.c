@@ -211,13 +211,15 @@ Test(slow_io, a_worker_that_waits_for_its_child_moves_with_it) {
     cr_expect_geq(signs_still_ns(signs, now), SIGNS_QUIET_NS);
 }
 
-/* Without a descriptor no helper can be started. */
+/* With one descriptor no helper can be started. */
 Test(slow_io, what_can_not_be_looked_at_is_not_taken_for_still) {
     struct rlimit few, usual;
     start(use_a_processor, false);
+    int lowest = dup(0);
+    close(lowest);
     become_quiet();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    few = (struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max};
+    few = (struct rlimit){.rlim_cur = (rlim_t)lowest + 1, .rlim_max = usual.rlim_max};
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
     uint64_t begin = now;
     uint32_t flags = 0;
@@ -325,7 +327,7 @@ Test(slow_io, follows_no_other_process_of_the_same_pid) {
     start(use_a_processor, false);
     struct worker_signs row;
     become_quiet();
-    signs_follow(signs, 5, worker.pid, getpid(), 1); /* not when it was started */
+    signs_follow(signs, 5, getpid(), 1); /* not when it was started */
     use_a_processor();
     (void)sample();
     cr_assert_eq(signs_rows(signs, now, &row, 1), 1);

@@ -132,8 +132,8 @@ Test(signs_io, of_a_process_that_is_gone_nothing_is_concluded) {
     cr_expect_eq(row_of(0, now).flags, SIGN_ENDED);
     signs_ended(s, 1);
     cr_expect_eq(signs_still_ns(s, now), 0);
-    cr_expect_eq(signs_add(s, 1, a.pid, now), -ESRCH);
-    cr_expect_eq(row_of(1, now).flags, SIGN_MOVED);
+    cr_expect_eq(signs_add(s, 2, a.pid, now), -ESRCH);
+    cr_expect_eq(row_of(2, now).flags, SIGN_MOVED);
     stop(&b);
 }
 
@@ -148,7 +148,7 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
         signs_sample(s, now += 8 * NS_PER_MS);
     }
     cr_assert(signs_any_odd(s) && signs_see(s, 0).hot && !signs_see(s, 1).hot);
-    signs_put(s, 0, a.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
+    signs_put(s, 0, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     struct worker_signs row = row_of(0, now);
     cr_expect(row.flags == SIGN_SPINS && row.still_ns == 20 * NS_PER_S, "%x", row.flags);
     cr_expect_eq(signs_still_ns(s, now), 20 * NS_PER_S);
@@ -169,13 +169,13 @@ Test(signs_io, what_a_worker_did_before_it_stood_still_is_not_counted_after_it) 
     cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
     uint64_t now = until_still(0, 0), moved = now - signs_still_ns(s, now);
     struct signs_found found = {.before_ns = moved - 1, .flags = SIGN_BUSY | SIGN_BYTES | SIGN_ASKS, .changed = true};
-    signs_put(s, 0, a.pid, &found, now);
+    signs_put(s, 0, &found, now);
     cr_expect_eq(row_of(0, now).flags, SIGN_ASKS);
     found = (struct signs_found){.before_ns = moved, .flags = SIGN_BUSY | SIGN_BYTES};
-    signs_put(s, 0, a.pid, &found, now);
+    signs_put(s, 0, &found, now);
     cr_expect_eq(row_of(0, now).flags, SIGN_BUSY | SIGN_BYTES);
     found.changed = true;
-    signs_put(s, 0, a.pid, &found, now);
+    signs_put(s, 0, &found, now);
     cr_expect((row_of(0, now).flags & SIGN_MOVED) != 0 && signs_still_ns(s, now) == 0);
 }
 
@@ -188,7 +188,7 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
     signs_sample(s, now);
     now = until_still(0, now);
-    signs_follow(s, 0, wrapper.pid, program.pid, stat.start);
+    signs_follow(s, 0, program.pid, stat.start);
     signs_sample(s, now += 8 * NS_PER_MS);
     for (unsigned i = 0; i < SIGNS_HOT; i++) {
         cr_expect_not(signs_any_odd(s));
@@ -196,7 +196,7 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
         signs_sample(s, now += 8 * NS_PER_MS);
     }
     cr_assert(signs_any_odd(s) && signs_see(s, 0).hot);
-    signs_put(s, 0, wrapper.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
+    signs_put(s, 0, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     work(&program);
     signs_sample(s, now += 8 * NS_PER_MS);
     struct worker_signs row = row_of(0, now);
@@ -204,19 +204,6 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     cr_expect_geq(row.still_ns, 20 * NS_PER_S);
     stop(&wrapper);
     stop(&program);
-}
-
-Test(signs_io, a_rank_that_starts_again_is_another_process) {
-    struct child a = start(), b = start();
-    cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
-    work(&a);
-    uint64_t now = until_still(0, 0);
-    cr_assert_eq(signs_add(s, 0, b.pid, now), 0);
-    struct worker_signs row = row_of(0, now);
-    cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0 && !row.moved_once);
-    cr_expect_eq(signs_rows(s, now, &row, 1), 1);
-    stop(&a);
-    stop(&b);
 }
 
 Test(signs_io, has_a_limit) {
@@ -227,34 +214,25 @@ Test(signs_io, has_a_limit) {
 
 static struct rlimit usual;
 
-/* So many more descriptors can be opened, 4 at most. */
-static void allow(unsigned more) {
-    int fds[5];
-    for (unsigned i = 0; i <= more; i++)
-        cr_assert_geq(fds[i] = dup(STDIN_FILENO), 0);
-    for (unsigned i = 0; i <= more; i++)
-        (void)close(fds[i]);
-    struct rlimit few = {.rlim_cur = (rlim_t)fds[more], .rlim_max = usual.rlim_max};
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+/* No descriptor can be opened from now on. */
+static void allow_none(void) {
+    int fd = dup(STDIN_FILENO);
+    (void)close(fd);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)fd, usual.rlim_max}), 0);
 }
 
 Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
     _cleanup_(stop) struct child a = start();
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     uint64_t now = 100 * NS_PER_S;
-    allow(0);
+    allow_none();
     cr_expect_eq(signs_add(s, 0, a.pid, now), -EMFILE);
     cr_expect_eq(signs_error(s), -EMFILE);
-    for (unsigned more = 0; more < 3; more++) { /* also not the ticks of stat without schedstat */
-        cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
-        allow(more);
-        signs_sample(s, now += NS_PER_S);
-        cr_expect_eq(signs_error(s), -EMFILE);
-        struct worker_signs row = row_of(0, now);
-        cr_expect_eq(row.flags, SIGN_MOVED | SIGN_UNSEEN);
-        cr_expect_not(row.moved_once);
-        cr_expect_eq(signs_still_ns(s, now), 0);
-    }
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(signs_error(s), -EMFILE);
+    struct worker_signs row = row_of(0, now);
+    cr_expect(row.flags == (SIGN_MOVED | SIGN_UNSEEN) && !row.moved_once);
+    cr_expect_eq(signs_still_ns(s, now), 0);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
     now = until_still(0, now);
     cr_expect_eq(signs_error(s), 0);
@@ -264,36 +242,16 @@ Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
 }
 
-/* The others are for pipes and connections. */
-Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
-    _cleanup_(stop) struct child a = start();
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    unsigned before = open_files();
-    allow(4); /* more than half are in use */
-    signs_free(s);
-    s = signs_new();
-    uint64_t now = 0;
-    cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
-    now = until_still(0, now);
-    cr_expect_eq(signs_error(s), 0);
-    work(&a);
-    signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    cr_expect_eq(open_files(), before);
-}
-
 /* A shell seems to wait, whatever its program does. */
 Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
     struct child wrapper = start(), program = start();
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     struct proc_stat stat;
     uint64_t now = 100 * NS_PER_S;
     cr_assert(proc_read_stat(program.pid, &stat));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
     now = until_still(0, now);
-    allow(0);
-    signs_follow(s, 0, wrapper.pid, program.pid, stat.start);
+    allow_none();
+    signs_follow(s, 0, program.pid, stat.start);
     signs_sample(s, now += NS_PER_S);
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED | SIGN_UNSEEN);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
