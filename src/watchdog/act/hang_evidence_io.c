@@ -24,40 +24,33 @@ void hang_group_fini(struct hang_group *g) {
     *g = (struct hang_group){0};
 }
 
-static void copy_group(const struct hang_group *from, struct hang_group *ret) {
-    *ret = *from;
-    ret->nodes = xcalloc(from->n_nodes + (size_t)1, sizeof *ret->nodes);
-    ret->node_of = xcalloc(from->world_size + (size_t)1, sizeof *ret->node_of);
-    if (from->n_nodes > 0)
-        memcpy(ret->nodes, from->nodes, from->n_nodes * sizeof *ret->nodes);
-    if (from->world_size > 0)
-        memcpy(ret->node_of, from->node_of, from->world_size * sizeof *ret->node_of);
-}
-
 bool hang_group_make(struct generation generation, const struct hang_node *nodes, size_t n,
                      struct hang_group *ret) {
     struct hang_group g = {.generation = generation, .n_nodes = (uint32_t)n};
+    bool fits = true;
     *ret = (struct hang_group){0};
     g.nodes = xcalloc(n, sizeof *g.nodes);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && fits; i++) {
         g.nodes[i] = nodes[i];
         g.nodes[i].first_rank = g.world_size;
-        if (nodes[i].nproc > HANG_RANKS_MAX - g.world_size) {
-            hang_group_fini(&g);
-            return false;
-        }
+        fits = nodes[i].nproc <= HANG_RANKS_MAX - g.world_size;
         g.world_size += nodes[i].nproc;
+    }
+    if (!fits || g.world_size == 0) {
+        hang_group_fini(&g);
+        return false;
     }
     g.node_of = xcalloc(g.world_size, sizeof *g.node_of);
     for (uint32_t i = 0; i < g.n_nodes; i++)
         for (uint32_t k = 0; k < g.nodes[i].nproc; k++)
             g.node_of[g.nodes[i].first_rank + k] = i;
-    if (g.world_size == 0) {
-        hang_group_fini(&g);
-        return false;
-    }
     *ret = g;
     return true;
+}
+
+/* *ret is empty if it is. */
+static void copy_group(const struct hang_group *g, struct hang_group *ret) {
+    (void)!hang_group_make(g->generation, g->nodes, g->n_nodes, ret);
 }
 
 bool hang_group_read(const struct group *group, struct hang_group *ret) {
@@ -701,8 +694,6 @@ struct work {
     const struct hang_answers *answers;
     struct evidence *evidence;   /* [n_nodes] */
     struct suspects_node *nodes; /* [n_nodes] */
-    bool *came;                  /* [world_size] it has a connection to the store */
-    uint64_t *collectives;       /* [world_size] by NCCL RAS */
     struct err *errors;          /* [n_nodes] */
     char generation[32];
     struct suspects_input in;
@@ -725,48 +716,18 @@ static void read_answers(struct work *k) {
     }
 }
 
-/* Nothing is concluded about a rank of which nothing is known, and no rank lacks a connection that
- * no other is known to have. */
-static void read_came(struct work *k) {
-    const struct hang_group *g = &k->answers->group;
-    _cleanup_(freep) bool *came = xcalloc(g->world_size, sizeof *came);
-    bool any = false;
-    memset(came, true, g->world_size);
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        for (uint32_t w = 0; w < k->evidence[i].n_workers; w++) {
-            const struct evidence_worker *worker = &k->evidence[i].workers[w];
-            if (worker->rank >= g->world_size || g->node_of[worker->rank] != i)
-                continue;
-            came[worker->rank] = !worker->not_at_store;
-            any = any || worker->at_store;
-        }
-    if (any)
-        k->came = TAKE_PTR(came);
-}
-
-/* One node asks for the whole job: that of rank 0 (gather_io.h). */
-static void read_collectives(struct work *k) {
-    const struct hang_group *g = &k->answers->group;
-    k->collectives = xcalloc(g->world_size, sizeof *k->collectives);
-    evidence_counts(&k->evidence[g->node_of[0]], k->collectives, g->world_size);
-}
-
 static void compare(struct work *k) {
     const struct hang_group *g = &k->answers->group;
     k->evidence = xcalloc(g->n_nodes, sizeof *k->evidence);
     k->nodes = xcalloc(g->n_nodes, sizeof *k->nodes);
     k->errors = xcalloc(g->n_nodes, sizeof *k->errors);
     read_answers(k);
-    read_came(k);
-    read_collectives(k);
     (void)snprintf(k->generation, sizeof k->generation, "%" PRIu32 ".%" PRIu32, g->generation.epoch,
                    g->generation.counter);
     k->in = k->of->in;
     k->in.nodes_of = g->node_of;
     k->in.n_nodes = g->n_nodes;
     k->in.nodes = k->nodes;
-    k->in.collectives = k->collectives;
-    k->in.came = k->came;
     k->in.job = k->of->config.run_id;
     k->in.generation = k->generation;
     k->in.wall_ns = k->answers->asked_wall_ns;
@@ -778,7 +739,7 @@ static uint64_t place_of(const struct work *k, uint32_t rank) {
     const struct evidence *e = k->nodes[k->in.nodes_of[rank]].evidence;
     if (w == NULL || w->ended || w->n_threads == 0 || w->threads[0].stack < 0)
         return 0;
-    return suspects_place(&e->stacks[w->threads[0].stack]);
+    return e->stacks[w->threads[0].stack].place;
 }
 
 static bool send_compared(int fd, const struct work *k) {
@@ -823,8 +784,6 @@ static void work_fini(struct work *k) {
     free(k->evidence);
     free(k->nodes);
     free(k->errors);
-    free(k->came);
-    free(k->collectives);
 }
 
 static int run(int fd, void *arg) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/json/json_table.h"
 #include "base/text/utf8.h"
 
@@ -62,6 +63,17 @@ struct evidence_child *evidence_add_child(struct evidence_worker *w) {
     return c;
 }
 
+/* By the names of files, not by their folders, which may be others in the next run. */
+uint64_t evidence_place(const struct pystack_frame *frames, uint32_t n) {
+    uint64_t h = HASH_BEGIN;
+    for (uint32_t i = 0; i < n; i++) {
+        h = hash_bytes(h, frames[i].function, strlen(frames[i].function) + 1);
+        h = hash_text(h, path_name(frames[i].file));
+        h = hash_bytes(h, &frames[i].line, sizeof frames[i].line);
+    }
+    return n == 0 ? 0 : MAX2(h, 1);
+}
+
 static bool is_same_stack(const struct evidence_stack *s, const struct pystack_frame *frames,
                           uint32_t n, bool cut) {
     if (s->n != n || s->cut != cut)
@@ -87,10 +99,11 @@ int evidence_add_stack(struct evidence *e, const struct pystack_frame *frames, s
     struct evidence_stack *stack = ADD(e, stacks, EVIDENCE_WORKERS_MAX);
     if (stack == NULL)
         return -E2BIG;
-    *stack = (struct evidence_stack){
-        .n = kept, .frames = xcalloc(MAX2(kept, 1U), sizeof *frames), .cut = cut};
+    *stack =
+        (struct evidence_stack){.n = kept, .frames = xcalloc(kept, sizeof *frames), .cut = cut};
     if (kept > 0)
         memcpy(stack->frames, frames, kept * sizeof *frames);
+    stack->place = evidence_place(frames, kept);
     *ret = e->n_stacks - 1;
     return 0;
 }
@@ -358,6 +371,8 @@ int evidence_read(const char *text, size_t len, struct evidence *ret, struct err
         evidence_fini(ret);
         err_prefix(err, "what a node saw of its workers");
     }
+    for (uint32_t i = 0; i < ret->n_stacks; i++)
+        ret->stacks[i].place = evidence_place(ret->stacks[i].frames, ret->stacks[i].n);
     return r;
 }
 

@@ -74,27 +74,6 @@ const struct pystack_frame *suspects_user_frame(const struct evidence_stack *sta
     return &stack->frames[0];
 }
 
-/* By the name of the file, not by its folder, which may be another one in the next run. */
-static uint64_t hash_frame(uint64_t h, const struct pystack_frame *f) {
-    h = hash_bytes(h, f->function, strlen(f->function) + 1);
-    h = hash_text(h, path_name(f->file));
-    return hash_bytes(h, &f->line, sizeof f->line);
-}
-
-static uint64_t place_of_frame(const struct pystack_frame *f) {
-    return suspects_place(
-        &(struct evidence_stack){.n = 1, .frames = (struct pystack_frame *)(uintptr_t)f});
-}
-
-uint64_t suspects_place(const struct evidence_stack *stack) {
-    uint64_t h = HASH_BEGIN;
-    if (stack == NULL || stack->n == 0)
-        return 0;
-    for (uint32_t i = 0; i < stack->n; i++)
-        h = hash_frame(h, &stack->frames[i]);
-    return h != 0 ? h : 1;
-}
-
 /* At the prompt of pdb or ipdb, stopped by debugpy, or waiting for a client of that. */
 static bool at_debugger(const struct evidence_stack *stack) {
     static const struct {
@@ -228,51 +207,9 @@ void suspects_describe(const struct evidence *e, const struct evidence_thread *t
 
 /* ---- children ---- */
 
-#define OTHERS_MAX 64 /* ranks that one is compared with */
-
-/* What is needed for each comparison, found once: there can be 16 children of each of thousands of
- * ranks. */
-struct suspects_children {
-    uint32_t n_nodes;
-    uint64_t **places; /* [n_nodes], of each stack of the node's evidence: suspects_place() */
-    uint32_t n_ranks;
-    uint32_t ranks[OTHERS_MAX + 1]; /* the first that have children */
-};
-
-static void children_free(struct suspects_children *c) {
-    if (c == NULL)
-        return;
-    for (uint32_t i = 0; i < c->n_nodes; i++)
-        free(c->places[i]);
-    free(c->places);
-    free(c);
-}
-
-static uint64_t *places_of(const struct evidence *e) {
-    uint64_t *places = xcalloc(e->n_stacks + (size_t)1, sizeof *places);
-    for (uint32_t i = 0; i < e->n_stacks; i++)
-        places[i] = suspects_place(&e->stacks[i]);
-    return places;
-}
-
-static struct suspects_children *children_new(const struct suspects *s) {
-    struct suspects_children *c = xcalloc(1, sizeof *c);
-    c->n_nodes = s->in->n_nodes;
-    c->places = xcalloc(s->in->n_nodes + (size_t)1, sizeof *c->places);
-    for (uint32_t i = 0; i < s->in->n_nodes; i++)
-        c->places[i] =
-            s->in->nodes[i].evidence == NULL ? NULL : places_of(s->in->nodes[i].evidence);
-    for (uint32_t r = 0; r < s->in->n_ranks && c->n_ranks <= OTHERS_MAX; r++)
-        if (s->worker_of[r] != NULL && s->worker_of[r]->n_children > 0)
-            c->ranks[c->n_ranks++] = r;
-    return c;
-}
-
 /* 0: it has no stack. */
-static uint64_t child_place(const struct suspects *s, uint32_t rank,
-                            const struct evidence_thread *t) {
-    bool has = suspects_stack(suspects_evidence(s, rank), t) != NULL;
-    return has ? s->children->places[s->in->nodes_of[rank]][t->stack] : 0;
+static uint64_t place_of(const struct evidence_stack *stack) {
+    return stack == NULL ? 0 : stack->place;
 }
 
 /* A child of each of two ranks, which can be the same. */
@@ -281,7 +218,8 @@ static bool wait_alike(const struct suspects *s, uint32_t rank_a, const struct e
     enum wait_kind kind = suspects_wait(a);
     if (kind != suspects_wait(b))
         return false;
-    uint64_t place_a = child_place(s, rank_a, a), place_b = child_place(s, rank_b, b);
+    uint64_t place_a = place_of(suspects_stack(suspects_evidence(s, rank_a), a));
+    uint64_t place_b = place_of(suspects_stack(suspects_evidence(s, rank_b), b));
     /* Some stacks could not be read; then the kernel's word counts. */
     if (place_a != 0 && place_b != 0 && place_a != place_b)
         return false;
@@ -305,13 +243,12 @@ static bool has_alike(const struct suspects *s, uint32_t rank, uint32_t of,
 /* In how many other ranks, of how many that have children, one waits like this. */
 static void count_alike(const struct suspects *s, uint32_t rank, const struct evidence_child *child,
                         uint32_t *ret_alike, uint32_t *ret_n) {
-    const struct suspects_children *c = s->children;
     *ret_alike = *ret_n = 0;
-    for (uint32_t i = 0; i < c->n_ranks && *ret_n < OTHERS_MAX; i++) {
-        if (c->ranks[i] == rank)
+    for (uint32_t i = 0; i < s->n_parents && *ret_n < SUSPECTS_PARENTS_MAX - 1; i++) {
+        if (s->parents[i] == rank)
             continue;
         ++*ret_n;
-        *ret_alike += has_alike(s, c->ranks[i], rank, child);
+        *ret_alike += has_alike(s, s->parents[i], rank, child);
     }
 }
 
@@ -344,9 +281,9 @@ void suspects_fini(struct suspects *s) {
     free(s->suspects);
     free(s->worker_of);
     free(s->ended);
+    free(s->collectives);
     free(s->reacted);
     free(s->is_suspect);
-    children_free(s->children);
     *s = (struct suspects){0};
 }
 
@@ -466,6 +403,7 @@ static void collect(struct suspects *s) {
                 !is_chosen(s, w->rank))
                 continue;
             s->worker_of[w->rank] = w;
+            s->any_at_store = s->any_at_store || w->at_store;
             s->ended[w->rank] = w->ended && s->in->waited == NULL; /* else it may have failed */
         }
     }
@@ -518,10 +456,10 @@ static uint64_t key_of(const struct evidence *e, const struct evidence_thread *t
     const struct evidence_stack *stack = suspects_stack(e, t);
     enum wait_kind kind = suspects_wait(t);
     if (level == LEVEL_LINE && stack != NULL) {
-        uint64_t place = place_of_frame(suspects_user_frame(stack));
+        uint64_t place = evidence_place(suspects_user_frame(stack), 1);
         return kind == WAIT_BLOCKED ? hash_text(place, "D") : place;
     }
-    uint64_t h = hash_bytes(HASH_BEGIN, &(uint64_t){suspects_place(stack)}, sizeof(uint64_t));
+    uint64_t h = hash_bytes(HASH_BEGIN, &(uint64_t){place_of(stack)}, sizeof(uint64_t));
     /* A waiter that wakes for a moment, or spins, is still one, by its stack. */
     bool coarse = level != LEVEL_ALL && stack != NULL && (kind == WAIT_SLEEPS || kind == WAIT_RUNS);
     if (coarse)
@@ -609,7 +547,7 @@ static const struct pystack_frame *meets(const struct evidence_stack *stack) {
 /* The innermost line of torch.distributed; 0: none. */
 static uint64_t meeting_place(const struct evidence *e, const struct evidence_thread *t) {
     const struct pystack_frame *f = meets(suspects_stack(e, t));
-    return f == NULL ? 0 : place_of_frame(f);
+    return f == NULL ? 0 : evidence_place(f, 1);
 }
 
 /* Of each rank the places of its other threads. Returns how many. */
@@ -676,7 +614,7 @@ static uint32_t mark_threads(struct suspects *s) {
 
 static bool has_place(const struct evidence *e, const struct evidence_worker *w, uint64_t place) {
     for (uint32_t i = 1; i < w->n_threads; i++)
-        if (suspects_place(suspects_stack(e, &w->threads[i])) == place)
+        if (place_of(suspects_stack(e, &w->threads[i])) == place)
             return true;
     return false;
 }
@@ -688,7 +626,7 @@ const struct evidence_thread *suspects_odd_thread(const struct suspects *s, uint
     while (other + 1 < s->in->n_ranks && s->is_suspect[other])
         other++;
     for (uint32_t i = 1; i < w->n_threads; i++) {
-        uint64_t place = suspects_place(suspects_stack(e, &w->threads[i]));
+        uint64_t place = place_of(suspects_stack(e, &w->threads[i]));
         if (place != 0 && !has_place(suspects_evidence(s, other), s->worker_of[other], place))
             return &w->threads[i];
     }
@@ -703,7 +641,7 @@ static uint64_t number_of(const struct suspects *s, uint32_t rank, enum suspect_
     if (s->ended[rank])
         return 0;
     if (by_ras)
-        return s->in->collectives != NULL ? s->in->collectives[rank] : 0;
+        return s->collectives[rank];
     if (w == NULL)
         return 0;
     return reason == SUSPECT_STEPS ? w->step : w->collectives;
@@ -732,7 +670,8 @@ static bool is_odd(const struct suspects *s, uint32_t rank, enum suspect_reason 
         return s->in->waited == NULL && s->any_ended && s->n_together == 0 && t != NULL;
     case SUSPECT_STOPPED: return t != NULL && suspects_wait(t) == WAIT_STOPPED;
     case SUSPECT_ABSENT:
-        return s->in->came != NULL && !s->in->came[rank] && !s->ended[rank] && !s->reacted[rank];
+        return !s->in->on_request && s->any_at_store && s->worker_of[rank] != NULL &&
+               s->worker_of[rank]->not_at_store && !s->ended[rank] && !s->reacted[rank];
     case SUSPECT_ELSEWHERE: return s->majority && t != NULL && s->group_of[rank] != 0;
     case SUSPECT_UNMOVED: return s->n_reacted > 1 && t != NULL;
     case SUSPECT_CHILD: return t != NULL && odd_child(s, rank) != NULL;
@@ -797,13 +736,19 @@ void suspects_find(const struct suspects_input *in, struct suspects *ret) {
                            .group_of = xcalloc(n, sizeof *s->group_of),
                            .worker_of = xcalloc(n, sizeof *s->worker_of),
                            .ended = xcalloc(n, sizeof *s->ended),
+                           .collectives = xcalloc(n, sizeof *s->collectives),
                            .reacted = xcalloc(n, sizeof *s->reacted),
                            .is_suspect = xcalloc(n, sizeof *s->is_suspect),
                            .suspects = xcalloc(SUSPECTS_KEPT, sizeof *s->suspects)};
     memset(s->group_of, 0xff, n * sizeof *s->group_of); /* NO_GROUP */
     collect(s);
     find_debugged(s);
-    s->children = children_new(s);
+    /* One node asks for the whole job: that of rank 0 (gather_io.h). */
+    if (!in->on_request && in->n_ranks > 0 && suspects_evidence(s, 0) != NULL)
+        evidence_counts(suspects_evidence(s, 0), s->collectives, in->n_ranks);
+    for (uint32_t r = 0; r < in->n_ranks && s->n_parents < SUSPECTS_PARENTS_MAX; r++)
+        if (s->worker_of[r] != NULL && s->worker_of[r]->n_children > 0)
+            s->parents[s->n_parents++] = r;
     group_ranks(s);
     uint64_t most = 0;
     bool by_ras = false;

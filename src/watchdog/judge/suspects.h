@@ -24,6 +24,7 @@
 
 #define SUSPECTS_NODES_MAX 65536
 #define SUSPECTS_KEPT 64 /* in the list; n_all counts the others, too */
+#define SUSPECTS_PARENTS_MAX 65
 #define SUSPECTS_WHERE_MAX (PYSTACK_FUNCTION_MAX + 144)
 #define SUSPECTS_LINE_MAX 1024              /* of suspects_line() */
 #define SUSPECTS_TEXT_MAX (4 * 1024 * 1024) /* of suspects_text(); what is over is left out */
@@ -35,14 +36,12 @@ struct suspects_node {
     const char *missing;             /* why none came; borrowed; NULL: it did not answer in time */
 };
 
-/* All borrowed. An array that is NULL is not known. */
+/* All borrowed. */
 struct suspects_input {
     uint32_t n_ranks;         /* world size, at most HANG_RANKS_MAX */
     const uint32_t *nodes_of; /* of each rank, its node's number. Never NULL */
     uint32_t n_nodes;
     const struct suspects_node *nodes;
-    const uint64_t *collectives; /* of each rank, by NCCL RAS; 0: not known */
-    const bool *came;            /* of each rank: it is connected to the store */
     /* Of each rank: it had not moved for long when rank `failed` failed. NULL: none failed.
      * Otherwise the still_ns of a worker must be that at the end of the gathering (gather_io.h),
      * and of workers that have ended only those in `signs` count as ended with 0. */
@@ -110,14 +109,17 @@ struct suspects {
      * work from outside. */
     uint32_t n_together;
     bool any_ended;     /* with 0 */
+    bool any_at_store;  /* connected to it: only then one that is not stands out */
     uint32_t n_at_exit; /* ranks that hang at the exit of their Python, where others have ended */
     uint64_t used_ns;   /* by any main thread since it last moved, at most */
     /* Of each rank; owned. The evidence is borrowed from the input; NULL: none */
     const struct evidence_worker **worker_of;
-    bool *ended;      /* with 0 */
-    bool *reacted;    /* it failed, or waited and moved then: where it is now proves nothing */
-    bool *is_suspect; /* also those that are not in the list */
-    struct suspects_children *children; /* owned; of use only in this room */
+    bool *ended;           /* with 0 */
+    uint64_t *collectives; /* by NCCL RAS; 0: not known */
+    bool *reacted;         /* it failed, or waited and moved then: where it is now proves nothing */
+    bool *is_suspect;      /* also those that are not in the list */
+    /* The first ranks that have children, with which those of a rank are compared */
+    uint32_t n_parents, parents[SUSPECTS_PARENTS_MAX];
 };
 
 /* Ranks of an evidence that are not of its node are ignored. */
@@ -133,9 +135,6 @@ void suspects_text(const struct suspects *s, struct strbuf *ret);
 /* One JSON object. */
 void suspects_json(const struct suspects *s, struct strbuf *ret);
 
-/* The number of the place at which this stack waits, for struct worker_signs.place: equal in all
- * workers and runs of one program. 0: no stack. */
-uint64_t suspects_place(const struct evidence_stack *stack);
 /* The innermost frame of the user's own code: not of Python's library, of an installed package, or
  * frozen. If there is none, the innermost. NULL: no stack. Borrowed. */
 const struct pystack_frame *suspects_user_frame(const struct evidence_stack *stack);
