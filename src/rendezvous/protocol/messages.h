@@ -12,7 +12,6 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
-#include "watchdog/attempt_start.h"
 #include "watchdog/worker_signs.h"
 
 #define RDZV_HOST_MAX 128  /* host names, addresses */

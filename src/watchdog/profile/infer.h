@@ -5,8 +5,8 @@
  *     profile_findings_fini(&findings); */
 #pragma once
 
-#include "watchdog/attempt_start.h"
 #include "watchdog/profile/samples.h"
+#include "watchdog/worker_signs.h"
 
 /* What a rank does at one tick. First comes work, in the order in which the rules try it. */
 enum profile_class {
