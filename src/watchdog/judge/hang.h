@@ -136,5 +136,4 @@ struct hang_update {
 
 struct hang *hang_new(const struct hang_limits *limits); /* never NULL */
 void hang_free(struct hang *h);                          /* takes NULL */
-static inline void hang_freep(struct hang **h) { hang_free(*h); }
 void hang_step(struct hang *h, const struct hang_event *event, struct hang_update *ret);

@@ -282,45 +282,6 @@ Test(hang_watch_io, nobody_waits_for_native_stacks_of_a_job_that_is_ended) {
     cr_expect_eq(hang_watch_suspects(watch), 0);
 }
 
-/* A shell around a Python program that says when it waits, and a Python program of its own below it. */
-static const char program[] = "import os, subprocess, sys\n"
-                              "if len(sys.argv) == 1: subprocess.Popen([sys.executable, __file__, 'child'])\n"
-                              "else: os.write(1, b'x')\n"
-                              "while True: os.read(os.pipe()[0], 1)\n";
-
-Test(hang_watch_io, the_python_program_below_a_shell_is_ended_first) {
-    char script[] = "/tmp/muster-watch-XXXXXX", command[128], byte;
-    int fds[2], fd = mkstemp(script), status;
-    cr_assert_eq(write(fd, program, sizeof program - 1), (ssize_t)sizeof program - 1);
-    cr_assert_eq(pipe(fds), 0);
-    (void)snprintf(command, sizeof command, "python3 %s; echo went on", script);
-    (void)kill(workers.pids[1], SIGKILL);
-    (void)waitpid(workers.pids[1], NULL, 0);
-    workers.pids[1] = fork();
-    if (workers.pids[1] == 0) {
-        (void)setpgid(0, 0);
-        (void)dup2(fds[1], STDOUT_FILENO);
-        (void)execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    (void)close(fds[1]);
-    cr_assert_eq(read(fds[0], &byte, 1), 1);
-    pid_t shell = workers.pids[1], python = disturb_program(shell);
-    cr_assert_neq(python, shell);
-    cr_expect_eq(disturb_program(python), python);
-    end_rank(FIRST_RANK + 1);
-    do {
-        hang_watch_end_suspects(watch);
-    } while (waitpid(shell, &status, WNOHANG) == 0);
-    workers.pids[1] = 0;
-    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    (void)kill(-shell, SIGKILL); /* its other program */
-    cr_expect_eq(read(fds[0], &byte, 1), 0, "the shell has not gone on");
-    (void)close(fds[0]);
-    (void)close(fd);
-    (void)unlink(script);
-}
-
 Test(hang_watch_io, helpers_that_a_disk_can_hold_have_the_names_by_which_they_are_spared) {
     cr_expect_eq(strncmp(HANG_COMPARE_NAME, "muster-", 7), 0);
     cr_expect_eq(strncmp(HANG_ADD_NAME, "muster-", 7), 0);

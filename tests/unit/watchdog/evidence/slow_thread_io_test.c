@@ -83,36 +83,25 @@ static int32_t found(struct pystack_process *python, struct work_thread *t) {
     return t->tid;
 }
 
-static int32_t found_in(const char *main_file, const char *a, const char *b) {
-    struct pystack_process python = {0};
-    struct work_thread t = {0};
-    begin(main_file, a, b);
-    return found(&python, &t);
-}
-
-Test(slow_thread_io, a_thread_works_for_which_the_main_thread_waits) {
-    cr_expect_eq(found_in("/home/me/train.py", TORCH, NULL), w.tids[0]);
-}
-
-Test(slow_thread_io, one_that_only_reports_does_not_work) {
-    cr_expect_eq(found_in("/home/me/train.py", "/home/me/metrics.py", NULL), 0);
-}
-
-Test(slow_thread_io, the_main_thread_works_if_it_is_in_torch_itself) {
-    cr_expect_eq(found_in("/lib/torch/autograd/graph.py", TORCH, NULL), 0);
-}
-
-Test(slow_thread_io, a_main_thread_that_serves_rpc_only_waits) {
-    cr_expect_eq(found_in("/lib/torch/distributed/rpc/api.py", "/lib/torch/distributed/rpc/internal.py", NULL),
-                 w.tids[0]);
-}
-
-Test(slow_thread_io, who_pins_memory_does_not_work) {
-    cr_expect_eq(found_in("/home/me/train.py", "/lib/torch/utils/data/_utils/pin_memory.py", NULL), 0);
-}
-
-Test(slow_thread_io, of_several_the_one_that_has_used_most_time_works) {
-    cr_expect_eq(found_in("/home/me/train.py", TORCH, TORCH), w.tids[1]);
+Test(slow_thread_io, which_thread_works) {
+    static const struct {
+        const char *main_file, *a, *b;
+        int tid; /* its index; -1: none */
+    } cases[] = {
+        {"/home/me/train.py", TORCH, NULL, 0},
+        {"/home/me/train.py", "/home/me/metrics.py", NULL, -1},
+        {"/lib/torch/autograd/graph.py", TORCH, NULL, -1}, /* the main thread works */
+        {"/lib/torch/distributed/rpc/api.py", "/lib/torch/distributed/rpc/internal.py", NULL, 0},
+        {"/home/me/train.py", "/lib/torch/utils/data/_utils/pin_memory.py", NULL, -1},
+        {"/home/me/train.py", TORCH, TORCH, 1}, /* the one that has used most time */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct pystack_process python = {0};
+        struct work_thread t = {0};
+        begin(cases[i].main_file, cases[i].a, cases[i].b);
+        cr_expect_eq(found(&python, &t), cases[i].tid < 0 ? 0 : w.tids[cases[i].tid], "%zu", i);
+        finish();
+    }
 }
 
 Test(slow_thread_io, it_stays_until_it_has_ended) {

@@ -103,41 +103,32 @@ static void reads_it_again(void) {
     _exit(1);
 }
 
-static void assert_awaited(void (*wait)(void), long call) {
+Test(terminal_io, who_waits_for_somebody_to_type) {
+    static const struct {
+        void (*wait)(void);
+        long call;
+        bool awaited;
+    } cases[] = {
+        {reads, SYS_read, true},
+        {reads_it_again, SYS_read, true},
+        {selects, SYS_pselect6, true},
+        {polls, SYS_ppoll, true},
+        {waits_for_events, SYS_epoll_pwait, true},
+        {reads_another, SYS_read, false},
+        {selects_another, SYS_pselect6, false},
+        {polls_another, SYS_ppoll, false},
+        {waits_for_other_events, SYS_epoll_pwait, false},
+    };
     cr_assert_eq(pipe(other), 0);
-    start(open_terminal(), wait);
-    is_in(call);
-    cr_expect(terminal_is_awaited(child));
-}
-
-static void assert_not_awaited(int input, void (*wait)(void), long call) {
-    cr_assert_eq(pipe(other), 0);
-    start(input, wait);
-    is_in(call);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        start(open_terminal(), cases[i].wait);
+        is_in(cases[i].call);
+        cr_expect_eq(terminal_is_awaited(child), cases[i].awaited, "%zu", i);
+        finish();
+    }
+    start(other[0], reads); /* a pipe is no terminal */
+    is_in(SYS_read);
     cr_expect_not(terminal_is_awaited(child));
-}
-
-Test(terminal_io, who_reads_waits_for_somebody_to_type) { assert_awaited(reads, SYS_read); }
-Test(terminal_io, who_reads_another_descriptor_of_it_too) { assert_awaited(reads_it_again, SYS_read); }
-Test(terminal_io, who_selects_too) { assert_awaited(selects, SYS_pselect6); }
-Test(terminal_io, who_polls_too) { assert_awaited(polls, SYS_ppoll); }
-Test(terminal_io, who_waits_for_events_too) { assert_awaited(waits_for_events, SYS_epoll_pwait); }
-
-Test(terminal_io, who_waits_for_something_else_does_not) {
-    assert_not_awaited(open_terminal(), reads_another, SYS_read);
-}
-Test(terminal_io, nor_who_selects_something_else) {
-    assert_not_awaited(open_terminal(), selects_another, SYS_pselect6);
-}
-Test(terminal_io, nor_who_polls_something_else) { assert_not_awaited(open_terminal(), polls_another, SYS_ppoll); }
-Test(terminal_io, nor_who_waits_for_other_events) {
-    assert_not_awaited(open_terminal(), waits_for_other_events, SYS_epoll_pwait);
-}
-
-Test(terminal_io, a_pipe_is_no_terminal) {
-    int input[2];
-    cr_assert_eq(pipe(input), 0);
-    assert_not_awaited(input[0], reads, SYS_read);
 }
 
 Test(terminal_io, of_a_process_that_is_not_there_nothing_is_said) { cr_expect_not(terminal_is_awaited(INT32_MAX)); }

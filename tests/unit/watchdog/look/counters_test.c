@@ -4,78 +4,73 @@
 #include "watchdog/look/kernel_log.h"
 #include "watchdog/look/nics.h"
 
-static void add(struct kernel_log *log, const char *record) { kernel_log_add(log, record, strlen(record)); }
+static struct kernel_log *kept;
+static struct strbuf text;
+
+static void begin(void) { kept = xcalloc(1, sizeof *kept); }
+static void end(void) {
+    free(kept);
+    strbuf_fini(&text);
+}
+TestSuite(counters, .init = begin, .fini = end);
+
+static void add(const char *record) { kernel_log_add(kept, record, strlen(record)); }
+
+/* The lines of the log. */
+static const char *lines(void) {
+    strbuf_clear(&text);
+    kernel_log_write(kept, &text);
+    return strbuf_text(&text);
+}
 
 Test(counters, lines_of_the_kernels_log) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct kernel_log *log = xcalloc(1, sizeof *log);
-    add(log, "4,1234,5140900123,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n");
-    add(log, "6,1235,7,-,caller=T1;a;b\x1b[1m\n");
-    add(log, "6,1236,8;without flags\n");
-    add(log, "hello");
-    add(log, "6,1;no time\n");
-    add(log, "");
-    kernel_log_write(log, &text);
-    cr_assert_str_eq(strbuf_text(&text),
-                     "(left out: 2 lines of information without a fault or link)\n"
-                     "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
+    add("4,1234,5140900123,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n");
+    add("6,1235,7,-,caller=T1;a;b\x1b[1m\n");
+    add("6,1236,8;without flags\n");
+    add("hello");
+    add("6,1;no time\n");
+    add("");
+    cr_assert_str_eq(lines(), "(left out: 2 lines of information without a fault or link)\n"
+                              "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
     for (int i = 0; i < 200; i++) {
-        add(log, rig_text("4,%d,%d000000,-;line %d%0900d\n", i, i, i, 0));
+        add(rig_text("4,%d,%d000000,-;line %d%0900d\n", i, i, i, 0));
     }
-    strbuf_clear(&text);
-    kernel_log_write(log, &text);
+    (void)lines();
     cr_assert_leq(text.len, KERNEL_LOG_MAX);
     cr_assert_not_null(strstr(text.data, ")\n[  136.000000] line 136"), "%.200s", text.data);
-    free(log);
 }
 
 Test(counters, lines_of_the_kernels_log_from_before_the_group_are_left_out) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct kernel_log *log = xcalloc(1, sizeof *log);
-    log->since_us = 2000000;
-    add(log, "4,1,1999999,-;mlx5_core 0000:0c:00.0 ib0: Link up at boot\n");
-    kernel_log_write(log, &text);
-    cr_assert_eq(text.len, 0);
-    add(log, "4,2,2000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n");
-    kernel_log_write(log, &text);
-    cr_assert_str_eq(strbuf_text(&text), "[    2.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n");
-    free(log);
+    kept->since_us = 2000000;
+    add("4,1,1999999,-;mlx5_core 0000:0c:00.0 ib0: Link up at boot\n");
+    cr_assert_str_eq(lines(), "");
+    add("4,2,2000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n");
+    cr_assert_str_eq(lines(), "[    2.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n");
 }
 
 Test(counters, lines_of_the_kernels_log_that_tell_nothing_of_hardware) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct kernel_log *log = xcalloc(1, sizeof *log);
-    add(log, "6,1,1000000,-;systemd[1]: Started a session\n");
-    add(log, "15,2,2000000,-;a daemon's own words\n");
-    kernel_log_write(log, &text);
-    cr_assert_str_eq(strbuf_text(&text),
+    add("6,1,1000000,-;systemd[1]: Started a session\n");
+    add("15,2,2000000,-;a daemon's own words\n");
+    cr_assert_str_eq(lines(),
                      "[    1.000000] systemd[1]: Started a session\n"
                      "[    2.000000] a daemon's own words\n",
                      "there is nothing else");
-    add(log, "6,3,3000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n");
-    add(log, "29,4,4000000,-;a notice of another facility\n");
-    strbuf_clear(&text);
-    kernel_log_write(log, &text);
-    cr_assert_str_eq(strbuf_text(&text), "(left out: 2 lines of information without a fault or link)\n"
-                                         "[    3.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n"
-                                         "[    4.000000] a notice of another facility\n");
-    free(log);
+    add("6,3,3000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n");
+    add("29,4,4000000,-;a notice of another facility\n");
+    cr_assert_str_eq(lines(), "(left out: 2 lines of information without a fault or link)\n"
+                              "[    3.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n"
+                              "[    4.000000] a notice of another facility\n");
 }
 
 Test(counters, lines_of_the_kernels_log_have_a_date) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct kernel_log *log = xcalloc(1, sizeof *log);
-    log->boot_us = UINT64_C(1764000000000000);
-    add(log, "4,1,5140900123,-;mlx5_core 0000:0c:00.0 ib0: Link down\n");
-    add(log, "4,2,18446744073709551600,-;later than any time\n");
-    kernel_log_write(log, &text);
-    cr_assert_str_eq(strbuf_text(&text), "2025-11-24T17:25:40.900Z mlx5_core 0000:0c:00.0 ib0: Link down\n"
-                                         "[18446744073709.551600] later than any time\n");
-    free(log);
+    kept->boot_us = UINT64_C(1764000000000000);
+    add("4,1,5140900123,-;mlx5_core 0000:0c:00.0 ib0: Link down\n");
+    add("4,2,18446744073709551600,-;later than any time\n");
+    cr_assert_str_eq(lines(), "2025-11-24T17:25:40.900Z mlx5_core 0000:0c:00.0 ib0: Link down\n"
+                              "[18446744073709.551600] later than any time\n");
 }
 
 Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct err err = {0};
     cr_assert_eq(source_kernel_log("/nonexistent/kmsg", 0, clock_now_ns() + 60 * NS_PER_S, &text, &err), -ENOENT);
     assert_has(err.text, "/nonexistent/kmsg");
@@ -84,8 +79,8 @@ Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
     cr_assert(r == 0 || err.text[0] != '\0');
 }
 
-static void put(const struct tree *t, const char *path, const char *text) {
-    tree_write(t, rig_text("sys/class/%s", path), text);
+static void put(const struct tree *t, const char *path, const char *content) {
+    tree_write(t, rig_text("sys/class/%s", path), content);
 }
 
 static void read_tree(const struct tree *t, struct nics *ret) {
@@ -120,7 +115,6 @@ Test(counters, a_file_is_read_line_by_line) {
 
 Test(counters, what_moved_between_two_readings) {
     _cleanup_(tree_remove) struct tree t;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct nics before, after;
     tree_new(&t);
     put(&t, "net/eth0/operstate", "up\n");
@@ -152,7 +146,6 @@ Test(counters, what_moved_between_two_readings) {
 }
 
 Test(counters, nics_that_are_not_up_and_move_nothing_are_only_named) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct nics before = {.n = 6, .when_ns = 0}, after;
     static const struct {
         const char *name, *state;

@@ -98,38 +98,43 @@ static void faulthandler(struct worker *w, struct strbuf *out) {
     fclose(f);
 }
 
-static void compare(const char *python, const char *mode) {
-    _cleanup_(end) struct worker w = begin(python, mode);
-    struct pystack_process p;
-    struct err err = {0};
-    cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s %s: %s", python, mode, err.text);
-    /* Compared at a standstill: the stacks are the same before and after. */
-    for (bool still = false; !still;) {
-        _cleanup_(strbuf_fini) struct strbuf before = {0}, after = {0}, theirs = {0};
-        cr_assert_gt(pystack_process_read(&p, add_thread, &before, &err), 0, "%s", err.text);
-        faulthandler(&w, &theirs);
-        cr_assert_gt(pystack_process_read(&p, add_thread, &after, &err), 0, "%s", err.text);
-        still = strcmp(strbuf_text(&before), strbuf_text(&after)) == 0;
-        if (still)
-            cr_assert_str_eq(strbuf_text(&before), strbuf_text(&theirs), "%s %s, version %x", python, mode,
-                             p.python.found.version);
+static struct err err;
+
+static void find(const struct worker *w, struct pystack_process *ret) {
+    cr_assert_eq(pystack_process_find(w->child.pid, ret, &err), 0, "%s", err.text);
+}
+
+/* what: the interpreter and the mode. */
+typedef void each_fn(const char *what, struct worker *w, const struct pystack_process *p);
+
+static void each_python(const char *mode, each_fn *fn) {
+    const char *list = getenv("MUSTER_TEST_PYTHONS");
+    _cleanup_(freep) char *copy = xstrdup(list != NULL && list[0] != '\0' ? list : "/usr/bin/python3");
+    char *all;
+    for (const char *python = strtok_r(copy, ":", &all); python != NULL; python = strtok_r(NULL, ":", &all)) {
+        _cleanup_(end) struct worker w = begin(python, mode);
+        _cleanup_(freep) char *what = xasprintf("%s %s", python, mode);
+        struct pystack_process p;
+        find(&w, &p);
+        fn(what, &w, &p);
     }
 }
 
-/* The next of MUSTER_TEST_PYTHONS; NULL: no more. */
-static const char *next_python(char **all) { return strtok_r(NULL, ":", all); }
-static const char *first_python(char **ret_copy, char **ret_all) {
-    const char *list = getenv("MUSTER_TEST_PYTHONS");
-    *ret_copy = xstrdup(list != NULL && list[0] != '\0' ? list : "/usr/bin/python3");
-    return strtok_r(*ret_copy, ":", ret_all);
+/* At a standstill: the stacks are the same before and after. */
+static void compare(const char *what, struct worker *w, const struct pystack_process *p) {
+    for (bool still = false; !still;) {
+        _cleanup_(strbuf_fini) struct strbuf before = {0}, after = {0}, theirs = {0};
+        cr_assert_gt(pystack_process_read(p, add_thread, &before, &err), 0, "%s", err.text);
+        faulthandler(w, &theirs);
+        cr_assert_gt(pystack_process_read(p, add_thread, &after, &err), 0, "%s", err.text);
+        still = strcmp(strbuf_text(&before), strbuf_text(&after)) == 0;
+        if (still)
+            cr_assert_str_eq(strbuf_text(&before), strbuf_text(&theirs), "%s, version %x", what,
+                             p->python.found.version);
+    }
 }
 
-static void compare_all(const char *mode) {
-    char *copy, *all;
-    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all))
-        compare(python, mode);
-    free(copy);
-}
+static void compare_all(const char *mode) { each_python(mode, compare); }
 
 Test(pystack_io, nested_functions_are_as_faulthandler_says) { compare_all("nested"); }
 Test(pystack_io, generators_are_as_faulthandler_says) { compare_all("generators"); }
@@ -151,27 +156,23 @@ Test(pystack_io, long_code_and_long_names_are_as_faulthandler_says) {
 }
 Test(pystack_io, a_call_over_many_lines_is_as_faulthandler_says) { compare_all("selecting"); }
 
-static void note_lock(void *arg, const struct pystack_thread *t) {
-    char *lock = arg;
-    memcpy(lock, t->lock, PYSTACK_FILE_MAX);
+static void note_lock(void *arg, const struct pystack_thread *t) { memcpy(arg, t->lock, PYSTACK_FILE_MAX); }
+
+static const char *lock;
+
+static void has_lock(const char *what, struct worker *w, const struct pystack_process *p) {
+    char got[PYSTACK_FILE_MAX];
+    cr_assert_eq(pystack_process_read(p, note_lock, got, &err), 1, "%s", err.text);
+    cr_expect_str_eq(got, lock, "%s", what);
 }
 
 Test(pystack_io, the_file_of_a_lock_is_read_from_the_variables_of_its_library) {
-    char *copy, *all;
-    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
-        static const char *const modes[][2] = {
-            {"baton", "/some/where/lock"}, {"filelock", "/a/local.lock"}, {"nested", ""}};
-        for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
-            _cleanup_(end) struct worker w = begin(python, modes[i][0]);
-            struct pystack_process p;
-            struct err err = {0};
-            char lock[PYSTACK_FILE_MAX];
-            cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
-            cr_assert_eq(pystack_process_read(&p, note_lock, lock, &err), 1, "%s", err.text);
-            cr_expect_str_eq(lock, modes[i][1], "%s %s", python, modes[i][0]);
-        }
+    static const char *const modes[][2] = {
+        {"baton", "/some/where/lock"}, {"filelock", "/a/local.lock"}, {"nested", ""}};
+    for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+        lock = modes[i][1];
+        each_python(modes[i][0], has_lock);
     }
-    free(copy);
 }
 
 static int64_t add_frame(void *arg, const struct pystack_frame *f) {
@@ -187,76 +188,57 @@ static void add_main(void *arg, const struct pystack_thread *t) {
 }
 
 static void read_main(const struct pystack_process *p, struct strbuf *ret) {
-    struct err err = {0};
     strbuf_clear(ret);
     cr_assert_gt(pystack_process_read(p, add_main, ret, &err), 0, "%s", err.text);
 }
 
 /* At a standstill, as above. Twice: the second time all is known. */
-static void watch_all(const char *mode, bool gc) {
-    char *copy, *all;
-    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
-        _cleanup_(end) struct worker w = begin(python, mode);
-        struct pystack_process p;
-        struct err err = {0};
-        cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
-        _cleanup_(strbuf_fini) struct strbuf expected = {0}, known = {0};
-        struct pystack_watch *watch = pystack_watch_new(&p.python);
-        for (int i = 0; i < 2;) {
-            _cleanup_(strbuf_fini) struct strbuf text = {0}, after = {0};
-            struct pystack_numbers got;
-            read_main(&p, &expected);
-            cr_assert_eq(pystack_process_watch(&p, watch, add_frame, &known, &got), 0, "%s %s", python, mode);
-            for (uint32_t k = 0; k < got.n; k++)
-                strbuf_add_bytes(&text, known.data + got.of[k], strcspn(known.data + got.of[k], "\n") + 1);
-            read_main(&p, &after);
-            if (strcmp(strbuf_text(&expected), strbuf_text(&after)) != 0)
-                continue;
-            cr_expect_str_eq(strbuf_text(&text), strbuf_text(&expected), "%s %s", python, mode);
-            cr_expect_eq(got.gc, gc, "%s %s", python, mode);
-            i++;
-        }
-        pystack_watch_free(watch);
+static void watch(const char *what, struct worker *w, const struct pystack_process *p) {
+    _cleanup_(strbuf_fini) struct strbuf expected = {0}, known = {0};
+    struct pystack_watch *watch = pystack_watch_new(&p->python);
+    for (int i = 0; i < 2;) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0}, after = {0};
+        struct pystack_numbers got;
+        read_main(p, &expected);
+        cr_assert_eq(pystack_process_watch(p, watch, add_frame, &known, &got), 0, "%s", what);
+        for (uint32_t k = 0; k < got.n; k++)
+            strbuf_add_bytes(&text, known.data + got.of[k], strcspn(known.data + got.of[k], "\n") + 1);
+        read_main(p, &after);
+        if (strcmp(strbuf_text(&expected), strbuf_text(&after)) != 0)
+            continue;
+        cr_expect_str_eq(strbuf_text(&text), strbuf_text(&expected), "%s", what);
+        cr_expect_eq(got.gc, strstr(what, " collecting") != NULL, "%s", what);
+        i++;
     }
-    free(copy);
+    pystack_watch_free(watch);
 }
 
-Test(pystack_io, a_watch_sees_the_same) {
-    static const char *const modes[] = {"nested", "generators", "by_c", "methods", "threads", "coroutines", "deep"};
+Test(pystack_io, a_watch_sees_the_same_and_whether_the_garbage_collector_runs) {
+    static const char *const modes[] = {"nested",  "generators", "by_c", "methods",
+                                        "threads", "coroutines", "deep", "collecting"};
     for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
-        watch_all(modes[i], false);
+        each_python(modes[i], watch);
 }
-
-Test(pystack_io, a_watch_sees_that_the_garbage_collector_runs) { watch_all("collecting", true); }
 
 static void note_tids(void *arg, const struct pystack_thread *t) {
-    struct strbuf *out = arg;
-    char path[100];
-    snprintf(path, sizeof path, "/proc/%d/task/%d", (int)getpid(), t->tid);
-    strbuf_printf(out, "%d%s ", t->tid, t->main ? " main" : "");
+    strbuf_printf(arg, "%d%s ", t->tid, t->main ? " main" : "");
 }
 
-Test(pystack_io, threads_have_the_kernels_ids) {
-    char *copy, *all;
-    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
-        _cleanup_(end) struct worker w = begin(python, "threads");
-        struct pystack_process p;
-        struct err err = {0};
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
-        cr_assert_eq(pystack_process_read(&p, note_tids, &text, &err), 4, "%s", err.text);
-        char main_thread[64], path[100];
-        snprintf(main_thread, sizeof main_thread, " %d main ", (int)w.child.pid);
-        cr_expect_not_null(strstr(strbuf_text(&text), main_thread), "%s: %s", python, strbuf_text(&text));
-        int tids[4];
-        cr_assert_eq(sscanf(strbuf_text(&text), "%d %d %d %d", &tids[0], &tids[1], &tids[2], &tids[3]), 4);
-        for (int i = 0; i < 4; i++) {
-            snprintf(path, sizeof path, "/proc/%d/task/%d", (int)w.child.pid, tids[i]);
-            cr_expect_eq(access(path, F_OK), 0, "%s: %s", python, path);
-        }
+static void has_tids(const char *what, struct worker *w, const struct pystack_process *p) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    char main_thread[64], path[100];
+    int tids[4];
+    cr_assert_eq(pystack_process_read(p, note_tids, &text, &err), 4, "%s", err.text);
+    snprintf(main_thread, sizeof main_thread, " %d main ", (int)w->child.pid);
+    cr_expect_not_null(strstr(strbuf_text(&text), main_thread), "%s: %s", what, strbuf_text(&text));
+    cr_assert_eq(sscanf(strbuf_text(&text), "%d %d %d %d", &tids[0], &tids[1], &tids[2], &tids[3]), 4);
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "/proc/%d/task/%d", (int)w->child.pid, tids[i]);
+        cr_expect_eq(access(path, F_OK), 0, "%s: %s", what, path);
     }
-    free(copy);
 }
+
+Test(pystack_io, threads_have_the_kernels_ids) { each_python("threads", has_tids); }
 
 static void check_frames(void *arg, const struct pystack_thread *t) {
     uint64_t *n = arg;
@@ -268,46 +250,37 @@ static void check_frames(void *arg, const struct pystack_thread *t) {
     }
 }
 
-Test(pystack_io, a_process_that_runs_can_be_read_at_any_moment) {
-    char *copy, *all;
-    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
-        _cleanup_(end) struct worker w = begin(python, "other_loop");
-        struct pystack_process p;
-        struct err err = {0};
-        uint64_t n = 0, last = 0, changes = 0, watched = 0;
-        cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
-        struct pystack_watch *watch = pystack_watch_new(&p.python);
-        /* As long as it takes to see it at different places, and for at least 300 reads. */
-        for (int i = 0; i < 300 || changes < 3 || watched < 100; i++) {
-            _cleanup_(strbuf_fini) struct strbuf frames = {0};
-            struct pystack_numbers got;
-            int r = pystack_process_watch(&p, watch, add_frame, &frames, &got);
-            cr_assert(r == 0 || r == -EAGAIN, "%s: %s", python, strerror(-r));
-            watched += r == 0 && got.n > 0;
-            cr_assert_gt(pystack_process_read(&p, check_frames, &n, &err), 0, "%s: %s", python, err.text);
-            uint64_t h = pystack_process_addresses(&p);
-            changes += h != last;
-            last = h;
-        }
-        cr_expect_gt(n, 300);
-        pystack_watch_free(watch);
+/* As long as it takes to see it at different places, and for at least 300 reads. */
+static void read_often(const char *what, struct worker *w, const struct pystack_process *p) {
+    uint64_t n = 0, last = 0, changes = 0, watched = 0;
+    struct pystack_watch *watch = pystack_watch_new(&p->python);
+    for (int i = 0; i < 300 || changes < 3 || watched < 100; i++) {
+        _cleanup_(strbuf_fini) struct strbuf frames = {0};
+        struct pystack_numbers got;
+        int r = pystack_process_watch(p, watch, add_frame, &frames, &got);
+        cr_assert(r == 0 || r == -EAGAIN, "%s: %s", what, strerror(-r));
+        watched += r == 0 && got.n > 0;
+        cr_assert_gt(pystack_process_read(p, check_frames, &n, &err), 0, "%s: %s", what, err.text);
+        uint64_t h = pystack_process_addresses(p);
+        changes += h != last;
+        last = h;
     }
-    free(copy);
+    cr_expect_gt(n, 300);
+    pystack_watch_free(watch);
 }
 
-Test(pystack_io, a_thread_that_waits_stays_at_one_place) {
-    _cleanup_(end) struct worker w = begin("/usr/bin/python3", "nested");
-    struct pystack_process p;
-    struct err err = {0};
-    cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
-    uint64_t last = 0, same = 0;
-    for (int i = 0; same < 10; i++) {
-        uint64_t h = pystack_process_addresses(&p);
-        cr_assert_neq(h, 0);
+Test(pystack_io, a_process_that_runs_can_be_read_at_any_moment) { each_python("other_loop", read_often); }
+
+static void stays(const char *what, struct worker *w, const struct pystack_process *p) {
+    for (uint64_t last = 0, same = 0; same < 10;) {
+        uint64_t h = pystack_process_addresses(p);
+        cr_assert_neq(h, 0, "%s", what);
         same = h == last ? same + 1 : 0;
         last = h;
     }
 }
+
+Test(pystack_io, a_thread_that_waits_stays_at_one_place) { each_python("nested", stays); }
 
 Test(pystack_io, a_process_without_python_says_so) {
     _cleanup_(child_fini) struct child child = CHILD_INIT;
@@ -316,7 +289,6 @@ Test(pystack_io, a_process_without_python_says_so) {
     spec.argv = argv;
     spec.death_signal = SIGKILL;
     struct pystack_process p;
-    struct err err = {0};
     cr_assert_eq(child_spawn(&spec, &child, &err), 0, "%s", err.text);
     cr_expect_eq(pystack_process_find(child.pid, &p, &err), -ENOENT);
     cr_expect_str_eq(err.text, "no Python is loaded in it");
@@ -328,8 +300,7 @@ Test(pystack_io, a_process_without_python_says_so) {
 Test(pystack_io, a_process_that_has_ended_is_gone) {
     struct worker w = begin("/usr/bin/python3", "nested");
     struct pystack_process p;
-    struct err err = {0};
-    cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
+    find(&w, &p);
     end(&w);
     cr_expect_eq(pystack_process_read(&p, add_thread, NULL, &err), -ESRCH);
     cr_expect_eq(pystack_process_addresses(&p), 0);
@@ -342,7 +313,6 @@ static int find_as_nobody(pid_t pid, struct err *ret) {
     pid_t child = fork();
     if (child == 0) {
         struct pystack_process p;
-        struct err err = {0};
         if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
             _exit(1);
         err.code = pystack_process_find(pid, &p, &err);
@@ -358,7 +328,6 @@ static int find_as_nobody(pid_t pid, struct err *ret) {
 /* Without root, the first process is the one of another user. */
 Test(pystack_io, without_the_right_it_says_so) {
     _cleanup_(end) struct worker w = begin("/usr/bin/python3", "nested");
-    struct err err = {0};
     cr_expect_eq(find_as_nobody(geteuid() == 0 ? w.child.pid : 1, &err), -EPERM);
     cr_expect_eq(strncmp(err.text, "no right to read the memory of pid ", 35), 0, "%s", err.text);
 }
@@ -372,9 +341,8 @@ Test(pystack_io, threads_in_a_pid_namespace_have_our_ids) {
         cr_skip_test("no pid namespace for us");
     struct worker w = begin_with("/usr/bin/python3", "nested", 0);
     struct pystack_process p;
-    struct err err = {0};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
+    find(&w, &p);
     cr_expect(p.inner && p.python.found.pid == 1);
     cr_assert_eq(pystack_process_read(&p, note_tids, &text, &err), 1, "%s", err.text);
     char expected[64];
