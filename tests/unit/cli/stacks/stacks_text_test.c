@@ -77,6 +77,14 @@ static void finish(void) {
     strbuf_fini(&out);
 }
 
+/* "": of all ranks. */
+static int show(const char *chosen) {
+    strbuf_clear(&out);
+    err.text[0] = '\0';
+    cr_assert(chosen[0] == '\0' || rank_set_parse(chosen, &ranks, &err) == 0);
+    return stacks_show(&view, &out, &err);
+}
+
 static void expect(const char *text) {
     cr_expect_not_null(strstr(strbuf_text(&out), text), "%s\nis not in\n%s", text, strbuf_text(&out));
 }
@@ -85,7 +93,7 @@ static void expect_not(const char *text) {
 }
 
 Test(stacks_text, ranks_are_grouped_by_what_they_do, .init = begin, .fini = finish) {
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    cr_assert_eq(show(""), 1, "%s", err.text);
     expect("job digits: 4 workers on 2 nodes\n"
            "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): read() in load (data.py:20), pipe\n"
            "\nranks 0-1,3: wait in backward (train.py:76)\n  of rank 0 (node a):\n"
@@ -101,20 +109,15 @@ Test(stacks_text, ranks_are_grouped_by_what_they_do, .init = begin, .fini = fini
 }
 
 Test(stacks_text, chosen_ranks_are_shown_with_all_their_threads, .init = begin, .fini = finish) {
-    cr_assert_eq(rank_set_parse("3", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    cr_assert_eq(show("3"), 1, "%s", err.text);
     expect("4 workers on 2 nodes; shown: 1\nrank 3 waits in backward (train.py:76)\n");
     expect("    thread 99 pt_autograd: S\n");
     expect_not("load");
     expect_not("no evidence");
-    strbuf_clear(&out);
-    cr_assert_eq(rank_set_parse("0", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    cr_assert_eq(show("0"), 1, "%s", err.text);
     expect("  missing: kernel stack: no right\n");
-    cr_assert_eq(rank_set_parse("3", &ranks, &err), 0);
-    strbuf_clear(&out);
     view.json = true;
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    cr_assert_eq(show("3"), 1, "%s", err.text);
     expect("\"rank\":3");
     expect_not("\"rank\":2");
     expect_not("\"node\":\"a\"");
@@ -122,7 +125,7 @@ Test(stacks_text, chosen_ranks_are_shown_with_all_their_threads, .init = begin, 
 
 Test(stacks_text, a_chosen_node_stands_alone, .init = begin, .fini = finish) {
     view.node = "b";
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    cr_assert_eq(show(""), 1, "%s", err.text);
     expect("rank 2: waits in load (data.py:20)");
     expect("rank 3: waits in backward (train.py:76)");
     expect_not("node a");
@@ -130,26 +133,24 @@ Test(stacks_text, a_chosen_node_stands_alone, .init = begin, .fini = finish) {
 
 Test(stacks_text, a_node_that_did_not_answer_is_named, .fini = finish) {
     begin_with("it did not answer in time");
-    cr_assert_eq(stacks_show(&view, &out, &err), 0, "what is missing counts");
+    cr_assert_eq(show(""), 0, "what is missing counts");
     expect(
         "\nranks 0-1 wait in backward (train.py:76); no evidence from ranks 2-3 (node b: it did not answer in time)\n");
     expect("\nnode b: no evidence: it did not answer in time\n");
-    strbuf_clear(&out);
-    cr_assert_eq(rank_set_parse("0,1", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "nobody asked for its ranks");
+    cr_assert_eq(show("0,1"), 1, "nobody asked for its ranks");
     expect_not("node b");
 }
 
 Test(stacks_text, an_answer_that_is_no_evidence_is_told, .init = begin, .fini = finish) {
     answer.nodes[1].evidence[0] = '?';
-    cr_assert_eq(stacks_show(&view, &out, &err), 0);
+    cr_assert_eq(show(""), 0);
     expect("node b: no evidence: its answer can't be read");
 }
 
 Test(stacks_text, the_json_has_all_of_it, .init = begin, .fini = finish) {
     static const struct json_limits limits = {1 << 20, 12, 100000};
     view.json = true;
-    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    cr_assert_eq(show(""), 1, "%s", err.text);
     cr_assert_eq(strchr(strbuf_text(&out), '\n'), strbuf_text(&out) + out.len - 1, "one line");
     _cleanup_(json_freep) struct json *doc = NULL;
     cr_assert_eq(json_parse(strbuf_text(&out), out.len, &limits, &doc, &err), 0, "%s", err.text);
@@ -161,25 +162,21 @@ Test(stacks_text, the_json_has_all_of_it, .init = begin, .fini = finish) {
 }
 
 Test(stacks_text, some_ranks_that_are_not_there_are_told, .init = begin, .fini = finish) {
-    cr_assert_eq(rank_set_parse("2,7", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), 0);
+    cr_assert_eq(show("2,7"), 0);
     cr_assert_str_eq(err.text, "there is no rank 7: the job has ranks 0 to 3");
     expect("rank 2: waits in load");
-    cr_assert_eq(rank_set_parse("9,3-5,0", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), 0);
+    cr_assert_eq(show("9,3-5,0"), 0);
     cr_assert_str_eq(err.text, "there are no ranks 9,4-5: the job has ranks 0 to 3");
 }
 
 Test(stacks_text, who_is_not_there_is_not_shown, .init = begin, .fini = finish) {
-    cr_assert_eq(rank_set_parse("4-7", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), -ENOENT);
+    cr_assert_eq(show("4-7"), -ENOENT);
     cr_assert_str_eq(err.text, "none of these ranks runs in the job: the job has ranks 0 to 3");
     view.node = "c";
-    cr_assert_eq(stacks_show(&view, &out, &err), -ENOENT);
+    cr_assert_eq(show(""), -ENOENT);
     assert_has(err.text, "no worker runs on a node 'c'");
     view.node = "b";
-    cr_assert_eq(rank_set_parse("0", &ranks, &err), 0);
-    cr_assert_eq(stacks_show(&view, &out, &err), -ENOENT);
+    cr_assert_eq(show("0"), -ENOENT);
     cr_assert_str_eq(err.text, "none of these ranks runs on node b: the job has ranks 0 to 3");
     cr_assert_eq(out.len, 0);
 }

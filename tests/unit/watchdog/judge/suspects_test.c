@@ -594,11 +594,14 @@ Test(suspects, the_largest_job_has_a_line_that_fits) {
 
 /* --- a worker failed while others waited */
 
-static const bool all_waited[4] = {true, true, true, true};
+static void fails(uint32_t rank) {
+    static const bool all_waited[4] = {true, true, true, true};
+    r->in.waited = all_waited;
+    r->in.failed = rank;
+}
 
 Test(suspects, who_does_not_move_when_another_fails_is_named) {
-    r->in.waited = all_waited;
-    r->in.failed = 1;
+    fails(1);
     rig_worker(r, 1)->n_threads = 0; /* it has ended */
     rig_worker(r, 0)->still_ns = 0;
     rig_does(r, 0, 'R', "", "0", "", "print /usr/lib/python3.11/traceback.py 5");
@@ -612,8 +615,7 @@ Test(suspects, who_does_not_move_when_another_fails_is_named) {
 
 Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
     const struct hang_suspect signs[] = {{.rank = 3, .node = 1, .sign = HANG_SIGN_ENDED}};
-    r->in.waited = all_waited;
-    r->in.failed = 1;
+    fails(1);
     r->in.signs = signs;
     r->in.n_signs = 1;
     rig_worker(r, 1)->ended = rig_worker(r, 3)->ended = true;
@@ -623,8 +625,7 @@ Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
 
 /* Its connection may be gone already. */
 Test(suspects, who_reacts_is_not_absent_from_the_store) {
-    r->in.waited = all_waited;
-    r->in.failed = 1;
+    fails(1);
     rig_worker(r, 0)->not_at_store = rig_worker(r, 1)->not_at_store = true;
     rig_worker(r, 2)->at_store = rig_worker(r, 3)->at_store = true;
     rig_worker(r, 1)->ended = true;
@@ -634,8 +635,8 @@ Test(suspects, who_reacts_is_not_absent_from_the_store) {
 
 Test(suspects, who_was_busy_when_another_fails_is_named_too) {
     static const bool waited[4] = {true, true, false, true};
+    fails(1);
     r->in.waited = waited;
-    r->in.failed = 1;
     rig_worker(r, 0)->still_ns = rig_worker(r, 1)->still_ns = rig_worker(r, 3)->still_ns = 0;
     rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33");
     rig_worker(r, 2)->still_ns = 0;
@@ -645,8 +646,7 @@ Test(suspects, who_was_busy_when_another_fails_is_named_too) {
 
 /* NCCL's waiters notice nothing: then their places tell, as in a hang. */
 Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
-    r->in.waited = all_waited;
-    r->in.failed = 1;
+    fails(1);
     rig_worker(r, 1)->n_threads = 0;
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     find_line(2, SUSPECT_ELSEWHERE,
@@ -655,8 +655,7 @@ Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
 }
 
 Test(suspects, nobody_is_named_if_too_few_have_moved) {
-    r->in.waited = all_waited;
-    r->in.failed = 1;
+    fails(1);
     rig_worker(r, 1)->n_threads = 0;
     rig_worker(r, 0)->still_ns = 0;
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
@@ -666,8 +665,7 @@ Test(suspects, nobody_is_named_if_too_few_have_moved) {
 }
 
 Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
-    r->in.waited = all_waited;
-    r->in.failed = 0;
+    fails(0);
     r->list[1].evidence = NULL;
     rig_worker(r, 0)->n_threads = 0;
     rig_worker(r, 1)->still_ns = 0;

@@ -8,9 +8,21 @@
 #include "watchdog/worker_signs.h"
 
 static char path[] = "/tmp/muster-gpus-test-XXXXXX";
+static struct loop *loop;
+static struct child_reaper *reaper;
+static struct gpu_watch *watch;
 
-static void begin(void) { (void)alarm(60); }
-static void end(void) { (void)unlink(path); }
+static void begin(void) {
+    (void)alarm(60);
+    cr_assert(loop_new(&loop) == 0 && child_reaper_new(loop, &reaper) == 0);
+    watch = gpu_watch_new(loop);
+}
+static void end(void) {
+    gpu_watch_free(watch);
+    child_reaper_free(reaper);
+    loop_free(loop);
+    (void)unlink(path);
+}
 TestSuite(gpus_io, .init = begin, .fini = end);
 
 static void script(const char *text) {
@@ -47,47 +59,31 @@ Test(gpus_io, they_are_part_of_the_evidence) {
 }
 
 /* What it says of process 4711 once it has two readings. */
-static uint32_t flags_of(struct gpu_watch *w, struct loop *loop) {
+static uint32_t flags_of(void) {
     uint64_t at = clock_now_ns();
     for (;;) {
-        uint32_t flags = gpu_watch_flags(w, 4711, clock_now_ns());
+        uint32_t flags = gpu_watch_flags(watch, 4711, clock_now_ns());
         if (flags != 0)
             return flags;
-        gpu_watch_tick(w, at, true);
+        gpu_watch_tick(watch, at, true);
         at += GPU_WATCH_EVERY_NS;
         cr_assert_geq(loop_turn(loop), 0);
         (void)poll(NULL, 0, 5);
     }
 }
 
-static void watch(const char *rate, uint32_t expected) {
-    struct loop *loop;
+static void sees(const char *rate, uint32_t expected) {
     script(rig_text(TWO "%s\n", rate));
-    struct child_reaper *reaper;
-    cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
-    struct gpu_watch *w = gpu_watch_new(loop);
-    cr_expect_eq(flags_of(w, loop), expected);
-    cr_expect_eq(gpu_watch_flags(w, 4711, clock_now_ns() + 2 * GPU_WATCH_AGE_MAX_NS), 0, "that was long ago");
-    gpu_watch_free(w);
-    child_reaper_free(reaper);
-    loop_free(loop);
+    cr_expect_eq(flags_of(), expected);
+    cr_expect_eq(gpu_watch_flags(watch, 4711, clock_now_ns() + 2 * GPU_WATCH_AGE_MAX_NS), 0, "that was long ago");
 }
 
-Test(gpus_io, the_watch_sees_silent_links) { watch("gpu 0 rate 0 0 busy 100", SIGN_GPU_SEEN); }
-Test(gpus_io, the_watch_sees_links_that_move) { watch("gpu 0 rate 1024 0 busy 100", SIGN_GPU_SEEN | SIGN_GPU); }
+Test(gpus_io, the_watch_sees_silent_links) { sees("gpu 0 rate 0 0 busy 100", SIGN_GPU_SEEN); }
+Test(gpus_io, the_watch_sees_links_that_move) { sees("gpu 0 rate 1024 0 busy 100", SIGN_GPU_SEEN | SIGN_GPU); }
 
 Test(gpus_io, nobody_is_asked_while_nobody_spins) {
-    struct loop *loop;
     script(TWO "crash nvmlInit_v2\n");
-    struct child_reaper *reaper;
-    cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
-    struct gpu_watch *w = gpu_watch_new(loop);
-    gpu_watch_tick(w, clock_now_ns(), false);
+    gpu_watch_tick(watch, clock_now_ns(), false);
     cr_assert_geq(loop_turn(loop), 0);
-    cr_expect_eq(gpu_watch_flags(w, 4711, clock_now_ns()), 0);
-    gpu_watch_free(w);
-    child_reaper_free(reaper);
-    loop_free(loop);
+    cr_expect_eq(gpu_watch_flags(watch, 4711, clock_now_ns()), 0);
 }

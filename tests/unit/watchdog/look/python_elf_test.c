@@ -81,14 +81,11 @@ Test(python_elf, finds_the_symbols) {
 }
 
 Test(python_elf, a_symbol_of_another_file_or_kind_does_not_count) {
-    struct file f = file_of(SHT_DYNSYM);
     struct python_elf e;
-    f.symbols[1].st_shndx = SHN_UNDEF;
-    cr_expect_eq(read_elf(&f, &e), -ENOENT);
-    f = file_of(SHT_DYNSYM);
-    f.symbols[1].st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
-    cr_expect_eq(read_elf(&f, &e), -ENOENT);
-    f = file_of(SHT_DYNSYM);
+    cr_expect_eq(read_elf(WITH(file_of(SHT_DYNSYM), .symbols[1].st_shndx = SHN_UNDEF), &e), -ENOENT);
+    cr_expect_eq(read_elf(WITH(file_of(SHT_DYNSYM), .symbols[1].st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC)), &e),
+                 -ENOENT);
+    struct file f = file_of(SHT_DYNSYM);
     f.sections[LAST].sh_size = f.symbols[1].st_name; /* its name is after the table of names */
     cr_expect_eq(read_elf(&f, &e), -ENOENT);
 }
@@ -116,14 +113,9 @@ Test(python_elf, what_is_no_such_file) {
         }
         cr_expect_eq(read_elf(&f, &e), -ENOEXEC, "%d", i);
     }
-    struct file f = *WITH(file_of(SHT_DYNSYM), .head.e_shnum = 513);
-    cr_expect_eq(read_elf(&f, &e), -ENOENT);
-    f = file_of(SHT_DYNSYM);
-    f.head.e_shentsize++;
-    cr_expect_eq(read_elf(&f, &e), -ENOENT);
-    f = file_of(SHT_DYNSYM);
-    f.sections[SYMBOLS].sh_link = ARRAY_SIZE(f.sections);
-    cr_expect_eq(read_elf(&f, &e), -ENOENT);
+    cr_expect_eq(read_elf(WITH(file_of(SHT_DYNSYM), .head.e_shnum = 513), &e), -ENOENT);
+    cr_expect_eq(read_elf(WITH(file_of(SHT_DYNSYM), .head.e_shentsize = sizeof(Elf64_Shdr) + 1), &e), -ENOENT);
+    cr_expect_eq(read_elf(WITH(file_of(SHT_DYNSYM), .sections[SYMBOLS].sh_link = LAST + 1), &e), -ENOENT);
 }
 
 /* Its names would be at the end of all numbers, where a sum begins at 0 again. */

@@ -78,7 +78,7 @@ Test(recorder, many_open_entries_and_groups_are_limited) {
     strbuf_add(&text, "}}");
     cr_assert_eq(recorder_read(text.data, text.len, 0, &summary, &got, &err), 0, "%s", err.text);
     cr_assert_leq(summary.len, RECORDER_SUMMARY_MAX);
-    assert_has(summary.data, "24 more have not ended\n");
+    assert_has(summary.data, "of group 15, started\n24 more have not ended\n");
     assert_has(summary.data, "(more was left out)\n");
 }
 

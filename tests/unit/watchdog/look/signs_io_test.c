@@ -150,6 +150,7 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     cr_assert(signs_any_odd(s) && signs_see(s, 0).hot && !signs_see(s, 1).hot);
     signs_put(s, 0, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     struct worker_signs row = row_of(0, now);
+    cr_expect(signs_see(s, 0).spins && signs_see(s, 0).since_ns == now - 20 * NS_PER_S);
     cr_expect(row.flags == SIGN_SPINS && row.still_ns == 20 * NS_PER_S, "%x", row.flags);
     cr_expect_eq(signs_still_ns(s, now), 20 * NS_PER_S);
     work(&a);
@@ -186,8 +187,11 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     uint64_t now = 100 * NS_PER_S;
     cr_assert(proc_read_stat(program.pid, &stat));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
-    signs_sample(s, now);
+    work(&wrapper);
     now = until_still(0, now);
+    signs_follow(s, 0, program.pid, stat.start - 1); /* its id is another process's by now */
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_neq(signs_see(s, 0).ran_ns, 0, "it waits for no child");
     signs_follow(s, 0, program.pid, stat.start);
     signs_sample(s, now += 8 * NS_PER_MS);
     for (unsigned i = 0; i < SIGNS_HOT; i++) {
