@@ -230,9 +230,9 @@ static void member_config_from(const struct agent *a, struct member_config *c) {
     c->seed = random_u64();
 }
 
-/* own: the endpoint is this agent's, and it reaches it at this address; else NULL. */
-static int join(struct agent *a, const struct addr *own) {
+static int join(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
+    const bool is_own = a->own_endpoint.len > 0;
     struct member_config member;
     member_config_from(a, &member);
     struct rdzv_client_config config = {
@@ -251,11 +251,11 @@ static int join(struct agent *a, const struct addr *own) {
         .watchdog_arg = a->hang,
         .arg = a,
     };
-    if (own == NULL && has_ports(a)) {
+    if (!is_own && has_ports(a)) {
         config.n_ports = spec->n_endpoint_ports;
         memcpy(config.ports, spec->endpoint_ports, sizeof config.ports);
     }
-    if (spec->workers_store && own != NULL && spec->node_rank < 0)
+    if (spec->workers_store && is_own && spec->node_rank < 0)
         config.info.node_rank = 0; /* rank 0 serves at the leader's address */
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     (void)snprintf(config.info.host, sizeof config.info.host, "%s", a->host);
@@ -263,15 +263,15 @@ static int join(struct agent *a, const struct addr *own) {
     if (spec->topology != NULL)
         (void)snprintf(config.info.topology, sizeof config.info.topology, "%s", spec->topology);
     program_of(spec, &config.program);
-    if (own != NULL)
-        config.addr = *own;
+    if (is_own)
+        config.addr = a->own_endpoint;
     else if (spec->endpoint_host != NULL)
         (void)snprintf(config.host, sizeof config.host, "%s", spec->endpoint_host);
     return rdzv_client_new(a->loop, &member, &config, &a->client);
 }
 
 void agent_begin_to_join(struct agent *a) {
-    int r = join(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
+    int r = join(a);
     if (r == 0) {
         a->fabric_timer = loop_timer_new(a->loop, on_fabric_timer, a);
         report_domain(a, agent_may_have_domain(a) ? a->discovery : NULL);
@@ -288,9 +288,7 @@ static void on_discovered(void *arg) {
 }
 
 /* The first group needs the NVLink domain, which only NVML reports. */
-static void begin_with(struct agent *a, const struct addr *own) {
-    if (own != NULL)
-        a->own_endpoint = *own;
+static void join_when_discovered(struct agent *a) {
     if (a->discovery != NULL && agent_may_have_domain(a))
         node_discovery_wait(a->discovery, on_discovered, a);
     else
@@ -359,20 +357,15 @@ static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
 }
 
 static void begin(struct agent *a, bool host, bool only_guessed) {
-    const struct job_spec *spec = a->config.spec;
-    struct addr own;
     int fd;
-    if (!host) {
-        begin_with(a, NULL);
-        return;
+    if (host) {
+        int r = listen_there(a, only_guessed, &fd);
+        if (r == -EADDRINUSE)
+            a->may_lead_later = !a->config.spec->workers_store;
+        else if (r < 0 || !lead_at(a, fd, &a->own_endpoint))
+            return;
     }
-    int r = listen_there(a, only_guessed, &fd);
-    if (r == -EADDRINUSE) {
-        a->may_lead_later = !spec->workers_store;
-        begin_with(a, NULL);
-    } else if (r == 0 && lead_at(a, fd, &own)) {
-        begin_with(a, &own);
-    }
+    join_when_discovered(a);
 }
 
 /* Stores the address by which other nodes know the endpoint, if it is on this machine. */
@@ -531,5 +524,5 @@ void agent_find_place(void *arg) {
         return;
     }
     find_own_addrs(a);
-    begin_with(a, NULL);
+    join_when_discovered(a);
 }
