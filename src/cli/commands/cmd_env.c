@@ -253,23 +253,17 @@ static int read_arguments(const struct preview *p, const struct options_parsed *
     return r < 0 ? usage_error("env", "%s", err.text) : -1;
 }
 
-static uint32_t count_rocm(const struct preview *p, uint32_t visible[TOPO_GPUS_MAX]) {
+static void choose_nproc(struct preview *p) {
+    const char *cuda = job_worker_value(p->spec, environ, "CUDA_VISIBLE_DEVICES");
     const struct rocm_visible names = {
         .rocr = job_worker_value(p->spec, environ, "ROCR_VISIBLE_DEVICES"),
         .hip = job_worker_value(p->spec, environ, "HIP_VISIBLE_DEVICES"),
-        .cuda = job_worker_value(p->spec, environ, "CUDA_VISIBLE_DEVICES")};
-    bool unknown;
-    return rocm_visible_gpus(&p->topology, p->rocm, p->in.n_rocm, &names, visible, TOPO_GPUS_MAX,
-                             &unknown);
-}
-
-static void choose_nproc(struct preview *p) {
+        .cuda = cuda};
     uint32_t visible[TOPO_GPUS_MAX];
     bool unknown;
-    const char *devices = job_worker_value(p->spec, environ, "CUDA_VISIBLE_DEVICES");
-    uint32_t n = affinity_visible_gpus(&p->topology, devices, visible, TOPO_GPUS_MAX, &unknown);
+    uint32_t n = affinity_visible_gpus(&p->topology, cuda, visible, TOPO_GPUS_MAX, &unknown);
     if (n == 0)
-        n = count_rocm(p, visible);
+        n = rocm_count_visible(p->rocm, p->in.n_rocm, &names);
     p->spec->nproc = MAX2(n / MAX2(p->spec->gpus_per_worker, 1u), 1u);
 }
 
@@ -328,24 +322,19 @@ static void write_machine(const struct preview *p, struct strbuf *to) {
 static void write_rank(const struct preview *p, const struct option_value *v, uint32_t local_rank,
                        struct strbuf *to) {
     const struct env_result *r = p->setup.workers[local_rank].env;
-    if (v[ENV_JSON].times > 0)
-        env_write_json(r, local_rank, local_rank, to);
-    else if (v[ENV_EXPLAIN].times > 0)
+    if (v[ENV_EXPLAIN].times > 0)
         env_write_explained(r, screen_columns() > 0 ? MIN2(screen_columns(), WIDTH) : WIDTH, to);
     else
         env_write_plain(r, to);
 }
 
-static void show_json(const struct preview *p, const struct option_value *v) {
+static void show_json(const struct preview *p) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct json_writer w = json_writer_of(&text);
     json_write_object_begin(&w, NULL);
     json_write_array_begin(&w, "ranks");
-    for (uint32_t i = 0; i < p->setup.n; i++) {
-        _cleanup_(strbuf_fini) struct strbuf one = {0};
-        write_rank(p, v, i, &one);
-        json_write_raw(&w, NULL, strbuf_text(&one));
-    }
+    for (uint32_t i = 0; i < p->setup.n; i++)
+        env_write_json(p->setup.workers[i].env, i, &w);
     json_write_array_end(&w);
     json_write_object_end(&w);
     strbuf_add_char(&text, '\n');
@@ -399,7 +388,7 @@ static int show(const struct options_parsed *parsed) {
     if (discover(&p, v[ENV_ENDPOINT].text, nproc == NULL, &err) < 0)
         return print_failure(&err);
     if (v[ENV_JSON].times > 0)
-        show_json(&p, v);
+        show_json(&p);
     else
         show_text(&p, v);
     return finish_stdout();

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json/json.h"
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
 #include "nccl_env/lint/lint.h"
@@ -440,19 +439,17 @@ static void write_choice(struct json_writer *w, const struct env_choice *c) {
     json_write_object_end(w);
 }
 
-void env_write_json(const struct env_result *r, uint32_t rank, uint32_t local_rank,
-                    struct strbuf *to) {
-    struct json_writer w = json_writer_of(to);
-    json_write_object_begin(&w, NULL);
-    json_write_u64(&w, "rank", rank);
-    json_write_u64(&w, "local_rank", local_rank);
-    json_write_array_begin(&w, "variables");
+void env_write_json(const struct env_result *r, uint32_t rank, struct json_writer *w) {
+    json_write_object_begin(w, NULL);
+    json_write_u64(w, "rank", rank);
+    json_write_u64(w, "local_rank", rank);
+    json_write_array_begin(w, "variables");
     for (uint32_t i = 0; i < r->n; i++)
-        write_choice(&w, &r->choices[i]);
-    json_write_array_end(&w);
-    json_write_array_begin(&w, "warnings");
+        write_choice(w, &r->choices[i]);
+    json_write_array_end(w);
+    json_write_array_begin(w, "warnings");
     for (uint32_t i = 0; i < r->n_warnings; i++)
-        json_write_string(&w, NULL, r->warnings[i]);
-    json_write_array_end(&w);
-    json_write_object_end(&w);
+        json_write_string(w, NULL, r->warnings[i]);
+    json_write_array_end(w);
+    json_write_object_end(w);
 }

@@ -3,6 +3,7 @@
  * /etc/nccl.conf, and what a cloud's plugin owns. */
 #pragma once
 
+#include "base/json/json.h"
 #include "nccl_env/facts/facts.h"
 #include "nccl_env/facts/netif_choice.h"
 #include "topology/nccl/nccl_graph.h"
@@ -70,5 +71,4 @@ void env_write_plain(const struct env_result *r, struct strbuf *to);
 void env_write_explained(const struct env_result *r, uint32_t width, struct strbuf *to);
 /* One JSON object: {"rank", "local_rank", "variables": [{"name", "value", "action", "reason",
  * "source"}], "warnings": []}. */
-void env_write_json(const struct env_result *r, uint32_t rank, uint32_t local_rank,
-                    struct strbuf *to);
+void env_write_json(const struct env_result *r, uint32_t rank, struct json_writer *w);

@@ -7,6 +7,20 @@ static struct overview overview;
 static struct overview_node nodes[8];
 static struct strbuf out;
 
+static struct overview_node node(uint64_t id, const char *name, const char *addr, enum overview_place place,
+                                 enum node_state state, uint64_t silent_ms) {
+    struct overview_node n = {.incarnation = id,
+                              .place = place,
+                              .state = state,
+                              .connected = true,
+                              .silent_ns = silent_ms * NS_PER_MS,
+                              .nproc = 8,
+                              .pid = 11 * (int32_t)(id - 0xa0)};
+    (void)strcpy(n.name, name);
+    (void)strcpy(n.addr, addr);
+    return n;
+}
+
 static void begin(void) {
     overview = (struct overview){.state = GROUP_RUNNING,
                                  .since_ns = 725 * NS_PER_S,
@@ -34,50 +48,17 @@ static void begin(void) {
                                                           [JOB_PHASE_QUIET] = 4 * NS_PER_S},
                                              .incidents = {[INCIDENT_WORKER] = 2, [INCIDENT_NODE_LOST] = 1}},
                                  .access = {.state = AUTH_STATE_LOCAL}};
-    nodes[0] = (struct overview_node){.incarnation = 0xa3,
-                                      .name = "node3",
-                                      .addr = "10.0.0.3",
-                                      .place = PLACE_SPARE,
-                                      .state = NODE_JOINED,
-                                      .connected = true,
-                                      .silent_ns = 300 * NS_PER_MS,
-                                      .nproc = 8,
-                                      .pid = 33,
-                                      .since_ns = 5 * NS_PER_S};
-    nodes[1] = (struct overview_node){.incarnation = 0xa2,
-                                      .name = "node2",
-                                      .addr = "10.0.0.2",
-                                      .place = PLACE_MEMBER,
-                                      .state = NODE_RUNNING,
-                                      .connected = false,
-                                      .silent_ns = 4 * NS_PER_S,
-                                      .stalls = 3,
-                                      .longest_stall_ns = 25 * NS_PER_MS,
-                                      .node_rank = 1,
-                                      .first_rank = 8,
-                                      .nproc = 8,
-                                      .pid = 22};
-    nodes[2] = (struct overview_node){.incarnation = 0xa1,
-                                      .name = "node1",
-                                      .addr = "",
-                                      .place = PLACE_MEMBER,
-                                      .state = NODE_RUNNING,
-                                      .connected = true,
-                                      .silent_ns = 1 * NS_PER_S,
-                                      .node_rank = 0,
-                                      .first_rank = 0,
-                                      .nproc = 8,
-                                      .pid = 11};
-    nodes[3] = (struct overview_node){.incarnation = 0xa4,
-                                      .name = "node4",
-                                      .addr = "10.0.0.4",
-                                      .place = PLACE_EXCLUDED,
-                                      .state = NODE_STOPPED,
-                                      .connected = true,
-                                      .silent_ns = 0,
-                                      .nproc = 8,
-                                      .pid = 44,
-                                      .why = "3 failures in a row"};
+    nodes[0] = node(0xa3, "node3", "10.0.0.3", PLACE_SPARE, NODE_JOINED, 300);
+    nodes[0].since_ns = 5 * NS_PER_S;
+    nodes[1] = node(0xa2, "node2", "10.0.0.2", PLACE_MEMBER, NODE_RUNNING, 4000);
+    nodes[1].connected = false;
+    nodes[1].stalls = 3;
+    nodes[1].longest_stall_ns = 25 * NS_PER_MS;
+    nodes[1].node_rank = 1;
+    nodes[1].first_rank = 8;
+    nodes[2] = node(0xa1, "node1", "", PLACE_MEMBER, NODE_RUNNING, 1000);
+    nodes[3] = node(0xa4, "node4", "10.0.0.4", PLACE_EXCLUDED, NODE_STOPPED, 0);
+    (void)strcpy(nodes[3].why, "3 failures in a row");
     out = (struct strbuf){0};
 }
 

@@ -301,7 +301,8 @@ Test(resolve, workers_get_the_same_but_for_what_was_asked_for) {
             _cleanup_(strbuf_fini) struct strbuf one = {0};
             rig_make(&r, words);
             rig_resolve(&r);
-            env_write_json(&r.result, 0, 0, &one);
+            struct json_writer w = json_writer_of(&one);
+            env_write_json(&r.result, 0, &w);
             (void)snprintf(text[i], sizeof text[i], "%s", strbuf_text(&one));
         }
         cr_assert_eq(strcmp(text[0], text[1]) != 0, env_is_per_worker(&r.in), "%s", asked[k]);
