@@ -35,8 +35,7 @@ void nccl_graph_free(struct nccl_graph *g) {
 
 static void graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
 
-/* And how NCCL then changes them: P2P, P2C, PXN, GPUDirect RDMA (src/graph/paths.cc,
- * ncclTopoComputePaths; ncclTopoGetLocalNet and -Gpu of topo.cc). */
+/* src/graph/paths.cc, ncclTopoComputePaths; ncclTopoGetLocalNet and -Gpu of topo.cc. */
 
 static struct nccl_route *route_at(const struct nccl_graph *g, uint32_t from_node,
                                    uint32_t to_node) {
@@ -474,19 +473,15 @@ static void warn_left_out(const struct nccl_graph *g, const struct warning_sink 
         const struct topo_nic *nic = &t->nics[g->left[i].nic];
         const struct topo_port *port = &nic->ports[g->left[i].port];
         unsigned number = port->number != 0 ? port->number : 1;
-        switch (g->left[i].why) {
-        case NCCL_LEFT_STATE:
-            if (port->state == TOPO_PORT_UNKNOWN)
-                warn(s, "%s is left out: the state of port %u is not known", nic->name, number);
-            else
-                warn(s, "%s is left out: port %u is %s, not ACTIVE", nic->name, number,
-                     topo_port_state_names[port->state]);
-            break;
-        case NCCL_LEFT_MANY: /* one sentence for all */
+        if (g->left[i].many) { /* one sentence for all */
             many += last == NULL || strcmp(last, nic->name) != 0;
             last = nic->name;
             first = first == NULL ? last : first;
-            break;
+        } else if (port->state == TOPO_PORT_UNKNOWN) {
+            warn(s, "%s is left out: the state of port %u is not known", nic->name, number);
+        } else {
+            warn(s, "%s is left out: port %u is %s, not ACTIVE", nic->name, number,
+                 topo_port_state_names[port->state]);
         }
     }
     if (many > 0)

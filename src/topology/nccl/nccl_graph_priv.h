@@ -73,10 +73,9 @@ struct nccl_choice { /* ncclTopoGetLocalNet of one GPU, for all channels */
 };
 
 /* A device that is left out, for the warnings. */
-enum nccl_left_why { NCCL_LEFT_STATE = 1, NCCL_LEFT_MANY };
 struct nccl_left {
     uint32_t nic, port; /* port: index in ports[] */
-    enum nccl_left_why why;
+    bool many;          /* there are more than NCCL takes; else its state is not ACTIVE */
 };
 
 struct nccl_graph {

@@ -23,11 +23,6 @@ static struct nccl_net *add_net(struct nccl_graph *g, const char *name, uint64_t
     return n;
 }
 
-static void leave_out(struct nccl_graph *g, uint32_t nic, uint32_t port, enum nccl_left_why why) {
-    g->left = xgrow(g->left, g->n_left, sizeof *g->left);
-    g->left[g->n_left++] = (struct nccl_left){nic, port, why};
-}
-
 /* In the file's order; a device that is repeated under several CPUs is one NET. */
 static void choose_from_file(struct nccl_graph *g) {
     const struct topology *t = g->t;
@@ -100,14 +95,14 @@ static void choose_rdma(struct nccl_graph *g) {
         bool ib = nic->kind == TOPO_NIC_RDMA;
         for (uint32_t p = 0; p < MAX2(nic->n_ports, 1) && p < TOPO_PORTS_MAX; p++) {
             const struct topo_port *port = &nic->ports[p]; /* all zero if it is not known */
-            if (!port_counts(t, nic, port->state)) {
-                leave_out(g, i, p, NCCL_LEFT_STATE);
-            } else if (ib && n_ib == NCCL_IB_DEVICES_MAX) {
-                leave_out(g, i, p, NCCL_LEFT_MANY);
-            } else {
-                n_ib += ib ? 1 : 0;
-                take_port(g, i, port->rate_mbps);
+            bool counts = port_counts(t, nic, port->state);
+            if (!counts || (ib && n_ib == NCCL_IB_DEVICES_MAX)) {
+                g->left = xgrow(g->left, g->n_left, sizeof *g->left);
+                g->left[g->n_left++] = (struct nccl_left){i, p, counts};
+                continue;
             }
+            n_ib += ib ? 1 : 0;
+            take_port(g, i, port->rate_mbps);
         }
     }
 }

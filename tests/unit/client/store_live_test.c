@@ -64,9 +64,8 @@ Test(client_store_live, a_barrier_holds_everybody_and_can_be_used_again) {
         if (pids[i] == 0)
             _exit(child(N, ROUNDS));
     }
-    for (unsigned i = 0; i < N; i++) {
+    for (unsigned i = 0; i < N; i++)
         cr_assert_eq(rig_status(pids[i]), 0);
-    }
     struct muster_store *s = connect_here();
     int64_t count = 0;
     cr_assert_eq(muster_store_add(s, "count", 0, &count), 0);

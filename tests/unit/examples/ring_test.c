@@ -67,9 +67,8 @@ static void run_ranks(int (*what)(unsigned rank, unsigned size), unsigned size) 
         if (pids[rank] == 0)
             _exit(what(rank, size));
     }
-    for (unsigned rank = 0; rank < size; rank++) {
+    for (unsigned rank = 0; rank < size; rank++)
         cr_expect_eq(rig_status(pids[rank]), 0);
-    }
 }
 
 Test(ring, one_rank_has_its_own_sum) { run_ranks(sum_rank, 1); }

@@ -109,9 +109,8 @@ Test(json, a_doubled_key_is_found_among_any_number_of_members) {
             _cleanup_(strbuf_fini) struct strbuf text = {0};
             struct json_writer w = json_writer_of(&text);
             json_write_object_begin(&w, NULL);
-            for (size_t i = 0; i < n; i++) {
+            for (size_t i = 0; i < n; i++)
                 json_write_u64(&w, rig_text("k%zu", same && i == n - 1 ? n / 2 - 1 : i), i);
-            }
             json_write_object_end(&w);
             cr_assert_eq(parse_code(strbuf_text(&text), text.len, &JSON_LIMITS_DEFAULT), same ? -EINVAL : 0);
         }

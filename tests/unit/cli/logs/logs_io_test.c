@@ -13,11 +13,7 @@ static char out[1 << 19];
 
 static void begin(void) { cr_assert_not_null(mkdtemp(folder)); }
 
-static void end(void) {
-    char command[64];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
-}
+static void end(void) { cr_assert_eq(system(rig_text("rm -rf %s", folder)), 0); }
 TestSuite(logs_io, .init = begin, .fini = end);
 
 static void write_file(const char *path, const void *data, size_t len) {

@@ -436,9 +436,8 @@ Test(child, keeps_the_descriptors_that_it_is_to_keep) {
         cr_assert(pipe2(fds, O_CLOEXEC) == 0);
         cr_assert(write(fds[1], "kept", 4) == 4);
         close(fds[1]);
-        char text[64], out[4096];
-        (void)snprintf(text, sizeof text, "cat <&%d; ls /proc/self/fd | wc -l", fds[0]);
-        struct child_spec spec = SPEC("/bin/sh", "-c", text, NULL);
+        char out[4096];
+        struct child_spec spec = SPEC("/bin/sh", "-c", rig_text("cat <&%d; ls /proc/self/fd | wc -l", fds[0]), NULL);
         spec.keep_fds[1] = fds[0];
         spec.without = kernels[i];
         (void)output_of(&spec, out);

@@ -438,9 +438,8 @@ Test(hostfilter, a_text_has_a_limit) {
 
 Test(hostfilter, names_have_a_limit) {
     struct hosts hosts = {0};
-    for (uint32_t i = 1; i <= HOSTS_MAX; i++) {
+    for (uint32_t i = 1; i <= HOSTS_MAX; i++)
         hosts_add(&hosts, rig_text("n%u", i))->slots = 2;
-    }
     _cleanup_(strbuf_fini) struct strbuf filter = {0};
     for (uint32_t i = 0; i < HOSTFILE_MENTIONS_MAX / HOSTS_MAX; i++)
         strbuf_printf(&filter, "%sn[1-65536]:0", i > 0 ? "@" : "");

@@ -112,9 +112,8 @@ static void fini(void) {
         strbuf_fini(&fix.shown[i]);
     }
     static const char *const names[] = {"stdout.log", "stderr.log", ".stdout.times", ".stderr.times"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         (void)unlink(rig_text("%s/%s", fix.dir, names[i]));
-    }
     cr_assert_eq(rmdir(fix.dir), 0);
 }
 

@@ -276,8 +276,7 @@ Test(store_guard_io, of_too_many_the_oldest_goes_of_the_address_that_has_most) {
 Test(store_guard_io, many_addresses_do_not_fill_the_log) {
     w.source = PEER_SOURCE_UNKNOWN;
     for (unsigned i = 0; i < STORE_GUARD_TOLD_MAX + 8; i++) {
-        char from[32];
-        (void)snprintf(from, sizeof from, "10.1.3.%u", i);
+        const char *from = rig_text("10.1.3.%u", i);
         for (unsigned times = 0; times < 2; times++) {
             (void)come(from);
             last_leaves();

@@ -204,9 +204,8 @@ Test(store, add_reads_numbers_as_strtoll_does) {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         EXPECT(set(0, "k", rows[i].text), "");
         cr_assert_str_eq(add(0, "k", rows[i].delta), rows[i].reply, "row %zu \"%s\"", i, rows[i].text);
-        if (strcmp(rows[i].reply, "refused") == 0) {
+        if (strcmp(rows[i].reply, "refused") == 0)
             EXPECT(get(0, "k"), rig_text("0:\"%s\"", rows[i].text));
-        }
     }
 }
 

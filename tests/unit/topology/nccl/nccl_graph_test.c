@@ -79,9 +79,8 @@ static struct topo_nic *nic_at(uint32_t device, const char *name, uint64_t mbps)
 
 /* n NICs "n0", "n1" …, each on a root bus of its own. */
 static void root_nics(uint8_t n, int32_t numa) {
-    for (uint8_t i = 0; i < n; i++) {
+    for (uint8_t i = 0; i < n; i++)
         nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), numa, GEN5, 16), rig_text("n%u", (unsigned)i), 400000);
-    }
 }
 
 static struct topo_netif *netif(const char *name, uint32_t device, int64_t mbps) {
@@ -665,9 +664,8 @@ Test(nccl_graph, EFA_devices_without_state_count_and_are_not_fused) {
         }
     }
     cr_assert_eq(n_nets(), 32);
-    for (uint32_t i = 0; i < 8; i++) {
+    for (uint32_t i = 0; i < 8; i++)
         OF(i, "rdmap%us1,rdmap%us2,rdmap%us3,rdmap%us4 PIX 48.0", i, i, i, i);
-    }
     assert_has(warnings(), "the speed of rdmap0s1 is not known");
 }
 
@@ -695,9 +693,8 @@ Test(nccl_graph, the_ports_of_one_card_are_one_NET) {
 Test(nccl_graph, nccl_takes_32_rdma_ports) {
     fresh(TOPO_SYSROOT);
     gpu_at(pci(TOPO_NONE, 0x01, 0, GEN5, 16));
-    for (uint8_t i = 0; i < 33; i++) {
+    for (uint8_t i = 0; i < 33; i++)
         nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), 0, GEN5, 16), rig_text("mlx5_%u", (unsigned)i), 400000);
-    }
     cr_assert_eq(n_nets(), 32);
     assert_has(warnings(), "mlx5_32 is left out: NCCL takes 32 RDMA ports at most");
     nic_at(pci(TOPO_NONE, 0x50, 0, GEN5, 16), "mlx5_33", 400000);

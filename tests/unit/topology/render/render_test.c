@@ -724,9 +724,8 @@ Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
             cr_assert(len < 3 || strcmp(texts[k].text + len - 3, "…") != 0, "%s: \"%s\" is cut", files[i],
                       texts[k].text);
         }
-        for (uint32_t k = 0; k < t.n_gpus; k++) {
+        for (uint32_t k = 0; k < t.n_gpus; k++)
             (void)find_text(rig_text("GPU%" PRIu32, t.gpus[k].index));
-        }
         (void)tree(NO_NICS, 80, true);
         cr_assert_eq(count(strbuf_text(&shown), "─ GPU"), t.n_gpus, "%s:\n%s", files[i], strbuf_text(&shown));
         (void)matrix(NO_NICS);

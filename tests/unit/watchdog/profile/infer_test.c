@@ -257,9 +257,8 @@ static void network_bound(uint32_t rank, uint32_t number, struct step *ret) {
 Test(infer, limits_of_the_network_and_of_the_cpus) {
     run(4, 6, 0.1, network_bound);
     cr_assert(found.n_late == 0 && found.n_limits == 1 && found.limits[0].what == PROFILE_LIMIT_NETWORK);
-    for (uint32_t r = 0; r < 4; r++) {
+    for (uint32_t r = 0; r < 4; r++)
         job.ranks[r].delay = 0.39;
-    }
     run(4, 6, 0.1, network_bound);
     cr_assert(found.n_limits == 2 && found.limits[0].what == PROFILE_LIMIT_CPU);
     cr_assert_float_eq(found.limits[0].share, 0.39, 1e-6);

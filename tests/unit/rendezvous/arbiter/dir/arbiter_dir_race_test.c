@@ -60,9 +60,8 @@ Test(arbiter_dir_race, each_epoch_has_one_winner, .init = rig_begin_in_memory, .
         if (pids[i] == 0)
             run_racer(race, i);
     }
-    for (unsigned i = 0; i < RACERS; i++) {
+    for (unsigned i = 0; i < RACERS; i++)
         cr_assert_eq(rig_status(pids[i]), 0);
-    }
     unsigned wins[RACERS] = {0};
     for (uint32_t epoch = 1; epoch <= RACES; epoch++) {
         unsigned won = 0;

@@ -144,15 +144,11 @@ Test(hwloc_load, turin_has_each_gpu_behind_its_nics_switch) {
         cr_assert_eq(p->device, 0x2335);
         cr_assert_float_eq(p->link_gbs, 63.0, 0.1);
     }
-    const struct topo_nic *ib = &t.nics[topology_find_nic(&t, "mlx5_5")];
-    cr_assert_eq(ib->node_guid, 0xb8e9240300baa4bc);
-    cr_assert_eq(ib->sys_image_guid, 0xb8e9240300baa4bc);
-    cr_assert_str_eq(ib->netdev, "ib0");
-    cr_assert_eq(ib->ports[0].link_layer, TOPO_LINK_INFINIBAND);
-    cr_assert_eq(ib->ports[0].lid, 0x199);
-    cr_assert_eq(ib->ports[0].n_gids, 1);
-    static const uint8_t gid[16] = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0xb8, 0xe9, 0x24, 3, 0, 0xba, 0xa4, 0xbc};
-    cr_assert_arr_eq(ib->ports[0].gids[0].gid, gid, sizeof gid);
+    JSON_HAS(&t,
+             "'name':'mlx5_5','kind':'rdma','numa':7,'netdev':'ib0','driver':'','virtual_function':false,"
+             "'node_guid':'b8e9240300baa4bc','sys_image_guid':'b8e9240300baa4bc',",
+             "'link_layer':'InfiniBand','rate_mbps':0,'lid':409,'gids':[{'index':0,"
+             "'gid':'fe80000000000000b8e9240300baa4bc','type':'unknown','netdev':''}]");
     cr_assert_str_eq(t.netifs[topology_find_netif(&t, "ib0")].nic, "mlx5_5");
     for (uint32_t i = 0; i < t.n_nvlinks; i++) {
         cr_assert_eq(t.nvlinks[i].end, TOPO_NVLINK_GPU);

@@ -138,9 +138,8 @@ Test(netlink, does_without_ipv4) {
 Test(netlink, keeps_sixteen_addresses_and_says_so) {
     netns_enter(true);
     netns_wire();
-    for (int i = 2; i < 30; i++) {
+    for (int i = 2; i < 30; i++)
         IP(rig_text("addr add 10.9.0.%d/24 dev eth0", i));
-    }
     netlink_fill_addresses(&topo);
     cr_assert_eq(netif("eth0")->n_addrs, TOPO_ADDRS_MAX);
     cr_assert_eq(topo.n_warnings, 1);
