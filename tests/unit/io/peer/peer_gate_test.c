@@ -7,43 +7,41 @@
 
 #define OTHER 65533 /* a user that nothing else uses */
 
-struct rig {
+static struct {
     struct peer_gate *gate;
     struct addr at; /* where it listens */
     int listening, client, accepted;
     struct addr peer;
     unsigned n_lines;
     char line[512];
-};
+} rig = {.listening = -1, .client = -1, .accepted = -1};
 
 static void on_line(void *arg, const char *line) {
-    struct rig *rig = arg;
-    rig->n_lines++;
-    (void)snprintf(rig->line, sizeof rig->line, "%s", line);
+    rig.n_lines++;
+    (void)snprintf(rig.line, sizeof rig.line, "%s", line);
 }
 
-static void rig_open(struct rig *rig, const char *host) {
+static void rig_open(const char *host) {
     struct err err = {0};
-    *rig = (struct rig){.client = -1, .accepted = -1};
-    cr_assert_eq(addr_from_literal(host, 0, &rig->at), 0);
-    cr_assert_eq(listen_socket(&rig->at, 64, &rig->listening, &err), 0, "%s", err.text);
-    cr_assert_eq(addr_of_socket(rig->listening, &rig->at), 0);
-    if (peer_gate_new(rig->listening, on_line, rig, &rig->gate, &err) < 0)
+    cr_assert_eq(addr_from_literal(host, 0, &rig.at), 0);
+    cr_assert_eq(listen_socket(&rig.at, 64, &rig.listening, &err), 0, "%s", err.text);
+    cr_assert_eq(addr_of_socket(rig.listening, &rig.at), 0);
+    if (peer_gate_new(rig.listening, on_line, NULL, &rig.gate, &err) < 0)
         cr_skip_test("no sock_diag here: %s", err.text);
 }
 
-static void hang_up(struct rig *rig) {
-    if (rig->client >= 0)
-        (void)close(rig->client);
-    if (rig->accepted >= 0)
-        (void)close(rig->accepted);
-    rig->client = rig->accepted = -1;
+static void hang_up(void) {
+    if (rig.client >= 0)
+        (void)close(rig.client);
+    if (rig.accepted >= 0)
+        (void)close(rig.accepted);
+    rig.client = rig.accepted = -1;
 }
 
-static void rig_close(struct rig *rig) {
-    hang_up(rig);
-    (void)close(rig->listening);
-    peer_gate_free(rig->gate);
+static void rig_close(void) {
+    hang_up();
+    (void)close(rig.listening);
+    peer_gate_free(rig.gate);
 }
 
 static int call(const struct addr *at, const char *from) {
@@ -58,32 +56,26 @@ static int call(const struct addr *at, const char *from) {
     return fd;
 }
 
-static void take(struct rig *rig) {
-    cr_assert_eq(poll(&(struct pollfd){.fd = rig->listening, .events = POLLIN}, 1, -1), 1);
-    rig->peer = (struct addr){.len = sizeof rig->peer.ss};
-    rig->accepted = accept4(rig->listening, (struct sockaddr *)&rig->peer.ss, &rig->peer.len, SOCK_CLOEXEC);
-    cr_assert_geq(rig->accepted, 0);
+static void take(void) {
+    cr_assert_eq(poll(&(struct pollfd){.fd = rig.listening, .events = POLLIN}, 1, -1), 1);
+    rig.peer = (struct addr){.len = sizeof rig.peer.ss};
+    rig.accepted = accept4(rig.listening, (struct sockaddr *)&rig.peer.ss, &rig.peer.len, SOCK_CLOEXEC);
+    cr_assert_geq(rig.accepted, 0);
 }
 
-static bool admits(struct rig *rig) { return peer_gate_admits(rig->gate, rig->accepted, &rig->peer); }
+static bool admits(void) { return peer_gate_admits(rig.gate, rig.accepted, &rig.peer); }
 
 static void assert_own(const char *listens, const char *to, const char *from) {
-    struct rig rig;
     struct addr at;
-    rig_open(&rig, listens);
+    rig_open(listens);
     cr_assert_eq(addr_from_literal(to, addr_port(&rig.at), &at), 0);
     rig.client = call(&at, from);
-    take(&rig);
-    cr_assert(admits(&rig), "%s: %s", to, rig.line);
+    take();
+    cr_assert(admits(), "%s: %s", to, rig.line);
     cr_assert_eq(peer_gate_refused(rig.gate), 0);
-    rig_close(&rig);
 }
 
-static struct rig gate; /* of a test that has one; ended with it */
-
-static void finish(void) { rig_close(&gate); }
-
-TestSuite(peer_gate, .fini = finish);
+TestSuite(peer_gate, .fini = rig_close);
 
 Test(peer_gate, own_by_ipv4) { assert_own("127.0.0.1", "127.0.0.1", NULL); }
 Test(peer_gate, own_by_ipv6) { assert_own("::1", "::1", NULL); }
@@ -94,44 +86,42 @@ Test(peer_gate, own_by_ipv6_to_any_address) { assert_own("::", "::1", NULL); }
 Test(peer_gate, own_from_another_loopback) { assert_own("127.0.0.1", "127.0.0.1", "127.0.0.9"); }
 
 Test(peer_gate, who_writes_and_closes_is_refused) {
-    rig_open(&gate, "127.0.0.1");
+    rig_open("127.0.0.1");
     for (unsigned i = 0; i < 3; i++) {
-        int fd = call(&gate.at, NULL);
+        int fd = call(&rig.at, NULL);
         cr_assert_eq(write(fd, "word", 4), 4);
         (void)close(fd);
-        take(&gate);
-        cr_assert_not(admits(&gate));
-        hang_up(&gate);
+        take();
+        cr_assert_not(admits());
+        hang_up();
     }
-    cr_assert_eq(peer_gate_refused(gate.gate), 3);
-    cr_assert_eq(gate.n_lines, 1, "the rest is counted");
-    assert_has(gate.line, "wrote and closed it at once");
+    cr_assert_eq(peer_gate_refused(rig.gate), 3);
+    cr_assert_eq(rig.n_lines, 1, "the rest is counted");
+    assert_has(rig.line, "wrote and closed it at once");
 }
 
 Test(peer_gate, a_call_of_our_protocol_that_was_closed_is_refused_without_a_line) {
     static const char call_frame[] = "\x1c\0\0\0{\"kind\":\"CALL\",\"version\":10}";
-    rig_open(&gate, "127.0.0.1");
-    int fd = call(&gate.at, NULL);
+    rig_open("127.0.0.1");
+    int fd = call(&rig.at, NULL);
     cr_assert_eq(write(fd, call_frame, sizeof call_frame - 1), sizeof call_frame - 1);
     (void)close(fd);
-    take(&gate);
-    cr_assert_not(admits(&gate));
-    cr_assert_eq(peer_gate_refused(gate.gate), 1);
-    cr_assert_eq(gate.n_lines, 0, "%s", gate.line);
+    take();
+    cr_assert_not(admits());
+    cr_assert_eq(peer_gate_refused(rig.gate), 1);
+    cr_assert_eq(rig.n_lines, 0, "%s", rig.line);
 }
 
 /* A reset leaves no socket at the other end, but what was written can be read. */
 static void assert_reset_is_refused(const char *host, const char *from) {
     const struct linger at_once = {.l_onoff = 1};
-    struct rig rig;
-    rig_open(&rig, host);
+    rig_open(host);
     int fd = call(&rig.at, from);
     cr_assert_eq(write(fd, "word", 4), 4);
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
     (void)close(fd);
-    take(&rig);
-    cr_assert_not(admits(&rig));
-    rig_close(&rig);
+    take();
+    cr_assert_not(admits());
 }
 
 Test(peer_gate, who_writes_and_resets_is_refused) { assert_reset_is_refused("127.0.0.1", NULL); }
@@ -139,43 +129,43 @@ Test(peer_gate, who_resets_from_another_address_is_refused) { assert_reset_is_re
 Test(peer_gate, who_resets_by_ipv6_is_refused) { assert_reset_is_refused("::1", NULL); }
 
 Test(peer_gate, who_has_ended_its_half_is_refused) {
-    rig_open(&gate, "127.0.0.1");
-    gate.client = call(&gate.at, NULL);
-    cr_assert_eq(shutdown(gate.client, SHUT_WR), 0);
-    take(&gate);
-    cr_assert_not(admits(&gate));
+    rig_open("127.0.0.1");
+    rig.client = call(&rig.at, NULL);
+    cr_assert_eq(shutdown(rig.client, SHUT_WR), 0);
+    take();
+    cr_assert_not(admits());
 }
 
 Test(peer_gate, who_only_looks_is_not_told) {
-    rig_open(&gate, "127.0.0.1");
-    (void)close(call(&gate.at, NULL));
-    take(&gate);
-    cr_assert_not(admits(&gate));
-    cr_assert_eq(gate.n_lines, 0);
+    rig_open("127.0.0.1");
+    (void)close(call(&rig.at, NULL));
+    take();
+    cr_assert_not(admits());
+    cr_assert_eq(rig.n_lines, 0);
 }
 
 /* A process of that user calls; it stays until it is killed. Returns its pid. */
-static pid_t call_as(const struct rig *rig, uid_t uid) {
+static pid_t call_as(uid_t uid) {
     pid_t pid = fork();
     cr_assert_geq(pid, 0);
     if (pid > 0)
         return pid;
     if (setresuid(uid, uid, uid) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         _exit(1);
-    int fd = socket(rig->at.ss.ss_family, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&rig->at.ss, rig->at.len) < 0 || write(fd, "word", 4) != 4)
+    int fd = socket(rig.at.ss.ss_family, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&rig.at.ss, rig.at.len) < 0 || write(fd, "word", 4) != 4)
         _exit(1);
     for (;;)
         (void)pause();
 }
 
-static bool admits_user(struct rig *rig, uid_t uid) {
-    pid_t pid = call_as(rig, uid);
-    take(rig);
-    bool in = admits(rig);
+static bool admits_user(uid_t uid) {
+    pid_t pid = call_as(uid);
+    take();
+    bool in = admits();
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
-    hang_up(rig);
+    hang_up();
     return in;
 }
 
@@ -186,40 +176,39 @@ static void need_root(void) {
 
 Test(peer_gate, other_users_are_refused) {
     need_root();
-    rig_open(&gate, "::");
+    rig_open("::");
     for (unsigned i = 0; i < 3; i++)
-        cr_assert_not(admits_user(&gate, OTHER));
-    cr_assert_eq(gate.n_lines, 1, "each user is told once");
-    assert_has(gate.line, "it belongs to uid 65533 of this machine");
-    cr_assert_not(admits_user(&gate, OTHER - 1));
-    cr_assert_eq(gate.n_lines, 2);
-    cr_assert(admits_user(&gate, 0));
-    cr_assert_eq(peer_gate_refused(gate.gate), 4);
+        cr_assert_not(admits_user(OTHER));
+    cr_assert_eq(rig.n_lines, 1, "each user is told once");
+    assert_has(rig.line, "it belongs to uid 65533 of this machine");
+    cr_assert_not(admits_user(OTHER - 1));
+    cr_assert_eq(rig.n_lines, 2);
+    cr_assert(admits_user(0));
+    cr_assert_eq(peer_gate_refused(rig.gate), 4);
 }
 
 Test(peer_gate, many_users_do_not_fill_the_log) {
     need_root();
-    rig_open(&gate, "127.0.0.1");
+    rig_open("127.0.0.1");
     for (uid_t i = 0; i < PEER_GATE_USERS_MAX + 5; i++)
-        cr_assert_not(admits_user(&gate, OTHER - i));
-    cr_assert_eq(gate.n_lines, PEER_GATE_USERS_MAX + 1);
-    cr_assert_eq(peer_gate_refused(gate.gate), PEER_GATE_USERS_MAX + 5);
+        cr_assert_not(admits_user(OTHER - i));
+    cr_assert_eq(rig.n_lines, PEER_GATE_USERS_MAX + 1);
+    cr_assert_eq(peer_gate_refused(rig.gate), PEER_GATE_USERS_MAX + 5);
 }
 
 /* In a process of another user: its gate, for root's connection and for its own. */
 _Noreturn static void be_another_user(int tell) {
-    struct rig rig;
     if (setresuid(OTHER, OTHER, OTHER) < 0)
         _exit(1);
-    rig_open(&rig, "127.0.0.1");
+    rig_open("127.0.0.1");
     if (write(tell, &rig.at, sizeof rig.at) != sizeof rig.at)
         _exit(2);
-    take(&rig);
-    bool of_root = admits(&rig);
-    hang_up(&rig);
+    take();
+    bool of_root = admits();
+    hang_up();
     rig.client = call(&rig.at, NULL);
-    take(&rig);
-    _exit(of_root && admits(&rig) ? 0 : 3);
+    take();
+    _exit(of_root && admits() ? 0 : 3);
 }
 
 Test(peer_gate, a_user_admits_itself_and_root) {
@@ -238,60 +227,58 @@ Test(peer_gate, a_user_admits_itself_and_root) {
     (void)close(fd);
 }
 
-static struct peer_owner owner_of(struct rig *rig, int fd) {
+static struct peer_owner owner_of(int fd) {
     struct addr peer;
     cr_assert_eq(addr_of_peer(fd, &peer), 0);
-    return peer_gate_owner(rig->gate, fd, &peer);
+    return peer_gate_owner(rig.gate, fd, &peer);
 }
 
 Test(peer_gate, both_ends_are_ours) {
-    rig_open(&gate, "::");
+    rig_open("::");
     struct addr at;
-    cr_assert_eq(addr_from_literal("127.0.0.1", addr_port(&gate.at), &at), 0);
-    gate.client = call(&at, NULL);
-    cr_assert_eq(owner_of(&gate, gate.client).kind, PEER_CLOSED, "nobody has accepted it yet");
-    take(&gate);
-    cr_assert_eq(owner_of(&gate, gate.client).kind, PEER_OURS);
-    cr_assert_eq(owner_of(&gate, gate.accepted).kind, PEER_OURS);
-    (void)close(gate.accepted);
-    gate.accepted = -1;
-    cr_assert_eq(owner_of(&gate, gate.client).kind, PEER_CLOSED);
-    cr_assert_eq(peer_gate_refused(gate.gate), 0, "it only asks");
-    cr_assert_eq(gate.n_lines, 0);
+    cr_assert_eq(addr_from_literal("127.0.0.1", addr_port(&rig.at), &at), 0);
+    rig.client = call(&at, NULL);
+    cr_assert_eq(owner_of(rig.client).kind, PEER_CLOSED, "nobody has accepted it yet");
+    take();
+    cr_assert_eq(owner_of(rig.client).kind, PEER_OURS);
+    cr_assert_eq(owner_of(rig.accepted).kind, PEER_OURS);
+    (void)close(rig.accepted);
+    rig.accepted = -1;
+    cr_assert_eq(owner_of(rig.client).kind, PEER_CLOSED);
+    cr_assert_eq(peer_gate_refused(rig.gate), 0, "it only asks");
+    cr_assert_eq(rig.n_lines, 0);
 }
 
 Test(peer_gate, another_user_has_its_number) {
     need_root();
-    rig_open(&gate, "127.0.0.1");
-    pid_t pid = call_as(&gate, OTHER);
-    take(&gate);
-    struct peer_owner owner = owner_of(&gate, gate.accepted);
+    rig_open("127.0.0.1");
+    pid_t pid = call_as(OTHER);
+    take();
+    struct peer_owner owner = owner_of(rig.accepted);
     cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
-    cr_assert_eq(gate.n_lines, 0);
+    cr_assert_eq(rig.n_lines, 0);
 }
 
 /* The caller's socket, as a leader elsewhere would ask for it. */
-static struct peer_owner owner_of_pair(struct rig *rig) {
+static struct peer_owner owner_of_pair(void) {
     struct addr at;
-    cr_assert_eq(addr_of_socket(rig->accepted, &at), 0);
-    return peer_gate_owner_of(rig->gate, &rig->peer, &at);
+    cr_assert_eq(addr_of_socket(rig.accepted, &at), 0);
+    return peer_gate_owner_of(rig.gate, &rig.peer, &at);
 }
 
 static void assert_owner_of_pair(const char *listens, const char *to) {
-    struct rig rig;
     struct addr at;
-    rig_open(&rig, listens);
+    rig_open(listens);
     cr_assert_eq(addr_from_literal(to, addr_port(&rig.at), &at), 0);
     rig.client = call(&at, NULL);
-    take(&rig);
-    cr_assert_eq(owner_of_pair(&rig).kind, PEER_OURS);
+    take();
+    cr_assert_eq(owner_of_pair().kind, PEER_OURS);
     cr_assert_eq(shutdown(rig.client, SHUT_WR), 0);
-    cr_assert_eq(owner_of_pair(&rig).kind, PEER_CLOSED);
+    cr_assert_eq(owner_of_pair().kind, PEER_CLOSED);
     addr_set_port(&rig.peer, addr_port(&rig.peer) ^ 1);
-    cr_assert_eq(owner_of_pair(&rig).kind, PEER_ELSEWHERE, "no such socket, although one listens");
-    rig_close(&rig);
+    cr_assert_eq(owner_of_pair().kind, PEER_ELSEWHERE, "no such socket, although one listens");
 }
 
 Test(peer_gate, owner_of_pair_ipv4) { assert_owner_of_pair("127.0.0.1", "127.0.0.1"); }
@@ -300,10 +287,10 @@ Test(peer_gate, owner_of_pair_ipv6) { assert_owner_of_pair("::1", "::1"); }
 
 Test(peer_gate, owner_of_pair_is_another_user) {
     need_root();
-    rig_open(&gate, "127.0.0.1");
-    pid_t pid = call_as(&gate, OTHER);
-    take(&gate);
-    struct peer_owner owner = owner_of_pair(&gate);
+    rig_open("127.0.0.1");
+    pid_t pid = call_as(OTHER);
+    take();
+    struct peer_owner owner = owner_of_pair();
     cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
@@ -314,16 +301,16 @@ Test(peer_gate, owner_of_pair_needs_a_kernel_and_one_family) {
     cr_assert_eq(addr_from_literal("127.0.0.1", 1, &v4), 0);
     cr_assert_eq(addr_from_literal("::1", 1, &v6), 0);
     cr_assert_eq(peer_gate_owner_of(NULL, &v4, &v4).kind, PEER_UNKNOWN);
-    rig_open(&gate, "127.0.0.1");
-    cr_assert_eq(peer_gate_owner_of(gate.gate, &v4, &v6).kind, PEER_UNKNOWN);
+    rig_open("127.0.0.1");
+    cr_assert_eq(peer_gate_owner_of(rig.gate, &v4, &v6).kind, PEER_UNKNOWN);
 }
 
 Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
     struct peer_gate *none = NULL;
     struct err err = {0};
-    rig_open(&gate, "127.0.0.1");
-    (void)shutdown(gate.listening, SHUT_RD); /* it no longer listens: the kernel does not know it */
-    cr_assert_lt(peer_gate_new(gate.listening, on_line, &gate, &none, &err), 0);
+    rig_open("127.0.0.1");
+    (void)shutdown(rig.listening, SHUT_RD); /* it no longer listens: the kernel does not know it */
+    cr_assert_lt(peer_gate_new(rig.listening, on_line, NULL, &none, &err), 0);
     cr_assert_str_eq(err.text, "it has no sock_diag for TCP");
     cr_assert_null(none);
 }
