@@ -46,19 +46,16 @@ _must_use_ int file_write_all(int fd, const void *bytes, size_t n);
 _must_use_ int file_write_flushed(int fd, const char *text, size_t len);
 /* A file in memory with this text: a descriptor at its beginning, or a negative errno. */
 _must_use_ int file_in_memory(const char *name, const char *text, size_t len);
-/* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket
- * or file would get their number, and messages would go there. They can't be written, so that the
- * console knows that what workers write there is lost. */
+/* Standard descriptors that a shell closed (<&-, >&-) become /dev/null: else the next socket would
+ * get their number, and messages. They can't be written: so the console knows that it is lost. */
 void file_open_standard(void);
 
-/* Files and folders that other users of this machine must not have put where we write, and that
- * they may not read.
+/* In a world-writable folder such as /tmp a file or folder may be another user's, who waits for
+ * what is written into it, and a link may lead to any file of ours. The kernel refuses some of
+ * that, if the administrator wants it (proc_sys_fs(5): protected_regular, protected_symlinks); here
+ * it is refused always, by the same rule.
  *
- * In a world-writable folder such as /tmp a file or folder may be another user's,
- * who waits for what is written into it, and a link may lead to any file of ours. The kernel
- * refuses some of that, if the administrator has switched it on (proc_sys_fs(5): protected_regular,
- * protected_symlinks); here it is refused always, by the same rule. */
-/* Checks each part of a path that exists, and of what its links lead to: if all users may write
+ * Checks each part of a path that exists, and of what its links lead to: if all users may write
  * into the folder that it is in (which is sticky), it must belong to this user or to the owner of
  * that folder. -EPERM with a sentence; a path that can't be checked is not an error. */
 _must_use_ int own_path_check(const char *path, struct err *err);

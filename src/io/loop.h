@@ -21,11 +21,10 @@ struct loop_signal; /* one signal number */
 
 enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 
-/* Which callback runs first if several are ready. Priorities are strict: while anything of a higher
- * one is ready, lower ones wait. So the first is for short work on which other nodes' deadlines
- * depend (timers and signals have it, too). The last are for everything that a worker, an operator
- * or an unauthenticated peer can keep busy. Within one priority callbacks run in turn, for
- * LOOP_SLICE_NS in all. Then the kernel is asked again, and higher priorities go first again. */
+/* While anything of a higher priority is ready, lower ones wait. So the first is for short work on
+ * which other nodes' deadlines depend (timers and signals have it, too), the last for everything
+ * that a worker, an operator or an unauthenticated peer can keep busy. Within one priority
+ * callbacks run in turn, for LOOP_SLICE_NS in all; then the kernel is asked again. */
 enum loop_priority {
     LOOP_PRIO_LEASE, /* leases, messages of a group and its arbiter */
     LOOP_PRIO_CHILD, /* exits of children, and answers of helpers */
@@ -78,9 +77,9 @@ _must_use_ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
 void loop_signal_free(struct loop_signal *s);
 
 /* Calls fn(arg) once, after the current callback has returned, and before the next one of a lower
- * priority. Use it to free an object from inside its own callback chain, and to continue long work
- * after other callbacks. Within one priority, calls run in their order; what they defer runs in a
- * later turn. loop_free() runs the rest. */
+ * priority: to free an object inside its own callback, and to continue long work. Within one
+ * priority, calls run in their order; what they defer runs in a later turn. loop_free() runs the
+ * rest. */
 void loop_defer(struct loop *loop, enum loop_priority prio, loop_defer_fn *fn, void *arg);
 /* Cancels calls of fn(arg); fn NULL: all calls with this argument. */
 void loop_defer_drop(struct loop *loop, loop_defer_fn *fn, const void *arg);

@@ -1,6 +1,5 @@
-/* Resolves host names to addresses. It never blocks the loop, and it asks no server for literals,
- * "localhost" and this machine's own name. Every other name is looked up by getaddrinfo() in a
- * child process, which has a deadline.
+/* Addresses of host names, without blocking the loop. Literals, "localhost" and this machine's own
+ * name are known at once; getaddrinfo() looks the others up in a child process with a deadline.
  *
  *     struct addr a[RESOLVE_ADDRS_MAX]; size_t n;
  *     r = resolve_now(host, port, a, &n);             0: done, nothing was asked
@@ -35,8 +34,7 @@ struct resolve;
 
 /* code 0: n >= 1 addresses, in the resolver's order, without duplicates; borrowed. Else n is 0,
  * code is -ETIMEDOUT, -ENOENT (no such name), -EAGAIN (no answer now, try later) or another errno,
- * and `text` is a sentence about it. The look-up frees itself after this call; the pointer from
- * resolve_start() must not be used any more. */
+ * and `text` is a sentence about it. The look-up is freed after this call. */
 typedef void resolve_fn(void *arg, int code, const char *text, const struct addr *addrs, size_t n);
 
 /* Starts the child. fn is called later, never from inside. 0, or a negative errno (fork, pipe). */

@@ -1,6 +1,5 @@
-/* One connected byte stream, buffered both ways, on the loop. It does not interpret the bytes. It
- * is built on libevent's evbuffer (not bufferevent), so that muster controls when the socket is
- * read and written.
+/* One connected byte stream, buffered both ways, on the loop. On libevent's evbuffer, not its
+ * bufferevent: muster decides when the socket is read and written.
  *
  *     struct stream_ops ops = {on_readable, on_closed};
  *     stream_new(loop, fd, &ops, me, &s);            takes fd
@@ -43,8 +42,8 @@ _must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *op
  * any. If it fails, on_closed is called with the errno. Bytes may be written at once. */
 _must_use_ int stream_connect(struct loop *loop, const struct addr *from, const struct addr *to,
                               const struct stream_ops *ops, void *arg, struct stream **ret);
-/* For a connection that was just accepted. What the peer has already sent is read at the end of
- * this turn, before what was written is sent. So a greeting and an answer are sent together. */
+/* For a connection that was just accepted: what it has already sent is read at the end of this
+ * turn, before what was written is sent. So a greeting and an answer are sent together. */
 void stream_read_soon(struct stream *s);
 /* Closes, and drops unsent bytes. Allowed in callbacks. Takes NULL. */
 void stream_free(struct stream *s);
@@ -54,9 +53,8 @@ int stream_fd(const struct stream *s);
 /* Initially LOOP_PRIO_BULK. */
 void stream_set_priority(struct stream *s, enum loop_priority prio);
 void stream_set_read_limit(struct stream *s, size_t bytes);
-/* Detects that the peer's machine, or the path to it, is gone. What is sent must be acknowledged
- * within unacked_ns, and a connection that is silent for idle_ns is probed (tcp(7):
- * TCP_USER_TIMEOUT, SO_KEEPALIVE). The end is reported like any other. Only for TCP. */
+/* Only for TCP: what is sent must be acknowledged within unacked_ns, and a connection that is
+ * silent for idle_ns is probed (tcp(7): TCP_USER_TIMEOUT, SO_KEEPALIVE). */
 void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns);
 
 /* The unread bytes, and the first n in one piece (NULL: fewer). Valid until the next call. */
@@ -65,8 +63,8 @@ const uint8_t *stream_peek(struct stream *s, size_t n);
 /* The longest contiguous piece, without copying; *ret_len can be 0. */
 const uint8_t *stream_peek_run(struct stream *s, size_t *ret_len);
 void stream_drain(struct stream *s, size_t n);
-/* For an on_readable that leaves whole messages unread because its slice is over
- * (loop_slice_is_over()). It is called again in a later turn, even if no new bytes arrive. */
+/* For an on_readable that leaves whole messages unread because its slice is over: it is called
+ * again in a later turn, even if no new bytes arrive. */
 void stream_read_later(struct stream *s);
 
 /* Queues bytes. They are sent at the end of the turn, many writes in one system call. */
@@ -82,16 +80,15 @@ size_t stream_unsent(const struct stream *s);
 void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
 
-/* From now on the connection is TLS. Takes the session, of tls_psk_accept() or tls_psk_connect()
- * (tls_psk.h). The stream must not have TLS yet. Allowed in on_readable: unread bytes are the
- * session's first input, so read exactly what was sent in clear. What is written afterwards waits
- * for the handshake, which continues while the stream is paused, and whose time the caller limits.
- * While it lasts, an end of the connection is reported as always (0, -ECONNRESET, ...), and proves
- * nothing about the key.
+/* From now on the connection is TLS, and all calls above are of plain bytes. Takes the session
+ * (tls_psk.h). Allowed once, also in on_readable: unread bytes are the session's first input, so
+ * read exactly what was sent in clear. What is written afterwards waits for the handshake, which
+ * continues while the stream is paused, and whose time the caller limits. An end of the connection
+ * meanwhile is reported as always (0, -ECONNRESET, ...), and proves nothing about the key.
  *
- * All calls above are of plain bytes then. What was written in a turn is encrypted at its end: one
- * record for many writes, of at most 16 KiB each (RFC 8446 §5.1). An end without close_notify is an
- * end like any other, but one inside a record is -EPROTO. stream_finish() sends close_notify. */
+ * What was written in a turn is encrypted at its end: one record for many writes, of at most 16 KiB
+ * each (RFC 8446 §5.1). An end without close_notify is an end like any other, but one inside a
+ * record is -EPROTO. stream_finish() sends close_notify. */
 void stream_start_tls(struct stream *s, struct ssl_st *session);
 bool stream_is_secured(const struct stream *s);
 /* Why TLS failed, or that the connection ended before the handshake did, as a part of a sentence:
