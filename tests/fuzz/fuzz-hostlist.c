@@ -1,8 +1,9 @@
-/* Any bytes as a list of hosts: what is expanded keeps the limits. And as counts for each node: the counts of the nodes
- * add up to the sum. */
+/* Any bytes as a list of hosts: what is expanded keeps the limits, and is a list of the same names. And as counts for
+ * each node: the counts of the nodes add up to the sum. */
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/text/strbuf.h"
 #include "launcher/hosts/hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -20,6 +21,20 @@ static void check_names(const struct hostlist *hosts) {
     }
 }
 
+/* The names of a list, with commas between them, are a list of the same names. */
+static void check_again(const struct hostlist *hosts) {
+    struct hostlist again;
+    _cleanup_(strbuf_fini) struct strbuf names = {0};
+    for (size_t i = 0; i < hosts->n; i++)
+        strbuf_printf(&names, "%s%s", i > 0 ? "," : "", hosts->names[i]);
+    if (hosts->n == 0 || names.len > HOSTLIST_TEXT_MAX)
+        return;
+    check(hostlist_expand(strbuf_text(&names), &again, NULL) == 0 && again.n == hosts->n);
+    for (size_t i = 0; i < hosts->n; i++)
+        check(strcmp(hosts->names[i], again.names[i]) == 0);
+    hostlist_fini(&again);
+}
+
 static void read_list(const char *text) {
     struct hostlist hosts = {0};
     struct err err = {0};
@@ -28,6 +43,7 @@ static void read_list(const char *text) {
     check((r == 0) == (hosts.n > 0));
     check(hosts.n <= HOSTLIST_HOSTS_MAX);
     check_names(&hosts);
+    check_again(&hosts);
     hostlist_fini(&hosts);
 }
 

@@ -1,6 +1,5 @@
 #include "launcher/hosts/hosts.h"
 
-#include "base/prng.h"
 #include "base/text/strbuf.h"
 #include "rig/unit.h"
 
@@ -25,21 +24,6 @@ static void assert_expands(const char *list, const char *names) {
         cr_assert_null(out, "%s: %s", list, out);
     else
         cr_assert(out != NULL && strcmp(out, names) == 0, "%s: %s %s", list, out == NULL ? "refused," : out, err.text);
-}
-
-/* The names of a list, with commas between them, are a list of the same names. */
-static void assert_reads_again(const char *list) {
-    struct hostlist hosts, again;
-    _cleanup_(strbuf_fini) struct strbuf names = {0};
-    cr_assert_eq(hostlist_expand(list, &hosts, &err), 0, "%s: %s", list, err.text);
-    for (size_t i = 0; i < hosts.n; i++)
-        strbuf_printf(&names, "%s%s", i > 0 ? "," : "", hosts.names[i]);
-    cr_assert_eq(hostlist_expand(strbuf_text(&names), &again, &err), 0, "%s: %s", list, err.text);
-    cr_assert_eq(hosts.n, again.n, "%s", list);
-    for (size_t i = 0; i < hosts.n; i++)
-        cr_assert_str_eq(hosts.names[i], again.names[i], "%s", list);
-    hostlist_fini(&hosts);
-    hostlist_fini(&again);
 }
 
 #define REFUSED NULL
@@ -100,39 +84,6 @@ Test(hostlist, more_lists_are_expanded) {
                                                "a2b2c1d2 a1b1c2d1 a1b1c2d2 a2b1c2d1 a2b1c2d2 a1b2c2d1 a1b2c2d2 "
                                                "a2b2c2d1 a2b2c2d2");
     assert_expands("n[999999999999999998-999999999999999999]", "n999999999999999998 n999999999999999999");
-}
-
-static void random_bracket(struct prng *prng, struct strbuf *list) {
-    strbuf_add_char(list, '[');
-    for (uint32_t n = 1 + (uint32_t)prng_below(prng, 4); n > 0; n--) {
-        uint32_t low = (uint32_t)prng_below(prng, 120);
-        strbuf_printf(list, "%0*u", (int)prng_below(prng, 5), low);
-        if (prng_below(prng, 2) == 0)
-            strbuf_printf(list, "-%u", low + (uint32_t)prng_below(prng, 12));
-        strbuf_add(list, n > 1 ? "," : "");
-    }
-    strbuf_add_char(list, ']');
-}
-
-static void random_item(struct prng *prng, struct strbuf *list) {
-    static const char *const texts[] = {"n", "n", "gpu-", "0", "10", "a.b_", ""};
-    strbuf_add(list, texts[prng_below(prng, ARRAY_SIZE(texts) - 1)]);
-    for (uint32_t n = (uint32_t)prng_below(prng, 3); n > 0; n--) {
-        random_bracket(prng, list);
-        strbuf_add(list, texts[prng_below(prng, ARRAY_SIZE(texts))]);
-    }
-}
-
-Test(hostlist, random_lists_are_read_again) {
-    for (uint64_t seed = 1; seed <= 2000; seed++) {
-        struct prng prng = {seed};
-        _cleanup_(strbuf_fini) struct strbuf list = {0};
-        for (uint64_t n = 1 + prng_below(&prng, 5); n > 0; n--) {
-            random_item(&prng, &list);
-            strbuf_add(&list, n > 1 ? "," : "");
-        }
-        assert_reads_again(strbuf_text(&list));
-    }
 }
 
 Test(hostlist, an_error_quotes_the_list_and_names_the_place) {
@@ -240,12 +191,12 @@ Test(hostlist, a_name_has_a_limit) {
     cr_assert_eq(count_of(name), -ERANGE);
 }
 
-Test(hostlist, the_longest_names_are_read_again) {
+Test(hostlist, the_longest_names_may_be_many) {
     char list[HOSTLIST_NAME_MAX + 16] = "[10000-75535]";
     size_t len = strlen(list);
     memset(list + len, 'x', HOSTLIST_NAME_MAX - 5);
     list[len + HOSTLIST_NAME_MAX - 5] = '\0';
-    assert_reads_again(list);
+    cr_assert_eq(count_of(list), 65536, "%s", err.text);
 }
 
 Test(hostlist, a_text_has_a_limit) {

@@ -68,7 +68,7 @@ static const struct {
     {"a leader without a verdict was lost", false, "leads 1; gone 1; exits 0 > end 75"},
     {"whatever srun says", false, "leads 1; gone 1; exits 137 > end 75"},
     {"a signal goes to the leader, and is the status; a second one means the same", false,
-     "leads 1; got 2 > stop 2 at 1; due 40; got 15; verdict 1 130 0 > ack 1; exits 130 > end 130"},
+     "leads 1; got 2 > stop 2 at 1; due 40; got 15; verdict 1 130 0 > ack 1; due 10; exits 130 > end 130"},
     {"unless the job had succeeded before", false,
      "leads 1; got 15 > stop 15 at 1; verdict 1 0 0 > ack 1; exits 0 > end 0"},
     {"without a leader srun passes the signal on", false, "got 1 > stop 1 all; exits 143 > end 129"},
