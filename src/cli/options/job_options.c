@@ -705,7 +705,6 @@ static void warn_of_line(struct job_reading *j) {
         .script = spec->script,
         .ranks_are_fixed = job_backend(spec)->ranks_are_chosen,
         .node_rank = spec->node_rank,
-        .srun_host = spec->place.srun_host,
         .from_batch = job_env_is(j, "ENVIRONMENT", "BATCH"), /* sbatch's own, inherited */
     };
     if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)

@@ -726,8 +726,7 @@ static void doubt_host(const struct place *p, const struct doubt_line *line,
                       "%s is another host on each node of Slurm's step %s.%s, so that no two meet "
                       "there; leave it out: muster then takes %s\n",
                       line->host, p->job_id, p->step_id, p->first_host);
-    else if (line->srun_host != NULL && !line->from_batch &&
-             strcmp(line->host, line->srun_host) == 0)
+    else if (p->srun_host != NULL && !line->from_batch && strcmp(line->host, p->srun_host) == 0)
         strbuf_printf(warnings,
                       "%s (SLURM_LAUNCH_NODE_IPADDR) is where srun runs; if that is not a "
                       "node of Slurm's step %s.%s, no node leads the job; leave it out, "

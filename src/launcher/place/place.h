@@ -325,10 +325,9 @@ struct doubt_line {
     bool spares;        /* it says how many nodes may wait for a place */
     const char *host;   /* where they meet, as it was written; NULL: not at a host */
     const char *script; /* the program to run */
-    bool ranks_are_fixed;  /* a node has the rank that it asks for (static) */
-    int32_t node_rank;     /* -1: none is given */
-    const char *srun_host; /* SLURM_LAUNCH_NODE_IPADDR, NULL: not set */
-    bool from_batch;       /* srun runs in the batch script: on the job's first node */
+    bool ranks_are_fixed; /* a node has the rank that it asks for (static) */
+    int32_t node_rank;    /* -1: none is given */
+    bool from_batch;      /* srun runs in the batch script: on the job's first node */
 };
 
 /* Adds each doubt, with a newline: in a step, or in a batch script whose line starts no step. */

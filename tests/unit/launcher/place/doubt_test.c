@@ -81,11 +81,12 @@ Test(slurm_doubt, a_host_that_is_another_one_everywhere) {
 }
 
 Test(slurm_doubt, the_host_on_which_srun_runs) {
-    const struct place two = step(2, 1, 0);
-    EXPECT(two, meets, "where srun runs", 2, .host = "10.0.0.9", .srun_host = "10.0.0.9");
-    EXPECT(two, meets, NULL, 2, .host = "10.0.0.9", .srun_host = "10.0.0.9", .from_batch = true);
-    EXPECT(two, meets, NULL, 2, .host = "10.0.0.1", .srun_host = "10.0.0.9");
-    EXPECT(two, meets, NULL, 2, .srun_host = "10.0.0.9");
+    struct place two = step(2, 1, 0);
+    two.srun_host = OWNED("10.0.0.9");
+    EXPECT(two, meets, "where srun runs", 2, .host = "10.0.0.9");
+    EXPECT(two, meets, NULL, 2, .host = "10.0.0.9", .from_batch = true);
+    EXPECT(two, meets, NULL, 2, .host = "10.0.0.1");
+    EXPECT(two, meets, NULL, 2);
 }
 
 Test(slurm_doubt, an_address_in_place_of_the_script) {
