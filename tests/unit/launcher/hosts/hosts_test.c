@@ -5,7 +5,7 @@
 
 static struct err err;
 
-/* "user@name:slots/port", one host after the other. */
+/* "user@name:slots/port{gpus}", one host after the other. */
 static void show(const struct hosts *hosts, struct strbuf *out) {
     for (size_t i = 0; i < hosts->n; i++) {
         const struct host *h = &hosts->items[i];
@@ -13,6 +13,8 @@ static void show(const struct hosts *hosts, struct strbuf *out) {
                       h->name, h->slots);
         if (h->port != 0)
             strbuf_printf(out, "/%u", h->port);
+        for (uint32_t k = 0; k < h->n_gpus; k++)
+            strbuf_printf(out, "%s%u%s", k == 0 ? "{" : ",", h->gpus[k], k + 1 == h->n_gpus ? "}" : "");
         cr_assert_eq(hosts_find(hosts, h->name), h);
     }
 }
@@ -303,26 +305,14 @@ static void make(struct hosts *hosts) {
         hosts_add(hosts, rows[i].name)->slots = rows[i].slots;
 }
 
-/* "name:slots{gpus}", one host after the other. */
-static char *shown_hosts(const struct hosts *hosts) {
-    struct strbuf out = {0};
-    for (size_t i = 0; i < hosts->n; i++) {
-        const struct host *h = &hosts->items[i];
-        strbuf_printf(&out, "%s%s:%u", i > 0 ? " " : "", h->name, h->slots);
-        for (uint32_t k = 0; k < h->n_gpus; k++)
-            strbuf_printf(&out, "%s%u%s", k == 0 ? "{" : ",", h->gpus[k], k + 1 == h->n_gpus ? "}" : "");
-        cr_assert_eq(hosts_find(hosts, h->name), h);
-    }
-    return strbuf_take(&out);
-}
-
 static void assert_left(const char *include, const char *exclude, const char *left) {
     struct hosts hosts;
     make(&hosts);
     cr_assert_eq(hosts_filter(&hosts, include, exclude, &err), 0, "%s: %s", include != NULL ? include : exclude,
                  err.text);
-    _cleanup_(freep) char *out = shown_hosts(&hosts);
-    cr_assert_str_eq(out, left);
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    show(&hosts, &out);
+    cr_assert_str_eq(strbuf_text(&out), left);
     hosts_fini(&hosts);
 }
 
@@ -404,8 +394,9 @@ Test(hostfilter, a_bad_filter_is_refused_and_changes_nothing) {
         int r = hosts_filter(&hosts, cases[i].include, cases[i].exclude, &err);
         cr_assert_eq(r, cases[i].code, "%s: %d", cases[i].text, r);
         cr_assert_eq(strncmp(err.text, cases[i].text, strlen(cases[i].text)), 0, "%s", err.text);
-        _cleanup_(freep) char *out = shown_hosts(&hosts);
-        cr_assert_str_eq(out, WHOLE);
+        _cleanup_(strbuf_fini) struct strbuf out = {0};
+        show(&hosts, &out);
+        cr_assert_str_eq(strbuf_text(&out), WHOLE);
         cr_assert_eq(hosts_filter(&hosts, cases[i].include, cases[i].exclude, NULL), r);
         hosts_fini(&hosts);
     }
