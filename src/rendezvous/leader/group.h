@@ -82,10 +82,9 @@ enum group_effect_kind {
     GROUP_EFFECT_PROBE,       /* node: probe its listener now */
     /* node: check once, in the background, whether its listener can be reached */
     GROUP_EFFECT_REACH,
-    GROUP_EFFECT_REFUSE, /* node: send it `reason` and close; it never became a node */
-    GROUP_EFFECT_FORGET, /* node: lost or left; close its connection */
-    /* generation, n_nodes: open a fresh store, answer with GROUP_EVENT_STORE */
-    GROUP_EFFECT_STORE_OPEN,
+    GROUP_EFFECT_REFUSE,      /* node: send it `reason` and close; it never became a node */
+    GROUP_EFFECT_FORGET,      /* node: lost or left; close its connection */
+    GROUP_EFFECT_STORE_OPEN,  /* generation: open a fresh store, answer with GROUP_EVENT_STORE */
     GROUP_EFFECT_STORE_CLOSE, /* generation: its workers are gone */
     GROUP_EFFECT_STATUS,      /* send group_status() to all nodes */
     /* `reason`: one line for people on the leader (node lost, restart, …) */
@@ -161,7 +160,6 @@ struct group_effect {
     uint64_t node;
     struct lease lease;
     struct generation generation;
-    uint32_t n_nodes;
     bool for_now;                          /* REFUSE: it may come again; otherwise that is final */
     bool ok;                               /* ANSWER */
     uint32_t epoch;                        /* DEPOSED */

@@ -240,9 +240,7 @@ static void form(struct group *g) {
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
         if (!n->is_member)
             group_notify(g, n); /* a spare */
-    struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
-    e->generation = g->formation.generation;
-    e->n_nodes = (uint32_t)g->formation.n_members;
+    group_emit(g, GROUP_EFFECT_STORE_OPEN, 0)->generation = g->formation.generation;
 }
 
 static void give_up_gathering(struct group *g) {

@@ -165,7 +165,6 @@ static void fence(struct member *m) {
 
 static void emit_stop(struct member *m, uint64_t grace_ns) {
     struct member_effect *e = member_emit(m, MEMBER_EFFECT_STOP);
-    e->generation = m->generation;
     e->grace_ns = grace_ns;
     e->reason = m->reason;
 }

@@ -26,7 +26,7 @@ static unsigned of_member(const struct formation *f, const struct node *n) {
     bool safe =
         n->report.at_safe_point && generation_compare(n->report.generation, f->generation) == 0;
     return prepared * BIT(TALLY_PREPARED) | finished * BIT(TALLY_FINISHED) |
-           stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE) | !n->connected * BIT(TALLY_AWAY);
+           stopped * BIT(TALLY_STOPPED) | safe * BIT(TALLY_SAFE);
 }
 
 /* Something of an older group may still run there: beside a group without the node, or one that
@@ -58,8 +58,7 @@ static unsigned tallies_of(const struct formation *f, const struct roster *r,
            ((candidate || n->is_member) && fit) * BIT(TALLY_GROWN) |
            lacks_domain(f, r, n) * BIT(TALLY_NO_DOMAIN) | is_unresolved(n) * BIT(TALLY_UNRESOLVED) |
            (n->report.state == NODE_CLOSED) * BIT(TALLY_CLOSED) | (may && !fit) * BIT(TALLY_SICK) |
-           old_finished * BIT(TALLY_OLD_FINISHED) | n->report.excluded * BIT(TALLY_EXCLUDED) |
-           of_member(f, n);
+           old_finished * BIT(TALLY_OLD_FINISHED) | of_member(f, n);
 }
 
 void formation_recount(const struct formation *f, struct roster *r, struct node *n) {

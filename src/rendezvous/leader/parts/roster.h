@@ -36,13 +36,11 @@ enum tally {
     TALLY_PREPARED,                      /* members, by their report on the present generation */
     TALLY_FINISHED,
     TALLY_STOPPED,
-    TALLY_AWAY,         /* members without a connection */
     TALLY_SAFE,         /* members at a safe point */
     TALLY_CLOSED,       /* nodes that know the outcome */
     TALLY_OLD_FINISHED, /* members of the last leader's group that had finished */
-    TALLY_EXCLUDED,
-    TALLY_SICK,      /* HOPEFUL */
-    TALLY_NO_DOMAIN, /* HOPEFUL, its domain is not known, and it need not wait for it */
+    TALLY_SICK,         /* HOPEFUL */
+    TALLY_NO_DOMAIN,    /* HOPEFUL, its domain is not known, and it need not wait for it */
     TALLY_COUNT,
 };
 

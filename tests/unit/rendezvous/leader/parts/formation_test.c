@@ -294,9 +294,6 @@ Test(formation, reports_count_for_the_present_generation) {
     formation_recount(&job.f, &job.r, n);
     cr_assert(job.r.tally[TALLY_STOPPED] == 1 && job.r.tally[TALLY_CLOSED] == 1,
               "closed is stopped, of whatever group");
-    n->connected = false;
-    formation_recount(&job.f, &job.r, n);
-    cr_assert_eq(job.r.tally[TALLY_AWAY], 1);
 }
 
 Test(formation, a_silent_newcomer_is_no_candidate_but_a_silent_old_member_is) {

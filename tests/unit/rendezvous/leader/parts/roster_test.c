@@ -57,12 +57,12 @@ Test(roster, nodes_stand_as_they_came_and_a_number_is_given_once) {
 Test(roster, a_node_is_counted_once_under_each_tally) {
     roster_init(&nodes, 1);
     struct node *a = add(&nodes, 1, "a"), *b = add(&nodes, 2, "b");
-    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
-    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
+    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_SICK);
+    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_SICK);
     roster_count(&nodes, b, 1u << TALLY_CANDIDATE);
-    cr_assert(nodes.tally[TALLY_CANDIDATE] == 2 && nodes.tally[TALLY_EXCLUDED] == 1);
+    cr_assert(nodes.tally[TALLY_CANDIDATE] == 2 && nodes.tally[TALLY_SICK] == 1);
     roster_count(&nodes, a, 1u << TALLY_HOPEFUL);
-    cr_assert(nodes.tally[TALLY_CANDIDATE] == 1 && nodes.tally[TALLY_EXCLUDED] == 0 && nodes.tally[TALLY_HOPEFUL] == 1);
+    cr_assert(nodes.tally[TALLY_CANDIDATE] == 1 && nodes.tally[TALLY_SICK] == 0 && nodes.tally[TALLY_HOPEFUL] == 1);
     cr_assert(node_is(a, TALLY_HOPEFUL) && !node_is(a, TALLY_CANDIDATE));
     roster_remove(&nodes, a);
     roster_remove(&nodes, b);
