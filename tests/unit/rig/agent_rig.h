@@ -90,7 +90,7 @@ static inline int listen_at(const char *host, struct addr *ret) {
     struct addr at;
     int fd;
     cr_assert_eq(addr_from_literal(host, 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
+    cr_assert_eq(listen_socket(&at, 512, &fd, NULL), 0);
     cr_assert_eq(addr_of_socket(fd, ret), 0);
     return fd;
 }

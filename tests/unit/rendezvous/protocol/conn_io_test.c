@@ -4,6 +4,7 @@
 
 #include "base/frame.h"
 #include "io/net/listen.h"
+#include "rig/agent_rig.h"
 #include "rig/loop_rig.h"
 
 struct end {
@@ -85,14 +86,10 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
 }
 
 static void begin(void) {
-    int fd;
     caller = callee = (struct end){0};
     line[0] = '\0';
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &at), 0);
-    cr_assert_eq(listener_new(loop, fd, on_accept, NULL, &listener), 0);
+    cr_assert_eq(listener_new(loop, listen_at("127.0.0.1", &at), on_accept, NULL, &listener), 0);
 }
 
 static void finish(void) {
@@ -229,14 +226,11 @@ static int raw_call(const void *bytes, size_t len) {
 }
 
 static size_t frame_of(const struct wire_message *m, uint8_t *out) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(m, &text);
-    frame_header(text.len, out);
-    memcpy(out + FRAME_HEADER_BYTES, strbuf_text(&text), text.len);
-    return FRAME_HEADER_BYTES + text.len;
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(m, &frame);
+    memcpy(out, frame.data, frame.len);
+    return frame.len;
 }
-
-static const struct wire_message call_message = {.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}};
 
 /* What a raw caller hears who says this after its call. */
 static size_t heard_after(const void *bytes, size_t len, uint8_t out[4096]) {
@@ -323,14 +317,10 @@ static void say(void *arg, int fd, const struct addr *peer) {
 }
 
 static void call_raw(const void *bytes, size_t len) {
-    int fd;
     said = bytes;
     said_len = len;
     listener_free(listener);
-    addr_set_port(&at, 0);
-    cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &at), 0);
-    cr_assert_eq(listener_new(loop, fd, say, NULL, &listener), 0);
+    cr_assert_eq(listener_new(loop, listen_at("127.0.0.1", &at), say, NULL, &listener), 0);
     call();
     conn_call(caller.conn);
 }
@@ -355,16 +345,20 @@ Test(conn_io, who_has_a_key_does_not_believe_that_none_is_needed, .init = begin,
     assert_only_called();
 }
 
-Test(conn_io, who_says_a_key_must_prove_it, .init = begin, .fini = finish) {
-    struct wire_message m = {.kind = WIRE_GREETING, .greeting = {.version = WIRE_VERSION}};
+/* Of the key that the caller has from now on. */
+static size_t greeting_with_key(uint8_t *out) {
+    struct wire_message m = {.kind = WIRE_GREETING, .greeting = {.version = WIRE_VERSION, .n_keys = 1}};
     struct auth_greeting g;
-    uint8_t bytes[4096];
     caller.auth = auth_with("a");
     auth_greet(caller.auth, &g);
-    m.greeting.n_keys = 1;
     m.greeting.ids[0] = g.ids[0];
-    size_t n = frame_of(&m, bytes);
-    m = (struct wire_message){.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 7}};
+    return frame_of(&m, out);
+}
+
+Test(conn_io, who_says_a_key_must_prove_it, .init = begin, .fini = finish) {
+    uint8_t bytes[4096];
+    size_t n = greeting_with_key(bytes);
+    struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 7}};
     n += frame_of(&m, bytes + n); /* in plain */
     call_raw(bytes, n);
     wait_until(caller_closed);
@@ -375,14 +369,8 @@ Test(conn_io, who_says_a_key_must_prove_it, .init = begin, .fini = finish) {
 }
 
 Test(conn_io, an_end_of_the_handshake_is_no_verdict, .init = begin, .fini = finish) {
-    struct wire_message m = {.kind = WIRE_GREETING, .greeting = {.version = WIRE_VERSION}};
-    struct auth_greeting g;
     uint8_t bytes[4096];
-    caller.auth = auth_with("a");
-    auth_greet(caller.auth, &g);
-    m.greeting.n_keys = 1;
-    m.greeting.ids[0] = g.ids[0];
-    call_raw(bytes, frame_of(&m, bytes));
+    call_raw(bytes, greeting_with_key(bytes));
     turn_a_few_times();
     cr_assert_eq(shutdown(raw_fd, SHUT_WR), 0);
     wait_until(caller_closed);

@@ -68,12 +68,7 @@ static void begin(void) {
                                           .leave = on_leave,
                                           .find_leader = find_leader};
     w.listener = rdzv_listener_new(w.loop, &config);
-    struct addr at;
-    int fd;
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 512, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &w.at), 0);
-    cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
+    cr_assert_eq(rdzv_listener_add(w.listener, listen_at("127.0.0.1", &w.at)), 0);
 }
 
 static void finish(void) {
@@ -416,11 +411,7 @@ static void begin_with_key(struct auth **ret) {
     *ret = auth_with_key();
     struct rdzv_listener_config config = {.incarnation = 42, .run_id = "run", .auth = *ret};
     w.listener = rdzv_listener_new(w.loop, &config);
-    addr_set_port(&w.at, 0);
-    int fd;
-    cr_assert_eq(listen_socket(&w.at, 512, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &w.at), 0);
-    cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
+    cr_assert_eq(rdzv_listener_add(w.listener, listen_at("127.0.0.1", &w.at)), 0);
 }
 
 static const struct conn_ops peer_ops = {.on_message = on_message, .on_closed = on_closed};

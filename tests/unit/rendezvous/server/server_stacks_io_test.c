@@ -4,6 +4,7 @@
 #include "rendezvous/operate/operator_stacks.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
+#include "rig/agent_rig.h"
 #include "rig/loop_rig.h"
 
 #define OPERATORS_MAX 20
@@ -73,12 +74,7 @@ static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
     w.listener = rdzv_listener_new(w.loop, &(struct rdzv_listener_config){.incarnation = 42, .run_id = "run"});
-    struct addr at;
-    int fd;
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &w.at), 0);
-    cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
+    cr_assert_eq(rdzv_listener_add(w.listener, listen_at("127.0.0.1", &w.at)), 0);
     struct group_config g;
     group_config_default(&g);
     g.leader_incarnation = 42;
