@@ -473,42 +473,26 @@ Test(nvml, a_variable_may_say_where_the_library_is) {
 
 /* ---- what is missing ---- */
 
-Test(nvml, a_node_without_nvml_is_told_nothing) {
-    cr_assert_eq(ask(&(struct nvml_config){.library = "libthere-is-no-such-thing.so.1"}), 0);
-    cr_assert_eq(t.n_warnings, 0);
-    cr_assert(!t.nvlinks_known && t.n_gpus == 0);
-}
-
-Test(nvml, gpus_without_nvml_are_warned_of_once) {
-    struct nvml_config config = {.library = "libthere-is-no-such-thing.so.1"};
-    add_gpu("0000:01:00.0", TOPO_VENDOR_NVIDIA);
-    cr_assert_eq(ask(&config), 0);
-    cr_assert_eq(t.n_warnings, 1);
-    cr_assert_warned("no libthere-is-no-such-thing.so.1");
-    cr_assert_eq(t.n_gpus, 1);
-}
-
-Test(nvml, another_library_is_not_nvml) {
-    add_gpu("0000:01:00.0", TOPO_VENDOR_NVIDIA);
-    cr_assert_eq(ask(&(struct nvml_config){.library = "libm.so.6"}), 0);
-    cr_assert_warned("libm.so.6 is not NVML");
-}
-
-Test(nvml, a_driver_that_is_not_loaded_is_a_phrase) {
-    script("not-loaded");
-    fill();
-    cr_assert_eq(t.n_warnings, 0);
-    add_gpu("0000:01:00.0", TOPO_VENDOR_NVIDIA);
-    fill();
-    cr_assert_eq(t.n_warnings, 1);
-    cr_assert_warned("NVML: Driver Not Loaded");
-}
-
-Test(nvml, a_library_of_another_driver_is_a_phrase) {
-    script("mismatch");
-    add_gpu("0000:01:00.0", TOPO_VENDOR_NVIDIA);
-    fill();
-    cr_assert_warned("Driver/library version mismatch");
+/* A node without GPUs gets no warning, one with GPUs gets one. */
+Test(nvml, what_is_missing_is_a_phrase) {
+    static const struct {
+        const char *script, *library, *warning;
+    } rows[] = {{"mig", "libthere-is-no-such-thing.so.1", "no libthere-is-no-such-thing.so.1"},
+                {"mig", "libm.so.6", "libm.so.6 is not NVML"},
+                {"not-loaded", NULL, "NVML: Driver Not Loaded"},
+                {"mismatch", NULL, "Driver/library version mismatch"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct nvml_config config = {.library = rows[i].library != NULL ? rows[i].library : library(),
+                                     .deadline_ns = 20 * NS_PER_S};
+        script(rows[i].script);
+        topology_fini(&t);
+        cr_assert_eq(ask(&config), 0);
+        cr_assert(t.n_warnings == 0 && !t.nvlinks_known && t.n_gpus == 0, "%s", rows[i].warning);
+        add_gpu("0000:01:00.0", TOPO_VENDOR_NVIDIA);
+        cr_assert_eq(ask(&config), 0);
+        cr_assert(t.n_warnings == 1 && t.n_gpus == 1, "%s", rows[i].warning);
+        cr_assert_warned(rows[i].warning);
+    }
 }
 
 Test(nvml, gpus_of_others_are_left_alone) {
