@@ -76,11 +76,11 @@ static void on_answers(void *arg, const struct hang_answers *a) {
     loop_quit(loop);
 }
 
-static void run_group(uint32_t counter, uint64_t second, uint32_t nproc) {
+static void run_group(uint32_t counter, uint32_t nproc, uint32_t n, uint64_t second, uint32_t second_nproc) {
     _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node nodes[] = {{.incarnation = 10, .nproc = 2, .name = "a"},
-                                {.incarnation = second, .nproc = nproc, .name = "b"}};
-    cr_assert(hang_group_make((struct generation){1, counter}, nodes, 2, &g));
+    struct hang_node nodes[] = {{.incarnation = 10, .nproc = nproc, .name = "a"},
+                                {.incarnation = second, .nproc = second_nproc, .name = "b"}};
+    cr_assert(hang_group_make((struct generation){1, counter}, nodes, n, &g));
     hang_evidence_begin(evidence, &g);
 }
 
@@ -89,7 +89,7 @@ static void begin(void) {
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);
     evidence = hang_evidence_new(loop, &ops, &the_server);
-    run_group(1, 20, 2);
+    run_group(1, 2, 2, 20, 2);
 }
 
 static void finish(void) {
@@ -326,14 +326,11 @@ Test(hang_evidence_io, a_last_question_is_answered_while_the_workers_are_stopped
 }
 
 Test(hang_evidence_io, a_last_question_ends_when_another_group_runs) {
-    _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node node = {.incarnation = 10, .nproc = 2, .name = "a"};
     struct told t = {0};
-    cr_assert(hang_group_make((struct generation){1, 2}, &node, 1, &g));
     last_question(&t);
     hang_evidence_end(evidence);
     piece(10, last_id, "{}", true, true);
-    hang_evidence_begin(evidence, &g);
+    run_group(2, 2, 1, 0, 0);
     until_told(&t);
     cr_assert_eq(t.n_nodes, 2);
     told_is(&t, "{}", NULL, NULL, "it did not answer in time");
@@ -364,12 +361,9 @@ Test(hang_evidence_io, only_the_nodes_of_suspects_are_told_to_end_them) {
 }
 
 Test(hang_evidence_io, of_very_many_suspects_of_a_node_some_are_ended) {
-    _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node node = {.incarnation = 10, .nproc = 3 * RDZV_SUSPECTS_MAX, .name = "a"};
     bool ends[3 * RDZV_SUSPECTS_MAX];
     memset(ends, true, sizeof ends);
-    cr_assert(hang_group_make((struct generation){1, 1}, &node, 1, &g));
-    hang_evidence_begin(evidence, &g);
+    run_group(1, ARRAY_SIZE(ends), 1, 0, 0);
     hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL, NULL);
     cr_assert_eq(suspects[0].n, RDZV_SUSPECTS_MAX);
 }
@@ -417,14 +411,10 @@ Test(hang_evidence_io, native_stacks_have_their_time_and_not_more) {
 }
 
 Test(hang_evidence_io, of_many_suspects_only_some_are_read) {
-    _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node nodes[] = {{.incarnation = 10, .nproc = HANG_ENDS_READ_MAX, .name = "a"},
-                                {.incarnation = 20, .nproc = 1, .name = "b"}};
     bool ends[HANG_ENDS_READ_MAX + 1];
     struct told t = {0};
     memset(ends, true, sizeof ends);
-    cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
-    hang_evidence_begin(evidence, &g);
+    run_group(1, HANG_ENDS_READ_MAX, 2, 20, 1);
     hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
     cr_assert(suspects[0].n == HANG_ENDS_READ_MAX && suspects[0].timeout_ns == LONG_NS);
     cr_assert(suspects[1].n == 1 && suspects[1].timeout_ns == 0, "it is ended all the same");
@@ -435,14 +425,19 @@ Test(hang_evidence_io, of_many_suspects_only_some_are_read) {
 
 /* ---- what the leader passes on to operators */
 
+/* Another group runs, and an operator asks for its stacks, or with a period for samples. */
+static void operator_asks(uint64_t second, uint64_t period_ns) {
+    run_group(4, 2, 2, second, 3);
+    hang_stacks_ask(evidence, period_ns, LONG_NS);
+}
+
 static void until_passed(void) {
     while (passed.ends == 0)
         cr_assert_eq(loop_run(loop), 0);
 }
 
 Test(hang_evidence_io, each_node_s_answer_is_passed_on_in_order) {
-    run_group(4, 20, 3);
-    hang_stacks_ask(evidence, 0, LONG_NS);
+    operator_asks(20, 0);
     piece(20, last_id, "{\"b\":1}", true, true);
     piece(10, last_id, "{\"a\":1}", true, true);
     cr_assert_eq(passed.n, 0, "never from inside a call");
@@ -467,7 +462,7 @@ static void note_answers(void *arg, const struct hang_answers *answers) {
 /* All nodes' can be 128 MiB. */
 Test(hang_evidence_io, answers_are_not_copied) {
     struct hang_question *question;
-    run_group(4, 20, 3);
+    run_group(4, 2, 2, 20, 3);
     cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_WATCHDOG, LONG_NS, note_answers, NULL, &question), 0);
     hang_stacks_ask(evidence, 0, LONG_NS);
     piece(10, last_id, "{\"a\":1}", true, true);
@@ -479,8 +474,7 @@ Test(hang_evidence_io, answers_are_not_copied) {
 }
 
 Test(hang_evidence_io, a_node_that_can_not_be_asked_has_a_reason) {
-    run_group(4, 30, 3);
-    hang_stacks_ask(evidence, 0, LONG_NS);
+    operator_asks(30, 0);
     piece(10, last_id, "{}", true, true);
     until_passed();
     cr_assert_str_eq(passed.heads[0].missing, "");
@@ -497,8 +491,7 @@ Test(hang_evidence_io, without_workers_there_is_a_reason_at_once) {
 }
 
 Test(hang_evidence_io, workers_that_are_stopped_meanwhile_end_the_wait) {
-    run_group(4, 20, 3);
-    hang_stacks_ask(evidence, 0, LONG_NS);
+    operator_asks(20, 0);
     piece(10, last_id, "{}", true, true);
     hang_evidence_end(evidence);
     until_passed();
@@ -508,23 +501,20 @@ Test(hang_evidence_io, workers_that_are_stopped_meanwhile_end_the_wait) {
 }
 
 Test(hang_evidence_io, who_no_longer_waits_hears_nothing) {
-    run_group(4, 20, 3);
-    hang_stacks_ask(evidence, 0, LONG_NS);
+    operator_asks(20, 0);
     piece(10, last_id, "{}", true, true);
     hang_stacks_cancel(evidence, ASK_STACKS);
     piece(20, last_id, "{}", true, true);
     rig_loop_turns(loop, 20);
     cr_assert_eq(passed.n + passed.ends, 0);
     hang_stacks_ask(evidence, 0, LONG_NS); /* and can ask again */
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_passed();
     cr_assert_eq(passed.n, 2);
 }
 
 Test(hang_evidence_io, samples_that_no_one_waits_for_are_stopped) {
-    run_group(4, 20, 3);
-    hang_stacks_ask(evidence, 50 * NS_PER_MS, LONG_NS);
+    operator_asks(20, 50 * NS_PER_MS);
     hang_stacks_cancel(evidence, ASK_PROFILE);
     cr_assert_eq(asked[1].what, ASK_PROFILE);
     cr_assert(generation_is_none(asked[1].generation) && asked[1].timeout_ns > 0 && asked[1].period_ns > 0);
@@ -534,19 +524,17 @@ Test(hang_evidence_io, samples_that_no_one_waits_for_are_stopped) {
 }
 
 Test(hang_evidence_io, samples_come_beside_stacks_and_outlive_the_workers) {
-    run_group(4, 20, 3);
-    hang_stacks_ask(evidence, 50 * NS_PER_MS, LONG_NS);
+    operator_asks(20, 50 * NS_PER_MS);
     uint32_t samples = last_id;
     cr_assert(asked[1].what == ASK_PROFILE && asked[1].period_ns == 50 * NS_PER_MS && asked[1].timeout_ns == LONG_NS);
     hang_stacks_ask(evidence, 0, LONG_NS);
     cr_assert_eq(asked[1].what, ASK_STACKS);
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_passed();
     cr_assert_eq(passed.what, ASK_STACKS);
     passed.n = passed.ends = 0;
     hang_evidence_end(evidence);
-    run_group(4, 30, 3); /* the next attempt */
+    run_group(4, 2, 2, 30, 3); /* the next attempt */
     last_id = samples;
     piece(10, last_id, "{\"a\":1}", true, true);
     piece(20, last_id, "{\"b\":1}", true, true);
