@@ -85,4 +85,4 @@ def test_nothing_happens_to_the_job_of_another_user(job):
     code, _, err = test_attack.as_other("/usr/bin/python3", "-c", DRILL.read_text(), f"--muster={MUSTER}", "--rdzv-id=drill-mine")
     assert code == 2 and "no agent of job drill-mine" in err, err
     for agent, worker in (other, others_worker), (mine, my_worker):
-        assert harness.children(agent.agent_pid()) == worker and agent.output().count("runs") == 1
+        assert set(worker) <= set(harness.children(agent.agent_pid())) and agent.output().count("runs") == 1
