@@ -237,8 +237,14 @@ static void on_warm(void *arg, const struct rdzv_warm *warm) {
         rdzv_client_warm(a->client, warm);
 }
 
+static struct node_discovery *lend(void *arg, const char *leader) {
+    struct agent *a = arg;
+    return preflight_lend(a->preflight, leader);
+}
+
 static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
                                                            .on_prepared = on_prepared,
+                                                           .lend = lend,
                                                            .on_warm = on_warm,
                                                            .on_over = agent_check};
 

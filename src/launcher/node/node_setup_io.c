@@ -73,8 +73,8 @@ static int find_comm_id(const struct node_setup_place *p, struct node_net *n, st
     return 0;
 }
 
-/* A leader on loopback: all nodes are on this host, and there is no interface to choose. */
-static bool is_far(const struct node_setup_place *p) {
+/* A leader on loopback: all nodes are on this host. */
+bool node_net_is_far(const struct node_setup_place *p) {
     struct addr a;
     return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 &&
            !(addr_from_literal(p->form->store_host, 0, &a) == 0 && addr_is_loopback(&a));
@@ -92,7 +92,7 @@ int node_net_discover(struct loop *loop, const struct node_setup_place *p,
         .python = p->python,
     };
     *ret = NULL;
-    return is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
+    return node_net_is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
 }
 
 /* Takes the interfaces from the discovery of the node, or from this one. */
@@ -125,7 +125,7 @@ int node_net_read(const struct node_setup_place *p, struct node_net *ret, struct
         return 0;
     if (p->any_gpu)
         ret->ras_port = free_port(0);
-    if (!is_far(p))
+    if (!node_net_is_far(p))
         return 0;
     if (p->netif != NULL)
         ret->netif = *p->netif;

@@ -34,6 +34,8 @@ struct node_net {
     char comm_id[80];  /* "" none */
 };
 
+/* Whether workers of this group need an interface: it has nodes on other hosts. */
+bool node_net_is_far(const struct node_setup_place *place);
 /* Begins to discover the route to this group's leader, and of interfaces and configuration what is
  * not known yet. *ret NULL: the job needs none. 0, or a negative errno with a sentence. */
 _must_use_ int node_net_discover(struct loop *loop, const struct node_setup_place *place,

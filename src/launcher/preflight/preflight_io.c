@@ -36,6 +36,7 @@ struct preflight {
     struct node_discovery *discovery; /* the agent's, or `way` if it has none; NULL: not begun */
     struct node_discovery *way;       /* owned; the route to the leader */
     char leader[ADDR_TEXT_MAX];       /* the address to which it asks for the route */
+    bool lent;                        /* for a group */
     bool chosen; /* the interfaces, which do not change while the agent runs, */
     /* except that a faster network that failed once is not tried again */
     struct node_nets nets;
@@ -210,11 +211,14 @@ static void on_netifs(void *arg) {
 static int start_discovery(struct preflight *p, struct err *err) {
     struct node_discovery_config config = {.route_to = p->leader};
     if (p->config.discovery == NULL) {
+        const struct job_spec *spec = p->config.spec;
+        bool awaited = spec->nccl_env > NCCL_ENV_OFF && spec->check == JOB_CHECK_OFF; /* if lent */
         config.what = node_summary_needs(discover_has_gpus());
-        config.netifs_first = config.facts = config.nvml = config.in_background = true;
-        config.deadline_ns = NODE_SUMMARY_DISCOVERY_NS;
+        config.netifs_first = config.facts = config.nvml = true;
+        config.in_background = !awaited;
+        config.deadline_ns = awaited ? NODE_DISCOVERY_NS : NODE_SUMMARY_DISCOVERY_NS;
         config.envp = p->config.envp;
-        config.set = p->config.spec->env;
+        config.set = spec->env;
         config.python = p->config.python;
     }
     int r = node_discovery_new(p->loop, &config, &p->way, err);
@@ -250,6 +254,15 @@ bool preflight_joining(struct preflight *p, const char *leader, struct node_info
         gather(p);
     memcpy(info->nets, p->nets.nets, sizeof info->nets);
     return true;
+}
+
+struct node_discovery *preflight_lend(struct preflight *p, const char *leader) {
+    if (p == NULL || p->way == NULL || p->way != p->discovery || p->lent ||
+        p->gather_begun_ns == 0 || strcmp(leader, p->leader) != 0 ||
+        clock_now_ns() - p->gather_begun_ns > PREFLIGHT_FRESH_NS)
+        return NULL;
+    p->lent = true;
+    return p->way;
 }
 
 /* ---- a group forms ---- */

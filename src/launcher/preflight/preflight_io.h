@@ -55,6 +55,11 @@ _must_use_ bool preflight_joining(struct preflight *p, const char *leader, struc
 _must_use_ bool preflight_prepare(struct preflight *p, struct generation g,
                                   const struct form *form);
 void preflight_cancel(struct preflight *p);
+/* What this node's workers need to know of their network, if it was discovered for a JOIN that is
+ * at most PREFLIGHT_FRESH_NS old: interfaces, configuration, and the route to this address. It may
+ * still run. Borrowed. NULL: there is none, or it was lent before, and routes change. */
+#define PREFLIGHT_FRESH_NS (5 * NS_PER_S)
+struct node_discovery *preflight_lend(struct preflight *p, const char *leader);
 /* Call it at START, with the ways that all members have. True: workers use another interface, or
  * another address family, than they would by themselves. */
 _must_use_ bool preflight_pick(const struct preflight *p, uint32_t reachability,

@@ -25,7 +25,8 @@ struct local_workers {
     struct loop *loop;
     const struct job_spec *spec;
     struct local_workers_config config;
-    struct node_setup_place place; /* of the current generation */
+    struct node_setup_place place; /* of the current generation; owns `way`, */
+    bool way_is_lent;              /* unless it is this one */
     struct local_workers_ops ops;
     void *arg;
     struct notify *notify; /* NULL: it could not be made; workers run without it */
@@ -216,7 +217,7 @@ static int warm_new(struct local_workers *c) {
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
 
-enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8 };
+enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8, AWAITS_LENT = 16 };
 
 /* ---- what becomes of the workers ---- */
 
@@ -551,6 +552,8 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
 
 static void on_discovered(void *arg) { came(arg, AWAITS_DISCOVERY, NULL); }
 static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
+/* Also after the generation that borrowed it. */
+static void on_lent(void *arg) { came(arg, AWAITS_LENT, NULL); }
 static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
 
 /* ---- the calls ---- */
@@ -592,7 +595,10 @@ static void drop_generation(struct local_workers *c) {
     c->n_tails = 0;
     c->first_step = 0;
     node_setup_fini(&c->setup);
-    node_discovery_free(TAKE_PTR(c->place.way));
+    if (!c->way_is_lent)
+        node_discovery_free(c->place.way);
+    c->place.way = NULL;
+    c->way_is_lent = false;
     c->awaits = 0;
     c->running = false;
     c->n_ok = c->n_early = 0;
@@ -619,6 +625,15 @@ void local_workers_free(struct local_workers *c) {
 /* Asks for the route in each generation, because routes change. */
 static void look_for_way(struct local_workers *c) {
     struct err err = {0};
+    if (c->ops.lend != NULL && node_net_is_far(&c->place))
+        c->place.way = c->ops.lend(c->arg, c->form.store_host);
+    c->way_is_lent = c->place.way != NULL;
+    if (c->way_is_lent && !node_discovery_found(c->place.way)->ended) {
+        c->awaits |= AWAITS_LENT;
+        node_discovery_wait(c->place.way, on_lent, c);
+    }
+    if (c->way_is_lent)
+        return;
     if (node_net_discover(c->loop, &c->place, &c->place.way, &err) < 0)
         log_warning("%s; which interface leads to the leader is not known", err.text);
     if (c->place.way == NULL)

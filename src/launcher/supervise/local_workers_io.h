@@ -42,6 +42,9 @@ struct local_workers_ops {
     void (*on_event)(void *arg, const struct member_event *event);
     /* A local_workers_prepare() that was to end later has ended; err: it failed, else NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);
+    /* A new discovery that has interfaces, facts and the route to this address, and may still
+     * run. Borrowed; freed before the local workers are. NULL, or no function: there is none */
+    struct node_discovery *(*lend)(void *arg, const char *leader);
     /* With --warm: how workers were started, or what waits, has changed. NULL: no one asks */
     void (*on_warm)(void *arg, const struct rdzv_warm *warm);
     /* local_workers_has_left() has become false. NULL: no one asks */

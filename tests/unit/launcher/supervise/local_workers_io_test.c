@@ -23,6 +23,7 @@ struct fixture {
     enum bind_mode bind;
     unsigned look_for; /* LOOK_*; 0: no discovery */
     struct node_discovery *discovery;
+    struct node_discovery *to_lend; /* once; NULL: nothing */
     int n_prepared;
     struct generation prepared;
     struct local_workers *local_workers;
@@ -52,7 +53,15 @@ static void on_prepared(void *arg, struct generation g, const struct err *err) {
     loop_quit(f->loop);
 }
 
-static void on_writer(void *arg, pid_t pid) {}
+static pid_t writer_pid;
+
+static void on_writer(void *arg, pid_t pid) { writer_pid = pid; }
+
+static struct node_discovery *lend(void *arg, const char *leader) {
+    struct fixture *f = arg;
+    cr_expect_str_eq(leader, "198.51.100.7");
+    return TAKE_PTR(f->to_lend);
+}
 
 /* args: arguments of `program`; NULL: of the test worker. */
 static void fixture_init(struct fixture *f, const char *program, char **args) {
@@ -78,7 +87,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     struct node_discovery_config discovery = {.what = f->look_for};
     if (f->look_for != 0)
         cr_assert_eq(node_discovery_new(f->loop, &discovery, &f->discovery, &err), 0, "%s", err.text);
-    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared};
+    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared, .lend = lend};
     struct local_workers_config config = {.place = {.spec = &f->spec, .envp = environ, .discovery = f->discovery},
                                           .host = "h",
                                           .incarnation = 7,
@@ -132,6 +141,91 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     cr_expect_eq(f.n_safe_points, 1);
     cr_expect_eq(generation_compare(f.safe_point, g23), 0);
     stop(&f);
+}
+
+/* A group with other hosts: workers need the interface that leads to the leader. */
+static const struct form far = {
+    .n_nodes = 2, .world_size = 2, .role_world_size = 2, .store_host = "198.51.100.7", .store_port = 1};
+
+/* This process's children but the log writer, oldest first. Returns how many there are. */
+static unsigned children(pid_t ret[4]) {
+    char text[256] = "", *at = text;
+    unsigned n = 0;
+    FILE *f = fopen(rig_text("/proc/self/task/%d/children", (int)getpid()), "re");
+    cr_assert_not_null(f);
+    (void)fgets(text, sizeof text, f);
+    (void)fclose(f);
+    for (char *end; n < 4 && (ret[n] = (pid_t)strtol(at, &end, 10), end != at); at = end)
+        n += ret[n] != writer_pid;
+    return n;
+}
+
+static void on_lent_ended(void *arg) { loop_quit(arg); }
+
+static struct node_discovery *begin_to_lend(struct fixture *f) {
+    struct node_discovery_config config = {
+        .what = DISCOVER_NICS, .netifs_first = true, .facts = true, .route_to = far.store_host, .envp = environ};
+    struct err err = {0};
+    cr_assert_eq(node_discovery_new(f->loop, &config, &f->to_lend, &err), 0, "%s", err.text);
+    return f->to_lend;
+}
+
+Test(local_workers_io, uses_what_another_has_discovered_of_the_network) {
+    struct fixture f = {0};
+    pid_t pids[4];
+    struct err err = {0};
+    fixture_init(&f, NULL, NULL);
+    f.spec.nccl_env = NCCL_ENV_FULL;
+    struct node_discovery *lent = begin_to_lend(&f);
+    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
+    cr_expect_eq(children(pids), 1u, "one process examines this node");
+    rig_loop_run(f.loop);
+    cr_expect_eq(f.n_prepared, 1);
+    cr_expect(node_discovery_found(lent)->ended);
+    f.to_lend = lent;
+    cr_assert_eq(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &far, &err), 0,
+                 "it has ended: there is nothing to wait for");
+    node_discovery_free(lent);
+    fixture_fini(&f);
+}
+
+/* The end of what an earlier group has borrowed is not the end of what this one has asked. False: this one's process
+ * had answered before it could be stopped, so nothing was shown. */
+static bool lent_ends_before_its_own(void) {
+    struct fixture f = {0};
+    pid_t pids[4];
+    struct err err = {0};
+    fixture_init(&f, NULL, NULL);
+    f.spec.nccl_env = NCCL_ENV_FULL;
+    struct node_discovery *lent = begin_to_lend(&f);
+    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
+    struct generation next = {2, 4};
+    cr_assert_eq(local_workers_prepare(f.local_workers, next, &far, &err), LOCAL_WORKERS_E_LATER);
+    siginfo_t end = {0};
+    bool shown = children(pids) == 2 && kill(pids[1], SIGSTOP) == 0 &&
+                 waitid(P_PID, (id_t)pids[1], &end, WSTOPPED | WEXITED | WNOWAIT) == 0 && end.si_code == CLD_STOPPED;
+    node_discovery_wait(lent, on_lent_ended, f.loop);
+    if (shown) {
+        rig_loop_run(f.loop);
+        cr_assert(node_discovery_found(lent)->ended);
+        cr_expect_eq(f.n_prepared, 0);
+        cr_assert_eq(kill(pids[1], SIGCONT), 0);
+    }
+    while (f.n_prepared == 0 || !node_discovery_found(lent)->ended)
+        rig_loop_run(f.loop);
+    cr_expect_eq(f.n_prepared, 1);
+    cr_expect_eq(generation_compare(f.prepared, next), 0);
+    node_discovery_free(lent);
+    fixture_fini(&f);
+    while (wait(NULL) > 0) /* none is left that the next attempt would count */
+        continue;
+    return shown;
+}
+
+Test(local_workers_io, waits_for_its_own_discovery_after_a_borrowed_one) {
+    unsigned attempts = 0;
+    while (!lent_ends_before_its_own())
+        cr_assert_lt(++attempts, 50u);
 }
 
 Test(local_workers_io, hears_the_safe_point_of_what_is_below_a_worker) {
