@@ -21,6 +21,8 @@ static int make_fifo(const char *path) {
     return fd;
 }
 
+const char *rig_path(const char *word) { return strchr(word, '=') + 1; }
+
 void rig_init(struct rig *rig) {
     (void)alarm(50); /* a hung test must not hang the suite */
     rig->worker = getenv("WORKER");
@@ -28,17 +30,17 @@ void rig_init(struct rig *rig) {
     snprintf(rig->dir, sizeof rig->dir, "/tmp/muster-rig-XXXXXX");
     cr_assert(mkdtemp(rig->dir) != NULL);
     cr_assert(chmod(rig->dir, 0755) == 0);
-    snprintf(rig->hold, sizeof rig->hold, "%s/hold", rig->dir);
-    snprintf(rig->ready, sizeof rig->ready, "%s/ready", rig->dir);
-    rig->hold_fd = make_fifo(rig->hold);
-    rig->ready_fd = make_fifo(rig->ready);
+    snprintf(rig->hold, sizeof rig->hold, "hold=%s/hold", rig->dir);
+    snprintf(rig->say, sizeof rig->say, "say=%s/ready", rig->dir);
+    rig->hold_fd = make_fifo(rig_path(rig->hold));
+    rig->ready_fd = make_fifo(rig_path(rig->say));
 }
 
 void rig_fini(struct rig *rig) {
     close(rig->hold_fd);
     close(rig->ready_fd);
-    unlink(rig->hold);
-    unlink(rig->ready);
+    unlink(rig_path(rig->hold));
+    unlink(rig_path(rig->say));
     rmdir(rig->dir);
 }
 

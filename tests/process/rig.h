@@ -14,12 +14,14 @@
 struct rig {
     char *worker; /* program of tests/process/worker.c */
     char dir[64];
-    char hold[96], ready[96]; /* FIFOs: held until the end; written when ready */
-    int hold_fd, ready_fd;    /* read ends */
+    char hold[96], say[96]; /* words of a worker that name FIFOs: held until the end; written when ready */
+    int hold_fd, ready_fd;  /* read ends */
 };
 
 void rig_init(struct rig *rig);
 void rig_fini(struct rig *rig);
+/* The path in hold or say. */
+const char *rig_path(const char *word);
 /* Waits until n workers have reported that they are ready; stores their pids, in any order. */
 void rig_await_ready(struct rig *rig, unsigned n, pid_t *ret_pids);
 /* True if no process holds the FIFO now. */

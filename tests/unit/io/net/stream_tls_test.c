@@ -1,7 +1,6 @@
 #include <openssl/ssl.h>
 
 #include "io/clock.h"
-#include "io/net/listen.h"
 #include "io/net/stream.h"
 #include "rig/unit.h"
 #include "tls_rig.h"
@@ -21,11 +20,11 @@ static void fill_big(void) {
         big[i] = (char)(i * 2654435761u >> 13);
 }
 
-static void secured_foreign(struct foreign *f) {
+static void secured_foreign(void) {
     rig_start_one(&acc);
-    foreign_new(f, false);
-    foreign_begin(f);
-    foreign_secure(f, &acc);
+    foreign_new(false);
+    foreign_begin();
+    foreign_secure(&acc);
 }
 
 /* What waits in the socket of this end, which must be paused: the lengths of its records, or 0. */
@@ -81,29 +80,6 @@ Test(stream_tls, writes_wait_for_the_handshake_and_are_told_to_be_gone) {
     cr_assert_arr_eq(acc.got, "onetwo", 6);
     cr_assert_eq(con.drained, 1);
     cr_assert_eq(acc.drained, 0, "it has written nothing");
-}
-
-Test(stream_tls, begins_on_a_connection_that_is_not_yet_made) {
-    struct addr at;
-    int fd;
-    struct stream_ops none = {.on_closed = NULL};
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, &at), 0);
-    struct stream *s;
-    struct ssl_st *ssl;
-    cr_assert_eq(stream_connect(rig_loop, NULL, &at, &none, NULL, &s), 0);
-    cr_assert_eq(tls_psk_connect(rig_psk, &rig_key, &ssl, NULL), 0);
-    stream_start_tls(s, ssl);
-    stream_write(s, "x", 1);
-    int peer = accept(fd, NULL, NULL);
-    uint8_t first = 0;
-    while (recv(peer, &first, 1, MSG_DONTWAIT) != 1)
-        rig_turn();
-    cr_assert_eq(first, SSL3_RT_HANDSHAKE);
-    stream_free(s);
-    (void)close(peer);
-    (void)close(fd);
 }
 
 Test(stream_tls, many_writes_of_a_turn_are_one_record) {
@@ -317,10 +293,9 @@ Test(stream_tls, the_end_waits_until_unread_bytes_were_reported) {
 Test(stream_tls, an_end_or_an_error_behind_data_is_told_when_the_data_is_taken) {
     uint8_t records[64];
     for (int good = 0; good < 2; good++) {
-        struct foreign f;
-        secured_foreign(&f);
-        size_t n = foreign_record(&f, 0, SSL3_RT_APPLICATION_DATA, "data", 4, records);
-        n += foreign_record(&f, 1, SSL3_RT_ALERT, "\1", 2, records + n); /* warning, close_notify */
+        secured_foreign();
+        size_t n = foreign_record(0, SSL3_RT_APPLICATION_DATA, "data", 4, records);
+        n += foreign_record(1, SSL3_RT_ALERT, "\1", 2, records + n); /* warning, close_notify */
         records[n - 1] ^= good ? 0 : 1;
         acc.pause_when_readable = true;
         acc.take = 2;
@@ -336,7 +311,6 @@ Test(stream_tls, an_end_or_an_error_behind_data_is_told_when_the_data_is_taken) 
         rig_until(acc.closed);
         cr_assert_eq(acc.code, good ? 0 : -EPROTO);
         cr_assert_arr_eq(acc.got, "data", 4);
-        foreign_free(&f);
     }
 }
 
@@ -351,10 +325,9 @@ Test(stream_tls, an_end_without_close_notify_is_an_end) {
 }
 
 Test(stream_tls, an_end_inside_a_record_is_an_error) {
-    _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
-    secured_foreign(&f);
-    size_t n = foreign_record(&f, 0, SSL3_RT_APPLICATION_DATA, "cut", 3, record);
+    secured_foreign();
+    size_t n = foreign_record(0, SSL3_RT_APPLICATION_DATA, "cut", 3, record);
     cr_assert_eq(write(rig_peer, record, n - 1), (ssize_t)n - 1);
     rig_peer_leaves();
     rig_ends(&acc, -EPROTO);
@@ -363,20 +336,19 @@ Test(stream_tls, an_end_inside_a_record_is_an_error) {
 }
 
 Test(stream_tls, a_peer_that_has_closed_its_half_still_reads) {
-    _cleanup_(foreign_free) struct foreign f;
     char got[16];
-    secured_foreign(&f);
-    cr_assert_eq(SSL_write(f.ssl, "ask", 3), 3);
-    cr_assert_eq(SSL_shutdown(f.ssl), 0);
+    secured_foreign();
+    cr_assert_eq(SSL_write(foreign.ssl, "ask", 3), 3);
+    cr_assert_eq(SSL_shutdown(foreign.ssl), 0);
     cr_assert_eq(shutdown(rig_peer, SHUT_WR), 0);
     rig_ends(&acc, 0);
     cr_assert_arr_eq(acc.got, "ask", 3);
     stream_write(acc.s, "answer", 6);
     rig_until(stream_unsent(acc.s) == 0);
-    cr_assert_eq(SSL_read(f.ssl, got, sizeof got), 6);
+    cr_assert_eq(SSL_read(foreign.ssl, got, sizeof got), 6);
     stream_finish(TAKE_PTR(acc.s), clock_now_ns() + NS_PER_S);
-    cr_assert_eq(SSL_read(f.ssl, got, sizeof got), 0);
-    cr_assert_eq(SSL_get_error(f.ssl, 0), SSL_ERROR_ZERO_RETURN, "it said the end, too");
+    cr_assert_eq(SSL_read(foreign.ssl, got, sizeof got), 0);
+    cr_assert_eq(SSL_get_error(foreign.ssl, 0), SSL_ERROR_ZERO_RETURN, "it said the end, too");
 }
 
 Test(stream_tls, is_freed_in_any_state_and_in_its_callbacks) {
@@ -471,9 +443,8 @@ Test(stream_tls, a_changed_byte_breaks_the_session) {
     uint8_t record[64];
     size_t n = 64;
     for (size_t i = 0; i < n; i++) {
-        struct foreign f;
-        secured_foreign(&f);
-        n = foreign_record(&f, 0, SSL3_RT_APPLICATION_DATA, "data", 4, record);
+        secured_foreign();
+        n = foreign_record(0, SSL3_RT_APPLICATION_DATA, "data", 4, record);
         record[i] ^= i == 3 ? 0x80 : 1; /* a length that none has; else longer by one, or shorter */
         peer_sends(record, n);
         peer_sends("", 1); /* completes a record that claims to be longer */
@@ -481,7 +452,6 @@ Test(stream_tls, a_changed_byte_breaks_the_session) {
         cr_assert_eq(acc.code, -EPROTO, "byte %zu: %d", i, acc.code);
         cr_assert_eq(acc.len, 0);
         cr_assert_not_null(stream_tls_why(acc.s));
-        foreign_free(&f);
     }
 }
 
@@ -489,20 +459,19 @@ Test(stream_tls, a_changed_byte_breaks_the_session) {
  */
 
 Test(stream_tls, new_keys_are_taken_and_answered_but_not_without_end) {
-    _cleanup_(foreign_free) struct foreign f;
     char got[16];
-    secured_foreign(&f);
+    secured_foreign();
     for (size_t i = 0; i < 100; i++) {
-        cr_assert_eq(SSL_key_update(f.ssl, SSL_KEY_UPDATE_REQUESTED), 1);
-        cr_assert_eq(SSL_write(f.ssl, "data", 4), 4);
+        cr_assert_eq(SSL_key_update(foreign.ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+        cr_assert_eq(SSL_write(foreign.ssl, "data", 4), 4);
         rig_until(acc.len == 4 * (i + 1));
         stream_write(acc.s, "back", 4);
         rig_until(stream_unsent(acc.s) == 0);
-        cr_assert_eq(SSL_read(f.ssl, got, sizeof got), 4);
+        cr_assert_eq(SSL_read(foreign.ssl, got, sizeof got), 4);
     }
     for (int i = 0; i < 200 && !acc.closed; i++) {
-        cr_assert_eq(SSL_key_update(f.ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
-        cr_assert_eq(SSL_do_handshake(f.ssl), 1);
+        cr_assert_eq(SSL_key_update(foreign.ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        cr_assert_eq(SSL_do_handshake(foreign.ssl), 1);
         rig_turn();
     }
     rig_ends(&acc, -EPROTO);
@@ -510,12 +479,11 @@ Test(stream_tls, new_keys_are_taken_and_answered_but_not_without_end) {
 }
 
 Test(stream_tls, a_peer_that_asks_for_new_keys_and_reads_no_answer_is_dropped) {
-    _cleanup_(foreign_free) struct foreign f;
     size_t most = 0;
-    secured_foreign(&f);
+    secured_foreign();
     for (int i = 0; i < 200000 && !acc.closed; i++) {
-        if (SSL_key_update(f.ssl, SSL_KEY_UPDATE_REQUESTED) == 1)
-            (void)SSL_write(f.ssl, "x", 1);
+        if (SSL_key_update(foreign.ssl, SSL_KEY_UPDATE_REQUESTED) == 1)
+            (void)SSL_write(foreign.ssl, "x", 1);
         rig_turn();
         most = MAX2(most, stream_unsent(acc.s));
     }
@@ -526,16 +494,15 @@ Test(stream_tls, a_peer_that_asks_for_new_keys_and_reads_no_answer_is_dropped) {
 }
 
 Test(stream_tls, records_without_data_are_taken_but_not_without_end) {
-    _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
-    secured_foreign(&f);
+    secured_foreign();
     uint64_t n = 0;
     for (; n < 20; n++)
-        peer_sends(record, foreign_record(&f, n, SSL3_RT_APPLICATION_DATA, NULL, 0, record));
-    peer_sends(record, foreign_record(&f, n++, SSL3_RT_APPLICATION_DATA, "data", 4, record));
+        peer_sends(record, foreign_record(n, SSL3_RT_APPLICATION_DATA, NULL, 0, record));
+    peer_sends(record, foreign_record(n++, SSL3_RT_APPLICATION_DATA, "data", 4, record));
     rig_until(acc.len == 4);
     for (uint64_t end = n + 200; n < end && !acc.closed; n++)
-        peer_sends(record, foreign_record(&f, n, SSL3_RT_APPLICATION_DATA, NULL, 0, record));
+        peer_sends(record, foreign_record(n, SSL3_RT_APPLICATION_DATA, NULL, 0, record));
     rig_ends(&acc, -EPROTO);
 }
 
@@ -561,19 +528,18 @@ Test(stream_tls, a_handshake_of_meaningless_records_ends) {
 
 /* A message of the handshake that comes in two parts: nothing can be encrypted in between. */
 Test(stream_tls, a_later_message_of_the_handshake_may_come_in_parts) {
-    _cleanup_(foreign_free) struct foreign f;
     uint8_t record[64];
     static const uint8_t key_update[] = {24, 0, 0, 1, 0};
-    secured_foreign(&f);
-    peer_sends(record, foreign_record(&f, 0, SSL3_RT_HANDSHAKE, key_update, 4, record));
+    secured_foreign();
+    peer_sends(record, foreign_record(0, SSL3_RT_HANDSHAKE, key_update, 4, record));
     rig_turns(3);
     stream_write(acc.s, "waits", 5);
     stream_write_now(acc.s, "too", 3);
     rig_turns(5);
     cr_assert_eq(stream_unsent(acc.s), 8);
-    peer_sends(record, foreign_record(&f, 1, SSL3_RT_HANDSHAKE, key_update + 4, 1, record));
+    peer_sends(record, foreign_record(1, SSL3_RT_HANDSHAKE, key_update + 4, 1, record));
     rig_until(stream_unsent(acc.s) == 0);
     char got[16];
-    cr_assert_eq(SSL_read(f.ssl, got, sizeof got), 8);
+    cr_assert_eq(SSL_read(foreign.ssl, got, sizeof got), 8);
     cr_assert_eq(acc.closed, 0);
 }

@@ -129,9 +129,9 @@ Test(tls_psk, a_session_that_no_stream_took_is_freed) {
     tls_session_free(ssl);
 }
 
-static void step_until_closed(struct foreign *f, struct end *e) {
+static void step_until_closed(struct end *e) {
     for (; !e->closed; rig_turn())
-        foreign_step(f);
+        foreign_step();
     cr_assert_eq(e->secured, 0);
     cr_assert_eq(e->code, -EKEYREJECTED);
 }
@@ -139,71 +139,61 @@ static void step_until_closed(struct foreign *f, struct end *e) {
 /* A server that has any certificate, and no key. A client that does not look at certificates is content with it.
  * Accepting sessions don't look at them. */
 Test(tls_psk, a_server_with_a_certificate_and_no_key_is_refused) {
-    struct foreign f;
     struct ssl_st *accepting;
     cr_assert_eq(tls_psk_accept(rig_psk, &accepting, NULL), 0);
-    foreign_new(&f, true);
-    SSL_CTX_set_psk_find_session_callback(f.ctx, NULL);
-    foreign_use_certificate(&f);
+    foreign_new(true);
+    SSL_CTX_set_psk_find_session_callback(foreign.ctx, NULL);
+    foreign_use_certificate();
     rig_start_one(&con);
-    foreign_begin(&f);
+    foreign_begin();
     stream_write(con.s, "secret", 6);
-    step_until_closed(&f, &con);
+    step_until_closed(&con);
     cr_assert_str_eq(stream_tls_why(con.s), "the other side shows a certificate instead of the key");
-    foreign_free(&f);
     tls_session_free(accepting);
 }
 
 Test(tls_psk, a_client_without_a_key_is_refused) {
-    struct foreign f;
-    foreign_new(&f, false);
-    SSL_CTX_set_psk_use_session_callback(f.ctx, NULL);
+    foreign_new(false);
+    SSL_CTX_set_psk_use_session_callback(foreign.ctx, NULL);
     rig_start_one(&acc);
-    foreign_begin(&f);
-    step_until_closed(&f, &acc);
+    foreign_begin();
+    step_until_closed(&acc);
     cr_assert_str_eq(stream_tls_why(acc.s), "the other side has no key that is known here");
-    foreign_free(&f);
 }
 
 Test(tls_psk, older_versions_of_tls_are_refused) {
-    struct foreign f;
     for (int accepting = 0; accepting < 2; accepting++) {
         struct end *e = accepting ? &con : &acc;
-        foreign_new(&f, accepting != 0);
-        cr_assert_eq(SSL_CTX_set_max_proto_version(f.ctx, TLS1_2_VERSION), 1);
-        foreign_use_certificate(&f);
+        foreign_new(accepting != 0);
+        cr_assert_eq(SSL_CTX_set_max_proto_version(foreign.ctx, TLS1_2_VERSION), 1);
+        foreign_use_certificate();
         rig_start_one(e);
-        foreign_begin(&f);
-        step_until_closed(&f, e);
+        foreign_begin();
+        step_until_closed(e);
         cr_assert_str_eq(stream_tls_why(e->s), "the other side does not speak TLS 1.3");
-        foreign_free(&f);
     }
 }
 
 /* A client that would also do without the exchange on a curve; then a stolen key would open what was recorded. */
 Test(tls_psk, there_is_always_an_exchange_on_a_curve) {
-    struct foreign f;
-    foreign_new(&f, false);
-    SSL_CTX_set_options(f.ctx, SSL_OP_ALLOW_NO_DHE_KEX);
+    foreign_new(false);
+    SSL_CTX_set_options(foreign.ctx, SSL_OP_ALLOW_NO_DHE_KEX);
     rig_start_one(&acc);
-    foreign_begin(&f);
-    foreign_secure(&f, &acc);
-    cr_assert_eq(SSL_get_negotiated_group(f.ssl), NID_X25519);
-    foreign_free(&f);
+    foreign_begin();
+    foreign_secure(&acc);
+    cr_assert_eq(SSL_get_negotiated_group(foreign.ssl), NID_X25519);
 }
 
 /* The client has sent a share for X25519, and is asked for another (HelloRetryRequest). */
 Test(tls_psk, a_side_that_has_only_the_other_curve_is_understood) {
-    struct foreign f;
     int groups[] = {NID_X9_62_prime256v1};
     for (int accepting = 0; accepting < 2; accepting++) {
         struct end *e = accepting ? &con : &acc;
-        foreign_new(&f, accepting != 0);
-        cr_assert_eq(SSL_CTX_set1_groups(f.ctx, groups, 1), 1);
+        foreign_new(accepting != 0);
+        cr_assert_eq(SSL_CTX_set1_groups(foreign.ctx, groups, 1), 1);
         rig_start_one(e);
-        foreign_begin(&f);
-        foreign_secure(&f, e);
-        cr_assert_eq(SSL_get_negotiated_group(f.ssl), NID_X9_62_prime256v1);
-        foreign_free(&f);
+        foreign_begin();
+        foreign_secure(e);
+        cr_assert_eq(SSL_get_negotiated_group(foreign.ssl), NID_X9_62_prime256v1);
     }
 }

@@ -82,7 +82,15 @@ static void end_fini(struct end *e) {
     *e = (struct end){0};
 }
 
+struct foreign foreign;
+static void foreign_free(void) {
+    SSL_free(foreign.ssl);
+    SSL_CTX_free(foreign.ctx);
+    foreign = (struct foreign){0};
+}
+
 void rig_tear_down(void) {
+    foreign_free();
     end_fini(&acc);
     end_fini(&con);
     rig_peer_leaves();
@@ -186,62 +194,56 @@ static int foreign_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, siz
 
 /* "CLIENT_TRAFFIC_SECRET_0 RANDOM SECRET", in hexadecimal digits: `SSLKEYLOGFILE`. */
 static void on_key(const SSL *ssl, const char *line) {
-    struct foreign *f = SSL_get_app_data(ssl);
     const char *name = SSL_is_server(ssl) ? "SERVER_TRAFFIC_SECRET_0 " : "CLIENT_TRAFFIC_SECRET_0 ";
     if (strncmp(line, name, strlen(name)) != 0)
         return;
     long len;
     unsigned char *secret = OPENSSL_hexstr2buf(strrchr(line, ' ') + 1, &len);
-    f->secret_len = (size_t)len;
-    memcpy(f->secret, secret, f->secret_len);
+    foreign.secret_len = (size_t)len;
+    memcpy(foreign.secret, secret, foreign.secret_len);
     OPENSSL_free(secret);
 }
 
-void foreign_new(struct foreign *f, bool accepting) {
-    *f = (struct foreign){.ctx = SSL_CTX_new(accepting ? TLS_server_method() : TLS_client_method())};
-    cr_assert_not_null(f->ctx);
-    cr_assert_eq(SSL_CTX_set_ciphersuites(f->ctx, "TLS_AES_128_GCM_SHA256"), 1);
-    SSL_CTX_set_num_tickets(f->ctx, 0);
-    SSL_CTX_set_keylog_callback(f->ctx, on_key);
+void foreign_new(bool accepting) {
+    foreign_free();
+    foreign = (struct foreign){.ctx = SSL_CTX_new(accepting ? TLS_server_method() : TLS_client_method())};
+    cr_assert_not_null(foreign.ctx);
+    cr_assert_eq(SSL_CTX_set_ciphersuites(foreign.ctx, "TLS_AES_128_GCM_SHA256"), 1);
+    SSL_CTX_set_num_tickets(foreign.ctx, 0);
+    SSL_CTX_set_keylog_callback(foreign.ctx, on_key);
     if (accepting)
-        SSL_CTX_set_psk_find_session_callback(f->ctx, foreign_find);
+        SSL_CTX_set_psk_find_session_callback(foreign.ctx, foreign_find);
     else
-        SSL_CTX_set_psk_use_session_callback(f->ctx, foreign_use);
+        SSL_CTX_set_psk_use_session_callback(foreign.ctx, foreign_use);
 }
 
-void foreign_begin(struct foreign *f) {
-    f->ssl = SSL_new(f->ctx);
-    SSL_set_app_data(f->ssl, f);
-    cr_assert_eq(SSL_set_fd(f->ssl, rig_peer), 1);
-    if (SSL_is_server(f->ssl))
-        SSL_set_accept_state(f->ssl);
+void foreign_begin(void) {
+    foreign.ssl = SSL_new(foreign.ctx);
+    cr_assert_eq(SSL_set_fd(foreign.ssl, rig_peer), 1);
+    if (SSL_is_server(foreign.ssl))
+        SSL_set_accept_state(foreign.ssl);
     else
-        SSL_set_connect_state(f->ssl);
+        SSL_set_connect_state(foreign.ssl);
 }
 
-void foreign_step(struct foreign *f) {
-    if (f->done || f->failed)
+void foreign_step(void) {
+    if (foreign.done || foreign.failed)
         return;
     ERR_clear_error();
-    int r = SSL_do_handshake(f->ssl);
-    f->done = r == 1;
-    f->failed = r != 1 && SSL_get_error(f->ssl, r) != SSL_ERROR_WANT_READ;
+    int r = SSL_do_handshake(foreign.ssl);
+    foreign.done = r == 1;
+    foreign.failed = r != 1 && SSL_get_error(foreign.ssl, r) != SSL_ERROR_WANT_READ;
 }
 
-void foreign_secure(struct foreign *f, struct end *e) {
-    while (!f->done || !e->secured) {
-        foreign_step(f);
+void foreign_secure(struct end *e) {
+    while (!foreign.done || !e->secured) {
+        foreign_step();
         rig_turn();
-        cr_assert(!f->failed && !e->closed);
+        cr_assert(!foreign.failed && !e->closed);
     }
 }
 
-void foreign_free(struct foreign *f) {
-    SSL_free(f->ssl);
-    SSL_CTX_free(f->ctx);
-}
-
-void foreign_use_certificate(struct foreign *f) {
+void foreign_use_certificate(void) {
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *cert = X509_new();
     X509_NAME *name = X509_get_subject_name(cert);
@@ -250,27 +252,27 @@ void foreign_use_certificate(struct foreign *f) {
     cr_assert(X509_set_issuer_name(cert, name) == 1 && X509_gmtime_adj(X509_getm_notBefore(cert), -60) != NULL &&
               X509_gmtime_adj(X509_getm_notAfter(cert), 3600) != NULL && X509_set_pubkey(cert, key) == 1);
     cr_assert_gt(X509_sign(cert, key, EVP_sha256()), 0);
-    cr_assert(SSL_CTX_use_certificate(f->ctx, cert) == 1 && SSL_CTX_use_PrivateKey(f->ctx, key) == 1);
+    cr_assert(SSL_CTX_use_certificate(foreign.ctx, cert) == 1 && SSL_CTX_use_PrivateKey(foreign.ctx, key) == 1);
     X509_free(cert);
     EVP_PKEY_free(key);
 }
 
 /* HKDF-Expand-Label of RFC 8446 §7.1, for at most 32 bytes. */
-static void expand(const struct foreign *f, const char *label, uint8_t *ret, size_t len) {
+static void expand(const char *label, uint8_t *ret, size_t len) {
     uint8_t info[64], out[32];
     unsigned n = sizeof out;
     int at =
         snprintf((char *)info, sizeof info, "%c%c%ctls13 %s%c%c", 0, (int)len, (int)strlen(label) + 6, label, 0, 1);
-    cr_assert_not_null(HMAC(EVP_sha256(), f->secret, (int)f->secret_len, info, (size_t)at, out, &n));
+    cr_assert_not_null(HMAC(EVP_sha256(), foreign.secret, (int)foreign.secret_len, info, (size_t)at, out, &n));
     memcpy(ret, out, len);
 }
 
-size_t foreign_record(const struct foreign *f, uint64_t n, uint8_t type, const void *data, size_t len, uint8_t *ret) {
+size_t foreign_record(uint64_t n, uint8_t type, const void *data, size_t len, uint8_t *ret) {
     uint8_t key[16], iv[12];
     int done;
     size_t bytes = len + 1 + 16; /* the type, the tag */
-    expand(f, "key", key, sizeof key);
-    expand(f, "iv", iv, sizeof iv);
+    expand("key", key, sizeof key);
+    expand("iv", iv, sizeof iv);
     for (unsigned i = 0; i < 8; i++)
         iv[11 - i] ^= (uint8_t)(n >> 8 * i);
     const uint8_t head[] = {SSL3_RT_APPLICATION_DATA, 3, 3, (uint8_t)(bytes >> 8), (uint8_t)bytes};

@@ -54,23 +54,23 @@ void rig_turns(unsigned n);
 /* rig_pair(), with the handshake done. */
 void rig_secured_pair(void);
 
-struct foreign {
+/* What talks TLS at rig_peer. rig_tear_down() and the next foreign_new() free it. */
+extern struct foreign {
     SSL_CTX *ctx;
     SSL *ssl;
     bool done, failed;
     uint8_t secret[64]; /* the secret of what it sends */
     size_t secret_len;
-};
+} foreign;
 
 /* A context for TLS 1.3 with rig_key; change it before foreign_begin(). */
-void foreign_new(struct foreign *f, bool accepting);
-void foreign_begin(struct foreign *f);
+void foreign_new(bool accepting);
+void foreign_begin(void);
 /* Goes on with the handshake; sets done or failed. */
-void foreign_step(struct foreign *f);
+void foreign_step(void);
 /* Turns and steps until both sides are secured. */
-void foreign_secure(struct foreign *f, struct end *e);
-void foreign_free(struct foreign *f);
+void foreign_secure(struct end *e);
 /* A certificate of its own making, and its key. */
-void foreign_use_certificate(struct foreign *f);
+void foreign_use_certificate(void);
 /* The n-th record that it sends, encrypted by hand: `len` bytes of this type, which can be none. */
-size_t foreign_record(const struct foreign *f, uint64_t n, uint8_t type, const void *data, size_t len, uint8_t *ret);
+size_t foreign_record(uint64_t n, uint8_t type, const void *data, size_t len, uint8_t *ret);

@@ -39,12 +39,9 @@ static void on_usr1(int signo) { tell(guardian_fences(&link_of_agent) > 0 ? 'F' 
 
 /* In the agent, where no assertion of Criterion works. */
 static void start_workers(const struct rig *rig) {
-    char hold[128], say[128];
-    snprintf(hold, sizeof hold, "hold=%s", rig->hold);
-    snprintf(say, sizeof say, "say=%s", rig->ready);
     for (int i = 0; i < N_WORKERS; i++) {
         struct child_spec spec = CHILD_SPEC_INIT;
-        spec.argv = ARGV(rig->worker, "ignore=15", hold, "child", "daemon", "bare-daemon", say, "wait", NULL);
+        spec.argv = ARGV(rig->worker, "ignore=15", rig->hold, "child", "daemon", "bare-daemon", rig->say, "wait", NULL);
         spec.setsid = true;
         struct child c;
         struct err err = {0};
@@ -159,35 +156,33 @@ static void await_refused(struct run *run) {
     cr_assert(rig_all_gone(&run->rig), "the listener has gone while processes are left");
 }
 
-static void agent_killed(enum job_contain contain) {
+enum victims { AGENT, GUARDIAN, BOTH };
+
+static void killed(enum victims who, enum job_contain contain) {
     for (int i = 0; i < REPEATS; i++) {
         struct run run;
         struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
         run_start(&run, &setup);
-        kill(run.agent, SIGKILL);
+        if (who == BOTH) { /* neither can act */
+            kill(run.guardian, SIGSTOP);
+            kill(run.agent, SIGSTOP);
+        }
+        if (who != AGENT)
+            kill(run.guardian, SIGKILL);
+        if (who != GUARDIAN)
+            kill(run.agent, SIGKILL);
         await_refused(&run);
         int status = rig_await_exit(run.guardian);
         cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", status);
+        if (who != AGENT)
+            (void)rig_await_exit(run.agent); /* it became our child */
         run_end(&run);
     }
 }
 
-Test(guardian_io, nothing_outlives_a_killed_agent) { agent_killed(JOB_CONTAIN_NONE); }
+Test(guardian_io, nothing_outlives_a_killed_agent) { killed(AGENT, JOB_CONTAIN_NONE); }
 
-static void guardian_killed(enum job_contain contain) {
-    for (int i = 0; i < REPEATS; i++) {
-        struct run run;
-        struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
-        run_start(&run, &setup);
-        kill(run.guardian, SIGKILL);
-        await_refused(&run);
-        (void)rig_await_exit(run.guardian);
-        (void)rig_await_exit(run.agent); /* it became our child */
-        run_end(&run);
-    }
-}
-
-Test(guardian_io, nothing_outlives_a_killed_guardian) { guardian_killed(JOB_CONTAIN_NONE); }
+Test(guardian_io, nothing_outlives_a_killed_guardian) { killed(GUARDIAN, JOB_CONTAIN_NONE); }
 
 Test(guardian_io, ends_the_workers_of_a_frozen_agent_and_spares_it) {
     uint64_t least_ns = UINT64_MAX; /* a single try can be slow, if the machine pauses */
@@ -289,29 +284,11 @@ static bool can_contain(enum job_contain contain) {
     return rig_await_exit(pid) == 0;
 }
 
-static void both_killed(enum job_contain contain) {
-    for (int i = 0; i < REPEATS; i++) {
-        struct run run;
-        struct setup setup = *WITH(((struct setup)SETUP_INIT), .contain = contain);
-        run_start(&run, &setup);
-        /* Neither can act: the guardian is stopped. */
-        kill(run.guardian, SIGSTOP);
-        kill(run.agent, SIGSTOP);
-        kill(run.guardian, SIGKILL);
-        kill(run.agent, SIGKILL);
-        await_refused(&run);
-        (void)rig_await_exit(run.guardian);
-        (void)rig_await_exit(run.agent);
-        run_end(&run);
-    }
-}
-
 static void contained(enum job_contain contain) {
     if (!can_contain(contain))
         cr_skip_test("not possible here");
-    both_killed(contain);
-    agent_killed(contain);
-    guardian_killed(contain);
+    for (enum victims who = AGENT; who <= BOTH; who++)
+        killed(who, contain);
 }
 
 Test(guardian_io, nothing_outlives_both_in_a_pid_namespace) { contained(JOB_CONTAIN_PIDNS); }

@@ -67,7 +67,8 @@ static struct node_discovery *lend(void *arg, const char *leader) {
 static void fixture_init(struct fixture *f, const char *program, char **args) {
     *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for};
     rig_init(&f->rig);
-    cr_assert(setenv("NAME_FILE", rig_text("%s/name", f->rig.dir), 1) == 0 && setenv("READY", f->rig.ready, 1) == 0);
+    cr_assert(setenv("NAME_FILE", rig_text("%s/name", f->rig.dir), 1) == 0 &&
+              setenv("READY", rig_path(f->rig.say), 1) == 0);
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&f->loop) == 0);
     cr_assert(child_reaper_new(f->loop, &f->reaper) == 0);

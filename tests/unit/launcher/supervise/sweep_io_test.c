@@ -11,14 +11,11 @@ static const unsigned kernels[] = {0, SWEEP_WITHOUT_PIDFD, SWEEP_WITHOUT_CHILDRE
                                    SWEEP_WITHOUT_PIDFD | SWEEP_WITHOUT_CHILDREN_FILE};
 
 static pid_t start(const struct rig *rig, const char *const modes[], char *const *envp) {
-    char hold[128], say[128];
-    snprintf(hold, sizeof hold, "hold=%s", rig->hold);
-    snprintf(say, sizeof say, "say=%s", rig->ready);
-    const char *argv[16] = {rig->worker, "ignore=15", hold};
+    const char *argv[16] = {rig->worker, "ignore=15", rig->hold};
     int n = 3;
     for (; *modes != NULL; modes++)
         argv[n++] = *modes;
-    argv[n++] = say;
+    argv[n++] = rig->say;
     argv[n++] = "wait";
     argv[n] = NULL;
     struct child_spec spec = CHILD_SPEC_INIT;
@@ -134,15 +131,11 @@ Test(sweep_io, orphans_are_told_apart_by_their_marker) {
 Test(sweep_io, below_a_frozen_process_all_is_killed_but_itself) {
     struct rig rig;
     become_sweeper(&rig);
-    char hold[160], say[160];
-    snprintf(hold, sizeof hold, "\"$0\" hold=%s child daemon wait &", rig.hold);
-    snprintf(say, sizeof say, "\"$0\" say=%s; wait", rig.ready);
-    char script[500];
-    snprintf(script, sizeof script, "%s %s %s", hold, hold, say);
+    static const char script[] = "\"$0\" $1 child daemon wait & \"$0\" $1 child daemon wait & \"$0\" $2; wait";
     pid_t top = fork();
     if (top == 0) {
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-        execlp("sh", "sh", "-c", script, rig.worker, (char *)NULL);
+        execlp("sh", "sh", "-c", script, rig.worker, rig.hold, rig.say, (char *)NULL);
         _exit(1);
     }
     rig_await_ready(&rig, 1, NULL);

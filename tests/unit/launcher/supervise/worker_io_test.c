@@ -19,7 +19,6 @@ struct local_workers {
     const struct child_spec *spec; /* the spec of all of them, with its argv; NULL: argvs */
     uint32_t n, n_made, unmade;    /* a worker that can't be prepared; 0: none */
     bool slow;                     /* each takes a whole turn */
-    char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
     int n_exits[N_MAX], n_failures[N_MAX], all_gone;
@@ -27,7 +26,7 @@ struct local_workers {
     int quit_after_exits; /* 0: run until all are gone */
 };
 
-static char *w; /* the program of all workers */
+static char *w, *hold, *say; /* the program of all workers, and words of its rig */
 
 static void on_exit_of(void *arg, uint32_t index, const struct worker_exit *how) {
     struct local_workers *c = arg;
@@ -88,11 +87,11 @@ static void local_workers_init(struct local_workers *c) {
     *c = (struct local_workers){0};
     rig_init(&c->rig);
     w = c->rig.worker;
+    hold = c->rig.hold;
+    say = c->rig.say;
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&c->loop) == 0);
     cr_assert(child_reaper_new(c->loop, &c->reaper) == 0);
-    snprintf(c->hold, sizeof c->hold, "hold=%s", c->rig.hold);
-    snprintf(c->say, sizeof c->say, "say=%s", c->rig.ready);
 }
 
 static void local_workers_fini(struct local_workers *c) {
@@ -149,18 +148,6 @@ static void local_workers_run_to_the_end(struct local_workers *c) {
     cr_expect(worker_group_gone(c->group));
 }
 
-/* Processes that the group must spare, with descriptors of their own. */
-struct others {
-    struct rig rig;
-    char hold[128], say[128];
-};
-
-static void others_init(struct others *o) {
-    rig_init(&o->rig);
-    snprintf(o->hold, sizeof o->hold, "hold=%s", o->rig.hold);
-    snprintf(o->say, sizeof o->say, "say=%s", o->rig.ready);
-}
-
 static const unsigned kernels[] = {0, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_RANGE};
 
 Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
@@ -169,7 +156,7 @@ Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
         c.config.without = kernels[k];
         local_workers_start(&c,
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV(w, "exit=3", NULL),
-                                              ARGV(w, c.hold, "daemon", "signal=9", NULL)},
+                                              ARGV(w, hold, "daemon", "signal=9", NULL)},
                             3);
         local_workers_run_to_the_end(&c);
         for (int i = 0; i < 3; i++)
@@ -189,9 +176,9 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
         GROUP(c);
         local_workers_start(
             &c,
-            (char *const *[]){ARGV(w, c.hold, "child", "daemon", "on-term=5", c.say, "wait", NULL),
-                              ARGV(w, c.hold, "ignore=15", "child", "daemon", "bare-daemon", c.say, "wait", NULL),
-                              ARGV(w, c.hold, c.say, "stop", "wait", NULL)},
+            (char *const *[]){ARGV(w, hold, "child", "daemon", "on-term=5", say, "wait", NULL),
+                              ARGV(w, hold, "ignore=15", "child", "daemon", "bare-daemon", say, "wait", NULL),
+                              ARGV(w, hold, say, "stop", "wait", NULL)},
             3);
         rig_await_ready(&c.rig, 3, NULL);
         uint64_t from_ns = clock_now_ns();
@@ -210,7 +197,7 @@ Test(worker_io, stops_with_grace_and_kills_after_it) {
 Test(worker_io, can_be_stopped_before_any_program_runs) {
     for (int i = 0; i < 5; i++) {
         GROUP(c);
-        char *const *argv = ARGV(w, c.hold, "wait", NULL);
+        char *const *argv = ARGV(w, hold, "wait", NULL);
         local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
         worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
         local_workers_run_to_the_end(&c);
@@ -219,14 +206,14 @@ Test(worker_io, can_be_stopped_before_any_program_runs) {
 
 Test(worker_io, what_an_ended_worker_left_is_asked_to_end_and_its_sibling_keeps_its_daemon) {
     GROUP(c);
-    struct others sibling;
-    others_init(&sibling);
+    struct rig sibling; /* of processes that the group must spare */
+    rig_init(&sibling);
     local_workers_start(&c,
-                        (char *const *[]){ARGV(w, c.hold, "polite-daemon", c.say, "wait", NULL),
+                        (char *const *[]){ARGV(w, hold, "polite-daemon", say, "wait", NULL),
                                           ARGV(w, "daemon", sibling.hold, "daemon", sibling.say, "wait", NULL)},
                         2);
     rig_await_ready(&c.rig, 1, NULL);
-    rig_await_ready(&sibling.rig, 1, NULL);
+    rig_await_ready(&sibling, 1, NULL);
     kill(worker_group_pid(c.group, 0), SIGKILL);
     c.quit_after_exits = 1;
     local_workers_run(&c);
@@ -237,16 +224,16 @@ Test(worker_io, what_an_ended_worker_left_is_asked_to_end_and_its_sibling_keeps_
     cr_expect_eq(worker_group_alive(c.group), 1);
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
-    cr_expect(rig_all_gone(&sibling.rig));
-    rig_fini(&sibling.rig);
+    cr_expect(rig_all_gone(&sibling));
+    rig_fini(&sibling);
 }
 
 static void on_helper_exit(void *arg, const struct child_status *status) { ++*(int *)arg; }
 
 Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     GROUP(c);
-    struct others helpers;
-    others_init(&helpers);
+    struct rig helpers; /* of processes that the group must spare */
+    rig_init(&helpers);
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.argv = ARGV(w, "child", helpers.hold, "child", helpers.say, "wait", NULL);
     spec.setsid = true;
@@ -255,18 +242,18 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     int ended = 0;
     cr_assert(child_spawn(&spec, &child, NULL) == 0);
     cr_assert(child_watch_new(c.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
-    rig_await_ready(&helpers.rig, 1, NULL);
-    local_workers_start_alike(&c, ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL), 2);
+    rig_await_ready(&helpers, 1, NULL);
+    local_workers_start_alike(&c, ARGV(w, hold, "daemon", "bare-daemon", say, "wait", NULL), 2);
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
     cr_expect_eq(ended, 0, "the helper was killed");
-    cr_expect_not(rig_all_gone(&helpers.rig));
+    cr_expect_not(rig_all_gone(&helpers));
     cr_assert(child_watch_kill_group(watch, SIGKILL) == 0);
-    (void)rig_await_gone(&helpers.rig);
+    (void)rig_await_gone(&helpers);
     while (ended == 0)
         cr_assert(loop_turn(c.loop) == 0);
     child_watch_free(watch);
-    rig_fini(&helpers.rig);
+    rig_fini(&helpers);
 }
 
 /* Its parent, a helper, has ended: it is a child of this process, as what workers leave is. */
@@ -303,7 +290,7 @@ Test(worker_io, a_helpers_helper_that_a_disk_holds_is_spared) {
     cr_assert_not(spare_lives(&spare, "muster-log-tail"));
     spare_add(&spare, held);
     c.config.spare = &spare;
-    local_workers_start(&c, (char *const *[]){ARGV(w, c.hold, "exit=3", NULL)}, 1);
+    local_workers_start(&c, (char *const *[]){ARGV(w, hold, "exit=3", NULL)}, 1);
     local_workers_run_to_the_end(&c);
     cr_expect(spare_lives(&spare, "muster-log-tail"), "it was killed");
     spare_end(&spare, NS_PER_S);
@@ -313,8 +300,8 @@ Test(worker_io, a_helpers_helper_that_a_disk_holds_is_spared) {
 Test(worker_io, knows_which_processes_are_its_workers) {
     GROUP(c);
     local_workers_start(&c,
-                        (char *const *[]){ARGV(w, c.hold, "child", "daemon", c.say, "wait", NULL),
-                                          ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, c.hold, c.say, NULL)},
+                        (char *const *[]){ARGV(w, hold, "child", "daemon", say, "wait", NULL),
+                                          ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, hold, say, NULL)},
                         2);
     pid_t pids[2];
     rig_await_ready(&c.rig, 2, pids);
@@ -368,8 +355,8 @@ Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
     GROUP(c);
     c.free_on_exit = true;
     local_workers_start(&c,
-                        (char *const *[]){ARGV(w, c.hold, c.say, "cat", "wait", NULL),
-                                          ARGV(w, c.hold, "daemon", "bare-daemon", c.say, "wait", NULL)},
+                        (char *const *[]){ARGV(w, hold, say, "cat", "wait", NULL),
+                                          ARGV(w, hold, "daemon", "bare-daemon", say, "wait", NULL)},
                         2);
     rig_await_ready(&c.rig, 2, NULL);
     kill(worker_group_pid(c.group, 0), SIGKILL);
@@ -403,11 +390,11 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
 
 /* ---- while half of them are started ---- */
 
-#define SLEEPERS(c) ARGV(w, (c).hold, "wait", NULL), ARGV(w, (c).hold, "wait", NULL)
+#define SLEEPERS ARGV(w, hold, "wait", NULL), ARGV(w, hold, "wait", NULL)
 
 Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
     GROUP(c);
-    local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
     cr_expect_eq(c.n_made, 1);
     cr_expect_eq(worker_group_alive(c.group), 4);
     cr_expect(worker_group_pid(c.group, 0) > 0 && worker_group_pid(c.group, 3) == 0);
@@ -423,7 +410,7 @@ Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
 Test(worker_io, a_stop_in_the_middle_starts_no_more) {
     for (int kill_them = 0; kill_them < 2; kill_them++) {
         GROUP(c);
-        local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
+        local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
         if (kill_them)
             worker_group_kill(c.group);
         else
@@ -440,7 +427,7 @@ Test(worker_io, a_stop_in_the_middle_starts_no_more) {
 Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
     GROUP(c);
     c.stop_on_exit = true;
-    local_workers_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS(c), SLEEPERS(c)}, 5);
+    local_workers_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS, SLEEPERS}, 5);
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
     local_workers_run_to_the_end(&c);
@@ -451,7 +438,7 @@ Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
 Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
     GROUP(c);
     c.unmade = 2;
-    local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
     while (c.n_failures[2] == 0)
         cr_assert(loop_turn(c.loop) == 0);
     cr_expect_str_eq(c.failures[2].text, "no room");
@@ -463,7 +450,7 @@ Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
 
 Test(worker_io, may_be_freed_in_the_middle) {
     GROUP(c);
-    local_workers_begin(&c, (char *const *[]){SLEEPERS(c), SLEEPERS(c)}, 4);
+    local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
     worker_group_free(TAKE_PTR(c.group));
     cr_assert(loop_turn(c.loop) == 0);
     cr_expect_eq(c.n_made, 1);
@@ -485,7 +472,7 @@ static bool told_oom(bool by_us, bool counted) {
     snprintf(path, sizeof path, "%s/memory.events", c.rig.dir);
     write_count(path, 3);
     c.config.oom_file = path;
-    local_workers_start_alike(&c, ARGV(w, c.say, "wait", NULL), 1);
+    local_workers_start_alike(&c, ARGV(w, say, "wait", NULL), 1);
     if (counted)
         write_count(path, 4);
     if (by_us)
@@ -510,7 +497,7 @@ Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
 Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
     for (int early = 0; early < 2; early++) {
         GROUP(c);
-        local_workers_start_alike(&c, ARGV(w, c.hold, "on-term=5", c.say, "wait", NULL), 2);
+        local_workers_start_alike(&c, ARGV(w, hold, "on-term=5", say, "wait", NULL), 2);
         worker_group_hold(c.group, SIGTERM);
         if (!early)
             worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
@@ -528,7 +515,7 @@ Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
 /* Worker 0 was started before the signal, and would be killed only after the grace; worker 1 later. */
 Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
     GROUP(c);
-    char *const *argv = ARGV(w, c.hold, "on-term=5", c.say, "wait", NULL);
+    char *const *argv = ARGV(w, hold, "on-term=5", say, "wait", NULL);
     local_workers_begin(&c, (char *const *[]){argv, argv}, 2);
     uint64_t between_ns = clock_now_ns();
     rig_loop_until(c.loop, c.n_made >= 2);
@@ -544,7 +531,7 @@ Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
 
 Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
     GROUP(c);
-    local_workers_start_alike(&c, ARGV(w, c.hold, "ignore=15", c.say, "wait", NULL), 1);
+    local_workers_start_alike(&c, ARGV(w, hold, "ignore=15", say, "wait", NULL), 1);
     worker_group_hold(c.group, SIGTERM);
     worker_group_stop(c.group, SIGTERM, 50 * NS_PER_MS);
     local_workers_run_to_the_end(&c);
@@ -554,7 +541,7 @@ Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
 Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
     GROUP(c);
     uint64_t before_ns = clock_now_ns();
-    local_workers_start_alike(&c, ARGV(w, c.hold, "ignore=10", c.say, "wait", NULL), 2);
+    local_workers_start_alike(&c, ARGV(w, hold, "ignore=10", say, "wait", NULL), 2);
     cr_expect_eq(worker_group_signal(c.group, SIGUSR1, before_ns), 0);
     cr_expect_eq(worker_group_signal(c.group, SIGUSR1, clock_now_ns()), 2);
     worker_group_kill(c.group);
