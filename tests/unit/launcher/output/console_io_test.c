@@ -20,10 +20,12 @@ static void start(void) {
     cr_assert_eq(console_new(fix.loop, fix.out[1], fix.err[1], &fix.console), 0);
 }
 
+/* And a, a source of standard output without a prefix. */
 static void with_pipes(void) {
     cr_assert_eq(pipe2(fix.out, O_CLOEXEC), 0);
     cr_assert_eq(pipe2(fix.err, O_CLOEXEC), 0);
     start();
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
 }
 
 /* A terminal of 20 columns as both outputs, without newline translation. */
@@ -203,7 +205,6 @@ static int fill(struct console_source *s, int most) {
 
 Test(console_io, a_stopped_pipe_gets_every_line_later) {
     with_pipes();
-    console_source_init(&a, fix.console, CONSOLE_OUT, "");
     console_spool(fix.console, (uint64_t)16 << 20);
     int n = fill(&a, 1000000);
     cr_assert(n > 200000 && n < 300000, "8 MiB in memory and 16 MiB in the file, then it waits: %d", n);
@@ -330,7 +331,6 @@ Test(console_io, a_bar_is_rewritten_in_place_until_another_line_comes) {
 
 Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_left) {
     with_pipes();
-    console_source_init(&a, fix.console, CONSOLE_OUT, "");
     char text[1001];
     memset(text, 'x', 1000);
     text[1000] = '\0';
@@ -346,7 +346,6 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
 
 Test(console_io, a_reader_that_has_stopped_is_given_up_and_a_slow_one_is_not) {
     with_pipes();
-    console_source_init(&a, fix.console, CONSOLE_OUT, "");
     char text[1001];
     memset(text, 'x', 1000);
     text[1000] = '\0';

@@ -33,17 +33,22 @@ static int pmi(void *arg, const struct launcher *row, char *const *envp, struct 
     return 0;
 }
 
-static int read_place(const struct fake *f, char *const *envp, struct place *ret) {
+static struct place p;
+
+static void finish(void) { place_fini(&p); }
+TestSuite(place_launcher, .fini = finish);
+
+static int read_place(const struct fake *f, char *const *envp) {
     const struct place_probes probes = {.facts = facts, .file = file, .pmi = pmi, .arg = (void *)(uintptr_t)f};
     err = (struct err){0};
-    return place_read(envp, &probes, ret, &err);
+    place_fini(&p);
+    return place_read(envp, &probes, &p, &err);
 }
 
 #define HYDRA "PMI_RANK=5", "PMI_SIZE=8", "MPI_LOCALRANKID=1"
 
 Test(place_launcher, a_process_manager_is_asked) {
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(&(struct fake){.facts.ancestor = "hydra_pmi_proxy"}, ENV(HYDRA), &p), 0);
+    cr_assert_eq(read_place(&(struct fake){.facts.ancestor = "hydra_pmi_proxy"}, ENV(HYDRA)), 0);
     cr_assert_str_eq(p.launcher->name, "hydra");
     cr_assert_eq(p.by, PLACE_BY_LAUNCHER);
     cr_assert(place_is_group(&p));
@@ -56,8 +61,7 @@ Test(place_launcher, a_process_manager_is_asked) {
 }
 
 Test(place_launcher, a_server_that_is_not_there_proves_that_variables_have_leaked) {
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(&(struct fake){.pmi_code = -ENOENT}, ENV(HYDRA), &p), 0);
+    cr_assert_eq(read_place(&(struct fake){.pmi_code = -ENOENT}, ENV(HYDRA)), 0);
     cr_assert_null(p.launcher);
     cr_assert_eq(p.by, PLACE_BY_HAND);
 }
@@ -67,8 +71,7 @@ Test(place_launcher, a_process_that_is_seen_proves_a_group_that_cannot_be_asked)
     static const int codes[] = {-ENOENT, -ENOSYS};
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         const struct fake f = {.pmi_code = codes[i], .facts.ancestor = "hydra_pmi_proxy"};
-        _cleanup_(place_fini) struct place p = {0};
-        cr_assert_eq(read_place(&f, ENV(HYDRA), &p), 0);
+        cr_assert_eq(read_place(&f, ENV(HYDRA)), 0);
         cr_assert_str_eq(p.launcher->name, "hydra");
         cr_assert_eq(p.n_nodes, 0);
         cr_assert_eq(p.n_tasks, 8);
@@ -77,14 +80,12 @@ Test(place_launcher, a_process_that_is_seen_proves_a_group_that_cannot_be_asked)
 
 Test(place_launcher, a_task_that_is_alone_asks_no_server) {
     const struct fake f = {.pmi_code = -ETIMEDOUT, .facts.ancestor = "hydra_pmi_proxy"};
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(&f, ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0"), &p), 0);
+    cr_assert_eq(read_place(&f, ENV("PMI_RANK=0", "PMI_SIZE=1", "MPI_LOCALRANKID=0")), 0);
     cr_assert_eq(p.n_nodes, 1);
 }
 
 Test(place_launcher, a_server_that_does_not_answer_is_an_error) {
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(&(struct fake){.pmi_code = -ETIMEDOUT}, ENV(HYDRA), &p), -ETIMEDOUT);
+    cr_assert_eq(read_place(&(struct fake){.pmi_code = -ETIMEDOUT}, ENV(HYDRA)), -ETIMEDOUT);
     cr_assert_str_eq(err.text, "the PMI server is silent");
     cr_assert_str_eq(p.launcher->name, "hydra");
 }
@@ -93,36 +94,36 @@ Test(place_launcher, a_server_that_does_not_answer_is_an_error) {
 Test(place_launcher, the_nearest_process_decides) {
     char *const *envp = ENV(HYDRA, "SLURM_JOB_ID=28", "SLURM_PROCID=0", "SLURM_JOB_NUM_NODES=4");
     struct fake f = {.facts = {.stepd = "slurmstepd: [28.batch]", .ancestor = "hydra_pmi_proxy"}};
-    _cleanup_(place_fini) struct place p = {0}, q = {0};
-    cr_assert_eq(read_place(&f, envp, &p), 0);
+    cr_assert_eq(read_place(&f, envp), 0);
     cr_assert_str_eq(p.launcher->name, "hydra");
     cr_assert_eq(p.slurm, PLACE_SLURM_NONE);
     cr_assert_str_eq(p.job_id, "28");
     f.facts.ancestor = "slurmstepd"; /* sbatch from below mpirun */
-    cr_assert_eq(read_place(&f, envp, &q), 0);
-    cr_assert_null(q.launcher);
-    cr_assert_eq(q.slurm, PLACE_SLURM_BATCH);
+    cr_assert_eq(read_place(&f, envp), 0);
+    cr_assert_null(p.launcher);
+    cr_assert_eq(p.slurm, PLACE_SLURM_BATCH);
 }
+
 Test(place_launcher, where_all_processes_are_seen_variables_prove_nothing) {
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(&(struct fake){.facts.sees_all = true}, ENV(HYDRA), &p), 0);
+    cr_assert_eq(read_place(&(struct fake){.facts.sees_all = true}, ENV(HYDRA)), 0);
     cr_assert_null(p.launcher);
 }
+
 Test(place_launcher, agents_of_muster_and_runs_of_a_worker_are_of_no_launcher) {
     static const char *const others[] = {"MUSTER_HEAD=fd:3", "TORCHELASTIC_RUN_ID=a"};
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-        _cleanup_(place_fini) struct place p = {0};
-        cr_assert_eq(read_place(&(struct fake){0}, ENV(HYDRA, others[i]), &p), 0);
+        cr_assert_eq(read_place(&(struct fake){0}, ENV(HYDRA, others[i])), 0);
         cr_assert_null(p.launcher);
     }
-} /* ---- an allocation ---- */
+}
+
 static void assert_hosts(const struct fake *f, char *const *envp, const char *hosts, uint32_t n) {
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(f, envp, &p), 0, "%s", err.text);
+    cr_assert_eq(read_place(f, envp), 0, "%s", err.text);
     cr_assert_str_eq(p.job_nodelist, hosts);
     cr_assert_eq(p.job_nodes, n);
     cr_assert_eq(place_is_alloc(&p), n > 1);
 }
+
 Test(place_launcher, hosts_are_read_in_every_form) {
     assert_hosts(&(struct fake){.file = "b 2 all.q@b UNDEFINED\na 2 all.q@a UNDEFINED\nb 1 x.q@b 0,1\n"},
                  ENV("JOB_ID=12", "PE=mpi", "PE_HOSTFILE=/s/12.1/pe_hostfile"), "b,a", 2);
@@ -130,16 +131,15 @@ Test(place_launcher, hosts_are_read_in_every_form) {
     assert_hosts(&(struct fake){.file = "b\nb\na\n"}, ENV("PBS_JOBID=1", "PBS_NODEFILE=f"), "b,a", 2);
     assert_hosts(&(struct fake){.file = "b\nb\n"}, ENV("OAR_JOB_ID=1", "OAR_NODEFILE=f"), "b", 1);
 }
+
 Test(place_launcher, a_host_file_of_another_job_is_not_this_ones) {
-    _cleanup_(place_fini) struct place p = {0};
     char *const *envp = ENV("JOB_ID=12", "PE=mpi", "PE_HOSTFILE=/s/112.1/pe_hostfile");
-    cr_assert_eq(read_place(&(struct fake){.facts.ancestor = "sge_shepherd"}, envp, &p), 0);
+    cr_assert_eq(read_place(&(struct fake){.facts.ancestor = "sge_shepherd"}, envp), 0);
     cr_assert_null(p.launcher);
 }
 
 Test(place_launcher, hosts_that_cannot_be_read_are_an_error) {
-    _cleanup_(place_fini) struct place p = {0};
-    cr_assert_eq(read_place(&(struct fake){0}, ENV("PBS_JOBID=1", "PBS_NODEFILE=/f"), &p), -EINVAL);
+    cr_assert_eq(read_place(&(struct fake){0}, ENV("PBS_JOBID=1", "PBS_NODEFILE=/f")), -EINVAL);
     assert_has(err.text, "can't read /f, the hosts of this job of PBS (PBS_NODEFILE)");
 }
 
@@ -176,9 +176,7 @@ Test(place_launcher, variables_have_the_nodes_and_where_they_meet) {
         {{"PALS_APID=x", "PALS_RANKID=0", "PMI_SIZE=2"}, .n_nodes = 0, .is_first = true},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(place_fini) struct place p = {0};
-        cr_assert_eq(read_place(&(struct fake){0}, (char *const *)(uintptr_t)cases[i].env, &p), 0, "%zu: %s", i,
-                     err.text);
+        cr_assert_eq(read_place(&(struct fake){0}, (char *const *)(uintptr_t)cases[i].env), 0, "%zu: %s", i, err.text);
         cr_assert_eq(p.n_nodes, cases[i].n_nodes, "%zu", i);
         cr_assert_eq(p.node_id, cases[i].node_id, "%zu", i);
         cr_assert_eq(p.nproc, cases[i].nproc, "%zu", i);
@@ -190,9 +188,8 @@ Test(place_launcher, variables_have_the_nodes_and_where_they_meet) {
 }
 
 Test(place_launcher, numbers_that_do_not_fit_are_an_error) {
-    _cleanup_(place_fini) struct place p = {0};
     char *const *envp = ENV("DSTACK_NODE_RANK=2", "DSTACK_NODES_NUM=2", "DSTACK_MASTER_NODE_IP=a");
-    cr_assert_eq(read_place(&(struct fake){0}, envp, &p), -EINVAL);
+    cr_assert_eq(read_place(&(struct fake){0}, envp), -EINVAL);
     assert_has(err.text, "this is a node of dstack, but DSTACK_NODE_RANK is not set");
     cr_assert_not(place_is_group(&p));
 }

@@ -13,18 +13,31 @@ static struct node_summary usual(void) {
     return d;
 }
 
-static char *table_of(struct summary_index *b, size_t n, uint32_t *ret_n) {
-    uint64_t ids[64];
+static struct summary_index *b;
+static struct node_summary_comparison c;
+
+static void begin(void) { b = summary_index_new(7); }
+static void finish(void) {
+    node_summary_comparison_fini(&c);
+    summary_index_free(b);
+}
+TestSuite(node_summary, .init = begin, .fini = finish);
+
+/* The nodes 1 to n. */
+static void compare(size_t n, const struct node_summary_clock *clocks, int64_t own_ns) {
+    uint64_t *ids = xcalloc(n, sizeof *ids);
     for (size_t i = 0; i < n; i++)
         ids[i] = i + 1;
-    struct node_summary_comparison c;
-    struct strbuf s = {0};
-    summary_index_compare(b, ids, n, NULL, 0, &c);
-    node_summary_comparison_table(&c, &s);
-    if (ret_n != NULL)
-        *ret_n = c.n;
     node_summary_comparison_fini(&c);
-    return strbuf_take(&s);
+    summary_index_compare(b, ids, n, clocks, own_ns, &c);
+    free(ids);
+}
+
+static void expect_table(size_t n, const char *want) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    compare(n, NULL, 0);
+    node_summary_comparison_table(&c, &s);
+    cr_assert_str_eq(strbuf_text(&s), want);
 }
 
 Test(node_summary, what_an_evil_node_says_is_text) {
@@ -126,16 +139,13 @@ Test(node_summary, a_failure_always_finds_room) {
 /* A disk's room is each node's own, and would be as many values as there are nodes. */
 Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
     static struct node_summary d, back;
-    struct summary_index *b = summary_index_new(7);
     for (uint64_t id = 1; id <= 3; id++) {
         node_summary_set(&d, NODE_SUMMARY_DISK, "%d GiB", (int)id);
         node_summary_set(&d, NODE_SUMMARY_PROCESSES, "%d", (int)id);
         summary_index_put(b, id, "n", &d);
     }
     cr_assert_eq(summary_index_values(b), 0);
-    _cleanup_(freep) char *table = table_of(b, 3, NULL);
-    cr_assert_str_eq(table, "");
-    summary_index_free(b);
+    expect_table(3, "");
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     node_summary_write(&d, 8192, &s);
     cr_assert_eq(node_summary_read(strbuf_text(&s), s.len, &back, NULL), 0);
@@ -144,7 +154,6 @@ Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
 
 Test(node_summary, values_of_two_facts_are_kept_apart) {
     static struct node_summary both, one;
-    struct summary_index *b = summary_index_new(7);
     node_summary_set(&both, NODE_SUMMARY_MTU, "1500");
     node_summary_set(&both, NODE_SUMMARY_FAST_MTU, "1500");
     node_summary_set(&one, NODE_SUMMARY_MTU, "1500");
@@ -162,79 +171,61 @@ Test(node_summary, values_of_two_facts_are_kept_apart) {
     cr_assert_eq(summary_index_values(b), 2);
     summary_index_drop(b, 1);
     cr_assert_eq(summary_index_values(b), 0);
-    summary_index_free(b);
 }
 
 Test(node_summary, what_a_node_says_again_replaces_its_failures) {
     static struct node_summary bad, worse, fine;
-    struct summary_index *b = summary_index_new(7);
-    struct node_summary_comparison c;
-    const uint64_t ids[] = {1, 2};
     node_summary_add(&bad, NODE_SUMMARY_WARN, "HCA-DOWN", "no failure");
     node_summary_add(&bad, NODE_SUMMARY_FAIL, "DISK-LOW", "x");
     node_summary_add(&worse, NODE_SUMMARY_FAIL, "GPU-LOST", "x");
     summary_index_put(b, 1, "a", &bad);
     summary_index_put(b, 2, "b", &bad);
     summary_index_put(b, 1, "a", &worse);
-    summary_index_compare(b, ids, 2, NULL, 0, &c);
+    compare(2, NULL, 0);
     cr_assert_eq(c.n_failures, 2);
     cr_assert_str_eq(c.failures[0].host, "a");
     cr_assert_str_eq(c.failures[0].finding->code, "GPU-LOST");
     cr_assert_str_eq(c.failures[1].finding->code, "DISK-LOW");
-    node_summary_comparison_fini(&c);
     summary_index_put(b, 1, "a", &fine);
     summary_index_drop(b, 2);
-    summary_index_compare(b, ids, 2, NULL, 0, &c);
+    compare(2, NULL, 0);
     cr_assert_eq(c.n_failures, 0);
-    node_summary_comparison_fini(&c);
-    summary_index_free(b);
 }
 
 Test(node_summary, equal_nodes_make_no_table) {
-    struct summary_index *b = summary_index_new(7);
     struct node_summary d = usual();
     for (uint64_t id = 1; id <= 4; id++)
         summary_index_put(b, id, "h", &d);
-    uint32_t n;
-    _cleanup_(freep) char *table = table_of(b, 4, &n);
-    cr_assert_str_eq(table, "");
-    cr_assert_eq(n, 0);
-    summary_index_free(b);
+    cr_assert_eq(summary_index_values(b), 4, "they share their values");
+    expect_table(4, "");
+    cr_assert_eq(c.n, 0);
 }
 
 Test(node_summary, the_odd_node_is_named_with_what_it_and_the_others_have) {
-    struct summary_index *b = summary_index_new(7);
     struct node_summary d = usual();
-    char host[16];
     for (uint64_t id = 1; id <= 8; id++) {
-        (void)snprintf(host, sizeof host, "node%d", (int)id);
         node_summary_set(&d, NODE_SUMMARY_MTU, id == 3 ? "1500" : "9000");
         node_summary_set(&d, NODE_SUMMARY_DRIVER, id == 2 ? "" : id == 5 || id == 6 ? "550.1" : "535.183.01");
-        summary_index_put(b, id, host, &d);
+        summary_index_put(b, id, rig_text("node%d", (int)id), &d);
     }
-    _cleanup_(freep) char *table = table_of(b, 8, NULL);
-    cr_assert_str_eq(table, "node          what    has    others\n"
-                            "node5, node6  driver  550.1  the other 5: 535.183.01  [DRIVER-DIFFERS]\n"
-                            "node3         mtu     1500   the other 7: 9000  [MTU-DIFFERS]\n");
+    expect_table(8, "node          what    has    others\n"
+                    "node5, node6  driver  550.1  the other 5: 535.183.01  [DRIVER-DIFFERS]\n"
+                    "node3         mtu     1500   the other 7: 9000  [MTU-DIFFERS]\n");
     node_summary_set(&d, NODE_SUMMARY_MTU, "9000");
     summary_index_put(b, 3, "node3", &d); /* it was mended, and says so */
     summary_index_drop(b, 5);
     summary_index_drop(b, 6);
     summary_index_drop(b, 6);
-    _cleanup_(freep) char *after = table_of(b, 8, NULL);
-    cr_assert_str_eq(after, "");
+    expect_table(8, "");
     cr_assert(!summary_index_has(b, 5) && summary_index_has(b, 3));
-    summary_index_free(b);
 }
 
 Test(node_summary, of_two_the_first_is_the_usual_one) {
-    struct summary_index *b = summary_index_new(7);
     struct node_summary d = usual();
     summary_index_put(b, 1, "a", &d);
     node_summary_set(&d, NODE_SUMMARY_NETIF, "ib0");
     summary_index_put(b, 2, "b", &d);
-    struct node_summary_comparison c;
-    summary_index_compare(b, (uint64_t[]){1, 2}, 2, NULL, 0, &c);
+    compare(2, NULL, 0);
     cr_assert_eq(c.n, 1);
     cr_assert_str_eq(c.rows[0].nodes, "b");
     cr_assert_not(c.matters, "interfaces may differ");
@@ -245,12 +236,9 @@ Test(node_summary, of_two_the_first_is_the_usual_one) {
     node_summary_comparison_line(&c, &s);
     cr_assert_str_eq(strbuf_text(&s), "NETIF-DIFFERS: b has interface ib0, the other one: eth0");
     strbuf_fini(&s);
-    node_summary_comparison_fini(&c);
-    summary_index_free(b);
 }
 
 Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_clock) {
-    struct summary_index *b = summary_index_new(7);
     struct node_summary d = *WITH(usual(), .has_clock = true);
     struct node_summary_clock clocks[4];
     const int64_t boot[4] = {0, 500, -3000, 77}; /* s: their monotonic clocks began at other times */
@@ -260,21 +248,16 @@ Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_
         d.clock_ns = (1700000000 + boot[i] + (i == 2 ? 42 : 0)) * (int64_t)NS_PER_S + i * 1000;
         summary_index_put(b, (uint64_t)i + 1, rig_text("n%d", i), &d);
     }
-    struct node_summary_comparison c;
-    uint64_t ids[] = {1, 2, 3, 4};
-    summary_index_compare(b, ids, 4, clocks, INT64_C(1700000000) * (int64_t)NS_PER_S, &c);
+    compare(4, clocks, INT64_C(1700000000) * (int64_t)NS_PER_S);
     cr_assert_eq(c.n, 1);
     cr_assert_str_eq(c.rows[0].nodes, "n2");
     cr_assert_str_eq(c.rows[0].code, "CLOCK-OFFSET");
     cr_assert_str_eq(c.rows[0].value, "+42.0 s");
     cr_assert_eq(c.rows[0].n_others, 3);
-    node_summary_comparison_fini(&c);
     /* The leader's own is the odd one: the three that agree are not called odd. */
-    summary_index_compare(b, ids, 4, clocks, INT64_C(1700000100) * (int64_t)NS_PER_S, &c);
+    compare(4, clocks, INT64_C(1700000100) * (int64_t)NS_PER_S);
     cr_assert_eq(c.n, 1);
     cr_assert_str_eq(c.rows[0].nodes, "n2");
-    node_summary_comparison_fini(&c);
-    summary_index_free(b);
 }
 
 struct some { /* that many nodes with these facts; "": not known */
@@ -284,9 +267,9 @@ struct some { /* that many nodes with these facts; "": not known */
 
 /* The rows of a job with these nodes: "CODE nodes", in lines; those that matter with a "*". */
 static char *codes_of(const struct some *groups, size_t n_groups, char **ret_others) {
-    struct summary_index *b = summary_index_new(7);
-    uint64_t ids[64];
     size_t n = 0;
+    finish();
+    begin();
     for (size_t g = 0; g < n_groups; g++) {
         struct node_summary d = usual();
         node_summary_set(&d, NODE_SUMMARY_DOMAIN, "%s", groups[g].domain);
@@ -295,23 +278,18 @@ static char *codes_of(const struct some *groups, size_t n_groups, char **ret_oth
         node_summary_set(&d, NODE_SUMMARY_WORKERS, "%s", groups[g].workers);
         for (uint32_t i = 0; i < groups[g].n; i++) {
             const char *host = rig_text("%c%u", (char)('a' + g), i);
-            ids[n] = n + 1;
             summary_index_put(b, ++n, host, &d);
         }
     }
-    struct node_summary_comparison c;
     struct strbuf s = {0};
     for (int again = 0; again < 2; again++) { /* a comparison leaves nothing behind */
-        summary_index_compare(b, ids, n, NULL, 0, &c);
+        compare(n, NULL, 0);
         strbuf_clear(&s);
         for (uint32_t i = 0; i < c.n; i++)
             strbuf_printf(&s, "%s%s%s %s", i > 0 ? "; " : "", c.rows[i].code, c.rows[i].matters ? "*" : "",
                           c.rows[i].nodes);
-        if (again == 0)
-            *ret_others = c.n > 0 ? xasprintf("%s: %s", c.rows[0].value, c.rows[0].others) : xstrdup("");
-        node_summary_comparison_fini(&c);
     }
-    summary_index_free(b);
+    *ret_others = c.n > 0 ? xasprintf("%s: %s", c.rows[0].value, c.rows[0].others) : xstrdup("");
     return strbuf_take(&s);
 }
 
@@ -372,49 +350,25 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-Test(node_summary, ten_thousand_equal_nodes_share_their_values) {
-    enum { N = 10000 };
-    struct summary_index *b = summary_index_new(7);
-    struct node_summary d = usual();
-    uint64_t *ids = xcalloc(N, sizeof *ids);
-    for (size_t i = 0; i < N; i++) {
-        ids[i] = i + 1;
-        node_summary_set(&d, NODE_SUMMARY_MTU, i == 4711 ? "1500" : "9000");
-        summary_index_put(b, i + 1, "node", &d);
-    }
-    cr_assert_eq(summary_index_values(b), 5);
-    struct node_summary_comparison c;
-    summary_index_compare(b, ids, N, NULL, 0, &c);
-    cr_assert(c.n == 1 && c.rows[0].n_nodes == 1 && c.rows[0].n_others == N - 1);
-    node_summary_comparison_fini(&c);
-    summary_index_free(b);
-    free(ids);
-}
-
 /* Processor time that n nodes take, each with a value of its own; the least of several. */
 static double seconds_for_unlike(size_t n) {
     double least = 1e9;
-    uint64_t *ids = xcalloc(n, sizeof *ids);
     for (int round = 0; round < 5; round++) {
-        struct summary_index *b = summary_index_new(7);
         struct node_summary d = usual();
+        finish();
+        begin();
         double before = seconds();
         for (size_t i = 0; i < n; i++) {
-            ids[i] = i + 1;
             node_summary_set(&d, NODE_SUMMARY_KERNEL, "6.%zu", i);
             node_summary_set(&d, NODE_SUMMARY_DOMAIN, "nvl-%zu.1", i);
             summary_index_put(b, i + 1, "node", &d);
         }
-        struct node_summary_comparison c;
-        summary_index_compare(b, ids, n, NULL, 0, &c);
+        compare(n, NULL, 0);
         double took = seconds() - before;
         least = took < least ? took : least;
         cr_assert_eq(c.n, NODE_SUMMARY_ROWS_MAX);
         cr_assert_eq(c.n_left_out, n - 1 - NODE_SUMMARY_ROWS_MAX);
-        node_summary_comparison_fini(&c);
-        summary_index_free(b);
     }
-    free(ids);
     return least;
 }
 
