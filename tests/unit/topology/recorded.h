@@ -16,11 +16,8 @@ static inline bool recorded_path(char out[RECORDED_PATH_MAX], const char *name) 
     return access(out, R_OK) == 0;
 }
 
-/* A file's text, malloc'ed and with a NUL; the test is skipped if the file is missing. */
-static inline char *recorded_text(const char *name, size_t *len) {
-    char path[RECORDED_PATH_MAX];
-    if (!recorded_path(path, name))
-        cr_skip_test("%s is not here", name);
+/* A file's text, malloc'ed and with a NUL. */
+static inline char *text_at(const char *path, size_t *len) {
     FILE *f = fopen(path, "r");
     cr_assert_not_null(f, "%s", path);
     char *text = malloc(1 << 20);
@@ -28,6 +25,19 @@ static inline char *recorded_text(const char *name, size_t *len) {
     text[*len] = '\0';
     (void)fclose(f);
     return text;
+}
+
+/* The test is skipped if the file is missing. */
+static inline char *recorded_text(const char *name, size_t *len) {
+    char path[RECORDED_PATH_MAX];
+    if (!recorded_path(path, name))
+        cr_skip_test("%s is not here", name);
+    return text_at(path, len);
+}
+
+/* Of a file beside the tests. */
+static inline char *own_text(const char *name, size_t *len) {
+    return text_at(rig_text("%s/unit/topology/%s", getenv("MUSTER_TEST_SOURCE_DIR"), name), len);
 }
 
 /* Checks what is true for every topology, whatever its source is. */

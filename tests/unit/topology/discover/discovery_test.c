@@ -41,11 +41,17 @@ static void read_affinity(struct cpuset *ret) {
 static struct topology t;
 static struct err err;
 
+/* small.xml: a made-up machine of two nodes with one CPU each, and a switch with two GPUs and a NIC below its ports. */
+static char *small;
+static size_t small_len;
+
+static void begin(void) { small = own_text("discover/small.xml", &small_len); }
 static void done(void) {
     topology_fini(&t);
     tree_remove(&tree);
+    free(small);
 }
-TestSuite(look, .fini = done);
+TestSuite(look, .init = begin, .fini = done);
 
 Test(look, this_machine_is_as_the_kernel_says) {
     look(DISCOVER_ALL & ~(unsigned)DISCOVER_NVML, &t);
@@ -203,8 +209,8 @@ static const struct machine *tree_named(const char *top) {
     return NULL;
 }
 
-static void check_tree(const char *top) {
-    const struct machine *m = tree_named(top);
+static void check_tree(const struct machine *m) {
+    topology_fini(&t);
     look_at(m);
     cr_expect_str_eq(t.arch, m->arch, "%s: %s", m->top, t.arch);
     cr_expect_str_eq(t.cpu_vendor, m->vendor, "%s: %s", m->top, t.cpu_vendor);
@@ -217,18 +223,10 @@ static void check_tree(const char *top) {
     cr_expect_eq(t.n_pci, m->pci, "%s: %u PCI functions", m->top, t.n_pci);
 }
 
-#define TREE(name, top) \
-    Test(look, name) { check_tree(top); }
-TREE(a_tree_with_a_pci_domain_of_32_bits, "2pa-pcidomain32bits")
-TREE(a_tree_of_two_sandy_bridges, "32em64t-2n8c+1mic")
-TREE(a_tree_whose_pci_locality_is_known, "40intel64-2g2n4c+pci")
-TREE(a_tree_whose_pci_locality_conflicts, "40intel64-4n10c+pci-conflicts")
-TREE(a_tree_whose_pci_locality_is_made_up, "fakepcilocalities")
-TREE(a_tree_of_a_dgx_spark, "nvidia-dgx-gb10")
-TREE(a_tree_with_gpu_memory_as_numa_nodes, "nvidiagpunumanodes")
-TREE(a_tree_of_four_h200, "turin-4xH200")
-TREE(a_tree_of_four_h100, "ipa20-4xH100")
-TREE(a_tree_of_eight_t4, "g4dnmetal-8xT4")
+Test(look, each_recorded_tree_has_what_its_makers_say) {
+    for (size_t i = 0; i < ARRAY_SIZE(trees); i++)
+        check_tree(&trees[i]);
+}
 
 Test(look, gpus_that_only_nvidias_driver_names_are_listed) {
     look_at(tree_named("nvidiagpunumanodes"));
@@ -294,62 +292,6 @@ Test(look, a_tree_that_is_none_is_refused) {
     }
 }
 
-/* A made-up machine: two nodes with one CPU each, and a switch with a GPU and a NIC below its ports. */
-#define OBJECT(type, index, cpus, all, node, gp)                                                                       \
-    "<object type=\"" type "\" os_index=\"" index "\" cpuset=\"" cpus "\" complete_cpuset=\"" all "\" nodeset=\"" node \
-    "\" complete_nodeset=\"" node "\" gp_index=\"" gp "\""
-#define DEVICE(gp, at, type, osdev, name, kind)                                                    \
-    "<object type=\"PCIDev\" gp_index=\"" gp "\" pci_busid=\"" at "\" pci_type=\"" type            \
-    "\" pci_link_speed=\"15.753846\">\n<object type=\"OSDev\" gp_index=\"" osdev "\" name=\"" name \
-    "\" osdev_type=\"" kind "\">\n"
-#define INFO(name, value) "<info name=\"" name "\" value=\"" value "\"/>\n"
-#define END "</object>\n"
-#define GPU(gp, at, osdev, name) \
-    DEVICE(gp, at, "0302 [10de:2901] [10de:0001] 00", osdev, name, "1") INFO("GPUModel", "NVIDIA B200") END END
-static const char small[] =
-    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-    "<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
-    "<topology version=\"2.0\">\n" OBJECT("Machine", "0", "0x3", "0x7", "0x3",
-                                          "1") " allowed_cpuset=\"0x3\" allowed_nodeset=\"0x3\">\n" INFO("Architecture",
-                                                                                                         "x86_64")
-        OBJECT("Package", "0", "0x1", "0x1", "0x1", "2") ">\n" OBJECT(
-            "NUMANode", "0", "0x1", "0x1", "0x1",
-            "3") " local_memory=\"1048576\"/>\n" OBJECT("Core", "0", "0x1", "0x1", "0x1",
-                                                        "4") ">\n" OBJECT("PU", "0", "0x1", "0x1", "0x1",
-                                                                          "5") "/>\n" END END
-            OBJECT("Package", "1", "0x2", "0x6", "0x2", "6") ">\n" OBJECT(
-                "NUMANode", "1", "0x2", "0x6", "0x2",
-                "7") " local_memory=\"1048576\"/>\n" OBJECT("Core", "0", "0x2", "0x2", "0x2",
-                                                            "8") ">\n" OBJECT("PU", "1", "0x2", "0x2", "0x2",
-                                                                              "9") "/>\n" END "<object type=\"Bridge\" "
-                                                                                   "gp_index=\"10\" "
-                                                                                   "bridge_type=\"0-1\" depth=\"0\" "
-                                                                                   "bridge_pci=\"0000:[80-85]\">\n"
-                                                                                   "<object type=\"Bridge\" "
-                                                                                   "gp_index=\"11\" "
-                                                                                   "bridge_type=\"1-1\" depth=\"1\" "
-                                                                                   "bridge_pci=\"0000:[81-85]\""
-                                                                                   " pci_busid=\"0000:80:01.0\" "
-                                                                                   "pci_type=\"0604 [1000:c030] "
-                                                                                   "[0000:0000] 00\" "
-                                                                                   "pci_link_speed=\"15.753846\">"
-                                                                                   "\n" GPU("12", "0000:82:00.0", "13",
-                                                                                            "nvml0") GPU("14",
-                                                                                                         "0000:83:00.0",
-                                                                                                         "15", "nvml1")
-                                                                                       DEVICE("16", "0000:84:00.0",
-                                                                                              "0207 [15b3:1021] "
-                                                                                              "[15b3:0001] 00",
-                                                                                              "17", "mlx5_0", "3")
-                                                                                           INFO("Port1State", "4") INFO(
-                                                                                               "Port2State", "1")
-                                                                                               END END END END END END
-    "<distances2 type=\"OSDev\" nbobjs=\"2\" kind=\"9\" name=\"NVLinkBandwidth\" indexing=\"gp\">\n"
-    "<indexes length=\"6\">13 15 </indexes>\n"
-    "<u64values length=\"30\">1000000 100000 100000 1000000 </u64values>\n"
-    "</distances2>\n"
-    "</topology>\n";
-
 static const char *write_file(const char *name, const void *bytes, size_t len) {
     if (tree.root[0] == '\0')
         tree_new(&tree);
@@ -366,7 +308,7 @@ static void refused(const char *path, int code, const char *says) {
 }
 
 Test(look, an_xml_says_what_it_recorded) {
-    cr_assert_eq(topology_load(write_file("small.xml", small, strlen(small)), &t, &err), 0, "%s", err.text);
+    cr_assert_eq(topology_load(write_file("small.xml", small, small_len), &t, &err), 0, "%s", err.text);
     recorded_check(&t, "small.xml");
     JSON_HAS(&t, "'allowed':'0-1','online':'0-2',", "{'cpus':'1','first':1,'numa':1,'package':1}],'caches'",
              "'bus_id':'0000:83:00.0','index':1,'vendor':'nvidia','name':'NVIDIA B200','uuid':'','numa':1,",
@@ -383,8 +325,7 @@ Test(look, the_model_says_how_fast_an_nvlink_is) {
         uint32_t count;
     } cases[] = {{"NVIDIA H200", 4}, {"Tesla P100x", 5}, {"NVIDIA B300", 2}, {"           ", 4}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        char text[sizeof small];
-        memcpy(text, small, sizeof small);
+        _cleanup_(freep) char *text = xstrdup(small);
         for (char *at = text; (at = strstr(at, "NVIDIA B200")) != NULL;)
             memcpy(at, cases[i].model, strlen("NVIDIA B200"));
         cr_assert_eq(topology_load(write_file("x.xml", text, strlen(text)), &t, &err), 0, "%s", err.text);
@@ -422,7 +363,7 @@ static off_t size_of_stderr(void) {
 Test(look, a_torn_xml_is_refused_and_nothing_is_printed) {
     int fd = open(write_file("stderr", "", 0), O_RDWR | O_CLOEXEC), old = dup(STDERR_FILENO);
     cr_assert_geq(dup2(fd, STDERR_FILENO), 0);
-    size_t end = strlen(small) - 1; /* its last newline may be missing */
+    size_t end = small_len - 1; /* its last newline may be missing */
     for (size_t len = 1; len < end; len += 61)
         refused(write_file("torn.xml", small, len), -EINVAL, "");
     refused(write_file("torn.xml", small, end - 1), -EINVAL, "cut off: no </topology>");
@@ -435,8 +376,7 @@ Test(look, a_torn_xml_is_refused_and_nothing_is_printed) {
 Test(look, an_xml_that_brings_hwloc_down_is_refused) {
     uint32_t refusals = 0;
     for (size_t k = 0; k < 40; k++) { /* each attribute in turn gets another name */
-        char text[sizeof small];
-        memcpy(text, small, sizeof small);
+        _cleanup_(freep) char *text = xstrdup(small);
         char *at = text;
         for (size_t i = 0; at != NULL && i <= k; i++)
             at = strstr(at + 1, "set=\"");
@@ -453,7 +393,7 @@ Test(look, an_xml_that_brings_hwloc_down_is_refused) {
 
 Test(look, musters_own_json_reads_back) {
     struct topology a = {0}, b = {0};
-    cr_assert_eq(topology_load(write_file("small.xml", small, strlen(small)), &a, &err), 0, "%s", err.text);
+    cr_assert_eq(topology_load(write_file("small.xml", small, small_len), &a, &err), 0, "%s", err.text);
     _cleanup_(strbuf_fini) struct strbuf first = {0}, second = {0};
     topology_json_write(&a, &first);
     const char *path = write_file("small.json", first.data, first.len);

@@ -1,6 +1,5 @@
 #include "topology/discover/nvml/nvml_io.h"
 
-#include <math.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -10,7 +9,6 @@
 #include "rig/unit.h"
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/json/topology_json.h"
-#include "topology/model/affinity.h"
 
 /* Tests against a library that gives the answers in tests/tools/nvml/NAME.txt
  * (tests/tools/fake_nvml.c). */
@@ -414,27 +412,10 @@ Test(nvml, names_alone_cost_no_other_call) {
     cr_assert(report->gpus[0].has_address && !report->gpus[0].asked);
 }
 
-Test(nvml, what_is_visible_may_be_said_by_mig_device) {
-    script("mig");
-    fill();
-    uint32_t visible[8];
-    bool unknown = true;
-    cr_assert_eq(affinity_visible_gpus(&t, "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", visible, 8, &unknown), 1);
-    cr_assert(visible[0] == 0 && !unknown);
-    cr_assert_eq(affinity_visible_gpus(&t, "MIG-cba663,MIG-1e7f", visible, 8, &unknown), 1, "CUDA takes one");
-    cr_assert(visible[0] == 0 && !unknown);
-    cr_assert_eq(affinity_visible_gpus(&t, "MIG-00000000", visible, 8, &unknown), 0);
-    cr_assert(unknown);
-    cr_assert_eq(affinity_visible_gpus(&t, "MIG-", visible, 8, &unknown), 0);
-    cr_assert(unknown);
-    cr_assert_eq(affinity_visible_gpus(&t, "GPU-8f2b,GPU-5c89", visible, 8, &unknown), 2);
-    cr_assert(visible[0] == 1 && visible[1] == 0 && !unknown);
-}
-
 Test(nvml, what_it_says_is_the_same_after_json) {
     static const char *const scripts[] = {"hgx-h100", "hgx-h100-vm", "dgx-1v", "mig", "gb200", "lost"};
     for (size_t s = 0; s < ARRAY_SIZE(scripts); s++) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        _cleanup_(strbuf_fini) struct strbuf text = {0}, again = {0};
         _cleanup_(topology_fini) struct topology back = {0};
         struct err err = {0};
         topology_fini(&t);
@@ -444,17 +425,11 @@ Test(nvml, what_it_says_is_the_same_after_json) {
         topology_json_write(&t, &text);
         cr_assert_eq(topology_json_read(strbuf_text(&text), strlen(strbuf_text(&text)), &back, &err), 0, "%s: %s",
                      scripts[s], err.text);
-        cr_assert(back.n_gpus == t.n_gpus && back.n_nvlinks == t.n_nvlinks && back.nvlinks_known == t.nvlinks_known);
-        cr_assert_str_eq(back.driver, t.driver);
+        cr_assert(back.n_gpus == t.n_gpus && back.nvlinks_known == t.nvlinks_known);
         for (uint32_t i = 0; i < t.n_gpus; i++)
             cr_assert_eq(memcmp(&back.gpus[i], &t.gpus[i], sizeof t.gpus[i]), 0, "%s: GPU %u", scripts[s], i);
-        for (uint32_t i = 0; i < t.n_nvlinks; i++) {
-            const struct topo_nvlink *a = &t.nvlinks[i], *b = &back.nvlinks[i];
-            cr_assert(a->gpu == b->gpu && a->end == b->end && a->peer == b->peer && a->count == b->count &&
-                          a->c2c == b->c2c && fabs(a->bandwidth - b->bandwidth) < 1e-6 &&
-                          pci_addr_compare(a->target, b->target) == 0,
-                      "%s: bundle %u", scripts[s], i);
-        }
+        topology_json_write(&back, &again);
+        cr_assert_str_eq(strbuf_text(&again), strbuf_text(&text), "%s", scripts[s]);
     }
 }
 
