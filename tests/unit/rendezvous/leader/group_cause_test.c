@@ -15,28 +15,18 @@ Test(policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
     struct rdzv_status s;
     group_status(rig.g, rig.now_ns, &s);
     cr_assert_eq(s.min_nodes, 4);
-    pass(600, ALL);
-    assert_state(GROUP_CLOSED);
-    assert_has(told(1).reason, "3 of at least 4");
+    play("pass 600 all; is closed; says-why 3 of at least 4");
 }
 
 Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
     bring_to(WITH(config_of(2, 8), .rdzv.node_unit = 2), 5, GROUP_GATHERING);
     cr_assert(!told(5).spare, "nobody is a spare before there is a group");
     pass(29.75, ALL);
-    rig.now_ns += S(0.25);
-    step((struct group_event){.kind = GROUP_EVENT_TIME});
-    cr_assert_str_eq(members(), "1 2 3 4");
+    play("sleep 0.25; members 1 2 3 4");
     cr_assert_eq(count(GROUP_EFFECT_DESIRED, 5), 1);
-    cr_assert_eq(told(5).kind, DESIRED_IDLE);
-    cr_assert(told(5).spare);
-    start();
-    join(6);
+    play("told 5 idle; spare 5; start; join 6");
     cr_assert_eq(count(GROUP_EFFECT_DESIRED, 6), 1);
-    cr_assert(told(6).spare);
-    pass(3600, ALL);
-    assert_state(GROUP_RUNNING);
-    cr_assert(told(5).spare && told(6).spare, "without a time limit");
+    play("spare 6; pass 3600 all; is running; spare 5; spare 6");
     struct overview o;
     group_overview(rig.g, rig.now_ns, &o);
     cr_assert_eq(o.n_nodes, 6);
@@ -68,111 +58,50 @@ Test(policy, more_spares_than_wanted_are_refused_for_now) {
 Test(policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
     struct group_config c = *WITH(config_of(2, 3), .rdzv.regroup_wait_ns = S(20));
     bring_to(&c, 3, GROUP_RUNNING);
-    lose(3);
-    stopped();
-    assert_state(GROUP_GATHERING);
-    pass(19.75, ALL);
-    assert_state(GROUP_GATHERING);
-    pass(0.25, ALL);
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "1 2");
+    play("lose 3; all-stopped; is gathering; pass 19.75 all; is gathering; pass 0.25 all; is forming; members 1 2");
     bring_to(&c, 3, GROUP_RUNNING);
-    lose(2);
-    stopped();
-    pass(10, ALL);
-    join(7);
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "1 7 3");
+    play("lose 2; all-stopped; pass 10 all; join 7; is forming; members 1 7 3");
 }
 
 Test(policy, a_group_that_lost_nobody_does_not_wait) {
     bring_to(WITH(config_of(2, 4), .rdzv.regroup_wait_ns = S(20), .rdzv.max_restarts = 1), 2, GROUP_GATHERING);
-    pass(30, ALL);
-    start();
-    fails(2, FAILURE_OOM, 1000);
-    stopped();
-    assert_state(GROUP_FORMING);
+    play("pass 30 all; start; fails 2 oom; all-stopped; is forming");
 }
 
 Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
     for (int comes = 0; comes < 2; comes++) {
         bring_to(WITH(config_of(3, 3), .rdzv.regroup_wait_ns = S(20)), 3, GROUP_RUNNING);
-        lose(3);
-        cr_assert(told(1).will_restart);
-        stopped();
-        pass(19.75, ALL);
-        assert_state(GROUP_GATHERING);
-        if (comes)
-            join(4);
-        else
-            pass(0.25, ALL);
-        assert_state(comes ? GROUP_FORMING : GROUP_CLOSED);
-        if (!comes)
-            assert_has(told(1).reason, "2 of at least 3 nodes left; lost: h3");
+        play("lose 3; will-restart; all-stopped; pass 19.75 all; is gathering");
+        play(comes ? "join 4; is forming"
+                   : "pass 0.25 all; is closed; says-why 2 of at least 3 nodes left; says-why lost: h3");
     }
 }
 
 Test(policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
     struct group_config c = config_of(3, 3);
     bring_to(&c, 3, GROUP_RUNNING);
-    lose(3);
-    struct desired d = told(1);
-    cr_assert(d.kind == DESIRED_STOP && !d.will_restart);
-    stopped();
-    assert_state(GROUP_CLOSED);
-    assert_has(told(1).reason, "2 of at least 3 nodes left");
-    assert_has(told(1).reason, "h3");
+    play("lose 3; told 1 stop; will-end; all-stopped; is closed; says-why 2 of at least 3 nodes left; says-why h3");
     bring_to(&c, 3, GROUP_RUNNING);
-    join(4);
-    lose(3);
-    stopped();
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "1 2 4", "a spare was there");
+    /* a spare is there */
+    play("join 4; lose 3; all-stopped; is forming; members 1 2 4");
 }
 
 /* ---- losses ---- */
 
 Test(policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
     bring_to(WITH(config_of(1, 4), .rdzv.max_node_losses = 1), 4, GROUP_RUNNING);
-    lose(4);
-    stopped();
-    start();
-    cr_assert_eq(told(1).losses, 1);
-    report(3, (struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true});
-    struct generation g = group_generation(rig.g);
-    say(1, NODE_STOPPED);
-    say(2, NODE_STOPPED);
-    report(3, (struct report){.state = NODE_STOPPED, .generation = g, .leaving = true});
-    step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 3});
-    start();
-    cr_assert_eq(told(1).losses, 1, "who leaves is not lost");
-    lose(2);
-    cr_assert(!told(1).will_restart);
-    stopped();
-    assert_state(GROUP_CLOSED);
-    assert_has(told(1).reason, "2 nodes were lost, and --max-node-losses is 1");
+    /* who leaves is not lost */
+    play("lose 4; all-stopped; start; losses 1; leaving 3; stopped 1 2; stopped-leaving 3; left 3; start; losses 1; "
+         "lose 2; will-end; all-stopped; is closed; says-why 2 nodes were lost, and --max-node-losses is 1");
 }
 
 Test(policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
     struct group_config c = *WITH(config_of(2, 2), .rdzv.max_node_losses = 0);
     begin(&c);
-    join(1);
-    join(5);
-    lose(5); /* FORMING: a member of the group that is formed */
-    assert_state(GROUP_STOPPING);
+    /* it is a member of the group that is formed */
+    play("join 1 5; lose 5; is stopping");
     begin(&c);
-    join(5);
-    lose(5);
-    join(1);
-    join(2);
-    join(3);
-    start();
-    lose(3);
-    assert_state(GROUP_RUNNING);
-    cr_assert_eq(told(1).losses, 0);
-    lose(2);
-    stopped();
-    assert_state(GROUP_CLOSED);
+    play("join 5; lose 5; join 1 2 3; start; lose 3; is running; losses 0; lose 2; all-stopped; is closed");
 }
 
 /* ---- failures ---- */
@@ -514,40 +443,25 @@ Test(policy, grow_now_takes_who_comes_and_costs_nothing) {
     struct group_config c;
     two_run(&c, GROW_NOW);
     safe_point(1);
-    assert_state(GROUP_RUNNING);
-    join(3);
-    assert_state(GROUP_STOPPING);
-    cr_assert_str_eq(told(1).reason, "the group grows from 2 to 3 nodes");
-    cr_assert(told(1).will_restart && !told(1).has_failure);
-    stopped();
-    cr_assert_str_eq(members(), "1 2 3");
-    cr_assert_eq(group_restarts_used(rig.g), 0);
-    start();
-    join(4);
-    assert_state(GROUP_RUNNING); /* it has as many as it may have */
+    play("is running; join 3; is stopping; says-why the group grows from 2 to 3 nodes; will-restart; names-no-failure; "
+         "all-stopped; members 1 2 3; restarts 0; start; join 4; is running");
 }
 
 Test(policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
     struct group_config c;
     two_run(&c, GROW_BOUNDARY);
-    join(3);
-    pass(100, ALL);
-    assert_state(GROUP_RUNNING);
+    play("join 3; pass 100 all; is running");
     report(3, (struct report){.state = NODE_JOINED, .at_safe_point = true});
     assert_state(GROUP_RUNNING); /* not a member's */
     safe_point(2);
-    assert_state(GROUP_STOPPING);
-    assert_has(told(1).reason, "at a safe point");
+    play("is stopping; says-why at a safe point");
 }
 
 Test(policy, a_safe_point_counts_for_one_moment) {
     struct group_config c;
     two_run(&c, GROW_BOUNDARY);
     safe_point(2);
-    join(3);
-    assert_state(GROUP_RUNNING);
-    pass(10, ALL);
-    assert_state(GROUP_RUNNING);
+    play("join 3; is running; pass 10 all; is running");
     safe_point(1);
     assert_state(GROUP_STOPPING);
 }
@@ -603,11 +517,7 @@ Test(policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_another_rea
     two_run(&c, GROW_NEVER);
     lose(2);
     assert_answer(COMMAND_GROW, "", true, "the next group");
-    stopped();
-    start();
-    join(3);
-    pass(10, ALL);
-    assert_state(GROUP_RUNNING);
+    play("all-stopped; start; join 3; pass 10 all; is running");
 }
 
 Test(policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
@@ -642,19 +552,11 @@ Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure
 
 Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
     bring_to(AT(config_of(1, 4)), 4, GROUP_RUNNING);
-    pass(5.75, 1u << 1 | 1u << 2);
+    play("pass 5.75 12");
     size_t said = rig.seen[GROUP_EFFECT_NOTICE];
-    pass(0.25, 1u << 1 | 1u << 2);
-    assert_state(GROUP_RUNNING);
+    play("pass 0.25 12; is running");
     cr_assert_eq(rig.seen[GROUP_EFFECT_NOTICE], said + 1, "people are told, once");
-    pass(1, 1u << 1 | 1u << 2);
-    renew(4); /* it is back */
-    assert_state(GROUP_RUNNING);
-    pass(0.75, 1u << 1 | 1u << 2 | 1u << 4);
-    cr_assert_eq(group_nodes(rig.g, NULL, 0), 4);
-    pass(0.25, 1u << 1 | 1u << 2 | 1u << 4);
-    cr_assert_eq(group_nodes(rig.g, NULL, 0), 3);
-    assert_state(GROUP_STOPPING);
+    play("pass 1 12; renew 4; is running; pass 0.75 124; nodes 4; pass 0.25 124; nodes 3; is stopping");
     cr_assert_eq(rig.seen[GROUP_EFFECT_NOTICE], said + 1);
 }
 

@@ -193,3 +193,116 @@ void bring_to(const struct group_config *c, uint64_t n, enum group_state state) 
     fails(n, FAILURE_EXIT, 1000);
     assert_state(GROUP_STOPPING);
 }
+
+/* ---- tests as stories ---- */
+
+void is_killed(uint64_t node, int signo) {
+    struct failure f = *WITH(failure_at(node, FAILURE_SIGNAL, 1001), .code = signo);
+    report(node, (struct report){
+                     .state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true, .failure = f});
+}
+
+static enum failure_kind failure_of(const char *name) {
+    return strcmp(name, "oom") == 0 ? FAILURE_OOM : strcmp(name, "signal") == 0 ? FAILURE_SIGNAL : FAILURE_EXIT;
+}
+
+/* Nodes "12", or "all". */
+static unsigned mask_of(const char *nodes) {
+    unsigned mask = strcmp(nodes, "all") == 0 ? 0xfe : 0;
+    for (const char *c = nodes; mask != 0xfe && *c != '\0'; c++)
+        mask |= 1u << (*c - '0');
+    return mask;
+}
+
+static void report_of(uint64_t node, enum node_state state, bool leaving) {
+    report(node, (struct report){.state = state, .generation = group_generation(rig.g), .leaving = leaving});
+}
+
+static void back(uint64_t node, const char *state) {
+    for (int s = NODE_JOINED; s < NODE_STATE_COUNT; s++)
+        if (strcmp(state, node_state_names[s]) == 0)
+            join_as(node, -1, AT(((struct report){.state = s, .generation = group_generation(rig.g)})));
+}
+
+#define WORD(w, act)            \
+    if (strcmp(word, w) == 0) { \
+        act;                    \
+        return true;            \
+    }
+/* For each of the nodes that follow. */
+#define EACH(act)                                              \
+    for (char *r = rest; (node = strtoull(r, &r, 10)) != 0;) { \
+        act;                                                   \
+    }
+
+/* What happens to nodes, or to one and `with` what follows. */
+static bool act(const char *word, char *rest, double n, const char *with) {
+    uint64_t node = (uint64_t)n;
+    WORD("join", EACH(join(node)))
+    WORD("lose", EACH(lose(node)))
+    WORD("disconnect", EACH(disconnect(node)))
+    WORD("gone", EACH(probe(node, PROBE_GONE)))
+    WORD("left", EACH(step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node})))
+    WORD("leaving", report_of(node, NODE_RUNNING, true))
+    WORD("stopped-leaving", report_of(node, NODE_STOPPED, true))
+    WORD("back", back(node, with))
+    WORD("domain", rig.domains[node] = with[0])
+    WORD("fails", fails(node, failure_of(with), 1001))
+    WORD("killed", is_killed(node, atoi(with)))
+    WORD("renew", EACH(renew(node)))
+    WORD("expect", step((struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = (uint32_t)n}))
+    WORD("store", open_store())
+    WORD("start", start())
+    WORD("all-stopped", stopped())
+    WORD("pass", pass(n, mask_of(with)))
+    WORD("sleep", (rig.now_ns += S(n), step((struct group_event){.kind = GROUP_EVENT_TIME})))
+    for (int s = NODE_JOINED; s < NODE_STATE_COUNT; s++)
+        WORD(node_state_names[s], EACH(say(node, (enum node_state)s)))
+    return rig.words != NULL && rig.words(word, rest);
+}
+
+#define SAYS(w, what_is_so)   \
+    if (strcmp(word, w) == 0) \
+        return what_is_so;
+
+/* Whether that is so after the last step. */
+static bool holds(const char *word, const char *rest, double n, const char *with) {
+    static const char *const kinds[] = {[DESIRED_IDLE] = "idle",
+                                        [DESIRED_FORM] = "form",
+                                        [DESIRED_START] = "start",
+                                        [DESIRED_STOP] = "stop",
+                                        [DESIRED_CLOSED] = "closed"};
+    uint64_t node = (uint64_t)n;
+    SAYS("is", strcmp(group_state_names[group_state(rig.g)], rest) == 0)
+    SAYS("outcome", strcmp(outcome_names[group_outcome(rig.g)], rest) == 0)
+    SAYS("members", strcmp(members(), rest) == 0)
+    SAYS("nodes", group_nodes(rig.g, NULL, 0) == n)
+    SAYS("restarts", group_restarts_used(rig.g) == n)
+    SAYS("losses", told(1).losses == n)
+    SAYS("refuses", count(GROUP_EFFECT_REFUSE, 0) == n)
+    SAYS("tells", count(GROUP_EFFECT_DESIRED, 0) == n)
+    SAYS("told", strcmp(kinds[told(node).kind], with) == 0)
+    SAYS("spare", told(node).spare)
+    SAYS("excluded", told(node).excluded)
+    SAYS("will-restart", told(1).will_restart)
+    SAYS("will-end", !told(1).will_restart)
+    SAYS("names-failure-of", told(1).has_failure && told(1).failure.incarnation == node)
+    SAYS("names-no-failure", !told(1).has_failure)
+    SAYS("says-why", strstr(told(1).reason, rest) != NULL)
+    SAYS("says-nothing", told(1).reason[0] == '\0' && !told(1).has_failure)
+    return false;
+}
+
+void play(const char *story) {
+    for (const char *s = story; *s != '\0'; s += strcspn(s, ";")) {
+        char word[32] = "", rest[128] = "", with[64] = "";
+        double n = 0;
+        s += strspn(s, "; ");
+        (void)sscanf(s, "%31[^; ] %127[^;]", word, rest);
+        (void)sscanf(rest, "%lf %63s", &n, with);
+        if (act(word, rest, n, with))
+            continue;
+        cr_assert(holds(word, rest, n, with), "not so: \"%s %s\", after \"%.*s\": %s, members %s", word, rest,
+                  (int)(s - story), story, group_state_names[group_state(rig.g)], members());
+    }
+}

@@ -10,9 +10,10 @@ extern struct rig {
     struct group *g;
     struct group_update u; /* of the last step */
     uint64_t now_ns;
-    size_t seen[GROUP_EFFECT_KIND_COUNT]; /* effects since the beginning */
-    void (*after)(void);                  /* what others do about each step; NULL: nothing */
-    char domains[64];                     /* of each node, one letter; 0: none */
+    size_t seen[GROUP_EFFECT_KIND_COUNT];              /* effects since the beginning */
+    void (*after)(void);                               /* what others do about each step; NULL: nothing */
+    char domains[64];                                  /* of each node, one letter; 0: none */
+    bool (*words)(const char *word, const char *rest); /* a file's own ones of its stories; NULL: none */
 } rig;
 
 struct group_config config_of(uint32_t min, uint32_t max); /* the leader's node is 1 */
@@ -44,6 +45,12 @@ void lose(uint64_t node);
 void start(void);
 /* All members have stopped. */
 void stopped(void);
+
+void is_killed(uint64_t node, int signo); /* one of its workers */
+
+/* A story: steps, separated by ';', each a word and what belongs to it. It is what happens, or is so after the last
+ * step: group_rig.c has the words. */
+void play(const char *story);
 
 /* Of the last step; node 0: any. */
 size_t count(enum group_effect_kind kind, uint64_t node);

@@ -40,55 +40,30 @@ Test(group, a_configuration_that_makes_no_sense_is_refused) {
 Test(group, max_nodes_form_at_once_and_min_after_the_last_call) {
     struct group_config c = config_of(2, 3);
     begin(&c);
-    join(1);
-    pass(100, 1u << 1);
-    assert_state(GROUP_GATHERING);
-    join(2);
-    pass(29.5, 6);
-    assert_state(GROUP_GATHERING);
+    play("join 1; pass 100 1; is gathering; join 2; pass 29.5 12; is gathering");
     struct rdzv_status s;
     group_status(rig.g, rig.now_ns, &s);
     cr_assert(s.last_call && s.present == 2 && s.wait_ns == S(0.5), "%u there, %llu ns", s.present,
               (unsigned long long)s.wait_ns);
-    pass(0.5, 6);
-    assert_state(GROUP_FORMING);
+    play("pass 0.5 12; is forming");
     cr_assert_eq(rig.seen[GROUP_EFFECT_STORE_OPEN], 1);
     begin(&c);
-    for (uint64_t node = 1; node <= 3; node++)
-        join(node);
-    assert_state(GROUP_FORMING);
+    play("join 1 2 3; is forming");
 }
-
-static void expect(uint32_t nodes) { step((struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = nodes}); }
 
 Test(group, nodes_that_cannot_come_are_not_waited_for) {
     struct group_config c = config_of(2, 4);
     begin(&c);
-    expect(3);
-    join(1);
-    join(2);
-    pass(5, 6);
-    assert_state(GROUP_GATHERING);
-    expect(2); /* one more has failed */
-    assert_state(GROUP_FORMING);
+    play("expect 3; join 1 2; pass 5 12; is gathering; expect 2; is forming");
     begin(&c);
-    expect(3);
-    for (uint64_t node = 1; node <= 3; node++)
-        join(node);
-    assert_state(GROUP_FORMING);
+    play("expect 3; join 1 2 3; is forming");
 }
 
 Test(group, fewer_than_min_that_can_come_form_nothing) {
     begin(AT(config_of(2, 4)));
-    expect(1);
-    join(1);
-    pass(5, 2);
-    assert_state(GROUP_GATHERING);
-    join(2); /* it came nevertheless: as if nothing had been said */
-    pass(29, 6);
-    assert_state(GROUP_GATHERING);
-    pass(1, 6);
-    assert_state(GROUP_FORMING);
+    play("expect 1; join 1; pass 5 1; is gathering");
+    /* another one came nevertheless: as if nothing had been said */
+    play("join 2; pass 29 12; is gathering; pass 1 12; is forming");
 }
 
 Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
@@ -106,28 +81,13 @@ Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
 
 Test(group, one_that_goes_in_the_last_call_stops_it) {
     begin(AT(config_of(2, 3)));
-    join(1);
-    join(2);
-    pass(20, 6);
-    step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    pass(100, 2);
-    assert_state(GROUP_GATHERING);
-    join(3);
-    pass(29, 10);
-    assert_state(GROUP_GATHERING);
-    pass(1, 10);
-    assert_state(GROUP_FORMING);
+    play("join 1 2; pass 20 12; left 2; pass 100 1; is gathering; join 3; pass 29 13; is gathering; pass 1 13; is "
+         "forming");
 }
 
 Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
     bring_to(AT(config_of(3, 3)), 2, GROUP_GATHERING);
-    pass(599.5, 6);
-    assert_state(GROUP_GATHERING);
-    pass(0.75, 6);
-    assert_state(GROUP_CLOSED);
-    cr_assert_eq(group_outcome(rig.g), OUTCOME_FAILED);
-    struct desired d = told(1);
-    cr_assert(strstr(d.reason, "h1") != NULL && strstr(d.reason, "h2") != NULL, "%s", d.reason);
+    play("pass 599.5 12; is gathering; pass 0.75 12; is closed; outcome failed; says-why h1; says-why h2");
 }
 
 Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
@@ -250,14 +210,7 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
 
 Test(group, start_is_told_when_the_last_has_acknowledged) {
     bring_to(AT(config_of(3, 3)), 3, GROUP_FORMING);
-    say(1, NODE_PREPARED);
-    say(1, NODE_PREPARED);
-    say(2, NODE_PREPARED);
-    assert_state(GROUP_FORMING);
-    say(3, NODE_PREPARED);
-    assert_state(GROUP_RUNNING);
-    cr_assert_eq(count(GROUP_EFFECT_DESIRED, 0), 3);
-    cr_assert_eq(told(2).kind, DESIRED_START);
+    play("prepared 1 1 2; is forming; prepared 3; is running; tells 3; told 2 start");
 }
 
 Test(group, start_tells_the_reachability_that_all_members_have) {
@@ -378,61 +331,28 @@ Test(group, a_member_whose_listener_was_not_reached_is_probed_again_ever_more_ra
 
 Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
     bring_to(AT(config_of(1, 2)), 2, GROUP_RUNNING);
-    pass(5.75, 2);
-    assert_state(GROUP_RUNNING);
-    pass(0.25, 2);
-    assert_state(GROUP_STOPPING);
-    assert_has(told(1).reason, "h2");
-    cr_assert(!told(1).has_failure);
-    say(1, NODE_STOPPED);
-    cr_assert_eq(group_restarts_used(rig.g), 0, "a lost node costs no restart");
+    play("pass 5.75 1; is running; pass 0.25 1; is stopping; says-why h2; names-no-failure; stopped 1; restarts 0");
 }
 
 Test(group, a_leader_that_slept_gives_everybody_time_again) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
-    rig.now_ns += S(30);
-    step((struct group_event){.kind = GROUP_EVENT_TIME});
-    cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
-    pass(5.75, 0);
-    cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
-    pass(2.0, 0); /* two hosts at once: they are held for a moment */
-    cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
-    pass(0.5, 0);
-    cr_assert_eq(group_nodes(rig.g, NULL, 0), 0);
+    /* two hosts are silent at once: they are held for a moment */
+    play("sleep 30; nodes 2; pass 5.75; nodes 2; pass 2; nodes 2; pass 0.5; nodes 0");
 }
 
 Test(group, a_node_that_resumes_keeps_the_group_running) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
-    disconnect(2);
-    pass(3, 2);
-    join_as(2, -1, &(struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g)});
-    assert_state(GROUP_RUNNING);
-    cr_assert_eq(told(2).kind, DESIRED_START);
-    pass(10, 6);
-    assert_state(GROUP_RUNNING);
+    play("disconnect 2; pass 3 1; back 2 running; is running; told 2 start; pass 10 12; is running");
 }
 
 Test(group, a_finished_node_may_go_and_the_job_still_succeeds) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
-    say(2, NODE_FINISHED);
-    disconnect(2);
-    probe(2, PROBE_GONE);
-    assert_state(GROUP_RUNNING);
-    say(1, NODE_FINISHED);
-    assert_state(GROUP_CLOSED);
-    cr_assert_eq(group_outcome(rig.g), OUTCOME_SUCCESS);
+    play("finished 2; disconnect 2; gone 2; is running; finished 1; is closed; outcome success");
 }
 
 Test(group, a_leaving_node_stops_the_group_at_once_and_costs_nothing) {
     bring_to(AT(config_of(1, 2)), 2, GROUP_RUNNING);
-    report(2, (struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true});
-    assert_state(GROUP_STOPPING);
-    say(1, NODE_STOPPED);
-    report(2, (struct report){.state = NODE_STOPPED, .generation = group_generation(rig.g), .leaving = true});
-    step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    assert_state(GROUP_FORMING);
-    cr_assert_eq(group_members(rig.g, NULL, 0), 1);
-    cr_assert_eq(group_restarts_used(rig.g), 0);
+    play("leaving 2; is stopping; stopped 1; stopped-leaving 2; left 2; is forming; members 1; restarts 0");
 }
 
 Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
@@ -521,66 +441,24 @@ Test(group, at_most_eight_better_causes_are_reported_at_once) {
 }
 
 Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_that_node_was_lost) {
-    struct group_config c = config_of(1, 3); /* no restart allowed */
-    bring_to(&c, 3, GROUP_RUNNING);
-    disconnect(2);
-    fails(1, FAILURE_EXIT, 1001);
-    assert_state(GROUP_STOPPING);
-    struct desired d;
-    cr_assert(group_desired(rig.g, 3, &d));
-    cr_assert(!d.has_failure && !d.will_restart && d.reason[0] == '\0');
-    say(1, NODE_STOPPED);
-    say(3, NODE_STOPPED);
-    assert_state(GROUP_STOPPING);
-    probe(2, PROBE_GONE);
-    pass(0.01, 10);
-    assert_state(GROUP_FORMING);
-    cr_assert_eq(group_members(rig.g, NULL, 0), 2);
-    cr_assert_eq(group_restarts_used(rig.g), 0);
+    bring_to(AT(config_of(1, 3)), 3, GROUP_RUNNING); /* no restart allowed */
+    play("disconnect 2; fails 1 exit; is stopping; says-nothing; will-end; stopped 1 3; is stopping; "
+         "gone 2; pass 0.01 13; is forming; members 1 3; restarts 0");
 }
 
 Test(group, a_failure_after_a_nodes_silence_counts_when_that_node_was_there_after_all) {
     bring_to(AT(config_of(3, 3)), 3, GROUP_RUNNING);
-    disconnect(2);
-    fails(1, FAILURE_EXIT, 1001);
-    struct generation g = group_generation(rig.g);
-    join_as(2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
-    say(1, NODE_STOPPED);
-    say(3, NODE_STOPPED);
-    assert_state(GROUP_CLOSED);
-    struct desired d;
-    cr_assert(group_desired(rig.g, 3, &d));
-    cr_assert(d.has_failure && d.failure.incarnation == 1);
-}
-
-/* One worker of node 2 is killed, as it may be when all of its host is. */
-static void is_killed(uint64_t node, int signo) {
-    struct failure f = *WITH(failure_at(node, FAILURE_SIGNAL, 1001), .code = signo);
-    report(node, (struct report){
-                     .state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true, .failure = f});
+    play("disconnect 2; fails 1 exit; back 2 stopped; stopped 1 3; is closed; names-failure-of 1");
 }
 
 Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped) {
     for (int stopped_first = 0; stopped_first < 2; stopped_first++) {
-        struct group_config c = config_of(1, 3); /* no restart allowed */
-        bring_to(&c, 3, GROUP_RUNNING);
-        is_killed(2, 9);
-        fails(3, FAILURE_EXIT, 1001); /* of its peer */
-        say(1, NODE_STOPPED);
-        say(3, NODE_STOPPED);
-        if (stopped_first)
-            say(2, NODE_STOPPED); /* the job would end: that can wait */
-        assert_state(GROUP_STOPPING);
-        cr_assert(!told(1).has_failure && told(1).reason[0] == '\0');
-        disconnect(2);
-        probe(2, PROBE_GONE);
-        assert_state(GROUP_STOPPING);
-        assert_has(told(1).reason, "node h2 is gone");
-        cr_assert(told(1).will_restart && !told(1).has_failure);
-        cr_assert_eq(count(GROUP_EFFECT_NOTICE, 0), 0, "it is named once");
-        pass(0.01, 10);
-        assert_state(GROUP_FORMING);
-        cr_assert_eq(group_restarts_used(rig.g), 0);
+        bring_to(AT(config_of(1, 3)), 3, GROUP_RUNNING); /* no restart allowed */
+        /* node 3 fails as its peer; where the job would end, that can wait */
+        play(stopped_first ? "killed 2 9; fails 3 exit; stopped 1 3 2" : "killed 2 9; fails 3 exit; stopped 1 3");
+        play("is stopping; says-nothing; disconnect 2; gone 2; is stopping; says-why node h2 is gone; will-restart");
+        cr_assert(!told(1).has_failure && count(GROUP_EFFECT_NOTICE, 0) == 0, "it is named once");
+        play("pass 0.01 13; is forming; restarts 0");
     }
 }
 
@@ -600,18 +478,8 @@ Test(group, a_kill_on_a_node_that_lives_is_charged_as_soon_as_all_have_stopped) 
 
 Test(group, a_job_ends_for_a_kill_when_the_agent_has_outlived_it_a_while) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
-    is_killed(2, 9);
-    stopped();
-    pass(0.25, 6);
-    assert_state(GROUP_STOPPING);
-    disconnect(2); /* it comes back */
-    pass(0.5, 2);
-    assert_state(GROUP_STOPPING);
-    struct generation g = group_generation(rig.g);
-    join_as(2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
-    pass(0.25, 6);
-    assert_state(GROUP_CLOSED);
-    cr_assert(told(1).has_failure && told(1).failure.code == 9);
+    play("killed 2 9; all-stopped; pass 0.25 12; is stopping; disconnect 2; pass 0.5 1; is stopping; "
+         "back 2 stopped; pass 0.25 12; is closed; names-failure-of 2");
 }
 
 Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
@@ -635,14 +503,10 @@ Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
 
 Test(group, a_cause_in_doubt_is_told_when_every_node_has_outlived_it) {
     bring_to(WITH(config_of(3, 3), .rdzv.max_restarts = 1), 3, GROUP_RUNNING);
-    fails(3, FAILURE_EXIT, 1001);
-    pass(1, 10); /* node 2 is silent */
-    cr_assert(!told(1).has_failure && told(1).reason[0] == '\0');
-    pass(1, 10);
-    cr_assert(!told(1).has_failure && strstr(told(1).reason, "rank 0 failed") != NULL);
-    pass(0.5, 14);
-    cr_assert(told(1).has_failure && told(1).reason[0] == '\0' && told(1).will_restart);
-    assert_state(GROUP_STOPPING);
+    /* node 2 is silent */
+    play("fails 3 exit; pass 1 13; says-nothing; pass 1 13; names-no-failure; says-why rank 0 failed; "
+         "pass 0.5 123; names-failure-of 3; will-restart; is stopping");
+    cr_assert_eq(told(1).reason[0], '\0');
 }
 
 Test(group, a_job_that_is_stopped_names_the_failure_that_was_in_doubt) {
@@ -674,9 +538,7 @@ Test(group, a_finished_node_that_is_told_to_leave_stops_nobody) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
     say(2, NODE_FINISHED);
     report(2, (struct report){.state = NODE_FINISHED, .generation = group_generation(rig.g), .leaving = true});
-    assert_state(GROUP_RUNNING);
-    step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    assert_state(GROUP_RUNNING);
+    play("is running; left 2; is running");
 }
 
 Test(group, a_restarted_host_with_its_own_rank_is_refused_only_for_now) {
@@ -817,35 +679,13 @@ Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
 
 Test(group, a_latecomer_to_a_closed_job_is_told_the_outcome) {
     bring_to(AT(config_of(1, 1)), 1, GROUP_RUNNING);
-    say(1, NODE_FINISHED);
-    join(2);
+    play("finished 1; join 2; told 2 closed; outcome success");
     cr_assert_eq(told(2).outcome, OUTCOME_SUCCESS);
 }
 
 Test(group, a_newcomer_waits_until_the_group_forms_again_anyway) {
     begin(WITH(config_of(1, 2), .rdzv.last_call_ns = 0, .rdzv.max_restarts = 1));
-    join(1);
-    open_store();
-    say(1, NODE_PREPARED);
-    join(2);
-    assert_state(GROUP_RUNNING);
-    cr_assert_eq(told(2).kind, DESIRED_IDLE);
-    fails(1, FAILURE_EXIT, 1000);
-    say(1, NODE_STOPPED);
-    cr_assert_eq(group_members(rig.g, NULL, 0), 2);
-}
-
-Test(group, a_place_that_was_lost_goes_to_the_newcomer_and_the_others_keep_theirs) {
-    bring_to(AT(config_of(2, 3)), 3, GROUP_RUNNING);
-    join(7);
-    disconnect(2);
-    probe(2, PROBE_GONE);
-    struct generation g = group_generation(rig.g);
-    report(1, (struct report){.state = NODE_STOPPED, .generation = g});
-    report(3, (struct report){.state = NODE_STOPPED, .generation = g});
-    uint64_t members[3] = {0};
-    cr_assert_eq(group_members(rig.g, members, 3), 3);
-    cr_assert(members[0] == 1 && members[1] == 7 && members[2] == 3);
+    play("join 1; store; prepared 1; join 2; is running; told 2 idle; fails 1 exit; stopped 1; members 1 2");
 }
 
 /* ---- a job that hangs ---- */
@@ -942,10 +782,9 @@ Test(group, reports_when_its_workers_start_stop_and_are_released) {
 
 Test(group, a_node_that_is_asked_to_leave_stops_its_group_once) {
     bring_to(AT(config_of(1, 2)), 2, GROUP_RUNNING);
-    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true};
-    report(2, leaving);
+    play("leaving 2");
     cr_assert_not_null(entry(TIMELINE_STOPPING));
-    report(1, leaving);
+    play("leaving 1");
     cr_assert_null(entry(TIMELINE_STOPPING));
 }
 
@@ -1097,17 +936,8 @@ static struct rdzv_status status(void) {
 Test(group, a_group_is_of_whole_units_of_one_domain) {
     join_domains(AT(units_of(4, 4, 8)), "aaaaabbb");
     cr_assert(status().present == 8 && status().usable == 4 && status().spares == 4 && status().last_call);
-    assert_state(GROUP_GATHERING);
-    rig.domains[9] = rig.domains[10] = 'b';
-    join(9);
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "1 2 3 4 6 7 8 9");
-    join(10);
-    start();
-    lose(7);
-    stopped();
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "1 2 3 4 6 10 8 9");
+    play("is gathering; domain 9 b; domain 10 b; join 9; is forming; members 1 2 3 4 6 7 8 9; "
+         "join 10; start; lose 7; all-stopped; is forming; members 1 2 3 4 6 10 8 9");
 }
 
 Test(group, units_of_any_nodes_and_static_ranks_need_no_domain) {
@@ -1137,35 +967,21 @@ Test(group, a_domain_may_come_after_the_join) {
 
 Test(group, nodes_of_the_wrong_domains_are_not_enough) {
     join_domains(AT(units_of(2, 2, 4)), "abc");
-    pass(600, 14);
-    assert_state(GROUP_CLOSED);
-    const char *reason = told(1).reason;
-    assert_has(reason, "only 0 of at least 2 nodes came within 600 s (3 nodes, but only 0 in whole units "
-                       "of 2 nodes of one domain)");
+    play("pass 600 123; is closed; "
+         "says-why only 0 of at least 2 nodes came within 600 s (3 nodes, but only 0 in whole units of 2 nodes of one "
+         "domain)");
 }
 
 Test(group, spares_of_the_wrong_domains_do_not_keep_a_job) {
     join_domains(AT(units_of(2, 2, 2)), "aabc");
-    start();
-    lose(2);
-    stopped();
-    assert_state(GROUP_CLOSED);
-    const char *reason = told(1).reason;
-    assert_has(reason, "0 of at least 2 nodes left (3 nodes, but only 0 in whole units of 2 nodes of one domain)");
+    play("start; lose 2; all-stopped; is closed; "
+         "says-why 0 of at least 2 nodes left (3 nodes, but only 0 in whole units of 2 nodes of one domain)");
 }
 
 Test(group, one_of_the_right_domain_is_waited_for) {
-    struct group_config c = *WITH(units_of(2, 2, 2), .rdzv.regroup_wait_ns = S(20));
-    join_domains(&c, "aabc");
-    start();
-    lose(2);
-    stopped();
-    assert_state(GROUP_GATHERING);
-    rig.domains[5] = 'c';
-    join(5);
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "4 5", "a whole other unit; the leader's node is a spare");
-    start();
+    join_domains(WITH(units_of(2, 2, 2), .rdzv.regroup_wait_ns = S(20)), "aabc");
+    /* a whole other unit; the leader's node is a spare */
+    play("start; lose 2; all-stopped; is gathering; domain 5 c; join 5; is forming; members 4 5; start");
 }
 
 Test(group, a_node_without_a_domain_is_told_why_it_waits) {
@@ -1186,40 +1002,21 @@ Test(group, a_node_without_a_domain_is_told_why_it_waits) {
 }
 
 Test(group, a_group_grows_by_whole_units_of_one_domain) {
-    struct group_config c = *WITH(units_of(2, 2, 4), .rdzv.grow = GROW_NOW, .rdzv.last_call_ns = 0);
-    join_domains(&c, "aa");
-    start();
-    rig.domains[3] = rig.domains[5] = 'b';
-    rig.domains[4] = 'c';
-    join(3);
-    join(4);
-    assert_state(GROUP_RUNNING);
-    join(5);
-    assert_state(GROUP_STOPPING);
-    stopped();
-    cr_assert_str_eq(members(), "1 2 3 5");
+    join_domains(WITH(units_of(2, 2, 4), .rdzv.grow = GROW_NOW, .rdzv.last_call_ns = 0), "aa");
+    play("start; domain 3 b; domain 4 c; domain 5 b; join 3 4; is running; join 5; is stopping; all-stopped; members 1 "
+         "2 3 5");
 }
 
 Test(group, spares_that_complete_a_unit_are_admitted) {
     join_domains(WITH(units_of(2, 4, 4), .rdzv.spares = 0), "abcda");
     cr_assert_eq(rig.seen[GROUP_EFFECT_REFUSE], 0);
-    rig.domains[6] = 'b';
-    join(6);
-    cr_assert_str_eq(members(), "1 5 2 6");
-    join(7);
-    cr_assert_eq(rig.seen[GROUP_EFFECT_REFUSE], 1, "all places are taken");
+    play("domain 6 b; join 6; refuses 0; members 1 5 2 6; join 7; refuses 1");
 }
 
 Test(group, all_that_can_come_need_not_be_whole_units) {
     begin(AT(units_of(2, 2, 8)));
-    step((struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = 5});
     memcpy(&rig.domains[1], "aabcd", 5);
-    for (uint64_t node = 1; node <= 4; node++)
-        join(node);
-    assert_state(GROUP_GATHERING);
-    join(5);
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(members(), "1 2");
+    play("expect 5; join 1 2 3 4; is gathering; join 5; is forming; members 1 2");
 }
 
 Test(group, a_node_whose_unit_can_not_be_replaced_is_not_excluded) {

@@ -235,6 +235,12 @@ static void run(void) {
 
 static struct handover_member everybody[] = {{.incarnation = 1, .started = true}, {.incarnation = SELF}};
 
+/* Names this node, without the handover. */
+static void name_alone(uint32_t epoch) {
+    struct successors s = {.epoch = epoch, .n = 1, .list = {peer_of(SELF)}};
+    step((struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+}
+
 /* Names these, and gives this node the handover if it is one of them. */
 static void name_of(uint32_t epoch, const char *nodes) {
     struct successors s = {.epoch = epoch};
@@ -255,6 +261,132 @@ static void leader_gone(void) {
 }
 
 TestSuite(election, .fini = end);
+
+/* ---- tests as stories ---- */
+
+static void lead_epoch_1(void);
+static void see_leader(uint64_t seed);
+
+static void closed_by(enum arbiter_kind kind, enum arbiter_result result, uint32_t epoch, uint64_t node) {
+    hears(kind, epoch, result, WITH(led_by(epoch, node), .closed = true, .outcome = OUTCOME_SUCCESS));
+}
+
+/* Of the member, or of the election. */
+static bool is(const char *state) {
+    return strcmp(member_state_name(member_state(rig.m)), state) == 0 ||
+           strcmp(member_election_name(member_election(rig.m)), state) == 0;
+}
+
+static void pass_until(const char *state) {
+    for (uint64_t end_ns = rig.now_ns + S(60); !is(state);) {
+        cr_assert_lt(rig.now_ns, end_ns, "it is never %s", state);
+        pass(0.25);
+    }
+}
+
+/* What those who come are told from now on. */
+static const char *policy(void) {
+    static const char *const names[] = {[JOIN_POLICY_SENT_AWAY] = "sent-away", [JOIN_POLICY_PARKED] = "parked"};
+    struct member_effect e = must(MEMBER_EFFECT_JOIN_POLICY);
+    if (e.join_policy == JOIN_POLICY_REDIRECTED)
+        return rig_text("to %d in %u", (int)e.peer.incarnation, e.epoch);
+    return names[e.join_policy];
+}
+
+#define WORD(w, act)            \
+    if (strcmp(word, w) == 0) { \
+        act;                    \
+        return true;            \
+    }
+
+/* What happens. */
+static bool act(const char *word, const char *rest, const double n[2]) {
+    uint32_t a = (uint32_t)n[0], b = (uint32_t)n[1];
+    bool on = strcmp(rest, "on") == 0;
+    WORD("begin", begin())
+    WORD("follow", follow_with(WITH(config_of(), .rdzv.min_nodes = MAX2(a, 1u), .rdzv.node_unit = MAX2(b, 1u))))
+    WORD("see-leader", see_leader(0))
+    WORD("lead", lead_epoch_1())
+    WORD("leases", rig.leases = on)
+    WORD("reads", rig.reads = on)
+    WORD("beats", rig.beats = on)
+    WORD("read", reads(a, b))
+    WORD("read-closed", closed_by(ARBITER_READ, ARBITER_OK, a, b))
+    WORD("won", hears(ARBITER_CLAIM, a, ARBITER_OK, AT(led_by(a, SELF))))
+    WORD("lost", hears(ARBITER_CLAIM, a, ARBITER_LOST, AT(led_by(a, b))))
+    WORD("lost-closed", closed_by(ARBITER_CLAIM, ARBITER_LOST, a, b))
+    WORD("unanswered", hears(ARBITER_CLAIM, a, ARBITER_UNREACHABLE, NULL))
+    WORD("welcome", welcome(a, b))
+    WORD("redirect", redirect(a, b))
+    WORD("form", want(DESIRED_FORM, a, b))
+    WORD("start", want(DESIRED_START, a, b))
+    WORD("name", name(rest))
+    WORD("named-in", name_of(a, rest + strcspn(rest, " ") + 1))
+    WORD("named-alone", name_alone(a))
+    WORD("run", run())
+    WORD("gone", leader_gone())
+    WORD("found-gone", probed(PROBE_GONE))
+    WORD("come", joiner(a, true))
+    WORD("away", joiner(a, false))
+    WORD("prepared", tell(MEMBER_EVENT_PREPARED))
+    WORD("all-gone", tell(MEMBER_EVENT_ALL_GONE))
+    WORD("deposed", tell(MEMBER_EVENT_DEPOSED))
+    WORD("disconnect", disconnect())
+    WORD("leave", step((struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "told to", .grace_ns = S(3)}))
+    WORD("pass", pass(n[0]))
+    WORD("until", pass_until(rest))
+    WORD("sleep", (rig.now_ns += S(n[0]), step((struct member_event){.kind = MEMBER_EVENT_TIME})))
+    return false;
+}
+
+#define SAYS(w, what_is_so)   \
+    if (strcmp(word, w) == 0) \
+        return what_is_so;
+
+/* Whether that is so after the last step. */
+static bool holds(const char *word, const char *rest, double n) {
+    static const struct {
+        const char *word;
+        enum member_effect_kind kind;
+    } counts[] = {{"hang-ups", MEMBER_EFFECT_HANG_UP},    {"renews", MEMBER_EFFECT_RENEW},
+                  {"leads", MEMBER_EFFECT_LEAD},          {"prepares", MEMBER_EFFECT_PREPARE},
+                  {"starts", MEMBER_EFFECT_START},        {"stops", MEMBER_EFFECT_STOP},
+                  {"policies", MEMBER_EFFECT_JOIN_POLICY}};
+    for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
+        SAYS(counts[i].word, count(counts[i].kind) == n)
+    SAYS("is", is(rest))
+    SAYS("reports", strcmp(node_state_names[member_report(rig.m)->state], rest) == 0)
+    SAYS("epoch", member_epoch(rig.m) == n)
+    SAYS("claims", rig.asked[ARBITER_CLAIM] == n)
+    SAYS("asks", rig.asked[ARBITER_READ] == n)
+    SAYS("claims-epoch", is("claiming") && last_claim().epoch == n && last_claim().leader.incarnation == SELF)
+    SAYS("tries", strcmp(tried(), rest) == 0)
+    SAYS("tries-later", must(MEMBER_EFFECT_CONNECT).peer.incarnation == n && !must(MEMBER_EFFECT_CONNECT).soon)
+    SAYS("grace-at-most", must(MEMBER_EFFECT_STOP).grace_ns <= S(n))
+    SAYS("tells-joiners", strcmp(policy(), rest) == 0)
+    SAYS("waits-for", strstr(member_waiting(rig.m), rest) != NULL)
+    SAYS("left", is("ended") && member_end(rig.m)->kind == MEMBER_END_LEFT)
+    SAYS("succeeded", is("ended") && member_end(rig.m)->kind == MEMBER_END_SUCCESS)
+    return false;
+}
+
+/* Steps, separated by ';': a word, and what belongs to it. */
+static void play(const char *story) {
+    for (const char *s = story; *s != '\0'; s += strcspn(s, ";")) {
+        char word[32] = "", rest[128] = "";
+        double n[2] = {0};
+        s += strspn(s, "; ");
+        (void)sscanf(s, "%31[^; ] %127[^;]", word, rest);
+        (void)sscanf(rest, "%lf %lf", &n[0], &n[1]);
+        if (act(word, rest, n))
+            continue;
+        cr_assert(holds(word, rest, n[0]), "not so: \"%s %s\", after \"%.*s\": %s, %s, tries \"%s\"", word, rest,
+                  (int)(s - story), story, member_state_name(member_state(rig.m)),
+                  member_election_name(member_election(rig.m)), tried());
+    }
+}
+#define STORY(name, text) \
+    Test(election, name) { play(text); }
 
 /* ---- finding a leader ---- */
 
@@ -307,31 +439,10 @@ Test(election, it_follows_the_leader_of_the_record) {
     cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 1 && e.epoch == 3);
 }
 
-Test(election, a_claim_that_is_lost_leads_to_the_winner) {
-    begin();
-    reads(0, 0);
-    hears(ARBITER_CLAIM, 1, ARBITER_LOST, AT(led_by(1, 2)));
-    assert_election(ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(), "2");
-    cr_assert_eq(count(MEMBER_EFFECT_LEAD), 0);
-}
-
-Test(election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
-    begin();
-    reads(3, 1);
-    welcome(1, 2);
-    cr_assert_eq(count(MEMBER_EFFECT_HANG_UP), 1);
-    cr_assert_eq(count(MEMBER_EFFECT_RENEW), 0);
-    cr_assert_eq(member_state(rig.m), MEMBER_SEARCHING);
-    want(DESIRED_FORM, 2, 1);
-    cr_assert_eq(count(MEMBER_EFFECT_PREPARE), 0);
-    pass(0.249);
-    cr_assert_str_eq(tried(), "");
-    pass(0.001);
-    cr_assert_str_eq(tried(), "1", "it is asked again, not at once");
-    welcome(1, 3);
-    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
-}
+STORY(a_claim_that_is_lost_leads_to_the_winner, "begin; read 0 0; lost 1 2; is following; tries 2; leads 0")
+STORY(whoever_has_seen_a_higher_epoch_obeys_no_lower_one,
+      "begin; read 3 1; welcome 1 2; hang-ups 1; renews 0; is searching; form 2 1; prepares 0; "
+      "pass 0.249; tries; pass 0.001; tries 1; welcome 1 3; is idle")
 
 Test(election, redirects_are_followed_at_once_a_few_times_and_then_with_a_pause) {
     follow();
@@ -586,18 +697,8 @@ Test(election, who_was_there_before_the_end_is_told_the_outcome_but_not_that_it_
     cr_assert(e->was_closed && !e->was_over);
 }
 
-Test(election, a_closed_record_stops_the_workers_first) {
-    follow();
-    run();
-    struct arbiter_record record = *WITH(led_by(3, 1), .closed = true, .outcome = OUTCOME_FAILED);
-    hears(ARBITER_READ, 0, ARBITER_OK, &record);
-    cr_assert_eq(member_state(rig.m), MEMBER_RUNNING, "its leader tells it in time");
-    disconnect();
-    hears(ARBITER_READ, 0, ARBITER_OK, &record);
-    cr_assert_eq(member_state(rig.m), MEMBER_STOPPING);
-    tell(MEMBER_EVENT_ALL_GONE);
-    cr_assert_eq(member_state(rig.m), MEMBER_ENDED);
-}
+STORY(a_closed_record_stops_the_workers_first,
+      "follow; run; read-closed 3 1; is running; disconnect; read-closed 3 1; is stopping; all-gone; is ended")
 
 /* ---- losing the leader ---- */
 
@@ -653,17 +754,8 @@ Test(election, words_without_a_lease_do_not_keep_a_leader) {
     cr_assert_eq(rig.now_ns, since + S(6));
 }
 
-Test(election, what_was_made_ready_is_dropped_with_the_leader) {
-    for (int prepared = 0; prepared < 2; prepared++) {
-        follow();
-        want(DESIRED_FORM, 3, 1);
-        if (prepared)
-            tell(MEMBER_EVENT_PREPARED);
-        leader_gone();
-        cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
-        cr_assert_eq(member_report(rig.m)->state, NODE_STOPPED);
-    }
-}
+STORY(what_was_made_ready_is_dropped_with_the_leader, "follow; form 3 1; gone; is idle; reports stopped; "
+                                                      "follow; form 3 1; prepared; gone; is idle; reports stopped")
 
 Test(election, a_node_that_has_finished_stays_so_and_tells_the_next_leader) {
     follow();
@@ -682,12 +774,7 @@ Test(election, a_node_that_has_finished_stays_so_and_tells_the_next_leader) {
     cr_assert_eq(generation_compare(member_report(rig.m)->generation, (struct generation){3, 1}), 0);
 }
 
-Test(election, its_own_sleep_is_not_the_leaders_silence) {
-    follow();
-    rig.now_ns += S(100);
-    step((struct member_event){.kind = MEMBER_EVENT_TIME});
-    assert_election(ELECTION_FOLLOWING);
-}
+STORY(its_own_sleep_is_not_the_leaders_silence, "follow; sleep 100; is following")
 
 Test(election, another_leaders_start_does_not_count_with_this_ones_word) {
     follow();
@@ -779,51 +866,14 @@ Test(election, rounds_come_with_growing_pauses) {
     }
 }
 
-Test(election, it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
-    follow();
-    name("23");
-    rig.leases = false;
-    while (member_election(rig.m) == ELECTION_FOLLOWING)
-        pass(0.25);
-    cr_assert_str_eq(tried(), "2");
-    pass(5.999);
-    cr_assert_str_eq(tried(), "");
-    pass(0.001);
-    cr_assert_str_eq(tried(), "3");
-    pass(6);
-    cr_assert_str_eq(tried(), "1");
-    pass(0.499);
-    cr_assert_str_eq(tried(), "");
-    pass(0.001 + 0.02);
-    cr_assert_str_eq(tried(), "2");
-}
-
-Test(election, a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
-    follow();
-    name("23");
-    rig.leases = false;
-    while (member_election(rig.m) == ELECTION_FOLLOWING)
-        pass(0.25);
-    cr_assert_str_eq(tried(), "2");
-    redirect(3, 1);
-    assert_election(ELECTION_SEEKING);
-    cr_assert_str_eq(tried(), "1", "no other successor will lead either");
-    redirect(4, 2);
-    assert_election(ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(), "2");
-    welcome(2, 4);
-    cr_assert_eq(member_epoch(rig.m), 4);
-}
-
-Test(election, while_it_seeks_a_later_record_is_followed_and_the_same_is_not) {
-    follow();
-    leader_gone();
-    reads(3, 1);
-    assert_election(ELECTION_SEEKING);
-    reads(4, 5);
-    assert_election(ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(), "5");
-}
+STORY(it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly,
+      "follow; name 23; leases off; until seeking; tries 2; pass 5.999; tries; pass 0.001; tries 3; "
+      "pass 6; tries 1; pass 0.499; tries; pass 0.021; tries 2")
+STORY(a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed,
+      "follow; name 23; leases off; until seeking; tries 2; "
+      "redirect 3 1; is seeking; tries 1; redirect 4 2; is following; tries 2; welcome 2 4; epoch 4")
+STORY(while_it_seeks_a_later_record_is_followed_and_the_same_is_not,
+      "follow; gone; read 3 1; is seeking; read 4 5; is following; tries 5")
 
 /* ---- successors ---- */
 
@@ -848,130 +898,29 @@ Test(election, the_first_successor_echoes_every_lease_and_no_other_does) {
     }
 }
 
-Test(election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from) {
-    follow();
-    name_of(2, "7");
-    leader_gone();
-    assert_election(ELECTION_SEEKING);
-    follow();
-    name_of(5, "7");
-    cr_assert_eq(member_epoch(rig.m), 5);
-    leader_gone();
-    assert_claim(6);
-}
+STORY(a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from,
+      "follow; named-in 2 7; gone; is seeking; follow; named-in 5 7; epoch 5; gone; claims-epoch 6")
+STORY(the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came,
+      "follow 3; name 72; disconnect; tells-joiners parked; found-gone; is seeking; "
+      "come 2; come 2; is seeking; away 2; come 3; is seeking; come 2; claims-epoch 4")
+STORY(those_who_came_have_to_fill_a_unit,
+      "follow 3 2; name 72; gone; come 2; come 3; is seeking; come 4; claims-epoch 4")
+STORY(where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease,
+      "follow 3; name 72; gone; pass 4.999; is seeking; pass 0.001; claims-epoch 4")
 
-Test(election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came) {
-    follow_with(WITH(config_of(), .rdzv.min_nodes = 3));
-    name("72");
-    disconnect();
-    cr_assert_eq(must(MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED);
-    probed(PROBE_GONE);
-    assert_election(ELECTION_SEEKING);
-    joiner(2, true);
-    joiner(2, true); /* on a new connection */
-    assert_election(ELECTION_SEEKING);
-    joiner(2, false);
-    joiner(3, true);
-    assert_election(ELECTION_SEEKING);
-    joiner(2, true);
-    assert_claim(4);
-}
+/* Who is told to leave while it may be the next leader leads first, so that the end is recorded. */
 
-Test(election, those_who_came_have_to_fill_a_unit) {
-    follow_with(WITH(config_of(), .rdzv.min_nodes = 3, .rdzv.node_unit = 2));
-    name("72");
-    leader_gone();
-    joiner(2, true);
-    joiner(3, true);
-    assert_election(ELECTION_SEEKING); /* 3 of 4 */
-    joiner(4, true);
-    assert_claim(4);
-}
-
-Test(election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
-    follow_with(WITH(config_of(), .rdzv.min_nodes = 3));
-    name("72");
-    leader_gone();
-    pass(4.999);
-    assert_election(ELECTION_SEEKING);
-    pass(0.001);
-    assert_claim(4);
-}
-
-/* Told to leave while it may be the next leader: it leads first, so that the end is recorded. */
-static void leave(void) {
-    step((struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "told to", .grace_ns = S(3)});
-}
-
-static void assert_left(void) {
-    cr_assert_eq(member_state(rig.m), MEMBER_ENDED);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEFT);
-}
-
-Test(election, a_successor_that_leaves_claims_without_waiting_for_others_and_ends_as_the_leader) {
-    follow_with(WITH(config_of(), .rdzv.min_nodes = 3));
-    name("72");
-    rig.leases = false;
-    disconnect();
-    leave(); /* whether the leader is gone is not known yet */
-    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
-    probed(PROBE_GONE);
-    assert_claim(4);
-    hears(ARBITER_CLAIM, 4, ARBITER_OK, AT(led_by(4, SELF)));
-    assert_election(ELECTION_LEADING);
-    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
-    welcome(SELF, 4);
-    assert_left();
-}
-
-Test(election, a_node_that_leaves_waits_two_seconds_at_most_to_lead) {
-    follow();
-    name("27"); /* nothing is known of 2 */
-    leader_gone();
-    leave();
-    pass(1.999);
-    assert_election(ELECTION_SEEKING);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_NONE);
-    pass(0.001);
-    assert_left();
-    follow();
-    name("27");
-    leader_gone();
-    leave();
-    leave(); /* asked again */
-    assert_left();
-}
-
-Test(election, a_node_that_leaves_waits_for_the_answer_to_its_claim) {
-    for (int won = 0; won <= 1; won++) {
-        begin();
-        reads(0, 0);
-        assert_claim(1);
-        leave();
-        cr_assert_eq(member_state(rig.m), MEMBER_SEARCHING);
-        hears(ARBITER_CLAIM, 1, won ? ARBITER_OK : ARBITER_LOST, AT(led_by(1, won ? SELF : 2)));
-        if (won) {
-            assert_election(ELECTION_LEADING);
-            welcome(SELF, 1);
-        }
-        assert_left();
-    }
-}
-
-Test(election, a_node_that_leaves_and_can_not_lead_next_leaves_at_once) {
-    follow();
-    name("72");
-    leave(); /* it has a leader */
-    assert_left();
-    follow();
-    name("23"); /* it is no successor */
-    leader_gone();
-    leave();
-    assert_left();
-    begin();
-    leave(); /* it has asked for the record alone */
-    assert_left();
-}
+STORY(a_successor_that_leaves_claims_without_waiting_for_others_and_ends_as_the_leader,
+      "follow 3; name 72; leases off; disconnect; leave; is idle; found-gone; claims-epoch 4; "
+      "won 4; is leading; is idle; welcome 7 4; left")
+STORY(a_node_that_leaves_waits_two_seconds_at_most_to_lead,
+      "follow; name 27; gone; leave; pass 1.999; is seeking; is idle; pass 0.001; left; "
+      "follow; name 27; gone; leave; leave; left")
+STORY(a_node_that_leaves_waits_for_the_answer_to_its_claim,
+      "begin; read 0 0; claims-epoch 1; leave; is searching; lost 1 2; left; "
+      "begin; read 0 0; leave; is searching; won 1; is leading; welcome 7 1; left")
+STORY(a_node_that_leaves_and_can_not_lead_next_leaves_at_once,
+      "follow; name 72; leave; left; follow; name 23; gone; leave; left; begin; leave; left")
 
 Test(election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_claim) {
     follow();
@@ -993,37 +942,12 @@ Test(election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_clai
     cr_assert(waited >= 7.5 && waited < 7.85, "it claimed after %g s", waited);
 }
 
-Test(election, while_the_beat_moves_nobody_is_deposed) {
-    follow_with(WITH(config_of(), .seed = 0));
-    name("72");
-    rig.reads = rig.beats = true;
-    rig.leases = false;
-    pass(300);
-    assert_election(ELECTION_SEEKING);
-    assert_has(member_waiting(rig.m), "10.0.0.1, port 101, is alive, but not reachable");
-    rig.beats = false;
-    pass(4.5);
-    assert_election(ELECTION_SEEKING);
-    pass(0.75);
-    assert_election(ELECTION_CLAIMING);
-}
-
-Test(election, a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
-    follow();
-    struct successors s = {.epoch = 3, .n = 1, .list = {peer_of(SELF)}};
-    step((struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
-    leader_gone();
-    assert_election(ELECTION_SEEKING);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-    follow();
-    name("7");
-    redirect(4, 2);
-    welcome(2, 4); /* nobody is named for epoch 4 yet */
-    disconnect();
-    probed(PROBE_GONE);
-    assert_election(ELECTION_SEEKING);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-}
+STORY(while_the_beat_moves_nobody_is_deposed, "follow; name 72; reads on; beats on; leases off; pass 300; is seeking; "
+                                              "waits-for 10.0.0.1, port 101, is alive, but not reachable; "
+                                              "beats off; pass 4.5; is seeking; pass 0.75; is claiming")
+STORY(a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim,
+      "follow; named-alone 3; gone; is seeking; claims 0; "
+      "follow; name 7; redirect 4 2; welcome 2 4; disconnect; found-gone; is seeking; claims 0")
 
 Test(election, later_successors_wait_three_seconds_for_each_before_them_that_may_be_there) {
     static const struct {
@@ -1058,23 +982,8 @@ Test(election, later_successors_wait_three_seconds_for_each_before_them_that_may
     }
 }
 
-Test(election, a_new_naming_needs_its_own_handover) {
-    follow();
-    name("7");
-    struct successors s = {.epoch = 4, .n = 1, .list = {peer_of(SELF)}};
-    step((struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
-    leader_gone();
-    assert_election(ELECTION_SEEKING);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-}
-
-Test(election, an_older_naming_replaces_no_newer_one) {
-    follow();
-    name_of(3, "7");
-    name_of(2, "23");
-    leader_gone();
-    assert_claim(4);
-}
+STORY(a_new_naming_needs_its_own_handover, "follow; name 7; named-alone 4; gone; is seeking; claims 0")
+STORY(an_older_naming_replaces_no_newer_one, "follow; named-in 3 7; named-in 2 23; gone; claims-epoch 4")
 
 Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
     begin_with(WITH(config_of(), .seed = S(6)));
@@ -1156,105 +1065,24 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
     }
 }
 
-Test(election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
-    see_leader(0);
-    while (member_election(rig.m) != ELECTION_CLAIMING)
-        pass(0.5);
-    while (member_election(rig.m) == ELECTION_CLAIMING)
-        pass(0.5); /* no answer */
-    pass(11);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-    pass(3);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 1);
-}
-
-Test(election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
-    follow();
-    rig.reads = true;
-    pass(100);
-    assert_election(ELECTION_FOLLOWING);
-    cr_assert_eq(rig.asked[ARBITER_READ], 0);
-}
-
-Test(election, its_own_sleep_is_no_standing_still_of_the_beat) {
-    see_leader(0);
-    pass(1);
-    rig.now_ns += S(100);
-    step((struct member_event){.kind = MEMBER_EVENT_TIME});
-    pass(11);
-    assert_election(ELECTION_FOLLOWING);
-}
+STORY(after_a_claim_that_was_given_up_the_beat_is_watched_anew,
+      "see-leader; until claiming; until seeking; pass 11; claims 0; pass 3; claims 1")
+STORY(a_node_with_a_leader_claims_nothing_whatever_the_beat, "follow; reads on; pass 100; is following; asks 0")
+STORY(its_own_sleep_is_no_standing_still_of_the_beat, "see-leader; pass 1; sleep 100; pass 11; is following")
 
 /* ---- claiming ---- */
 
-Test(election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
-    follow();
-    name("72");
-    leader_gone();
-    assert_claim(4);
-    cr_assert_geq(count(MEMBER_EFFECT_HANG_UP), 1);
-    welcome(1, 3);
-    assert_election(ELECTION_CLAIMING);
-    cr_assert_eq(count(MEMBER_EFFECT_RENEW), 0);
-    pass(4);
-    cr_assert_eq(count(MEMBER_EFFECT_RENEW), 0);
-    reads(9, 5); /* of a read before: the claim's answer says more */
-    assert_election(ELECTION_CLAIMING);
-}
-
-Test(election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end) {
-    for (int closed = 0; closed < 2; closed++) {
-        follow();
-        name("72");
-        leader_gone();
-        hears(ARBITER_CLAIM, 4, ARBITER_LOST,
-              WITH(led_by(4, 2), .closed = closed, .outcome = closed ? OUTCOME_SUCCESS : OUTCOME_NONE));
-        if (closed) {
-            cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_SUCCESS);
-        } else {
-            assert_election(ELECTION_FOLLOWING);
-            cr_assert_eq(must(MEMBER_EFFECT_CONNECT).peer.incarnation, 2);
-            cr_assert_eq(count(MEMBER_EFFECT_JOIN_POLICY), 0, "they stay parked until the winner is there");
-            welcome(2, 4);
-            cr_assert_eq(must(MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
-        }
-    }
-}
-
-Test(election, a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease) {
-    follow();
-    name("72");
-    leader_gone();
-    uint64_t since = rig.now_ns;
-    hears(ARBITER_CLAIM, 4, ARBITER_UNREACHABLE, NULL);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-    pass(0.199);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-    pass(0.001);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 1);
-    cr_assert_eq(last_claim().epoch, 4);
-    hears(ARBITER_CLAIM, 3, ARBITER_OK, &(struct arbiter_record){.epoch = 3});
-    assert_election(ELECTION_CLAIMING); /* the answer to another question */
-    rig.there = led_by(3, 1);
-    pass((double)(since + S(5) - rig.now_ns) / 1e9 - 0.001);
-    assert_election(ELECTION_CLAIMING);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0, "one at a time");
-    pass(0.002);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 1, "it was given up; its conditions still hold, so it begins anew");
-}
-
-Test(election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts) {
-    begin();
-    reads(3, 1);
-    struct arbiter_record ours = led_by(4, SELF);
-    hears(ARBITER_CLAIM, 4, ARBITER_OK, &ours);
-    assert_election(ELECTION_FOLLOWING); /* late: nobody waits for it */
-    cr_assert_eq(count(MEMBER_EFFECT_LEAD), 0);
-    reads(4, SELF);
-    assert_claim(4);
-    hears(ARBITER_CLAIM, 4, ARBITER_OK, &ours);
-    assert_election(ELECTION_LEADING);
-}
+STORY(from_the_claim_on_it_has_no_leader_of_a_lower_epoch,
+      "follow; name 72; gone; claims-epoch 4; hang-ups 2; welcome 1 3; is claiming; renews 0; pass 4; renews 0; "
+      "read 9 5; is claiming")
+STORY(a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end,
+      "follow; name 72; gone; lost-closed 4 2; succeeded; "
+      "follow; name 72; gone; lost 4 2; is following; tries 2; policies 0; welcome 2 4; tells-joiners to 2 in 4")
+STORY(a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease,
+      "follow; name 72; gone; unanswered 4; claims 0; pass 0.199; claims 0; pass 0.001; claims 1; claims-epoch 4; "
+      "won 3; is claiming; pass 4.799; is claiming; claims 0; pass 0.002; claims 1")
+STORY(a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts,
+      "begin; read 3 1; won 4; is following; leads 0; read 4 7; claims-epoch 4; won 4; is leading")
 
 /* ---- with what it begins ---- */
 
@@ -1333,39 +1161,12 @@ Test(election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
 
 /* ---- those who come ---- */
 
-Test(election, what_join_policy_are_told_is_said_when_it_changes_and_not_again) {
-    begin();
-    reads(3, 1);
-    cr_assert_eq(count(MEMBER_EFFECT_JOIN_POLICY), 0, "from the beginning they are sent away");
-    rig.leases = true;
-    welcome(1, 3);
-    cr_assert_eq(count(MEMBER_EFFECT_JOIN_POLICY), 1);
-    name("72");
-    pass(10);
-    cr_assert_eq(count(MEMBER_EFFECT_JOIN_POLICY), 0);
-    disconnect();
-    cr_assert_eq(must(MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED, "a successor that may have lost it");
-    welcome(1, 3);
-    cr_assert_eq(must(MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
-    redirect(4, 2);
-    welcome(2, 4);
-    struct member_effect e = must(MEMBER_EFFECT_JOIN_POLICY);
-    cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 2 && e.epoch == 4);
-    disconnect();
-    cr_assert_eq(must(MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY, "it is no successor any more");
-}
-
-Test(election, who_is_parked_does_not_count_any_more_after_another_leader) {
-    follow_with(WITH(config_of(), .rdzv.min_nodes = 2));
-    name("72");
-    disconnect();
-    joiner(2, true);
-    welcome(1, 3); /* the caller was sent there */
-    leader_gone();
-    assert_election(ELECTION_SEEKING);
-    joiner(2, true);
-    assert_claim(4);
-}
+STORY(what_join_policy_are_told_is_said_when_it_changes_and_not_again,
+      "begin; read 3 1; policies 0; leases on; welcome 1 3; tells-joiners to 1 in 3; name 72; policies 0; pass 10; "
+      "policies 0; disconnect; tells-joiners parked; welcome 1 3; tells-joiners to 1 in 3; "
+      "redirect 4 2; welcome 2 4; tells-joiners to 2 in 4; disconnect; tells-joiners sent-away")
+STORY(who_is_parked_does_not_count_any_more_after_another_leader,
+      "follow 2; name 72; disconnect; come 2; welcome 1 3; gone; is seeking; come 2; claims-epoch 4")
 
 /* ---- deposed ---- */
 
@@ -1377,14 +1178,7 @@ static void lead_epoch_1(void) {
     welcome(SELF, 1);
 }
 
-Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
-    lead_epoch_1();
-    name_of(1, "7");
-    tell(MEMBER_EVENT_DEPOSED);
-    pass(2);
-    assert_election(ELECTION_SEEKING);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-}
+STORY(a_deposed_leader_is_no_successor_of_its_own_epoch, "lead; named-in 1 7; deposed; pass 2; is seeking; claims 0")
 
 Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
     lead_epoch_1();
@@ -1397,41 +1191,9 @@ Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
     }
 }
 
-Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
-    lead_epoch_1();
-    struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = {1, 1}};
-    step((struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    tell(MEMBER_EVENT_PREPARED);
-    d.kind = DESIRED_START;
-    step((struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_eq(member_state(rig.m), MEMBER_RUNNING);
-    pass(1);
-    tell(MEMBER_EVENT_DEPOSED);
-    assert_election(ELECTION_SEEKING);
-    cr_assert(count(MEMBER_EFFECT_STOP) == 1 && count(MEMBER_EFFECT_HANG_UP) == 1);
-    cr_assert_leq(must(MEMBER_EFFECT_STOP).grace_ns, S(5));
-    cr_assert_eq(rig.asked[ARBITER_READ], 1);
-    cr_assert_eq(must(MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY);
-    reads(1, SELF); /* an older answer */
-    assert_election(ELECTION_SEEKING);
-    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
-    reads(2, 3);
-    assert_election(ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(), "3");
-    welcome(3, 2);
-    cr_assert_eq(member_epoch(rig.m), 2);
-    tell(MEMBER_EVENT_DEPOSED);
-    assert_election(ELECTION_FOLLOWING); /* it leads no more */
-}
-
-Test(election, a_leader_claims_and_reads_nothing_as_a_node) {
-    lead_epoch_1();
-    rig.reads = true;
-    name_of(1, "23");
-    pass(700);
-    assert_election(ELECTION_LEADING);
-    cr_assert(rig.asked[ARBITER_READ] == 0 && rig.asked[ARBITER_CLAIM] == 0);
-    disconnect();
-    struct member_effect e = must(MEMBER_EFFECT_CONNECT);
-    cr_assert(e.peer.incarnation == SELF && !e.soon);
-}
+STORY(a_deposed_leader_stops_its_workers_and_follows_the_winner,
+      "lead; form 1 1; prepared; start 1 1; is running; pass 1; deposed; is seeking; stops 1; grace-at-most 5; "
+      "hang-ups 1; asks 1; tells-joiners sent-away; read 1 7; is seeking; claims 0; read 2 3; is following; tries 3; "
+      "welcome 3 2; epoch 2; deposed; is following")
+STORY(a_leader_claims_and_reads_nothing_as_a_node,
+      "lead; reads on; named-in 1 23; pass 700; is leading; asks 0; claims 0; disconnect; tries-later 7")
