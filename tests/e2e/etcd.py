@@ -238,6 +238,7 @@ class EtcdCluster:
 
     def freeze(self, i):
         self.processes[i].send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.processes[i].pid, os.WSTOPPED)  # all its threads have stopped
 
     def thaw(self, i):
         self.processes[i].send_signal(signal.SIGCONT)
