@@ -47,7 +47,7 @@ _must_use_ int file_write_flushed(int fd, const char *text, size_t len);
 /* A file in memory with this text: a descriptor at its beginning, or a negative errno. */
 _must_use_ int file_in_memory(const char *name, const char *text, size_t len);
 /* Standard descriptors that a shell closed (<&-, >&-) become /dev/null: else the next socket would
- * get their number, and messages. They can't be written: so the console knows that it is lost. */
+ * get their number, and messages. They can't be written, so the console notices what is lost. */
 void file_open_standard(void);
 
 /* In a world-writable folder such as /tmp a file or folder may be another user's, who waits for

@@ -53,8 +53,9 @@ int stream_fd(const struct stream *s);
 /* Initially LOOP_PRIO_BULK. */
 void stream_set_priority(struct stream *s, enum loop_priority prio);
 void stream_set_read_limit(struct stream *s, size_t bytes);
-/* Only for TCP: what is sent must be acknowledged within unacked_ns, and a connection that is
- * silent for idle_ns is probed (tcp(7): TCP_USER_TIMEOUT, SO_KEEPALIVE). */
+/* Detects that the peer's machine, or the path to it, is gone. Only for TCP: what is sent must be
+ * acknowledged within unacked_ns, and a connection that is silent for idle_ns is probed (tcp(7):
+ * TCP_USER_TIMEOUT, SO_KEEPALIVE). */
 void stream_set_patience(struct stream *s, uint64_t unacked_ns, uint64_t idle_ns);
 
 /* The unread bytes, and the first n in one piece (NULL: fewer). Valid until the next call. */

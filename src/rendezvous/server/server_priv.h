@@ -79,9 +79,9 @@ struct rdzv_server {
     bool deposed;                 /* another agent leads: the group takes no more steps */
     struct arbiter_record record; /* the last one that was read; epoch 0: none */
     struct server_asker *asker;   /* the operator whose COMMAND causes this step, or NULL */
-    /* text of NAMED in this step, the same for all nodes; empty: not made yet */
+    /* frame of NAMED in this step, the same for all nodes; empty: not made yet */
     struct strbuf named;
-    struct desired last_desired; /* the last DESIRED that was sent to a node, and its text */
+    struct desired last_desired; /* the last DESIRED that was sent to a node, and its frame */
     struct strbuf last_desired_frame;
     struct list
         lease_pending; /* struct server_node, by lease_pending_link: they wait for a LEASE */
