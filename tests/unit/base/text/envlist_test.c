@@ -10,14 +10,13 @@ static char *const outer[] = {(char *)(uintptr_t) "A=1",
                               (char *)(uintptr_t) "E=",
                               NULL};
 
-static struct envlist copied(void) {
-    struct envlist e = {0};
-    envlist_copy(&e, outer);
-    return e;
-}
+static struct envlist e;
+
+static void finish(void) { envlist_fini(&e); }
+TestSuite(envlist, .fini = finish);
 
 Test(envlist, copies_names_once_and_leaves_out_what_is_no_variable) {
-    _cleanup_(envlist_fini) struct envlist e = copied();
+    envlist_copy(&e, outer);
     cr_assert_eq(e.n, 3);
     cr_assert_str_eq(envlist_get(&e, "A"), "1");
     cr_assert_str_eq(envlist_get(&e, "B"), "two=2");
@@ -27,7 +26,6 @@ Test(envlist, copies_names_once_and_leaves_out_what_is_no_variable) {
 }
 
 Test(envlist, a_name_is_not_its_beginning) {
-    _cleanup_(envlist_fini) struct envlist e = {0};
     envlist_set(&e, "RANK_X", "1");
     cr_assert_null(envlist_get(&e, "RANK"));
     envlist_set(&e, "RANK", "2");
@@ -36,14 +34,14 @@ Test(envlist, a_name_is_not_its_beginning) {
 }
 
 Test(envlist, set_replaces_in_place) {
-    _cleanup_(envlist_fini) struct envlist e = copied();
+    envlist_copy(&e, outer);
     envlist_setf(&e, "A", "%d-%s", 7, "x");
     cr_assert_eq(e.n, 3);
     cr_assert_str_eq(envlist_items(&e)[0], "A=7-x");
 }
 
 Test(envlist, unset_removes_one_or_all_of_a_prefix) {
-    _cleanup_(envlist_fini) struct envlist e = copied();
+    envlist_copy(&e, outer);
     envlist_set(&e, "MUSTER_A", "1");
     envlist_set(&e, "MUSTER_B", "1");
     envlist_set(&e, "MUSTER", "stays");
@@ -58,7 +56,6 @@ Test(envlist, unset_removes_one_or_all_of_a_prefix) {
 }
 
 Test(envlist, forget_overwrites_and_removes) {
-    _cleanup_(envlist_fini) struct envlist e = {0};
     envlist_set(&e, "KEY", "secret");
     envlist_set(&e, "B", "2");
     envlist_forget(&e, "KEY");
@@ -69,7 +66,6 @@ Test(envlist, forget_overwrites_and_removes) {
 }
 
 Test(envlist, an_empty_list_is_an_environment_too) {
-    _cleanup_(envlist_fini) struct envlist e = {0};
     envlist_copy(&e, NULL);
     envlist_unset(&e, "A");
     cr_assert_not_null(envlist_items(&e));
@@ -77,12 +73,8 @@ Test(envlist, an_empty_list_is_an_environment_too) {
 }
 
 Test(envlist, grows_beyond_its_first_block) {
-    _cleanup_(envlist_fini) struct envlist e = {0};
-    char name[16];
-    for (int i = 0; i < 200; i++) {
-        (void)snprintf(name, sizeof name, "N%d", i);
-        envlist_setf(&e, name, "%d", i);
-    }
+    for (int i = 0; i < 200; i++)
+        envlist_setf(&e, rig_text("N%d", i), "%d", i);
     cr_assert_eq(e.n, 200);
     cr_assert_str_eq(envlist_get(&e, "N199"), "199");
     cr_assert_null(e.items[200]);

@@ -187,6 +187,11 @@ static void expect_ok(void) {
     cr_expect_eq(heard.len, 5);
 }
 
+static void ask_ok(void) {
+    ask("1", 2 * NS_PER_S);
+    expect_ok();
+}
+
 Test(http, posts_and_keeps_the_connection) {
     for (int i = 0; i < 5; i++) {
         ask("{\"a\":1}", 2 * NS_PER_S);
@@ -213,15 +218,13 @@ Test(http, gets_and_authorizes) {
 
 Test(http, speaks_ipv6) {
     make_client("::1", serve("::1"));
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     expect_has(strbuf_text(&server.heard), "\r\nHost: [::1]:");
 }
 
 Test(http, tries_each_address_of_a_name) {
     make_client("localhost", serve("::1")); /* 127.0.0.1 is tried first, and refuses */
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
 }
 
 Test(http, a_connection_closed_while_idle_is_made_anew) {
@@ -229,16 +232,14 @@ Test(http, a_connection_closed_while_idle_is_made_anew) {
     stream_free(server.streams[0]);
     server.streams[0] = NULL;
     rig_loop_turns(loop, 5);
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     cr_expect_eq(server.n_conns, 2);
 }
 
 Test(http, a_request_that_met_a_closing_connection_is_sent_again) {
     server.close_at = 2;
     ask("1", 2 * NS_PER_S);
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     cr_expect_eq(server.n_conns, 2);
     cr_expect_eq(server.n_asked, 3);
 }
@@ -254,20 +255,17 @@ Test(http, connection_close_is_obeyed) {
     server.answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
     server.close_after = true;
     for (unsigned i = 1; i <= 3; i++) {
-        ask("1", 2 * NS_PER_S);
-        expect_ok();
+        ask_ok();
         cr_expect_eq(server.n_conns, i);
     }
 }
 
 Test(http, takes_chunks_and_what_ends_with_the_connection) {
     server.answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     server.answer = "HTTP/1.0 200 OK\r\n\r\nhello";
     server.close_after = true;
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
 }
 
 Test(http, any_status_is_an_answer_and_no_redirect_is_followed) {
@@ -307,8 +305,7 @@ Test(http, silence_ends_in_time) {
     expect_has(heard.text, "no answer within 0.1 s");
     cr_expect(took >= 100 * NS_PER_MS && took < 2 * NS_PER_S);
     server.answer = OK_ANSWER; /* and the next one has a new connection */
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
 }
 
 Test(http, silence_on_a_kept_connection_ends_in_time) {
@@ -317,8 +314,7 @@ Test(http, silence_on_a_kept_connection_ends_in_time) {
     ask("1", 100 * NS_PER_MS);
     expect_has(heard.text, "no answer within 0.1 s");
     server.answer = OK_ANSWER;
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     cr_expect_eq(server.n_conns, 2);
 }
 
@@ -356,8 +352,7 @@ Test(http, a_cancelled_request_is_not_answered) {
     rig_loop_until(loop, server.n_asked != 0);
     http_cancel(client);
     server.answer = OK_ANSWER;
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     cr_expect_eq(heard.n, 1);
 }
 
@@ -375,8 +370,7 @@ Test(http, may_be_freed_at_any_time) {
     heard.free_client = true;
     http_client_free(client);
     make_client("127.0.0.1", port);
-    ask("1", 2 * NS_PER_S);
-    expect_ok();
+    ask_ok();
     cr_expect_null(client);
 }
 

@@ -159,12 +159,16 @@ static pid_t call_as(uid_t uid) {
         (void)pause();
 }
 
+static void end_call(pid_t pid) {
+    (void)kill(pid, SIGKILL);
+    cr_assert_eq(rig_status(pid), -SIGKILL);
+}
+
 static bool admits_user(uid_t uid) {
     pid_t pid = call_as(uid);
     take();
     bool in = admits();
-    (void)kill(pid, SIGKILL);
-    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    end_call(pid);
     hang_up();
     return in;
 }
@@ -249,6 +253,13 @@ Test(peer_gate, both_ends_are_ours) {
     cr_assert_eq(rig.n_lines, 0);
 }
 
+/* The caller's socket, as a leader elsewhere would ask for it. */
+static struct peer_owner owner_of_pair(void) {
+    struct addr at;
+    cr_assert_eq(addr_of_socket(rig.accepted, &at), 0);
+    return peer_gate_owner_of(rig.gate, &rig.peer, &at);
+}
+
 Test(peer_gate, another_user_has_its_number) {
     need_root();
     rig_open("127.0.0.1");
@@ -256,16 +267,10 @@ Test(peer_gate, another_user_has_its_number) {
     take();
     struct peer_owner owner = owner_of(rig.accepted);
     cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
-    (void)kill(pid, SIGKILL);
-    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    owner = owner_of_pair();
+    cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
+    end_call(pid);
     cr_assert_eq(rig.n_lines, 0);
-}
-
-/* The caller's socket, as a leader elsewhere would ask for it. */
-static struct peer_owner owner_of_pair(void) {
-    struct addr at;
-    cr_assert_eq(addr_of_socket(rig.accepted, &at), 0);
-    return peer_gate_owner_of(rig.gate, &rig.peer, &at);
 }
 
 static void assert_owner_of_pair(const char *listens, const char *to) {
@@ -284,17 +289,6 @@ static void assert_owner_of_pair(const char *listens, const char *to) {
 Test(peer_gate, owner_of_pair_ipv4) { assert_owner_of_pair("127.0.0.1", "127.0.0.1"); }
 Test(peer_gate, owner_of_pair_mapped_ipv4) { assert_owner_of_pair("::", "127.0.0.1"); }
 Test(peer_gate, owner_of_pair_ipv6) { assert_owner_of_pair("::1", "::1"); }
-
-Test(peer_gate, owner_of_pair_is_another_user) {
-    need_root();
-    rig_open("127.0.0.1");
-    pid_t pid = call_as(OTHER);
-    take();
-    struct peer_owner owner = owner_of_pair();
-    cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
-    (void)kill(pid, SIGKILL);
-    cr_assert_eq(waitpid(pid, NULL, 0), pid);
-}
 
 Test(peer_gate, owner_of_pair_needs_a_kernel_and_one_family) {
     struct addr v4, v6;

@@ -66,11 +66,14 @@ static struct helper_call_config config_of(helper_fn *run, void *arg, uint64_t t
         .name = "a-helper", .run = run, .arg = arg, .timeout_ns = timeout_ns, .max_bytes = LONG_BYTES};
 }
 
-static struct helper_call *start(helper_fn *run, void *arg, uint64_t timeout_ns) {
+static struct helper_call *start_so(const struct helper_call_config *config) {
     struct helper_call *c;
-    cr_assert_eq(helper_call_new(loop, AT(config_of(run, arg, timeout_ns)), on_answer, &calls, &c), 0);
+    cr_assert_eq(helper_call_new(loop, config, on_answer, &calls, &c), 0);
     cr_assert_eq(calls, 0);
     return c;
+}
+static struct helper_call *start(helper_fn *run, void *arg, uint64_t timeout_ns) {
+    return start_so(AT(config_of(run, arg, timeout_ns)));
 }
 
 static void nobody_is_left(void) {
@@ -106,10 +109,7 @@ Test(helper_call, a_long_answer_is_whole, .init = begin_reaping, .fini = finish)
 }
 
 Test(helper_call, one_that_says_too_much_is_cut, .init = begin, .fini = finish) {
-    struct helper_call_config config = config_of(say_much, NULL, 20 * NS_PER_S);
-    struct helper_call *c;
-    config.max_bytes = 1000;
-    cr_assert_eq(helper_call_new(loop, &config, on_answer, &calls, &c), 0);
+    (void)start_so(WITH(config_of(say_much, NULL, 20 * NS_PER_S), .max_bytes = 1000));
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_eq(code, -EMSGSIZE);
     nobody_is_left();
@@ -135,10 +135,7 @@ static void on_more(void *arg, const char *data, size_t len) {
 }
 
 Test(helper_call, what_has_come_is_told_before_the_end, .init = begin, .fini = finish) {
-    struct helper_call_config config = config_of(begin_and_hang, NULL, 20 * NS_PER_S);
-    struct helper_call *c;
-    config.on_more = on_more;
-    cr_assert_eq(helper_call_new(loop, &config, on_answer, &calls, &c), 0);
+    struct helper_call *c = start_so(WITH(config_of(begin_and_hang, NULL, 20 * NS_PER_S), .on_more = on_more));
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_str_eq(said, "half");
     cr_assert_eq(calls, 0, "it has not ended");
@@ -150,10 +147,7 @@ static unsigned known;
 static void count(void *arg, pid_t pid) { known++; }
 
 Test(helper_call, one_that_may_linger_is_left_alone_and_known, .init = begin_reaping, .fini = finish) {
-    struct helper_call_config config = config_of(begin_and_hang, NULL, 1);
-    struct helper_call *c;
-    config.may_linger = true;
-    cr_assert_eq(helper_call_new(loop, &config, on_answer, &calls, &c), 0);
+    (void)start_so(WITH(config_of(begin_and_hang, NULL, 1), .may_linger = true));
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_eq(code, -ETIMEDOUT);
     child_reaper_each(reaper, count, NULL);
