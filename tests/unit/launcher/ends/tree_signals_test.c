@@ -7,6 +7,8 @@
 #define DIRECT TREE_COPY_DIRECT
 #define FORWARDED TREE_COPY_FORWARDED
 
+static struct tree_signals t;
+
 static void expect(struct tree_news news, enum tree_answer answer, uint64_t at_ns) {
     cr_expect_eq(news.answer, answer, "%d, not %d", (int)news.answer, (int)answer);
     if (answer == TREE_ALONE || answer == TREE_ALL)
@@ -18,7 +20,6 @@ static void expect_ms(struct tree_news news, enum tree_answer answer, uint64_t a
 }
 
 Test(tree_signals, what_the_witness_does_not_get_is_for_the_agent_alone) {
-    struct tree_signals t = {0};
     cr_expect_eq(tree_signals_deadline(&t), TIME_NEVER);
     expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
     cr_expect_eq(tree_signals_deadline(&t), MS(1000) + TREE_WAIT_NS);
@@ -29,7 +30,6 @@ Test(tree_signals, what_the_witness_does_not_get_is_for_the_agent_alone) {
 }
 
 Test(tree_signals, what_was_typed_or_has_no_witness_waits_for_nothing) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_came(&t, SIGINT, TREE_COPY_ALONE, true, MS(1000)), TREE_ALONE, 1000);
     expect_ms(tree_signals_came(&t, SIGINT, TREE_COPY_ALONE, true, MS(1001)), TREE_ALONE, 1001);
     cr_expect_eq(tree_signals_deadline(&t), TIME_NEVER);
@@ -37,7 +37,6 @@ Test(tree_signals, what_was_typed_or_has_no_witness_waits_for_nothing) {
 
 /* By its guardian, directly, and to the witness: in each order it is one signal, and all have got it. */
 Test(tree_signals, one_signal_to_all_is_one_without_a_witness_and_a_second_one_is_another) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_came(&t, SIGINT, DIRECT, false, MS(1000)), TREE_ALONE, 1000);
     expect_ms(tree_signals_came(&t, SIGINT, FORWARDED, false, MS(1002)), TREE_NOTHING, 1002);
     expect_ms(tree_signals_came(&t, SIGINT, FORWARDED, false, MS(1100)), TREE_ALONE, 1100);
@@ -47,7 +46,7 @@ Test(tree_signals, one_signal_to_all_is_one_without_a_witness_and_a_second_one_i
 
 Test(tree_signals, one_signal_to_all_is_one_in_every_order) {
     for (int turn = 0; turn < 3; turn++) {
-        struct tree_signals t = {0};
+        t = (struct tree_signals){0};
         unsigned all = 0;
         for (int i = 0; i < 3; i++) {
             struct tree_news news =
@@ -65,7 +64,6 @@ Test(tree_signals, one_signal_to_all_is_one_in_every_order) {
 }
 
 Test(tree_signals, the_guardians_copy_may_come_late_but_a_third_one_is_another_signal) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, true, MS(1000)), TREE_WAIT, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1001)), TREE_ALL, 1001);
     expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1400)), TREE_NOTHING, 0);
@@ -75,7 +73,6 @@ Test(tree_signals, the_guardians_copy_may_come_late_but_a_third_one_is_another_s
 }
 
 Test(tree_signals, both_copies_that_came_early_leave_nothing_to_swallow) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
     expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, true, MS(1001)), TREE_NOTHING, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1002)), TREE_ALL, 1002);
@@ -84,7 +81,6 @@ Test(tree_signals, both_copies_that_came_early_leave_nothing_to_swallow) {
 
 /* The kernel makes one of two copies that are pending at the same time. */
 Test(tree_signals, a_signal_to_muster_alone_after_one_to_all_is_not_swallowed) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1001)), TREE_ALL, 1001);
     expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1100)), TREE_WAIT, 0);
@@ -92,7 +88,6 @@ Test(tree_signals, a_signal_to_muster_alone_after_one_to_all_is_not_swallowed) {
 }
 
 Test(tree_signals, each_signal_to_all_is_known_again) {
-    struct tree_signals t = {0};
     for (uint64_t ms = 1000; ms < 9000; ms += 1000) {
         expect_ms(tree_signals_witnessed(&t, SIGUSR2, MS(ms)), TREE_NOTHING, 0);
         expect_ms(tree_signals_came(&t, SIGUSR2, DIRECT, true, MS(ms + 1)), TREE_ALL, ms);
@@ -102,13 +97,11 @@ Test(tree_signals, each_signal_to_all_is_known_again) {
 }
 
 Test(tree_signals, what_only_the_witness_got_is_forgotten) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_witnessed(&t, SIGTERM, MS(1000)), TREE_NOTHING, 0);
     expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, true, MS(1000) + TREE_ECHO_NS), TREE_WAIT, 0);
 }
 
 Test(tree_signals, signals_do_not_mix) {
-    struct tree_signals t = {0};
     expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
     expect_ms(tree_signals_came(&t, 64, FORWARDED, true, MS(1010)), TREE_WAIT, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1011)), TREE_NOTHING, 0);

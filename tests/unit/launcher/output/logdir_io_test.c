@@ -31,9 +31,8 @@ static char *claim(const char *run_id, uint64_t nonce) {
     } while (0)
 
 static size_t count_entries(const char *dir) {
-    char command[128], text[32] = "";
-    (void)snprintf(command, sizeof command, "ls -A %s | wc -l", dir);
-    FILE *f = popen(command, "r");
+    char text[32] = "";
+    FILE *f = popen(rig_text("ls -A %s | wc -l", dir), "r");
     cr_assert_not_null(f);
     cr_assert_not_null(fgets(text, sizeof text, f));
     (void)pclose(f);
@@ -50,21 +49,18 @@ Test(logdir_io, another_run_of_the_same_name_gets_a_suffix_and_the_same_run_does
     cr_assert_eq(count_entries(base), 3, "nothing else stays");
 }
 
-Test(logdir_io, a_folder_or_file_of_others_is_not_touched) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/job", base);
-    cr_assert_eq(mkdir(path, 0755), 0);
-    (void)snprintf(path, sizeof path, "%s/job/mine", base);
+static void make_file(const char *path) {
     int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     cr_assert(fd >= 0);
     (void)close(fd);
-    (void)snprintf(path, sizeof path, "%s/job.2", base);
-    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-    cr_assert(fd >= 0);
-    (void)close(fd);
+}
+
+Test(logdir_io, a_folder_or_file_of_others_is_not_touched) {
+    cr_assert_eq(mkdir(rig_text("%s/job", base), 0755), 0);
+    make_file(rig_text("%s/job/mine", base));
+    make_file(rig_text("%s/job.2", base));
     EXPECT_NAME("job", 1, "job.3");
-    (void)snprintf(path, sizeof path, "%s/job", base);
-    cr_assert_eq(count_entries(path), 1);
+    cr_assert_eq(count_entries(rig_text("%s/job", base)), 1);
 }
 
 /* Claims that are made at once, by as many processes. want: the name that each must get; NULL: any. */
@@ -216,17 +212,13 @@ Test(logdir_io, a_squatted_log_folder_is_refused_with_a_sentence) {
 }
 
 Test(logdir_io, a_plain_file_as_folder_is_refused_with_a_sentence) {
-    char path[128];
-    (void)snprintf(path, sizeof path, "%s/file", base);
-    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-    cr_assert(fd >= 0);
-    (void)close(fd);
+    const char *path = rig_text("%s/file", base);
+    make_file(path);
     char *dir = NULL;
     struct err err = {0};
     cr_assert_eq(logdir_claim_run(path, "x", 1, 0600, &dir, &err), -ENOTDIR);
     assert_has(err.text, "is a file");
-    (void)snprintf(path, sizeof path, "%s/file/below", base);
-    cr_assert_eq(logdir_claim_run(path, "x", 1, 0600, &dir, &err), -ENOTDIR);
+    cr_assert_eq(logdir_claim_run(rig_text("%s/below", path), "x", 1, 0600, &dir, &err), -ENOTDIR);
     cr_assert(logdir_is_null("/dev/null") && !logdir_is_null("/dev/nul"));
 }
 

@@ -18,67 +18,61 @@
     "cmd=barrier_in\n"                                 \
     "cmd=get kvsname=kvs_7 key=muster-0\ncmd=get kvsname=kvs_7 key=muster-1\ncmd=finalize\n"
 
-struct trial {
+static struct trial {
     struct pmi1 pmi;
     struct pmi_tasks tasks;
     struct strbuf out;
     struct err err;
-};
+} t;
 
-static void begin(struct trial *t) {
-    *t = (struct trial){.tasks = {.n = 2, .rank = 1}};
-    pmi_card_write("host2", NULL, t->tasks.own);
-    pmi1_begin(&t->pmi, &t->tasks, &t->out);
+static void end(void) {
+    pmi_tasks_fini(&t.tasks);
+    strbuf_fini(&t.out);
 }
 
-static void end(struct trial *t) {
-    pmi_tasks_fini(&t->tasks);
-    strbuf_fini(&t->out);
+/* Ends the conversation before, if there is one. */
+static void begin(void) {
+    end();
+    t = (struct trial){.tasks = {.n = 2, .rank = 1}};
+    pmi_card_write("host2", NULL, t.tasks.own);
+    pmi1_begin(&t.pmi, &t.tasks, &t.out);
 }
 
-static int receive(struct trial *t, const char *bytes, size_t n) {
-    return pmi1_receive(&t->pmi, bytes, n, &t->out, &t->err);
-}
+TestSuite(pmi1, .init = begin, .fini = end);
+
+static int receive(const char *bytes, size_t n) { return pmi1_receive(&t.pmi, bytes, n, &t.out, &t.err); }
 
 Test(pmi1, a_conversation_reads_all_cards_however_it_is_cut) {
     const size_t len = strlen(ALL);
     for (size_t cut = 0; cut <= len; cut++) {
-        struct trial t;
-        begin(&t);
-        cr_assert_eq(receive(&t, ALL, cut), 0, "%s", t.err.text);
+        begin();
+        cr_assert_eq(receive(ALL, cut), 0, "%s", t.err.text);
         cr_assert_eq(t.pmi.state == PMI1_DONE, cut == len);
-        cr_assert_eq(receive(&t, &ALL[cut], len - cut), 0, "%s", t.err.text);
+        cr_assert_eq(receive(&ALL[cut], len - cut), 0, "%s", t.err.text);
         cr_assert_eq(t.pmi.state, PMI1_DONE);
         cr_assert_str_eq(strbuf_text(&t.out), SENT);
         cr_assert_str_eq(t.tasks.run_id, "kvs_7");
         cr_assert_str_eq(t.tasks.cards[0], "host1,key");
         cr_assert_str_eq(t.tasks.cards[1], "host2");
-        end(&t);
     }
 }
 
 Test(pmi1, what_follows_the_last_answer_is_ignored) {
-    struct trial t;
-    begin(&t);
-    cr_assert_eq(receive(&t, ALL "x\0\n", sizeof ALL "x\0\n"), 0);
-    cr_assert_eq(receive(&t, "\0", 1), 0);
+    cr_assert_eq(receive(ALL "x\0\n", sizeof ALL "x\0\n"), 0);
+    cr_assert_eq(receive("\0", 1), 0);
     cr_assert_eq(t.pmi.state, PMI1_DONE);
-    end(&t);
 }
 
 Test(pmi1, a_line_is_sent_only_after_the_answer) {
     static const char *const answers[] = {INIT, NAME, PUT, OUT, GET0, GET1, ACK};
-    struct trial t;
-    begin(&t);
     for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
         cr_assert_eq(t.pmi.state, PMI1_INIT + MIN2(i, 4) + (i > 5));
         size_t lines = 0;
         for (const char *c = strbuf_text(&t.out); *c != '\0'; c++)
             lines += *c == '\n';
         cr_assert_eq(lines, i + 1);
-        cr_assert_eq(receive(&t, answers[i], strlen(answers[i])), 0);
+        cr_assert_eq(receive(answers[i], strlen(answers[i])), 0);
     }
-    end(&t);
 }
 
 struct row {
@@ -104,12 +98,10 @@ Test(pmi1, an_answer_that_the_state_does_not_expect_is_refused) {
         {INIT NAME PUT OUT GET0 GET1, GET1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct trial t;
-        begin(&t);
-        cr_assert_eq(receive(&t, rows[i].before, strlen(rows[i].before)), 0, "row %zu", i);
-        cr_expect_eq(receive(&t, rows[i].answer, strlen(rows[i].answer)), -EPROTO, "row %zu", i);
+        begin();
+        cr_assert_eq(receive(rows[i].before, strlen(rows[i].before)), 0, "row %zu", i);
+        cr_expect_eq(receive(rows[i].answer, strlen(rows[i].answer)), -EPROTO, "row %zu", i);
         cr_expect(strstr(t.err.text, "of PMI-1 as expected") != NULL, "row %zu: %s", i, t.err.text);
-        end(&t);
     }
 }
 
@@ -117,12 +109,10 @@ Test(pmi1, an_answer_that_the_state_does_not_expect_is_refused) {
 static void check_length(const char *before, const char *name, size_t most) {
     char line[2 * PMI1_LINE_MAX];
     for (size_t n = most; n <= most + 1; n++) {
-        struct trial t;
-        begin(&t);
-        cr_assert_eq(receive(&t, before, strlen(before)), 0);
+        begin();
+        cr_assert_eq(receive(before, strlen(before)), 0);
         const int len = snprintf(line, sizeof line, "cmd=%s=%0*d\n", name, (int)n, 7);
-        cr_expect_eq(receive(&t, line, (size_t)len), n == most ? 0 : -EPROTO, "%s, %zu bytes", name, n);
-        end(&t);
+        cr_expect_eq(receive(line, (size_t)len), n == most ? 0 : -EPROTO, "%s, %zu bytes", name, n);
     }
 }
 
@@ -134,12 +124,8 @@ Test(pmi1, values_and_lines_have_limits) {
 
 Test(pmi1, a_line_without_an_end_or_with_a_zero_byte_is_refused) {
     static char endless[PMI1_LINE_MAX + 1];
-    struct trial t, u;
     memset(endless, 'x', sizeof endless);
-    begin(&t);
-    cr_expect_eq(receive(&t, endless, sizeof endless), -EPROTO);
-    begin(&u);
-    cr_expect_eq(receive(&u, "cmd\0", 4), -EPROTO);
-    end(&t);
-    end(&u);
+    cr_expect_eq(receive(endless, sizeof endless), -EPROTO);
+    begin();
+    cr_expect_eq(receive("cmd\0", 4), -EPROTO);
 }

@@ -219,6 +219,12 @@ Test(failure_text, exit_codes_are_torchruns_and_statuses_those_of_a_shell) {
     }
 }
 
+static const char *block_of(const struct failure_report *sheet) {
+    _cleanup_(strbuf_fini) struct strbuf got = {0};
+    failure_report_text(sheet, &got);
+    return rig_text("%s", strbuf_text(&got));
+}
+
 /* The block between its rules, which are so long. After the exception's name the first line has a blank at its end. */
 static void expect_block(const struct failure_report *sheet, int width, const char *entry, const char *tail) {
     char rule[64] = "", line[64] = "";
@@ -228,9 +234,7 @@ static void expect_block(const struct failure_report *sheet, int width, const ch
                                             "%s\n%s FAILED\n%s\nFailures:\n  <NO_OTHER_FAILURES>\n%s\n"
                                             "Root Cause (first observed failure):\n[0]:\n%s%s\n%s",
                                             rule, sheet->entrypoint, line, line, entry, rule, tail);
-    _cleanup_(strbuf_fini) struct strbuf got = {0};
-    failure_report_text(sheet, &got);
-    cr_assert_str_eq(strbuf_text(&got), want, "got:\n%s", strbuf_text(&got));
+    cr_assert_str_eq(block_of(sheet), want, "got:\n%s", block_of(sheet));
 }
 
 /* These blocks are torchrun 2.13's output, except for host and file names, ranks and pids. */
@@ -293,25 +297,19 @@ Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread)
     struct failure f = failure_of(FAILURE_EXIT, 1);
     failure_set_text(&f, "Exception in thread T-1 (f):\n" TRACE "  File \"x.py\", line 6\nValueError: \033[31m\tred\n",
                      false);
-    struct failure_report sheet = {.entrypoint = "t", .failure = &f};
-    _cleanup_(strbuf_fini) struct strbuf got = {0};
-    failure_report_text(&sheet, &got);
-    assert_has(strbuf_text(&got), "traceback : Exception in thread T-1 (f):\n  " TRACE);
-    assert_has(strbuf_text(&got), "  ValueError: ?[31m\tred\n");
+    const char *got = block_of(&(struct failure_report){.entrypoint = "t", .failure = &f});
+    assert_has(got, "traceback : Exception in thread T-1 (f):\n  " TRACE);
+    assert_has(got, "  ValueError: ?[31m\tred\n");
 }
 
 Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGABRT);
     failure_set_text(&f, "assertion failed\n", false);
     struct failure_report sheet = {.entrypoint = "t", .failure = &f};
-    _cleanup_(strbuf_fini) struct strbuf got = {0};
-    failure_report_text(&sheet, &got);
-    assert_has(strbuf_text(&got), "traceback : Signal 6 (SIGABRT) received by PID 12533\n");
-    assert_has(strbuf_text(&got), "(node b):\n  assertion failed\n");
+    assert_has(block_of(&sheet), "traceback : Signal 6 (SIGABRT) received by PID 12533\n");
+    assert_has(block_of(&sheet), "(node b):\n  assertion failed\n");
     sheet.stderr_tail = "";
-    strbuf_clear(&got);
-    failure_report_text(&sheet, &got);
-    cr_assert_null(strstr(strbuf_text(&got), "Last lines"));
+    cr_assert_null(strstr(block_of(&sheet), "Last lines"));
 }
 
 Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_node) {
@@ -321,11 +319,9 @@ Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_
     struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     static const char *const tails[] = {NULL, "ModuleNotFoundError: No module named 'torch'\n", ""};
     for (size_t i = 0; i < ARRAY_SIZE(tails); i++) {
-        _cleanup_(strbuf_fini) struct strbuf got = {0};
         sheet.stderr_tail = tails[i];
-        failure_report_text(&sheet, &got);
-        const char *line = strstr(strbuf_text(&got), "\nThe interpreter was /usr/bin/python3 (PYTHON_EXEC");
-        cr_assert_not_null(line, "%s", strbuf_text(&got));
+        const char *line = strstr(block_of(&sheet), "\nThe interpreter was /usr/bin/python3 (PYTHON_EXEC");
+        cr_assert_not_null(line, "%s", block_of(&sheet));
         cr_assert_null(strstr(line + 2, "The interpreter"));
     }
     failure_set_text(&f, "/usr/bin/python3: No module named train\n", false);
@@ -387,37 +383,30 @@ Test(failure_text, of_a_long_text_no_part_of_a_character_is_kept) {
 Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
     struct failure f = failure_of(FAILURE_HANG, 0);
     (void)strcpy(f.text, "ranks 0-2 wait; rank 3 (node b, pid 12533) is stopped");
-    _cleanup_(strbuf_fini) struct strbuf cause = {0}, block = {0};
+    _cleanup_(strbuf_fini) struct strbuf cause = {0};
     failure_cause_text(&f, &cause);
     cr_assert_str_eq(strbuf_text(&cause), "kept the others waiting");
     struct failure_report sheet = {.entrypoint = "train.py", .failure = &f};
-    failure_report_text(&sheet, &block);
-    assert_has(strbuf_text(&block), "traceback : ranks 0-2 wait; rank 3");
-    assert_has(strbuf_text(&block), "rank      : 3 (local_rank: 1)");
+    assert_has(block_of(&sheet), "traceback : ranks 0-2 wait; rank 3");
+    assert_has(block_of(&sheet), "rank      : 3 (local_rank: 1)");
     f.node[0] = '\0'; /* no rank is suspected */
-    strbuf_clear(&block);
-    failure_report_text(&sheet, &block);
-    assert_has(strbuf_text(&block), "\n  host      : all\n  rank      : all\n");
+    assert_has(block_of(&sheet), "\n  host      : all\n  rank      : all\n");
 }
 
-Test(failure_text, json_has_what_torchs_exception_needs) {
-    struct failure f = {.kind = FAILURE_SIGNAL, .code = SIGSEGV, .rank = 3, .local_rank = 1, .pid = 77};
-    (void)snprintf(f.node, sizeof f.node, "b");
-    (void)snprintf(f.text, sizeof f.text, "a \"b\"\n");
+static void expect_json(struct failure f, const char *text, const char *want) {
     _cleanup_(strbuf_fini) struct strbuf got = {0};
+    (void)strcpy(f.node, "b");
+    (void)strcpy(f.text, text);
     failure_json("train.py", &f, &got);
-    cr_assert_str_eq(strbuf_text(&got),
-                     "{\"entrypoint\":\"train.py\",\"node\":\"b\",\"cause\":\"died of SIGSEGV\",\"rank\":3,"
-                     "\"local_rank\":1,\"pid\":77,\"exitcode\":-11,\"error_file\":\"\","
-                     "\"text\":\"a \\\"b\\\"\\n\"}\n");
+    cr_assert_str_eq(strbuf_text(&got), want);
 }
 
-Test(failure_text, json_a_lost_node_has_no_rank) {
-    struct failure f = {.kind = FAILURE_NODE};
-    (void)snprintf(f.node, sizeof f.node, "b");
-    _cleanup_(strbuf_fini) struct strbuf got = {0};
-    failure_json("t", &f, &got);
-    cr_assert_str_eq(
-        strbuf_text(&got),
-        "{\"entrypoint\":\"t\",\"node\":\"b\",\"cause\":\"was lost\",\"error_file\":\"\",\"text\":\"\"}\n");
+Test(failure_text, json_has_what_torchs_exception_needs_and_of_a_lost_node_no_rank) {
+    expect_json((struct failure){.kind = FAILURE_SIGNAL, .code = SIGSEGV, .rank = 3, .local_rank = 1, .pid = 77},
+                "a \"b\"\n",
+                "{\"entrypoint\":\"train.py\",\"node\":\"b\",\"cause\":\"died of SIGSEGV\",\"rank\":3,"
+                "\"local_rank\":1,\"pid\":77,\"exitcode\":-11,\"error_file\":\"\",\"text\":\"a \\\"b\\\"\\n\"}\n");
+    expect_json(
+        (struct failure){.kind = FAILURE_NODE}, "",
+        "{\"entrypoint\":\"train.py\",\"node\":\"b\",\"cause\":\"was lost\",\"error_file\":\"\",\"text\":\"\"}\n");
 }

@@ -44,32 +44,6 @@ static void end(void) {
 
 TestSuite(ssh_node_io, .init = begin, .fini = end);
 
-static void start(uint64_t boot_ns, uint64_t silence_ns) {
-    int in[2], out[2];
-    static char home[] = "HOME=/there", path[] = "PATH=/usr/bin:/bin";
-    static char *envp[] = {home, path, NULL};
-    cr_assert_eq(pipe2(in, O_CLOEXEC), 0);
-    cr_assert_eq(pipe2(out, O_CLOEXEC), 0);
-    cr_assert_eq(fcntl(out[1], F_SETPIPE_SZ, 1 << 16), 1 << 16); /* with pages of any size */
-    relay = fork();
-    cr_assert_geq(relay, 0);
-    if (relay == 0) {
-        (void)close(in[1]);
-        (void)close(out[0]);
-        _exit(ssh_node_run(&(struct ssh_node_config){.in_fd = in[0],
-                                                     .out_fd = out[1],
-                                                     .version = "1",
-                                                     .program = "/bin/sh",
-                                                     .envp = envp,
-                                                     .boot_ns = boot_ns,
-                                                     .silence_ns = silence_ns}));
-    }
-    (void)close(in[0]);
-    (void)close(out[1]);
-    to = in[1];
-    from = out[0];
-}
-
 /* False: end of file. */
 static bool read_more(void) {
     char bytes[4096];
@@ -103,14 +77,46 @@ static struct starter_message expect(enum starter_kind kind) {
     return m;
 }
 
+static void start(uint64_t boot_ns, uint64_t silence_ns) {
+    int in[2], out[2];
+    static char home[] = "HOME=/there", path[] = "PATH=/usr/bin:/bin";
+    static char *envp[] = {home, path, NULL};
+    cr_assert_eq(pipe2(in, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(out, O_CLOEXEC), 0);
+    cr_assert_eq(fcntl(out[1], F_SETPIPE_SZ, 1 << 16), 1 << 16); /* with pages of any size */
+    relay = fork();
+    cr_assert_geq(relay, 0);
+    if (relay == 0) {
+        (void)close(in[1]);
+        (void)close(out[0]);
+        _exit(ssh_node_run(&(struct ssh_node_config){.in_fd = in[0],
+                                                     .out_fd = out[1],
+                                                     .version = "1",
+                                                     .program = "/bin/sh",
+                                                     .envp = envp,
+                                                     .boot_ns = boot_ns,
+                                                     .silence_ns = silence_ns}));
+    }
+    (void)close(in[0]);
+    (void)close(out[1]);
+    to = in[1];
+    from = out[0];
+    (void)expect(STARTER_HELLO);
+}
+
 static int status_of_relay(void) {
-    int status;
-    cr_assert_eq(waitpid(relay, &status, 0), relay);
+    int status = rig_status(relay);
     relay = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return status;
 }
 
 static void send_frames(const struct strbuf *s) { cr_assert_eq(write(to, strbuf_text(s), s->len), (ssize_t)s->len); }
+
+static void send_message(const struct starter_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    starter_add(m, &frame);
+    send_frames(&frame);
+}
 
 /* suspended: the head is, from then on. */
 static void boot(const char *text, bool suspended) {
@@ -143,7 +149,6 @@ static void expect_exit(bool signalled, unsigned code) {
 
 Test(ssh_node_io, a_head_that_says_nothing_is_told_so) {
     start(50 * NS_PER_MS, 30 * NS_PER_S);
-    (void)expect(STARTER_HELLO);
     struct starter_message m = expect(STARTER_FAIL);
     assert_has(m.fail.text, "no job came");
     cr_assert_eq(next().kind, 0);
@@ -152,21 +157,14 @@ Test(ssh_node_io, a_head_that_says_nothing_is_told_so) {
 
 static const char until_term[] = "trap 'echo got TERM; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
 
-static void send_kind(enum starter_kind kind) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    starter_add(&(struct starter_message){.kind = kind}, &frame);
-    send_frames(&frame);
-}
-
 Test(ssh_node_io, a_head_that_falls_silent_has_gone_unless_it_is_suspended) {
     struct pollfd p = {.events = POLLIN};
     start(30 * NS_PER_S, 400 * NS_PER_MS);
-    (void)expect(STARTER_HELLO);
     boot(until_term, true);
     expect_output("ready\n");
     p.fd = from;
     cr_assert_eq(poll(&p, 1, 1000), 0, "it is suspended");
-    send_kind(STARTER_PING);
+    send_message(&(struct starter_message){.kind = STARTER_PING});
     expect_output("got TERM\n");
     expect_exit(false, 3);
     cr_assert_eq(status_of_relay(), 3);
@@ -176,7 +174,7 @@ Test(ssh_node_io, a_head_that_falls_silent_has_gone_unless_it_is_suspended) {
 static void ping_for(uint64_t time_ns) {
     struct pollfd p = {.fd = from};
     for (uint64_t end = clock_now_ns() + time_ns; clock_now_ns() < end;) {
-        send_kind(STARTER_PING);
+        send_message(&(struct starter_message){.kind = STARTER_PING});
         cr_assert_eq(poll(&p, 1, 100), 0, "the relay has ended");
     }
 }
@@ -186,7 +184,6 @@ Test(ssh_node_io, a_head_that_reads_late_gets_the_end) {
     size_t len = 0;
     struct starter_message m;
     start(30 * NS_PER_S, 4 * NS_PER_S);
-    (void)expect(STARTER_HELLO);
     /* more than the pipe and the relay take; and a process that is left holds the output open */
     boot("while kill -0 $PPID; do sleep 0.1; done 2>/dev/null & head -c 230000 /dev/zero; exit 6", false);
     ping_for(6 * NS_PER_S);
@@ -199,30 +196,22 @@ Test(ssh_node_io, a_head_that_reads_late_gets_the_end) {
 
 Test(ssh_node_io, a_stopped_program_is_continued_to_end) {
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(STARTER_HELLO);
     boot("trap 'exit 4' TERM; echo ready; kill -STOP $$; exit 0", false);
     expect_output("ready\n");
-    _cleanup_(strbuf_fini) struct strbuf stop = {0};
-    struct starter_message m = {.kind = STARTER_STOP};
-    m.signal.signo = SIGTERM;
-    starter_add(&m, &stop);
-    send_frames(&stop);
+    send_message(&(struct starter_message){.kind = STARTER_STOP, .signal.signo = SIGTERM});
     expect_exit(false, 4);
 }
 
 static uint16_t ask_to_listen(const char *addr) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = STARTER_LISTEN};
     (void)snprintf(m.listen.addr, sizeof m.listen.addr, "%s", addr);
-    starter_add(&m, &frame);
-    send_frames(&frame);
+    send_message(&m);
     return expect(STARTER_PORT).port.port;
 }
 
 Test(ssh_node_io, it_listens_for_its_program_where_the_nodes_meet) {
     struct addr there;
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(STARTER_HELLO);
     uint16_t port = ask_to_listen("127.0.0.1");
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(addr_from_literal("127.0.0.1", port, &there), 0);
@@ -236,20 +225,16 @@ Test(ssh_node_io, it_listens_for_its_program_where_the_nodes_meet) {
 }
 
 Test(ssh_node_io, an_address_at_which_it_cannot_listen_is_a_failure) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = STARTER_LISTEN, .listen = {.addr = "127.0.0.1", .low = 1, .high = 1}};
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(STARTER_HELLO);
     int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct addr there;
-    socklen_t len = sizeof there.ss;
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &there), 0);
     cr_assert_eq(bind(taken, (const struct sockaddr *)&there.ss, there.len), 0);
     cr_assert_eq(listen(taken, 1), 0);
-    cr_assert_eq(getsockname(taken, (struct sockaddr *)&there.ss, &len), 0);
+    cr_assert_eq(addr_of_socket(taken, &there), 0);
     m.listen.low = m.listen.high = addr_port(&there);
-    starter_add(&m, &frame);
-    send_frames(&frame);
+    send_message(&m);
     cr_assert_neq(expect(STARTER_FAIL).fail.text[0], '\0');
     cr_assert_eq(status_of_relay(), 1);
     (void)close(taken);

@@ -66,7 +66,6 @@ static int accept_link(void) {
     run_until_readable(head_fd);
     int fd = accept(head_fd, NULL, NULL);
     cr_assert_geq(fd, 0);
-    run_until_readable(fd);
     return fd;
 }
 
@@ -84,30 +83,40 @@ static bool take_message(int fd, struct starter_message *ret) {
     return recv(fd, buf, bytes, 0) == (ssize_t)bytes;
 }
 
-static void receive(int fd, struct starter_message *ret) { cr_assert(take_message(fd, ret)); }
+static struct starter_message m; /* the last one that came to the test */
 
-static bool send_message(int fd, const struct starter_message *m) {
+static void receive(int fd) {
+    run_until_readable(fd);
+    cr_assert(take_message(fd, &m));
+}
+
+/* The connection on which the agent has told that it leads. */
+static int lead(void) {
+    starter_link_lead(link_);
+    int fd = accept_link();
+    receive(fd);
+    return fd;
+}
+
+static bool send_message(int fd) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    starter_add(m, &s);
+    starter_add(&m, &s);
     return send(fd, strbuf_text(&s), s.len, MSG_NOSIGNAL) == (ssize_t)s.len;
 }
 
 Test(starter_link_io, it_tells_that_it_leads_and_hears_stop) {
-    struct starter_message m;
-    starter_link_lead(link_);
-    starter_link_lead(link_); /* harmless */
-    int fd = accept_link();
-    receive(fd, &m);
+    starter_link_lead(link_); /* once more is harmless */
+    int fd = lead();
     cr_assert_eq(m.kind, STARTER_LEAD);
     cr_assert_str_eq(m.lead.token, TOKEN);
     cr_assert_str_eq(m.lead.host, "node1");
     cr_assert_str_eq(m.lead.step, "28.0");
     m.kind = STARTER_EXPECT;
     m.expect.nodes = 7;
-    cr_assert(send_message(fd, &m));
+    cr_assert(send_message(fd));
     m.kind = STARTER_STOP;
     m.signal.signo = 15;
-    cr_assert(send_message(fd, &m));
+    cr_assert(send_message(fd));
     rig_loop_until(loop, stopped != 0);
     cr_assert_eq(stopped, 15);
     cr_assert_eq(expected, 7);
@@ -115,21 +124,16 @@ Test(starter_link_io, it_tells_that_it_leads_and_hears_stop) {
 }
 
 Test(starter_link_io, a_safe_point_is_told_once_on_each_connection) {
-    struct starter_message m;
-    starter_link_lead(link_);
-    int fd = accept_link();
-    receive(fd, &m);
+    int fd = lead();
     starter_link_safe(link_);
     starter_link_safe(link_);
-    run_until_readable(fd);
-    receive(fd, &m);
+    receive(fd);
     cr_assert_eq(m.kind, STARTER_SAFE);
     (void)close(fd);
     fd = accept_link();
-    receive(fd, &m);
+    receive(fd);
     cr_assert_eq(m.kind, STARTER_LEAD);
-    run_until_readable(fd);
-    receive(fd, &m);
+    receive(fd);
     cr_assert_eq(m.kind, STARTER_SAFE);
     uint8_t more;
     cr_assert_lt(recv(fd, &more, 1, MSG_DONTWAIT), 0, "once");
@@ -143,22 +147,18 @@ static pid_t fork_head(void) {
     if (pid != 0)
         return pid;
     (void)alarm(20);
-    struct starter_message m;
     struct pollfd p = {.fd = head_fd, .events = POLLIN}; /* accept() does not wait there */
     int fd = poll(&p, 1, -1) == 1 ? accept(head_fd, NULL, NULL) : -1;
     bool good = take_message(fd, &m) && m.kind == STARTER_LEAD && take_message(fd, &m) && m.kind == STARTER_VERDICT &&
                 m.verdict.status == 3 && m.verdict.lost == 1;
     m.kind = STARTER_ACK;
-    _exit(send_message(fd, &m) && good ? 0 : 1);
+    _exit(send_message(fd) && good ? 0 : 1);
 }
 
 static const struct starter_verdict verdict = {.status = 3, .lost = 1, .text = "rank 0 ended"};
 
 Test(starter_link_io, the_verdict_is_acknowledged_also_if_the_connection_is_lost_before) {
-    struct starter_message m;
-    starter_link_lead(link_);
-    int fd = accept_link();
-    receive(fd, &m);
+    int fd = lead();
     (void)close(fd);
     pid_t pid = fork_head();
     cr_assert(starter_link_verdict(link_, &verdict));
@@ -179,10 +179,7 @@ Test(starter_link_io, a_head_that_does_not_answer_costs_a_bounded_time) {
 Test(starter_link_io, an_agent_that_never_led_says_nothing) { cr_assert_not(starter_link_verdict(link_, &verdict)); }
 
 Test(starter_link_io, a_head_that_was_killed_is_noticed) {
-    struct starter_message m;
-    starter_link_lead(link_);
-    int fd = accept_link();
-    receive(fd, &m);
+    int fd = lead();
     (void)close(fd);
     (void)close(head_fd);
     head_fd = -1;
@@ -191,10 +188,7 @@ Test(starter_link_io, a_head_that_was_killed_is_noticed) {
 }
 
 Test(starter_link_io, a_head_that_breaks_the_protocol_is_left) {
-    struct starter_message m;
-    starter_link_lead(link_);
-    int fd = accept_link();
-    receive(fd, &m);
+    int fd = lead();
     cr_assert_eq(send(fd, "HTTP/1.1 400\r\n\r\n", 16, MSG_NOSIGNAL), 16);
     char byte;
     rig_loop_until(loop, recv(fd, &byte, 1, MSG_DONTWAIT) == 0); /* it hangs up */
@@ -218,16 +212,14 @@ Test(starter_link_io, variables_that_make_no_sense_are_refused) {
 }
 
 Test(starter_link_io, a_relay_is_spoken_to_over_its_socket) {
-    struct starter_message m;
     int fd = link_to_relay();
     starter_link_lead(link_);
-    run_until_readable(fd);
-    receive(fd, &m);
+    receive(fd);
     cr_assert_eq(m.kind, STARTER_LEAD);
     cr_assert_str_eq(m.lead.token, "");
     m.kind = STARTER_STOP;
     m.signal.signo = SIGTERM;
-    cr_assert(send_message(fd, &m));
+    cr_assert(send_message(fd));
     rig_loop_until(loop, stopped != 0);
     cr_assert_eq(stopped, SIGTERM);
     (void)close(fd); /* the relay was killed */
@@ -235,16 +227,14 @@ Test(starter_link_io, a_relay_is_spoken_to_over_its_socket) {
 }
 
 Test(starter_link_io, a_relay_gets_the_verdict) {
-    struct starter_message m;
     struct starter_verdict v = {.status = 3};
     int fd = link_to_relay();
     starter_link_lead(link_);
-    run_until_readable(fd);
-    receive(fd, &m);
+    receive(fd);
     m.kind = STARTER_ACK;
-    cr_assert(send_message(fd, &m)); /* it waits there */
+    cr_assert(send_message(fd)); /* it waits there */
     cr_assert(starter_link_verdict(link_, &v));
-    receive(fd, &m);
+    receive(fd);
     cr_assert_eq(m.kind, STARTER_VERDICT);
     cr_assert_eq(m.verdict.status, 3);
     (void)close(fd);

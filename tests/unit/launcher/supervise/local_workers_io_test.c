@@ -229,16 +229,6 @@ Test(local_workers_io, waits_for_its_own_discovery_after_a_borrowed_one) {
         cr_assert_lt(++attempts, 50u);
 }
 
-Test(local_workers_io, hears_the_safe_point_of_what_is_below_a_worker) {
-    struct fixture f = {0};
-    char *args[] = {TEXT("-c"), TEXT("\"$WORKER\" notify=MUSTER_SAFE_POINT=1 wait & wait"), NULL};
-    fixture_init(&f, "/bin/sh", args);
-    start(&f);
-    rig_loop_run(f.loop);
-    cr_expect_eq(f.n_safe_points, 1);
-    stop(&f);
-}
-
 static void say_to(const char *name, const char *text) {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     memcpy(addr.sun_path + 1, name + 1, strlen(name) - 1);

@@ -4,19 +4,23 @@
 
 #define ENV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__, NULL})
 
-static const char *go(char *const *from, char *const *to, struct strbuf *out, char *reason) {
-    strbuf_clear(out);
+static struct strbuf out; /* of the last go() */
+static char reason[WARM_REASON_MAX];
+
+static void finish(void) { strbuf_fini(&out); }
+TestSuite(warm, .fini = finish);
+
+static const char *go(char *const *from, char *const *to) {
+    strbuf_clear(&out);
     struct warm_to all = {.envp = to, .marker = "1.0.ab", .cwd = "/here", .umask = 022};
-    bool ok = warm_go(from, &all, out, reason);
+    bool ok = warm_go(from, &all, &out, reason);
     cr_assert_eq(warm_may_go(from, to, reason), ok);
-    return ok ? strbuf_text(out) : NULL;
+    return ok ? strbuf_text(&out) : NULL;
 }
 
 Test(warm, a_go_has_what_has_changed) {
-    _cleanup_(strbuf_fini) struct strbuf out = {0};
-    char reason[WARM_REASON_MAX];
     const char *text = go(ENV("PATH=/bin", "RANK=0", "MUSTER_EPOCH=1", "NOTIFY_SOCKET=@a", "MASTER_PORT=1=2"),
-                          ENV("PATH=/bin", "RANK=3", "MASTER_PORT=1=2", "MUSTER_EPOCH=1", "LOCAL_RANK="), &out, reason);
+                          ENV("PATH=/bin", "RANK=3", "MASTER_PORT=1=2", "MUSTER_EPOCH=1", "LOCAL_RANK="));
     cr_assert_str_eq(text, "{\"kind\":\"go\",\"marker\":\"1.0.ab\",\"cwd\":\"/here\",\"umask\":18,"
                            "\"set\":{\"RANK\":\"3\",\"LOCAL_RANK\":\"\"},\"unset\":[\"NOTIFY_SOCKET\"]}");
     struct warm_to nowhere = {.envp = ENV("RANK=1"), .marker = ""};
@@ -26,27 +30,23 @@ Test(warm, a_go_has_what_has_changed) {
 }
 
 Test(warm, the_order_of_an_environment_does_not_matter) {
-    _cleanup_(strbuf_fini) struct strbuf out = {0};
-    char reason[WARM_REASON_MAX];
-    const char *text = go(ENV("A=1", "RANK=0", "B=2", "C=3"), ENV("C=3", "B=2", "RANK=0", "A=1"), &out, reason);
+    const char *text = go(ENV("A=1", "RANK=0", "B=2", "C=3"), ENV("C=3", "B=2", "RANK=0", "A=1"));
     cr_assert(strstr(text, "\"set\":{},\"unset\":[]"), "%s", text);
-    text = go(ENV("RANK=0", "A=1", "AB=2"), ENV("AB=2", "RANK=1", "A=1"), &out, reason);
+    text = go(ENV("RANK=0", "A=1", "AB=2"), ENV("AB=2", "RANK=1", "A=1"));
     cr_assert(strstr(text, "\"set\":{\"RANK\":\"1\"},\"unset\":[]"), "%s", text);
-    cr_assert_null(go(ENV("A=1", "AB=2", "RANK=0"), ENV("RANK=0", "AB=2"), &out, reason));
+    cr_assert_null(go(ENV("A=1", "AB=2", "RANK=0"), ENV("RANK=0", "AB=2")));
     cr_assert_str_eq(reason, "A has changed since the modules were imported");
 }
 
 Test(warm, only_what_muster_sets_may_change) {
-    _cleanup_(strbuf_fini) struct strbuf out = {0};
-    char reason[WARM_REASON_MAX];
-    cr_assert_not_null(go(ENV("NCCL_SOCKET_IFNAME=a", "RANK=0"), ENV("NCCL_SOCKET_IFNAME=b", "RANK=1"), &out, reason));
+    cr_assert_not_null(go(ENV("NCCL_SOCKET_IFNAME=a", "RANK=0"), ENV("NCCL_SOCKET_IFNAME=b", "RANK=1")));
     strbuf_clear(&out);
-    cr_assert_null(go(ENV("ROLE_NAME=a"), ENV("ROLE_NAME=b"), &out, reason));
-    cr_assert_null(go(ENV("NCCLX=1"), ENV("NCCLX=2"), &out, reason));
+    cr_assert_null(go(ENV("ROLE_NAME=a"), ENV("ROLE_NAME=b")));
+    cr_assert_null(go(ENV("NCCLX=1"), ENV("NCCLX=2")));
     cr_assert_str_eq(reason, "NCCLX has changed since the modules were imported");
-    cr_assert_null(go(ENV("A=1"), ENV("A=1", "OMP_NUM_THREADS=2"), &out, reason));
+    cr_assert_null(go(ENV("A=1"), ENV("A=1", "OMP_NUM_THREADS=2")));
     cr_assert_str_eq(reason, "OMP_NUM_THREADS has changed since the modules were imported");
-    cr_assert_null(go(ENV("A=1", "RANKS=2"), ENV("A=1"), &out, reason));
+    cr_assert_null(go(ENV("A=1", "RANKS=2"), ENV("A=1")));
     cr_assert_str_eq(reason, "RANKS has changed since the modules were imported");
 }
 
@@ -72,7 +72,7 @@ Test(warm, the_gate_is_first_in_the_path_and_knows_what_was_there) {
 }
 
 Test(warm, a_record_tells_whether_the_gate_was_passed_and_where_it_stopped) {
-    char reason[WARM_REASON_MAX], name[8];
+    char name[8];
     cr_assert(!warm_record_ok("", 0, reason));
     cr_assert(strstr(reason, "did not load muster's sitecustomize"));
     cr_assert(!warm_record_ok("gate 3.11\n", 10, reason));
@@ -108,7 +108,6 @@ Test(warm, messages_are_read_strictly) {
 }
 
 Test(warm, threads_devices_and_ranks_refuse) {
-    char reason[WARM_REASON_MAX];
     struct warm_message message = {.kind = WARM_READY};
     cr_assert(!warm_refuses(WARM_TEMPLATE, &message, reason));
     strcpy(message.read, "RANK");

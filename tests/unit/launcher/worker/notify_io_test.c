@@ -78,9 +78,10 @@ static void fixture_fini(struct fixture *f) {
     close(f->fd);
 }
 
-#define FIXTURE(f)                            \
-    _cleanup_(fixture_fini) struct fixture f; \
-    fixture_init(&f)
+static struct fixture fix;
+static void begin(void) { fixture_init(&fix); }
+static void finish(void) { fixture_fini(&fix); }
+TestSuite(notify_io, .init = begin, .fini = finish);
 
 static unsigned open_descriptors(void) {
     unsigned n = 0;
@@ -93,72 +94,66 @@ static unsigned open_descriptors(void) {
 }
 
 Test(notify_io, tells_what_was_said_and_by_whom) {
-    FIXTURE(f);
-    cr_assert_eq(notify_name(f.notify)[0], '@');
-    say(&f, "MUSTER_SAFE_POINT=1");
-    say(&f, "STATUS=fine");
-    for (unsigned turns = 0; f.n_messages < 2 && turns < 2; turns++) /* a turn has a limit of time */
-        cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_messages, 2);
-    cr_expect_eq(f.n_safe_points, 1);
-    cr_expect_eq(f.pid, getpid());
+    cr_assert_eq(notify_name(fix.notify)[0], '@');
+    say(&fix, "MUSTER_SAFE_POINT=1");
+    say(&fix, "STATUS=fine");
+    for (unsigned turns = 0; fix.n_messages < 2 && turns < 2; turns++) /* a turn has a limit of time */
+        cr_assert_eq(loop_turn(fix.loop), 0);
+    cr_expect_eq(fix.n_messages, 2);
+    cr_expect_eq(fix.n_safe_points, 1);
+    cr_expect_eq(fix.pid, getpid());
 }
 
 Test(notify_io, two_have_different_names) {
-    struct fixture a, b;
-    fixture_init(&a);
-    fixture_init(&b);
-    cr_expect_str_neq(notify_name(a.notify), notify_name(b.notify));
-    fixture_fini(&a);
-    fixture_fini(&b);
+    struct fixture other;
+    fixture_init(&other);
+    cr_expect_str_neq(notify_name(fix.notify), notify_name(other.notify));
+    fixture_fini(&other);
 }
 
 Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
-    FIXTURE(f);
     char big[NOTIFY_BYTES_MAX + 1];
     memset(big, '\n', sizeof big);
     memcpy(big, "MUSTER_SAFE_POINT=1", 19);
-    cr_assert_eq(send_to(&f, big, sizeof big, NULL, 0), (ssize_t)sizeof big);
-    cr_assert_eq(send_to(&f, "", 0, NULL, 0), 0);
+    cr_assert_eq(send_to(&fix, big, sizeof big, NULL, 0), (ssize_t)sizeof big);
+    cr_assert_eq(send_to(&fix, "", 0, NULL, 0), 0);
     for (int turns = 0; turns < 2; turns++)
-        cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_safe_points, 0);
+        cr_assert_eq(loop_turn(fix.loop), 0);
+    cr_expect_eq(fix.n_safe_points, 0);
     unsigned before = open_descriptors();
     const int fds[] = {STDERR_FILENO, STDERR_FILENO, STDERR_FILENO};
     for (unsigned n = 1; n <= ARRAY_SIZE(fds); n++) {
-        cr_assert_eq(send_to(&f, big, sizeof big - 1, fds, n), (ssize_t)sizeof big - 1);
-        cr_assert_eq(loop_turn(f.loop), 0);
-        cr_expect_eq(f.n_safe_points, (int)n);
+        cr_assert_eq(send_to(&fix, big, sizeof big - 1, fds, n), (ssize_t)sizeof big - 1);
+        cr_assert_eq(loop_turn(fix.loop), 0);
+        cr_expect_eq(fix.n_safe_points, (int)n);
         cr_expect_eq(open_descriptors(), before, "%u descriptors", n);
     }
 }
 
 Test(notify_io, a_sender_that_passed_a_pipe_waits_until_its_message_was_handled) {
-    FIXTURE(f);
     int ends[2];
     cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    f.sender_end = ends[0];
-    cr_assert_eq(send_to(&f, "WATCHDOG=1", 10, &ends[1], 1), 10);
+    fix.sender_end = ends[0];
+    cr_assert_eq(send_to(&fix, "WATCHDOG=1", 10, &ends[1], 1), 10);
     close(ends[1]);
-    cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_messages, 1);
-    cr_expect_eq(f.waited, 1);
+    cr_assert_eq(loop_turn(fix.loop), 0);
+    cr_expect_eq(fix.n_messages, 1);
+    cr_expect_eq(fix.waited, 1);
     cr_expect_eq(read(ends[0], &(char){0}, 1), 0, "then it is closed");
     close(ends[0]);
 }
 
 Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
-    FIXTURE(f);
-    f.answer = "MUSTER_SAFE_POINT=1";
-    say(&f, f.answer);
-    for (int turns = 1, before = 0; turns <= 3; turns++, before = f.n_messages) {
-        cr_assert_eq(loop_turn(f.loop), 0);
-        cr_expect_eq(f.n_messages, before + 1);
+    fix.answer = "MUSTER_SAFE_POINT=1";
+    say(&fix, fix.answer);
+    for (int turns = 1, before = 0; turns <= 3; turns++, before = fix.n_messages) {
+        cr_assert_eq(loop_turn(fix.loop), 0);
+        cr_expect_eq(fix.n_messages, before + 1);
     }
-    f.slow = true;
-    int before = f.n_messages;
-    cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_messages, before + 1);
+    fix.slow = true;
+    int before = fix.n_messages;
+    cr_assert_eq(loop_turn(fix.loop), 0);
+    cr_expect_eq(fix.n_messages, before + 1);
 }
 
 static void on_output(void *arg, int fd, unsigned events) { *(int *)arg += read(fd, &(char){0}, 1) == 1; }
@@ -166,14 +161,13 @@ static void on_output(void *arg, int fd, unsigned events) { *(int *)arg += read(
 Test(notify_io, a_chatterer_keeps_the_output_of_workers_waiting_for_no_longer_than_its_turn) {
     struct loop_watch *watch;
     int ends[2], read_so_far = 0;
-    FIXTURE(f);
     cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    cr_assert_eq(loop_watch_new(f.loop, ends[0], LOOP_READ, LOOP_PRIO_BULK, on_output, &read_so_far, &watch), 0);
-    f.answer = "WATCHDOG=1";
-    say(&f, f.answer);
-    cr_assert_eq(loop_turn(f.loop), 0);
+    cr_assert_eq(loop_watch_new(fix.loop, ends[0], LOOP_READ, LOOP_PRIO_BULK, on_output, &read_so_far, &watch), 0);
+    fix.answer = "WATCHDOG=1";
+    say(&fix, fix.answer);
+    cr_assert_eq(loop_turn(fix.loop), 0);
     cr_assert_eq(write(ends[1], "x", 1), 1);
-    rig_loop_turns(f.loop, 4);
+    rig_loop_turns(fix.loop, 4);
     cr_expect_eq(read_so_far, 1);
     loop_watch_free(watch);
     close(ends[0]);
@@ -181,10 +175,9 @@ Test(notify_io, a_chatterer_keeps_the_output_of_workers_waiting_for_no_longer_th
 }
 
 Test(notify_io, may_be_freed_in_its_callback) {
-    FIXTURE(f);
-    f.free_it = true;
-    say(&f, "A=1");
-    say(&f, "A=1");
-    cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_messages, 1);
+    fix.free_it = true;
+    say(&fix, "A=1");
+    say(&fix, "A=1");
+    cr_assert_eq(loop_turn(fix.loop), 0);
+    cr_expect_eq(fix.n_messages, 1);
 }
