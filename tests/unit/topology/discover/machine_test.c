@@ -16,17 +16,11 @@ Test(machine, counts_the_cpus_of_the_affinity_mask) {
     cr_assert_eq(cpu_count_allowed(), 1);
 }
 
-Test(machine, hwloc_sees_what_the_kernel_runs_on) {
+Test(machine, hwloc_tells_its_version) {
     char version[HWLOC_TEXT_MAX];
-    struct topology t = {0};
     struct err err = {0};
     cr_assert_eq(hwloc_found_version(version, &err), 0, "%s", err.text);
-    cr_assert_eq(topology_discover(&(struct discovery_config){.what = DISCOVER_CPUS}, &t, &err), 0, "%s", err.text);
-    cr_assert_geq(cpuset_count(&t.allowed), cpu_count_allowed());
-    cr_assert_geq(cpuset_count(&t.online), t.n_cores);
-    cr_assert_geq(t.n_numa, 1);
     cr_assert_eq(strncmp(version, "API 2.", 6), 0);
-    topology_fini(&t);
 }
 
 /* This is true on machines with and without GPUs. */

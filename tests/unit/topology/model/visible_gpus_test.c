@@ -58,7 +58,8 @@ Test(visible_gpus, that_are_dealt_may_be_several_mig_devices) {
     cr_expect_str_eq(list("MIG-60-00,MIG-4f-5b,MIG-4f-5a", 8), "3");
     cr_expect_str_eq(list("MIG-4f-5b", 8), "2");
     cr_expect_str_eq(list("MIG-00000000", 8), "?");
-    cr_expect_str_eq(list("MIG-", 8), "?");
+    machine.gpus[2].n_mig = 0;
+    cr_expect_str_eq(list("MIG-", 8), "?", "also if there is one");
 }
 
 Test(visible_gpus, are_nvidias_in_cudas_order) {

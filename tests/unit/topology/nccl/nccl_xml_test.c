@@ -27,6 +27,12 @@ static unsigned check_with(const char *text, const struct topology *machine) {
 }
 static unsigned check(const char *text) { return check_with(text, NULL); }
 
+/* Checks a file: the number of its errors, and all that is said. */
+static void judged(unsigned errors, const char *file, const char *messages) {
+    cr_assert_eq(check(file), errors, "%s", said);
+    cr_assert_str_eq(said, messages);
+}
+
 static void done(void) { topology_fini(&t); }
 TestSuite(nccl_xml, .fini = done);
 
@@ -227,25 +233,22 @@ Test(nccl_xml, nvlinks_are_judged) {
         CPU("0") "\n" GPU("0000:11:00.0", "0",
                           ">\n<nvlink target=\"0000:11:00.0\" count=\"12\" tclass=\"0x030200\"/>"
                           "\n<nvlink target=\"0000:77:00.0\" count=\"1\" tclass=\"0x030200\"/></gpu></pci>") "</cpu>");
-    cr_assert_eq(check(to_itself), 0);
-    cr_assert_str_eq(said, "warning 3: nvlink to 0000:11:00.0 does nothing: that is the GPU itself\n"
-                           "warning 4: nvlink to 0000:77:00.0 does nothing: no such GPU is in the file\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") "\n" GPU("0000:11:00.0", "0",
-                                                 ">"
-                                                 "<nvlink target=\"f\" count=\"10\" tclass=\"0x068000\"/><nvlink "
-                                                 "target=\"f\" count=\"9\" tclass=\"0x068000\"/>"
-                                                 "</gpu></pci>") "</cpu>")),
-                 1);
-    cr_assert_str_eq(said,
-                     "error 2: GPU 0000:11:00.0 has 19 NVLinks here; a GPU of compute capability 9.0 has 18 at most\n");
-    cr_assert_eq(
-        check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0",
-                                   "><nvlink target=\"0000:12:00.0\" count=\"18\" "
-                                   "tclass=\"0x030200\"/></gpu></pci>") GPU("0000:12:00.0", "1", "/></pci>") "</cpu>")),
-        1);
-    cr_assert_str_eq(said,
-                     "error 1: the GPU of line 1 has no nvlink from 0000:12:00.0 back to 0000:11:00.0: NCCL fails on "
-                     "this; add it there, or leave this one out\n");
+    judged(0, to_itself,
+           "warning 3: nvlink to 0000:11:00.0 does nothing: that is the GPU itself\n"
+           "warning 4: nvlink to 0000:77:00.0 does nothing: no such GPU is in the file\n");
+    judged(1,
+           FILE_OF(CPU("0") "\n" GPU("0000:11:00.0", "0",
+                                     ">"
+                                     "<nvlink target=\"f\" count=\"10\" tclass=\"0x068000\"/><nvlink "
+                                     "target=\"f\" count=\"9\" tclass=\"0x068000\"/>"
+                                     "</gpu></pci>") "</cpu>"),
+           "error 2: GPU 0000:11:00.0 has 19 NVLinks here; a GPU of compute capability 9.0 has 18 at most\n");
+    judged(1,
+           FILE_OF(CPU("0") GPU("0000:11:00.0", "0",
+                                "><nvlink target=\"0000:12:00.0\" count=\"18\" "
+                                "tclass=\"0x030200\"/></gpu></pci>") GPU("0000:12:00.0", "1", "/></pci>") "</cpu>"),
+           "error 1: the GPU of line 1 has no nvlink from 0000:12:00.0 back to 0000:11:00.0: NCCL fails on "
+           "this; add it there, or leave this one out\n");
     cr_assert_eq(
         check(FILE_OF(CPU("0") GPU(
             "0000:11:00.0", "0",
@@ -256,42 +259,37 @@ Test(nccl_xml, nvlinks_are_judged) {
         1);
     SAID("error 1: the GPU of line 2 has no nvlink from 0000:12:00.0 back");
     SAID("warning 2: tclass \"0x020000\" is of no GPU");
-    cr_assert_eq(
-        check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0", ">\n<c2c bw=\"0\" count=\"1\"/></gpu></pci>") "</cpu>")), 0);
-    cr_assert_str_eq(said, "warning 2: c2c without a bw and a count above 0 has no bandwidth\n");
-    cr_assert_eq(check(FILE_OF(CPU("0") GPU("0000:11:00.0", "0",
-                                            "><nvlink target=\"f\" tclass=\"0x068000\"/></gpu></pci>") "</cpu>")),
-                 1);
-    cr_assert_str_eq(said, "error 1: nvlink without a count above 0: write it, or leave the nvlink out\n");
+    judged(0, FILE_OF(CPU("0") GPU("0000:11:00.0", "0", ">\n<c2c bw=\"0\" count=\"1\"/></gpu></pci>") "</cpu>"),
+           "warning 2: c2c without a bw and a count above 0 has no bandwidth\n");
+    judged(
+        1,
+        FILE_OF(CPU("0") GPU("0000:11:00.0", "0", "><nvlink target=\"f\" tclass=\"0x068000\"/></gpu></pci>") "</cpu>"),
+        "error 1: nvlink without a count above 0: write it, or leave the nvlink out\n");
 }
 
 Test(nccl_xml, values_that_nccl_takes_otherwise_are_told) {
-    cr_assert_eq(check(FILE_OF("<cpu numaid=\"1\"/>\n<cpu numaid=\"1\"/>")), 0);
-    cr_assert_str_eq(said, "warning 2: numaid 1 is in line 1, too\n");
-    cr_assert_eq(check(FILE_OF(
-                     CPU("0") "<nic><net dev=\"0\" speed=\"-1\"/>\n<net name=\"a&amp;b\" dev=\"1\" sped=\"5\"/></nic>\n"
-                              "<pci busid=\"0000:10:00.0\" link_width=\"64\"/>\n"
-                              "<pci busid=\"0000:11:00.0\" class=\"0x030200\"><gpu rank=\"0\"/></pci></cpu>")),
-                 0);
-    cr_assert_str_eq(said, "warning 1: net without a name: NCCL looks for its NETs by name, and adds them once more\n"
-                           "warning 1: speed \"-1\" of the net: NCCL counts 10 Gb/s\n"
-                           "warning 2: \"a&amp;b\" stays as it is: NCCL knows no entities\n"
-                           "note 2: NCCL does not look at sped of net\n"
-                           "note 2: net without a speed: NCCL fills it in on a machine that has it\n"
-                           "warning 3: link_width \"64\" of 0000:10:00.0: PCIe has 32 lanes at most\n"
-                           "note 4: gpu without a dev: NCCL fills it in on a machine that has it\n");
+    judged(0, FILE_OF("<cpu numaid=\"1\"/>\n<cpu numaid=\"1\"/>"), "warning 2: numaid 1 is in line 1, too\n");
+    judged(0,
+           FILE_OF(CPU("0") "<nic><net dev=\"0\" speed=\"-1\"/>\n<net name=\"a&amp;b\" dev=\"1\" sped=\"5\"/></nic>\n"
+                            "<pci busid=\"0000:10:00.0\" link_width=\"64\"/>\n"
+                            "<pci busid=\"0000:11:00.0\" class=\"0x030200\"><gpu rank=\"0\"/></pci></cpu>"),
+           "warning 1: net without a name: NCCL looks for its NETs by name, and adds them once more\n"
+           "warning 1: speed \"-1\" of the net: NCCL counts 10 Gb/s\n"
+           "warning 2: \"a&amp;b\" stays as it is: NCCL knows no entities\n"
+           "note 2: NCCL does not look at sped of net\n"
+           "note 2: net without a speed: NCCL fills it in on a machine that has it\n"
+           "warning 3: link_width \"64\" of 0000:10:00.0: PCIe has 32 lanes at most\n"
+           "note 4: gpu without a dev: NCCL fills it in on a machine that has it\n");
 }
 
 Test(nccl_xml, link_speeds_of_no_known_form_are_told) {
-    cr_assert_eq(
-        check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" link_speed=\"32.0 GT/s\" link_width=\"0\"/>\n"
-                               "<pci busid=\"0000:11:00.0\" link_speed=\"32 GT/s PCIe/s\" link_width=\"16\"/>\n"
-                               "<pci busid=\"0000:12:00.0\" link_speed=\"8 GT/s\" link_width=\"16\"/></cpu>")),
-        0);
-    cr_assert_str_eq(said,
-                     "warning 1: link_speed \"32.0 GT/s\" of 0000:10:00.0 is of no form that NCCL knows: it counts 8 "
-                     "GT/s (write \"32.0 GT/s PCIe\")\n"
-                     "warning 1: link_width \"0\" of 0000:10:00.0: NCCL counts 16 lanes\n");
+    judged(0,
+           FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" link_speed=\"32.0 GT/s\" link_width=\"0\"/>\n"
+                            "<pci busid=\"0000:11:00.0\" link_speed=\"32 GT/s PCIe/s\" link_width=\"16\"/>\n"
+                            "<pci busid=\"0000:12:00.0\" link_speed=\"8 GT/s\" link_width=\"16\"/></cpu>"),
+           "warning 1: link_speed \"32.0 GT/s\" of 0000:10:00.0 is of no form that NCCL knows: it counts 8 "
+           "GT/s (write \"32.0 GT/s PCIe\")\n"
+           "warning 1: link_width \"0\" of 0000:10:00.0: NCCL counts 16 lanes\n");
 }
 
 Test(nccl_xml, devices_of_another_machine_are_told) {
@@ -303,18 +301,15 @@ Test(nccl_xml, devices_of_another_machine_are_told) {
     cr_assert_eq(check_with(text, &machine), 1);
     cr_assert_str_eq(said, "error 3: 0000:12:00.0 is not on this machine: the file is of another one\n");
     topology_fini(&machine);
-    cr_assert_eq(check(text), 0);
-    cr_assert_str_eq(said, "");
+    judged(0, text, "");
 }
 
 Test(nccl_xml, repetitions_are_told) {
-    cr_assert_eq(
-        check(
-            FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\"><nic><net name=\"a\" dev=\"0\" speed=\"1\"/>"
-                    "<net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>\n<cpu numaid=\"1\" host_hash=\"0x1\">"
-                    "<nic><net name=\"a\" dev=\"0\" speed=\"1\"/><net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>")),
-        0);
-    cr_assert_str_eq(said, "");
+    judged(0,
+           FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\"><nic><net name=\"a\" dev=\"0\" speed=\"1\"/>"
+                   "<net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>\n<cpu numaid=\"1\" host_hash=\"0x1\">"
+                   "<nic><net name=\"a\" dev=\"0\" speed=\"1\"/><net name=\"b\" dev=\"1\" speed=\"1\"/></nic></cpu>"),
+           "");
     cr_assert_eq(
         check(FILE_OF("<cpu numaid=\"0\" host_hash=\"0x1\">" NIC("0000:10:00.0", "a", "0") "\n" NIC(
             "0000:10:00.0", "b", "0") "\n" NIC("0000:11:00.0", "a", "0") GPU("0000:12:00.0", "0", "/></pci>")
@@ -324,8 +319,8 @@ Test(nccl_xml, repetitions_are_told) {
     SAID("warning 2: 0000:10:00.0 is in line 1, too\n");
     SAID("error 3: dev 0 is the GPU of line 3, too\n");
     SAID("error 4: host_hash 0x2, and 0x1 in line 1: a file is for one node\n");
-    cr_assert_eq(check(FILE_OF("<cpu numaid=\"0\"/>") "\n<system version=\"1\"/>"), 0);
-    cr_assert_str_eq(said, "warning 2: a second system is ignored: a file is for one node\n");
+    judged(0, FILE_OF("<cpu numaid=\"0\"/>") "\n<system version=\"1\"/>",
+           "warning 2: a second system is ignored: a file is for one node\n");
 }
 
 Test(nccl_xml, many_elements_are_told_and_a_refusal_has_its_line) {
@@ -333,10 +328,8 @@ Test(nccl_xml, many_elements_are_told_and_a_refusal_has_its_line) {
     cr_assert_eq(check(big), 0);
     SAID("warning 0: 120 elements: ");
     (void)many(118);
-    cr_assert_eq(check(big), 0);
-    cr_assert_str_eq(said, "");
-    cr_assert_eq(check("<system version=\"1\">\n\n<cpu>"), 1);
-    cr_assert_str_eq(said, "error 3: the file ends while cpu is open\n");
+    judged(0, big, "");
+    judged(1, "<system version=\"1\">\n\n<cpu>", "error 3: the file ends while cpu is open\n");
     cr_assert_eq(nccl_xml_check("", 0, NULL, NULL, NULL), 1);
 }
 

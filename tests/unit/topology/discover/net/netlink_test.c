@@ -54,9 +54,14 @@ static int add_others(void) {
     return made;
 }
 
-Test(netlink, tells_kinds_by_driver_whatever_the_names_are) {
+/* A namespace of its own, in which eth0 and br0 are wired. */
+static void enter(void) {
     netns_enter(true);
     netns_wire();
+}
+
+Test(netlink, tells_kinds_by_driver_whatever_the_names_are) {
+    enter();
     int made = add_others();
     check_kind("eth0", TOPO_NETIF_VETH);
     check_kind("br0", TOPO_NETIF_BRIDGE);
@@ -66,8 +71,7 @@ Test(netlink, tells_kinds_by_driver_whatever_the_names_are) {
 }
 
 Test(netlink, lists_addresses_and_marks_those_of_one_link) {
-    netns_enter(true);
-    netns_wire();
+    enter();
     IP("addr add 169.254.7.7/16 dev eth0");
     netlink_fill_addresses(&topo);
     const struct topo_netaddr *v4 = address("eth0", "10.9.0.1"), *v6 = address("eth0", "fd09::1"),
@@ -90,8 +94,7 @@ Test(netlink, lists_addresses_and_marks_those_of_one_link) {
 }
 
 Test(netlink, tells_up_from_running) {
-    netns_enter(true);
-    netns_wire();
+    enter();
     IP("link set peer0 down");
     netns_wait_running("eth0", false);
     netlink_fill_addresses(&topo);
@@ -101,8 +104,7 @@ Test(netlink, tells_up_from_running) {
 }
 
 Test(netlink, agrees_with_the_files) {
-    netns_enter(true);
-    netns_wire();
+    enter();
     IP("link set peer0 down");
     netns_wait_running("eth0", false);
     sysfs_fill_netifs(NULL, &topo);
@@ -122,8 +124,7 @@ Test(netlink, agrees_with_the_files) {
 }
 
 Test(netlink, does_without_ipv4) {
-    netns_enter(true);
-    netns_wire();
+    enter();
     IP("addr flush dev eth0");
     IP("addr flush dev br0");
     IP("addr flush dev lo");
@@ -136,8 +137,7 @@ Test(netlink, does_without_ipv4) {
 }
 
 Test(netlink, keeps_sixteen_addresses_and_says_so) {
-    netns_enter(true);
-    netns_wire();
+    enter();
     for (int i = 2; i < 30; i++)
         IP(rig_text("addr add 10.9.0.%d/24 dev eth0", i));
     netlink_fill_addresses(&topo);
@@ -174,8 +174,7 @@ Test(netlink, leaves_out_interfaces_of_another_namespace) {
 }
 
 Test(netlink, warns_where_it_is_refused) {
-    netns_enter(true);
-    netns_wire();
+    enter();
     netns_refuse_netlink();
     sysfs_fill_netifs(NULL, &topo);
     netlink_fill_addresses(&topo);
