@@ -428,7 +428,9 @@ static int run(int fd, void *arg) {
         if (t->thread_of != pid)
             t->thread = (struct work_thread){0};
         t->thread_of = pid;
+        const int32_t looked_at = t->thread.tid;
         work_thread_find(pid, t->look.gpu, &t->threads, &t->thread);
+        t->look.receives = t->look.receives && t->thread.tid == looked_at;
     }
     return send_tasks(fd, j) ? 0 : 1;
 }

@@ -1,8 +1,13 @@
 /* A real interpreter, whose main thread and others wait in files of these names. */
 #include "watchdog/evidence/slow.h"
 
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 #include "io/process/proc.h"
 #include "rig/unit.h"
+#include "watchdog/evidence/waits.h"
 
 #define TORCH "/lib/torch/nn/modules/linear.py"
 
@@ -19,7 +24,7 @@ static const char program[] =
     "    while time.thread_time() < 0.03 * i: pass\n"
     "    with lock: tids[i - 1] = threading.get_native_id()\n"
     "    begun.wait()\n"
-    "    (end if last else threading.Event()).wait()\n"
+    "    while not (end if last else threading.Event()).wait(0.5): pass\n"
     "def main():\n"
     "    begun.wait()\n"
     "    print(*tids, flush=True)\n"
@@ -66,6 +71,7 @@ static void begin(const char *main_file, const char *a, const char *b) {
     cr_assert_geq(w.pid, 0);
     if (w.pid == 0) {
         (void)alarm(120);
+        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* as a worker: its reader is no ancestor */
         (void)dup2(in[0], STDIN_FILENO);
         (void)dup2(out[1], STDOUT_FILENO);
         (void)close(in[1]);
@@ -139,4 +145,37 @@ Test(slow_thread_io, a_process_without_python_has_none) {
         _exit(127);
     }
     cr_expect_eq(found(&python, &t), 0);
+}
+
+static uint64_t turns_of(int tid) {
+    char name[PROC_PATH_MAX], text[128];
+    uint64_t ran_ns, turns;
+    (void)snprintf(name, sizeof name, "/task/%d/schedstat", tid);
+    ssize_t n = proc_read(w.pid, name, text, sizeof text - 1);
+    text[MAX2(n, 0)] = '\0';
+    cr_assert(signs_ran(text, &ran_ns, &turns));
+    return turns;
+}
+
+Test(slow_thread_io, one_that_was_just_found_is_not_where_the_main_thread_waits) {
+    struct worker_signs row;
+    uint64_t now = 0;
+    begin("/home/me/train.py", TORCH, NULL);
+    while (thread_call(w.pid, w.pid).number != SYS_read)
+        (void)sched_yield();
+    struct signs *signs = signs_new();
+    struct slow *slow = slow_new(NULL, signs);
+    cr_assert_eq(signs_add(signs, 5, w.pid, now), 0);
+    do
+        signs_sample(signs, now += NS_PER_S);
+    while (!signs_see(signs, 5).little);
+    slow_tick(slow, now);
+    signs_sample(signs, now += NS_PER_S);
+    for (uint64_t turns = turns_of(w.tids[0]); turns == turns_of(w.tids[0]);)
+        (void)sched_yield();
+    signs_sample(signs, now += NS_PER_S);
+    cr_assert_eq(signs_rows(signs, now, &row, 1), 1);
+    cr_expect_eq(row.flags & SIGN_MOVED, 0);
+    slow_free(slow);
+    signs_free(signs);
 }
