@@ -67,10 +67,13 @@ static void after(void) {
         serve(&asked[i]);
 }
 
+static bool words(const char *word, const char *rest);
+
 static void begin_leader(const struct group_config *c, bool reachable) {
     led = (struct leader){.reachable = reachable, .worst_ns = UINT64_MAX};
     begin(c);
     rig.after = after;
+    rig.words = words;
     led.there = (struct arbiter_record){.epoch = c->epoch, .leader = c->self, .idle = c->idle};
     after(); /* of the first step */
 }
@@ -142,6 +145,39 @@ static double validity(uint64_t node) {
         struct generation g_ = group_generation(rig.g);                                 \
         cr_assert(g_.epoch == (e) && g_.counter == (c), "%u.%u", g_.epoch, g_.counter); \
     } while (0)
+
+static void leaves(uint64_t node) {
+    struct report r = {.state = NODE_STOPPED,
+                       .generation = group_generation(rig.g),
+                       .leaving = true,
+                       .leaving_why = "was stopped by SIGTERM"};
+    report(node, r);
+}
+
+static bool resigned(void) { return rig.seen[GROUP_EFFECT_DONE] > 0; }
+
+/* Of stories. */
+static bool words(const char *word, const char *rest) {
+    static const struct {
+        const char *word;
+        enum arbiter_kind kind;
+    } asked[] = {{"claims", ARBITER_CLAIM}, {"vacates", ARBITER_VACATE}, {"closes", ARBITER_CLOSE}};
+    struct generation g = group_generation(rig.g);
+    char nodes[16] = "";
+    double n = 0;
+    (void)sscanf(rest, "%lf %15s", &n, nodes);
+    for (size_t i = 0; i < ARRAY_SIZE(asked); i++)
+        STORY_WORD(asked[i].word, cr_assert_eq(led.asked[asked[i].kind], n, "%s", word))
+    STORY_WORD("leaves", leaves((uint64_t)n))
+    STORY_WORD("reached", probe((uint64_t)n, PROBE_ALIVE))
+    STORY_WORD("resign", step((struct group_event){.kind = GROUP_EVENT_RESIGN}))
+    STORY_WORD("resigned", cr_assert_eq(resigned(), n))
+    STORY_WORD("live", live(n, story_nodes(nodes), story_nodes(nodes)))
+    STORY_WORD("deposed", cr_assert_eq(led.deposed, n))
+    STORY_WORD("named", cr_assert_str_eq(named(), rest))
+    STORY_WORD("generation", cr_assert_str_eq(rig_text("%u.%u", g.epoch, g.counter), rest))
+    return false;
+}
 
 TestSuite(group_leadership, .fini = end);
 
@@ -403,48 +439,21 @@ Test(group_leadership, a_claim_that_fails_again_and_again_is_said_once_though_lo
 
 /* ---- the leader's own node leaves ---- */
 
-static void leaves(uint64_t node) {
-    struct report r = {.state = NODE_STOPPED,
-                       .generation = group_generation(rig.g),
-                       .leaving = true,
-                       .leaving_why = "was stopped by SIGTERM"};
-    report(node, r);
-}
-
-static bool resigned(void) { return rig.seen[GROUP_EFFECT_DONE] > 0; }
-
 Test(group_leadership, a_leader_that_leaves_hands_over_to_a_successor_that_stays) {
     run(AT(arbiter_config(1, 3)), 3);
-    pass(1, all);
-    leaves(1);
-    step((struct group_event){.kind = GROUP_EVENT_RESIGN});
-    cr_assert_not(resigned());
+    play("pass 1 all; leaves 1; resign; resigned 0");
     size_t n_status = rig.seen[GROUP_EFFECT_STATUS];
-    say(2, NODE_STOPPED);
-    say(3, NODE_STOPPED);
-    cr_assert_eq(group_state(rig.g), GROUP_GATHERING);
-    pass(0.1, BIT(2) | BIT(3));
+    play("stopped 2 3; is gathering; pass 0.1 23");
     cr_assert_eq(rig.seen[GROUP_EFFECT_STATUS], n_status, "it does not wait for nodes");
-    cr_assert(resigned());
-    cr_assert_eq(led.asked[ARBITER_VACATE], 0, "the others' workers may still run");
-    cr_assert_eq(led.asked[ARBITER_CLOSE], 0);
+    /* the others' workers may still run */
+    play("resigned 1; vacates 0; closes 0");
 }
 
 Test(group_leadership, a_leader_that_leaves_last_leaves_the_epoch_vacant) {
     run(AT(arbiter_config(3, 3)), 3);
-    struct report running = {.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true};
-    report(2, running); /* fewer than min: and yet the job is not over if all leave */
-    report(3, running);
-    leaves(1);
-    step((struct group_event){.kind = GROUP_EVENT_RESIGN});
-    pass(1, BIT(2) | BIT(3));
-    cr_assert_eq(led.asked[ARBITER_VACATE], 0, "they still stop");
-    leaves(2);
-    step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    cr_assert_eq(led.asked[ARBITER_VACATE], 0);
-    leaves(3);
-    cr_assert_eq(led.asked[ARBITER_VACATE], 1);
-    cr_assert(led.asked[ARBITER_CLOSE] == 0 && resigned());
+    /* fewer than min remain: and yet the job is not over if all leave; they still stop */
+    play("leaving 2; leaving 3; leaves 1; resign; pass 1 23; vacates 0; "
+         "leaves 2; left 2; vacates 0; leaves 3; vacates 1; closes 0; resigned 1");
 }
 
 /* The group stops for a worker that failed, or has done so, and would begin again. */
@@ -479,13 +488,8 @@ Test(group_leadership, a_node_that_is_told_to_leave_during_a_restart_interrupts_
 
 Test(group_leadership, a_job_to_which_too_few_came_is_not_over) {
     begin_leader(WITH(arbiter_config(2, 2), .rdzv.join_timeout_ns = S(20)), true);
-    join(1);
-    pass(19.9, BIT(1));
-    cr_assert_eq(group_state(rig.g), GROUP_GATHERING);
-    pass(0.2, BIT(1));
-    cr_assert_eq(group_state(rig.g), GROUP_CLOSED);
-    cr_assert(led.asked[ARBITER_VACATE] == 1 && led.asked[ARBITER_CLOSE] == 0);
-    assert_has(told(1).reason, "only 1 of at least 2 nodes came");
+    play("join 1; pass 19.9 1; is gathering; pass 0.2 1; is closed; vacates 1; closes 0; says-why only 1 of at least 2 "
+         "nodes came");
 }
 
 Test(group_leadership, a_leader_that_only_waits_for_earlier_epochs_leaves_at_once) {
@@ -500,34 +504,18 @@ Test(group_leadership, a_leader_that_only_waits_for_earlier_epochs_leaves_at_onc
 Test(group_leadership, a_leader_that_leaves_too_few_behind_ends_the_job_first) {
     for (int slow = 0; slow < 2; slow++) {
         run(WITH(arbiter_config(2, 2), .grace_ns = S(60)), 2);
-        leaves(1);
-        step((struct group_event){.kind = GROUP_EVENT_RESIGN});
-        pass(slow ? 89.75 : 1, BIT(2));
-        cr_assert(!resigned() && led.asked[ARBITER_VACATE] == 0, "workers of another node run, in their grace");
-        if (slow) {
-            pass(0.25, BIT(2));
-        } else {
-            say(2, NODE_STOPPED);
-            assert_state(GROUP_CLOSED);
-            cr_assert_eq(led.asked[ARBITER_VACATE], 1);
-            pass(5, BIT(2));
-            cr_assert_not(resigned(), "a vacant epoch does not show node 2 the end");
-            say(2, NODE_CLOSED);
-        }
-        cr_assert(resigned());
+        play("leaves 1; resign");
+        /* workers of another node run, in their grace; a vacant epoch does not show node 2 the end */
+        play(slow ? "pass 89.75 2; resigned 0; vacates 0; pass 0.25 2; resigned 1"
+                  : "pass 1 2; resigned 0; vacates 0; stopped 2; is closed; vacates 1; pass 5 2; resigned 0; closed 2; "
+                    "resigned 1");
     }
 }
 
 Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
     run(AT(arbiter_config(1, 1)), 1);
     led.reachable = false;
-    leaves(1);
-    step((struct group_event){.kind = GROUP_EVENT_RESIGN});
-    cr_assert_eq(led.asked[ARBITER_VACATE], 1);
-    pass(1.9, 0);
-    cr_assert_not(resigned());
-    pass(0.1, 0);
-    cr_assert(resigned());
+    play("leaves 1; resign; vacates 1; pass 1.9; resigned 0; pass 0.1; resigned 1");
     cr_assert_eq(rig.u.deadline_ns, TIME_NEVER);
 }
 
@@ -540,17 +528,11 @@ static struct group_config idle_config(uint32_t min, uint32_t max) {
 
 Test(group_leadership, an_idle_epochs_first_group_is_formed_in_the_next_epoch) {
     begin_leader(AT(idle_config(2, 2)), true);
-    join(1);
-    pass(3, BIT(1));
-    cr_assert(led.asked[ARBITER_CLAIM] == 0 && led.there.epoch == 1, "not before it is needed");
-    join(2);
-    assert_state(GROUP_FORMING);
-    assert_generation(2, 1);
+    play("join 1; pass 3 1; claims 0");
+    cr_assert_eq(led.there.epoch, 1, "not before it is needed");
+    play("join 2; is forming; generation 2.1");
     cr_assert(led.there.epoch == 2 && !led.there.idle);
-    start();
-    pass(3, BIT(1) | BIT(2));
-    assert_generation(2, 1);
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
+    play("start; pass 3 12; generation 2.1; claims 1");
 }
 
 Test(group_leadership, a_group_of_an_idle_epoch_is_not_formed_while_its_claim_is_not_answered) {
@@ -579,9 +561,7 @@ Test(group_leadership, a_leader_of_an_idle_epoch_that_loses_the_next_forms_nothi
     begin_leader(AT(idle_config(2, 2)), true);
     join(1);
     led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 99, .idle = true};
-    join(2);
-    cr_assert_eq(led.deposed, 1);
-    assert_state(GROUP_GATHERING);
+    play("join 2; deposed 1; is gathering");
 }
 
 Test(group_leadership, an_idle_epoch_is_closed_whatever_becomes_of_a_claim_under_way) {
@@ -989,12 +969,9 @@ Test(group_leadership, a_member_whose_listener_is_reached_while_it_is_disconnect
     begin_leader(AT(arbiter_config(3, 3)), true);
     for (uint64_t node = 1; node <= 3; node++)
         join_on(node, (char[]){(char)('a' + node), '\0'});
-    start();
-    disconnect(3);
-    probe(3, PROBE_ALIVE);
-    cr_assert_str_eq(named(), "@1");
+    play("start; disconnect 3; reached 3; named @1");
     join_on(3, "d");
-    cr_assert_str_eq(named(), "3@1");
+    play("named 3@1");
 }
 
 Test(group_leadership, without_an_arbiter_nobody_is_named) {
@@ -1005,13 +982,7 @@ Test(group_leadership, without_an_arbiter_nobody_is_named) {
 
 Test(group_leadership, the_named_stay_named_when_the_group_re_forms) {
     run(WITH(arbiter_config(5, 5), .rdzv.max_restarts = 2), 5);
-    cr_assert_str_eq(named(), "2.3.4@1");
-    fails(5, FAILURE_OOM, 1);
-    stopped();
-    assert_state(GROUP_FORMING);
-    cr_assert_str_eq(named(), "2.3.4@1");
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 0);
-    assert_generation(1, 2);
+    play("named 2.3.4@1; fails 5 oom; all-stopped; is forming; named 2.3.4@1; claims 0; generation 1.2");
 }
 
 /* ---- dropping ---- */
@@ -1117,37 +1088,21 @@ Test(group_leadership, an_excluded_successor_is_dropped_by_a_claim_too) {
     run(AT(arbiter_config(2, 4)), 4);
     struct command command = {.kind = COMMAND_EXCLUDE, .node = "h2"};
     step((struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &command});
-    stopped();
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
-    assert_state(GROUP_FORMING);
-    assert_generation(2, 1);
-    cr_assert_str_eq(named(), "3.4@2");
+    play("all-stopped; claims 1; is forming; generation 2.1; named 3.4@2");
 }
 
 /* ---- a silent first successor ---- */
 
 Test(group_leadership, a_silent_first_successor_costs_nobody_else_the_lease) {
     run(AT(arbiter_config(2, 4)), 4);
-    live(5, all, all);
+    play("live 5 all");
     led.worst_ns = UINT64_MAX;
-    live(2.25, all & ~BIT(2), all & ~BIT(2));
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 0, "not before half a lease");
-    live(0.5, all & ~BIT(2), all & ~BIT(2));
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
-    cr_assert_str_eq(named(), "3.4@2");
-    assert_state(GROUP_RUNNING);
-    assert_generation(1, 1); /* the group runs on */
+    /* half a lease later the group runs on, and at last node 2 is lost like any other */
+    play("live 2.25 134; claims 0; live 0.5 134; claims 1; named 3.4@2; is running; generation 1.1");
     cr_assert_eq(told(3).epoch, 2);
-    live(3, all & ~BIT(2), all & ~BIT(2));
+    play("live 3 134");
     cr_assert_gt(led.worst_ns, S(2), "%g", (double)led.worst_ns / 1e9);
-    assert_state(GROUP_RUNNING);
-    live(0.5, all & ~BIT(2), all & ~BIT(2));
-    assert_state(GROUP_STOPPING); /* lost like any other */
-    stopped();
-    assert_state(GROUP_FORMING);
-    assert_generation(2, 1);
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 1, "it was dropped before");
-    cr_assert_eq(led.deposed, 0);
+    play("is running; live 0.5 134; is stopping; all-stopped; is forming; generation 2.1; claims 1; deposed 0");
 }
 
 Test(group_leadership, a_claim_around_a_silent_first_successor_tells_everybody_and_counts_as_naming) {
@@ -1314,13 +1269,7 @@ Test(group_leadership, a_member_that_was_back_counts_by_its_own_renewals) {
 
 Test(group_leadership, nothing_is_formed_before_all_older_leases_are_over) {
     begin_leader(WITH(arbiter_config(2, 2), .epoch = 2, .not_before_ns = S(1061.25)), true);
-    join(1);
-    join(2);
-    live(61, all, all);
-    assert_state(GROUP_GATHERING);
-    live(0.25, all, all);
-    assert_state(GROUP_FORMING);
-    assert_generation(2, 1);
+    play("join 1 2; live 61 all; is gathering; live 0.25 all; is forming; generation 2.1");
 }
 
 Test(group_leadership, a_group_whose_members_all_had_finished_is_closed_and_not_run_again) {

@@ -206,8 +206,7 @@ static enum failure_kind failure_of(const char *name) {
     return strcmp(name, "oom") == 0 ? FAILURE_OOM : strcmp(name, "signal") == 0 ? FAILURE_SIGNAL : FAILURE_EXIT;
 }
 
-/* Nodes "12", or "all". */
-static unsigned mask_of(const char *nodes) {
+unsigned story_nodes(const char *nodes) {
     unsigned mask = strcmp(nodes, "all") == 0 ? 0xfe : 0;
     for (const char *c = nodes; mask != 0xfe && *c != '\0'; c++)
         mask |= 1u << (*c - '0');
@@ -224,11 +223,6 @@ static void back(uint64_t node, const char *state) {
             join_as(node, -1, AT(((struct report){.state = s, .generation = group_generation(rig.g)})));
 }
 
-#define WORD(w, act)            \
-    if (strcmp(word, w) == 0) { \
-        act;                    \
-        return true;            \
-    }
 /* For each of the nodes that follow. */
 #define EACH(act)                                              \
     for (char *r = rest; (node = strtoull(r, &r, 10)) != 0;) { \
@@ -238,26 +232,26 @@ static void back(uint64_t node, const char *state) {
 /* What happens to nodes, or to one and `with` what follows. */
 static bool act(const char *word, char *rest, double n, const char *with) {
     uint64_t node = (uint64_t)n;
-    WORD("join", EACH(join(node)))
-    WORD("lose", EACH(lose(node)))
-    WORD("disconnect", EACH(disconnect(node)))
-    WORD("gone", EACH(probe(node, PROBE_GONE)))
-    WORD("left", EACH(step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node})))
-    WORD("leaving", report_of(node, NODE_RUNNING, true))
-    WORD("stopped-leaving", report_of(node, NODE_STOPPED, true))
-    WORD("back", back(node, with))
-    WORD("domain", rig.domains[node] = with[0])
-    WORD("fails", fails(node, failure_of(with), 1001))
-    WORD("killed", is_killed(node, atoi(with)))
-    WORD("renew", EACH(renew(node)))
-    WORD("expect", step((struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = (uint32_t)n}))
-    WORD("store", open_store())
-    WORD("start", start())
-    WORD("all-stopped", stopped())
-    WORD("pass", pass(n, mask_of(with)))
-    WORD("sleep", (rig.now_ns += S(n), step((struct group_event){.kind = GROUP_EVENT_TIME})))
+    STORY_WORD("join", EACH(join(node)))
+    STORY_WORD("lose", EACH(lose(node)))
+    STORY_WORD("disconnect", EACH(disconnect(node)))
+    STORY_WORD("gone", EACH(probe(node, PROBE_GONE)))
+    STORY_WORD("left", EACH(step((struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node})))
+    STORY_WORD("leaving", report_of(node, NODE_RUNNING, true))
+    STORY_WORD("stopped-leaving", report_of(node, NODE_STOPPED, true))
+    STORY_WORD("back", back(node, with))
+    STORY_WORD("domain", rig.domains[node] = with[0])
+    STORY_WORD("fails", fails(node, failure_of(with), 1001))
+    STORY_WORD("killed", is_killed(node, atoi(with)))
+    STORY_WORD("renew", EACH(renew(node)))
+    STORY_WORD("expect", step((struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = (uint32_t)n}))
+    STORY_WORD("store", open_store())
+    STORY_WORD("start", start())
+    STORY_WORD("all-stopped", stopped())
+    STORY_WORD("pass", pass(n, story_nodes(with)))
+    STORY_WORD("sleep", (rig.now_ns += S(n), step((struct group_event){.kind = GROUP_EVENT_TIME})))
     for (int s = NODE_JOINED; s < NODE_STATE_COUNT; s++)
-        WORD(node_state_names[s], EACH(say(node, (enum node_state)s)))
+        STORY_WORD(node_state_names[s], EACH(say(node, (enum node_state)s)))
     return rig.words != NULL && rig.words(word, rest);
 }
 

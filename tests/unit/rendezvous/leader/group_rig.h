@@ -51,6 +51,12 @@ void is_killed(uint64_t node, int signo); /* one of its workers */
 /* A story: steps, separated by ';', each a word and what belongs to it. It is what happens, or is so after the last
  * step: group_rig.c has the words. */
 void play(const char *story);
+unsigned story_nodes(const char *nodes); /* a mask of nodes "12", or "all" */
+#define STORY_WORD(w, act)      \
+    if (strcmp(word, w) == 0) { \
+        act;                    \
+        return true;            \
+    }
 
 /* Of the last step; node 0: any. */
 size_t count(enum group_effect_kind kind, uint64_t node);
