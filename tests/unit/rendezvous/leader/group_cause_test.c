@@ -225,13 +225,8 @@ Test(policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
     bring_to(AT(config_of(1, 3)), 3, GROUP_RUNNING);
     struct group_effect a = ask_for(COMMAND_EXCLUDE, "h2", "bad memory");
     cr_assert(a.ok && strstr(a.reason, "leaves the group") != NULL, "%s", a.reason);
-    assert_state(GROUP_STOPPING);
-    cr_assert_eq(told(1).losses, 0);
-    stopped();
-    cr_assert_str_eq(members(), "1 3");
-    cr_assert(told(2).excluded);
+    play("is stopping; losses 0; all-stopped; members 1 3; excluded 2; restarts 0");
     cr_assert_str_eq(told(2).reason, "bad memory");
-    cr_assert_eq(group_restarts_used(rig.g), 0, "it costs no restart");
 }
 
 Test(policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
@@ -471,30 +466,18 @@ Test(policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
     two_run(&c, GROW_NEVER);
     join(3);
     safe_point(1);
-    pass(100, ALL);
-    assert_state(GROUP_RUNNING);
+    play("pass 100 all; is running");
     assert_answer(COMMAND_GROW, "", true, "re-forms with the waiting nodes");
-    assert_state(GROUP_STOPPING);
-    assert_has(told(1).reason, "an operator asked");
-    stopped();
-    cr_assert_str_eq(members(), "1 2 3");
+    play("is stopping; says-why an operator asked; all-stopped; members 1 2 3");
 }
 
 Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
     bring_to(WITH(config_of(2, 6), .rdzv.node_unit = 2, .rdzv.grow = GROW_NOW, .rdzv.last_call_ns = S(1)), 2,
              GROUP_GATHERING);
-    pass(1, ALL);
-    start();
-    join(3);
-    assert_state(GROUP_RUNNING);
+    play("pass 1 all; start; join 3; is running");
     assert_answer(COMMAND_GROW, "", false, "no waiting node would make the group larger");
     assert_answer(COMMAND_EXCLUDE, "h3", true, "excluded");
-    join(4);
-    assert_state(GROUP_RUNNING);
-    join(5);
-    assert_state(GROUP_STOPPING);
-    stopped();
-    cr_assert_str_eq(members(), "1 2 4 5");
+    play("join 4; is running; join 5; is stopping; all-stopped; members 1 2 4 5");
 }
 
 /* ---- operators ---- */
@@ -503,12 +486,9 @@ Test(policy, what_grow_answers) {
     begin(AT(config_of(2, 2)));
     join(1);
     assert_answer(COMMAND_GROW, "", true, "the next group includes all nodes that have joined by then");
-    join(2);
-    start();
+    play("join 2; start");
     assert_answer(COMMAND_GROW, "", false, "already has its largest number of nodes");
-    assert_state(GROUP_RUNNING);
-    say(1, NODE_FINISHED);
-    say(2, NODE_FINISHED);
+    play("is running; finished 1 2");
     assert_answer(COMMAND_GROW, "", false, "the job is over");
 }
 
@@ -562,12 +542,7 @@ Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
 
 Test(policy, who_was_held_and_came_back_is_held_the_next_time_too) {
     bring_to(AT(config_of(1, 3)), 3, GROUP_RUNNING);
-    for (int i = 0; i < 2; i++) {
-        pass(7, 1u << 1);
-        cr_assert_eq(group_nodes(rig.g, NULL, 0), 3, "time %d", i);
-        pass(10, ALL);
-        assert_state(GROUP_RUNNING);
-    }
+    play("pass 7 1; nodes 3; pass 10 all; is running; pass 7 1; nodes 3; pass 10 all; is running");
 }
 
 Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_that_is_off) {

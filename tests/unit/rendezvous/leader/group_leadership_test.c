@@ -169,9 +169,10 @@ static bool words(const char *word, const char *rest) {
     for (size_t i = 0; i < ARRAY_SIZE(asked); i++)
         STORY_WORD(asked[i].word, cr_assert_eq(led.asked[asked[i].kind], n, "%s", word))
     STORY_WORD("leaves", leaves((uint64_t)n))
-    STORY_WORD("reached", probe((uint64_t)n, PROBE_ALIVE))
     STORY_WORD("resign", step((struct group_event){.kind = GROUP_EVENT_RESIGN}))
     STORY_WORD("resigned", cr_assert_eq(resigned(), n))
+    STORY_WORD("answered", hear(&led.last, ARBITER_OK, rig.now_ns))
+    STORY_WORD("unanswered", hear(&led.last, ARBITER_UNREACHABLE, rig.now_ns))
     STORY_WORD("live", live(n, story_nodes(nodes), story_nodes(nodes)))
     STORY_WORD("deposed", cr_assert_eq(led.deposed, n))
     STORY_WORD("named", cr_assert_str_eq(named(), rest))
@@ -825,24 +826,13 @@ static void all_finish(uint64_t n) {
 Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
     run(AT(arbiter_config(2, 2)), 2);
     led.reachable = false;
-    all_finish(2);
-    cr_assert(led.asked[ARBITER_CLOSE] == 1 && led.last.outcome == OUTCOME_SUCCESS && led.last.epoch == 1);
-    cr_assert_eq(told(1).kind, DESIRED_START);
-    hear(&led.last, ARBITER_UNREACHABLE, rig.now_ns);
-    cr_assert_eq(told(2).kind, DESIRED_START);
-    cr_assert_eq(led.asked[ARBITER_CLOSE], 1);
-    rig.now_ns += S(0.25);
-    step((struct group_event){.kind = GROUP_EVENT_TIME});
-    cr_assert_eq(led.asked[ARBITER_CLOSE], 2, "it is asked again soon");
+    play("finished 1 2; is closed; closes 1");
+    cr_assert(led.last.outcome == OUTCOME_SUCCESS && led.last.epoch == 1);
+    play("told 1 start; unanswered; told 2 start; closes 1; sleep 0.25; closes 2");
     cr_assert_eq(led.last.kind, ARBITER_CLOSE);
-    hear(&led.last, ARBITER_OK, rig.now_ns);
-    cr_assert_eq(count(GROUP_EFFECT_DESIRED, 0), 2);
-    cr_assert(told(1).kind == DESIRED_CLOSED && told(1).outcome == OUTCOME_SUCCESS);
-    cr_assert_not_null(entry(TIMELINE_CLOSED));
-    say(1, NODE_CLOSED);
-    say(2, NODE_CLOSED);
-    cr_assert_eq(rig.seen[GROUP_EFFECT_DONE], 1);
-    cr_assert_eq(led.deposed, 0);
+    play("answered; tells 2; told 1 closed; outcome success");
+    cr_assert(told(1).outcome == OUTCOME_SUCCESS && entry(TIMELINE_CLOSED) != NULL);
+    play("closed 1 2; done 1; deposed 0");
 }
 
 Test(group_leadership, its_own_close_is_not_taken_for_anothers) {
@@ -866,26 +856,19 @@ Test(group_leadership, its_own_close_is_not_taken_for_anothers) {
 Test(group_leadership, an_end_that_another_has_put_down_first_is_the_one_that_counts) {
     run(AT(arbiter_config(2, 2)), 2);
     led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 2};
-    all_finish(2);
-    cr_assert_eq(led.deposed, 1);
-    cr_assert_eq(told(1).kind, DESIRED_START, "nobody was told an outcome that is none");
+    /* nobody is told an outcome that is none */
+    play("finished 1 2; deposed 1; told 1 start");
 }
 
 Test(group_leadership, with_a_leader_file_the_end_is_told_when_the_leader_file_has_it) {
     begin_leader(WITH(config_of(2, 2), .leadership = LEADERSHIP_LEADER_FILE), false);
     touched(rig.now_ns);
-    join(1);
-    join(2);
-    start();
-    say(1, NODE_FINISHED);
-    say(2, NODE_FINISHED);
+    play("join 1 2; start; finished 1 2");
     const struct group_effect *e = effect(GROUP_EFFECT_TOUCH);
-    cr_assert(e != NULL && e->outcome == OUTCOME_SUCCESS);
-    cr_assert_eq(told(1).kind, DESIRED_START);
+    cr_assert(e != NULL && e->outcome == OUTCOME_SUCCESS && told(1).kind == DESIRED_START);
     touched(rig.now_ns);
-    cr_assert_eq(told(1).kind, DESIRED_CLOSED);
     size_t touches = rig.seen[GROUP_EFFECT_TOUCH];
-    pass(10, all);
+    play("told 1 closed; pass 10 all");
     cr_assert_eq(rig.seen[GROUP_EFFECT_TOUCH], touches, "nothing hangs on it any more");
 }
 
@@ -950,26 +933,20 @@ Test(group_leadership, a_member_whose_listener_is_reached_later_is_named_then_an
     begin_leader(AT(arbiter_config(3, 3)), true);
     for (uint64_t node = 1; node <= 3; node++)
         join_on(node, (char[]){(char)('a' + node), '\0'});
-    start();
-    cr_assert_str_eq(named(), "@1");
-    probe(3, PROBE_ALIVE);
-    cr_assert_str_eq(named(), "3@1");
+    play("start; named @1; alive 3; named 3@1");
     cr_assert_eq(count(GROUP_EFFECT_NAME, 0), 3);
     const struct rdzv_peer *p = &group_successors(rig.g)->list[0];
     cr_assert(p->port == 103 && strcmp(p->addr, "10.0.0.3") == 0);
     cr_assert(group_is_successor(rig.g, 3) && !group_is_successor(rig.g, 2));
-    probe(2, PROBE_ALIVE);
-    cr_assert_str_eq(named(), "3.2@1");
-    probe(1, PROBE_ALIVE);
-    cr_assert_str_eq(named(), "3.2@1", "not the leader's own");
-    cr_assert_eq(led.asked[ARBITER_CLAIM], 0, "names may be added freely");
+    /* not the leader's own; names may be added freely */
+    play("alive 2; named 3.2@1; alive 1; named 3.2@1; claims 0");
 }
 
 Test(group_leadership, a_member_whose_listener_is_reached_while_it_is_disconnected_is_named_when_it_is_back) {
     begin_leader(AT(arbiter_config(3, 3)), true);
     for (uint64_t node = 1; node <= 3; node++)
         join_on(node, (char[]){(char)('a' + node), '\0'});
-    play("start; disconnect 3; reached 3; named @1");
+    play("start; disconnect 3; alive 3; named @1");
     join_on(3, "d");
     play("named 3@1");
 }
@@ -1261,10 +1238,7 @@ Test(group_leadership, a_member_that_was_back_counts_by_its_own_renewals) {
     succeed(arbiter_config(2, 4), 61);
     for (uint64_t node = 1; node <= 4; node++)
         back(node, node == 4 ? NODE_RUNNING : NODE_STOPPED, false);
-    live(5.75, BIT(1) | BIT(2) | BIT(3), all);
-    assert_state(GROUP_GATHERING);
-    live(0.25, BIT(1) | BIT(2) | BIT(3), all);
-    assert_state(GROUP_FORMING);
+    play("live 5.75 123; is gathering; live 0.25 123; is forming");
 }
 
 Test(group_leadership, nothing_is_formed_before_all_older_leases_are_over) {

@@ -661,19 +661,9 @@ Test(group, the_operator_ends_the_job_in_every_state) {
 Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
     for (int timeout = 0; timeout < 2; timeout++) {
         bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
-        say(1, NODE_FINISHED);
-        say(2, NODE_FINISHED);
-        say(1, NODE_CLOSED);
-        if (timeout)
-            pass(29.75, 6);
-        cr_assert_eq(rig.seen[GROUP_EFFECT_DONE], 0);
-        if (timeout)
-            pass(0.25, 6);
-        else
-            say(2, NODE_CLOSED);
-        cr_assert_eq(rig.seen[GROUP_EFFECT_DONE], 1);
-        pass(60, 6);
-        cr_assert_eq(rig.seen[GROUP_EFFECT_DONE], 1);
+        play("finished 1 2; closed 1; done 0");
+        play(timeout ? "pass 29.75 12; done 0; pass 0.25 12; done 1" : "closed 2; done 1");
+        play("pass 60 12; done 1");
     }
 }
 

@@ -250,31 +250,6 @@ Test(formation, generations_count_within_an_epoch) {
     cr_assert(job.f.generation.epoch == 5 && job.f.generation.counter == 1);
 }
 
-Test(formation, pending_leases_are_counted_of_members_alone) {
-    begin(1, 3);
-    for (uint64_t i = 1; i <= 3; i++)
-        (void)add(i, "h");
-    (void)choose();
-    job.f.members[1]->lease_pending = job.f.members[2]->lease_pending = true;
-    job.f.n_lease_pending = 2;
-    struct node *second = job.f.members[1];
-    formation_lose(&job.f, second, false);
-    cr_assert(job.f.n_lease_pending == 1 && !second->lease_pending && !second->is_member);
-    formation_end(&job.f);
-    cr_assert(job.f.n_lease_pending == 0 && !roster_find(&job.r, 3)->lease_pending &&
-              !roster_find(&job.r, 3)->is_member);
-    cr_assert_eq(job.f.n_members, 0);
-}
-
-Test(formation, a_group_reaches_what_all_its_members_reach) {
-    begin(1, 3);
-    cr_assert_eq(formation_reachability(&job.f), UINT32_MAX, "nobody says otherwise");
-    add(1, "a")->report.reachability = 7;
-    add(2, "b")->report.reachability = 6;
-    (void)choose();
-    cr_assert_eq(formation_reachability(&job.f), 6);
-}
-
 Test(formation, reports_count_for_the_present_generation) {
     begin(1, 2);
     struct node *n = add(1, "a");
@@ -313,17 +288,6 @@ Test(formation, a_silent_newcomer_is_no_candidate_but_a_silent_old_member_is) {
     n->report.leaving = true;
     formation_recount(&job.f, &job.r, n);
     cr_assert_eq(job.r.tally[TALLY_UNRESOLVED], 0, "it said that it has stopped, and goes");
-}
-
-Test(formation, a_node_with_workers_of_an_older_group_is_unresolved_until_it_has_stopped) {
-    begin(1, 2);
-    struct node *n = add(1, "a");
-    n->report.state = NODE_RUNNING;
-    formation_recount(&job.f, &job.r, n);
-    cr_assert(job.r.tally[TALLY_UNRESOLVED] == 1 && job.r.tally[TALLY_CANDIDATE] == 0);
-    n->report.state = NODE_STOPPED;
-    formation_recount(&job.f, &job.r, n);
-    cr_assert(job.r.tally[TALLY_UNRESOLVED] == 0 && job.r.tally[TALLY_CANDIDATE] == 1);
 }
 
 Test(formation, the_old_group_had_finished_where_its_members_say_so) {

@@ -54,22 +54,6 @@ Test(roster, nodes_stand_as_they_came_and_a_number_is_given_once) {
     cr_assert_eq(i, 3);
 }
 
-Test(roster, a_node_is_counted_once_under_each_tally) {
-    roster_init(&nodes, 1);
-    struct node *a = add(&nodes, 1, "a"), *b = add(&nodes, 2, "b");
-    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_SICK);
-    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_SICK);
-    roster_count(&nodes, b, 1u << TALLY_CANDIDATE);
-    cr_assert(nodes.tally[TALLY_CANDIDATE] == 2 && nodes.tally[TALLY_SICK] == 1);
-    roster_count(&nodes, a, 1u << TALLY_HOPEFUL);
-    cr_assert(nodes.tally[TALLY_CANDIDATE] == 1 && nodes.tally[TALLY_SICK] == 0 && nodes.tally[TALLY_HOPEFUL] == 1);
-    cr_assert(node_is(a, TALLY_HOPEFUL) && !node_is(a, TALLY_CANDIDATE));
-    roster_remove(&nodes, a);
-    roster_remove(&nodes, b);
-    for (int t = 0; t < TALLY_COUNT; t++)
-        cr_assert_eq(nodes.tally[t], 0, "tally %d", t);
-}
-
 static void set_domain(struct node *n, const char *domain) {
     (void)snprintf(n->report.domain, sizeof n->report.domain, "%s", domain);
     roster_count(&nodes, n, 1u << TALLY_CANDIDATE | (unsigned)(domain[0] == '\0') << TALLY_NO_DOMAIN);
@@ -140,18 +124,6 @@ Test(roster, what_keeps_a_node_from_the_next_group) {
         cr_assert_eq(node_has_stopped(&n), states[i].stopped, "state %d", states[i].state);
         cr_assert_eq(node_may_take_part(&n), states[i].may, "state %d", states[i].state);
     }
-    n.report.state = NODE_STOPPED;
-    n.report.leaving = true;
-    cr_assert_not(node_may_take_part(&n));
-    n.report.leaving = false;
-    n.report.excluded = true;
-    cr_assert_not(node_may_take_part(&n));
-    n.report.excluded = false;
-    cr_assert(node_set_text(&n.report.unusable, "no memory"));
-    cr_assert_not(node_set_text(&n.report.unusable, "no memory"));
-    cr_assert_not(node_may_take_part(&n));
-    cr_assert(node_set_text(&n.report.unusable, ""));
-    cr_assert(node_may_take_part(&n));
 }
 
 Test(roster, the_status_names_who_is_there_and_who_is_missing_up_to_a_limit) {
