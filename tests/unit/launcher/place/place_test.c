@@ -23,7 +23,16 @@ static char *hosts(void *arg, const char *path) {
     return xstrdup("10.244.0.5\ttrain-3.mesh.team.svc\ttrain-3\n");
 }
 
-static const struct place_probes probes = {.facts = facts, .file = hosts};
+static struct place p;
+
+static void finish(void) { place_fini(&p); }
+TestSuite(place, .fini = finish);
+
+static void read_place(char *const *envp) {
+    static const struct place_probes probes = {.facts = facts, .file = hosts};
+    place_fini(&p);
+    cr_assert_eq(place_read(envp, &probes, &p, NULL), 0);
+}
 
 Test(place, knows_who_started_this_process) {
     static const struct {
@@ -42,17 +51,15 @@ Test(place, knows_who_started_this_process) {
         {{STEP, TEXT("TORCHELASTIC_RUN_ID=x"), NULL}, PLACE_BY_HAND}, /* a worker's own run */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(place_fini) struct place p = {0};
-        cr_assert_eq(place_read(cases[i].envp, &probes, &p, NULL), 0);
+        read_place(cases[i].envp);
         cr_expect_eq(p.by, cases[i].by, "%zu: %d", i, p.by);
         cr_expect_eq(place_has_starter(&p), p.by == PLACE_BY_OWN_SRUN || p.by == PLACE_BY_OWN_SSH);
     }
 }
 
 Test(place, a_run_of_a_worker_knows_the_job_but_no_step) {
-    _cleanup_(place_fini) struct place p = {0};
     char *envp[] = {STEP, TEXT("SLURM_RESTART_COUNT=2"), TEXT("TORCHELASTIC_RUN_ID=x"), NULL};
-    cr_assert_eq(place_read(envp, &probes, &p, NULL), 0);
+    read_place(envp);
     cr_assert_eq(p.slurm, PLACE_SLURM_NONE);
     cr_assert_str_eq(p.job_id, "28");
     cr_assert_eq(p.restarts, 2);
@@ -71,9 +78,8 @@ Test(place, what_is_slow_is_asked_only_where_it_can_matter) {
         {{TEXT("SLURM_JOBID=28"), NULL}, 1, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(place_fini) struct place p = {0};
         n_facts = n_hosts = 0;
-        cr_assert_eq(place_read(cases[i].envp, &probes, &p, NULL), 0);
+        read_place(cases[i].envp);
         cr_expect(n_facts == cases[i].n_facts && n_hosts == cases[i].n_hosts, "%zu", i);
         if (n_hosts > 0)
             cr_expect_str_eq(p.pod.first_host, "train-0.mesh.team.svc");
@@ -81,7 +87,6 @@ Test(place, what_is_slow_is_asked_only_where_it_can_matter) {
 }
 
 Test(place, settings_of_srun_are_read_everywhere) {
-    _cleanup_(place_fini) struct place p = {0};
     char *envp[] = {TEXT("SLURM_TOPOLOGY_ADDR=s0.s1.n3"),
                     TEXT("SLURM_LAUNCH_NODE_IPADDR=10.0.0.9"),
                     TEXT("SLURM_LABELIO=1"),
@@ -90,7 +95,7 @@ Test(place, settings_of_srun_are_read_everywhere) {
                     TEXT("SLURM_CPUS_ON_NODE=4"),
                     TEXT("SLURM_JOB_END_TIME=1700000000"),
                     NULL};
-    cr_assert_eq(place_read(envp, &probes, &p, NULL), 0);
+    read_place(envp);
     cr_assert_str_eq(p.topology, "s0.s1.n3");
     cr_assert_null(p.block);
     cr_assert_str_eq(p.srun_host, "10.0.0.9");
@@ -98,19 +103,17 @@ Test(place, settings_of_srun_are_read_everywhere) {
     cr_assert_str_eq(p.cpu_masks, "0x3,0xC");
     cr_assert_eq(p.cpus_on_node, 4);
     cr_assert_eq(p.job_end_s, 1700000000);
-    _cleanup_(place_fini) struct place q = {0};
     char *none[] = {TEXT("SLURM_LABELIO=0"), TEXT("SLURM_CPU_BIND_TYPE=none"), TEXT("SLURM_CPU_BIND_LIST=0x3"), NULL};
-    cr_assert_eq(place_read(none, &probes, &q, NULL), 0);
-    cr_assert(!q.srun_labels && q.cpu_masks == NULL && q.topology == NULL);
+    read_place(none);
+    cr_assert(!p.srun_labels && p.cpu_masks == NULL && p.topology == NULL);
 }
 
 Test(place, a_block_of_slurm_is_known_by_the_pattern) {
     static const char *const cases[][2] = {
         {"SLURM_TOPOLOGY_ADDR_PATTERN=block.node", "b8"}, {"SLURM_TOPOLOGY_ADDR_PATTERN=switch.node", ""}, {"X=", ""}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(place_fini) struct place p = {0};
         char *envp[] = {TEXT("SLURM_TOPOLOGY_ADDR=b8.tux1.example"), (char *)(uintptr_t)cases[i][0], NULL};
-        cr_assert_eq(place_read(envp, &probes, &p, NULL), 0);
+        read_place(envp);
         cr_assert_str_eq(p.block != NULL ? p.block : "", cases[i][1]);
     }
 }

@@ -18,6 +18,10 @@ static struct failure failure_of(enum failure_kind kind, int32_t code) {
     };
 }
 
+static struct failure f;
+static void begin(void) { f = failure_of(FAILURE_EXIT, 1); }
+TestSuite(failure_text, .init = begin);
+
 #define TRACE "Traceback (most recent call last):\n"
 
 Test(failure_text, the_first_line_says_who_why_and_what_follows) {
@@ -56,7 +60,7 @@ Test(failure_text, the_first_line_says_who_why_and_what_follows) {
          "the job hangs: ranks 0-2 wait; rank 3 (node b, pid 12533) is stopped; stopping 3 workers; restart 1 of 3"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct failure f = failure_of(cases[i].kind, cases[i].code);
+        f = failure_of(cases[i].kind, cases[i].code);
         _cleanup_(strbuf_fini) struct strbuf got = {0};
         failure_set_text(&f, cases[i].text, false);
         f.core_dumped = cases[i].core_dumped;
@@ -144,7 +148,7 @@ static const struct {
 
 Test(failure_text, one_line_has_the_rank_and_the_exception_that_ended_the_worker) {
     for (size_t i = 0; i < ARRAY_SIZE(endings); i++) {
-        struct failure f = failure_of(endings[i].kind, endings[i].code);
+        f = failure_of(endings[i].kind, endings[i].code);
         _cleanup_(strbuf_fini) struct strbuf line = {0}, last = {0};
         _cleanup_(freep) char *want = endings[i].last != NULL
                                           ? xasprintf("failed: rank 3 (node b): %s", endings[i].last)
@@ -159,7 +163,6 @@ Test(failure_text, one_line_has_the_rank_and_the_exception_that_ended_the_worker
 }
 
 Test(failure_text, words_about_a_failure_precede_what_the_worker_wrote) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     char text[64];
     failure_set_text(&f, "Cuda\x1b failed", true);
     failure_copy_line(&f, ", 80 ms after Xid 79", text, sizeof text);
@@ -171,7 +174,7 @@ Test(failure_text, words_about_a_failure_precede_what_the_worker_wrote) {
 }
 
 Test(failure_text, a_hang_that_names_many_ranks_is_cut_between_them) {
-    struct failure f = failure_of(FAILURE_HANG, 0);
+    f = failure_of(FAILURE_HANG, 0);
     char text[320];
     (void)strcpy(f.text, "rank 3 is stopped");
     for (int rank = 0; rank < 9; rank++)
@@ -196,7 +199,7 @@ Test(failure_text, an_exit_code_is_put_into_words) {
         {193, "ended with exit code 193"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct failure f = failure_of(FAILURE_EXIT, cases[i].code);
+        f = failure_of(FAILURE_EXIT, cases[i].code);
         _cleanup_(strbuf_fini) struct strbuf got = {0};
         failure_cause_text(&f, &got);
         cr_assert_str_eq(strbuf_text(&got), cases[i].want);
@@ -213,7 +216,7 @@ Test(failure_text, exit_codes_are_torchruns_and_statuses_those_of_a_shell) {
         {FAILURE_EXIT, 300, 300, 1}, /* from another node, of which anything is believed */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct failure f = failure_of(cases[i].kind, cases[i].code);
+        f = failure_of(cases[i].kind, cases[i].code);
         cr_expect_eq(failure_exit_code(&f), cases[i].exit_code, "case %zu", i);
         cr_expect_eq(failure_shell_status(&f), cases[i].status, "case %zu", i);
     }
@@ -240,7 +243,7 @@ static void expect_block(const struct failure_report *sheet, int width, const ch
 /* These blocks are torchrun 2.13's output, except for host and file names, ranks and pids. */
 
 Test(failure_text, the_block_of_a_signal_is_torchruns) {
-    struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
+    f = failure_of(FAILURE_SIGNAL, SIGSEGV);
     (void)snprintf(f.node, sizeof f.node, "localhost");
     f.rank = f.local_rank = 0;
     expect_block(&(struct failure_report){.entrypoint = "segv.py", .failure = &f}, 55,
@@ -254,7 +257,6 @@ Test(failure_text, the_block_of_a_signal_is_torchruns) {
 }
 
 Test(failure_text, the_block_of_an_exit_is_torchruns) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     f.rank = f.local_rank = 1;
     f.pid = 11130;
     expect_block(&(struct failure_report){.entrypoint = "raise.py", .failure = &f, .utc_offset_s = -3600}, 60,
@@ -276,7 +278,6 @@ Test(failure_text, the_block_of_an_exit_is_torchruns) {
     "  traceback : Traceback (most recent call last):\n"
 
 Test(failure_text, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stand_below) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     (void)snprintf(f.error_file, sizeof f.error_file, "/logs/error.json");
     failure_set_text(&f, TRACE "  File \"rec.py\"\nValueError: bad\n", true);
     expect_block(&(struct failure_report){.entrypoint = "rec.py", .failure = &f, .stderr_tail = "one\n\ntwo"}, 48,
@@ -285,7 +286,6 @@ Test(failure_text, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stan
 }
 
 Test(failure_text, a_traceback_of_stderr_is_in_the_block_if_there_is_no_error_file) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     static const char *const tails[] = {NULL, "", "old line\n" TRACE "  File \"rec.py\", line 3\nValueError: bad\n"};
     failure_set_text(&f, tails[2], false);
     for (size_t i = 0; i < ARRAY_SIZE(tails); i++)
@@ -294,7 +294,6 @@ Test(failure_text, a_traceback_of_stderr_is_in_the_block_if_there_is_no_error_fi
 }
 
 Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     failure_set_text(&f, "Exception in thread T-1 (f):\n" TRACE "  File \"x.py\", line 6\nValueError: \033[31m\tred\n",
                      false);
     const char *got = block_of(&(struct failure_report){.entrypoint = "t", .failure = &f});
@@ -303,7 +302,7 @@ Test(failure_text, the_block_has_no_control_characters_and_the_name_of_a_thread)
 }
 
 Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
-    struct failure f = failure_of(FAILURE_SIGNAL, SIGABRT);
+    f = failure_of(FAILURE_SIGNAL, SIGABRT);
     failure_set_text(&f, "assertion failed\n", false);
     struct failure_report sheet = {.entrypoint = "t", .failure = &f};
     assert_has(block_of(&sheet), "traceback : Signal 6 (SIGABRT) received by PID 12533\n");
@@ -313,7 +312,6 @@ Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure)
 }
 
 Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_node) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     failure_set_text(&f, "Traceback:\nModuleNotFoundError: No module named 'torch'\n", false);
     failure_name_interpreter(&f, "/usr/bin/python3");
     struct failure_report sheet = {.entrypoint = "t", .failure = &f};
@@ -333,7 +331,7 @@ Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_
 }
 
 Test(failure_text, a_lost_node_has_no_rank_code_or_pid) {
-    struct failure f = failure_of(FAILURE_NODE, 0);
+    f = failure_of(FAILURE_NODE, 0);
     (void)snprintf(f.text, sizeof f.text, "its agent died");
     expect_block(&(struct failure_report){.entrypoint = "train.py", .failure = &f}, 33,
                  "  time      : 2026-11-21_13:34:07\n"
@@ -346,7 +344,6 @@ Test(failure_text, a_lost_node_has_no_rank_code_or_pid) {
 }
 
 Test(failure_text, of_a_long_text_the_end_is_kept_from_a_line_on) {
-    struct failure f = failure_of(FAILURE_EXIT, 1);
     char text[3 * FAILURE_TEXT_MAX];
     memset(text, 'x', sizeof text);
     text[FAILURE_TEXT_MAX - 1] = '\0';
@@ -365,7 +362,7 @@ Test(failure_text, of_a_long_text_the_end_is_kept_from_a_line_on) {
 /* Characters of four bytes, and the limit after each of their bytes. */
 Test(failure_text, of_a_long_text_no_part_of_a_character_is_kept) {
     for (size_t past = 0; past < 4; past++) {
-        struct failure f = failure_of(FAILURE_EXIT, 1);
+        begin();
         char text[2 * FAILURE_TEXT_MAX + 4];
         size_t len = 2 * FAILURE_TEXT_MAX + past;
         memset(text, 'z', len);
@@ -381,7 +378,7 @@ Test(failure_text, of_a_long_text_no_part_of_a_character_is_kept) {
 }
 
 Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
-    struct failure f = failure_of(FAILURE_HANG, 0);
+    f = failure_of(FAILURE_HANG, 0);
     (void)strcpy(f.text, "ranks 0-2 wait; rank 3 (node b, pid 12533) is stopped");
     _cleanup_(strbuf_fini) struct strbuf cause = {0};
     failure_cause_text(&f, &cause);
@@ -393,7 +390,8 @@ Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
     assert_has(block_of(&sheet), "\n  host      : all\n  rank      : all\n");
 }
 
-static void expect_json(struct failure f, const char *text, const char *want) {
+static void expect_json(struct failure of, const char *text, const char *want) {
+    f = of;
     _cleanup_(strbuf_fini) struct strbuf got = {0};
     (void)strcpy(f.node, "b");
     (void)strcpy(f.text, text);

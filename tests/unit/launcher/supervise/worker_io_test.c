@@ -102,9 +102,16 @@ static void local_workers_fini(struct local_workers *c) {
     rig_fini(&c->rig);
 }
 
-#define GROUP(c)                                          \
-    _cleanup_(local_workers_fini) struct local_workers c; \
-    local_workers_init(&c)
+static struct local_workers fix;
+static void begin(void) { local_workers_init(&fix); }
+static void finish(void) { local_workers_fini(&fix); }
+TestSuite(worker_io, .init = begin, .fini = finish);
+
+/* In a test of several rounds: the group of the next one. */
+static void begin_again(void) {
+    finish();
+    begin();
+}
 
 static void local_workers_start(struct local_workers *c, char *const *const argvs[], uint32_t n) {
     struct err err = {0};
@@ -152,78 +159,77 @@ static const unsigned kernels[] = {0, CHILD_WITHOUT_PIDFD, CHILD_WITHOUT_CLOSE_R
 
 Test(worker_io, tells_each_end_and_then_that_all_are_gone) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
-        GROUP(c);
-        c.config.without = kernels[k];
-        local_workers_start(&c,
+        begin_again();
+        fix.config.without = kernels[k];
+        local_workers_start(&fix,
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV(w, "exit=3", NULL),
                                               ARGV(w, hold, "daemon", "signal=9", NULL)},
                             3);
-        local_workers_run_to_the_end(&c);
+        local_workers_run_to_the_end(&fix);
         for (int i = 0; i < 3; i++)
-            cr_expect_eq(c.n_exits[i], 1);
-        cr_expect(child_succeeded(&c.exits[0].status));
-        cr_expect(!c.exits[1].status.signalled && c.exits[1].status.code == 3);
-        cr_expect(child_killed_by(&c.exits[2].status, SIGKILL));
-        cr_expect(!c.exits[2].sent_by_us && !c.exits[2].oom);
-        cr_expect(c.exits[2].ran_ns > 0 && c.exits[2].ran_ns < RIG_DEADLINE_MS * NS_PER_MS);
-        cr_expect_eq(worker_group_alive(c.group), 0);
+            cr_expect_eq(fix.n_exits[i], 1);
+        cr_expect(child_succeeded(&fix.exits[0].status));
+        cr_expect(!fix.exits[1].status.signalled && fix.exits[1].status.code == 3);
+        cr_expect(child_killed_by(&fix.exits[2].status, SIGKILL));
+        cr_expect(!fix.exits[2].sent_by_us && !fix.exits[2].oom);
+        cr_expect(fix.exits[2].ran_ns > 0 && fix.exits[2].ran_ns < RIG_DEADLINE_MS * NS_PER_MS);
+        cr_expect_eq(worker_group_alive(fix.group), 0);
     }
 }
 
 Test(worker_io, stops_with_grace_and_kills_after_it) {
     uint64_t least_ns = UINT64_MAX; /* a single try can be slow, if the machine pauses */
     for (int i = 0; i < 3; i++) {
-        GROUP(c);
+        begin_again();
         local_workers_start(
-            &c,
+            &fix,
             (char *const *[]){ARGV(w, hold, "child", "daemon", "on-term=5", say, "wait", NULL),
                               ARGV(w, hold, "ignore=15", "child", "daemon", "bare-daemon", say, "wait", NULL),
                               ARGV(w, hold, say, "stop", "wait", NULL)},
             3);
-        rig_await_ready(&c.rig, 3, NULL);
+        rig_await_ready(&fix.rig, 3, NULL);
         uint64_t from_ns = clock_now_ns();
-        worker_group_stop(c.group, SIGTERM, 200 * NS_PER_MS);
-        local_workers_run_to_the_end(&c);
+        worker_group_stop(fix.group, SIGTERM, 200 * NS_PER_MS);
+        local_workers_run_to_the_end(&fix);
         uint64_t took_ns = clock_now_ns() - from_ns;
         cr_expect_geq(took_ns, 200 * NS_PER_MS);
         least_ns = MIN2(least_ns, took_ns);
-        cr_expect(c.exits[0].status.code == 5 && c.exits[0].sent_by_us);
-        cr_expect(child_killed_by(&c.exits[1].status, SIGKILL) && c.exits[1].sent_by_us);
-        cr_expect(child_killed_by(&c.exits[2].status, SIGTERM) && c.exits[2].sent_by_us, "a stopped one too");
+        cr_expect(fix.exits[0].status.code == 5 && fix.exits[0].sent_by_us);
+        cr_expect(child_killed_by(&fix.exits[1].status, SIGKILL) && fix.exits[1].sent_by_us);
+        cr_expect(child_killed_by(&fix.exits[2].status, SIGTERM) && fix.exits[2].sent_by_us, "a stopped one too");
     }
     cr_expect_lt(least_ns, 2 * NS_PER_S);
 }
 
 Test(worker_io, can_be_stopped_before_any_program_runs) {
     for (int i = 0; i < 5; i++) {
-        GROUP(c);
+        begin_again();
         char *const *argv = ARGV(w, hold, "wait", NULL);
-        local_workers_start(&c, (char *const *[]){argv, argv, argv, argv}, 4);
-        worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
-        local_workers_run_to_the_end(&c);
+        local_workers_start(&fix, (char *const *[]){argv, argv, argv, argv}, 4);
+        worker_group_stop(fix.group, SIGTERM, 3600 * NS_PER_S);
+        local_workers_run_to_the_end(&fix);
     }
 }
 
 Test(worker_io, what_an_ended_worker_left_is_asked_to_end_and_its_sibling_keeps_its_daemon) {
-    GROUP(c);
     struct rig sibling; /* of processes that the group must spare */
     rig_init(&sibling);
-    local_workers_start(&c,
+    local_workers_start(&fix,
                         (char *const *[]){ARGV(w, hold, "polite-daemon", say, "wait", NULL),
                                           ARGV(w, "daemon", sibling.hold, "daemon", sibling.say, "wait", NULL)},
                         2);
-    rig_await_ready(&c.rig, 1, NULL);
+    rig_await_ready(&fix.rig, 1, NULL);
     rig_await_ready(&sibling, 1, NULL);
-    kill(worker_group_pid(c.group, 0), SIGKILL);
-    c.quit_after_exits = 1;
-    local_workers_run(&c);
-    for (uint64_t until_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS; !rig_all_gone(&c.rig);) {
+    kill(worker_group_pid(fix.group, 0), SIGKILL);
+    fix.quit_after_exits = 1;
+    local_workers_run(&fix);
+    for (uint64_t until_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS; !rig_all_gone(&fix.rig);) {
         cr_assert(clock_now_ns() < until_ns, "its daemon is left");
-        cr_assert(loop_turn(c.loop) == 0);
+        cr_assert(loop_turn(fix.loop) == 0);
     }
-    cr_expect_eq(worker_group_alive(c.group), 1);
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
+    cr_expect_eq(worker_group_alive(fix.group), 1);
+    worker_group_kill(fix.group);
+    local_workers_run_to_the_end(&fix);
     cr_expect(rig_all_gone(&sibling));
     rig_fini(&sibling);
 }
@@ -231,7 +237,6 @@ Test(worker_io, what_an_ended_worker_left_is_asked_to_end_and_its_sibling_keeps_
 static void on_helper_exit(void *arg, const struct child_status *status) { ++*(int *)arg; }
 
 Test(worker_io, helpers_and_what_is_below_them_are_spared) {
-    GROUP(c);
     struct rig helpers; /* of processes that the group must spare */
     rig_init(&helpers);
     struct child_spec spec = CHILD_SPEC_INIT;
@@ -241,17 +246,17 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     struct child_watch *watch;
     int ended = 0;
     cr_assert(child_spawn(&spec, &child, NULL) == 0);
-    cr_assert(child_watch_new(c.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
+    cr_assert(child_watch_new(fix.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
     rig_await_ready(&helpers, 1, NULL);
-    local_workers_start_alike(&c, ARGV(w, hold, "daemon", "bare-daemon", say, "wait", NULL), 2);
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
+    local_workers_start_alike(&fix, ARGV(w, hold, "daemon", "bare-daemon", say, "wait", NULL), 2);
+    worker_group_kill(fix.group);
+    local_workers_run_to_the_end(&fix);
     cr_expect_eq(ended, 0, "the helper was killed");
     cr_expect_not(rig_all_gone(&helpers));
     cr_assert(child_watch_kill_group(watch, SIGKILL) == 0);
     (void)rig_await_gone(&helpers);
     while (ended == 0)
-        cr_assert(loop_turn(c.loop) == 0);
+        cr_assert(loop_turn(fix.loop) == 0);
     child_watch_free(watch);
     rig_fini(&helpers);
 }
@@ -285,107 +290,102 @@ static pid_t leave_a_helpers_helper(void) {
 
 Test(worker_io, a_helpers_helper_that_a_disk_holds_is_spared) {
     struct spare spare = {0};
-    GROUP(c);
     pid_t held = leave_a_helpers_helper();
     cr_assert_not(spare_lives(&spare, "muster-log-tail"));
     spare_add(&spare, held);
-    c.config.spare = &spare;
-    local_workers_start(&c, (char *const *[]){ARGV(w, hold, "exit=3", NULL)}, 1);
-    local_workers_run_to_the_end(&c);
+    fix.config.spare = &spare;
+    local_workers_start(&fix, (char *const *[]){ARGV(w, hold, "exit=3", NULL)}, 1);
+    local_workers_run_to_the_end(&fix);
     cr_expect(spare_lives(&spare, "muster-log-tail"), "it was killed");
     spare_end(&spare, NS_PER_S);
     cr_expect_not(spare_lives(&spare, "muster-log-tail"));
 }
 
 Test(worker_io, knows_which_processes_are_its_workers) {
-    GROUP(c);
-    local_workers_start(&c,
+    local_workers_start(&fix,
                         (char *const *[]){ARGV(w, hold, "child", "daemon", say, "wait", NULL),
                                           ARGV("sh", "-c", "\"$0\" \"$1\" \"$2\" wait & wait", w, hold, say, NULL)},
                         2);
     pid_t pids[2];
-    rig_await_ready(&c.rig, 2, pids);
+    rig_await_ready(&fix.rig, 2, pids);
     uint32_t which = UINT32_MAX;
     for (uint32_t i = 0; i < 2; i++) {
-        cr_expect(worker_group_holds(c.group, worker_group_pid(c.group, i), &which) && which == i);
+        cr_expect(worker_group_holds(fix.group, worker_group_pid(fix.group, i), &which) && which == i);
         which = UINT32_MAX;
-        cr_expect(worker_group_holds(c.group, rig_first_child(worker_group_pid(c.group, i)), &which) && which == i);
-        cr_expect(worker_group_holds(c.group, pids[i], &which), "a worker, or one below it");
+        cr_expect(worker_group_holds(fix.group, rig_first_child(worker_group_pid(fix.group, i)), &which) && which == i);
+        cr_expect(worker_group_holds(fix.group, pids[i], &which), "a worker, or one below it");
     }
-    cr_expect_not(worker_group_holds(c.group, getpid(), &which));
-    cr_expect_not(worker_group_holds(c.group, getppid(), &which));
-    cr_expect_not(worker_group_holds(c.group, 1, &which));
-    cr_expect_not(worker_group_holds(c.group, 0, &which));
+    cr_expect_not(worker_group_holds(fix.group, getpid(), &which));
+    cr_expect_not(worker_group_holds(fix.group, getppid(), &which));
+    cr_expect_not(worker_group_holds(fix.group, 1, &which));
+    cr_expect_not(worker_group_holds(fix.group, 0, &which));
     /* A child of this process that is not a worker. */
     pid_t stranger = fork();
     if (stranger == 0) {
         pause();
         _exit(0);
     }
-    cr_expect_not(worker_group_holds(c.group, stranger, &which));
+    cr_expect_not(worker_group_holds(fix.group, stranger, &which));
     cr_assert(kill(stranger, SIGKILL) == 0);
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
-    cr_expect_not(worker_group_holds(c.group, pids[0], &which), "it has ended");
+    worker_group_kill(fix.group);
+    local_workers_run_to_the_end(&fix);
+    cr_expect_not(worker_group_holds(fix.group, pids[0], &which), "it has ended");
 }
 
 Test(worker_io, a_start_that_fails_is_told_with_its_step) {
     for (size_t k = 0; k < ARRAY_SIZE(kernels); k++) {
-        GROUP(c);
-        c.config.without = kernels[k];
-        local_workers_start(&c,
+        begin_again();
+        fix.config.without = kernels[k];
+        local_workers_start(&fix,
                             (char *const *[]){ARGV(w, "exit=0", NULL), ARGV("/no/such/x", NULL),
                                               ARGV("muster-no-such-program", NULL), ARGV("/etc/passwd", NULL)},
                             4);
-        cr_expect_eq(c.n_failures[1], 0, "called back from inside the start");
-        local_workers_run_to_the_end(&c);
-        cr_expect_eq(c.n_exits[0], 1);
+        cr_expect_eq(fix.n_failures[1], 0, "called back from inside the start");
+        local_workers_run_to_the_end(&fix);
+        cr_expect_eq(fix.n_exits[0], 1);
         for (int i = 1; i < 4; i++) {
-            cr_expect_eq(c.n_failures[i], 1);
-            cr_expect_eq(c.n_exits[i], 0);
+            cr_expect_eq(fix.n_failures[i], 1);
+            cr_expect_eq(fix.n_exits[i], 0);
         }
-        cr_expect_str_eq(c.failures[1].text, "cannot run /no/such/x: No such file or directory");
-        cr_expect_eq(c.failures[1].code, -ENOENT);
-        expect_has(c.failures[2].text, "not found on PATH");
-        cr_expect_str_eq(c.failures[3].text, "cannot run /etc/passwd: Permission denied");
+        cr_expect_str_eq(fix.failures[1].text, "cannot run /no/such/x: No such file or directory");
+        cr_expect_eq(fix.failures[1].code, -ENOENT);
+        expect_has(fix.failures[2].text, "not found on PATH");
+        cr_expect_str_eq(fix.failures[3].text, "cannot run /etc/passwd: Permission denied");
     }
 }
 
 Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
-    GROUP(c);
-    c.free_on_exit = true;
-    local_workers_start(&c,
+    fix.free_on_exit = true;
+    local_workers_start(&fix,
                         (char *const *[]){ARGV(w, hold, say, "cat", "wait", NULL),
                                           ARGV(w, hold, "daemon", "bare-daemon", say, "wait", NULL)},
                         2);
-    rig_await_ready(&c.rig, 2, NULL);
-    kill(worker_group_pid(c.group, 0), SIGKILL);
-    local_workers_run(&c);
-    cr_expect_eq(c.n_exits[0], 1);
-    (void)rig_await_gone(&c.rig);
+    rig_await_ready(&fix.rig, 2, NULL);
+    kill(worker_group_pid(fix.group, 0), SIGKILL);
+    local_workers_run(&fix);
+    cr_expect_eq(fix.n_exits[0], 1);
+    (void)rig_await_gone(&fix.rig);
 }
 
 Test(worker_io, each_worker_has_its_marker_and_session) {
-    struct local_workers c;
     (void)signal(SIGHUP, SIG_DFL); /* the tests may run under nohup */
-    local_workers_init(&c);
-    c.config.generation = 12;
+    begin_again();
+    fix.config.generation = 12;
     int out[2];
     cr_assert(pipe2(out, O_CLOEXEC) == 0);
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.argv = ARGV(w, "env=" WORKER_MARKER, "env=" WORKER_MARKER "S", "sid", "fds", "mask", NULL);
     spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", WORKER_MARKER "S=no marker", NULL);
     spec.stdout_fd = out[1];
-    c.spec = &spec;
-    local_workers_start(&c, NULL, 1);
+    fix.spec = &spec;
+    local_workers_start(&fix, NULL, 1);
     close(out[1]);
-    local_workers_run_to_the_end(&c);
+    local_workers_run_to_the_end(&fix);
     char text[512] = "";
     cr_assert(read(out[0], text, sizeof text - 1) > 0);
     close(out[0]);
     cr_expect(strncmp(text, "12.0.", 5) == 0 && strstr(text, "\nno marker\nleader\nend\nend\n") == text + 21, "%s",
               text);
-    local_workers_fini(&c);
 }
 
 /* ---- while half of them are started ---- */
@@ -393,68 +393,64 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
 #define SLEEPERS ARGV(w, hold, "wait", NULL), ARGV(w, hold, "wait", NULL)
 
 Test(worker_io, a_turn_of_the_loop_starts_what_it_has_time_for) {
-    GROUP(c);
-    local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
-    cr_expect_eq(c.n_made, 1);
-    cr_expect_eq(worker_group_alive(c.group), 4);
-    cr_expect(worker_group_pid(c.group, 0) > 0 && worker_group_pid(c.group, 3) == 0);
-    while (c.n_made < 4)
-        cr_assert(loop_turn(c.loop) == 0);
-    cr_expect(worker_group_pid(c.group, 3) > 0);
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
+    local_workers_begin(&fix, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
+    cr_expect_eq(fix.n_made, 1);
+    cr_expect_eq(worker_group_alive(fix.group), 4);
+    cr_expect(worker_group_pid(fix.group, 0) > 0 && worker_group_pid(fix.group, 3) == 0);
+    while (fix.n_made < 4)
+        cr_assert(loop_turn(fix.loop) == 0);
+    cr_expect(worker_group_pid(fix.group, 3) > 0);
+    worker_group_kill(fix.group);
+    local_workers_run_to_the_end(&fix);
     for (int i = 0; i < 4; i++)
-        cr_expect_eq(c.n_exits[i], 1);
+        cr_expect_eq(fix.n_exits[i], 1);
 }
 
 Test(worker_io, a_stop_in_the_middle_starts_no_more) {
     for (int kill_them = 0; kill_them < 2; kill_them++) {
-        GROUP(c);
-        local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
+        begin_again();
+        local_workers_begin(&fix, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
         if (kill_them)
-            worker_group_kill(c.group);
+            worker_group_kill(fix.group);
         else
-            worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
-        cr_expect_eq(worker_group_alive(c.group), 1);
-        local_workers_run_to_the_end(&c);
-        cr_expect_eq(c.n_made, 1);
-        cr_expect(c.n_exits[0] == 1 && c.exits[0].sent_by_us);
+            worker_group_stop(fix.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
+        cr_expect_eq(worker_group_alive(fix.group), 1);
+        local_workers_run_to_the_end(&fix);
+        cr_expect_eq(fix.n_made, 1);
+        cr_expect(fix.n_exits[0] == 1 && fix.exits[0].sent_by_us);
         for (int i = 1; i < 4; i++)
-            cr_expect(c.n_exits[i] == 0 && c.n_failures[i] == 0);
+            cr_expect(fix.n_exits[i] == 0 && fix.n_failures[i] == 0);
     }
 }
 
 Test(worker_io, a_failure_in_the_middle_is_told_at_once) {
-    GROUP(c);
-    c.stop_on_exit = true;
-    local_workers_begin(&c, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS, SLEEPERS}, 5);
+    fix.stop_on_exit = true;
+    local_workers_begin(&fix, (char *const *[]){ARGV(w, "exit=3", NULL), SLEEPERS, SLEEPERS}, 5);
     siginfo_t si;
-    cr_assert(waitid(P_PID, (id_t)worker_group_pid(c.group, 0), &si, WEXITED | WNOWAIT) == 0);
-    local_workers_run_to_the_end(&c);
-    cr_expect(c.n_exits[0] == 1 && c.exits[0].status.code == 3 && !c.exits[0].sent_by_us);
-    cr_expect_lt(c.n_made, 5, "%u were started before the exit was heard", c.n_made);
+    cr_assert(waitid(P_PID, (id_t)worker_group_pid(fix.group, 0), &si, WEXITED | WNOWAIT) == 0);
+    local_workers_run_to_the_end(&fix);
+    cr_expect(fix.n_exits[0] == 1 && fix.exits[0].status.code == 3 && !fix.exits[0].sent_by_us);
+    cr_expect_lt(fix.n_made, 5, "%u were started before the exit was heard", fix.n_made);
 }
 
 Test(worker_io, one_that_cannot_be_made_ready_is_the_last) {
-    GROUP(c);
-    c.unmade = 2;
-    local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
-    while (c.n_failures[2] == 0)
-        cr_assert(loop_turn(c.loop) == 0);
-    cr_expect_str_eq(c.failures[2].text, "no room");
-    cr_expect_eq(worker_group_alive(c.group), 2);
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
-    cr_expect(c.n_made == 3 && c.n_failures[3] == 0 && c.n_exits[3] == 0);
+    fix.unmade = 2;
+    local_workers_begin(&fix, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
+    while (fix.n_failures[2] == 0)
+        cr_assert(loop_turn(fix.loop) == 0);
+    cr_expect_str_eq(fix.failures[2].text, "no room");
+    cr_expect_eq(worker_group_alive(fix.group), 2);
+    worker_group_kill(fix.group);
+    local_workers_run_to_the_end(&fix);
+    cr_expect(fix.n_made == 3 && fix.n_failures[3] == 0 && fix.n_exits[3] == 0);
 }
 
 Test(worker_io, may_be_freed_in_the_middle) {
-    GROUP(c);
-    local_workers_begin(&c, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
-    worker_group_free(TAKE_PTR(c.group));
-    cr_assert(loop_turn(c.loop) == 0);
-    cr_expect_eq(c.n_made, 1);
-    (void)rig_await_gone(&c.rig);
+    local_workers_begin(&fix, (char *const *[]){SLEEPERS, SLEEPERS}, 4);
+    worker_group_free(TAKE_PTR(fix.group));
+    cr_assert(loop_turn(fix.loop) == 0);
+    cr_expect_eq(fix.n_made, 1);
+    (void)rig_await_gone(&fix.rig);
 }
 
 static void write_count(const char *path, int count) {
@@ -466,24 +462,21 @@ static void write_count(const char *path, int count) {
 
 /* killed: SIGKILL from elsewhere; counted: the kernel's count was raised meanwhile. */
 static bool told_oom(bool by_us, bool counted) {
-    struct local_workers c;
-    local_workers_init(&c);
+    begin_again();
     char path[128];
-    snprintf(path, sizeof path, "%s/memory.events", c.rig.dir);
+    snprintf(path, sizeof path, "%s/memory.events", fix.rig.dir);
     write_count(path, 3);
-    c.config.oom_file = path;
-    local_workers_start_alike(&c, ARGV(w, say, "wait", NULL), 1);
+    fix.config.oom_file = path;
+    local_workers_start_alike(&fix, ARGV(w, say, "wait", NULL), 1);
     if (counted)
         write_count(path, 4);
     if (by_us)
-        worker_group_kill(c.group);
+        worker_group_kill(fix.group);
     else
-        kill(worker_group_pid(c.group, 0), SIGKILL);
-    local_workers_run_to_the_end(&c);
-    bool oom = c.exits[0].oom;
+        kill(worker_group_pid(fix.group, 0), SIGKILL);
+    local_workers_run_to_the_end(&fix);
     unlink(path);
-    local_workers_fini(&c);
-    return oom;
+    return fix.exits[0].oom;
 }
 
 Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
@@ -496,54 +489,51 @@ Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
 
 Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
     for (int early = 0; early < 2; early++) {
-        GROUP(c);
-        local_workers_start_alike(&c, ARGV(w, hold, "on-term=5", say, "wait", NULL), 2);
-        worker_group_hold(c.group, SIGTERM);
+        begin_again();
+        local_workers_start_alike(&fix, ARGV(w, hold, "on-term=5", say, "wait", NULL), 2);
+        worker_group_hold(fix.group, SIGTERM);
         if (!early)
-            worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
-        cr_assert_eq(loop_turn(c.loop), 0);
-        cr_expect(c.n_exits[0] == 0 && c.n_exits[1] == 0);
-        worker_group_release(c.group, 0);
+            worker_group_stop(fix.group, SIGTERM, 3600 * NS_PER_S);
+        cr_assert_eq(loop_turn(fix.loop), 0);
+        cr_expect(fix.n_exits[0] == 0 && fix.n_exits[1] == 0);
+        worker_group_release(fix.group, 0);
         if (early)
-            worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
-        local_workers_run_to_the_end(&c);
+            worker_group_stop(fix.group, SIGTERM, 3600 * NS_PER_S);
+        local_workers_run_to_the_end(&fix);
         for (int i = 0; i < 2; i++)
-            cr_expect(c.exits[i].status.code == 5 && c.exits[i].sent_by_us);
+            cr_expect(fix.exits[i].status.code == 5 && fix.exits[i].sent_by_us);
     }
 }
 
 /* Worker 0 was started before the signal, and would be killed only after the grace; worker 1 later. */
 Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
-    GROUP(c);
     char *const *argv = ARGV(w, hold, "on-term=5", say, "wait", NULL);
-    local_workers_begin(&c, (char *const *[]){argv, argv}, 2);
+    local_workers_begin(&fix, (char *const *[]){argv, argv}, 2);
     uint64_t between_ns = clock_now_ns();
-    rig_loop_until(c.loop, c.n_made >= 2);
-    rig_await_ready(&c.rig, 2, NULL);
-    worker_group_hold(c.group, SIGTERM);
-    worker_group_stop(c.group, SIGTERM, 300 * NS_PER_MS);
-    worker_group_release(c.group, between_ns);
-    local_workers_run_to_the_end(&c);
-    cr_expect(child_killed_by(&c.exits[0].status, SIGKILL), "it got no SIGTERM");
-    cr_expect(!c.exits[1].status.signalled && c.exits[1].status.code == 5, "it got one");
-    cr_expect(c.exits[0].sent_by_us && c.exits[1].sent_by_us);
+    rig_loop_until(fix.loop, fix.n_made >= 2);
+    rig_await_ready(&fix.rig, 2, NULL);
+    worker_group_hold(fix.group, SIGTERM);
+    worker_group_stop(fix.group, SIGTERM, 300 * NS_PER_MS);
+    worker_group_release(fix.group, between_ns);
+    local_workers_run_to_the_end(&fix);
+    cr_expect(child_killed_by(&fix.exits[0].status, SIGKILL), "it got no SIGTERM");
+    cr_expect(!fix.exits[1].status.signalled && fix.exits[1].status.code == 5, "it got one");
+    cr_expect(fix.exits[0].sent_by_us && fix.exits[1].sent_by_us);
 }
 
 Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
-    GROUP(c);
-    local_workers_start_alike(&c, ARGV(w, hold, "ignore=15", say, "wait", NULL), 1);
-    worker_group_hold(c.group, SIGTERM);
-    worker_group_stop(c.group, SIGTERM, 50 * NS_PER_MS);
-    local_workers_run_to_the_end(&c);
-    cr_expect(child_killed_by(&c.exits[0].status, SIGKILL));
+    local_workers_start_alike(&fix, ARGV(w, hold, "ignore=15", say, "wait", NULL), 1);
+    worker_group_hold(fix.group, SIGTERM);
+    worker_group_stop(fix.group, SIGTERM, 50 * NS_PER_MS);
+    local_workers_run_to_the_end(&fix);
+    cr_expect(child_killed_by(&fix.exits[0].status, SIGKILL));
 }
 
 Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
-    GROUP(c);
     uint64_t before_ns = clock_now_ns();
-    local_workers_start_alike(&c, ARGV(w, hold, "ignore=10", say, "wait", NULL), 2);
-    cr_expect_eq(worker_group_signal(c.group, SIGUSR1, before_ns), 0);
-    cr_expect_eq(worker_group_signal(c.group, SIGUSR1, clock_now_ns()), 2);
-    worker_group_kill(c.group);
-    local_workers_run_to_the_end(&c);
+    local_workers_start_alike(&fix, ARGV(w, hold, "ignore=10", say, "wait", NULL), 2);
+    cr_expect_eq(worker_group_signal(fix.group, SIGUSR1, before_ns), 0);
+    cr_expect_eq(worker_group_signal(fix.group, SIGUSR1, clock_now_ns()), 2);
+    worker_group_kill(fix.group);
+    local_workers_run_to_the_end(&fix);
 }
