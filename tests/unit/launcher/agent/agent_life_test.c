@@ -12,270 +12,225 @@
 /* and without. */
 #define SERVES (NODE | LIFE_LEADS | LIFE_SERVES)
 
-/* What the first signal does. */
-#define STOPS LIFE_EFFECT_BEGIN, LIFE_EFFECT_LOG_STOPS
+struct word {
+    const char *text;
+    unsigned value;
+};
+
+static const struct word facts[] = {{"none", 0},
+                                    {"member", LIFE_HAS_MEMBER},
+                                    {"node", NODE},
+                                    {"running", RUNNING},
+                                    {"leader", LEADER},
+                                    {"serves", SERVES},
+                                    {"leads", LIFE_LEADS},
+                                    {"serving", LIFE_SERVES},
+                                    {"arbiter", LIFE_HAS_ARBITER},
+                                    {"processes", LIFE_PROCESSES},
+                                    {"compares", LIFE_COMPARES},
+                                    {"asks", LIFE_ASKS},
+                                    {"closes", LIFE_JOB_CLOSES},
+                                    {"succeeds", LIFE_JOB_SUCCEEDS},
+                                    {"requeues", LIFE_MAY_REQUEUE}},
+                         effects[] = {{"begin", LIFE_EFFECT_BEGIN},
+                                      {"says-stops", LIFE_EFFECT_LOG_STOPS},
+                                      {"says-kills", LIFE_EFFECT_LOG_KILLS},
+                                      {"says-kills-left", LIFE_EFFECT_LOG_KILLS_LEFT},
+                                      {"says-awaits-left", LIFE_EFFECT_LOG_AWAITS_LEFT},
+                                      {"says-succeeded", LIFE_EFFECT_LOG_SUCCEEDED},
+                                      {"says-output", LIFE_EFFECT_LOG_OUTPUT},
+                                      {"leave", LIFE_EFFECT_LEAVE},
+                                      {"stop-job", LIFE_EFFECT_STOP_JOB},
+                                      {"resign", LIFE_EFFECT_RESIGN},
+                                      {"kill", LIFE_EFFECT_KILL},
+                                      {"pass-on", LIFE_EFFECT_PASS_ON},
+                                      {"quit", LIFE_EFFECT_QUIT},
+                                      {"end-output", LIFE_EFFECT_END_OUTPUT},
+                                      {"leave-output", LIFE_EFFECT_LEAVE_OUTPUT},
+                                      {"let-go", LIFE_EFFECT_LET_GO},
+                                      {"requeue", LIFE_EFFECT_REQUEUE}},
+                         events[] = {{"check", LIFE_EVENT_CHECK},  {"TERM", LIFE_EVENT_SIGNAL},
+                                     {"INT", LIFE_EVENT_SIGNAL},   {"order", LIFE_EVENT_ORDER},
+                                     {"drain", LIFE_EVENT_DRAIN},  {"usage", LIFE_EVENT_USAGE},
+                                     {"fault", LIFE_EVENT_FAILURE}},
+                         ends[] = {{"success", MEMBER_END_SUCCESS},
+                                   {"failed", MEMBER_END_FAILED},
+                                   {"left", MEMBER_END_LEFT},
+                                   {"lost", MEMBER_END_LEADER_LOST}},
+                         states[] = {{"joining", LIFE_JOINING},
+                                     {"in-group", LIFE_IN_GROUP},
+                                     {"stopping", LIFE_STOPPING},
+                                     {"lingering", LIFE_LINGERING},
+                                     {"over", LIFE_OVER}},
+                         causes[] = {{"job", LIFE_CAUSE_JOB},
+                                     {"signal", LIFE_CAUSE_SIGNAL},
+                                     {"operator", LIFE_CAUSE_OPERATOR},
+                                     {"usage", LIFE_CAUSE_USAGE}};
 
 static struct agent_life life;
-static uint64_t now_ns;
+static uint64_t now_ns = NS_PER_S;
 
-/* It has these effects, in this order. 0 ends the list. */
-static void happens(struct life_event e, unsigned facts, const int *effects) {
+static bool find(const struct word *words, size_t n, const char *text, unsigned *ret) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(words[i].text, text) == 0) {
+            *ret = words[i].value;
+            return true;
+        }
+    return false;
+}
+#define FIND(words, text, ret) find(words, ARRAY_SIZE(words), text, ret)
+#define MUST_FIND(words, text, ret) cr_assert(FIND(words, text, ret), "\"%s\" is no word of " #words, text)
+
+/* "EVENT FACTS > EFFECTS": it has these effects, in this order. Or "is STATE", "by CAUSE", "begin FACTS". */
+static void happens(const char *text) {
+    char words[256], *rest = words;
+    unsigned wanted, n = 0;
+    struct life_event e = {.now_ns = now_ns};
     struct life_update update;
-    size_t n = 0;
-    e.facts = facts;
-    e.now_ns = now_ns;
-    agent_life_step(&life, &e, &update);
-    for (; effects[n] != 0; n++) {
-        cr_assert_lt(n, update.n_effects, "effect %d is missing", effects[n]);
-        cr_assert_eq((int)update.effects[n], effects[n], "effect %zu is %d", n, (int)update.effects[n]);
+    (void)snprintf(words, sizeof words, "%s", text);
+    const char *what = strsep(&rest, " ");
+    char *more = strsep(&rest, " ");
+    if (strcmp(what, "is") == 0) {
+        MUST_FIND(states, more, &wanted);
+        cr_assert_eq(life.state, wanted, "not %s, but %d", text, (int)life.state);
+        return;
     }
-    cr_assert_eq(update.n_effects, n, "%zu effects, not %zu", update.n_effects, n);
+    if (strcmp(what, "by") == 0) {
+        MUST_FIND(causes, more, &wanted);
+        cr_assert_eq(life.cause, wanted, "not %s, but %d", text, (int)life.cause);
+        return;
+    }
+    for (const char *fact; (fact = strsep(&more, "+")) != NULL; e.facts |= wanted)
+        MUST_FIND(facts, fact, &wanted);
+    if (strcmp(what, "begin") == 0) {
+        agent_life_init(&life);
+        what = "check";
+    }
+    e.signo = strcmp(what, "INT") == 0 ? SIGINT : SIGTERM;
+    if (FIND(ends, what, &wanted)) {
+        e.kind = LIFE_EVENT_END;
+        e.end = (enum member_end_kind)wanted;
+    } else {
+        MUST_FIND(events, what, &wanted);
+        e.kind = (enum life_event_kind)wanted;
+    }
+    agent_life_step(&life, &e, &update);
+    for (const char *effect; (effect = strsep(&rest, " ")) != NULL;) {
+        if (strcmp(effect, ">") == 0)
+            continue;
+        MUST_FIND(effects, effect, &wanted);
+        cr_assert_lt(n, update.n_effects, "%s: %s is missing", text, effect);
+        cr_assert_eq((unsigned)update.effects[n], wanted, "%s: effect %u is %d", text, n, (int)update.effects[n]);
+        n++;
+    }
+    cr_assert_eq(update.n_effects, n, "%s: %zu effects, not %u", text, (size_t)update.n_effects, n);
 }
 
-#define EVENT(event, facts, ...) happens((struct life_event){.kind = (event)}, facts, (const int[]){__VA_ARGS__})
-#define check(...) EVENT(LIFE_EVENT_CHECK, __VA_ARGS__)
-#define SIGNAL(event, number, facts, ...) \
-    happens((struct life_event){.kind = (event), .signo = (number)}, facts, (const int[]){__VA_ARGS__})
-#define signalled(...) SIGNAL(LIFE_EVENT_SIGNAL, __VA_ARGS__)
-#define ordered(...) SIGNAL(LIFE_EVENT_ORDER, SIGTERM, __VA_ARGS__)
-#define member_ends(kind_of_end, facts, ...) \
-    happens((struct life_event){.kind = LIFE_EVENT_END, .end = (kind_of_end)}, facts, (const int[]){__VA_ARGS__})
-
-static void begin(unsigned facts) {
-    agent_life_init(&life);
-    now_ns = NS_PER_S;
-    check(facts, 0);
+static void play(const char *script) {
+    char text[1024], *rest = text;
+    (void)snprintf(text, sizeof text, "%s", script);
+    for (char *event; (event = strsep(&rest, ";")) != NULL;)
+        happens(event + strspn(event, " "));
 }
 
-Test(agent_life, follows_its_member_into_the_group_and_out_of_it) {
-    begin(LIFE_HAS_MEMBER);
-    cr_assert_eq(life.state, LIFE_JOINING);
-    check(NODE, 0);
-    cr_assert_eq(life.state, LIFE_IN_GROUP);
-    check(LIFE_HAS_MEMBER, 0);
-    cr_assert_eq(life.state, LIFE_JOINING);
-}
+#define STOPS " > begin says-stops "
 
-Test(agent_life, ends_when_the_job_has_ended_and_nothing_is_awaited) {
-    static const unsigned awaited[] = {LIFE_PROCESSES, LIFE_SERVES, LIFE_COMPARES, LIFE_ASKS};
-    begin(RUNNING);
-    member_ends(MEMBER_END_SUCCESS, NODE, 0);
-    cr_assert_eq(life.state, LIFE_LINGERING);
-    for (size_t i = 0; i < ARRAY_SIZE(awaited); i++)
-        check(NODE | awaited[i], 0);
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-    cr_assert_eq(life.state, LIFE_OVER);
-    cr_assert_eq(life.cause, LIFE_CAUSE_JOB);
-    check(NODE, 0);
+static const char *const stories[] = {
+    /* it follows its member into the group and out of it */
+    "begin member; is joining; check node; is in-group; check member; is joining",
+    /* it ends when the job has ended and nothing is awaited */
+    "begin running; success node; is lingering; check node+processes; check node+serving; check node+compares; "
+    "check node+asks; check node > quit; is over; by job; check node",
+    /* a signal to the only leader stops the job; the others are not informed at first */
+    "begin leader; TERM leader" STOPS "stop-job; failed serves; check serves; check node+leads > quit",
+    /* that leaves too if its node has not joined */
+    "begin member+leads; TERM member+leads" STOPS "stop-job leave",
+    /* without a member a signal ends it at once */
+    "begin none; TERM none" STOPS "leave; is lingering; check none > quit",
+    /* a leader that leaves resigns, and waits until it is deposed */
+    "begin serves+arbiter; TERM serves+arbiter" STOPS "leave; left serves+arbiter > resign; check serves+arbiter; "
+    "check node+arbiter > quit",
+    /* it does not serve nodes after its own node left or lost the leader */
+    "begin leader; left serves; check serves > quit; begin leader; lost serves; check serves > quit",
+    /* with a fixed endpoint a second interrupt does not wait */
+    "begin running; TERM running" STOPS "leave; INT running > says-kills kill; check node > quit",
+    /* success counts more than a signal, and a signal more than failure */
+    "begin running; TERM running" STOPS "leave; success node; by job",
+    "begin running; TERM running" STOPS "leave; failed node; by signal",
+    "begin node; failed node+asks; TERM node+asks" STOPS "leave; by signal",
+    /* a signal ends the wait for a comparison */
+    "begin node+leads+compares; failed node+leads+compares; check node+leads+compares; TERM node+leads+compares" STOPS
+    "stop-job; check node+leads+compares > quit",
+    /* an operator drains it once, and a job that ends meanwhile counts */
+    "begin running; drain running > leave; is stopping; drain running; left node; by operator",
+    "begin running; drain running > leave; failed node; by job",
+    /* an order is for the leader; the job's end comes by the member */
+    "begin running; order running; begin leader; order leader > end-output stop-job; is in-group; failed leader; "
+    "by job; order leader > let-go",
+    "begin leads; order leads > end-output stop-job leave; is lingering",
+    /* it asks Slurm to requeue a job that failed, and nothing that needs no other attempt */
+    "begin node+leads+requeues; failed node+leads+requeues; check node+leads+requeues > requeue; "
+    "check node+leads+asks; check node+leads > quit",
+    "begin node+leads+requeues; success node+leads+requeues; check node+leads+requeues > quit",
+    "begin node+leads+requeues; INT node+leads+requeues" STOPS "stop-job kill; failed node+leads+requeues; "
+    "check node+leads+requeues > quit",
+    "begin node+leads+requeues; fault node+leads+requeues > kill; check node+leads+requeues > quit",
+    "begin node+leads+requeues; drain node+leads+requeues > leave; left node+leads+requeues; "
+    "check node+leads+requeues > quit",
+    /* signals at the end are for the output; not the same one again */
+    "begin node; failed node; check node > quit; INT node > says-output; INT node > leave-output",
+    "begin node; failed node; check node > quit; TERM node > leave-output",
+    "begin node; TERM node" STOPS "leave; left node; check node > quit; TERM node",
+};
+
+Test(agent_life, each_event_has_its_effects) {
+    for (size_t i = 0; i < ARRAY_SIZE(stories); i++)
+        play(stories[i]);
 }
 
 Test(agent_life, a_signal_makes_the_node_leave) {
-    begin(RUNNING);
-    signalled(SIGTERM, RUNNING, STOPS, LIFE_EFFECT_LEAVE, 0);
-    cr_assert_eq(life.state, LIFE_STOPPING);
+    play("begin running; TERM running" STOPS "leave; is stopping");
     cr_assert_eq(life.signo, SIGTERM);
-    check(NODE, 0); /* only the member decides when it has left */
-    member_ends(MEMBER_END_LEFT, NODE, 0);
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_SIGNAL);
-}
-
-Test(agent_life, a_signal_to_the_only_leader_stops_the_job) {
-    begin(LEADER);
-    signalled(SIGTERM, LEADER, STOPS, LIFE_EFFECT_STOP_JOB, 0);
-    member_ends(MEMBER_END_FAILED, SERVES, 0);
-    check(SERVES, 0); /* the others are not informed yet */
-    check(NODE | LIFE_LEADS, LIFE_EFFECT_QUIT, 0);
-}
-
-Test(agent_life, the_only_leader_leaves_too_if_its_node_has_not_joined) {
-    begin(LIFE_HAS_MEMBER | LIFE_LEADS);
-    signalled(SIGTERM, LIFE_HAS_MEMBER | LIFE_LEADS, STOPS, LIFE_EFFECT_STOP_JOB, LIFE_EFFECT_LEAVE, 0);
-}
-
-Test(agent_life, without_a_member_a_signal_ends_it_at_once) {
-    begin(0);
-    signalled(SIGTERM, 0, STOPS, LIFE_EFFECT_LEAVE, 0);
-    cr_assert_eq(life.state, LIFE_LINGERING);
-    check(0, LIFE_EFFECT_QUIT, 0);
-}
-
-Test(agent_life, a_leader_that_leaves_resigns_and_waits_until_it_may_end) {
-    const unsigned facts = SERVES | LIFE_HAS_ARBITER;
-    begin(facts);
-    signalled(SIGTERM, facts, STOPS, LIFE_EFFECT_LEAVE, 0);
-    member_ends(MEMBER_END_LEFT, facts, LIFE_EFFECT_RESIGN, 0);
-    check(facts, 0);
-    check(NODE | LIFE_HAS_ARBITER, LIFE_EFFECT_QUIT, 0); /* deposed */
-}
-
-Test(agent_life, does_not_serve_nodes_after_its_own_node_left_or_lost_the_leader) {
-    static const enum member_end_kind ends[] = {MEMBER_END_LEFT, MEMBER_END_LEADER_LOST};
-    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-        begin(LEADER);
-        member_ends(ends[i], SERVES, 0);
-        check(SERVES, LIFE_EFFECT_QUIT, 0);
-    }
+    play("check node; left node; check node > quit; by signal"); /* only the member decides when it has left */
 }
 
 Test(agent_life, only_a_second_interrupt_kills_and_only_a_third_does_not_wait) {
-    const unsigned facts = RUNNING | LIFE_HAS_ARBITER;
-    begin(facts);
-    signalled(SIGINT, facts, STOPS, LIFE_EFFECT_LEAVE, 0);
-    signalled(SIGTERM, facts, 0); /* Slurm and systemd repeat it */
-    signalled(SIGINT, facts, LIFE_EFFECT_LOG_KILLS, LIFE_EFFECT_KILL, 0);
-    cr_assert_eq(life.state, LIFE_STOPPING);
+    play("begin running+arbiter; INT running+arbiter" STOPS "leave");
+    play("TERM running+arbiter"); /* Slurm and systemd repeat it */
+    play("INT running+arbiter > says-kills kill; is stopping");
     cr_assert_eq(life.deadline_ns, now_ns + 2 * NS_PER_S);
-    signalled(SIGINT, facts, LIFE_EFFECT_KILL, 0);
-    cr_assert_eq(life.state, LIFE_LINGERING);
-    check(facts, 0); /* no agent leaves processes behind */
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_SIGNAL);
+    play("INT running+arbiter > kill; is lingering");
+    play("check running+arbiter"); /* no agent leaves processes behind */
+    play("check node > quit; by signal");
 }
 
 Test(agent_life, after_a_second_interrupt_it_leaves_in_order_for_two_seconds) {
-    const unsigned facts = NODE | LIFE_HAS_ARBITER;
-    begin(facts);
-    signalled(SIGINT, facts, STOPS, LIFE_EFFECT_LEAVE, LIFE_EFFECT_KILL, 0);
-    signalled(SIGINT, facts, LIFE_EFFECT_LOG_KILLS, LIFE_EFFECT_KILL, 0);
+    play("begin node+arbiter; INT node+arbiter" STOPS "leave kill; INT node+arbiter > says-kills kill");
     now_ns += 2 * NS_PER_S - 1;
-    check(facts, 0);
+    play("check node+arbiter");
     now_ns++;
-    check(facts, LIFE_EFFECT_QUIT, 0);
+    play("check node+arbiter > quit");
     cr_assert_eq(life.deadline_ns, TIME_NEVER);
 }
 
-Test(agent_life, with_a_fixed_endpoint_a_second_interrupt_does_not_wait) {
-    begin(RUNNING);
-    signalled(SIGTERM, RUNNING, STOPS, LIFE_EFFECT_LEAVE, 0);
-    signalled(SIGINT, RUNNING, LIFE_EFFECT_LOG_KILLS, LIFE_EFFECT_KILL, 0);
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-}
-
 Test(agent_life, signals_for_what_workers_left_do_not_change_the_end) {
-    const unsigned facts = NODE | LIFE_PROCESSES | LIFE_JOB_CLOSES;
-    begin(facts);
-    signalled(SIGTERM, facts, LIFE_EFFECT_LOG_AWAITS_LEFT, LIFE_EFFECT_PASS_ON, 0);
-    signalled(SIGTERM, facts | LIFE_JOB_SUCCEEDS, LIFE_EFFECT_LOG_AWAITS_LEFT, 0); /* --leave=detached keeps them */
-    signalled(SIGINT, facts, LIFE_EFFECT_LOG_KILLS_LEFT, LIFE_EFFECT_KILL, 0);
+    play("begin node+processes+closes; TERM node+processes+closes > says-awaits-left pass-on");
+    play("TERM node+processes+closes+succeeds > says-awaits-left"); /* --leave=detached keeps them */
+    play("INT node+processes+closes > says-kills-left kill");
     cr_assert_eq(life.signo, 0);
-    member_ends(MEMBER_END_FAILED, NODE, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_JOB);
+    play("failed node; by job");
 }
 
 Test(agent_life, a_job_that_has_succeeded_stays_a_success) {
-    begin(NODE);
-    member_ends(MEMBER_END_SUCCESS, NODE | LIFE_ASKS, 0);
-    signalled(SIGTERM, NODE | LIFE_ASKS, 0); /* only the output is left */
+    play("begin node; success node+asks; TERM node+asks"); /* only the output is left */
     cr_assert_eq(life.interrupts, 1);
-    signalled(SIGINT, NODE | LIFE_ASKS, LIFE_EFFECT_BEGIN, LIFE_EFFECT_LOG_SUCCEEDED, LIFE_EFFECT_KILL, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_JOB);
-}
-
-Test(agent_life, success_counts_more_than_a_signal_and_a_signal_more_than_failure) {
-    begin(RUNNING);
-    signalled(SIGTERM, RUNNING, STOPS, LIFE_EFFECT_LEAVE, 0);
-    member_ends(MEMBER_END_SUCCESS, NODE, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_JOB);
-    begin(RUNNING);
-    signalled(SIGTERM, RUNNING, STOPS, LIFE_EFFECT_LEAVE, 0);
-    member_ends(MEMBER_END_FAILED, NODE, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_SIGNAL);
-    begin(NODE);
-    member_ends(MEMBER_END_FAILED, NODE | LIFE_ASKS, 0);
-    signalled(SIGTERM, NODE | LIFE_ASKS, STOPS, LIFE_EFFECT_LEAVE, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_SIGNAL);
-}
-
-Test(agent_life, a_signal_ends_the_wait_for_a_comparison) {
-    const unsigned facts = NODE | LIFE_LEADS | LIFE_COMPARES;
-    begin(facts);
-    member_ends(MEMBER_END_FAILED, facts, 0);
-    check(facts, 0);
-    signalled(SIGTERM, facts, STOPS, LIFE_EFFECT_STOP_JOB, 0);
-    check(facts, LIFE_EFFECT_QUIT, 0);
-}
-
-Test(agent_life, an_operator_drains_it_once_and_a_job_that_ends_meanwhile_counts) {
-    static const enum member_end_kind ends[] = {MEMBER_END_LEFT, MEMBER_END_FAILED};
-    for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-        begin(RUNNING);
-        EVENT(LIFE_EVENT_DRAIN, RUNNING, LIFE_EFFECT_LEAVE, 0);
-        cr_assert_eq(life.state, LIFE_STOPPING);
-        EVENT(LIFE_EVENT_DRAIN, RUNNING, 0);
-        member_ends(ends[i], NODE, 0);
-        cr_assert_eq(life.cause, i == 0 ? LIFE_CAUSE_OPERATOR : LIFE_CAUSE_JOB);
-    }
-}
-
-Test(agent_life, an_order_is_for_the_leader) {
-    begin(RUNNING);
-    ordered(RUNNING, 0);
-    begin(LEADER);
-    ordered(LEADER, LIFE_EFFECT_END_OUTPUT, LIFE_EFFECT_STOP_JOB, 0);
-    cr_assert_eq(life.state, LIFE_IN_GROUP); /* the job's end comes by the member */
-    member_ends(MEMBER_END_FAILED, LEADER, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_JOB);
-    ordered(LEADER, LIFE_EFFECT_LET_GO, 0);
-    begin(LIFE_LEADS);
-    ordered(LIFE_LEADS, LIFE_EFFECT_END_OUTPUT, LIFE_EFFECT_STOP_JOB, LIFE_EFFECT_LEAVE, 0);
-    cr_assert_eq(life.state, LIFE_LINGERING);
+    play("INT node+asks > begin says-succeeded kill; by job");
 }
 
 Test(agent_life, an_agent_that_cannot_continue_waits_only_for_its_processes) {
-    begin(LEADER | LIFE_COMPARES);
-    EVENT(LIFE_EVENT_USAGE, LEADER | LIFE_COMPARES, LIFE_EFFECT_KILL, 0);
+    play("begin leader+compares; usage leader+compares > kill");
     cr_assert(agent_life_failed(&life));
-    check(LEADER | LIFE_COMPARES, 0);
-    member_ends(MEMBER_END_FAILED, SERVES, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_USAGE);
-    EVENT(LIFE_EVENT_FAILURE, LEADER, LIFE_EFFECT_KILL, 0);
-    cr_assert_eq(life.cause, LIFE_CAUSE_USAGE);
-    check(SERVES | LIFE_COMPARES, LIFE_EFFECT_QUIT, 0);
-}
-
-#define REQUEUES (NODE | LIFE_LEADS | LIFE_MAY_REQUEUE)
-
-Test(agent_life, asks_slurm_to_requeue_a_job_that_failed) {
-    begin(REQUEUES);
-    member_ends(MEMBER_END_FAILED, REQUEUES, 0);
-    check(REQUEUES, LIFE_EFFECT_REQUEUE, 0);
-    check(NODE | LIFE_LEADS | LIFE_ASKS, 0);
-    check(NODE | LIFE_LEADS, LIFE_EFFECT_QUIT, 0);
-}
-
-Test(agent_life, does_not_requeue_what_needs_no_other_attempt) {
-    begin(REQUEUES);
-    member_ends(MEMBER_END_SUCCESS, REQUEUES, 0);
-    check(REQUEUES, LIFE_EFFECT_QUIT, 0);
-    begin(REQUEUES);
-    signalled(SIGINT, REQUEUES, STOPS, LIFE_EFFECT_STOP_JOB, LIFE_EFFECT_KILL, 0);
-    member_ends(MEMBER_END_FAILED, REQUEUES, 0);
-    check(REQUEUES, LIFE_EFFECT_QUIT, 0);
-    begin(REQUEUES);
-    EVENT(LIFE_EVENT_FAILURE, REQUEUES, LIFE_EFFECT_KILL, 0);
-    check(REQUEUES, LIFE_EFFECT_QUIT, 0);
-    begin(REQUEUES);
-    EVENT(LIFE_EVENT_DRAIN, REQUEUES, LIFE_EFFECT_LEAVE, 0);
-    member_ends(MEMBER_END_LEFT, REQUEUES, 0);
-    check(REQUEUES, LIFE_EFFECT_QUIT, 0);
-}
-
-Test(agent_life, signals_at_the_end_are_for_the_output) {
-    begin(NODE);
-    member_ends(MEMBER_END_FAILED, NODE, 0);
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-    signalled(SIGINT, NODE, LIFE_EFFECT_LOG_OUTPUT, 0);
-    signalled(SIGINT, NODE, LIFE_EFFECT_LEAVE_OUTPUT, 0);
-    begin(NODE);
-    member_ends(MEMBER_END_FAILED, NODE, 0);
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-    signalled(SIGTERM, NODE, LIFE_EFFECT_LEAVE_OUTPUT, 0);
-    begin(NODE);
-    signalled(SIGTERM, NODE, STOPS, LIFE_EFFECT_LEAVE, 0);
-    member_ends(MEMBER_END_LEFT, NODE, 0);
-    check(NODE, LIFE_EFFECT_QUIT, 0);
-    signalled(SIGTERM, NODE, 0); /* the same again */
+    play("check leader+compares; failed serves; by usage; fault leader > kill; by usage; check serves+compares > quit");
 }
 
 Test(agent_life, no_state_is_left_after_the_end) {
