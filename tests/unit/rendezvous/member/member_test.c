@@ -112,6 +112,115 @@ static void pass(double seconds, const struct generation *g) {
 
 TestSuite(member, .fini = end);
 
+/* ---- tests as stories ---- */
+
+static bool is(const char *state) { return strcmp(member_state_name(member_state(rig.m)), state) == 0; }
+
+static void bring_to_state(const char *name) {
+    begin();
+    for (int s = MEMBER_IDLE; s <= MEMBER_STOPPING && !is(name); s++)
+        bring_to((enum member_state)s);
+}
+
+static void sleep_for(double seconds) {
+    rig.now_ns += S(seconds);
+    step((struct member_event){.kind = MEMBER_EVENT_TIME});
+}
+
+struct word {
+    const char *word;
+    int kind;
+};
+
+/* -1: there is no such word. */
+static int kind_of(const struct word *words, size_t n, const char *word) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(words[i].word, word) == 0)
+            return words[i].kind;
+    return -1;
+}
+
+static const struct word wanted[] = {
+    {"form", DESIRED_FORM}, {"start", DESIRED_START}, {"stop", DESIRED_STOP}, {"idle", DESIRED_IDLE}};
+static const struct word events[] = {{"prepared", MEMBER_EVENT_PREPARED},     {"all-gone", MEMBER_EVENT_ALL_GONE},
+                                     {"failure", MEMBER_EVENT_FAILURE},       {"fenced", MEMBER_EVENT_FENCED},
+                                     {"safe-point", MEMBER_EVENT_SAFE_POINT}, {"leave", MEMBER_EVENT_LEAVE},
+                                     {"disconnect", MEMBER_EVENT_DISCONNECT}, {"refused", MEMBER_EVENT_REFUSED},
+                                     {"succeeded", MEMBER_EVENT_SUCCEEDED}};
+static const struct word effects[] = {{"report", MEMBER_EFFECT_REPORT},    {"renew", MEMBER_EFFECT_RENEW},
+                                      {"prepare", MEMBER_EFFECT_PREPARE},  {"start", MEMBER_EFFECT_START},
+                                      {"stop", MEMBER_EFFECT_STOP},        {"fence", MEMBER_EFFECT_FENCE},
+                                      {"connect", MEMBER_EFFECT_CONNECT},  {"probe", MEMBER_EFFECT_PROBE},
+                                      {"leave", MEMBER_EFFECT_SEND_LEAVE}, {"resume", MEMBER_EFFECT_RESUME}};
+static const struct word ends[] = {
+    {"leader-lost", MEMBER_END_LEADER_LOST}, {"left", MEMBER_END_LEFT}, {"refused", MEMBER_END_REFUSED}};
+#define KIND_OF(words, word) kind_of(words, ARRAY_SIZE(words), word)
+
+static bool act(const char *word, const char *rest) {
+    double n = strtod(rest, NULL);
+    struct generation g = {n > 0, (uint32_t)n};
+    if (strcmp(word, "at") == 0)
+        bring_to_state(rest);
+    else if (strcmp(word, "lease") == 0)
+        lease(g);
+    else if (strcmp(word, "welcome") == 0)
+        welcome((uint64_t)n);
+    else if (strcmp(word, "pass") == 0)
+        pass(n, NULL);
+    else if (strcmp(word, "sleep") == 0)
+        sleep_for(n);
+    else if (strcmp(word, "probed") == 0)
+        step((struct member_event){.kind = MEMBER_EVENT_PROBE,
+                                   .probe = strcmp(rest, "gone") == 0 ? PROBE_GONE : PROBE_UNKNOWN});
+    else if (KIND_OF(wanted, word) >= 0)
+        want((enum desired_kind)KIND_OF(wanted, word), g);
+    else if (KIND_OF(events, word) >= 0)
+        tell((enum member_event_kind)KIND_OF(events, word), g);
+    else
+        return false;
+    return true;
+}
+
+/* Whether that is so after the last step. */
+static bool holds(const char *word, const char *rest) {
+    const struct report *r = member_report(rig.m);
+    if (strcmp(word, "is") == 0)
+        return is(rest);
+    if (strcmp(word, "reports") == 0)
+        return strcmp(rig_text("%s %u", node_state_names[r->state], r->generation.counter), rest) == 0;
+    if (strcmp(word, "has-failure") == 0)
+        return r->has_failure;
+    if (strcmp(word, "is-leaving") == 0)
+        return r->leaving;
+    if (strcmp(word, "at-safe-point") == 0 || strcmp(word, "at-no-safe-point") == 0)
+        return r->at_safe_point == (strcmp(word, "at-safe-point") == 0);
+    if (strcmp(word, "rests") == 0)
+        return rig.u.n_effects == 0 && rig.u.deadline_ns == TIME_NEVER;
+    if (strcmp(word, "has-no-failure") == 0)
+        return !r->has_failure;
+    if (strcmp(word, "does") == 0)
+        return effect((enum member_effect_kind)KIND_OF(effects, rest)) != NULL;
+    if (strcmp(word, "does-not") == 0)
+        return KIND_OF(effects, rest) >= 0 && effect((enum member_effect_kind)KIND_OF(effects, rest)) == NULL;
+    if (strcmp(word, "stops-within") == 0)
+        return must(MEMBER_EFFECT_STOP).grace_ns == S(strtod(rest, NULL));
+    return strcmp(word, "ends") == 0 && is("ended") && (int)member_end(rig.m)->kind == KIND_OF(ends, rest);
+}
+
+/* Steps, separated by ';': a word, and what belongs to it; a group is named by its counter. */
+static void play(const char *story) {
+    for (const char *s = story; *s != '\0'; s += strcspn(s, ";")) {
+        char word[32] = "", rest[64] = "";
+        s += strspn(s, "; ");
+        (void)sscanf(s, "%31[^; ] %63[^;]", word, rest);
+        if (!act(word, rest))
+            cr_assert(holds(word, rest), "not so: \"%s %s\", after \"%.*s\": %s", word, rest, (int)(s - story), story,
+                      member_state_name(member_state(rig.m)));
+    }
+}
+#define STORY(name, text) \
+    Test(member, name) { play(text); }
+
 Test(member, a_configuration_without_name_or_heartbeat_is_refused) {
     struct member_config c;
     member_config_default(&c);
@@ -122,20 +231,9 @@ Test(member, a_configuration_without_name_or_heartbeat_is_refused) {
     cr_assert_eq(member_new(&c, 0, &m), -EINVAL);
 }
 
-Test(member, form_is_prepared_once_and_acknowledged) {
-    bring_to(MEMBER_IDLE);
-    want(DESIRED_FORM, g1);
-    cr_assert_eq(generation_compare(must(MEMBER_EFFECT_PREPARE).generation, g1), 0);
-    want(DESIRED_FORM, g1);
-    cr_assert_null(effect(MEMBER_EFFECT_PREPARE), "a repeated word changes nothing");
-    tell(MEMBER_EVENT_PREPARED, g2);
-    assert_state(MEMBER_PREPARING);
-    tell(MEMBER_EVENT_PREPARED, g1);
-    assert_state(MEMBER_PREPARED);
-    assert_report(NODE_PREPARED, g1);
-    cr_assert_not_null(effect(MEMBER_EFFECT_REPORT));
-    cr_assert_not_null(effect(MEMBER_EFFECT_RENEW), "the lease that START needs is asked for");
-}
+STORY(form_is_prepared_once_and_acknowledged,
+      "at idle; form 1; does prepare; form 1; does-not prepare; prepared 2; is preparing; prepared 1; is prepared; "
+      "reports prepared 1; does report; does renew")
 
 /* The verdict stays in each report until another one replaces it. */
 Test(member, a_sick_node_reports_it_until_it_is_fit) {
@@ -282,22 +380,10 @@ Test(member, a_lease_that_ends_soon_after_a_sleep_holds_the_workers) {
 }
 
 Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
-    static const struct generation none = {0, 0};
-    for (unsigned i = 0; i < 5; i++) {
-        wake((struct member_event){.kind = MEMBER_EVENT_TIME});
-        switch (i) {
-        case 0: lease(g2); break;
-        case 1: lease(none); break;
-        case 2: want(DESIRED_STOP, g2); break;
-        case 3: want(DESIRED_IDLE, none); break;
-        case 4: want(DESIRED_FORM, g2); break;
-        }
-        (void)must(MEMBER_EFFECT_FENCE);
-        cr_assert_null(effect(MEMBER_EFFECT_RESUME), "case %u", i);
-        cr_assert_null(effect(MEMBER_EFFECT_STOP), "case %u: without a lease there is no grace", i);
-        assert_state(MEMBER_STOPPING);
-        lease(g1);
-        assert_state(MEMBER_STOPPING);
+    static const char *const words[] = {"lease 2", "lease 0", "stop 2", "idle 0", "form 2"};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        play(rig_text("at running; sleep 10; %s; does fence; does-not resume; does-not stop; is stopping", words[i]));
+        play("lease 1; is stopping");
     }
 }
 
@@ -341,92 +427,22 @@ Test(member, after_a_sleep_a_stop_waits_for_the_lease) {
     }
 }
 
-Test(member, after_a_sleep_it_waits_for_an_answer_for_lease_and_margin) {
-    wake((struct member_event){.kind = MEMBER_EVENT_TIME});
-    pass(5.9, NULL);
-    assert_state(MEMBER_HELD);
-    rig.now_ns += S(20); /* it sleeps again */
-    step((struct member_event){.kind = MEMBER_EVENT_TIME});
-    pass(5.9, NULL);
-    assert_state(MEMBER_HELD);
-    pass(0.2, NULL);
-    assert_state(MEMBER_STOPPING);
-}
-
-Test(member, workers_that_end_while_they_are_held_are_reported) {
-    static const enum member_event_kind kinds[] = {MEMBER_EVENT_FAILURE, MEMBER_EVENT_SUCCEEDED};
-    static const enum node_state states[] = {NODE_FAILED, NODE_FINISHED};
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
-        wake((struct member_event){.kind = MEMBER_EVENT_TIME});
-        tell(kinds[i], g1);
-        assert_report(states[i], g1);
-        tell(MEMBER_EVENT_ALL_GONE, g1);
-        assert_report(states[i], g1);
-        assert_state(MEMBER_RUNNING);
-    }
-}
-
-Test(member, a_failure_is_reported_once_and_others_may_run_on) {
-    bring_to(MEMBER_RUNNING);
-    tell(MEMBER_EVENT_FAILURE, g2);
-    cr_assert(!member_report(rig.m)->has_failure, "of another group");
-    tell(MEMBER_EVENT_FAILURE, g1);
-    assert_state(MEMBER_RUNNING);
-    assert_report(NODE_FAILED, g1);
-    cr_assert_eq(member_report(rig.m)->failure.code, 3);
-    tell(MEMBER_EVENT_FAILURE, g1);
-    cr_assert_null(effect(MEMBER_EFFECT_REPORT));
-    want(DESIRED_STOP, g1);
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    assert_report(NODE_STOPPED, g1);
-    cr_assert(member_report(rig.m)->has_failure, "it goes with the report until the next FORM");
-    want(DESIRED_FORM, g2);
-    cr_assert(!member_report(rig.m)->has_failure);
-}
-
-Test(member, a_kill_by_the_guardian_fences_the_node_though_its_lease_holds) {
-    bring_to(MEMBER_RUNNING);
-    tell(MEMBER_EVENT_FENCED, g2);
-    cr_assert_null(effect(MEMBER_EFFECT_FENCE), "of another group");
-    tell(MEMBER_EVENT_FENCED, g1);
-    (void)must(MEMBER_EFFECT_FENCE);
-    assert_state(MEMBER_STOPPING);
-    tell(MEMBER_EVENT_FAILURE, g1);
-    cr_assert(!member_report(rig.m)->has_failure, "a worker that ended with the others has not failed");
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    assert_report(NODE_STOPPED, g1);
-}
-
-Test(member, a_group_without_a_worker_does_not_run) {
-    static const enum member_event_kind explains[] = {MEMBER_EVENT_TIME, MEMBER_EVENT_SUCCEEDED};
-    static const enum node_state states[] = {NODE_FAILED, NODE_FINISHED};
-    for (size_t i = 0; i < ARRAY_SIZE(explains); i++) {
-        bring_to(MEMBER_RUNNING);
-        tell(explains[i], g1);
-        tell(MEMBER_EVENT_ALL_GONE, g1);
-        assert_report(states[i], g1);
-        cr_assert_eq(member_report(rig.m)->has_failure, explains[i] == MEMBER_EVENT_TIME);
-    }
-}
-
-Test(member, a_safe_point_is_reported_once_and_only_of_the_group_that_runs) {
-    bring_to(MEMBER_RUNNING);
-    tell(MEMBER_EVENT_SAFE_POINT, g2);
-    cr_assert_null(effect(MEMBER_EFFECT_REPORT), "of another group");
-    tell(MEMBER_EVENT_SAFE_POINT, g1);
-    (void)must(MEMBER_EFFECT_REPORT);
-    cr_assert(member_report(rig.m)->at_safe_point);
-    lease(g1);
-    cr_assert_not(member_report(rig.m)->at_safe_point);
-    want(DESIRED_STOP, g1);
-    tell(MEMBER_EVENT_SAFE_POINT, g1);
-    (void)must(MEMBER_EFFECT_REPORT);
-    cr_assert(member_report(rig.m)->at_safe_point, "saved for the last time");
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    cr_assert_not(member_report(rig.m)->at_safe_point);
-    tell(MEMBER_EVENT_SAFE_POINT, g1);
-    cr_assert_null(effect(MEMBER_EFFECT_REPORT), "nobody is left who could tell it");
-}
+STORY(after_a_sleep_it_waits_for_an_answer_for_lease_and_margin,
+      "at running; sleep 10; pass 5.9; is held; sleep 20; pass 5.9; is held; pass 0.2; is stopping")
+STORY(workers_that_end_while_they_are_held_are_reported,
+      "at running; sleep 10; failure 1; reports failed 1; all-gone 1; reports failed 1; is running; "
+      "at running; sleep 10; succeeded 1; reports finished 1; all-gone 1; reports finished 1; is running")
+STORY(a_failure_is_reported_once_and_others_may_run_on,
+      "at running; failure 2; has-no-failure; failure 1; is running; reports failed 1; has-failure; "
+      "failure 1; does-not report; stop 1; all-gone 1; reports stopped 1; has-failure; form 2; has-no-failure")
+STORY(a_kill_by_the_guardian_fences_the_node_though_its_lease_holds,
+      "at running; fenced 2; does-not fence; fenced 1; does fence; is stopping; "
+      "failure 1; has-no-failure; all-gone 1; reports stopped 1")
+STORY(a_group_without_a_worker_does_not_run, "at running; all-gone 1; reports failed 1; has-failure; "
+                                             "at running; succeeded 1; all-gone 1; reports finished 1; has-no-failure")
+STORY(a_safe_point_is_reported_once_and_only_of_the_group_that_runs,
+      "at running; safe-point 2; does-not report; safe-point 1; does report; at-safe-point; lease 1; at-no-safe-point; "
+      "stop 1; safe-point 1; does report; at-safe-point; all-gone 1; at-no-safe-point; safe-point 1; does-not report")
 
 Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
     bring_to(MEMBER_RUNNING);
@@ -477,12 +493,7 @@ Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
     }
 }
 
-Test(member, preparing_that_fails_is_a_nack) {
-    bring_to(MEMBER_PREPARING);
-    tell(MEMBER_EVENT_FAILURE, g1);
-    assert_state(MEMBER_IDLE);
-    assert_report(NODE_FAILED, g1);
-}
+STORY(preparing_that_fails_is_a_nack, "at preparing; failure 1; is idle; reports failed 1")
 
 Test(member, old_words_change_nothing) {
     bring_to(MEMBER_STOPPING);
@@ -501,82 +512,22 @@ Test(member, old_words_change_nothing) {
     assert_state(MEMBER_RUNNING);
 }
 
-Test(member, a_newer_word_drops_what_was_made_ready_for_an_older_group) {
-    static const enum member_state from[] = {MEMBER_PREPARING, MEMBER_PREPARED};
-    for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
-        bring_to(from[i]);
-        want(DESIRED_FORM, g2);
-        assert_state(MEMBER_PREPARING);
-        cr_assert_eq(generation_compare(must(MEMBER_EFFECT_PREPARE).generation, g2), 0);
-        bring_to(from[i]);
-        want(DESIRED_STOP, g2);
-        assert_state(MEMBER_IDLE);
-        assert_report(NODE_STOPPED, g2);
-        bring_to(from[i]);
-        want(DESIRED_IDLE, (struct generation){0, 0});
-        assert_state(MEMBER_IDLE);
-        assert_report(NODE_STOPPED, g1);
-    }
-}
-
-Test(member, a_form_that_comes_while_workers_stop_waits_for_the_last) {
-    bring_to(MEMBER_STOPPING);
-    want(DESIRED_FORM, g2);
-    assert_state(MEMBER_STOPPING);
-    cr_assert_null(effect(MEMBER_EFFECT_PREPARE));
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    assert_state(MEMBER_PREPARING);
-}
-
-Test(member, a_node_that_is_told_to_be_idle_ends_what_it_runs) {
-    bring_to(MEMBER_RUNNING);
-    want(DESIRED_IDLE, (struct generation){0, 0});
-    cr_assert_not_null(effect(MEMBER_EFFECT_STOP));
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    assert_report(NODE_STOPPED, g1);
-}
-
-Test(member, a_lost_connection_is_tried_again_at_once_and_probed_and_workers_run_on) {
-    bring_to(MEMBER_RUNNING);
-    tell(MEMBER_EVENT_DISCONNECT, g1);
-    cr_assert_not_null(effect(MEMBER_EFFECT_CONNECT));
-    cr_assert_not_null(effect(MEMBER_EFFECT_PROBE));
-    assert_state(MEMBER_RUNNING);
-    tell(MEMBER_EVENT_FAILURE, g1);
-    cr_assert_null(effect(MEMBER_EFFECT_REPORT), "there is nobody to tell");
-    welcome(1);
-    cr_assert_not_null(effect(MEMBER_EFFECT_REPORT), "JOIN may have held the older word");
-    assert_state(MEMBER_RUNNING);
-}
-
-Test(member, a_gone_leader_ends_the_workers_with_grace_no_longer_than_the_lease) {
-    bring_to(MEMBER_RUNNING);
-    rig.now_ns += S(2);
-    tell(MEMBER_EVENT_DISCONNECT, g1);
-    step((struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
-    assert_state(MEMBER_RUNNING);
-    step((struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
-    cr_assert_eq(must(MEMBER_EFFECT_STOP).grace_ns, S(3));
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    assert_state(MEMBER_ENDED);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEADER_LOST);
-}
-
-Test(member, a_silent_leader_is_given_up_at_its_timeout) {
-    bring_to(MEMBER_PREPARED);
-    pass(59.75, NULL);
-    assert_state(MEMBER_PREPARED);
-    pass(0.25, NULL);
-    assert_state(MEMBER_ENDED);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEADER_LOST);
-}
-
-Test(member, its_own_sleep_is_not_the_leaders_silence) {
-    bring_to(MEMBER_PREPARED);
-    rig.now_ns += S(300);
-    step((struct member_event){.kind = MEMBER_EVENT_TIME});
-    assert_state(MEMBER_PREPARED);
-}
+STORY(a_newer_word_drops_what_was_made_ready_for_an_older_group,
+      "at preparing; form 2; is preparing; does prepare; prepared 2; reports prepared 2; "
+      "at preparing; stop 2; is idle; reports stopped 2; at preparing; idle; is idle; reports stopped 1; "
+      "at prepared; form 2; is preparing; does prepare; prepared 2; reports prepared 2; "
+      "at prepared; stop 2; is idle; reports stopped 2; at prepared; idle; is idle; reports stopped 1")
+STORY(a_form_that_comes_while_workers_stop_waits_for_the_last,
+      "at stopping; form 2; is stopping; does-not prepare; all-gone 1; is preparing")
+STORY(a_node_that_is_told_to_be_idle_ends_what_it_runs, "at running; idle; does stop; all-gone 1; reports stopped 1")
+STORY(a_lost_connection_is_tried_again_at_once_and_probed_and_workers_run_on,
+      "at running; disconnect; does connect; does probe; is running; failure 1; does-not report; "
+      "welcome 1; does report; is running")
+STORY(a_gone_leader_ends_the_workers_with_grace_no_longer_than_the_lease,
+      "at running; pass 2; disconnect; probed unknown; is running; probed gone; stops-within 3; all-gone 1; "
+      "ends leader-lost")
+STORY(a_silent_leader_is_given_up_at_its_timeout, "at prepared; pass 59.75; is prepared; pass 0.25; ends leader-lost")
+STORY(its_own_sleep_is_not_the_leaders_silence, "at prepared; sleep 300; is prepared")
 
 Test(member, a_connection_that_swallows_words_is_replaced_when_a_probe_shows_the_leader_alive) {
     bring_to(MEMBER_RUNNING);
@@ -603,34 +554,12 @@ Test(member, nobody_answers_within_the_join_timeout) {
     assert_state(MEMBER_ENDED);
 }
 
-Test(member, another_leader_at_the_endpoint_is_the_end_of_a_group_but_not_of_a_newcomer) {
-    bring_to(MEMBER_IDLE);
-    tell(MEMBER_EVENT_DISCONNECT, g1);
-    welcome(2);
-    assert_state(MEMBER_IDLE);
-    want(DESIRED_FORM, g1);
-    assert_state(MEMBER_PREPARING);
-    bring_to(MEMBER_PREPARED);
-    tell(MEMBER_EVENT_DISCONNECT, g1);
-    want(DESIRED_START, g1);
-    welcome(2);
-    lease(g1);
-    assert_state(MEMBER_ENDED);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEADER_LOST);
-}
-
-Test(member, leaving_stops_says_so_and_goes_and_a_second_time_kills) {
-    bring_to(MEMBER_RUNNING);
-    tell(MEMBER_EVENT_LEAVE, g1);
-    cr_assert(member_report(rig.m)->leaving && effect(MEMBER_EFFECT_REPORT) != NULL);
-    cr_assert_eq(must(MEMBER_EFFECT_STOP).grace_ns, S(2));
-    tell(MEMBER_EVENT_LEAVE, g1);
-    cr_assert_not_null(effect(MEMBER_EFFECT_FENCE));
-    tell(MEMBER_EVENT_ALL_GONE, g1);
-    cr_assert_not_null(effect(MEMBER_EFFECT_SEND_LEAVE));
-    assert_state(MEMBER_ENDED);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEFT);
-}
+STORY(another_leader_at_the_endpoint_is_the_end_of_a_group_but_not_of_a_newcomer,
+      "at idle; disconnect; welcome 2; is idle; form 1; is preparing; "
+      "at prepared; disconnect; start 1; welcome 2; lease 1; ends leader-lost")
+STORY(
+    leaving_stops_says_so_and_goes_and_a_second_time_kills,
+    "at running; leave; is-leaving; does report; stops-within 2; leave; does fence; all-gone 1; does leave; ends left")
 
 Test(member, closed_in_every_state_ends_with_the_outcome_and_no_worker_left) {
     for (int s = MEMBER_IDLE; s <= MEMBER_STOPPING; s++) {
@@ -663,16 +592,8 @@ Test(member, an_unkillable_process_does_not_keep_the_agent_once_the_end_is_decid
     }
 }
 
-Test(member, a_refusal_is_final_and_nothing_happens_after_the_end) {
-    begin();
-    tell(MEMBER_EVENT_REFUSED, g1);
-    assert_state(MEMBER_ENDED);
-    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_REFUSED);
-    welcome(1);
-    want(DESIRED_FORM, g1);
-    cr_assert_eq(rig.u.n_effects, 0);
-    cr_assert_eq(rig.u.deadline_ns, TIME_NEVER);
-}
+STORY(a_refusal_is_final_and_nothing_happens_after_the_end,
+      "at searching; refused; ends refused; welcome 1; form 1; rests")
 
 Test(member, of_the_count_of_restarts_the_larger_is_kept) {
     bring_to(MEMBER_IDLE);
