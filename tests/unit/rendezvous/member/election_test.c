@@ -265,6 +265,7 @@ TestSuite(election, .fini = end);
 /* ---- tests as stories ---- */
 
 static void lead_epoch_1(void);
+static void follow_idle(void);
 static void see_leader(uint64_t seed);
 
 static void closed_by(enum arbiter_kind kind, enum arbiter_result result, uint32_t epoch, uint64_t node) {
@@ -305,6 +306,7 @@ static bool act(const char *word, const char *rest, const double n[2]) {
     bool on = strcmp(rest, "on") == 0;
     WORD("begin", begin())
     WORD("follow", follow_with(WITH(config_of(), .rdzv.min_nodes = MAX2(a, 1u), .rdzv.node_unit = MAX2(b, 1u))))
+    WORD("follow-idle", follow_idle())
     WORD("see-leader", see_leader(0))
     WORD("lead", lead_epoch_1())
     WORD("leases", rig.leases = on)
@@ -552,13 +554,7 @@ Test(election, an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_st
     cr_assert(last_claim().idle && wins(4, true).not_before_ns == 0);
 }
 
-Test(election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
-    follow_idle();
-    rig.leases = false;
-    rig.beats = true;
-    pass(100);
-    cr_assert(member_election(rig.m) != ELECTION_CLAIMING && rig.asked[ARBITER_CLAIM] == 0);
-}
+STORY(an_idle_epochs_leader_that_shows_life_is_left_alone, "follow-idle; leases off; beats on; pass 100; claims 0")
 
 Test(election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
     begin();

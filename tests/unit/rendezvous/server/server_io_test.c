@@ -152,9 +152,9 @@ static struct agent *add_agent(void) {
     return a;
 }
 
-static void lead(struct agent *a, const struct group_config *g) {
-    struct rdzv_server_config config = {
-        .listener_port = a->listener_port,
+static struct rdzv_server_config server_config(void) {
+    return (struct rdzv_server_config){
+        .listener_port = 1,
         .ops = {.store_open = on_store_open,
                 .store_close = on_store_close,
                 .notice = on_incident,
@@ -162,9 +162,16 @@ static void lead(struct agent *a, const struct group_config *g) {
                 .done = on_done},
         .arg = &world,
     };
-    cr_assert_eq(rdzv_server_new(world.loop, g, &config, &world.server), 0);
+}
+
+static void lead_with(struct agent *a, const struct group_config *g, const struct rdzv_server_config *config) {
+    cr_assert_eq(rdzv_server_new(world.loop, g, config, &world.server), 0);
     cr_assert_eq(rdzv_listener_add(a->listener, dup(world.endpoint_fd)), 0);
     rdzv_listener_serve(a->listener, world.server);
+}
+
+static void lead(struct agent *a, const struct group_config *g) {
+    lead_with(a, g, WITH(server_config(), .listener_port = a->listener_port));
 }
 
 static struct rdzv_client_config client_config(struct agent *a) {
@@ -868,13 +875,7 @@ static void start_two_from(const struct addr *outer, const struct rdzv_server_co
     addr_host_text(outer, host);
     struct group_config g = group_config(2, 2, 0);
     struct agent *leader = add_agent(), *other = add_agent();
-    if (server == NULL) {
-        lead(leader, &g);
-    } else {
-        cr_assert_eq(rdzv_server_new(world.loop, &g, server, &world.server), 0);
-        cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
-        rdzv_listener_serve(leader->listener, world.server);
-    }
+    lead_with(leader, &g, server);
     struct rdzv_client_config config = client_config(leader);
     cr_assert_eq(endpoint_own_addr(world.endpoint_fd, &config.addr), 0);
     join_as(leader, &config);
@@ -889,7 +890,7 @@ Test(server_io, the_store_is_where_members_from_elsewhere_reach_the_leader, .ini
     char host[ADDR_TEXT_MAX];
     addr_host_text(&outer, host);
     listen_elsewhere("0.0.0.0");
-    start_two_from(&outer, NULL);
+    start_two_from(&outer, AT(server_config()));
     cr_assert_str_eq(world.agents[0].form.store_host, host);
     cr_assert_str_eq(world.agents[1].form.store_host, host);
     cr_assert(addr_same_host(&world.store_addr, &outer));
@@ -898,11 +899,7 @@ Test(server_io, the_store_is_where_members_from_elsewhere_reach_the_leader, .ini
 Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finish) {
     struct addr outer = outer_addr();
     listen_elsewhere("0.0.0.0");
-    struct rdzv_server_config config = {
-        .listener_port = 1,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
-        .arg = &world,
-    };
+    struct rdzv_server_config config = server_config();
     cr_assert_eq(addr_from_literal("192.0.2.7", 4711, &config.local_addr), 0);
     start_two_from(&outer, &config);
     cr_assert_str_eq(world.agents[1].form.store_host, "192.0.2.7");
@@ -920,12 +917,8 @@ static void on_owner(void *arg, uint32_t id, const struct peer_owner *o) {
 /* Asks of a connection of this process, and of one that does not exist. */
 static void assert_owners(bool with_gate, enum peer_owner_kind real, enum peer_owner_kind absent) {
     struct addr outer = outer_addr(), own;
-    struct rdzv_server_config config = {
-        .listener_port = 1,
-        .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
-        .arg = &world,
-        .parts = {.owners = {on_owner, &world}},
-    };
+    struct rdzv_server_config config = server_config();
+    config.parts.owners.answer = on_owner;
     listen_elsewhere("0.0.0.0");
     if (with_gate && peer_gate_new(world.endpoint_fd, NULL, NULL, &world.gate, NULL) < 0)
         cr_skip_test("no sock_diag here");
@@ -1049,17 +1042,8 @@ static void on_incident_free_server(void *arg, const char *line) {
 
 Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini = finish) {
     struct agent *leader = add_agent();
-    struct rdzv_server_config config = {
-        .listener_port = leader->listener_port,
-        .ops = {.store_open = on_store_open,
-                .store_close = on_store_close,
-                .notice = on_incident_free_server,
-                .done = on_done},
-        .arg = &world,
-    };
-    cr_assert_eq(rdzv_server_new(world.loop, AT(group_config(3, 3, 0)), &config, &world.server), 0);
-    cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
-    rdzv_listener_serve(leader->listener, world.server);
+    lead_with(leader, AT(group_config(3, 3, 0)),
+              WITH(server_config(), .listener_port = leader->listener_port, .ops.notice = on_incident_free_server));
     join(leader); /* with other --nnodes: an incident */
     wait_until(world.incidents > 0 && world.server == NULL);
 }
