@@ -246,6 +246,25 @@ def test_what_happens_to_files_while_it_follows(job, tmp_path):
     assert logs.wait() == 130
 
 
+def test_a_log_is_emptied_in_the_middle_of_a_line(job, tmp_path):
+    run = tmp_path / "run"
+    a = put(run, "1.1", "a", 0, "stdout", [(1, "a1\n")])
+    b = put(run, "1.1", "b", 1, "stdout", [(2, "b1\n")])
+    logs = follow(job, run)
+    lines = logs.out.lines
+    assert logs.out.until(lambda: lines == ["[rank0]: a1", "[rank1]: b1"], 30), lines
+    with open(a / "stdout.log", "a", encoding="ascii") as f:
+        f.write("x" * 60000)
+    with open(b / "stdout.log", "a", encoding="ascii") as f:
+        f.write("b2\n")
+    assert logs.out.until(lambda: "[rank1]: b2" in lines, 30), lines
+    (a / "stdout.log").write_text("")
+    put(run, "1.2", "c", 2, "stdout", [(3, "c1\n")])  # so the rest of 1.1 is shown
+    assert logs.out.until(lambda: lines[-1] == "[rank2]: c1", 30), lines[-1][:200]
+    logs.signal(signal.SIGINT)
+    assert logs.wait() == 130
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run muster as another user")
 def test_logs_that_another_user_may_not_read(job):
     """They are there, and what would let others read them is said."""

@@ -259,7 +259,7 @@ static void seek_stamp(struct log_file *f, uint64_t i) {
     f->no_stamp = false;
 }
 
-/* Adds bytes to the text, fewer with many files. False: there are no more now. */
+/* Adds bytes to the text, fewer with many files, or empties it. False: there are no more now. */
 static bool file_read(struct log_file *f, size_t n_files) {
     size_t size = AHEAD_BYTES / MAX2(n_files, (size_t)1);
     size = MIN2(MAX2(size, READ_MIN), READ_MAX);
@@ -267,7 +267,8 @@ static bool file_read(struct log_file *f, size_t n_files) {
     struct stat st;
     if (fd < 0)
         return false;
-    if (fstat(fd, &st) == 0 && (uint64_t)st.st_size < f->offset) { /* it was emptied or replaced */
+    bool again = fstat(fd, &st) == 0 && (uint64_t)st.st_size < f->offset;
+    if (again) { /* it was emptied or replaced */
         strbuf_clear(&f->text);
         f->used = 0;
         f->offset = f->at = f->ns = 0;
@@ -278,7 +279,7 @@ static bool file_read(struct log_file *f, size_t n_files) {
     ssize_t n = pread(fd, strbuf_room(text, size), size, (off_t)f->offset);
     file_close(&fd);
     if (n <= 0)
-        return false;
+        return again;
     text->len += (size_t)n;
     text->data[text->len] = '\0';
     f->offset += (uint64_t)n;
