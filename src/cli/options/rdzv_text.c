@@ -107,10 +107,10 @@ static const struct scheme {
     {"etcd+https:", true, false}, {"http:", false, true},  {"https:", true, true},
 };
 
-/* Whether the text, or a list's first item, is a port: then a host is before it, no scheme. */
+/* Whether the text is ports, or a list's first item is one: then a host is before it, no scheme. */
 static bool is_port(const char *s) {
     size_t n = strspn(s, "0123456789");
-    return n > 0 && n <= 5 && (s[n] == '\0' || s[n] == ',');
+    return n > 0 && n <= 5 && (s[n] == ',' || s[strspn(s, "0123456789,-")] == '\0');
 }
 
 /* The number of bytes of the scheme and its slashes; 0: there is none. */
