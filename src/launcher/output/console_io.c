@@ -617,6 +617,26 @@ void console_source_lines(struct console_source *s, const char *lines, size_t le
     queue_update(o);
 }
 
+void console_source_feed(struct console_source *s, struct linebuf *to, const char *data, size_t len,
+                         uint64_t now_ns) {
+    bool scans = to->collapse && memchr(data, '\r', len) != NULL;
+    while (len > 0 && !scans) {
+        bool empty = linebuf_is_empty(to);
+        const char *end = empty ? memrchr(data, '\n', len) : memchr(data, '\n', len);
+        if (end == NULL)
+            break;
+        size_t n = (size_t)(end - data) + 1;
+        if (empty)
+            console_source_lines(s, data, n);
+        else
+            linebuf_feed(to, data, n, now_ns);
+        data += n;
+        len -= n;
+    }
+    if (len > 0)
+        linebuf_feed(to, data, len, now_ns);
+}
+
 bool console_source_must_wait(const struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);
     size_t waiting = in_memory(o);

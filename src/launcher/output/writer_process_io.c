@@ -182,26 +182,6 @@ static void on_filtered_piece(void *arg, const struct linebuf_piece *piece) {
     log_file_write(&s->filtered, s->worker->process, line.data, line.len);
 }
 
-/* Whole lines bypass the linebuf: most of the work for a worker that writes fast. */
-static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
-    bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
-    while (len > 0 && !scans) {
-        const char *end =
-            linebuf_is_empty(&s->lines) ? memrchr(data, '\n', len) : memchr(data, '\n', len);
-        if (end == NULL)
-            break;
-        size_t n = (size_t)(end - data) + 1;
-        if (linebuf_is_empty(&s->lines))
-            console_source_lines(&s->source, data, n);
-        else
-            linebuf_feed(&s->lines, data, n, now_ns);
-        data += n;
-        len -= n;
-    }
-    if (len > 0)
-        linebuf_feed(&s->lines, data, len, now_ns);
-}
-
 static void write_log(struct stream *s, const char *data, size_t len) {
     uint64_t lost = s->log.lost;
     log_times_grows(&s->times, clock_wall_ns());
@@ -221,7 +201,7 @@ static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns
     if (s->route.view == STREAM_EXACT)
         console_source_exact(&s->source, data, len);
     else
-        show(s, data, len, now_ns);
+        console_source_feed(&s->source, &s->lines, data, len, now_ns);
 }
 
 static void end_stream(struct stream *s) {

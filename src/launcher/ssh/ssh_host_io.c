@@ -412,31 +412,36 @@ static void on_empty(void *arg) {
         o->ops.on_done(o->arg);
 }
 
+static bool leaves_out(const struct line *l) {
+    return l->source.stream == CONSOLE_ERR && (l->output->only_workers || l->output->dropped);
+}
+
 /* Also lines about an output pipe that was closed by order of the head, which has reported it. */
 static bool is_left_out(const struct line *l, const struct linebuf_piece *piece) {
-    const struct ssh_output *o = l->output;
-    const char *with = o->only_workers ? "muster: " : "muster: can't write to standard ";
-    return l->source.stream == CONSOLE_ERR && (o->only_workers || o->dropped) &&
-           piece->len >= strlen(with) && memcmp(piece->data, with, strlen(with)) == 0;
+    const char *with = l->output->only_workers ? "muster: " : "muster: can't write to standard ";
+    return leaves_out(l) && piece->len >= strlen(with) &&
+           memcmp(piece->data, with, strlen(with)) == 0;
 }
 
 static void on_piece(void *arg, const struct linebuf_piece *piece) {
     struct line *l = arg;
-    struct ssh_output *o = l->output;
     if (piece->start == LINEBUF_NEW)
         l->left_out = is_left_out(l, piece);
     if (!l->left_out)
         console_source_piece(&l->source, piece);
-    if (!o->paused && console_pending(o->console) > SSH_OUTPUT_ROOM)
-        o->ops.pause(o->arg, o->paused = true);
 }
 
 void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const void *data,
                     size_t len) {
-    struct linebuf *text = &o->lines[(size_t)host * SSH_OUTPUTS + which].text;
+    struct line *l = &o->lines[(size_t)host * SSH_OUTPUTS + which];
     uint64_t now_ns = clock_now_ns();
-    linebuf_feed(text, data, len, now_ns);
-    if (o->unended_due || linebuf_deadline_ns(text) == TIME_NEVER)
+    if (leaves_out(l))
+        linebuf_feed(&l->text, data, len, now_ns);
+    else
+        console_source_feed(&l->source, &l->text, data, len, now_ns);
+    if (!o->paused && console_pending(o->console) > SSH_OUTPUT_ROOM)
+        o->ops.pause(o->arg, o->paused = true);
+    if (o->unended_due || linebuf_deadline_ns(&l->text) == TIME_NEVER)
         return;
     o->unended_due = true;
     loop_timer_set(o->unended, now_ns + LINEBUF_QUIET_NS);
