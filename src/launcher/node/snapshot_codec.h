@@ -1,5 +1,5 @@
 /* The result of node discovery, as bytes for another process of this program: the structs as in
- * memory, then what their pointers own: new members of that kind must be added here. Pure. */
+ * memory, then what their pointers own: add a new pointer in snapshot_codec.c, too. Pure. */
 #pragma once
 
 #include "base/text/strbuf.h"

@@ -59,8 +59,8 @@ void ssh_host_pause(struct ssh_host *h, bool pause);
 
 /* ==== what all hosts write ====
  *
- * And the head's own lines: lines of several hosts don't mix, and a reader
- * that is slow or has stopped holds up the hosts, but not the end of the job.
+ * And the head's own lines: lines of several hosts don't mix, and a reader that is slow or has
+ * stopped holds up the hosts, but not the end of the job.
  *
  *     ssh_output_new(loop, n_hosts, &ops, me, &o);
  *     ssh_output_add(o, host, which, bytes, len);  …  ssh_output_end_host(o, host);

@@ -464,8 +464,9 @@ _noreturn_ static void deputy_main(struct guardian *g) {
     _exit(0);
 }
 
-/* Stops this process as SIGTSTP does, until SIGCONT; then the agent gets SIGTSTP. Returns at once
- * if no shell could continue it (an orphaned process group), or if there can be no deputy. */
+/* Stops this process as SIGTSTP does, until SIGCONT; the agent gets SIGTSTP when it has stopped.
+ * Returns at once if no shell could continue it (an orphaned process group), or if there can be no
+ * deputy. */
 static void suspend(struct guardian *g) {
     sigset_t tstp;
     (void)sigemptyset(&tstp);

@@ -63,7 +63,8 @@ void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
 typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
                       sweep_mine_fn *mine, void *arg);
-/* Continues until then, with at least one process. True: it is over, *ret has what it found. */
+/* Continues until until_ns (CLOCK_MONOTONIC), with at least one process. True: it is over, *ret has
+ * what it found. */
 _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);
 
 /* Called once for a process that still exists after `unkillable_ns`. Async-signal-safe. */

@@ -9,7 +9,7 @@
 
 struct hwloc_source { /* both NULL: this machine */
     const char *sysroot;
-    const char *xml; /* the file's text, at most 2 GiB */
+    const char *xml; /* the file's text, with a NUL; less than 2 GiB */
 };
 
 /* what: bits of discovery.h. Adds to a zeroed *t: allowed, online, numa, cores, caches, packages,
