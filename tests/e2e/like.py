@@ -62,7 +62,7 @@ class Names:
             return value
         value = value.replace(str(self.job.tmp), "<folder>").replace(str(harness.HERE), "<tests>")
         for n, port in enumerate(self.ports):
-            value = value.replace(port, "{port}" if n == 0 else f"{{port{n}}}")
+            value = re.sub(rf"(?<!\d){port}(?!\d)", "{port}" if n == 0 else f"{{port{n}}}", value)
         value = re.sub(r"torchinductor_\w+", "torchinductor_<user>", value)
         value = re.sub(r"pytorch-errorfile-\w{8}\.pickle", "pytorch-errorfile-<name>.pickle", value)
         value = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b\d{36,39}\b|"

@@ -494,7 +494,8 @@ def test_a_reader_that_stops(here):
     heard = harness.Heard(reader)
     code, _, err = agent.finish(120)
     heard.until(lambda: heard.ended, 30)
-    assert code == 0 and len(heard.lines) == 2 * lines, f"{code} {len(heard.lines)} {err}"
+    # A line whose end comes late, on a busy machine, is shown in two.
+    assert code == 0 and sum(line.count("x") for line in heard.lines) == 2 * lines * 200, f"{code} {len(heard.lines)} {err}"
     here.gone()
 
 

@@ -406,8 +406,11 @@ static enum console_stream stream_of(size_t which) {
 
 static void on_empty(void *arg) {
     struct ssh_output *o = arg;
-    if (o->paused)
+    if (o->paused) {
         o->ops.pause(o->arg, o->paused = false);
+        if (o->unended_due) /* only now the ends of their lines can come */
+            loop_timer_set(o->unended, clock_now_ns() + LINEBUF_QUIET_NS);
+    }
     if (o->finished)
         o->ops.on_done(o->arg);
 }
@@ -457,11 +460,16 @@ void ssh_output_end_host(struct ssh_output *o, uint32_t host) {
 
 static void on_unended(void *arg) {
     struct ssh_output *o = arg;
-    o->unended_due = o->paused; /* hosts are paused, so the ends of their lines can't come */
-    if (o->unended_due)
-        loop_timer_set(o->unended, clock_now_ns() + LINEBUF_QUIET_NS);
-    for (size_t i = 0; i < (size_t)o->n_hosts * SSH_OUTPUTS && !o->unended_due; i++)
-        linebuf_flush(&o->lines[i].text);
+    uint64_t now_ns = clock_now_ns(), next_ns = TIME_NEVER;
+    for (size_t i = 0; i < (size_t)o->n_hosts * SSH_OUTPUTS && !o->paused; i++) {
+        struct linebuf *text = &o->lines[i].text;
+        if (linebuf_deadline_ns(text) <= now_ns)
+            linebuf_flush(text);
+        else
+            next_ns = MIN2(next_ns, linebuf_deadline_ns(text));
+    }
+    o->unended_due = o->paused || next_ns != TIME_NEVER; /* paused: on_empty() sets it */
+    loop_timer_set(o->unended, next_ns);
 }
 
 void ssh_output_only_workers(struct ssh_output *o) { o->only_workers = true; }

@@ -99,6 +99,7 @@ Test(auth_io, on_needs_a_key) {
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
     config.keys = rig_keys(7, AUTH_FROM_HOME);
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), 0, "%s", err.text);
+    auth_free(a);
 }
 
 static void never(void *arg, const struct auth_choice *choice) { cr_assert_fail("it was cancelled"); }
