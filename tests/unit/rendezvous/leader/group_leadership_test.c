@@ -174,7 +174,7 @@ static bool words(const char *word, const char *rest) {
     STORY_WORD("answered", hear(&led.last, ARBITER_OK, rig.now_ns))
     STORY_WORD("unanswered", hear(&led.last, ARBITER_UNREACHABLE, rig.now_ns))
     STORY_WORD("live", live(n, story_nodes(nodes), story_nodes(nodes)))
-    STORY_WORD("deposed", cr_assert_eq(led.deposed, n))
+    STORY_WORD("deposed", cr_assert_eq(led.deposed, (size_t)n))
     STORY_WORD("named", cr_assert_str_eq(named(), rest))
     STORY_WORD("generation", cr_assert_str_eq(rig_text("%u.%u", g.epoch, g.counter), rest))
     return false;

@@ -355,7 +355,7 @@ static bool holds(const char *word, const char *rest, double n) {
                   {"starts", MEMBER_EFFECT_START},        {"stops", MEMBER_EFFECT_STOP},
                   {"policies", MEMBER_EFFECT_JOIN_POLICY}};
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
-        SAYS(counts[i].word, count(counts[i].kind) == n)
+        SAYS(counts[i].word, count(counts[i].kind) == (size_t)n)
     SAYS("is", is(rest))
     SAYS("reports", strcmp(node_state_names[member_report(rig.m)->state], rest) == 0)
     SAYS("epoch", member_epoch(rig.m) == n)
@@ -363,7 +363,8 @@ static bool holds(const char *word, const char *rest, double n) {
     SAYS("asks", rig.asked[ARBITER_READ] == n)
     SAYS("claims-epoch", is("claiming") && last_claim().epoch == n && last_claim().leader.incarnation == SELF)
     SAYS("tries", strcmp(tried(), rest) == 0)
-    SAYS("tries-later", must(MEMBER_EFFECT_CONNECT).peer.incarnation == n && !must(MEMBER_EFFECT_CONNECT).soon)
+    SAYS("tries-later",
+         must(MEMBER_EFFECT_CONNECT).peer.incarnation == (uint64_t)n && !must(MEMBER_EFFECT_CONNECT).soon)
     SAYS("grace-at-most", must(MEMBER_EFFECT_STOP).grace_ns <= S(n))
     SAYS("tells-joiners", strcmp(policy(), rest) == 0)
     SAYS("waits-for", strstr(member_waiting(rig.m), rest) != NULL)
