@@ -151,6 +151,16 @@ static void expect_byte(int fd, uint8_t want) {
     cr_assert_eq(got, want);
 }
 
+static void expect_add(int fd, const char *k, int64_t n, int64_t want) {
+    put_add(k, n);
+    send_wire(fd);
+    cr_assert_eq(receive_i64(fd), want);
+}
+static void ask_wait(int fd, const char *k) {
+    put_wait(k);
+    send_wire(fd);
+}
+
 Test(store_io, answers_pipelined_requests_in_order) {
     int fd = client();
     put_set("k", "v");
@@ -180,10 +190,8 @@ Test(store_io, answers_requests_that_come_byte_by_byte) {
 
 Test(store_io, wakes_waiters_on_other_connections) {
     int a = client(), b = client(), c = client();
-    put_wait("k");
-    send_wire(a);
-    put_wait("k");
-    send_wire(b);
+    ask_wait(a, "k");
+    ask_wait(b, "k");
     cr_assert(is_silent(a));
     leave(b);
     put_set("k", "");
@@ -196,11 +204,9 @@ Test(store_io, wakes_waiters_on_other_connections) {
 
 Test(store_io, an_item_whose_taker_is_gone_wakes_the_next_waiter) {
     int a = client(), b = client(), c = client();
-    put_wait("queue");
-    send_wire(a);
+    ask_wait(a, "queue");
     cr_assert(is_silent(a));
-    put_wait("queue");
-    send_wire(b);
+    ask_wait(b, "queue");
     cr_assert(is_silent(b));
     put(STORE_OP_QUEUE_PUSH, 1), put_str("queue"), put_str("item");
     send_wire(c);
@@ -220,8 +226,7 @@ Test(store_io, carries_the_largest_value_both_reachability_to_many) {
     send_wire(w);
     for (int i = 0; i < 3; i++) {
         r[i] = client();
-        put_wait("k");
-        send_wire(r[i]);
+        ask_wait(r[i], "k");
         expect_byte(r[i], STORE_STOP_WAITING);
         put_get("k");
         send_wire(r[i]);
@@ -300,9 +305,7 @@ Test(store_io, does_not_read_from_who_does_not_take_its_replies) {
     put_add("done", 1);
     send_wire(lazy);
     rig_loop_turns(loop, 200);
-    put_add("done", 0);
-    send_wire(other);
-    cr_assert_eq(receive_i64(other), 0, "its last request was not looked at yet");
+    expect_add(other, "done", 0, 0); /* its last request was not looked at yet */
     static char got[sizeof value];
     for (int i = 0; i < rounds; i++) {
         cr_assert_eq(receive_i64(lazy), (int64_t)sizeof value);
@@ -327,33 +330,24 @@ Test(store_io, requests_under_way_count_with_the_store) {
     leave(a); /* what it held is room again */
     int c = client();
     put(STORE_OP_SET, 1), put_str("k"), put_bytes(part, sizeof part);
-    put_add("n", 1);
-    send_wire(c);
-    cr_assert_eq(receive_i64(c), 1);
+    expect_add(c, "n", 1, 1);
 }
 
 Test(store_io, two_servers_have_keys_of_their_own) {
     int a = client();
-    put_add("n", 1);
-    send_wire(a);
-    cr_assert_eq(receive_i64(a), 1);
+    expect_add(a, "n", 1, 1);
     struct store_server *first = server;
     server = start(v4, 1);
     int b = client();
-    put_add("n", 1);
-    send_wire(b);
-    cr_assert_eq(receive_i64(b), 1);
+    expect_add(b, "n", 1, 1);
     store_server_close(first);
     cr_assert(is_closed(a));
-    put_add("n", 1);
-    send_wire(b);
-    cr_assert_eq(receive_i64(b), 2);
+    expect_add(b, "n", 1, 2);
 }
 
 Test(store_io, closing_ends_connections_in_every_state) {
     int waiting = client(), half = client(), mute = mute_client();
-    put_wait("k");
-    send_wire(waiting);
+    ask_wait(waiting, "k");
     put(STORE_OP_SET, 1), put_str("k"), put(1000, 8);
     send_wire(half);
     cr_assert(is_silent(mute));
@@ -414,8 +408,7 @@ Test(store_io, the_memory_is_at_most_that_of_the_control_group) {
         write_text(path, "0");
         _exit(store_limits_of_machine().store_bytes == 67108864 / 4 ? 0 : 1);
     }
-    int status;
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    int status = rig_status(pid);
     cr_expect_eq(rmdir(dir), 0);
     cr_assert_eq(status, 0, "the limit is not that of the group");
 }
