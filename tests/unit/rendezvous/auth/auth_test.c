@@ -10,6 +10,7 @@
 #define ID(n) (UINT64_C(0x1111111111111111) * (n))
 
 static const struct peer_owner elsewhere = {.kind = PEER_ELSEWHERE};
+static char why[AUTH_WHY_MAX]; /* of the last decision */
 
 static struct auth_side side_with(enum auth_source source, uint64_t id) {
     struct auth_side me = {.n_keys = 1, .ids = {{.id = id, .source = source}}};
@@ -24,7 +25,7 @@ static struct auth_greeting greeting_with(enum auth_source source, uint64_t id) 
     return g;
 }
 
-static enum auth_way decide(const struct auth_side *me, const struct auth_greeting *g, char why[AUTH_WHY_MAX]) {
+static enum auth_way decide(const struct auth_side *me, const struct auth_greeting *g) {
     uint32_t key;
     why[0] = '\0';
     return auth_decide(me, g, &elsewhere, &key, why);
@@ -80,11 +81,10 @@ Test(auth, every_pair_of_sources_has_its_sentence) {
     struct here here[24];
     struct there there[16];
     uint32_t n_here = all_here(here), n_there = all_there(there);
-    char why[AUTH_WHY_MAX];
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     for (uint32_t i = 0; i < n_there; i++)
         for (uint32_t j = 0; j < n_here; j++) {
-            enum auth_way way = decide(&here[j].side, &there[i].greeting, why);
+            enum auth_way way = decide(&here[j].side, &there[i].greeting);
             cr_assert_lt(strlen(why), AUTH_WHY_MAX - 1, "%s", why);
             strbuf_printf(&s, "there: %s; here: %s\n    %s%s%s\n", there[i].name, here[j].name, way_name(way),
                           why[0] != '\0' ? ": " : "", why);
@@ -101,7 +101,6 @@ Test(auth, every_pair_of_sources_has_its_sentence) {
 
 /* Each side decides alone: whatever the other says. */
 Test(auth, with_a_key_nothing_is_plain_with_another_machine) {
-    char why[AUTH_WHY_MAX];
     for (uint32_t s = 1; s <= AUTH_SOURCE_MAX; s++)
         for (unsigned what = 0; what < 8; what++) {
             struct auth_side me = side_with((enum auth_source)s, ID(1));
@@ -110,17 +109,16 @@ Test(auth, with_a_key_nothing_is_plain_with_another_machine) {
                 g.ids[g.n_keys++] = (struct auth_id){ID(2), AUTH_FROM_HOME};
             if ((what & 4) != 0)
                 (void)snprintf(g.munge, sizeof g.munge, "MUNGE:…:");
-            cr_assert_neq(decide(&me, &g, why), AUTH_WAY_PLAIN);
+            cr_assert_neq(decide(&me, &g), AUTH_WAY_PLAIN);
             cr_assert_not(auth_is_open(&me));
         }
     struct auth_side munge = {.munge = AUTH_MUNGE_ANSWERS};
-    cr_assert_eq(decide(&munge, &(struct auth_greeting){.version = AUTH_VERSION, .open = true}, why), AUTH_WAY_REFUSED);
+    cr_assert_eq(decide(&munge, &(struct auth_greeting){.version = AUTH_VERSION, .open = true}), AUTH_WAY_REFUSED);
     cr_assert_not(auth_is_open(&munge));
 }
 
 Test(auth, a_common_key_is_taken_whatever_its_sources) {
     uint32_t key = 9;
-    char why[AUTH_WHY_MAX];
     struct auth_side me = {.n_keys = 3,
                            .munge = AUTH_MUNGE_UNKNOWN,
                            .ids = {{ID(1), AUTH_FROM_JOB_DIR}, {ID(2), AUTH_FROM_HOME}, {ID(3), AUTH_FROM_MUNGE}}};
@@ -130,37 +128,33 @@ Test(auth, a_common_key_is_taken_whatever_its_sources) {
 }
 
 Test(auth, who_has_nothing_asks_munge_before_it_is_plain) {
-    char why[AUTH_WHY_MAX];
     struct auth_side me = {.munge = AUTH_MUNGE_UNKNOWN};
     struct auth_greeting open = {.open = true};
-    cr_assert_eq(decide(&me, &open, why), AUTH_WAY_MUNGE);
+    cr_assert_eq(decide(&me, &open), AUTH_WAY_MUNGE);
     cr_assert_not(auth_is_open(&me), "not before munge was asked");
     me.munge = AUTH_MUNGE_SILENT;
-    cr_assert_eq(decide(&me, &open, why), AUTH_WAY_PLAIN);
+    cr_assert_eq(decide(&me, &open), AUTH_WAY_PLAIN);
     me.munge = AUTH_MUNGE_ANSWERS;
-    cr_assert_eq(decide(&me, &open, why), AUTH_WAY_REFUSED);
+    cr_assert_eq(decide(&me, &open), AUTH_WAY_REFUSED);
 }
 
 Test(auth, a_munge_that_did_not_answer_is_asked_again_for_an_offer) {
-    char why[AUTH_WHY_MAX];
     struct auth_side me = {.munge = AUTH_MUNGE_SILENT};
     struct auth_greeting g = greeting_with(AUTH_FROM_MUNGE, ID(2));
-    cr_assert_eq(decide(&me, &g, why), AUTH_WAY_MUNGE);
+    cr_assert_eq(decide(&me, &g), AUTH_WAY_MUNGE);
     me.munge_why = "munged here does not answer";
-    cr_assert_eq(decide(&me, &g, why), AUTH_WAY_REFUSED, "once for each connection");
+    cr_assert_eq(decide(&me, &g), AUTH_WAY_REFUSED, "once for each connection");
 }
 
 Test(auth, of_another_users_job_munge_is_not_blamed) {
-    char why[AUTH_WHY_MAX];
     struct auth_side me = {.munge = AUTH_MUNGE_ANSWERS, .munge_why = "its munge credential is for another user"};
     struct auth_greeting g = greeting_with(AUTH_FROM_MUNGE, ID(2));
     me.munge_other_user = true;
-    cr_assert_eq(decide(&me, &g, why), AUTH_WAY_REFUSED);
+    cr_assert_eq(decide(&me, &g), AUTH_WAY_REFUSED);
     assert_has(why, "; its munge credential is for another user: run this as the user of that job, ");
 }
 
 Test(auth, on_one_machine_the_kernel_decides) {
-    char why[AUTH_WHY_MAX];
     uint32_t key;
     struct auth_side me = side_with(AUTH_FROM_FILE, ID(1));
     struct auth_greeting g = greeting_with(AUTH_FROM_HOME, ID(2));
@@ -182,7 +176,6 @@ Test(auth, on_one_machine_the_kernel_decides) {
 
 Test(auth, whoever_has_nothing_is_open) {
     struct auth_side me = {.munge = AUTH_MUNGE_ABSENT};
-    char why[AUTH_WHY_MAX];
     cr_assert(auth_is_open(&me));
     cr_assert(auth_admits_plain(&me, &elsewhere, why));
     me.mode = AUTH_ON;
@@ -272,7 +265,7 @@ static struct auth_munge_decoded decoded(int code, const char *run_id, char payl
 
 Test(auth, old_and_used_credentials_are_taken) {
     static const int good[] = {MUNGE_E_SUCCESS, MUNGE_E_EXPIRED, MUNGE_E_REPLAYED, MUNGE_E_REWOUND};
-    char payload[AUTH_MUNGE_PAYLOAD_MAX], why[AUTH_WHY_MAX];
+    char payload[AUTH_MUNGE_PAYLOAD_MAX];
     for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
         uint8_t back[AUTH_SECRET_BYTES] = {0};
         struct auth_munge_decoded d = decoded(good[i], "night-1", payload);
@@ -283,7 +276,7 @@ Test(auth, old_and_used_credentials_are_taken) {
 }
 
 Test(auth, what_is_not_ours_is_refused) {
-    char payload[AUTH_MUNGE_PAYLOAD_MAX], why[AUTH_WHY_MAX];
+    char payload[AUTH_MUNGE_PAYLOAD_MAX];
     uint8_t back[AUTH_SECRET_BYTES];
     static const struct {
         int code, outcome;
@@ -311,7 +304,6 @@ Test(auth, what_is_not_ours_is_refused) {
 }
 
 Test(auth, a_payload_of_others_is_no_key) {
-    char why[AUTH_WHY_MAX];
     uint8_t back[AUTH_SECRET_BYTES];
     static const char *const payloads[] = {"", "\n", "hello", "muster-key-1:00\nnight-1"};
     for (size_t i = 0; i < ARRAY_SIZE(payloads); i++) {

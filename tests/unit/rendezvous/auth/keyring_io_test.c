@@ -14,6 +14,7 @@ static const uint8_t secret[AUTH_SECRET_BYTES] = {0, 1, 0x7f, 0x80, 0xff, [31] =
 static struct tree tree;
 static char path[160];
 static struct keyring *ring;
+static struct err err;
 
 static void begin(void) {
     tree_new(&tree);
@@ -41,7 +42,6 @@ static void put(const char *where, const char *text, mode_t mode) {
 }
 
 static void loads(enum auth_source source) {
-    struct err err = {0};
     cr_assert_eq(keyring_load_file(ring, path, source, &err), 0, "%s", err.text);
     cr_assert_eq(keyring_n(ring), 1);
     cr_assert_arr_eq(keyring_at(ring, 0)->secret, secret, sizeof secret);
@@ -50,7 +50,6 @@ static void loads(enum auth_source source) {
 
 /* The sentence, where '@' is the path. */
 static void refuses(int code, const char *why) {
-    struct err err = {0};
     _cleanup_(strbuf_fini) struct strbuf whole = {0};
     for (; *why != '\0'; why++)
         if (*why == '@')
@@ -70,12 +69,11 @@ Test(keyring_io, a_file_of_this_user_only_is_read) {
 }
 
 Test(keyring_io, a_file_that_others_may_read_is_refused) {
-    put(path, TEXT "\n", 0644);
-    refuses(-EPERM, "other users have access to the key file @ (mode 0644): chmod 600 @");
-    put(path, TEXT "\n", 0604);
-    refuses(-EPERM, "other users have access to the key file @ (mode 0604): chmod 600 @");
-    put(path, TEXT "\n", 0620);
-    refuses(-EPERM, "other users have access to the key file @ (mode 0620): chmod 600 @");
+    static const mode_t modes[] = {0644, 0604, 0620};
+    for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+        put(path, TEXT "\n", modes[i]);
+        refuses(-EPERM, rig_text("other users have access to the key file @ (mode %04o): chmod 600 @", modes[i]));
+    }
 }
 
 Test(keyring_io, what_is_no_key_is_refused) {
@@ -117,7 +115,6 @@ Test(keyring_io, a_file_of_root_may_be_its_groups) {
 
 /* As a Secret in a pod is mounted. */
 Test(keyring_io, a_symlink_is_followed_only_if_the_user_names_it) {
-    struct err err = {0};
     const char *other = rig_text("%s/other", tree.root);
     put(other, TEXT "\n", 0600);
     cr_assert_eq(symlink(other, path), 0);
@@ -134,7 +131,6 @@ static void put_home(const char *text, mode_t mode) {
 }
 
 Test(keyring_io, the_home_has_one_or_none) {
-    struct err err = {0};
     cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), 0, "%s", err.text);
     cr_assert_eq(keyring_n(ring), 0);
     put_home(TEXT "\n", 0600);
@@ -145,7 +141,6 @@ Test(keyring_io, the_home_has_one_or_none) {
 }
 
 Test(keyring_io, a_bad_key_at_home_is_an_error_and_not_nothing) {
-    struct err err = {0};
     put_home("muster-key-1:00\n", 0600);
     cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), -EINVAL);
     assert_has(err.text, "is too short");
@@ -156,7 +151,6 @@ Test(keyring_io, a_bad_key_at_home_is_an_error_and_not_nothing) {
 
 Test(keyring_io, config_home_goes_before_home) {
     char home[PATH_MAX];
-    struct err err = {0};
     const char *want = rig_text("%s/.config/muster/key", tree.root);
     cr_assert_eq(keyring_home_path(home, NULL), 0);
     cr_assert_str_eq(home, want);
@@ -173,7 +167,6 @@ Test(keyring_io, config_home_goes_before_home) {
 }
 
 Test(keyring_io, the_file_of_the_option_goes_before_that_of_the_environment) {
-    struct err err = {0};
     put(path, TEXT "\n", 0600);
     cr_assert_eq(setenv("MUSTER_KEY_FILE", "/nowhere", 1), 0);
     cr_assert_eq(keyring_load_given(ring, path, &err), 0, "%s", err.text);
@@ -189,7 +182,6 @@ Test(keyring_io, the_file_of_the_option_goes_before_that_of_the_environment) {
 }
 
 Test(keyring_io, one_key_is_given_not_two) {
-    struct err err = {0};
     put(path, TEXT "\n", 0600);
     cr_assert_eq(setenv("MUSTER_KEY", TEXT, 1), 0);
     cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), 0, "%s", err.text);
@@ -198,7 +190,6 @@ Test(keyring_io, one_key_is_given_not_two) {
 }
 
 Test(keyring_io, the_key_is_wiped_out_of_the_environment) {
-    struct err err = {0};
     cr_assert_eq(setenv("MUSTER_KEY", TEXT, 1), 0);
     const char *bytes = getenv("MUSTER_KEY");
     cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), 0, "%s", err.text);
@@ -211,7 +202,6 @@ Test(keyring_io, the_key_is_wiped_out_of_the_environment) {
 }
 
 Test(keyring_io, what_is_no_key_is_wiped_too) {
-    struct err err = {0};
     cr_assert_eq(setenv("MUSTER_KEY", "muster-key-1:00", 1), 0);
     cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), -EINVAL);
     cr_assert_str_eq(err.text, "MUSTER_KEY is too short for a key: it has 2 of 64 digits; copy the whole line");
@@ -222,7 +212,6 @@ Test(keyring_io, what_is_no_key_is_wiped_too) {
 
 Test(keyring_io, holds_each_key_once) {
     uint8_t s[AUTH_SECRET_BYTES] = {0};
-    struct err err = {0};
     for (uint8_t i = 0; i < AUTH_KEYS_MAX; i++) {
         s[0] = i;
         cr_assert_eq(keyring_add(ring, s, AUTH_FROM_MUNGE, &err), 0);
@@ -245,7 +234,6 @@ Test(keyring_io, holds_each_key_once) {
 Test(keyring_io, an_operators_takes_the_keys_of_many_jobs) {
     _cleanup_(keyring_freep) struct keyring *wide = NULL;
     uint8_t s[AUTH_SECRET_BYTES] = {0};
-    struct err err = {0};
     cr_assert_eq(keyring_new(&wide, &err), 0);
     keyring_widen(wide);
     for (unsigned i = 0; i < AUTH_OWN_KEYS_MAX; i++) {
@@ -278,7 +266,6 @@ Test(keyring_io, is_left_out_of_core_files) {
 }
 
 Test(keyring_io, a_new_file_is_this_users_only) {
-    struct err err = {0};
     struct stat st;
     mode_t old = umask(0);
     cr_assert_eq(keyring_write_file(path, secret, false, &err), 0, "%s", err.text);
@@ -297,7 +284,6 @@ Test(keyring_io, a_new_file_is_this_users_only) {
 }
 
 Test(keyring_io, one_that_is_left_for_a_while_replaces_another_and_is_this_users_only) {
-    struct err err = {0};
     struct stat st;
     cr_assert_eq(keyring_write_file(path, secret, false, &err), 0, "%s", err.text);
     uint8_t other[AUTH_SECRET_BYTES];
@@ -314,7 +300,6 @@ Test(keyring_io, one_that_is_left_for_a_while_replaces_another_and_is_this_users
 Test(keyring_io, the_folders_of_the_home_are_made) {
     char home[PATH_MAX];
     struct stat st;
-    struct err err = {0};
     cr_assert_eq(keyring_home_path(home, NULL), 0);
     cr_assert_eq(keyring_make_home(home, &err), 0, "%s", err.text);
     cr_assert_eq(keyring_make_home(home, &err), 0, "it may be there");

@@ -89,6 +89,16 @@ static const char *hello(uint64_t incarnation, const char *run_id) {
 
 static const char *refuses(void) { return STEP(CLOSED, .code = -ECONNREFUSED); }
 
+/* JOIN is sent, and an agent of the run greets. */
+static void is_greeted(void) {
+    (void)STEP(JOINED, 0);
+    (void)hello(LEADER, "run");
+}
+static void is_welcomed(void) {
+    is_greeted();
+    (void)STEP(WELCOME, 0);
+}
+
 static void pass(uint64_t ns) { now += ns; }
 
 /* To the next deadline. */
@@ -98,8 +108,17 @@ static const char *wait_out(void) {
     return STEP(TIME, 0);
 }
 
+/* The member wants another round. Returns how that begins. */
+static const char *again(bool soon, size_t n_addrs) {
+    (void)STEP(CONNECT, .soon = soon);
+    (void)wait_out();
+    return STEP(ADDRS, .n = n_addrs);
+}
+
+static void begin(void) { begin_ports(0, 1); }
+TestSuite(search, .init = begin);
+
 Test(search, joins_the_leader_at_an_endpoint) {
-    begin_ports(0, 1);
     cr_assert(search_wants_join(&s));
     cr_assert_str_eq(STEP(JOINED, 0), "");
     cr_assert(!search_wants_join(&s));
@@ -115,7 +134,6 @@ Test(search, joins_the_leader_at_an_endpoint) {
 }
 
 Test(search, join_can_wait_until_the_node_is_described) {
-    begin_ports(0, 1);
     cr_assert_str_eq(hello(LEADER, "run"), "");
     cr_assert_eq(s.state, SEARCH_GREETED);
     cr_assert(search_wants_join(&s));
@@ -139,7 +157,6 @@ Test(search, tries_each_address_and_pauses_longer_and_longer) {
 }
 
 Test(search, a_silent_address_is_shown_and_then_given_up) {
-    begin_ports(0, 1);
     cr_assert_eq(u.deadline_ns, now + 2 * NS_PER_S);
     pass(2 * NS_PER_S);
     cr_assert_str_eq(STEP(TIME, .link = SEARCH_LINK_CONNECTED), "show:no answer; what list");
@@ -149,14 +166,12 @@ Test(search, a_silent_address_is_shown_and_then_given_up) {
 }
 
 Test(search, munge_that_is_slow_here_extends_the_attempt) {
-    begin_ports(0, 1);
     pass(10 * NS_PER_S);
     cr_assert_str_eq(STEP(TIME, .link = SEARCH_LINK_CHOOSING), "");
     cr_assert_eq(u.deadline_ns, now + 1500 * MS);
 }
 
 Test(search, what_shows_that_two_cannot_talk_is_told_to_the_member) {
-    begin_ports(0, 1);
     cr_assert_str_eq(STEP(CLOSED, .code = -EKEYREJECTED, .why = "other key"),
                      "show:other key close disconnected:other key");
     begin_ports(0, 1);
@@ -170,7 +185,6 @@ Test(search, what_shows_that_two_cannot_talk_is_told_to_the_member) {
 }
 
 Test(search, an_agent_of_another_run_or_version_refuses_for_good_at_an_endpoint) {
-    begin_ports(0, 1);
     cr_assert_str_eq(hello(LEADER, "other"), "close refused:the agent at 10.0.0.");
     cr_assert_eq(s.state, SEARCH_REFUSED);
     cr_assert_str_eq(STEP(CONNECT, 0), "", "nothing more happens");
@@ -182,7 +196,6 @@ Test(search, an_agent_of_another_run_or_version_refuses_for_good_at_an_endpoint)
 }
 
 Test(search, its_own_connection_that_comes_back_is_not_a_leader) {
-    begin_ports(0, 1);
     cr_assert_str_eq(hello(ME, "run"), "show:something there send close disconnected");
     begin_ports(0, 1);
     cr_assert_str_eq(STEP(HELLO, .version = WIRE_VERSION, .leader = ME, .run_id = "run", .within_host = true), "");
@@ -191,27 +204,22 @@ Test(search, its_own_connection_that_comes_back_is_not_a_leader) {
 
 Test(search, a_refusal_is_for_now_or_for_good) {
     begin_ports(0, 2);
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
+    is_greeted();
     cr_assert_str_eq(STEP(REFUSED, .why = "full"), "show:full close disconnected:full",
                      "its other address is not tried");
     cr_assert_eq(u.effects[1].wait, RDZV_WAIT_NOT_ADMITTED);
     begin_ports(0, 1);
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
+    is_greeted();
     cr_assert_str_eq(STEP(REFUSED, .why = "no", .final = true), "close refused:no");
 }
 
 Test(search, messages_in_a_wrong_order_end_the_attempt) {
-    begin_ports(0, 1);
     cr_assert_str_eq(STEP(WELCOME, 0), "show:what answers there v close disconnected", "before HELLO");
     begin_ports(0, 1);
     (void)hello(LEADER, "run");
     cr_assert_str_eq(STEP(REFUSED, .final = true), "show:what answers there v close disconnected", "before JOIN");
     begin_ports(0, 1);
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
-    (void)STEP(WELCOME, 0);
+    is_welcomed();
     cr_assert_str_eq(STEP(INVALID, 0), "close disconnected");
 }
 
@@ -224,7 +232,6 @@ Test(search, an_endpoint_without_an_address_is_looked_up_again) {
 }
 
 Test(search, the_member_can_hang_up_at_any_time) {
-    begin_ports(0, 1);
     cr_assert_str_eq(STEP(HANG_UP, 0), "close");
     cr_assert_eq(u.deadline_ns, TIME_NEVER);
     cr_assert_str_eq(STEP(HANG_UP, 0), "");
@@ -297,14 +304,10 @@ Test(search, other_ports_are_probed_while_one_is_silent) {
     cr_assert_eq(s.state, SEARCH_PROBING);
     cr_assert_str_eq(STEP(PROBED, .at = 1, .code = -ECONNREFUSED), "");
     cr_assert_str_eq(STEP(PROBED, .at = 2, .run_id = "run"), "close connect:2 join");
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
-    (void)STEP(WELCOME, 0);
+    is_welcomed();
     cr_assert_eq(s.first_port, 2, "the next round begins there");
     (void)STEP(CLOSED, .code = 0);
-    (void)STEP(CONNECT, .soon = true);
-    (void)wait_out();
-    (void)STEP(ADDRS, .n = 3);
+    (void)again(true, 3);
     cr_assert_str_eq(refuses(), "close connect:1 join", "a leader that was there is not waited for");
     cr_assert(s.ports[2].found == FOUND_NOTHING && s.ports[0].found == FOUND_UNKNOWN);
 }
@@ -334,8 +337,7 @@ Test(search, the_answer_of_the_silent_one_ends_the_probes) {
 
 Test(search, an_agent_of_the_run_that_does_not_lead_makes_room_for_the_next_port) {
     begin_ports(3, 3);
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
+    is_greeted();
     cr_assert_str_eq(STEP(REFUSED, .why = "it does not lead"),
                      "show:it does not lead close disconnected:it does not lead");
     cr_assert_eq(s.first_port, 1);
@@ -388,9 +390,7 @@ Test(search, a_round_at_several_ports_has_one_finding) {
 
 Test(search, each_round_forgets_what_the_last_one_found) {
     (void)finding_of(-EPROTO, -EPROTO);
-    (void)STEP(CONNECT, .soon = true);
-    (void)wait_out();
-    (void)STEP(ADDRS, .n = 2);
+    (void)again(true, 2);
     (void)refuses();
     cr_assert(s.ports[0].found == FOUND_NOTHING && s.ports[1].found == FOUND_UNKNOWN);
 }
@@ -418,34 +418,24 @@ Test(search, probes_count_for_what_was_found) {
 }
 
 Test(search, after_a_leader_the_pauses_begin_with_the_shortest) {
-    begin_ports(0, 1);
     for (unsigned i = 0; i < 3; i++) {
         (void)refuses();
-        (void)STEP(CONNECT, 0);
-        (void)wait_out();
-        (void)STEP(ADDRS, .n = 1);
+        (void)again(false, 1);
     }
     cr_assert_eq(s.backoff_ns, 400 * MS);
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
-    (void)STEP(WELCOME, 0);
+    is_welcomed();
     (void)STEP(CLOSED, .code = 0);
     (void)STEP(CONNECT, 0);
     cr_assert_eq(u.deadline_ns, now + 100 * MS);
 }
 
 Test(search, a_leader_that_was_there_listens_no_more) {
-    begin_ports(0, 1);
     cr_assert_str_eq(refuses(), "nothing:0 show:nothing listens ther close disconnected");
     cr_assert_str_eq(u.effects[2].why, "nothing listens there yet");
     begin_ports(0, 1);
-    (void)STEP(JOINED, 0);
-    (void)hello(LEADER, "run");
-    (void)STEP(WELCOME, 0);
+    is_welcomed();
     (void)STEP(CLOSED, .code = 0);
-    (void)STEP(CONNECT, .soon = true);
-    (void)wait_out();
-    (void)STEP(ADDRS, .n = 1);
+    (void)again(true, 1);
     cr_assert_str_eq(refuses(), "show:nothing listens ther close disconnected", "and no other node may lead there");
     cr_assert_str_eq(u.effects[1].why, "nothing listens there any more");
 }

@@ -9,6 +9,8 @@
 #define HOLD_NS (6 * NS_PER_S)
 
 static char folder[64];
+static struct leader_file_prev prev; /* found by the last one that was opened */
+static struct leader_file *m;        /* which is this */
 
 static void begin(void) {
     (void)snprintf(folder, sizeof folder, "/tmp/muster-mark-XXXXXX");
@@ -26,37 +28,37 @@ static void each_leader_file(void (*fn)(const char *path)) {
 
 static void remove_file(const char *path) { (void)unlink(path); }
 
+/* As a SIGKILL does. */
+static void let_go(void) { leader_file_free(TAKE_PTR(m)); }
+
 static void finish(void) {
+    let_go();
     each_leader_file(remove_file);
     cr_assert_eq(rmdir(folder), 0, "nothing else is left behind");
 }
+TestSuite(leader_file_io, .init = begin, .fini = finish);
 
-static struct leader_file *open_leader_file(const char *run_id, const char *endpoint, struct leader_file_prev *prev) {
-    struct leader_file *m;
+static void open_as(const char *run_id, const char *endpoint, uint64_t hold_ns) {
     struct err err = {0};
-    int r = leader_file_open(run_id, endpoint, HOLD_NS, prev, &m, &err);
-    cr_assert_eq(r, 0, "%s", err.text);
-    return m;
+    let_go();
+    cr_assert_eq(leader_file_open(run_id, endpoint, hold_ns, &prev, &m, &err), 0, "%s", err.text);
 }
+static void open_of(const char *run_id) { open_as(run_id, "node1:29400", HOLD_NS); }
+static void open_again(void) { open_of("run"); }
 
-Test(leader_file_io, a_first_start_waits_for_nothing, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.epoch == 0);
+Test(leader_file_io, a_first_start_waits_for_nothing) {
+    open_again();
+    cr_assert_eq(prev.epoch, 0);
     cr_assert_eq(leader_file_epoch(m), 1);
     cr_assert_eq(leader_file_free_from(&prev, clock_now_ns()), 0);
-    leader_file_free(m);
 }
 
-Test(leader_file_io, who_did_not_close_is_waited_for_from_its_last_touch, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
+Test(leader_file_io, who_did_not_close_is_waited_for_from_its_last_touch) {
+    open_again();
     uint64_t before = clock_now_ns();
     cr_assert_eq(leader_file_touch(m, OUTCOME_NONE), 0);
     uint64_t after = clock_now_ns();
-    leader_file_free(m); /* as a SIGKILL does */
-    m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.epoch > 0);
+    open_again();
     cr_assert_eq(prev.epoch, 1);
     cr_assert_eq(prev.outcome, OUTCOME_NONE);
     cr_assert(prev.touched_ns >= before && prev.touched_ns <= after);
@@ -64,58 +66,40 @@ Test(leader_file_io, who_did_not_close_is_waited_for_from_its_last_touch, .init 
     cr_assert_eq(leader_file_epoch(m), 2);
     cr_assert_eq(leader_file_free_from(&prev, after), prev.touched_ns + HOLD_NS);
     cr_assert_eq(leader_file_free_from(&prev, prev.touched_ns + HOLD_NS), 0, "over");
-    leader_file_free(m);
 }
 
 /* The second is killed before the first's workers must be dead: the third waits for both. */
-Test(leader_file_io, what_was_to_be_waited_for_is_handed_on, .init = begin, .fini = finish) {
-    struct leader_file_prev first, second;
-    struct err err = {0};
-    leader_file_free(open_leader_file("run", "node1:29400", &first));
-    struct leader_file *m;
-    cr_assert_eq(leader_file_open("run", "node1:29400", NS_PER_MS, &first, &m, &err), 0);
-    leader_file_free(m);
-    uint64_t first_until = first.touched_ns + first.hold_ns;
-    cr_assert_eq(leader_file_open("run", "node1:29400", NS_PER_MS, &second, &m, &err), 0);
-    leader_file_free(m);
-    cr_assert_geq(leader_file_free_from(&second, second.touched_ns), first_until - NS_PER_MS,
+Test(leader_file_io, what_was_to_be_waited_for_is_handed_on) {
+    open_again();
+    open_as("run", "node1:29400", NS_PER_MS);
+    uint64_t first_until = prev.touched_ns + prev.hold_ns;
+    open_as("run", "node1:29400", NS_PER_MS);
+    cr_assert_geq(leader_file_free_from(&prev, prev.touched_ns), first_until - NS_PER_MS,
                   "but for what a millisecond's rounding takes");
-    cr_assert_eq(leader_file_epoch(m = open_leader_file("run", "node1:29400", &second)), 4);
-    leader_file_free(m);
+    open_again();
+    cr_assert_eq(leader_file_epoch(m), 4);
 }
 
-Test(leader_file_io, a_closed_leader_file_hinders_nobody, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
+Test(leader_file_io, a_closed_leader_file_hinders_nobody) {
+    open_again();
     cr_assert_eq(leader_file_touch(m, OUTCOME_NONE), 0);
     cr_assert_eq(leader_file_touch(m, OUTCOME_FAILED), 0);
     cr_assert_eq(leader_file_touch(m, OUTCOME_NONE), 0, "a late touch takes nothing back");
     cr_assert_eq(leader_file_touch(m, OUTCOME_SUCCESS), 0, "nor does another word");
-    leader_file_free(m);
-    m = open_leader_file("run", "node1:29400", &prev);
-    cr_assert(prev.epoch > 0);
+    open_again();
     cr_assert_eq(prev.outcome, OUTCOME_FAILED);
     cr_assert_eq(leader_file_free_from(&prev, clock_now_ns()), 0);
     cr_assert_eq(leader_file_epoch(m), 2, "the epoch grows all the same");
-    leader_file_free(m);
 }
 
-Test(leader_file_io, other_endpoints_and_other_runs_have_marks_of_their_own, .init = begin, .fini = finish) {
+Test(leader_file_io, other_endpoints_and_other_runs_have_marks_of_their_own) {
     static const char *const runs[] = {"run", "run", "run2", "../../etc/run", "a\nrun_id=run", ""};
-    static const char *const at[] = {"node1:29400", "node1:29401", "node1:29400",
-                                     "node1:29400", "node1:29400", "node1:29400"};
-    struct leader_file_prev prev;
-    for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
-        struct leader_file *m = open_leader_file(runs[i], at[i], &prev);
-        cr_assert(prev.epoch == 0, "%s", runs[i]);
-        leader_file_free(m);
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
-        struct leader_file *m = open_leader_file(runs[i], at[i], &prev);
-        cr_assert(prev.epoch > 0, "%s", runs[i]);
-        cr_assert_eq(leader_file_epoch(m), 2);
-        leader_file_free(m);
-    }
+    for (uint32_t epoch = 1; epoch <= 2; epoch++)
+        for (size_t i = 0; i < ARRAY_SIZE(runs); i++) {
+            open_as(runs[i], i == 1 ? "node1:29401" : "node1:29400", HOLD_NS);
+            cr_assert_eq(prev.epoch, epoch - 1, "%s", runs[i]);
+            cr_assert_eq(leader_file_epoch(m), epoch);
+        }
 }
 
 static void set_boot(const char *path) {
@@ -131,35 +115,29 @@ static void set_boot(const char *path) {
     cr_assert_eq(fclose(f), 0);
 }
 
-Test(leader_file_io, a_reboot_ended_all_workers, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    leader_file_free(open_leader_file("run", "node1:29400", &prev));
+Test(leader_file_io, a_reboot_ended_all_workers) {
+    open_again();
     each_leader_file(set_boot);
-    struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
+    open_again();
     cr_assert(prev.epoch > 0);
     cr_assert_eq(prev.touched_ns, 0);
     cr_assert_eq(leader_file_free_from(&prev, clock_now_ns()), 0);
     cr_assert_eq(leader_file_epoch(m), 2);
-    leader_file_free(m);
-}
-
-static void touch_in_the_future(const char *path) {
-    struct timespec at = {.tv_sec = (time_t)(clock_now_ns() / NS_PER_S) + 86400};
-    cr_assert_eq(utimensat(AT_FDCWD, path, (struct timespec[2]){at, at}, 0), 0);
-}
-
-Test(leader_file_io, nobody_waits_longer_than_lease_and_margin, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    leader_file_free(open_leader_file("run", "node1:29400", &prev));
-    each_leader_file(touch_in_the_future);
-    leader_file_free(open_leader_file("run", "node1:29400", &prev));
-    uint64_t now = clock_now_ns();
-    cr_assert_eq(leader_file_free_from(&prev, now), now + HOLD_NS);
 }
 
 static void touch(const char *path, uint64_t s) {
     struct timespec at = {.tv_sec = (time_t)s};
     cr_assert_eq(utimensat(AT_FDCWD, path, (struct timespec[2]){at, at}, 0), 0);
+}
+
+static void touch_in_the_future(const char *path) { touch(path, clock_now_ns() / NS_PER_S + 86400); }
+
+Test(leader_file_io, nobody_waits_longer_than_lease_and_margin) {
+    open_again();
+    each_leader_file(touch_in_the_future);
+    open_again();
+    uint64_t now = clock_now_ns();
+    cr_assert_eq(leader_file_free_from(&prev, now), now + HOLD_NS);
 }
 
 /* By the clock of another boot. */
@@ -178,30 +156,26 @@ static uint32_t marks_left(void) {
     return n_marks;
 }
 
-Test(leader_file_io, marks_of_long_ago_are_cleared_away, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    leader_file_free(open_leader_file("old", "node1:29400", &prev));
-    leader_file_free(open_leader_file("run", "node1:29400", &prev));
+Test(leader_file_io, marks_of_long_ago_are_cleared_away) {
+    open_of("old");
+    open_again();
     cr_assert_eq(marks_left(), 2, "both may have workers");
     each_leader_file(touch_long_ago);
-    struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
+    open_again();
     cr_assert(prev.epoch > 0);
     cr_assert_eq(marks_left(), 1);
-    leader_file_free(m);
-    leader_file_free(open_leader_file("old", "node1:29400", &prev));
+    open_of("old");
     cr_assert(prev.epoch == 0);
 }
 
-Test(leader_file_io, closed_marks_go_after_an_hour, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    struct leader_file *m = open_leader_file("closed", "node1:29400", &prev);
+Test(leader_file_io, closed_marks_go_after_an_hour) {
+    open_of("closed");
     cr_assert_eq(leader_file_touch(m, OUTCOME_SUCCESS), 0);
-    leader_file_free(m);
     cr_assert_eq(marks_left(), 1, "others may still be told");
     bool hour_since_boot = clock_now_ns() > 3700 * NS_PER_S;
     each_leader_file(touch_at_boot);
     cr_assert_eq(marks_left(), hour_since_boot ? 0 : 1);
-    leader_file_free(open_leader_file("open", "node1:29400", &prev));
+    open_of("open");
     each_leader_file(touch_at_boot);
     cr_assert_eq(marks_left(), hour_since_boot ? 1 : 2, "nobody has closed it");
 }
@@ -215,37 +189,29 @@ static void garble(const char *path) {
 
 static void cut(const char *path) { cr_assert_eq(truncate(path, 30), 0); }
 
-Test(leader_file_io, a_file_that_is_no_leader_file_is_replaced, .init = begin, .fini = finish) {
+Test(leader_file_io, a_file_that_is_no_leader_file_is_replaced) {
     static void (*const harm[])(const char *) = {garble, cut};
-    struct leader_file_prev prev;
     for (size_t i = 0; i < ARRAY_SIZE(harm); i++) {
-        leader_file_free(open_leader_file("run", "node1:29400", &prev));
+        open_again();
         each_leader_file(harm[i]);
-        struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
+        open_again();
         cr_assert(prev.epoch == 0);
-        leader_file_free(m);
-        m = open_leader_file("run", "node1:29400", &prev);
+        open_again();
         cr_assert(prev.epoch > 0);
-        leader_file_free(m);
     }
 }
 
-Test(leader_file_io, a_leader_file_that_somebody_removed_comes_back, .init = begin, .fini = finish) {
-    struct leader_file_prev prev;
-    struct leader_file *m = open_leader_file("run", "node1:29400", &prev);
+Test(leader_file_io, a_leader_file_that_somebody_removed_comes_back) {
+    open_again();
     each_leader_file(remove_file);
     cr_assert_eq(leader_file_touch(m, OUTCOME_NONE), 0);
     each_leader_file(remove_file);
     cr_assert_eq(leader_file_touch(m, OUTCOME_SUCCESS), 0);
-    leader_file_free(m);
-    m = open_leader_file("run", "node1:29400", &prev);
+    open_again();
     cr_assert_eq(prev.outcome, OUTCOME_SUCCESS);
-    leader_file_free(m);
 }
 
 Test(leader_file_io, where_no_leader_file_can_be_made_that_is_said) {
-    struct leader_file_prev prev;
-    struct leader_file *m = NULL;
     struct err err = {0};
     cr_assert_eq(setenv("MUSTER_RUN_DIR", "/proc/nowhere/at/all", 1), 0);
     cr_assert_lt(leader_file_open("run", "node1:29400", HOLD_NS, &prev, &m, &err), 0);

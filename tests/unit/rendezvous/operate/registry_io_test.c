@@ -10,6 +10,7 @@
 static struct tree tree;
 static char run_dir[160];
 static struct err err;
+static struct registry_own own; /* the last one that was added */
 static struct registry_entry *list;
 static size_t n;
 
@@ -27,6 +28,8 @@ static void finish(void) {
     tree_remove(&tree);
 }
 
+TestSuite(registry_io, .init = begin, .fini = finish);
+
 static void look(void) {
     free(list);
     list = NULL;
@@ -34,10 +37,13 @@ static void look(void) {
     cr_assert_eq(registry_list(&list, &n, &err), 0, "%s", err.text);
 }
 
-static struct registry_own add(const char *run_id, uint16_t port) {
-    struct registry_own own;
+static void look_for(size_t expected) {
+    look();
+    cr_assert_eq(n, expected);
+}
+
+static void add(const char *run_id, uint16_t port) {
     cr_assert_eq(registry_add(run_id, "127.0.0.1", port, &own, &err), 0, "%s", err.text);
-    return own;
 }
 
 static unsigned count_files(void) {
@@ -54,7 +60,6 @@ static pid_t add_in_child(const char *run_id, uint16_t port) {
     cr_assert_eq(pipe(fds), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        struct registry_own own;
         char ok = registry_add(run_id, "127.0.0.1", port, &own, NULL) == 0;
         (void)!write(fds[1], &ok, 1);
         for (;;)
@@ -73,12 +78,10 @@ static void end_child(pid_t pid) {
     (void)waitpid(pid, NULL, 0);
 }
 
-Test(registry_io, what_was_added_is_listed_until_it_is_removed, .init = begin, .fini = finish) {
-    look();
-    cr_assert_eq(n, 0, "no directory, no agents");
-    struct registry_own own = add("digits \"1\"", 4711);
-    look();
-    cr_assert_eq(n, 1);
+Test(registry_io, what_was_added_is_listed_until_it_is_removed) {
+    look_for(0); /* no directory, no agents */
+    add("digits \"1\"", 4711);
+    look_for(1);
     cr_assert_str_eq(list[0].run_id, "digits \"1\"");
     cr_assert_str_eq(list[0].addr, "127.0.0.1");
     cr_assert_eq(list[0].port, 4711);
@@ -87,17 +90,14 @@ Test(registry_io, what_was_added_is_listed_until_it_is_removed, .init = begin, .
     cr_assert_gt(list[0].since_wall_ns, UINT64_C(1700000000) * NS_PER_S);
     cr_assert_eq(count_files(), 1, "nothing beside it");
     registry_remove(&own);
-    look();
-    cr_assert_eq(n, 0);
+    look_for(0);
     cr_assert_eq(count_files(), 0);
     registry_remove(&own);
 }
 
-Test(registry_io, a_head_is_listed_only_with_all, .init = begin, .fini = finish) {
-    struct registry_own own;
+Test(registry_io, a_head_is_listed_only_with_all) {
     cr_assert_eq(registry_add_head("emu.28", 4, "srun muster", &own, &err), 0, "%s", err.text);
-    look();
-    cr_assert_eq(n, 0, "nobody can ask it");
+    look_for(0); /* nobody can ask it */
     free(list);
     list = NULL;
     cr_assert_eq(registry_list_all(&list, &n, &err), 0, "%s", err.text);
@@ -124,8 +124,7 @@ static uint32_t keys_of(const char *run_id) {
     return keyring_n(ring);
 }
 
-Test(registry_io, a_key_is_there_as_long_as_its_job, .init = begin, .fini = finish) {
-    struct registry_own own;
+Test(registry_io, a_key_is_there_as_long_as_its_job) {
     struct stat st;
     cr_assert_eq(registry_add_head("emu.28", 4, "srun muster", &own, &err), 0, "%s", err.text);
     cr_assert_eq(registry_add_key(&own, secret, &err), 0, "%s", err.text);
@@ -145,7 +144,7 @@ Test(registry_io, a_key_is_there_as_long_as_its_job, .init = begin, .fini = fini
     cr_assert_eq(keys_of(NULL), 0);
 }
 
-Test(registry_io, keys_of_processes_that_are_gone_are_removed, .init = begin, .fini = finish) {
+Test(registry_io, keys_of_processes_that_are_gone_are_removed) {
     for (int sweeps = 0; sweeps < 2; sweeps++) {
         pid_t pid = add_in_child("r", 1);
         _cleanup_(freep) char *path = xasprintf("%s/key-%d", run_dir, (int)pid);
@@ -165,9 +164,9 @@ Test(registry_io, keys_of_processes_that_are_gone_are_removed, .init = begin, .f
     cr_assert_eq(count_files(), 0);
 }
 
-Test(registry_io, the_directory_is_for_its_user_alone, .init = begin, .fini = finish) {
+Test(registry_io, the_directory_is_for_its_user_alone) {
     mode_t before = umask(0);
-    struct registry_own own = add("r", 1);
+    add("r", 1);
     (void)umask(before);
     struct stat st;
     cr_assert_eq(stat(run_dir, &st), 0);
@@ -176,38 +175,36 @@ Test(registry_io, the_directory_is_for_its_user_alone, .init = begin, .fini = fi
     cr_assert_eq(st.st_mode & 07777, 0600);
 }
 
-Test(registry_io, a_process_that_is_gone_is_dropped, .init = begin, .fini = finish) {
+Test(registry_io, a_process_that_is_gone_is_dropped) {
     pid_t a = add_in_child("a", 1), b = add_in_child("b", 2);
-    look();
-    cr_assert_eq(n, 2);
+    look_for(2);
     cr_assert_str_eq(list[0].run_id, "a", "oldest first");
     end_child(a);
-    look();
-    cr_assert_eq(n, 1);
+    look_for(1);
     cr_assert_str_eq(list[0].run_id, "b");
     cr_assert_eq(count_files(), 1);
     end_child(b);
 }
 
-/* Replaces a part of this process's file. */
-static void change_file(const struct registry_own *own, const char *from, const char *to) {
+/* Replaces a part of the file that was added last. */
+static void change_file(const char *from, const char *to) {
     char *text;
     size_t len;
-    cr_assert_eq(file_read_text(own->path, 4096, &text, &len), 0);
+    cr_assert_eq(file_read_text(own.path, 4096, &text, &len), 0);
     char *at = strstr(text, from);
     cr_assert_not_null(at, "%s in %s", from, text);
     _cleanup_(strbuf_fini) struct strbuf changed = {0};
     strbuf_add_bytes(&changed, text, (size_t)(at - text));
     strbuf_add(&changed, to);
     strbuf_add(&changed, at + strlen(from));
-    cr_assert_eq(file_write_atomic(own->path, strbuf_text(&changed), changed.len), 0);
+    cr_assert_eq(file_write_atomic(own.path, strbuf_text(&changed), changed.len), 0);
     free(text);
 }
 
-Test(registry_io, a_pid_that_was_given_again_is_another_process, .init = begin, .fini = finish) {
-    change_file(AT(add("r", 1)), "\"pid_start\":\"", "\"pid_start\":\"1");
-    look();
-    cr_assert_eq(n, 0);
+Test(registry_io, a_pid_that_was_given_again_is_another_process) {
+    add("r", 1);
+    change_file("\"pid_start\":\"", "\"pid_start\":\"1");
+    look_for(0);
     cr_assert_eq(count_files(), 0);
 }
 
@@ -226,20 +223,19 @@ static void make_foreign(const char *path) {
     free(text);
 }
 
-Test(registry_io, in_another_pid_namespace_the_lock_tells_who_lives, .init = begin, .fini = finish) {
+Test(registry_io, in_another_pid_namespace_the_lock_tells_who_lives) {
     pid_t child = add_in_child("r", 1);
     make_foreign(rig_text("%s/agent-%d", run_dir, (int)child));
     registry_sweep(clock_now_ns() + 10 * NS_PER_S);
-    look();
-    cr_assert_eq(n, 1);
+    look_for(1);
     cr_assert_not(list[0].foreign, "it lives for sure");
     end_child(child);
     registry_sweep(clock_now_ns() + 10 * NS_PER_S);
     cr_assert_eq(count_files(), 0);
 }
 
-Test(registry_io, a_sweep_leaves_what_lives_and_what_is_not_ours, .init = begin, .fini = finish) {
-    struct registry_own own = add("r", 1);
+Test(registry_io, a_sweep_leaves_what_lives_and_what_is_not_ours) {
+    add("r", 1);
     pid_t gone = add_in_child("gone", 2);
     siginfo_t si;
     (void)kill(gone, SIGKILL);
@@ -255,40 +251,36 @@ Test(registry_io, a_sweep_leaves_what_lives_and_what_is_not_ours, .init = begin,
     cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
     registry_sweep(clock_now_ns() + 10 * NS_PER_S);
     cr_assert_eq(count_files(), 2);
-    look();
-    cr_assert_eq(n, 1);
+    look_for(1);
     registry_remove(&own);
     end_child(gone);
 }
 
-Test(registry_io, what_cannot_be_looked_up_is_kept_and_marked, .init = begin, .fini = finish) {
-    struct registry_own own = add("r", 1);
-    change_file(&own, "\"locked\":true", "\"locked\":false");
-    change_file(&own, "\"pid_namespace\":\"", "\"pid_namespace\":\"1");
-    change_file(&own, "\"pid_start\":\"", "\"pid_start\":\"1");
-    look();
-    cr_assert_eq(n, 1);
+Test(registry_io, what_cannot_be_looked_up_is_kept_and_marked) {
+    add("r", 1);
+    change_file("\"locked\":true", "\"locked\":false");
+    change_file("\"pid_namespace\":\"", "\"pid_namespace\":\"1");
+    change_file("\"pid_start\":\"", "\"pid_start\":\"1");
+    look_for(1);
     cr_assert(list[0].foreign);
 }
 
-Test(registry_io, another_boot_of_this_host_is_gone_one_of_another_host_is_kept, .init = begin, .fini = finish) {
-    struct registry_own own = add("r", 1);
-    change_file(&own, "\"boot\":\"", "\"boot\":\"0");
-    change_file(&own, "\"host\":\"", "\"host\":\"x");
-    look();
-    cr_assert_eq(n, 1);
+Test(registry_io, another_boot_of_this_host_is_gone_one_of_another_host_is_kept) {
+    add("r", 1);
+    change_file("\"boot\":\"", "\"boot\":\"0");
+    change_file("\"host\":\"", "\"host\":\"x");
+    look_for(1);
     cr_assert(list[0].foreign);
-    change_file(&own, "\"host\":\"x", "\"host\":\"");
-    look();
-    cr_assert_eq(n, 0);
+    change_file("\"host\":\"x", "\"host\":\"");
+    look_for(0);
 }
 
 static void put(const char *name, const char *text) {
     cr_assert_eq(file_write_atomic(rig_text("%s/%s", run_dir, name), text, strlen(text)), 0);
 }
 
-Test(registry_io, other_files_are_let_alone, .init = begin, .fini = finish) {
-    struct registry_own own = add("r", 1);
+Test(registry_io, other_files_are_let_alone) {
+    add("r", 1);
     put("agent-x", "{}");
     put("agent-1", "not JSON");
     put("agent-2", "{\"run_id\":\"r\"}");
@@ -296,15 +288,13 @@ Test(registry_io, other_files_are_let_alone, .init = begin, .fini = finish) {
     cr_assert_eq(symlink(own.path, rig_text("%s/agent-3", run_dir)), 0);
     cr_assert_eq(mkfifo(rig_text("%s/agent-4", run_dir), 0600), 0);
     cr_assert_eq(mkdir(rig_text("%s/agent-5", run_dir), 0700), 0);
-    look();
-    cr_assert_eq(n, 1);
+    look_for(1);
     cr_assert_eq(count_files(), 8, "nothing was removed");
 }
 
-Test(registry_io, a_directory_that_others_can_write_is_refused, .init = begin, .fini = finish) {
+Test(registry_io, a_directory_that_others_can_write_is_refused) {
     cr_assert_eq(mkdir(run_dir, 0700), 0);
     cr_assert_eq(chmod(run_dir, 0770), 0);
-    struct registry_own own;
     cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), -EPERM);
     assert_has(err.text, run_dir);
     registry_remove(&own);
@@ -313,8 +303,7 @@ Test(registry_io, a_directory_that_others_can_write_is_refused, .init = begin, .
     cr_assert_eq(registry_add("r", "127.0.0.1", 1, &own, &err), 0);
 }
 
-Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini = finish) {
-    struct registry_own own;
+Test(registry_io, what_is_no_directory_of_ours_is_refused) {
     cr_assert_eq(symlink("/tmp", run_dir), 0);
     cr_assert_lt(registry_add("r", "127.0.0.1", 1, &own, &err), 0, "a link");
     (void)unlink(run_dir);
@@ -335,16 +324,16 @@ Test(registry_io, what_is_no_directory_of_ours_is_refused, .init = begin, .fini 
 }
 
 /* A user without a run directory of systemd: /tmp/muster-UID. Root sees it, nobody else. */
-Test(registry_io, root_sees_the_agents_of_all_users, .init = begin, .fini = finish) {
+Test(registry_io, root_sees_the_agents_of_all_users) {
     const uint32_t uid = 2000000000u + (uint32_t)getpid();
     const char *other = rig_text("/tmp/muster-%u", uid);
     (void)setenv("MUSTER_RUN_DIR", other, 1);
-    struct registry_own own = add("theirs", 7);
+    add("theirs", 7);
     bool root = geteuid() == 0 && chown(other, uid, uid) == 0;
     (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
-    struct registry_own mine = add("mine", 8);
-    look();
-    cr_assert_eq(n, 1);
+    struct registry_own mine;
+    cr_assert_eq(registry_add("mine", "127.0.0.1", 8, &mine, &err), 0, "%s", err.text);
+    look_for(1);
     free(list);
     cr_assert_eq(registry_list_all(&list, &n, &err), 0, "%s", err.text);
     bool seen = false;

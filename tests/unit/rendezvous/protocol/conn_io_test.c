@@ -23,6 +23,7 @@ static struct loop *loop;
 static struct listener *listener;
 static struct addr at;
 static struct end caller, callee;
+static int raw_fd;      /* the other end of a caller, if that is a socket of the test */
 static char line[1024]; /* the last one that somebody was told */
 static bool (*until)(void);
 
@@ -99,6 +100,8 @@ static void finish(void) {
     auth_free(caller.auth);
     auth_free(callee.auth);
     loop_free(loop);
+    if (raw_fd > 0)
+        (void)close(raw_fd);
 }
 
 static void on_line(void *arg, const char *text) { (void)snprintf(line, sizeof line, "%s", text); }
@@ -123,11 +126,23 @@ static struct auth *auth_with(const char *keys) {
 
 static void call(void) { cr_assert_eq(conn_connect(loop, NULL, &at, caller.auth, &ops, &caller, &caller.conn), 0); }
 
+/* With these keys. */
+static void call_with(const char *here, const char *there) {
+    caller.auth = auth_with(here);
+    callee.auth = auth_with(there);
+    call();
+}
+
 static bool caller_heard(void) { return caller.n_heard > 0; }
 static bool caller_closed(void) { return caller.closed; }
 static bool callee_heard(void) { return callee.n_heard > 0; }
 static bool callee_closed(void) { return callee.closed; }
 static bool callee_is_there(void) { return callee.conn != NULL; }
+
+static void caller_ends(int code) {
+    wait_until(caller_closed);
+    cr_assert_eq(caller.code, code, "%d: %s", caller.code, caller.text);
+}
 
 static void assert_messages_pass(bool secured) {
     conn_call(caller.conn); /* waits until it is known who is there */
@@ -143,16 +158,12 @@ static void assert_messages_pass(bool secured) {
 }
 
 Test(conn_io, who_have_a_key_in_common_talk, .init = begin, .fini = finish) {
-    caller.auth = auth_with("ab");
-    callee.auth = auth_with("cb");
-    call();
+    call_with("ab", "cb");
     assert_messages_pass(true);
 }
 
 Test(conn_io, nobody_has_a_key, .init = begin, .fini = finish) {
-    caller.auth = auth_with("");
-    callee.auth = auth_with("");
-    call();
+    call_with("", "");
     assert_messages_pass(false);
 }
 
@@ -164,9 +175,7 @@ Test(conn_io, without_anything_to_know_by, .init = begin, .fini = finish) {
 Test(conn_io, a_long_message_goes_through_either_way, .init = begin, .fini = finish) {
     struct wire_message m = {.kind = WIRE_NODE_SUMMARY};
     memset(m.node_summary.text, 'x', sizeof m.node_summary.text - 1);
-    caller.auth = auth_with("a");
-    callee.auth = auth_with("a");
-    call();
+    call_with("a", "a");
     conn_send(caller.conn, &m);
     wait_until(callee_heard);
     cr_assert_eq(callee.heard.kind, WIRE_NODE_SUMMARY);
@@ -181,12 +190,9 @@ Test(conn_io, a_long_message_goes_through_either_way, .init = begin, .fini = fin
 }
 
 Test(conn_io, without_a_common_key_nothing_is_said, .init = begin, .fini = finish) {
-    caller.auth = auth_with("a");
-    callee.auth = auth_with("b");
-    call();
+    call_with("a", "b");
     conn_call(caller.conn);
-    wait_until(caller_closed);
-    cr_assert_eq(caller.code, -EKEYREJECTED);
+    caller_ends(-EKEYREJECTED);
     assert_has(caller.text, "the agent there admits only those who have its key");
     conn_free(TAKE_PTR(caller.conn));
     wait_until(callee_closed);
@@ -194,11 +200,8 @@ Test(conn_io, without_a_common_key_nothing_is_said, .init = begin, .fini = finis
 }
 
 Test(conn_io, a_key_here_and_none_there, .init = begin, .fini = finish) {
-    caller.auth = auth_with("a");
-    callee.auth = auth_with("");
-    call();
-    wait_until(caller_closed);
-    cr_assert_eq(caller.code, -EKEYREJECTED);
+    call_with("a", "");
+    caller_ends(-EKEYREJECTED);
     assert_has(caller.text, "has no key and admits anybody");
 }
 
@@ -309,7 +312,6 @@ Test(conn_io, who_begins_without_a_call_is_disconnected, .init = begin, .fini = 
 
 static const char *said;
 static size_t said_len;
-static int raw_fd;
 
 static void say(void *arg, int fd, const struct addr *peer) {
     cr_assert_eq(send(fd, said, said_len, MSG_NOSIGNAL), (ssize_t)said_len);
@@ -332,7 +334,6 @@ static void assert_only_called(void) {
     turn_a_few_times();
     cr_assert_eq(recv(raw_fd, got, sizeof got, MSG_DONTWAIT), (ssize_t)n);
     cr_assert_eq(memcmp(got, wanted, n), 0);
-    cr_assert_eq(close(raw_fd), 0);
 }
 
 Test(conn_io, who_has_a_key_does_not_believe_that_none_is_needed, .init = begin, .fini = finish) {
@@ -340,8 +341,7 @@ Test(conn_io, who_has_a_key_does_not_believe_that_none_is_needed, .init = begin,
     uint8_t bytes[4096];
     caller.auth = auth_with("a");
     call_raw(bytes, frame_of(&m, bytes));
-    wait_until(caller_closed);
-    cr_assert_eq(caller.code, -EKEYREJECTED);
+    caller_ends(-EKEYREJECTED);
     assert_only_called();
 }
 
@@ -361,11 +361,9 @@ Test(conn_io, who_says_a_key_must_prove_it, .init = begin, .fini = finish) {
     struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 7}};
     n += frame_of(&m, bytes + n); /* in plain */
     call_raw(bytes, n);
-    wait_until(caller_closed);
-    cr_assert_eq(caller.code, -EKEYREJECTED);
+    caller_ends(-EKEYREJECTED);
     cr_assert_eq(caller.n_heard, 0);
     assert_has(caller.text, "failed to prove that it has this node's key");
-    cr_assert_eq(close(raw_fd), 0);
 }
 
 Test(conn_io, an_end_of_the_handshake_is_no_verdict, .init = begin, .fini = finish) {
@@ -375,7 +373,6 @@ Test(conn_io, an_end_of_the_handshake_is_no_verdict, .init = begin, .fini = fini
     cr_assert_eq(shutdown(raw_fd, SHUT_WR), 0);
     wait_until(caller_closed);
     cr_assert_eq(caller.code, -ECONNABORTED, "%d: %s", caller.code, caller.text);
-    cr_assert_eq(close(raw_fd), 0);
 }
 
 Test(conn_io, another_version_is_told_and_nothing_else, .init = begin, .fini = finish) {
@@ -404,9 +401,7 @@ Test(conn_io, a_hello_of_this_version_needs_a_greeting, .init = begin, .fini = f
     struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 7}};
     uint8_t bytes[4096];
     call_raw(bytes, frame_of(&m, bytes));
-    wait_until(caller_closed);
-    cr_assert_eq(caller.code, -EPROTO);
-    cr_assert_eq(close(raw_fd), 0);
+    caller_ends(-EPROTO);
 }
 
 Test(conn_io, nobody_greets_twice, .init = begin, .fini = finish) {
@@ -415,9 +410,7 @@ Test(conn_io, nobody_greets_twice, .init = begin, .fini = finish) {
     size_t n = frame_of(&m, bytes);
     n += frame_of(&m, bytes + n);
     call_raw(bytes, n);
-    wait_until(caller_closed);
-    cr_assert_eq(caller.code, -EPROTO);
-    cr_assert_eq(close(raw_fd), 0);
+    caller_ends(-EPROTO);
 }
 
 Test(conn_io, it_can_be_freed_at_any_moment, .init = begin, .fini = finish) {

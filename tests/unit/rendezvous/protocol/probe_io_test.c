@@ -1,9 +1,6 @@
 #include "rendezvous/protocol/probe_io.h"
 
-#include "base/frame.h"
-#include "io/net/listen.h"
-#include "rendezvous/protocol/wire.h"
-#include "rendezvous/server/server_io.h"
+#include "rig/agent_rig.h"
 #include "rig/loop_rig.h"
 
 #define PATIENCE_NS (5 * NS_PER_S)
@@ -23,15 +20,6 @@ static void on_answer(void *arg, const struct probe_answer *a) {
 static void begin(void) { cr_assert_eq(loop_new(&loop), 0); }
 static void finish(void) { loop_free(loop); }
 
-static int listen_here(struct addr *ret) {
-    struct addr at;
-    int fd;
-    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
-    cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
-    cr_assert_eq(addr_of_socket(fd, ret), 0);
-    return fd;
-}
-
 static void probe(const struct addr *to, uint64_t incarnation, uint64_t timeout_ns) {
     struct probe *p;
     answers = 0;
@@ -43,7 +31,7 @@ static void probe(const struct addr *to, uint64_t incarnation, uint64_t timeout_
 
 Test(probe_io, the_agent_that_is_looked_for_lives, .init = begin, .fini = finish) {
     struct addr at;
-    int fd = listen_here(&at);
+    int fd = listen_at("127.0.0.1", &at);
     struct rdzv_listener_config config = {.incarnation = 42, .run_id = "r"};
     struct rdzv_listener *l;
     l = rdzv_listener_new(loop, &config);
@@ -60,7 +48,7 @@ Test(probe_io, the_agent_that_is_looked_for_lives, .init = begin, .fini = finish
 
 Test(probe_io, refused_means_gone, .init = begin, .fini = finish) {
     struct addr at;
-    (void)close(listen_here(&at));
+    (void)close(listen_at("127.0.0.1", &at));
     probe(&at, 42, PATIENCE_NS);
     cr_assert_eq(answer.result, PROBE_GONE);
     cr_assert(answer.refused);
@@ -79,7 +67,7 @@ Test(probe_io, a_probe_from_an_address_comes_from_it, .init = begin, .fini = fin
     struct listener *l;
     struct probe *p;
     cr_assert_eq(addr_from_literal("127.0.0.77", 9, &from), 0);
-    cr_assert_eq(listener_new(loop, listen_here(&at), on_accept_from, came, &l), 0);
+    cr_assert_eq(listener_new(loop, listen_at("127.0.0.1", &at), on_accept_from, came, &l), 0);
     answers = 0;
     cr_assert_eq(probe_start(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     cr_assert_eq(loop_run(loop), 0);
@@ -94,7 +82,7 @@ Test(probe_io, a_probe_from_an_address_comes_from_it, .init = begin, .fini = fin
 Test(probe_io, a_probe_from_somebody_elses_address_fails, .init = begin, .fini = finish) {
     struct addr at, from;
     struct probe *p;
-    (void)close(listen_here(&at));
+    (void)close(listen_at("127.0.0.1", &at));
     cr_assert_eq(addr_from_literal("192.0.2.1", 0, &from), 0); /* TEST-NET-1, RFC 5737 */
     cr_assert_eq(probe_start(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     cr_assert_eq(loop_run(loop), 0);
@@ -104,7 +92,7 @@ Test(probe_io, a_probe_from_somebody_elses_address_fails, .init = begin, .fini =
 /* The guardian keeps the socket open: the kernel accepts, nobody speaks. */
 Test(probe_io, a_socket_that_only_the_guardian_holds_says_nothing, .init = begin, .fini = finish) {
     struct addr at;
-    int fd = listen_here(&at);
+    int fd = listen_at("127.0.0.1", &at);
     uint64_t began_ns = clock_now_ns();
     probe(&at, 42, 50 * NS_PER_MS);
     cr_assert_eq(answer.result, PROBE_UNKNOWN);
@@ -127,7 +115,7 @@ static enum probe_result probe_speaker(const char *bytes, size_t len) {
     struct addr at;
     struct speaker s = {bytes, len};
     struct listener *l;
-    cr_assert_eq(listener_new(loop, listen_here(&at), on_accept, &s, &l), 0);
+    cr_assert_eq(listener_new(loop, listen_at("127.0.0.1", &at), on_accept, &s, &l), 0);
     probe(&at, 42, PATIENCE_NS);
     listener_free(l);
     return answer.result;
@@ -140,23 +128,14 @@ Test(probe_io, an_end_or_garbage_proves_nothing, .init = begin, .fini = finish) 
     cr_assert_eq(probe_speaker("\x10\x00\x00\x00{\"kind\":\"LEAVE\"}", 20), PROBE_UNKNOWN);
 }
 
-static void add_frame(const struct wire_message *m, struct strbuf *to) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    uint8_t head[FRAME_HEADER_BYTES];
-    wire_encode(m, &text);
-    frame_header(text.len, head);
-    strbuf_add_bytes(to, head, sizeof head);
-    strbuf_add_bytes(to, strbuf_text(&text), text.len);
-}
-
 Test(probe_io, a_hello_cut_before_its_end_proves_nothing, .init = begin, .fini = finish) {
     struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 42}};
     struct wire_message greeting = {.kind = WIRE_GREETING, .greeting = {.version = WIRE_VERSION, .open = true}};
     _cleanup_(strbuf_fini) struct strbuf frame = {0}, alone = {0};
-    add_frame(&m, &alone);
+    wire_add_frame(&m, &alone);
     cr_assert_eq(probe_speaker(strbuf_text(&alone), alone.len), PROBE_UNKNOWN, "nobody has greeted");
-    add_frame(&greeting, &frame);
-    add_frame(&m, &frame);
+    wire_add_frame(&greeting, &frame);
+    wire_add_frame(&m, &frame);
     for (size_t len = 0; len < frame.len; len++)
         cr_assert_eq(probe_speaker(strbuf_text(&frame), len), PROBE_UNKNOWN);
     cr_assert_eq(probe_speaker(strbuf_text(&frame), frame.len), PROBE_ALIVE);
@@ -164,7 +143,7 @@ Test(probe_io, a_hello_cut_before_its_end_proves_nothing, .init = begin, .fini =
 
 Test(probe_io, a_probe_that_was_given_up_never_answers, .init = begin, .fini = finish) {
     struct addr at;
-    (void)close(listen_here(&at));
+    (void)close(listen_at("127.0.0.1", &at));
     struct probe *p;
     answers = 0;
     cr_assert_eq(probe_start(loop, NULL, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
