@@ -30,21 +30,42 @@ static void begin_with(uint32_t ranks, uint32_t nodes, double seconds) {
     rig_run(r, seconds);
 }
 
+/* With limits of its own, in seconds. */
+static void begin_limited(double still, double timeout, double report, double seconds) {
+    rig_limits(r, &(struct hang_limits){S(still), S(timeout), S(report)});
+    rig_run(r, seconds);
+}
+
 static void all_wait_for(uint32_t rank) {
     for (uint32_t i = 0; i < r->n; i++)
         r->w[i].moving = i == rank && r->w[i].moving;
 }
 
-/* After a while in which all move. */
-static void all_wait_after(double seconds) {
+static void all_move(double seconds) {
     rig_all(r, true);
     rig_run(r, seconds);
+}
+
+static void all_wait(double seconds) {
+    rig_all(r, false);
+    rig_run(r, seconds);
+}
+
+/* After a while in which all move. */
+static void all_wait_after(double seconds) {
+    all_move(seconds);
     rig_all(r, false);
 }
 
 static void all_at(uint64_t place) {
     for (uint32_t i = 0; i < r->n; i++)
         r->w[i].place = place;
+}
+
+static void new_group_at(uint64_t place) {
+    rig_start(r, false);
+    rig_run(r, 20);
+    all_at(place);
 }
 
 static void announce(uint32_t rank, double deadline) {
@@ -62,6 +83,12 @@ static void never(double seconds) { assert_between(rig_until_hung(r, seconds), -
 static void hangs(double from, double to, enum hang_why why) {
     assert_between(rig_until_hung(r, 5000), from, to);
     cr_expect_eq(r->why, why);
+}
+
+/* All wait from now on. */
+static void all_hang(double from, double to) {
+    rig_all(r, false);
+    assert_between(rig_until_hung(r, 5000), from, to);
 }
 
 /* What a node sends. */
@@ -143,8 +170,7 @@ Test(hang, what_is_seen_decides_limit_reason_and_suspects) {
 }
 
 Test(hang, the_ten_seconds_are_of_the_stop_not_of_the_wait_before_it) {
-    rig_all(r, false);
-    rig_run(r, 100);
+    all_wait(100);
     r->w[2].flags = SIGN_STOPPED;
     hangs(9.9, 12.0, HANG_WHY_STOPPED);
 }
@@ -239,8 +265,7 @@ Test(hang, after_the_last_prompt_limits_count_and_another_matter_is_said) {
 }
 
 Test(hang, who_traces_a_job_that_is_known_to_hang_is_not_told) {
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 180, 182);
+    all_hang(180, 182);
     uint32_t reports = r->reports;
     r->w[2].flags = SIGN_TRACED;
     rig_run(r, 100);
@@ -260,8 +285,7 @@ Test(hang, one_that_can_not_be_seen_is_taken_for_moving_but_is_no_suspect) {
 
 /* The others have waited for whoever types, and not for a rank. */
 Test(hang, after_a_prompt_quiet_begins_anew) {
-    rig_all(r, false);
-    rig_run(r, 100);
+    all_wait(100);
     cr_expect_eq(r->reports, 1);
     r->w[2].flags = SIGN_ASKS;
     rig_run(r, 1000);
@@ -305,9 +329,7 @@ Test(hang, words_for_workers_that_wait_for_their_gpus) {
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
     cr_expect_str_eq(r->text, "most workers seem to have waited for their GPUs for 1800 s, while rank 3 was busy "
                               "(--hang-timeout)");
-    rig_fini(r);
-    rig_init(r, 1, 1);
-    rig_run(r, 20);
+    begin_with(1, 1, 20);
     rig_all(r, false);
     r->w[0].flags = SIGN_SPINS | SIGN_BUSY;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
@@ -315,13 +337,11 @@ Test(hang, words_for_workers_that_wait_for_their_gpus) {
 }
 
 Test(hang, a_limit_of_0_is_none) {
-    rig_limits(r, &(struct hang_limits){S(180), 0, S(30)});
-    rig_run(r, 20);
+    begin_limited(180, 0, 30, 20);
     all_wait_for(1);
     never(20000);
     cr_expect_eq(r->last.limit_ns, TIME_NEVER);
-    rig_limits(r, &(struct hang_limits){0, S(600), 0});
-    rig_run(r, 20);
+    begin_limited(0, 600, 0, 20);
     rig_all(r, false);
     hangs(600, 602, HANG_WHY_BUSY);
     cr_expect_eq(r->reports, 0);
@@ -331,17 +351,14 @@ Test(hang, a_limit_of_0_is_none) {
     assert_between(rig_until_hung(r, 20000), 600, 602);
     expect_has(r->text, "while rank 1 and 1 more were busy");
     cr_expect_eq(r->n_suspects, 0);
-    rig_limits(r, &(struct hang_limits){0, 0, S(30)});
-    rig_run(r, 20);
+    begin_limited(0, 0, 30, 20);
     rig_all(r, false);
     never(20000);
 }
 
 Test(hang, the_least_of_both_limits_counts) {
-    rig_limits(r, &(struct hang_limits){S(600), S(300), S(30)});
-    rig_run(r, 20);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 20000), 300, 302);
+    begin_limited(600, 300, 30, 20);
+    all_hang(300, 302);
 }
 
 Test(hang, half_is_no_beat_and_more_than_half_is_one) {
@@ -371,13 +388,11 @@ Test(hang, workers_that_move_by_turns_within_seconds_make_no_beat) {
 Test(hang, one_short_beat_is_enough_whenever_nodes_sample) {
     for (int i = 0; i < 10; i++) {
         begin_with(6, 2, 60); /* on each node is one that does not move, so that it goes on to speak */
-        rig_all(r, false);
-        rig_run(r, 20 + 0.1 * i);
+        all_wait(20 + 0.1 * i);
         for (uint32_t rank = 1; rank < 5; rank++)
             r->w[rank].moving = true;
         rig_run(r, 0.1);
-        rig_all(r, false);
-        rig_run(r, 5);
+        all_wait(5);
         cr_expect(r->last.quiet_ns < S(7), "phase %d: %.1f s", i, (double)r->last.quiet_ns / 1e9);
     }
 }
@@ -401,22 +416,18 @@ Test(hang, reports_are_due_at_hang_report_and_at_5_minutes) {
 
 /* A node that says nothing yet may have nothing to say, or may not have looked. */
 Test(hang, nothing_is_said_before_signs_can_be_there) {
-    rig_limits(r, &(struct hang_limits){S(1), S(2), S(1)});
-    rig_run(r, 60);
+    begin_limited(1, 2, 1, 60);
     cr_expect_eq(r->reports + r->hangs, 0, "all work: %s", r->text);
     rig_limits(r, &(struct hang_limits){S(180), S(1800), S(1)});
-    rig_all(r, false);
-    rig_run(r, 4.5);
+    all_wait(4.5);
     cr_expect_eq(r->reports, 0);
     rig_run(r, 5);
     cr_expect_eq(r->reports, 1);
 }
 
 Test(hang, a_report_later_than_5_minutes_comes_once) {
-    rig_limits(r, &(struct hang_limits){S(5000), S(5000), S(400)});
-    rig_run(r, 20);
-    rig_all(r, false);
-    rig_run(r, 390);
+    begin_limited(5000, 5000, 400, 20);
+    all_wait(390);
     cr_expect_eq(r->reports, 0);
     rig_run(r, 2000);
     cr_expect_eq(r->reports, 1);
@@ -424,12 +435,10 @@ Test(hang, a_report_later_than_5_minutes_comes_once) {
 
 Test(hang, a_hang_is_noticed_once_until_a_beat) {
     rig_run(r, 20);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 180, 182);
+    all_hang(180, 182);
     rig_run(r, 5000);
     cr_expect_eq(r->hangs, 1);
-    rig_all(r, true);
-    rig_run(r, 5);
+    all_move(5);
     cr_expect_eq(r->recoveries, 1);
 }
 
@@ -437,8 +446,7 @@ Test(hang, a_hang_is_noticed_once_until_a_beat) {
 
 Test(hang, before_the_first_beat_only_t_and_hang_timeout_count) {
     begin_with(4, 2, 0);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 3000), 1800, 1802);
+    all_hang(1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_NO_BEAT);
     cr_expect_str_eq(r->text, "most workers have not begun to work in 1800 s (--hang-timeout)");
     rig_start(r, false);
@@ -462,15 +470,13 @@ Test(hang, silence_right_after_the_start_is_no_beat_yet) {
 }
 
 Test(hang, a_new_leader_of_a_job_that_hangs_begins_to_count_at_zero) {
-    rig_all(r, false);
-    rig_run(r, 170);
+    all_wait(170);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = 4, .nodes = r->nodes});
     hangs(180, 184, HANG_WHY_STILL);
 }
 
 Test(hang, after_the_end_nothing_is_judged) {
-    rig_all(r, false);
-    rig_run(r, 50);
+    all_wait(50);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_END});
     cr_expect_eq(r->last.state, WATCHDOG_NONE);
     cr_expect_eq(r->last.deadline_ns, TIME_NEVER);
@@ -489,16 +495,14 @@ Test(hang, an_announced_deadline_counts_instead_of_the_others) {
 
 Test(hang, an_announced_deadline_counts_not_before_10_seconds_of_quiet) {
     announce(0, 1);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 10, 12);
+    all_hang(10, 12);
 }
 
 Test(hang, one_whose_deadline_is_not_over_is_waited_for) {
     for (uint32_t i = 1; i < 4; i++)
         announce(i, 10);
     announce(0, 900); /* a checkpoint */
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 3000), 900, 902);
+    all_hang(900, 902);
 }
 
 Test(hang, one_that_moves_on_a_silent_node_and_is_not_late_is_waited_for) {
@@ -524,8 +528,7 @@ Test(hang, who_moves_and_is_late_is_waited_for_no_longer) {
 
 Test(hang, an_announced_deadline_waits_while_time_does_not_count) {
     all_announce(40);
-    rig_all(r, false);
-    rig_run(r, 12);
+    all_wait(12);
     r->leader_stalled = true;
     rig_run(r, 100);
     r->leader_stalled = false;
@@ -549,11 +552,8 @@ Test(hang, a_wait_that_ended_by_itself_may_be_three_times_as_long_again) {
     assert_between(rig_until_hung(r, 1000), 298, 310);
     expect_has(r->text, "three times the longest wait at this place");
     /* at another place nothing is known */
-    rig_start(r, false);
-    rig_run(r, 20);
-    all_at(78);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 180, 182);
+    new_group_at(78);
+    all_hang(180, 182);
     cr_expect_null(strstr(r->text, "three times"));
     /* the place is still known in the next group, but not in another program */
     for (int program = 0; program < 2; program++) {
@@ -567,8 +567,7 @@ Test(hang, a_wait_that_ended_by_itself_may_be_three_times_as_long_again) {
 
 Test(hang, a_shorter_wait_at_a_place_shortens_nothing) {
     all_at(77);
-    rig_all(r, false);
-    rig_run(r, 15);
+    all_wait(15);
     all_wait_after(20);
     assert_between(rig_until_hung(r, 1000), 180, 182);
 }
@@ -577,12 +576,10 @@ Test(hang, a_place_lengthens_hang_timeout_and_announced_deadlines_too_but_not_t)
     r->w[1].place = 77;
     all_wait_for(0);
     rig_run(r, 700);
-    rig_all(r, true);
-    rig_run(r, 20);
+    all_move(20);
     all_wait_for(0);
     assert_between(rig_until_hung(r, 5000), 2098, 2110);
-    rig_all(r, true);
-    rig_run(r, 20);
+    all_move(20);
     announce(1, 20);
     rig_all(r, false);
     double longer = rig_until_hung(r, 10000);
@@ -594,26 +591,20 @@ Test(hang, a_place_lengthens_hang_timeout_and_announced_deadlines_too_but_not_t)
 
 Test(hang, a_wait_that_the_end_of_the_group_ended_is_not_learned) {
     all_at(77);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 180, 182);
+    all_hang(180, 182);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_END});
-    rig_start(r, false);
-    rig_run(r, 20);
-    all_at(77);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 180, 182);
+    new_group_at(77);
+    all_hang(180, 182);
 }
 
 Test(hang, a_place_is_known_from_evidence_too) {
     for (int i = 0; i < 2; i++) {
-        rig_all(r, false);
-        rig_run(r, 100);
+        all_wait(100);
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_PLACE, .rank = 1, .place = 5});
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_PLACE, .rank = 99, .place = 5});
         if (i == 0) {
             rig_run(r, 20);
-            rig_all(r, true);
-            rig_run(r, 20);
+            all_move(20);
         }
     }
     assert_between(rig_until_hung(r, 1000), 255, 270); /* 100 s of the 360 are over */
@@ -628,8 +619,7 @@ Test(hang, one_that_has_ended_is_no_half_of_anything_and_a_suspect) {
     r->w[1].moving = false; /* 2 of 3 go on */
     never(3000);
     cr_expect_eq(r->last.state, WATCHDOG_OK);
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 3000), 180, 182);
+    all_hang(180, 182);
     cr_assert_eq(r->n_suspects, 1);
     cr_expect_eq(r->suspects[0].rank, 0);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_ENDED);
@@ -645,8 +635,7 @@ Test(hang, when_all_have_ended_nothing_hangs) {
 }
 
 Test(hang, time_in_which_the_leader_was_stopped_does_not_count) {
-    rig_all(r, false);
-    rig_run(r, 100);
+    all_wait(100);
     r->leader_stalled = true;
     rig_run(r, 1000);
     r->leader_stalled = false;
@@ -654,8 +643,7 @@ Test(hang, time_in_which_the_leader_was_stopped_does_not_count) {
 }
 
 Test(hang, time_in_which_a_node_that_spoke_says_nothing_does_not_count) {
-    rig_all(r, false);
-    rig_run(r, 100);
+    all_wait(100);
     r->node[1].stalled = true;
     rig_run(r, 1000);
     cr_expect_eq(r->hangs, 0);
@@ -674,8 +662,7 @@ Test(hang, a_node_that_says_nothing_after_a_worker_was_stopped_is_silent) {
     cr_assert_eq(r->nodes[row.rank], 1);
     signs(1, &row, 1);
     r->node[1].stalled = true;
-    rig_all(r, false);
-    rig_run(r, 1000);
+    all_wait(1000);
     cr_expect_eq(r->hangs, 0);
 }
 
@@ -693,8 +680,7 @@ Test(hang, a_node_that_speaks_late_is_believed_for_5_seconds) {
 }
 
 Test(hang, quiet_time_and_the_next_look_are_told) {
-    rig_all(r, false);
-    rig_run(r, 50);
+    all_wait(50);
     cr_expect_eq(r->last.state, WATCHDOG_QUIET);
     assert_between((double)r->last.quiet_ns / 1e9, 48, 51);
     rig_start(r, false);
@@ -706,12 +692,10 @@ Test(hang, quiet_time_and_the_next_look_are_told) {
 }
 
 Test(hang, a_new_generation_has_reports_of_its_own) {
-    rig_all(r, false);
-    rig_run(r, 40);
+    all_wait(40);
     cr_expect_eq(r->reports, 1);
     rig_start(r, false);
-    rig_all(r, false);
-    rig_run(r, 40);
+    all_wait(40);
     cr_expect_eq(r->reports, 1, "before its first beat");
 }
 
@@ -747,8 +731,7 @@ Test(hang, numbers_that_no_worker_has_do_no_harm) {
 
 Test(hang, time_is_counted_after_a_clock_has_gone_back) {
     r->skew = S(100);
-    rig_all(r, false);
-    rig_run(r, 100);
+    all_wait(100);
     r->skew = S(10);
     assert_between(rig_until_hung(r, 1000), 76, 86);
 }
