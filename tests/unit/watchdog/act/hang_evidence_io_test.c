@@ -134,8 +134,9 @@ static void told_is(const struct told *t, const char *json, const char *missing,
 
 TestSuite(hang_evidence_io, .init = begin, .fini = finish);
 
+static struct told t, one, two, three, watchdog;
+
 Test(hang_evidence_io, answers_are_put_together_from_pieces) {
-    struct told t = {0};
     question(&t, LONG_NS);
     piece(10, last_id, "{\"a\":", true, false);
     piece(20, last_id, "{}", true, true);
@@ -147,7 +148,6 @@ Test(hang_evidence_io, answers_are_put_together_from_pieces) {
 }
 
 Test(hang_evidence_io, what_is_no_answer_is_ignored) {
-    struct told t = {0};
     question(&t, LONG_NS);
     piece(10, last_id + 1, "wrong id", true, true);
     piece(30, last_id, "a stranger", true, true);
@@ -161,7 +161,6 @@ Test(hang_evidence_io, what_is_no_answer_is_ignored) {
 }
 
 Test(hang_evidence_io, a_node_that_is_silent_costs_its_time) {
-    struct told t = {0};
     uint64_t begun = clock_now_ns();
     question(&t, 1);
     piece(10, last_id, "{}", true, true);
@@ -171,7 +170,6 @@ Test(hang_evidence_io, a_node_that_is_silent_costs_its_time) {
 }
 
 Test(hang_evidence_io, a_node_without_workers_or_that_is_lost_is_not_waited_for) {
-    struct told t = {0};
     question(&t, LONG_NS);
     piece(10, last_id, "", true, true);
     hang_evidence_forgotten(evidence, 30);
@@ -182,7 +180,6 @@ Test(hang_evidence_io, a_node_without_workers_or_that_is_lost_is_not_waited_for)
 }
 
 Test(hang_evidence_io, nodes_that_are_not_connected_are_not_waited_for) {
-    struct told t = {0};
     connected = false;
     question(&t, LONG_NS);
     cr_assert_eq(t.calls, 0);
@@ -192,7 +189,6 @@ Test(hang_evidence_io, nodes_that_are_not_connected_are_not_waited_for) {
 }
 
 Test(hang_evidence_io, an_answer_has_a_limit) {
-    struct told t = {0};
     static char text[RDZV_EVIDENCE_CHUNK_MAX];
     memset(text, 'x', sizeof text - 1);
     question(&t, LONG_NS);
@@ -204,7 +200,6 @@ Test(hang_evidence_io, an_answer_has_a_limit) {
 }
 
 Test(hang_evidence_io, who_asks_meanwhile_shares_the_answers) {
-    struct told one = {0}, two = {0}, three = {0};
     question(&one, LONG_NS);
     question(&two, LONG_NS);
     question(&three, LONG_NS);
@@ -217,7 +212,6 @@ Test(hang_evidence_io, who_asks_meanwhile_shares_the_answers) {
 }
 
 Test(hang_evidence_io, who_has_less_time_gets_what_is_there) {
-    struct told one = {0}, two = {0};
     question(&one, LONG_NS);
     question_of_operator(&two, 1);
     piece(10, last_id, "{}", true, true);
@@ -231,15 +225,14 @@ Test(hang_evidence_io, who_has_less_time_gets_what_is_there) {
 
 /* "muster stacks --timeout=0.1" right before a verdict. */
 Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_had_less) {
-    struct told operator= {0}, watchdog = {0};
-    question_of_operator(&operator, 1);
+    question_of_operator(&one, 1);
     uint32_t first_id = last_id;
     question(&watchdog, LONG_NS);
     cr_assert_eq(n_asked, 4);
     cr_assert_eq(asked[0].timeout_ns, LONG_NS);
     piece(10, first_id, "nothing in so short a time", true, true);
     piece(20, first_id, "nothing in so short a time", true, true);
-    until_told(&operator);
+    until_told(&one);
     cr_assert_eq(watchdog.calls, 0);
     both("{}");
     until_told(&watchdog);
@@ -248,28 +241,25 @@ Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_had_less) {
 
 /* With "--timeout=60" nodes may look for longer than the watchdog waits. */
 Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_has_more) {
-    struct told first = {0}, second = {0}, watchdog = {0};
-    question_of_operator(&first, 2 * LONG_NS);
+    question_of_operator(&one, 2 * LONG_NS);
     question(&watchdog, LONG_NS);
-    question_of_operator(&second, 3 * LONG_NS);
+    question_of_operator(&two, 3 * LONG_NS);
     cr_assert_eq(n_asked, 4);
     cr_assert_eq(asked[1].timeout_ns, LONG_NS);
     both("{}");
     until_told(&watchdog);
-    cr_assert(first.calls == 1 && second.calls == 1);
-    cr_assert_str_eq(first.json[1], "{}");
+    cr_assert(one.calls == 1 && two.calls == 1);
+    cr_assert_str_eq(one.json[1], "{}");
 }
 
 /* Who is called asks again, and with other words: then the round of the others is given up. */
 static void ask_again(void *arg, const struct hang_answers *a) {
     on_answers(arg, a);
-    struct told *t = arg;
-    if (t->calls == 1)
-        question(t, 2 * LONG_NS);
+    if (one.calls == 1)
+        question(&one, 2 * LONG_NS);
 }
 
 Test(hang_evidence_io, who_is_told_can_ask_for_longer) {
-    struct told one = {0}, two = {0}, three = {0};
     question(&two, LONG_NS);
     cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_OPERATOR, 1, ask_again, &one, &one.question), 0);
     question_of_operator(&three, 1);
@@ -286,7 +276,6 @@ Test(hang_evidence_io, who_is_told_can_ask_for_longer) {
 }
 
 Test(hang_evidence_io, an_answer_that_begins_again_takes_no_room_of_others) {
-    struct told t = {0};
     static char text[RDZV_EVIDENCE_CHUNK_MAX];
     memset(text, 'x', sizeof text - 1);
     question(&t, LONG_NS);
@@ -298,7 +287,6 @@ Test(hang_evidence_io, an_answer_that_begins_again_takes_no_room_of_others) {
 }
 
 Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
-    struct told t = {0};
     question(&t, LONG_NS);
     piece(10, last_id, "{}", true, true);
     hang_evidence_end(evidence);
@@ -310,12 +298,11 @@ Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
     hang_evidence_end(evidence);
 }
 
-static void last_question(struct told *t) {
-    cr_assert_eq(hang_evidence_ask(evidence, HANG_BEFORE_STOP, LONG_NS, on_answers, t, &t->question), 0);
+static void last_question(struct told *of) {
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_BEFORE_STOP, LONG_NS, on_answers, of, &of->question), 0);
 }
 
 Test(hang_evidence_io, a_last_question_is_answered_while_the_workers_are_stopped) {
-    struct told t = {0};
     last_question(&t);
     cr_assert(asked[0].holds && asked[1].holds);
     hang_evidence_end(evidence);
@@ -326,7 +313,6 @@ Test(hang_evidence_io, a_last_question_is_answered_while_the_workers_are_stopped
 }
 
 Test(hang_evidence_io, a_last_question_ends_when_another_group_runs) {
-    struct told t = {0};
     last_question(&t);
     hang_evidence_end(evidence);
     piece(10, last_id, "{}", true, true);
@@ -338,15 +324,14 @@ Test(hang_evidence_io, a_last_question_ends_when_another_group_runs) {
 
 /* A node answers only the newest question. */
 Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
-    struct told one = {0}, last = {0};
     question(&one, LONG_NS);
     uint32_t first_id = last_id;
     cr_assert_not(asked[0].holds);
-    last_question(&last);
+    last_question(&two);
     cr_assert_eq(n_asked, 4);
     piece(10, first_id, "old", true, true);
     both("{}");
-    until_told(&last);
+    until_told(&two);
     until_told(&one);
     cr_assert_str_eq(one.json[0], "{}");
 }
@@ -370,14 +355,13 @@ Test(hang_evidence_io, of_very_many_suspects_of_a_node_some_are_ended) {
 
 Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask) {
     static const bool ends[4] = {false, false, true, false};
-    struct told operator= {0}, t = {0};
-    question_of_operator(&operator, LONG_NS);
+    question_of_operator(&one, LONG_NS);
     uint32_t asked_id = last_id;
     hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
     cr_assert_eq(n_asked, 3, "only the node of the suspect");
     cr_assert(suspects[1].n == 1 && suspects[1].timeout_ns == LONG_NS && suspects[1].id != asked_id);
     hang_evidence_end(evidence);
-    until_told(&operator);
+    until_told(&one);
     cr_assert_eq(t.calls, 0, "it is awaited while the workers are stopped");
     piece(20, asked_id, "late", true, true);
     piece(10, last_id, "a stranger", true, true);
@@ -390,29 +374,27 @@ Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask)
 
 Test(hang_evidence_io, native_stacks_have_their_time_and_not_more) {
     static const bool ends[4] = {true, false, true, false};
-    struct told t = {0}, lost = {0}, forgotten = {0};
     hang_evidence_end_ranks(evidence, ends, 1, on_answers, &t, &t.question);
     piece(10, last_id, "{}", true, true);
     until_told(&t);
     told_is(&t, "{}", NULL, NULL, "it did not answer in time");
-    hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &lost, &lost.question);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &one, &one.question);
     hang_evidence_forgotten(evidence, 10);
     hang_evidence_forgotten(evidence, 20);
-    until_told(&lost);
-    cr_assert_str_eq(lost.missing[0], "it was lost");
-    hang_evidence_end_ranks(evidence, ends, 1, on_answers, &forgotten, &forgotten.question);
-    hang_question_free(forgotten.question);
+    until_told(&one);
+    cr_assert_str_eq(one.missing[0], "it was lost");
+    hang_evidence_end_ranks(evidence, ends, 1, on_answers, &two, &two.question);
+    hang_question_free(two.question);
     hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
     cr_assert_eq(suspects[0].timeout_ns, LONG_NS);
     hang_evidence_begin(evidence, &(struct hang_group){0}); /* another group */
     t.calls = 0;
     until_told(&t);
-    cr_assert_eq(forgotten.calls, 0);
+    cr_assert_eq(two.calls, 0);
 }
 
 Test(hang_evidence_io, of_many_suspects_only_some_are_read) {
     bool ends[HANG_ENDS_READ_MAX + 1];
-    struct told t = {0};
     memset(ends, true, sizeof ends);
     run_group(1, HANG_ENDS_READ_MAX, 2, 20, 1);
     hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
@@ -666,12 +648,9 @@ static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
         w->ended = at == 0 && i == 1;
         w->at_store = at_store[w->rank];
         w->not_at_store = not_at_store[w->rank];
-        struct evidence_thread *t = w->ended ? NULL : evidence_add_thread(w);
-        if (t == NULL)
+        if (w->ended)
             continue;
-        t->tid = w->pid;
-        t->state = 'S';
-        t->stack = (int32_t)stack;
+        *evidence_add_thread(w) = (struct evidence_thread){.tid = w->pid, .state = 'S', .stack = (int32_t)stack};
     }
     _cleanup_(strbuf_fini) struct strbuf json = {0};
     evidence_write(&e, &json);
@@ -683,7 +662,6 @@ Test(hang_case_io, the_odd_rank_is_named) {
     add_node(1, 2, 20);
     ask.what = "nothing moves";
     compare();
-    cr_assert_eq(got.code, 0);
     assert_has(line, "ranks 0-2 wait in step (train.py:76); rank 3 (node b, pid 43)");
     cr_assert_eq(got.n_suspects, 1);
     cr_assert_eq(got.first.rank, 3);
@@ -711,7 +689,9 @@ Test(hang_case_io, who_has_launched_fewer_collectives_is_named_though_its_node_i
     memcpy(collectives, (const uint64_t[]){120, 120, 120, 119}, sizeof collectives);
     add_node(0, 0, 76);
     compare();
-    assert_has(line, "rank 3 (node b): at collective 119, others at 120; no evidence");
+    assert_has(line,
+               "rank 3 (node b): at collective 119, others at 120; no evidence; no evidence from ranks 2-3 (node b: "
+               "it was lost)");
     cr_assert(got.n_suspects == 1 && got.first.rank == 3 && got.first.reason == SUSPECT_COLLECTIVES);
     cr_assert(ranks[3].is_suspect && !ranks[2].is_suspect);
 }
@@ -762,9 +742,9 @@ Test(hang_case_io, files_are_written) {
     compare();
     cr_assert_str_eq(files_error, "");
     cr_assert_eq(file_read_text(path, 1 << 20, &text, &len), 0);
-    int t[7], end = 0;
-    (void)sscanf(text, "job night, %4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6],
-                 &end);
+    int at[7], end = 0;
+    (void)sscanf(text, "job night, %4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5],
+                 &at[6], &end);
     cr_assert_gt(end, 0, "%s", text);
     assert_has(text, "Z\nnothing moves\nranks 0-2 wait in step (train.py:76)");
     memcpy(path + strlen(path) - strlen("txt"), "json", 5);
@@ -785,17 +765,10 @@ Test(hang_case_io, without_files_the_line_is_there) {
     assert_has(files_error, below);
 }
 
-Test(hang_case_io, what_a_node_does_not_say_is_said) {
-    add_node(0, 0, 76);
-    compare();
-    assert_has(line, "no evidence from ranks 2-3 (node b: it was lost)");
-}
-
 Test(hang_case_io, an_answer_that_makes_no_sense_is_no_evidence) {
     add_node(0, 0, 76);
     send_json(1, "{\"host\":");
     compare();
-    cr_assert_eq(got.code, 0);
     assert_has(line, "no evidence from ranks 2-3 (node b");
 }
 

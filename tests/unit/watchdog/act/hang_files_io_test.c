@@ -10,6 +10,7 @@
 
 static char dir[] = "/tmp/muster-hang-XXXXXX";
 static char *all;
+static struct err err;
 static const struct strbuf text = {.data = (char[]){"words\n"}, .len = 6}, json = {.data = (char[]){"{}"}, .len = 2};
 
 static void begin(void) {
@@ -22,14 +23,14 @@ static void finish(void) {
     free(all);
 }
 
-static char *write_at(uint64_t wall_ns) {
+static char *write_as(uint64_t wall_ns, mode_t mode, const struct strbuf *object) {
     char name[HANG_FILES_NAME_MAX];
     char *path = NULL;
-    struct err err = {0};
     hang_files_name(wall_ns, (struct generation){1, 2}, name);
-    cr_assert_eq(hang_files_write(dir, name, 0600, &text, &json, &path, &err), 0, "%s", err.text);
+    cr_assert_eq(hang_files_write(dir, name, mode, &text, object, &path, &err), 0, "%s", err.text);
     return path;
 }
+static char *write_at(uint64_t wall_ns) { return write_as(wall_ns, 0600, &json); }
 
 static uint32_t count(void) {
     uint32_t n = 0;
@@ -41,10 +42,7 @@ static uint32_t count(void) {
     return n;
 }
 
-static bool is_there(const char *name) {
-    _cleanup_(freep) char *path = xasprintf("%s/%s", all, name);
-    return access(path, F_OK) == 0;
-}
+static bool is_there(const char *name) { return access(rig_text("%s/%s", all, name), F_OK) == 0; }
 
 TestSuite(hang_files_io, .init = begin, .fini = finish);
 
@@ -61,15 +59,10 @@ static mode_t mode_of(const char *path) {
 }
 
 Test(hang_files_io, modes_are_as_asked_whatever_the_umask_is) {
-    char name[HANG_FILES_NAME_MAX];
-    _cleanup_(freep) char *path = NULL;
-    struct err err = {0};
     (void)umask(077);
-    hang_files_name(WALL_NS, (struct generation){1, 2}, name);
-    cr_assert_eq(hang_files_write(dir, name, 0644, &text, &json, &path, &err), 0, "%s", err.text);
-    _cleanup_(freep) char *own = xasprintf("%s/%s", all, name);
+    _cleanup_(freep) char *path = write_as(WALL_NS, 0644, &json);
     cr_expect_eq(mode_of(path), 0644);
-    cr_expect_eq(mode_of(own), 0755);
+    cr_expect_eq(mode_of(rig_text("%s/20261124-031038.000-1.2", all)), 0755);
     cr_expect_eq(mode_of(all), 0755);
     cr_assert_eq(hang_files_amend(path, &text, &(struct strbuf){.data = (char[]){","}, .len = 1}, &err), 0, "%s",
                  err.text);
@@ -130,7 +123,6 @@ Test(hang_files_io, of_very_many_the_rest_is_removed_later) {
 }
 
 Test(hang_files_io, an_error_says_what_was_tried) {
-    struct err err = {0};
     char *path = NULL;
     int fd = open(all, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     cr_assert_geq(fd, 0);
@@ -145,16 +137,11 @@ Test(hang_files_io, what_comes_later_is_added) {
     const struct strbuf more = {.data = (char[]){"more\n"}, .len = 5},
                         member = {.data = (char[]){",\"b\":[]"}, .len = 7};
     const struct strbuf object = {.data = (char[]){"{\"a\":1}"}, .len = 7};
-    char name[HANG_FILES_NAME_MAX];
-    _cleanup_(freep) char *path = NULL, *now = NULL, *json_now = NULL;
+    _cleanup_(freep) char *path = write_as(WALL_NS, 0600, &object), *now = NULL, *json_now = NULL;
+    const char *json_path = rig_text("%s/20261124-031038.000-1.2/hang.json", all);
     size_t len;
-    struct err err = {0};
-    hang_files_name(WALL_NS, (struct generation){1, 2}, name);
-    cr_assert_eq(hang_files_write(dir, name, 0600, &text, &object, &path, &err), 0, "%s", err.text);
     cr_assert_eq(hang_files_amend(path, &more, &member, &err), 0, "%s", err.text);
-    _cleanup_(freep) char *json_path = xasprintf("%s/%s/hang.json", all, name);
-    _cleanup_(freep) char *text_path = xasprintf("%s/20261124-031038.000-1.2/hang.txt", all);
-    cr_assert_str_eq(path, text_path);
+    cr_assert_str_eq(path, rig_text("%s/20261124-031038.000-1.2/hang.txt", all));
     cr_assert_eq(file_read_text(path, 100, &now, &len), 0);
     cr_assert_eq(file_read_text(json_path, 100, &json_now, &len), 0);
     cr_assert_str_eq(now, "words\nmore\n");

@@ -135,15 +135,13 @@ static void send_suspect(struct generation g, uint32_t rank, uint64_t timeout_ns
 static void end_rank(uint32_t rank) { send_suspect(running, rank, 0); }
 
 Test(hang_watch_io, a_suspect_is_ended_by_sigabrt) {
-    int status;
     end_rank(FIRST_RANK + 1);
     cr_assert_eq(hang_watch_suspects(watch), 1);
     hang_watch_end_suspects(watch);
-    cr_assert_eq(waitpid(workers.pids[1], &status, 0), workers.pids[1]);
+    cr_expect_eq(rig_status(workers.pids[1]), -SIGABRT);
     workers.pids[1] = 0;
-    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     cr_expect_eq(hang_watch_suspects(watch), 0);
-    cr_expect_eq(waitpid(workers.pids[0], &status, WNOHANG), 0);
+    cr_expect_eq(waitpid(workers.pids[0], NULL, WNOHANG), 0);
 }
 
 /* The leader was lost between its two words, and the next one stops the group for another reason. */
@@ -169,8 +167,7 @@ Test(hang_watch_io, ranks_of_other_nodes_and_groups_are_no_suspects) {
 
 Test(hang_watch_io, a_worker_whose_output_nobody_reads_is_told_as_such) {
     workers.held[1] = true;
-    cr_assert_eq(loop_run(loop), 0); /* until they have been still for some seconds */
-    cr_assert_eq(told.n, WORKERS);
+    rig_loop_until(loop, told.n == WORKERS); /* they have been still for some seconds */
     cr_expect_eq(told.list[0].flags & (SIGN_HELD | SIGN_MOVED), 0U);
     cr_expect_eq(told.list[1].flags & (SIGN_HELD | SIGN_MOVED), (uint32_t)SIGN_HELD);
 }
@@ -189,8 +186,7 @@ Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max}), 0);
     log_set_sink(on_log, NULL);
-    while (told.n < WORKERS)
-        cr_assert_eq(loop_run(loop), 0);
+    rig_loop_until(loop, told.n == WORKERS);
     cr_expect_eq(told.list[0].flags, (uint32_t)(SIGN_MOVED | SIGN_UNSEEN));
     cr_expect_eq(n_logged, 1U);
     expect_has(logged, "the limit of open files (3) is too low to watch the workers");
@@ -198,8 +194,7 @@ Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_
     cr_expect(answered == 1 && answer.last);
     expect_has(answer.text, "nothing could be gathered: the limit of open files is too low");
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    while ((told.list[0].flags & SIGN_MOVED) != 0)
-        cr_assert_eq(loop_run(loop), 0);
+    rig_loop_until(loop, (told.list[0].flags & SIGN_MOVED) == 0);
     cr_expect_eq(told.list[0].flags & SIGN_UNSEEN, 0U);
     cr_expect_eq(n_logged, 1U, "%s", logged);
     log_set_sink(NULL, NULL);
@@ -214,8 +209,7 @@ Test(hang_watch_io, a_piece_that_is_refused_comes_again) {
     refuse = 3;
     ask_about_others(7);
     cr_assert_eq(answered, 0);
-    while (answered == 0)
-        cr_assert_eq(loop_run(loop), 0);
+    rig_loop_until(loop, answered > 0);
     cr_expect(answer.id == 7 && answer.first && answer.last && answer.text[0] == '\0');
 }
 
@@ -228,21 +222,15 @@ Test(hang_watch_io, an_answer_that_is_not_sent_yet_ends_with_the_next_question) 
     cr_expect_eq(answered, 1U);
 }
 
-static void stop_loop(void *arg) { loop_quit(arg); }
-
 Test(hang_watch_io, an_answer_is_not_sent_for_ever) {
-    struct loop_timer *timer = loop_timer_new(loop, stop_loop, loop);
     uint64_t end_ns = clock_now_ns() + NS_PER_S + 100 * NS_PER_MS;
     refuse = UINT32_MAX;
     ask_about_others(7);
-    loop_timer_set(timer, end_ns);
-    while (clock_now_ns() < end_ns)
-        cr_assert_eq(loop_run(loop), 0);
+    rig_loop_until(loop, clock_now_ns() >= end_ns);
     cr_expect_lt(refuse, UINT32_MAX - 1);
     refuse = 0;
     rig_loop_turns(loop, 50);
     cr_expect_eq(answered, 0U);
-    loop_timer_free(timer);
 }
 
 /* Until it can be seen what a worker waits for, which has just been made. */
@@ -262,8 +250,7 @@ Test(hang_watch_io, a_stop_waits_until_native_stacks_are_read) {
     cr_expect(hang_watch_holds(watch));
     cr_expect_eq(hang_watch_suspects(watch), 1);
     hang_watch_stop(watch);
-    while (gathered == 0)
-        cr_assert_eq(loop_run(loop), 0);
+    rig_loop_until(loop, gathered > 0);
     cr_expect_not(hang_watch_holds(watch));
     cr_expect(answer.id == 7 && answer.first && answer.last);
     cr_expect(strstr(answer.text, "\"rank\":5") != NULL && strstr(answer.text, "\"rank\":4") == NULL, "%s",

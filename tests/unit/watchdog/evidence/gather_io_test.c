@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 
 #include "io/process/reaper.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 #include "watchdog/evidence/disturb.h"
 
 static struct loop *loop;
@@ -22,10 +22,12 @@ static struct evidence got;
 static unsigned calls;
 static pid_t waiter;
 static uint16_t store_port;
-static bool native;                /* only native stacks */
-static char folder[64], named[80]; /* of one test */
+static bool native; /* only native stacks */
+static struct tree tree;
+static char named[160]; /* a path in it */
 
 static void begin(void) {
+    tree_new(&tree);
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);
 }
@@ -33,10 +35,7 @@ static void begin(void) {
 static void finish(void) {
     if (waiter > 0)
         (void)kill(-waiter, SIGKILL);
-    if (folder[0] != '\0') {
-        (void)unlink(named);
-        (void)rmdir(folder);
-    }
+    tree_remove(&tree);
     evidence_fini(&got);
     child_reaper_free(reaper);
     loop_free(loop);
@@ -175,12 +174,6 @@ Test(gather, names_the_socket_that_a_worker_polls) {
               target);
 }
 
-static void name_in_folder(const char *file) {
-    (void)snprintf(folder, sizeof folder, "/tmp/muster-gather-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
-    (void)snprintf(named, sizeof named, "%s/%s", folder, file);
-}
-
 /* A FIFO that nobody writes. Its path is across the border of two pages. */
 static void wait_in_open(int ready) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -193,8 +186,8 @@ static void wait_in_open(int ready) {
 }
 
 Test(gather, names_the_path_that_a_worker_opens) {
-    name_in_folder("fifo");
-    cr_assert_eq(mkfifo(named, 0600), 0);
+    tree_pipe(&tree, "fifo");
+    (void)snprintf(named, sizeof named, "%s/fifo", tree.root);
     cr_expect_str_eq(look(start(wait_in_open), "openat")->threads[0].target, named);
 }
 
@@ -229,35 +222,30 @@ static bool has_gap(const struct evidence_worker *w, const char *text) {
     return has;
 }
 
-static void make_log(char path[64], unsigned lines) {
-    (void)snprintf(path, 64, "/tmp/muster-gather-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
+/* With so many lines: "line 1", ... Returns its path. */
+static const char *make_log(unsigned lines) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
     for (unsigned i = 1; i <= lines; i++)
-        cr_assert_gt(dprintf(fd, "line %u\n", i), 0);
-    (void)close(fd);
+        strbuf_printf(&text, "line %u\n", i);
+    tree_write(&tree, "log", strbuf_text(&text));
+    return tree_at(&tree, "log");
 }
 
 Test(gather, keeps_the_last_lines_of_a_log) {
-    char path[64];
-    make_log(path, 2000);
-    struct gather_worker a = {.of.pid = getpid(), .logs = {"/nonexistent", path}};
+    struct gather_worker a = {.of.pid = getpid(), .logs = {"/nonexistent", make_log(2000)}};
     gather(&a, 1, 100 * NS_PER_S);
     const char *tail = got.workers[0].log_tail;
     cr_assert_not_null(tail);
     cr_expect(strncmp(tail, "line 1971\n", 10) == 0 && strcmp(tail + strlen(tail) - 10, "line 2000\n") == 0, "%s",
               tail);
-    (void)unlink(path);
-    make_log(path, 1);
+    a.logs[1] = make_log(1);
     gather(&a, 1, 100 * NS_PER_S);
     cr_expect_str_eq(got.workers[0].log_tail, "line 1\n");
-    (void)unlink(path);
-    const char *fifo = rig_text("%s.fifo", path);
-    cr_assert_eq(mkfifo(fifo, 0600), 0);
-    a.logs[0] = fifo;
+    tree_delete(&tree, "log");
+    tree_pipe(&tree, "fifo");
+    a.logs[0] = tree_at(&tree, "fifo");
     gather(&a, 1, 100 * NS_PER_S);
     cr_expect_null(got.workers[0].log_tail);
-    (void)unlink(named);
 }
 
 struct spare {
@@ -278,8 +266,7 @@ static bool env(const struct local_workers *w, uint32_t local_rank, struct envli
 }
 
 Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
-    char path[64];
-    make_log(path, 1);
+    const char *path = make_log(1);
     static const struct hang_workers_ops ops = {.env = env, .spare = spare, .spared = spared};
     struct spare disk = {.holds = false};
     struct hang_workers from = {.ops = &ops, .spare = &disk};
@@ -292,7 +279,6 @@ Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
     evidence_fini(&got);
     disk = (struct spare){.holds = true};
     gather_now(&ask, &got);
-    (void)unlink(path);
     cr_expect(got.workers[0].log_tail == NULL && disk.touched == 0);
     cr_expect(has_gap(&got.workers[0], "log: not read, because the disk still holds"));
     cr_expect(has_gap(&got.workers[1], "because that of another worker"));
@@ -393,24 +379,6 @@ Test(gather, very_many_threads_leave_the_stack_of_a_child) {
     cr_expect_str_eq(stack_of(&w->children[0].main)->frames[0].function, "load");
 }
 
-/* A folder with an eu-stack that prints its arguments. */
-static void make_eu_stack(char dir[64]) {
-    (void)snprintf(dir, 64, "/tmp/muster-gather-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    int fd = open(rig_text("%s/eu-stack", dir), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
-    cr_assert_gt(
-        dprintf(
-            fd,
-            "#!/bin/sh\nprintf \"PID $3\\nTID $3:\\n#0  0x1 %%s\\n\" \"$*${DEBUGINFOD_URLS+ and $DEBUGINFOD_URLS}\"\n"),
-        0);
-    (void)close(fd);
-}
-
-static void remove_eu_stack(const char *dir) {
-    (void)unlink(rig_text("%s/eu-stack", dir));
-    (void)rmdir(dir);
-}
-
 static void gather_native(const struct gather_worker *workers, size_t n) {
     native = true;
     gather(workers, n, 100 * NS_PER_S);
@@ -418,9 +386,11 @@ static void gather_native(const struct gather_worker *workers, size_t n) {
 }
 
 Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
-    char dir[64];
-    make_eu_stack(dir);
-    (void)setenv("PATH", dir, 1);
+    tree_write(&tree, "eu-stack", /* prints its arguments */
+               "#!/bin/sh\nprintf \"PID $3\\nTID $3:\\n#0  0x1 %s\\n\" "
+               "\"$*${DEBUGINFOD_URLS+ and $DEBUGINFOD_URLS}\"\n");
+    cr_assert_eq(chmod(tree_at(&tree, "eu-stack"), 0700), 0);
+    (void)setenv("PATH", tree.root, 1);
     (void)setenv("DEBUGINFOD_URLS", "https://example.org", 1);
     pid_t pid = start(wait_at_a_pipe);
     struct gather_worker a[6] = {{.of.pid = pid}};
@@ -436,7 +406,7 @@ Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
         cr_assert_not_null(got.workers[i].native_stack, "%s", got.workers[i].gaps[0]);
         cr_expect_str_eq(got.workers[i].native_stack, expected);
     }
-    remove_eu_stack(dir);
+    tree_delete(&tree, "eu-stack");
     gather_native(a, 1);
     cr_expect_null(got.workers[0].native_stack);
     cr_expect(has_gap(&got.workers[0], "eu-stack is not installed (elfutils)"));

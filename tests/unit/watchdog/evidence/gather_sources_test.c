@@ -4,24 +4,24 @@
 
 #include "../look/fake_service.h"
 #include "../look/ras_answer.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 #include "watchdog/evidence/gather_io.h"
 
 struct rig {
-    char folder[64], socket[96], fifo[96], dump[128], kept[96], copy[128];
+    struct tree tree;
+    char socket[160], fifo[160], dump[192], kept[160], copy[192];
     pid_t worker, recorder;
     struct evidence e;
 };
 
 static void rig_make(struct rig *r) {
-    *r = (struct rig){.folder = "/tmp/muster-sources.XXXXXX"};
-    cr_assert_not_null(mkdtemp(r->folder));
-    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->folder);
-    (void)snprintf(r->fifo, sizeof r->fifo, "%s/pipe_0.pipe", r->folder);
-    (void)snprintf(r->dump, sizeof r->dump, "%s/trace_0", r->folder);
-    (void)snprintf(r->kept, sizeof r->kept, "%s/kept", r->folder);
+    tree_new(&r->tree);
+    tree_folder(&r->tree, "kept");
+    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->tree.root);
+    (void)snprintf(r->fifo, sizeof r->fifo, "%s/pipe_0.pipe", r->tree.root);
+    (void)snprintf(r->dump, sizeof r->dump, "%s/trace_0", r->tree.root);
+    (void)snprintf(r->kept, sizeof r->kept, "%s/kept", r->tree.root);
     (void)snprintf(r->copy, sizeof r->copy, "%s/nccl_trace_rank_0", r->kept);
-    cr_assert_eq(mkdir(r->kept, 0700), 0);
 }
 
 static void rig_remove(struct rig *r) {
@@ -31,12 +31,7 @@ static void rig_remove(struct rig *r) {
             (void)kill(pids[i], SIGKILL);
             (void)waitpid(pids[i], NULL, 0);
         }
-    (void)unlink(r->socket);
-    (void)unlink(r->fifo);
-    (void)unlink(r->dump);
-    (void)unlink(r->copy);
-    (void)rmdir(r->kept);
-    (void)rmdir(r->folder);
+    tree_remove(&r->tree);
     evidence_fini(&r->e);
 }
 
@@ -123,8 +118,8 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     char expected[512];
     char *socket = rig_text("TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
     char *address = rig_text("NCCL_RAS_ADDR=localhost:%u", ras.port);
-    char *fifo = rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
-    char *dump = rig_text("TORCH_FR_DUMP_TEMP_FILE=%s/trace_", rig.folder);
+    char *fifo = rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.tree.root);
+    char *dump = rig_text("TORCH_FR_DUMP_TEMP_FILE=%s/trace_", rig.tree.root);
     char world[] = "WORLD_SIZE=8";
     char *const envp[] = {world, socket, address, fifo, dump, NULL};
     start_worker(&rig, envp);
@@ -160,7 +155,7 @@ static const struct hang_workers_ops ops = {.env = given, .spared = spared};
 static const struct hang_workers from = {.ops = &ops};
 
 Test(gather_sources, what_does_not_answer_is_a_gap) {
-    char socket[160], address[] = "NCCL_RAS_ADDR=localhost:1";
+    char socket[192], address[] = "NCCL_RAS_ADDR=localhost:1";
     (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
     char *const envp[] = {socket, address, NULL};
     start_worker(&rig, envp);
@@ -183,7 +178,7 @@ Test(gather_sources, a_program_that_has_neither_is_not_asked) {
 }
 
 Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_there) {
-    char *fifo = rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
+    char *fifo = rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.tree.root);
     char *dump = rig_text("TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", rig.kept);
     (void)snprintf(rig.dump, sizeof rig.dump, "%s/trace_0", rig.kept);
     char *const envp[] = {fifo, dump, NULL};
@@ -196,7 +191,7 @@ Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_the
 }
 
 Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
-    char *const envp[] = {rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder), NULL};
+    char *const envp[] = {rig_text("TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.tree.root), NULL};
     start_worker(&rig, envp);
     struct gather_worker worker = {.of.pid = rig.worker};
     struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .from = &from};

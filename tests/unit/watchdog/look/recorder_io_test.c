@@ -2,20 +2,21 @@
 
 #include "fake_service.h"
 #include "io/clock.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 struct rig {
-    char folder[64], socket[96], fifo[96], dump[96], keep[96];
+    struct tree tree;
+    char socket[160], fifo[160], dump[160], keep[160];
     pid_t child;
 };
 
 static void rig_make(struct rig *r) {
-    *r = (struct rig){.folder = "/tmp/muster-recorder.XXXXXX"};
-    cr_assert_not_null(mkdtemp(r->folder));
-    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->folder);
-    (void)snprintf(r->fifo, sizeof r->fifo, "%s/fr_0.pipe", r->folder);
-    (void)snprintf(r->dump, sizeof r->dump, "%s/fr_0", r->folder);
-    (void)snprintf(r->keep, sizeof r->keep, "%s/kept", r->folder);
+    *r = (struct rig){.child = 0};
+    tree_new(&r->tree);
+    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->tree.root);
+    (void)snprintf(r->fifo, sizeof r->fifo, "%s/fr_0.pipe", r->tree.root);
+    (void)snprintf(r->dump, sizeof r->dump, "%s/fr_0", r->tree.root);
+    (void)snprintf(r->keep, sizeof r->keep, "%s/kept", r->tree.root);
 }
 
 static void rig_remove(struct rig *r) {
@@ -23,11 +24,7 @@ static void rig_remove(struct rig *r) {
         (void)kill(r->child, SIGKILL);
         (void)waitpid(r->child, NULL, 0);
     }
-    (void)unlink(r->socket);
-    (void)unlink(r->fifo);
-    (void)unlink(r->dump);
-    (void)unlink(r->keep);
-    (void)rmdir(r->folder);
+    tree_remove(&r->tree);
 }
 
 static struct rig rig;
