@@ -108,20 +108,17 @@ static const char machine[] =
 /* %m stands for a file with a machine. */
 static void with_machine(const char *line, char ret[512]) {
     const char *at = strstr(line, "%m");
-    const char *path = rig_text("%s/machine.json", tree.root);
     if (at == NULL)
         (void)snprintf(ret, 512, "%s", line);
     else
-        (void)snprintf(ret, 512, "%.*s%s%s", (int)(at - line), line, path, at + 2);
+        (void)snprintf(ret, 512, "%.*s%s%s", (int)(at - line), line, tree_at(&tree, "machine.json"), at + 2);
 }
 
 Test(commands, each_line_has_its_status_and_its_words) {
     char line[512];
-    const char *path = rig_text("%s/machine.json", tree.root);
+    tree_write(&tree, "machine.json", machine);
     cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
     cr_assert_eq(unsetenv("MUSTER_NOTIFY_SOCKET") | unsetenv("NOTIFY_SOCKET"), 0);
-    FILE *f = fopen(path, "w");
-    cr_assert(fputs(machine, f) >= 0 && fclose(f) == 0);
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
         with_machine(calls[i].line, line);
         cr_expect_eq(run(line), calls[i].status, "%s: %s%s", calls[i].line, out, err);
@@ -153,16 +150,13 @@ Test(commands, notify_sends_a_line_for_each_argument) {
 }
 
 Test(commands, keygen_writes_a_private_file_once) {
-    char line[128];
     struct stat st;
-    const char *path = rig_text("%s/key", tree.root);
-    (void)snprintf(line, sizeof line, "muster keygen %s", path);
+    const char *path = tree_at(&tree, "key"), *line = rig_text("muster keygen %s", path);
     cr_assert_eq(run(line), 0, "%s", err);
     assert_has(out, path);
     cr_assert_eq(stat(path, &st), 0);
     cr_assert_eq(st.st_mode & 0777, 0600);
     cr_assert_eq(run(line), 1, "it exists");
     cr_assert_str_empty(out);
-    (void)snprintf(line, sizeof line, "muster keygen --force %s", path);
-    cr_assert_eq(run(line), 0, "%s", err);
+    cr_assert_eq(run(rig_text("muster keygen --force %s", path)), 0, "%s", err);
 }

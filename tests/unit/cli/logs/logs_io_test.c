@@ -3,42 +3,33 @@
 
 #include "base/prng.h"
 #include "launcher/output/log_times_io.h"
-#include "rig/unit.h"
+#include "rig/tree.h"
 
 #define RANKS 9
 #define LONG_LINE ((size_t)3 * 64 * 1024)
 
-static char folder[] = "/tmp/muster-logs-test-XXXXXX";
+static struct tree tree;
 static char out[1 << 19];
 
-static void begin(void) { cr_assert_not_null(mkdtemp(folder)); }
-
-static void end(void) { cr_assert_eq(system(rig_text("rm -rf %s", folder)), 0); }
+static void begin(void) { tree_new(&tree); }
+static void end(void) { tree_remove(&tree); }
 TestSuite(logs_io, .init = begin, .fini = end);
-
-static void write_file(const char *path, const void *data, size_t len) {
-    FILE *f = fopen(path, "w");
-    cr_assert(f != NULL && fwrite(data, 1, len, f) == len && fclose(f) == 0, "%s", path);
-}
 
 /* The log of a rank. */
 static void put(unsigned rank, const char *text, const struct log_stamp *stamps, size_t n) {
     uint8_t bytes[64 * LOG_STAMP_BYTES];
-    _cleanup_(freep) char *path = xasprintf("%s/1.1/n/%u/stdout.log", folder, rank), *times = log_times_path(path);
-    for (char *c = path + strlen(folder) + 1; (c = strchr(c, '/')) != NULL; *c++ = '/') {
-        *c = '\0';
-        (void)mkdir(path, 0700);
-    }
+    const char *path = rig_text("1.1/n/%u/stdout.log", rank);
+    _cleanup_(freep) char *times = log_times_path(path);
     for (size_t i = 0; i < n; i++)
         log_stamp_encode(&stamps[i], bytes + i * LOG_STAMP_BYTES);
-    write_file(path, text, strlen(text));
-    write_file(times, bytes, n * LOG_STAMP_BYTES);
+    tree_write(&tree, path, text);
+    tree_write_bytes(&tree, times, bytes, n * LOG_STAMP_BYTES);
 }
 
 /* "0a b|": rank 0, its text, "|" for the newline. ranks NULL: all. */
 static const char *shown(const char *ranks, uint64_t lines) {
     struct logs_view view = {.choice = {.streams = {true, true}, .generation = "all"},
-                             .dirs = {folder},
+                             .dirs = {tree.root},
                              .n_dirs = 1,
                              .prefix = LOGS_PREFIX_AUTO,
                              .lines = lines};

@@ -4,13 +4,6 @@
 #include "job_reading.h"
 #include "rig/unit.h"
 
-#define BATCH                                                                                           \
-    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \
-    "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
-#define STEP                                                                                                      \
-    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
-    "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=1(x4) SLURM_NNODES=4 SLURM_NTASKS=4 SLURM_NODEID=2 "        \
-    "SLURM_PROCID=2 SLURM_LOCALID=0 "
 #define HEAD "MUSTER_HEAD=127.0.0.1:4711 "
 
 static unsigned files_read;

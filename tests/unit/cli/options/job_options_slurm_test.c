@@ -5,18 +5,11 @@
 #include "launcher/srun/slurm_job.h"
 #include "rig/unit.h"
 
-/* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
-#define STEP                                                                                                      \
-    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
-    "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=1(x4) SLURM_NNODES=4 SLURM_NTASKS=4 SLURM_NODEID=2 "        \
-    "SLURM_PROCID=2 SLURM_LOCALID=0 "
+/* Task 5 of a step on four nodes with two tasks on each. */
 #define TASKS                                                                                                     \
     "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
     "SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE=2(x4) SLURM_NNODES=4 SLURM_NTASKS=8 SLURM_NODEID=2 "        \
     "SLURM_PROCID=5 SLURM_LOCALID=1 "
-#define BATCH                                                                                           \
-    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \
-    "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
 
 static const char *cwd = "/home/u";
 static char *fixed_cwd(void) { return cwd != NULL ? xstrdup(cwd) : NULL; }

@@ -6,6 +6,15 @@
 
 #define WORDS_MAX 64
 
+/* The environment of task 2 of a step of Slurm on four nodes, one task on each; and of a batch script on four. */
+#define STEP                                                                                                      \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
+    "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=1(x4) SLURM_NNODES=4 SLURM_NTASKS=4 SLURM_NODEID=2 "        \
+    "SLURM_PROCID=2 SLURM_LOCALID=0 "
+#define BATCH                                                                                           \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \
+    "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
+
 /* A machine of six CPUs without GPUs, at which it is always the same time. */
 #define READING_STAMP "1126-1138-7c3f1a"
 #define READING_PROBES                                                                                           \

@@ -190,31 +190,32 @@ Test(options, stops_at_help) {
 
 Test(options, counts_switches) { cr_assert_eq(parse("-vv -v --verbose x")->parsed.values[row("verbose")].times, 4); }
 
-static int with_env(const char *words, const char *variable, struct options_parsed *ret, struct err *err) {
+static struct options_parsed p; /* of the last line with an environment */
+static struct err err;
+
+static int with_env(const char *words, const char *variable) {
     struct line *l = parse(words);
     cr_assert_eq(l->r, 0);
     char *envp[] = {TEXT("HOME=/"), TEXT(variable), NULL};
-    int r = options_from_env(&run_options, envp, &l->parsed, err);
-    *ret = l->parsed;
+    int r = options_from_env(&run_options, envp, &l->parsed, &err);
+    p = l->parsed;
     return r;
 }
 
 Test(options, defaults_come_from_the_environment_and_the_command_line_wins) {
-    struct options_parsed p;
-    struct err err = {0};
-    cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
+    cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=3"), 0);
     cr_assert_str_eq(p.values[row("nproc-per-node")].text, "3");
     cr_assert(p.values[row("nproc-per-node")].from_env);
     char origin[OPTION_TEXT_MAX];
     cr_assert_str_eq(option_origin(&run_options, &p, row("nproc-per-node"), origin), "PET_NPROC_PER_NODE");
-    cr_assert_eq(with_env("--nproc=5 x", "PET_NPROC_PER_NODE=3", &p, &err), 0);
+    cr_assert_eq(with_env("--nproc=5 x", "PET_NPROC_PER_NODE=3"), 0);
     cr_assert_str_eq(p.values[row("nproc-per-node")].text, "5");
     cr_assert_str_eq(option_origin(&run_options, &p, row("nproc-per-node"), origin), "--nproc-per-node");
-    cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE=", &p, &err), 0);
+    cr_assert_eq(with_env("x", "PET_NPROC_PER_NODE="), 0);
     cr_assert_str_eq(p.values[row("nproc-per-node")].text, "");
-    cr_assert_eq(with_env("x", "A=1", &p, &err), 0);
+    cr_assert_eq(with_env("x", "A=1"), 0);
     cr_assert_str_eq(p.values[row("nnodes")].text, "1:1");
-    cr_assert_eq(with_env("x", "PET_LOGS_SPECS=a", &p, &err), 0);
+    cr_assert_eq(with_env("x", "PET_LOGS_SPECS=a"), 0);
     cr_assert_null(p.values[row("logs-specs")].text);
 }
 
@@ -228,17 +229,13 @@ Test(options, switches_of_the_environment_are_integers) {
         {"PET_STANDALONE=007", 0, 1}, {"PET_STANDALONE=true", -EINVAL, 0}, {"PET_STANDALONE=", -EINVAL, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct options_parsed p;
-        struct err err = {0};
-        cr_assert_eq(with_env("x", cases[i].variable, &p, &err), cases[i].r, "%s", cases[i].variable);
+        cr_assert_eq(with_env("x", cases[i].variable), cases[i].r, "%s", cases[i].variable);
         if (cases[i].r == 0)
             cr_assert_eq(p.values[row("standalone")].times, cases[i].times);
     }
-    struct options_parsed p;
-    struct err err = {0};
-    cr_assert_eq(with_env("--standalone x", "PET_STANDALONE=0", &p, &err), 0);
+    cr_assert_eq(with_env("--standalone x", "PET_STANDALONE=0"), 0);
     cr_assert_eq(p.values[row("standalone")].times, 1);
-    cr_assert_eq(with_env("x", "PET_CONTAIN=zzz", &p, &err), -EINVAL);
+    cr_assert_eq(with_env("x", "PET_CONTAIN=zzz"), -EINVAL);
     assert_has(err.text, "PET_CONTAIN=zzz");
 }
 
@@ -277,8 +274,6 @@ Test(options, a_row_as_one_of_run_takes_what_that_one_takes) {
     static const struct option_def defs[] = {AS_RUN("nccl-env", "how"), AS_RUN("env", "what"),
                                              AS_RUN("nccl-debug", "a switch"), AS_RUN("role", "who")};
     static const struct option_set set = {.command = "c", .operands = "", .about = "a", .defs = defs, .n = 4};
-    struct options_parsed p;
-    struct err err = {0};
     char *good[] = {TEXT("c"),   TEXT("--nccl-env=off"), TEXT("--env=A=1"), TEXT("--env"),
                     TEXT("B=2"), TEXT("--nccl-debug")};
     char *bad[] = {TEXT("c"), TEXT("--nccl-env=on")};
