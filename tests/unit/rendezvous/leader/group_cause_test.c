@@ -58,7 +58,8 @@ Test(policy, more_spares_than_wanted_are_refused_for_now) {
 Test(policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
     struct group_config c = *WITH(config_of(2, 3), .rdzv.regroup_wait_ns = S(20));
     bring_to(&c, 3, GROUP_RUNNING);
-    play("lose 3; all-stopped; is gathering; pass 19.75 all; is gathering; pass 0.25 all; is forming; members 1 2");
+    play("lose 3; stopped 1; stopped 2; is gathering; tells 2; pass 19.75 all; is gathering; pass 0.25 all; is "
+         "forming; members 1 2");
     bring_to(&c, 3, GROUP_RUNNING);
     play("lose 2; all-stopped; pass 10 all; join 7; is forming; members 1 7 3");
 }

@@ -712,6 +712,7 @@ Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
     struct overview o;
     group_overview(rig.g, rig.now_ns, &o);
     cr_assert_str_eq(o.incident, "the job hangs: rank 1 is stopped");
+    cr_assert_str_eq(o.leader_host, "h1");
     hangs(first, 2);
     assert_state(GROUP_RUNNING); /* that was about the last group */
     hangs(group_generation(rig.g), 2);
