@@ -273,13 +273,13 @@ bool place_pod_is_own(const struct place_pod *p, const char *host);
  * number: PLACE_PORTS_MAX, or fewer if the range has fewer. 1 <= low <= high. */
 size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret[PLACE_PORTS_MAX]);
 
-/* ==== what a place fills in where the user said nothing ====
+/* ==== what a place fills in where the user gave nothing ====
  *
  *     struct place_given given = {.nnodes = false, …};
  *     r = place_fill(&place, &given, &fill, &err);
  *     if (fill.nodes == PLACE_NODES_STEP) … the nodes of this step are the nodes of the job …
  *
- * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
+ * What the user gives wins, one by one. But where the nodes meet, the name of the run and the order
  * of the ranks belong together: who names a node where they meet, a master address or another
  * backend, or wants one node, arranges all of it, as with torchrun. Then each task is an agent,
  * unless --nnodes is the number of the step's nodes. A directory or etcd is only a place. */
@@ -317,12 +317,12 @@ _must_use_ int place_fill(const struct place *place, const struct place_given *g
  *     slurm_doubt(&place, &given, &line, warnings);
  *
  * Only for a group that the user arranges (place_given.meets): a group of the step needs none of
- * what these lines get wrong. One task of the step tells, not each. */
+ * what these lines get wrong. One task of the step warns, not each. */
 
 struct doubt_line {
     uint32_t min_nodes, max_nodes;
     bool one_agent;     /* a node of the step is one of the group, whatever its tasks: place_fill */
-    bool spares;        /* it says how many nodes may wait for a place */
+    bool spares;        /* the line has a number of nodes that may wait for a place */
     const char *host;   /* where they meet, as it was written; NULL: not at a host */
     const char *script; /* the program to run */
     bool ranks_are_fixed; /* a node has the rank that it asks for (static) */

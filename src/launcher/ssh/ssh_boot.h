@@ -129,7 +129,7 @@ enum ssh_crew_state {
     SSH_CREW_WAITING = 1,
     SSH_CREW_CALLED, /* its ssh was started */
     SSH_CREW_HANGS,  /* the same, and it takes long: it does not count as in flight */
-    SSH_CREW_READY,  /* its relay has said HELLO */
+    SSH_CREW_READY,  /* its relay has sent HELLO */
     SSH_CREW_BOOTED, /* its agent was started */
     SSH_CREW_ENDED,  /* its agent has ended by itself */
     SSH_CREW_FAILED, /* it could not be reached or started, or was lost */
@@ -191,5 +191,5 @@ bool ssh_crew_is_called(const struct ssh_crew *c, uint32_t host);
 static inline enum ssh_crew_state ssh_crew_state(const struct ssh_crew *c, uint32_t host) {
     return c->states[host];
 }
-/* Nobody is left who could still take part or end. */
+/* No host is left that could still take part or end. */
 bool ssh_crew_is_over(const struct ssh_crew *c);

@@ -626,7 +626,7 @@ void group_resign_time(struct group *g) {
         may_go = true;
     else if (record == OUTCOME_RECORDED)
         /* nodes that don't learn it from this leader find a close at the arbiter, but a vacant
-         * epoch tells them nothing */
+         * epoch gives them no reason */
         may_go = !g->closed.interrupted;
     else if (g->leadership.vacate_ns != 0 || record != OUTCOME_OPEN)
         may_go = g->now_ns >= answer_limit(g);
