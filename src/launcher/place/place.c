@@ -605,7 +605,7 @@ void place_text(const struct place *p, char ret[PLACE_TEXT_MAX]) {
 static bool is_group(const struct place *p, const struct place_given *given) {
     if (given->meets || (given->nnodes && given->max_nodes == 1))
         return false;
-    /* of several steps; or static, on one machine: each task is a node, whose rank the user gives */
+    /* of several steps; or static, on one machine: each task is a node, with a rank of its own */
     bool too_few = given->nnodes && given->min_nodes > p->n_nodes;
     return !(too_few && (given->node_rank || given->elsewhere));
 }
