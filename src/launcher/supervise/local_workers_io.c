@@ -43,12 +43,12 @@ struct local_workers {
     unsigned awaits;         /* AWAITS_*: what prepare still waits for */
     char *setup_logged;      /* how workers are bound, as last reported */
     struct logmux *logs;
-    struct of_worker {
+    struct worker_record {
         struct failure *failure;    /* not reported yet; NULL: none */
         bool explained;             /* its last output has arrived */
         struct announced announced; /* since its start */
         char *tail;                 /* the last lines of its stderr, if it has failed, or NULL */
-    } * of;                         /* [nproc] */
+    } * records;                    /* [nproc] */
     struct loop_timer *doubt_timer;
     uint64_t first_step; /* the first MUSTER_STEP of all; 0: none yet */
     uint32_t n_tails;
@@ -229,7 +229,7 @@ static const struct logmux_ops logmux_ops = {on_drained, on_no_file, on_last_out
 static uint64_t last_step(const struct local_workers *c) {
     uint64_t step = 0;
     for (uint32_t i = 0; i < c->spec->nproc; i++)
-        step = MAX2(step, c->of[i].announced.step);
+        step = MAX2(step, c->records[i].announced.step);
     return step;
 }
 
@@ -246,7 +246,7 @@ static void report(struct local_workers *c, enum member_event_kind kind,
 static bool output_is_read(const struct local_workers *c) {
     bool awaited = worker_group_over(c->workers);
     for (uint32_t i = 0; i < c->spec->nproc; i++)
-        if (c->of[i].failure != NULL)
+        if (c->records[i].failure != NULL)
             return false;
     return !awaited || logmux_all_drained(c->logs);
 }
@@ -348,21 +348,21 @@ static bool is_in_doubt(const struct local_workers *c, const struct failure *f) 
 static void doubt(struct local_workers *c, uint32_t index) {
     bool first = true;
     for (uint32_t i = 0; i < c->spec->nproc; i++)
-        first &= !c->of[i].explained;
-    c->of[index].explained = true;
+        first &= !c->records[i].explained;
+    c->records[index].explained = true;
     if (first)
         loop_timer_set(c->doubt_timer, clock_now_ns() + DOUBT_NS);
 }
 
 static struct failure *take_pending(struct local_workers *c, uint32_t index) {
-    c->of[index].explained = false;
-    return TAKE_PTR(c->of[index].failure);
+    c->records[index].explained = false;
+    return TAKE_PTR(c->records[index].failure);
 }
 
 static void on_doubt_timer(void *arg) {
     struct local_workers *c = arg;
     for (uint32_t i = 0; i < c->spec->nproc; i++) {
-        if (!c->of[i].explained)
+        if (!c->records[i].explained)
             continue;
         _cleanup_(freep) struct failure *f = take_pending(c, i);
         report(c, MEMBER_EVENT_FAILURE, f);
@@ -371,16 +371,16 @@ static void on_doubt_timer(void *arg) {
 }
 
 static void keep_tail(struct local_workers *c, uint32_t index, const char *tail) {
-    if (tail[0] == '\0' || c->of[index].tail != NULL || c->n_tails == TAILS_MAX)
+    if (tail[0] == '\0' || c->records[index].tail != NULL || c->n_tails == TAILS_MAX)
         return;
-    c->of[index].tail = xstrdup(tail);
+    c->records[index].tail = xstrdup(tail);
     c->n_tails++;
 }
 
 /* A failure is explained by error.json, else by the end of stderr: it is reported now. */
 static void on_last_output(void *arg, uint32_t index, const struct writer_last_output *last) {
     struct local_workers *c = arg;
-    struct failure *f = c->of[index].failure;
+    struct failure *f = c->records[index].failure;
     _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
     if (f == NULL) /* the agent got the same signal a moment later */
         return;
@@ -439,7 +439,7 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
             report(c, MEMBER_EVENT_FENCED, NULL);
         return;
     }
-    struct failure *f = c->of[index].failure = xmalloc(sizeof *f);
+    struct failure *f = c->records[index].failure = xmalloc(sizeof *f);
     *f = (struct failure){
         .kind = how->oom            ? FAILURE_OOM
                 : status->signalled ? FAILURE_SIGNAL
@@ -516,7 +516,7 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
         log_debug("a notification of process %d, which is not a worker, is ignored", (int)pid);
         return;
     }
-    announced_take(&c->of[i].announced, message, clock_now_ns());
+    announced_take(&c->records[i].announced, message, clock_now_ns());
     if (message->safe_point)
         report(c, MEMBER_EVENT_SAFE_POINT, NULL);
     if (message->has_step && c->first_step == 0) {
@@ -526,7 +526,7 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
 }
 
 const struct announced *local_workers_announced(const struct local_workers *c, uint32_t i) {
-    return &c->of[i].announced;
+    return &c->records[i].announced;
 }
 
 /* Decides what this node gives its workers. It is logged at their start, as it can change. */
@@ -572,7 +572,7 @@ struct local_workers *local_workers_new(struct loop *loop,
     c->grace_ns = c->spec->shutdown_timeout_ns;
     c->oom_file = cgroup_oom_file();
     c->files = worker_logs_new(c->spec, config->host, config->writer, on_files, c);
-    c->of = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->of);
+    c->records = xcalloc(MAX2(c->spec->nproc, 1u), sizeof *c->records);
     c->doubt_timer = loop_timer_new(loop, on_doubt_timer, c);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
@@ -588,9 +588,9 @@ static void drop_generation(struct local_workers *c) {
     worker_group_free(TAKE_PTR(c->workers));
     logmux_free(TAKE_PTR(c->logs));
     for (uint32_t i = 0; i < c->spec->nproc; i++) {
-        free(c->of[i].failure);
-        free(c->of[i].tail);
-        c->of[i] = (struct of_worker){0};
+        free(c->records[i].failure);
+        free(c->records[i].tail);
+        c->records[i] = (struct worker_record){0};
     }
     c->n_tails = 0;
     c->first_step = 0;
@@ -615,7 +615,7 @@ void local_workers_free(struct local_workers *c) {
     notify_free(c->notify);
     worker_logs_free(c->files);
     loop_timer_free(c->doubt_timer);
-    free(c->of);
+    free(c->records);
     free(c->oom_file);
     free(c->setup_logged);
     free(c->recorded);
@@ -734,7 +734,7 @@ void local_workers_hold(struct local_workers *c, int signo) {
         return;
     worker_group_hold(c->workers, signo);
     for (uint32_t i = 0; i < c->spec->nproc; i++) {
-        const struct failure *f = c->of[i].failure;
+        const struct failure *f = c->records[i].failure;
         if (f != NULL && f->kind == FAILURE_SIGNAL && f->code == signo)
             free(take_pending(c, i));
     }
@@ -805,6 +805,6 @@ char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stre
 void local_workers_stderr_tail(const struct local_workers *c, uint32_t local_rank,
                                struct strbuf *ret) {
     strbuf_clear(ret);
-    if (local_rank < c->spec->nproc && c->of[local_rank].tail != NULL)
-        strbuf_add(ret, c->of[local_rank].tail);
+    if (local_rank < c->spec->nproc && c->records[local_rank].tail != NULL)
+        strbuf_add(ret, c->records[local_rank].tail);
 }
