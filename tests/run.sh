@@ -2,7 +2,7 @@
 # All tests of muster, from a bare Debian 12 on: installs what is missing, builds, runs, and ends with one line that
 # counts what really ran. Needs root, or sudo, for packages and for the tests in namespaces.
 #
-#   tests/run.sh            everything except the large numbers (about 25 minutes on 2 idle cores)
+#   tests/run.sh            everything except the large numbers (about 23 minutes on 2 idle cores)
 #   tests/run.sh --quick    unit tests, simulator, corpora and lints (under 2 minutes)
 #   tests/run.sh --slow     everything, with the large numbers: 50 kills of each kind, 1 M inputs per fuzz target, …
 #   tests/run.sh -k EXPR    only end-to-end tests that match (as pytest's -k), and unit tests whose name contains EXPR
@@ -220,7 +220,7 @@ if wanted asan normal || wanted asan-e2e normal; then
 fi
 
 # Together with the tests beside it, it keeps both cores busy.
-tools() {
+memory_checks() {
     if wanted valgrind normal; then
         say "valgrind over muster's own processes"
         mkdir -p "$work/vg-logs"
@@ -232,7 +232,7 @@ tools() {
     if wanted asan-e2e normal && [ -x build-test-asan/src/cli/muster ]; then
         say "end to end, sanitized, C and shell workers"
         mkdir -p "$work/asan-logs"
-        few=() # recorded machines of the same kinds are read in test_env.py
+        local few=() # recorded machines of the same kinds are read in test_env.py
         [ "$scale" = slow ] || few=(--deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[hwloc/"
             --deselect "tests/e2e/test_topo.py::test_the_manual_has_each_key_of_the_json[nccl-xml/")
         ASAN_OPTIONS=detect_leaks=1:log_path=$work/asan-logs/asan \
@@ -245,14 +245,14 @@ tools() {
             --deselect tests/e2e/test_topo.py::test_a_written_nccl_file_tells_what_its_machine_does
     fi
 }
-beside tools tools
+beside memory memory_checks
 
 if wanted e2e normal; then
     say "end to end: kills, namespaces"
     with_torch e2e "$muster" $(side_by_side 6) -m "not torch and not alone"
 fi
 
-meet tools
+meet memory
 if wanted valgrind normal && [ "$scale" = slow ]; then meson_tests valgrind-unit build-test --setup valgrind; fi
 meet torch
 
