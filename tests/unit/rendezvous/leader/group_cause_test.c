@@ -15,7 +15,7 @@ Test(policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
     struct rdzv_status s;
     group_status(rig.g, rig.now_ns, &s);
     cr_assert_eq(s.min_nodes, 4);
-    play("pass 600 all; is closed; says-why 3 of at least 4");
+    play("pass 600 all; is closed; gives-reason 3 of at least 4");
 }
 
 Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
@@ -24,7 +24,7 @@ Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
     pass(29.75, ALL);
     play("sleep 0.25; members 1 2 3 4");
     cr_assert_eq(count(GROUP_EFFECT_DESIRED, 5), 1);
-    play("told 5 idle; spare 5; start; join 6");
+    play("gets 5 idle; spare 5; start; join 6");
     cr_assert_eq(count(GROUP_EFFECT_DESIRED, 6), 1);
     play("spare 6; pass 3600 all; is running; spare 5; spare 6");
     struct overview o;
@@ -58,7 +58,7 @@ Test(policy, more_spares_than_wanted_are_refused_for_now) {
 Test(policy, a_lost_place_is_kept_for_the_regroup_wait_and_then_given_up) {
     struct group_config c = *WITH(config_of(2, 3), .rdzv.regroup_wait_ns = S(20));
     bring_to(&c, 3, GROUP_RUNNING);
-    play("lose 3; stopped 1; stopped 2; is gathering; tells 2; pass 19.75 all; is gathering; pass 0.25 all; is "
+    play("lose 3; stopped 1; stopped 2; is gathering; sends 2; pass 19.75 all; is gathering; pass 0.25 all; is "
          "forming; members 1 2");
     bring_to(&c, 3, GROUP_RUNNING);
     play("lose 2; all-stopped; pass 10 all; join 7; is forming; members 1 7 3");
@@ -74,14 +74,15 @@ Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
         bring_to(WITH(config_of(3, 3), .rdzv.regroup_wait_ns = S(20)), 3, GROUP_RUNNING);
         play("lose 3; will-restart; all-stopped; pass 19.75 all; is gathering");
         play(comes ? "join 4; is forming"
-                   : "pass 0.25 all; is closed; says-why 2 of at least 3 nodes left; says-why lost: h3");
+                   : "pass 0.25 all; is closed; gives-reason 2 of at least 3 nodes left; gives-reason lost: h3");
     }
 }
 
 Test(policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
     struct group_config c = config_of(3, 3);
     bring_to(&c, 3, GROUP_RUNNING);
-    play("lose 3; told 1 stop; will-end; all-stopped; is closed; says-why 2 of at least 3 nodes left; says-why h3");
+    play("lose 3; gets 1 stop; will-end; all-stopped; is closed; gives-reason 2 of at least 3 nodes left; gives-reason "
+         "h3");
     bring_to(&c, 3, GROUP_RUNNING);
     /* a spare is there */
     play("join 4; lose 3; all-stopped; is forming; members 1 2 4");
@@ -93,7 +94,7 @@ Test(policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
     bring_to(WITH(config_of(1, 4), .rdzv.max_node_losses = 1), 4, GROUP_RUNNING);
     /* who leaves is not lost */
     play("lose 4; all-stopped; start; losses 1; leaving 3; stopped 1 2; stopped-leaving 3; left 3; start; losses 1; "
-         "lose 2; will-end; all-stopped; is closed; says-why 2 nodes were lost, and --max-node-losses is 1");
+         "lose 2; will-end; all-stopped; is closed; gives-reason 2 nodes were lost, and --max-node-losses is 1");
 }
 
 Test(policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
@@ -439,7 +440,8 @@ Test(policy, grow_now_takes_who_comes_and_costs_nothing) {
     struct group_config c;
     two_run(&c, GROW_NOW);
     safe_point(1);
-    play("is running; join 3; is stopping; says-why the group grows from 2 to 3 nodes; will-restart; names-no-failure; "
+    play("is running; join 3; is stopping; gives-reason the group grows from 2 to 3 nodes; will-restart; "
+         "names-no-failure; "
          "all-stopped; members 1 2 3; restarts 0; start; join 4; is running");
 }
 
@@ -450,7 +452,7 @@ Test(policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
     report(3, (struct report){.state = NODE_JOINED, .at_safe_point = true});
     assert_state(GROUP_RUNNING); /* not a member's */
     safe_point(2);
-    play("is stopping; says-why at a safe point");
+    play("is stopping; gives-reason at a safe point");
 }
 
 Test(policy, a_safe_point_counts_for_one_moment) {
@@ -469,7 +471,7 @@ Test(policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
     safe_point(1);
     play("pass 100 all; is running");
     assert_answer(COMMAND_GROW, "", true, "re-forms with the waiting nodes");
-    play("is stopping; says-why an operator asked; all-stopped; members 1 2 3");
+    play("is stopping; gives-reason an operator asked; all-stopped; members 1 2 3");
 }
 
 Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {

@@ -489,7 +489,8 @@ Test(group_leadership, a_node_that_is_told_to_leave_during_a_restart_interrupts_
 
 Test(group_leadership, a_job_to_which_too_few_came_is_not_over) {
     begin_leader(WITH(arbiter_config(2, 2), .rdzv.join_timeout_ns = S(20)), true);
-    play("join 1; pass 19.9 1; is gathering; pass 0.2 1; is closed; vacates 1; closes 0; says-why only 1 of at least 2 "
+    play("join 1; pass 19.9 1; is gathering; pass 0.2 1; is closed; vacates 1; closes 0; gives-reason only 1 of at "
+         "least 2 "
          "nodes came");
 }
 
@@ -798,13 +799,13 @@ Test(group_leadership, a_higher_epoch_or_a_closed_record_ends_this_leadership_fo
             const struct group_effect *e = &rig.u.effects[rig.u.n_effects - 1];
             cr_assert(e->kind == GROUP_EFFECT_DEPOSED && e->epoch == cases[i].there.epoch, "case %zu", i);
             cr_assert_eq(rig.u.deadline_ns, TIME_NEVER);
-            size_t tells = rig.seen[GROUP_EFFECT_DESIRED];
+            size_t sent = rig.seen[GROUP_EFFECT_DESIRED];
             rig.now_ns += S(100);
             fails(3, FAILURE_EXIT, 1);
             renew(2);
             join(4);
             step((struct group_event){.kind = GROUP_EVENT_TIME});
-            cr_assert(rig.seen[GROUP_EFFECT_DESIRED] == tells && rig.u.n_effects == 0);
+            cr_assert(rig.seen[GROUP_EFFECT_DESIRED] == sent && rig.u.n_effects == 0);
         }
     }
 }
@@ -828,9 +829,9 @@ Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
     led.reachable = false;
     play("finished 1 2; is closed; closes 1");
     cr_assert(led.last.outcome == OUTCOME_SUCCESS && led.last.epoch == 1);
-    play("told 1 start; unanswered; told 2 start; closes 1; sleep 0.25; closes 2");
+    play("gets 1 start; unanswered; gets 2 start; closes 1; sleep 0.25; closes 2");
     cr_assert_eq(led.last.kind, ARBITER_CLOSE);
-    play("answered; tells 2; told 1 closed; outcome success");
+    play("answered; sends 2; gets 1 closed; outcome success");
     cr_assert(told(1).outcome == OUTCOME_SUCCESS && entry(TIMELINE_CLOSED) != NULL);
     play("closed 1 2; done 1; deposed 0");
 }
@@ -857,7 +858,7 @@ Test(group_leadership, an_end_that_another_has_put_down_first_is_the_one_that_co
     run(AT(arbiter_config(2, 2)), 2);
     led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 2};
     /* nobody is told an outcome that is none */
-    play("finished 1 2; deposed 1; told 1 start");
+    play("finished 1 2; deposed 1; gets 1 start");
 }
 
 Test(group_leadership, with_a_leader_file_the_end_is_told_when_the_leader_file_has_it) {
@@ -868,7 +869,7 @@ Test(group_leadership, with_a_leader_file_the_end_is_told_when_the_leader_file_h
     cr_assert(e != NULL && e->outcome == OUTCOME_SUCCESS && told(1).kind == DESIRED_START);
     touched(rig.now_ns);
     size_t touches = rig.seen[GROUP_EFFECT_TOUCH];
-    play("told 1 closed; pass 10 all");
+    play("gets 1 closed; pass 10 all");
     cr_assert_eq(rig.seen[GROUP_EFFECT_TOUCH], touches, "nothing hangs on it any more");
 }
 

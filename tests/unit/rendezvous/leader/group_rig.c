@@ -256,7 +256,7 @@ static bool act(const char *word, char *rest, double n, const char *with) {
     return rig.words != NULL && rig.words(word, rest);
 }
 
-#define SAYS(w, what_is_so)   \
+#define HOLDS(w, what_is_so)  \
     if (strcmp(word, w) == 0) \
         return what_is_so;
 
@@ -268,24 +268,24 @@ static bool holds(const char *word, const char *rest, double n, const char *with
                                         [DESIRED_STOP] = "stop",
                                         [DESIRED_CLOSED] = "closed"};
     uint64_t node = (uint64_t)n;
-    SAYS("is", strcmp(group_state_names[group_state(rig.g)], rest) == 0)
-    SAYS("outcome", strcmp(outcome_names[group_outcome(rig.g)], rest) == 0)
-    SAYS("members", strcmp(members(), rest) == 0)
-    SAYS("nodes", group_nodes(rig.g, NULL, 0) == (size_t)n)
-    SAYS("done", rig.seen[GROUP_EFFECT_DONE] == (size_t)n)
-    SAYS("restarts", group_restarts_used(rig.g) == n)
-    SAYS("losses", told(1).losses == n)
-    SAYS("refuses", count(GROUP_EFFECT_REFUSE, 0) == (size_t)n)
-    SAYS("tells", count(GROUP_EFFECT_DESIRED, 0) == (size_t)n)
-    SAYS("told", strcmp(kinds[told(node).kind], with) == 0)
-    SAYS("spare", told(node).spare)
-    SAYS("excluded", told(node).excluded)
-    SAYS("will-restart", told(1).will_restart)
-    SAYS("will-end", !told(1).will_restart)
-    SAYS("names-failure-of", told(1).has_failure && told(1).failure.incarnation == node)
-    SAYS("names-no-failure", !told(1).has_failure)
-    SAYS("says-why", strstr(told(1).reason, rest) != NULL)
-    SAYS("says-nothing", told(1).reason[0] == '\0' && !told(1).has_failure)
+    HOLDS("is", strcmp(group_state_names[group_state(rig.g)], rest) == 0)
+    HOLDS("outcome", strcmp(outcome_names[group_outcome(rig.g)], rest) == 0)
+    HOLDS("members", strcmp(members(), rest) == 0)
+    HOLDS("nodes", group_nodes(rig.g, NULL, 0) == (size_t)n)
+    HOLDS("done", rig.seen[GROUP_EFFECT_DONE] == (size_t)n)
+    HOLDS("restarts", group_restarts_used(rig.g) == n)
+    HOLDS("losses", told(1).losses == n)
+    HOLDS("refuses", count(GROUP_EFFECT_REFUSE, 0) == (size_t)n)
+    HOLDS("sends", count(GROUP_EFFECT_DESIRED, 0) == (size_t)n)
+    HOLDS("gets", strcmp(kinds[told(node).kind], with) == 0)
+    HOLDS("spare", told(node).spare)
+    HOLDS("excluded", told(node).excluded)
+    HOLDS("will-restart", told(1).will_restart)
+    HOLDS("will-end", !told(1).will_restart)
+    HOLDS("names-failure-of", told(1).has_failure && told(1).failure.incarnation == node)
+    HOLDS("names-no-failure", !told(1).has_failure)
+    HOLDS("gives-reason", strstr(told(1).reason, rest) != NULL)
+    HOLDS("gives-no-reason", told(1).reason[0] == '\0' && !told(1).has_failure)
     return false;
 }
 

@@ -87,7 +87,7 @@ Test(group, one_that_goes_in_the_last_call_stops_it) {
 
 Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
     bring_to(AT(config_of(3, 3)), 2, GROUP_GATHERING);
-    play("pass 599.5 12; is gathering; pass 0.75 12; is closed; outcome failed; says-why h1; says-why h2");
+    play("pass 599.5 12; is gathering; pass 0.75 12; is closed; outcome failed; gives-reason h1; gives-reason h2");
 }
 
 Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
@@ -210,7 +210,7 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
 
 Test(group, start_is_told_when_the_last_has_acknowledged) {
     bring_to(AT(config_of(3, 3)), 3, GROUP_FORMING);
-    play("prepared 1 1 2; is forming; prepared 3; is running; tells 3; told 2 start");
+    play("prepared 1 1 2; is forming; prepared 3; is running; sends 3; gets 2 start");
 }
 
 Test(group, start_tells_the_reachability_that_all_members_have) {
@@ -331,7 +331,7 @@ Test(group, a_member_whose_listener_was_not_reached_is_probed_again_ever_more_ra
 
 Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
     bring_to(AT(config_of(1, 2)), 2, GROUP_RUNNING);
-    play("pass 5.75 1; is running; pass 0.25 1; is stopping; says-why h2; names-no-failure; stopped 1; restarts 0");
+    play("pass 5.75 1; is running; pass 0.25 1; is stopping; gives-reason h2; names-no-failure; stopped 1; restarts 0");
 }
 
 Test(group, a_leader_that_slept_gives_everybody_time_again) {
@@ -342,7 +342,7 @@ Test(group, a_leader_that_slept_gives_everybody_time_again) {
 
 Test(group, a_node_that_resumes_keeps_the_group_running) {
     bring_to(AT(config_of(2, 2)), 2, GROUP_RUNNING);
-    play("disconnect 2; pass 3 1; back 2 running; is running; told 2 start; pass 10 12; is running");
+    play("disconnect 2; pass 3 1; back 2 running; is running; gets 2 start; pass 10 12; is running");
 }
 
 Test(group, a_finished_node_may_go_and_the_job_still_succeeds) {
@@ -442,7 +442,7 @@ Test(group, at_most_eight_better_causes_are_reported_at_once) {
 
 Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_that_node_was_lost) {
     bring_to(AT(config_of(1, 3)), 3, GROUP_RUNNING); /* no restart allowed */
-    play("disconnect 2; fails 1 exit; is stopping; says-nothing; will-end; stopped 1 3; is stopping; "
+    play("disconnect 2; fails 1 exit; is stopping; gives-no-reason; will-end; stopped 1 3; is stopping; "
          "gone 2; pass 0.01 13; is forming; members 1 3; restarts 0");
 }
 
@@ -456,7 +456,8 @@ Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped
         bring_to(AT(config_of(1, 3)), 3, GROUP_RUNNING); /* no restart allowed */
         /* node 3 fails as its peer; where the job would end, that can wait */
         play(stopped_first ? "killed 2 9; fails 3 exit; stopped 1 3 2" : "killed 2 9; fails 3 exit; stopped 1 3");
-        play("is stopping; says-nothing; disconnect 2; gone 2; is stopping; says-why node h2 is gone; will-restart");
+        play("is stopping; gives-no-reason; disconnect 2; gone 2; is stopping; gives-reason node h2 is gone; "
+             "will-restart");
         cr_assert(!told(1).has_failure && count(GROUP_EFFECT_NOTICE, 0) == 0, "it is named once");
         play("pass 0.01 13; is forming; restarts 0");
     }
@@ -504,7 +505,7 @@ Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
 Test(group, a_cause_in_doubt_is_told_when_every_node_has_outlived_it) {
     bring_to(WITH(config_of(3, 3), .rdzv.max_restarts = 1), 3, GROUP_RUNNING);
     /* node 2 is silent */
-    play("fails 3 exit; pass 1 13; says-nothing; pass 1 13; names-no-failure; says-why rank 0 failed; "
+    play("fails 3 exit; pass 1 13; gives-no-reason; pass 1 13; names-no-failure; gives-reason rank 0 failed; "
          "pass 0.5 123; names-failure-of 3; will-restart; is stopping");
     cr_assert_eq(told(1).reason[0], '\0');
 }
@@ -669,13 +670,13 @@ Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
 
 Test(group, a_latecomer_to_a_closed_job_is_told_the_outcome) {
     bring_to(AT(config_of(1, 1)), 1, GROUP_RUNNING);
-    play("finished 1; join 2; told 2 closed; outcome success");
+    play("finished 1; join 2; gets 2 closed; outcome success");
     cr_assert_eq(told(2).outcome, OUTCOME_SUCCESS);
 }
 
 Test(group, a_newcomer_waits_until_the_group_forms_again_anyway) {
     begin(WITH(config_of(1, 2), .rdzv.last_call_ns = 0, .rdzv.max_restarts = 1));
-    play("join 1; store; prepared 1; join 2; is running; told 2 idle; fails 1 exit; stopped 1; members 1 2");
+    play("join 1; store; prepared 1; join 2; is running; gets 2 idle; fails 1 exit; stopped 1; members 1 2");
 }
 
 /* ---- a job that hangs ---- */
@@ -959,14 +960,15 @@ Test(group, a_domain_may_come_after_the_join) {
 Test(group, nodes_of_the_wrong_domains_are_not_enough) {
     join_domains(AT(units_of(2, 2, 4)), "abc");
     play("pass 600 123; is closed; "
-         "says-why only 0 of at least 2 nodes came within 600 s (3 nodes, but only 0 in whole units of 2 nodes of one "
+         "gives-reason only 0 of at least 2 nodes came within 600 s (3 nodes, but only 0 in whole units of 2 nodes of "
+         "one "
          "domain)");
 }
 
 Test(group, spares_of_the_wrong_domains_do_not_keep_a_job) {
     join_domains(AT(units_of(2, 2, 2)), "aabc");
     play("start; lose 2; all-stopped; is closed; "
-         "says-why 0 of at least 2 nodes left (3 nodes, but only 0 in whole units of 2 nodes of one domain)");
+         "gives-reason 0 of at least 2 nodes left (3 nodes, but only 0 in whole units of 2 nodes of one domain)");
 }
 
 Test(group, one_of_the_right_domain_is_waited_for) {

@@ -341,7 +341,7 @@ static bool act(const char *word, const char *rest, const double n[2]) {
     return false;
 }
 
-#define SAYS(w, what_is_so)   \
+#define HOLDS(w, what_is_so)  \
     if (strcmp(word, w) == 0) \
         return what_is_so;
 
@@ -355,21 +355,21 @@ static bool holds(const char *word, const char *rest, double n) {
                   {"starts", MEMBER_EFFECT_START},        {"stops", MEMBER_EFFECT_STOP},
                   {"policies", MEMBER_EFFECT_JOIN_POLICY}};
     for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
-        SAYS(counts[i].word, count(counts[i].kind) == (size_t)n)
-    SAYS("is", is(rest))
-    SAYS("reports", strcmp(node_state_names[member_report(rig.m)->state], rest) == 0)
-    SAYS("epoch", member_epoch(rig.m) == n)
-    SAYS("claims", rig.asked[ARBITER_CLAIM] == n)
-    SAYS("asks", rig.asked[ARBITER_READ] == n)
-    SAYS("claims-epoch", is("claiming") && last_claim().epoch == n && last_claim().leader.incarnation == SELF)
-    SAYS("tries", strcmp(tried(), rest) == 0)
-    SAYS("tries-later",
-         must(MEMBER_EFFECT_CONNECT).peer.incarnation == (uint64_t)n && !must(MEMBER_EFFECT_CONNECT).soon)
-    SAYS("grace-at-most", must(MEMBER_EFFECT_STOP).grace_ns <= S(n))
-    SAYS("tells-joiners", strcmp(policy(), rest) == 0)
-    SAYS("waits-for", strstr(member_waiting(rig.m), rest) != NULL)
-    SAYS("left", is("ended") && member_end(rig.m)->kind == MEMBER_END_LEFT)
-    SAYS("succeeded", is("ended") && member_end(rig.m)->kind == MEMBER_END_SUCCESS)
+        HOLDS(counts[i].word, count(counts[i].kind) == (size_t)n)
+    HOLDS("is", is(rest))
+    HOLDS("reports", strcmp(node_state_names[member_report(rig.m)->state], rest) == 0)
+    HOLDS("epoch", member_epoch(rig.m) == n)
+    HOLDS("claims", rig.asked[ARBITER_CLAIM] == n)
+    HOLDS("asks", rig.asked[ARBITER_READ] == n)
+    HOLDS("claims-epoch", is("claiming") && last_claim().epoch == n && last_claim().leader.incarnation == SELF)
+    HOLDS("tries", strcmp(tried(), rest) == 0)
+    HOLDS("tries-later",
+          must(MEMBER_EFFECT_CONNECT).peer.incarnation == (uint64_t)n && !must(MEMBER_EFFECT_CONNECT).soon)
+    HOLDS("grace-at-most", must(MEMBER_EFFECT_STOP).grace_ns <= S(n))
+    HOLDS("answers-joiners", strcmp(policy(), rest) == 0)
+    HOLDS("waits-for", strstr(member_waiting(rig.m), rest) != NULL)
+    HOLDS("left", is("ended") && member_end(rig.m)->kind == MEMBER_END_LEFT)
+    HOLDS("succeeded", is("ended") && member_end(rig.m)->kind == MEMBER_END_SUCCESS)
     return false;
 }
 
@@ -898,7 +898,7 @@ Test(election, the_first_successor_echoes_every_lease_and_no_other_does) {
 STORY(a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_learned_from,
       "follow; named-in 2 7; gone; is seeking; follow; named-in 5 7; epoch 5; gone; claims-epoch 6")
 STORY(the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came,
-      "follow 3; name 72; disconnect; tells-joiners parked; found-gone; is seeking; "
+      "follow 3; name 72; disconnect; answers-joiners parked; found-gone; is seeking; "
       "come 2; come 2; is seeking; away 2; come 3; is seeking; come 2; claims-epoch 4")
 STORY(those_who_came_have_to_fill_a_unit,
       "follow 3 2; name 72; gone; come 2; come 3; is seeking; come 4; claims-epoch 4")
@@ -1074,7 +1074,7 @@ STORY(from_the_claim_on_it_has_no_leader_of_a_lower_epoch,
       "read 9 5; is claiming")
 STORY(a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end,
       "follow; name 72; gone; lost-closed 4 2; succeeded; "
-      "follow; name 72; gone; lost 4 2; is following; tries 2; policies 0; welcome 2 4; tells-joiners to 2 in 4")
+      "follow; name 72; gone; lost 4 2; is following; tries 2; policies 0; welcome 2 4; answers-joiners to 2 in 4")
 STORY(a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease,
       "follow; name 72; gone; unanswered 4; claims 0; pass 0.199; claims 0; pass 0.001; claims 1; claims-epoch 4; "
       "won 3; is claiming; pass 4.799; is claiming; claims 0; pass 0.002; claims 1")
@@ -1159,9 +1159,9 @@ Test(election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
 /* ---- those who come ---- */
 
 STORY(what_join_policy_are_told_is_said_when_it_changes_and_not_again,
-      "begin; read 3 1; policies 0; leases on; welcome 1 3; tells-joiners to 1 in 3; name 72; policies 0; pass 10; "
-      "policies 0; disconnect; tells-joiners parked; welcome 1 3; tells-joiners to 1 in 3; "
-      "redirect 4 2; welcome 2 4; tells-joiners to 2 in 4; disconnect; tells-joiners sent-away")
+      "begin; read 3 1; policies 0; leases on; welcome 1 3; answers-joiners to 1 in 3; name 72; policies 0; pass 10; "
+      "policies 0; disconnect; answers-joiners parked; welcome 1 3; answers-joiners to 1 in 3; "
+      "redirect 4 2; welcome 2 4; answers-joiners to 2 in 4; disconnect; answers-joiners sent-away")
 STORY(who_is_parked_does_not_count_any_more_after_another_leader,
       "follow 2; name 72; disconnect; come 2; welcome 1 3; gone; is seeking; come 2; claims-epoch 4")
 
@@ -1190,7 +1190,7 @@ Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
 
 STORY(a_deposed_leader_stops_its_workers_and_follows_the_winner,
       "lead; form 1 1; prepared; start 1 1; is running; pass 1; deposed; is seeking; stops 1; grace-at-most 5; "
-      "hang-ups 1; asks 1; tells-joiners sent-away; read 1 7; is seeking; claims 0; read 2 3; is following; tries 3; "
+      "hang-ups 1; asks 1; answers-joiners sent-away; read 1 7; is seeking; claims 0; read 2 3; is following; tries 3; "
       "welcome 3 2; epoch 2; deposed; is following")
 STORY(a_leader_claims_and_reads_nothing_as_a_node,
       "lead; reads on; named-in 1 23; pass 700; is leading; asks 0; claims 0; disconnect; tries-later 7")
