@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
 #include "cli/options/suggest.h"
@@ -47,20 +48,32 @@ const struct subcommand *command_find(const char *name) {
     return NULL;
 }
 
-static int unknown_command(const char *name) {
+static int unknown_command(int argc, char **argv) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    const char *name = argv[1];
+    char run[] = "run";
+    struct options_parsed parsed = {.operand = argc};
+    struct err unused = {0};
+    /* a script, or options of "run": the most common mistake of people who know torchrun */
+    if (name[0] == '-' ? options_parse(&run_options, argc, argv, &parsed, &unused) == 0
+                       : strpbrk(name, "./") != NULL) {
+        char **word = argv + parsed.operand;
+        if (parsed.operand < argc && strcmp(*word, run) == 0) /* it belongs before the options */
+            memmove(word, word + 1, (size_t)(argc-- - parsed.operand) * sizeof *word);
+        argv[0] = run;
+        shell_add_line(&line, argc - 1, argv, NULL, argv[argc - 1]);
+        return usage_error(NULL, "unknown command \"%s\"; to start a job: %s", name,
+                           strbuf_text(&line));
+    }
     struct suggest s = suggest_for(name);
     for (const struct subcommand *c = commands; c->name != NULL; c++)
         suggest_offer(&s, c->name);
     if (s.best != NULL)
         return usage_error(NULL, "unknown command \"%s\"; did you mean \"muster %s\"?", name,
                            s.best);
-    /* It is most likely a script: the most common mistake of people who know torchrun. */
-    if (strchr(name, '.') != NULL || strchr(name, '/') != NULL || name[0] == '-')
-        return usage_error(NULL,
-                           "unknown command \"%s\"; to start a job: muster run [OPTIONS] "
-                           "SCRIPT",
-                           name);
-    return usage_error(NULL, "unknown command \"%s\"; see \"muster help\"", name);
+    return usage_error(NULL, "unknown command \"%s\"; %s", name,
+                       name[0] == '-' ? "to start a job: muster run [OPTIONS] SCRIPT"
+                                      : "see \"muster help\"");
 }
 
 int main(int argc, char **argv) {
@@ -87,6 +100,6 @@ int main(int argc, char **argv) {
         return cmd_ssh_node(argc - 1, argv + 1);
     const struct subcommand *c = command_find(name);
     if (c == NULL)
-        return unknown_command(name);
+        return unknown_command(argc, argv);
     return c->run(argc - 1, argv + 1);
 }

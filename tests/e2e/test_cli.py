@@ -233,7 +233,9 @@ def test_a_program_called_torchrun_runs(tmp_path):
 
 @pytest.mark.parametrize("argv, status, said", [
     (["rnu"], 2, 'muster: unknown command "rnu"; did you mean "muster run"?\n'),
-    (["train.py"], 2, 'muster: unknown command "train.py"; to start a job: muster run [OPTIONS] SCRIPT\n'),
+    (["train.py"], 2, 'muster: unknown command "train.py"; to start a job: muster run train.py\n'),
+    (["--nnodes", "2", "-m", "a b"], 2, """muster: unknown command "--nnodes"; to start a job: muster run --nnodes 2 -m 'a b'\n"""),
+    (["-v", "run"], 2, 'muster: unknown command "-v"; to start a job: muster run -v\n'),
     (["run", "--nprocs=2", "t.py"], 2, "muster run: unknown option --nprocs; did you mean --nproc-per-node?\n"),
     (["run", "--nnodes=\x1b[2J\n", "t.py"], 2, "muster run: --nnodes=?[2J?: must be a number of nodes, or MIN:MAX\n"),
     (["\u009b2J\udcff"], 2, 'muster: unknown command "??2J?"; see "muster help"\n'),

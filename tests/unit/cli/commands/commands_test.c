@@ -56,7 +56,9 @@ static const struct {
     {"muster help topo", 0, "usage: muster topo", NULL},
     {"muster nothing", 2, NULL, "unknown command \"nothing\""},
     {"muster statsu", 2, NULL, "did you mean \"muster status\"?"},
-    {"muster train.py", 2, NULL, "to start a job: muster run"},
+    {"muster ./status -x", 2, NULL, "to start a job: muster run ./status -x\n"},
+    {"muster --nnodes=2 run true", 2, NULL, "to start a job: muster run --nnodes=2 true\n"},
+    {"muster --nnods=2 true", 2, NULL, "to start a job: muster run [OPTIONS] SCRIPT\n"},
     {"muster", 2, "usage: muster", NULL},
     {"torchrun --version", 0, "muster ", NULL},
     /* completion */
