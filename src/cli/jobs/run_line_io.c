@@ -212,8 +212,15 @@ static int read_words(int argc, char **argv, struct run_keys *keys, struct job_s
     if (r == JOB_OPTIONS_HELP || r == JOB_OPTIONS_HELP_ALL)
         return help_print(&run_options, r == JOB_OPTIONS_HELP_ALL);
     set_log_level(&spec);
-    if (!another_warns(&spec))
+    if (!another_warns(&spec)) {
+        /* agents of one output report it later, with the name of their node */
+        if (r == 0 && spec.start_nodes == 0 && !spec.dry_run && spec.output == JOB_OUTPUT_OWN &&
+            start_check_script(&spec, environ, &err) < 0) {
+            termination_write(environ, err.text);
+            return usage_error(run_options.command, "%s", err.text);
+        }
         print_warnings(&warnings);
+    }
     print_derived(&spec);
     if (find_place(&spec, &err) < 0)
         return usage_error(run_options.command, "%s", err.text);

@@ -44,6 +44,10 @@ void agent_ignore_passed_signals(const struct job_spec *spec);
  * agent, with the exit status; failures have been reported. */
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);
 
+/* Checks what can be seen to be wrong with the job's script or program; envp: as for job_start(),
+ * which checks this, too. 0 or a negative errno. */
+_must_use_ int start_check_script(const struct job_spec *spec, char *const *envp, struct err *err);
+
 /* Whether no other machine has to reach this node. */
 bool start_is_local(const struct job_spec *spec);
 

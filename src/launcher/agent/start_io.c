@@ -144,15 +144,21 @@ static int check_python(const char *python, struct err *err) {
                : 0;
 }
 
+int start_check_script(const struct job_spec *spec, char *const *envp, struct err *err) {
+    if (spec->script != NULL && spec->entry == JOB_ENTRY_PYTHON)
+        return check_script(spec->script, envp, err);
+    return spec->script != NULL && spec->entry == JOB_ENTRY_PROGRAM
+               ? check_program(spec->script, job_worker_value(spec, envp, "PATH"), err)
+               : 0;
+}
+
 static int start_check(const struct job_spec *spec, const char *python, char *const *envp,
                        struct err *err) {
     int r = 0;
     if (python != NULL && spec->check == JOB_CHECK_OFF)
         r = check_python(python, err);
-    if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PYTHON)
-        r = check_script(spec->script, envp, err);
-    if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PROGRAM)
-        r = check_program(spec->script, job_worker_value(spec, envp, "PATH"), err);
+    if (r == 0)
+        r = start_check_script(spec, envp, err);
     if (r < 0 || spec->arbiter_dir == NULL)
         return r;
     r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);
