@@ -26,8 +26,10 @@ static int read_nnodes(struct job_reading *j) {
     if (parse_python_i32(min, &lo) < 0 ||
         parse_python_i32(colon != NULL ? colon + 1 : min, &hi) < 0)
         return job_bad_value(j, RUN_NNODES, "a number of nodes, or MIN:MAX");
-    if (lo < 1 || hi < lo)
-        return job_bad_value(j, RUN_NNODES, "at least 1, and MIN not above MAX");
+    if (lo < 1)
+        return job_bad_value(j, RUN_NNODES, "at least 1");
+    if (hi < lo)
+        return job_bad_value(j, RUN_NNODES, "MIN:MAX with MIN not above MAX");
     if (hi > RDZV_NODES_MAX)
         return job_bad_value(j, RUN_NNODES, "at most 100000 nodes");
     j->spec->rdzv.min_nodes = (uint32_t)lo;
