@@ -434,9 +434,10 @@ static int read_field(const struct option_reading *o, void *field) {
     case OPTION_SWITCH: return 0;
     case OPTION_COUNT: return read_count(o, field);
     case OPTION_SECONDS:
-        return parse_python_seconds_ns(o->text, field) < 0
-                   ? bad_value(o, "a number of seconds, 0 or more")
-                   : 0;
+        if (parse_python_seconds_ns(o->text, field) < 0 || *(uint64_t *)field < o->def->least)
+            return bad_value(o, o->def->least > 0 ? "a number of seconds above 0"
+                                                  : "a number of seconds, 0 or more");
+        return 0;
     case OPTION_CHOICE:
         *(uint32_t *)field = o->def->values[option_choice(o->def, o->text)];
         return 0;

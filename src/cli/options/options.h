@@ -68,7 +68,7 @@ struct option_def {
 
     enum option_kind kind;
     size_t at;             /* offset of the field, in option_set.defaults */
-    uint32_t least, most;  /* limits of a COUNT; TEXT: `most` bytes, 0: any number */
+    uint32_t least, most;  /* COUNT: limits; SECONDS: `least` ns; TEXT: `most` bytes, 0: any */
     const char *must;      /* COUNT: "must be …" if it is outside the limits */
     const uint8_t *values; /* CHOICE: the value of each of `choices`, in their order */
     const char *key;       /* key in printed settings; NULL: the name, with "_" for "-" */

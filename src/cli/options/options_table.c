@@ -185,7 +185,7 @@ static const struct option_def defs[] = {
      TEXT(health_check)},
     {"health-timeout", "SECONDS", ENV | OURS,
      "How long --health-check may take before it is killed and the result is not known",
-     SECONDS(health_timeout_ns)},
+     SECONDS(health_timeout_ns), .least = 1},
     {"sick-nodes", "WHAT", ENV | OURS,
      "A node that is not fit: leave it out of the next group if there are enough other nodes "
      "(exclude), or only report it (report)",

@@ -81,11 +81,16 @@ static void check_count(const struct option_def *def) {
 }
 
 static void check_seconds(const struct option_def *def) {
-    expect_all(def, "0", "0");
+    const char *must =
+        def->least > 0 ? "must be a number of seconds above 0" : "must be a number of seconds, 0 or more";
+    if (def->least > 0)
+        expect_refused(def, "0", must);
+    else
+        expect_all(def, "0", "0");
     expect_all(def, "2.5", "2.5");
-    expect_refused(def, "x", "must be a number of seconds, 0 or more");
-    expect_refused(def, "-1", "must be a number of seconds, 0 or more");
-    expect_refused(def, "", "must be a number of seconds, 0 or more");
+    expect_refused(def, "x", must);
+    expect_refused(def, "-1", must);
+    expect_refused(def, "", must);
 }
 
 static void check_choices(const struct option_def *def) {
