@@ -530,10 +530,9 @@ static int check(struct job_reading *j) {
         return err_set(j->err, -EINVAL,
                        "--standalone is for one node that meets no other; leave it out to start "
                        "muster on other hosts");
-    if (j->spec->starter == JOB_STARTER_SRUN)
-        return err_set(j->err, -EINVAL,
-                       "--starter=srun starts muster on the nodes of a Slurm job; hosts of your "
-                       "own are for --starter=ssh");
+    if (j->spec->starter == JOB_STARTER_SRUN || j->spec->starter > JOB_STARTER_NONE)
+        return job_bad_value(j, RUN_STARTER,
+                             "ssh, or left out, with -H, --hostfile, --include or --exclude");
     return 0;
 }
 

@@ -93,7 +93,7 @@ static const struct option_def defs[] = {
      "step), the command of another batch system, or nothing (none). auto is ssh if hosts are "
      "given, and in a job of several nodes what that batch system has, unless an endpoint or "
      "--nnodes=1 is given",
-     .choices = JOB_STARTER_WORDS,
+     .id = RUN_STARTER, .choices = JOB_STARTER_WORDS,
      CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTERS(JOB_STARTER_ENUM))},
     {"role", "NAME", ENV,
      "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",

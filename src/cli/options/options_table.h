@@ -15,6 +15,7 @@ enum run_option {
     RUN_EXCLUDE,
     RUN_SSH,
     RUN_EXPORT,
+    RUN_STARTER,
     RUN_MODULE,
     RUN_NO_PYTHON,
     RUN_RUN_PATH,
