@@ -2,6 +2,8 @@
 import re
 import signal
 
+import pytest
+
 from harness import children, processes_with
 
 
@@ -43,7 +45,12 @@ def test_agents_end_if_the_starter_is_killed(job):
     assert not processes_with(job.mark.encode())
 
 
-def test_where_they_meet_can_be_given(job):
-    code, out, err = job.run("--starter=local", "--nnodes=2", f"--rdzv-endpoint=dir:{job.tmp}/meet", "--rdzv-backend=dir", "--rdzv-id=e2e",
-                             *shell("echo $RANK"))
+@pytest.mark.parametrize("words, variables", [
+    (["--rdzv-endpoint=dir:meet", "--rdzv-backend=dir", "--rdzv-id=e2e"], {}),
+    (["--rdzv-endpoint=dir:meet"], {}),
+    ([], {"PET_RDZV_ENDPOINT": "dir:meet"}),
+])
+def test_where_they_meet_can_be_given(job, words, variables):
+    code, out, err = job.run("--starter=local", "--nnodes=2", *words, *shell("echo $RANK"), env=variables)
     assert code == 0 and sorted(out.split()) == ["0", "1", "[rank0]:", "[rank1]:"], out + err
+    assert (job.tmp / "meet").is_dir(), err

@@ -20,8 +20,10 @@ static char **words_of(const struct starter_run_config *config, uint32_t i, cons
     words_add(&argv, &n, xstrdup(program));
     words_add(&argv, &n, xstrdup("run"));
     words_add(&argv, &n, xasprintf("--node-rank=%" PRIu32, i));
-    words_add(&argv, &n, xstrdup("--rdzv-backend=c10d"));
-    words_add(&argv, &n, xasprintf("--rdzv-endpoint=%s", strbuf_text(&endpoint)));
+    if (!job_backend(config->spec)->any_node_leads) { /* else the user has given both */
+        words_add(&argv, &n, xstrdup("--rdzv-backend=c10d"));
+        words_add(&argv, &n, xasprintf("--rdzv-endpoint=%s", strbuf_text(&endpoint)));
+    }
     words_add(&argv, &n, xasprintf("--rdzv-id=%s", config->spec->run_id));
     words_add(&argv, &n, xasprintf("--rdzv-conf=is_host=%d", i == 0));
     for (char *const *arg = config->args; *arg != NULL; arg++)
