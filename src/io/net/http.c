@@ -81,8 +81,10 @@ static int load(const char *file, const char *package, const char *const *names,
     void *symbol = dlsym(handle, "event_get_version");
     const char *(*version)(void);
     memcpy(&version, &symbol, sizeof version);
-    if (symbol == NULL || version() != event_get_version())
+    if (symbol == NULL || version() != event_get_version()) {
+        (void)dlclose(handle);
         return err_set(err, -ELIBACC, "%s uses another libevent than this program does", file);
+    }
     for (size_t i = 0; i < n; i++) {
         symbol = dlsym(handle, names[i]);
         if (symbol == NULL)
