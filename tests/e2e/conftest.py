@@ -2,6 +2,7 @@
 import os
 import pathlib
 import random
+import shlex
 import subprocess
 import sys
 import time
@@ -80,7 +81,7 @@ def pytest_runtest_protocol(item, nextitem):
 def worker(tmp_path_factory):
     """The C worker of worker.c, compiled once."""
     out = tmp_path_factory.mktemp("worker") / "e2e-worker"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-o", str(out),
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=gnu11", "-O1", "-Wall", "-Wextra", "-o", str(out),
                     str(harness.HERE / "worker.c")], check=True)
     return out
 

@@ -20,6 +20,7 @@ import os
 import pathlib
 import queue
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -508,7 +509,7 @@ def main():
     folder = pathlib.Path(args.keep or tempfile.mkdtemp(prefix="muster-soak."))
     folder.mkdir(parents=True, exist_ok=True)
     worker = folder / "e2e-worker"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O1", "-o", str(worker), str(harness.HERE / "worker.c")],
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=gnu11", "-O1", "-o", str(worker), str(harness.HERE / "worker.c")],
                    check=True)
     code = work(args, worker, folder)
     if code == 0 and not args.keep:

@@ -1,5 +1,6 @@
 """What workers announce: `muster notify`, and the examples in C, Python and shell."""
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def agent():
 @pytest.fixture(scope="module")
 def heartbeat(tmp_path_factory):
     program = tmp_path_factory.mktemp("heartbeat") / "heartbeat"
-    subprocess.run([os.environ.get("CC", "cc"), "-Wall", "-Wextra", "-Werror", "-o", program, HEARTBEAT / "heartbeat.c"],
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-Wall", "-Wextra", "-Werror", "-o", program, HEARTBEAT / "heartbeat.c"],
                    check=True)
     return {"c": [program], "py": [sys.executable, HEARTBEAT / "heartbeat.py"], "sh": [HEARTBEAT / "heartbeat.sh"]}
 
