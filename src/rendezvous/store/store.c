@@ -26,13 +26,12 @@ struct store_key {
     uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
 };
 
-/* Grows while it is used: each new key also moves a few buckets of the smaller table, those below
- * `moved` first. So no request has to wait until a million keys are moved. */
+/* Grows by linear hashing (Litwin, 1980): a new key splits one bucket. So no request has to wait
+ * until a million keys are moved. */
 struct store_keys {
-    struct store_key **buckets; /* 2^bits */
-    struct store_key **smaller; /* 2^(bits - 1), or NULL */
-    size_t moved, freed;        /* numbers of buckets; freed: of the first table, at the end */
-    unsigned bits;
+    struct store_key **buckets;
+    size_t n, room; /* of buckets; room: a power of two, and less than 2 * n */
+    size_t freed;   /* buckets that are empty for ever, at the end */
     uint64_t count;
     uint64_t seed[2];
 };
@@ -114,10 +113,7 @@ static inline bool store_key_is_ready(const struct store_key *k) {
     return k != NULL && (k->value != NULL || k->first != NULL);
 }
 
-#define BITS_FIRST 6
-#define BITS_MAX 32
-/* Buckets that are moved with each new key: two would be enough before the table grows again. */
-#define MOVED_AT_ONCE 4
+#define BUCKETS_FIRST 64
 
 static inline uint64_t rotate(uint64_t x, unsigned n) { return x << n | x >> (64 - n); }
 
@@ -165,8 +161,9 @@ static uint64_t hash_of(const uint64_t seed[2], const uint8_t *data, size_t len)
 
 static void store_keys_init(struct store_keys *t, uint64_t seed) {
     struct prng p = {seed};
-    *t = (struct store_keys){.bits = BITS_FIRST, .seed = {prng_next(&p), prng_next(&p)}};
-    t->buckets = xcalloc((size_t)1 << t->bits, sizeof(struct store_key *));
+    *t = (struct store_keys){
+        .n = BUCKETS_FIRST, .room = BUCKETS_FIRST, .seed = {prng_next(&p), prng_next(&p)}};
+    t->buckets = xcalloc(t->room, sizeof(struct store_key *));
 }
 
 static void key_free(struct store_key *k) {
@@ -181,49 +178,25 @@ static void key_free(struct store_key *k) {
     free(k);
 }
 
-static inline size_t size_of(unsigned bits) { return (size_t)1 << bits; }
-
-/* To visit all records: the first records of the buckets' lists, in no order. */
-static size_t store_keys_n_buckets(const struct store_keys *t) {
-    return size_of(t->bits) + (t->smaller != NULL ? size_of(t->bits - 1) : 0);
-}
-
-static struct store_key *store_keys_bucket(const struct store_keys *t, size_t i) {
-    size_t n = size_of(t->bits);
-    return i < n ? t->buckets[i] : t->smaller[i - n];
-}
-
 /* About n keys, without waiting clients. True: all is freed. Then t is of no use any more. */
 static bool store_keys_fini_some(struct store_keys *t, size_t n) {
-    while (t->buckets != NULL) {
-        for (size_t size = size_of(t->bits); t->freed < size; t->freed++) {
-            while (t->buckets[t->freed] != NULL) {
-                struct store_key *k = t->buckets[t->freed];
-                if (n-- == 0)
-                    return false;
-                t->buckets[t->freed] = k->next;
-                key_free(k);
-            }
+    for (; t->freed < t->n; t->freed++) {
+        struct store_key *k;
+        while ((k = t->buckets[t->freed]) != NULL) {
+            if (n-- == 0)
+                return false;
+            t->buckets[t->freed] = k->next;
+            key_free(k);
         }
-        free(t->buckets);
-        t->buckets = TAKE_PTR(t->smaller);
-        t->bits--;
-        t->freed = 0;
     }
+    free(t->buckets);
     return true;
 }
 
-static inline size_t place_in(uint64_t hash, unsigned bits) {
-    return (size_t)(hash & (((uint64_t)1 << bits) - 1));
-}
-
+/* A bucket that is not there yet has its keys in the one that will be split for it. */
 static struct store_key **head_of(const struct store_keys *t, uint64_t hash) {
-    if (t->smaller != NULL) {
-        size_t i = place_in(hash, t->bits - 1);
-        if (i >= t->moved)
-            return &t->smaller[i];
-    }
-    return &t->buckets[place_in(hash, t->bits)];
+    size_t i = (size_t)hash & (t->room - 1);
+    return &t->buckets[i < t->n ? i : i - t->room / 2];
 }
 
 static struct store_key *find_hashed(const struct store_keys *t, struct store_span name,
@@ -239,29 +212,21 @@ static struct store_key *store_keys_find(const struct store_keys *t, struct stor
     return find_hashed(t, name, hash_of(t->seed, name.data, name.len));
 }
 
-static void begin_to_grow(struct store_keys *t) {
-    struct store_key **bigger = calloc(size_of(t->bits + 1), sizeof *bigger);
-    if (bigger == NULL)
-        return; /* chains get longer, but the table is still correct */
-    t->smaller = t->buckets;
-    t->buckets = bigger;
-    t->bits++;
-    t->moved = 0;
-}
-
-static void go_on_growing(struct store_keys *t) {
-    for (int i = 0; i < MOVED_AT_ONCE && t->smaller != NULL; i++) {
-        struct store_key *k = TAKE_PTR(t->smaller[t->moved]);
-        t->moved++;
-        while (k != NULL) {
-            struct store_key *next = k->next;
-            struct store_key **to = &t->buckets[place_in(k->hash, t->bits)];
-            k->next = *to;
-            *to = k;
-            k = next;
-        }
-        if (t->moved == size_of(t->bits - 1))
-            free(TAKE_PTR(t->smaller));
+static void split_bucket(struct store_keys *t) {
+    if (t->n == t->room) {
+        struct store_key **more = realloc(t->buckets, 2 * t->room * sizeof *more);
+        if (more == NULL)
+            return; /* chains get longer, but the table is still correct */
+        t->buckets = more;
+        t->room *= 2;
+    }
+    struct store_key *k = TAKE_PTR(t->buckets[t->n - t->room / 2]);
+    t->buckets[t->n++] = NULL;
+    while (k != NULL) {
+        struct store_key *next = k->next, **to = head_of(t, k->hash);
+        k->next = *to;
+        *to = k;
+        k = next;
     }
 }
 
@@ -283,9 +248,8 @@ static struct store_key *store_keys_make(struct store_keys *t, struct store_span
     k->hash = hash;
     k->name = copy;
     list_init(&k->waiters);
-    go_on_growing(t);
-    if (t->count >= (uint64_t)1 << t->bits && t->bits < BITS_MAX && t->smaller == NULL)
-        begin_to_grow(t);
+    if (t->count >= t->n)
+        split_bucket(t);
     struct store_key **head = head_of(t, hash);
     k->next = *head;
     *head = k;
@@ -548,8 +512,8 @@ static uint64_t check_key(const struct store_key *k) {
 
 void store_check(const struct store *s) {
     uint64_t bytes = 0, keys = 0, records = 0;
-    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++) {
-        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next) {
+    for (size_t i = 0; i < s->keys.n; i++) {
+        for (const struct store_key *k = s->keys.buckets[i]; k != NULL; k = k->next) {
             bytes += check_key(k);
             keys += k->value != NULL;
             records++;
@@ -888,8 +852,8 @@ static void do_list(struct store *s, const struct store_request *req, struct sto
     store_reply_i64(u, req->client, (int64_t)s->num_keys);
     struct store_reply *reply = store_reply_add(u, req->client, STORE_REPLY_LIST);
     reply->list.first = u->n_values;
-    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++)
-        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next)
+    for (size_t i = 0; i < s->keys.n; i++)
+        for (const struct store_key *k = s->keys.buckets[i]; k != NULL; k = k->next)
             if (k->value != NULL)
                 store_list_add(u, k->name);
     reply->list.count = u->n_values - reply->list.first;
