@@ -42,7 +42,7 @@ static int load(const struct operator_auth_config *config, struct keyring *keys,
         r = keyring_load_given(keys, config->key_file, err);
     if (r == 0 && !keyring_is_given(keys))
         r = keyring_load_home(keys, KEYRING_HOME_NS, err);
-    registry_load_keys(NULL, keys); /* last: they may be many */
+    registry_load_keys(geteuid(), NULL, keys); /* last: they may be many */
     return r;
 }
 
@@ -98,7 +98,7 @@ bool operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *r
     if (o == NULL || keyring_new(&keys, NULL) < 0)
         return true;
     keyring_widen(keys);
-    registry_load_keys_of(uid, run_id, keys);
+    registry_load_keys(uid, run_id, keys);
     for (uint32_t i = 0; i < keyring_n(keys); i++)
         (void)!auth_add_key(o->auth, keyring_at(keys, i)->secret, AUTH_FROM_RUN_DIR, NULL);
     return true;

@@ -129,16 +129,12 @@ static int open_dir_of(const char *name, uid_t owner, bool make, int *ret, struc
     return r;
 }
 
-static int open_dir(const char *name, bool make, int *ret, struct err *err) {
-    return open_dir_of(name, geteuid(), make, ret, err);
-}
-
 int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err) {
     char names[DIRS_MAX][REGISTRY_PATH_MAX];
     size_t n = dir_names(names);
     int r = -ENOENT;
     for (size_t i = 0; i < n; i++) {
-        r = open_dir(names[i], true, ret_fd, err);
+        r = open_dir_of(names[i], geteuid(), true, ret_fd, err);
         if (r == 0 && i + 1 < n && faccessat(*ret_fd, ".", W_OK, AT_EACCESS) < 0) {
             (void)close(*ret_fd); /* it was made before the root became read-only */
             r = -EACCES;
@@ -298,14 +294,6 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
     return 0;
 }
 
-struct entries {
-    struct registry_entry *list;
-    size_t n;
-    bool heads;   /* these, too */
-    uint32_t uid; /* whose directory is read now */
-    const struct pid_space *here;
-};
-
 static void remove_both(int dir, const char *name) {
     char key[64];
     (void)snprintf(key, sizeof key, KEY_PREFIX "%.32s", name + strlen(FILE_PREFIX));
@@ -313,24 +301,41 @@ static void remove_both(int dir, const char *name) {
     (void)unlinkat(dir, name, 0);
 }
 
+/* False: it is no entry of a process that lives. In our own directory one that is gone is removed.
+ */
+static bool read_living(int dir, const char *name, const struct pid_space *here, bool own,
+                        struct registry_entry *ret) {
+    enum verdict verdict = NOT_KNOWN;
+    uint32_t pid;
+    if (!text_begins(name, FILE_PREFIX) || parse_u32(name + strlen(FILE_PREFIX), &pid) != 0 ||
+        read_entry(dir, name, here, ret, &verdict) < 0)
+        return false;
+    if (verdict == GONE && own)
+        remove_both(dir, name);
+    return verdict != GONE;
+}
+
+struct entries {
+    struct registry_entry *list;
+    size_t n;
+    bool heads;      /* these, too */
+    const char *dir; /* that is read now, */
+    uint32_t uid;    /* and whose it is */
+    const struct pid_space *here;
+};
+
 /* A sweep_fn. */
 static bool list_one(int dir, const char *name, void *arg) {
     struct entries *e = arg;
     struct registry_entry entry;
-    enum verdict verdict = NOT_KNOWN;
-    uint32_t pid;
-    if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0 ||
-        parse_u32(name + strlen(FILE_PREFIX), &pid) != 0 || e->n >= REGISTRY_ENTRIES_MAX)
-        return false;
-    if (read_entry(dir, name, e->here, &entry, &verdict) < 0)
+    if (e->n >= REGISTRY_ENTRIES_MAX ||
+        !read_living(dir, name, e->here, e->uid == geteuid(), &entry) ||
+        (!e->heads && entry.head_nodes > 0))
         return true;
     entry.uid = e->uid;
-    if (verdict != GONE && (e->heads || entry.head_nodes == 0)) {
-        e->list = xgrow(e->list, e->n, sizeof *e->list);
-        e->list[e->n++] = entry;
-    } else if (verdict == GONE && e->uid == geteuid()) {
-        remove_both(dir, name);
-    }
+    (void)snprintf(entry.dir, sizeof entry.dir, "%s", e->dir);
+    e->list = xgrow(e->list, e->n, sizeof *e->list);
+    e->list[e->n++] = entry;
     return true;
 }
 
@@ -355,12 +360,13 @@ static void list_others(const struct others *o, struct entries *out) {
         char path[REGISTRY_PATH_MAX];
         uint32_t uid;
         int fd;
-        if (strncmp(d->d_name, o->before, strlen(o->before)) != 0 ||
+        if (!text_begins(d->d_name, o->before) ||
             parse_u32(d->d_name + strlen(o->before), &uid) != 0 || uid == geteuid())
             continue;
         seen++;
         (void)snprintf(path, sizeof path, "%s/%.300s%s", o->parent, d->d_name, o->after);
         out->uid = uid;
+        out->dir = path;
         if (open_dir_of(path, uid, false, &fd, NULL) == 0)
             sweep_dir(fd, UINT64_MAX, list_one, out);
     }
@@ -376,7 +382,8 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
     int r = 0;
     for (size_t i = 0; i < n; i++) {
         int fd;
-        int r_dir = open_dir(names[i], false, &fd, err);
+        int r_dir = open_dir_of(names[i], geteuid(), false, &fd, err);
+        found.dir = names[i];
         if (r_dir == 0)
             sweep_dir(fd, UINT64_MAX, list_one, &found);
         bool spare = i + 1 == n && n > 1; /* others may have made it: that is nobody's error */
@@ -413,77 +420,28 @@ bool registry_is_of_run(const struct registry_entry *e, const char *run_id) {
            (e->head_nodes > 0 && strncmp(run_id, e->run_id, len) == 0 && run_id[len] == '.');
 }
 
-/* The process that has left this key; -ENOENT: it is gone. */
-static int owner_of_key(int dir, const char *name, const struct pid_space *here,
-                        struct registry_entry *ret) {
-    char owner[64];
-    enum verdict verdict = GONE;
-    (void)snprintf(owner, sizeof owner, FILE_PREFIX "%.32s", name + strlen(KEY_PREFIX));
-    int r = read_entry(dir, owner, here, ret, &verdict);
-    return r == 0 && verdict != GONE ? 0 : -ENOENT;
-}
-
-static bool is_key(const char *name) {
-    uint32_t pid;
-    return strncmp(name, KEY_PREFIX, strlen(KEY_PREFIX)) == 0 &&
-           parse_u32(name + strlen(KEY_PREFIX), &pid) == 0;
-}
-
-struct loading {
-    const char *dir_name, *run_id;
-    const struct pid_space *here;
-    struct keyring *to;
-    uint32_t looked_at;
-};
-
-/* A sweep_fn. */
-static bool load_one(int dir, const char *name, void *arg) {
-    struct loading *l = arg;
-    struct registry_entry entry;
-    char path[REGISTRY_PATH_MAX];
-    if (!is_key(name) || l->looked_at++ >= REGISTRY_ENTRIES_MAX ||
-        owner_of_key(dir, name, l->here, &entry) < 0 ||
-        (l->run_id != NULL && !registry_is_of_run(&entry, l->run_id)))
-        return false;
-    (void)snprintf(path, sizeof path, "%.440s/%.64s", l->dir_name, name);
-    (void)!keyring_load_file(l->to, path, AUTH_FROM_RUN_DIR, NULL);
-    return true;
-}
-
-void registry_load_keys(const char *run_id, struct keyring *to) {
-    char names[DIRS_MAX][REGISTRY_PATH_MAX];
-    size_t n = dir_names(names);
-    struct pid_space here = this_space();
+void registry_load_keys(uint32_t uid, const char *run_id, struct keyring *to) {
+    _cleanup_(freep) struct registry_entry *list = NULL;
+    size_t n = 0;
+    if (registry_list_all(&list, &n, NULL) < 0)
+        return;
     for (size_t i = 0; i < n; i++) {
-        int fd;
-        if (open_dir(names[i], false, &fd, NULL) == 0)
-            sweep_dir(fd, UINT64_MAX, load_one, &(struct loading){names[i], run_id, &here, to, 0});
-    }
-}
-
-void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to) {
-    struct pid_space here = this_space();
-    for (size_t i = 0; i < ARRAY_SIZE(all_others) && geteuid() == 0; i++) {
-        const struct others *o = &all_others[i];
         char path[REGISTRY_PATH_MAX];
-        int fd;
-        (void)snprintf(path, sizeof path, "%s/%s%" PRIu32 "%s", o->parent, o->before, uid,
-                       o->after);
-        if (open_dir_of(path, uid, false, &fd, NULL) == 0)
-            sweep_dir(fd, UINT64_MAX, load_one, &(struct loading){path, run_id, &here, to, 0});
+        if (list[i].uid != uid || (run_id != NULL && !registry_is_of_run(&list[i], run_id)))
+            continue;
+        (void)snprintf(path, sizeof path, "%.440s/" KEY_PREFIX "%d", list[i].dir, list[i].pid);
+        (void)!keyring_load_file(to, path, AUTH_FROM_RUN_DIR, NULL);
     }
 }
 
-static void sweep_key(int dir, const char *name, const struct pid_space *here) {
-    struct registry_entry entry;
-    if (is_key(name) && owner_of_key(dir, name, here, &entry) < 0)
-        (void)unlinkat(dir, name, 0);
-}
+/* ---- what processes that are gone have left ---- */
 
-static void sweep_entry(int dir, const char *name, const struct pid_space *here) {
-    struct registry_entry entry;
-    enum verdict verdict = NOT_KNOWN;
-    if (read_entry(dir, name, here, &entry, &verdict) == 0 && verdict == GONE)
+static void sweep_key(int dir, const char *name) {
+    char owner[64];
+    uint32_t pid;
+    (void)snprintf(owner, sizeof owner, FILE_PREFIX "%.32s", name + strlen(KEY_PREFIX));
+    if (parse_u32(name + strlen(KEY_PREFIX), &pid) == 0 && faccessat(dir, owner, F_OK, 0) < 0 &&
+        errno == ENOENT)
         (void)unlinkat(dir, name, 0);
 }
 
@@ -495,11 +453,12 @@ static void sweep_unfinished(int dir, const char *name) {
 }
 
 static bool sweep_one(int dir, const char *name, void *here) {
-    if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
-        sweep_entry(dir, name, here);
-    else if (strncmp(name, KEY_PREFIX, strlen(KEY_PREFIX)) == 0)
-        sweep_key(dir, name, here);
-    else if (strncmp(name, UNFINISHED_PREFIX, strlen(UNFINISHED_PREFIX)) == 0)
+    struct registry_entry entry;
+    if (text_begins(name, FILE_PREFIX))
+        (void)read_living(dir, name, here, true, &entry);
+    else if (text_begins(name, KEY_PREFIX))
+        sweep_key(dir, name);
+    else if (text_begins(name, UNFINISHED_PREFIX))
         sweep_unfinished(dir, name);
     else
         return false;

@@ -50,7 +50,8 @@ struct registry_entry {
     uint32_t head_nodes;             /* of a head: how many nodes the job has; else 0 */
     char head_ask[REGISTRY_ASK_MAX]; /* of a head, as it was added; "": not known */
     int32_t pid;                     /* in its own pid namespace */
-    uint32_t uid;                    /* the user whose directory has it */
+    uint32_t uid;                    /* the user whose directory has it: */
+    char dir[REGISTRY_PATH_MAX];
     bool foreign;           /* from another pid namespace or machine: the process may be gone */
     uint64_t since_wall_ns; /* when it was added, in ns since 1970 */
 };
@@ -64,11 +65,9 @@ _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct 
  * if MUSTER_RUN_DIR is not set; none of their files is removed. */
 _must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err);
 
-/* Adds the keys that agents and heads of this user have left: of a run; NULL: of all. Of too many
- * for the ring, some. */
-void registry_load_keys(const char *run_id, struct keyring *to);
-/* For root: the same of another user's. */
-void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to);
+/* Adds the keys that agents and heads of this user have left, for root those of any: of a run;
+ * NULL: of all. Of too many for the ring, some. */
+void registry_load_keys(uint32_t uid, const char *run_id, struct keyring *to);
 /* What a head knows of the run id may be its beginning, up to a dot. */
 bool registry_is_of_run(const struct registry_entry *e, const char *run_id);
 

@@ -116,7 +116,7 @@ static const uint8_t secret[AUTH_SECRET_BYTES] = {1, 2, [31] = 0xa5};
 static uint32_t keys_of(const char *run_id) {
     _cleanup_(keyring_freep) struct keyring *ring = NULL;
     cr_assert_eq(keyring_new(&ring, &err), 0, "%s", err.text);
-    registry_load_keys(run_id, ring);
+    registry_load_keys(geteuid(), run_id, ring);
     for (uint32_t i = 0; i < keyring_n(ring); i++) {
         cr_assert_arr_eq(keyring_at(ring, i)->secret, secret, sizeof secret);
         cr_assert_eq(keyring_at(ring, i)->source, AUTH_FROM_RUN_DIR);
