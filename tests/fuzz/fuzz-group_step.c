@@ -99,7 +99,10 @@ static void fill_report(struct input *in, const struct group *g, struct report *
 
 /* Any message that a node can send; its epoch and its times are near those of the group. */
 static void fill_message(struct group_event *e, uint8_t b, uint8_t c, uint64_t now_ns) {
-    static struct wire_small said;
+    static struct {
+        enum wire_kind kind;
+        _Alignas(uint64_t) char body[64];
+    } said;
     struct prng prng = {.state = b};
     size_t n = 0;
     for (int kind = 1; kind < WIRE_KIND_COUNT; kind++)

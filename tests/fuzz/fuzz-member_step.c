@@ -172,7 +172,7 @@ static void check_effects(const struct member *m, const struct member_update *u,
             break;
         case MEMBER_EFFECT_ARBITER: CHECK(e->request->kind == ARBITER_READ || e->request->kind == ARBITER_CLAIM); break;
         case MEMBER_EFFECT_HANG_UP:
-        case MEMBER_EFFECT_SEND:
+        case MEMBER_EFFECT_ECHO:
         case MEMBER_EFFECT_PROBE_PEER:
         case MEMBER_EFFECT_JOIN_POLICY:
         case MEMBER_EFFECT_CONNECT:

@@ -341,13 +341,11 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         oracle_contact(w, l, c->node);
         on_renew(w, l, node, &word->renew);
         return;
-    case WORD_MESSAGE:
+    case WORD_ECHO:
         if (c->joined)
             group_event(w, l,
-                        &(struct group_event){.kind = GROUP_EVENT_MESSAGE,
-                                              .node = node,
-                                              .message = word->message.kind,
-                                              .body = word->message.body});
+                        &(struct group_event){
+                            .kind = GROUP_EVENT_MESSAGE, .node = node, .message = WIRE_ECHO, .body = &word->echo});
         return;
     case WORD_LEAVE:
         if (c->joined)

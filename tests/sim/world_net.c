@@ -16,7 +16,7 @@ static size_t size_of(enum word_kind kind) {
     case WORD_JOIN: return WITH(join);
     case WORD_REPORT: return WITH(report);
     case WORD_RENEW: return WITH(renew);
-    case WORD_MESSAGE: return WITH(message);
+    case WORD_ECHO: return WITH(echo);
     case WORD_WELCOME: return WITH(welcome);
     case WORD_REFUSED: return WITH(refused);
     case WORD_DESIRED: return WITH(desired);

@@ -194,7 +194,7 @@ void node_word(struct world *w, struct life *l, struct conn *c, struct word *wor
     case WORD_JOIN:
     case WORD_REPORT:
     case WORD_RENEW:
-    case WORD_MESSAGE:
+    case WORD_ECHO:
     case WORD_LEAVE: assert_not_reached();
     }
 }
@@ -245,9 +245,9 @@ static void obey_word(struct world *w, struct life *l, const struct member_effec
         word = word_new(WORD_RENEW);
         word->renew = e->renew;
         say(w, l, word);
-    } else if (e->kind == MEMBER_EFFECT_SEND) {
-        word = word_new(WORD_MESSAGE);
-        word->message = e->message;
+    } else if (e->kind == MEMBER_EFFECT_ECHO) {
+        word = word_new(WORD_ECHO);
+        word->echo = e->echo;
         say(w, l, word);
     } else {
         say(w, l, word_new(WORD_LEAVE));
@@ -260,7 +260,7 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
     case MEMBER_EFFECT_CONNECT: connect_to(w, l, e); break;
     case MEMBER_EFFECT_REPORT:
     case MEMBER_EFFECT_RENEW:
-    case MEMBER_EFFECT_SEND:
+    case MEMBER_EFFECT_ECHO:
     case MEMBER_EFFECT_SEND_LEAVE: obey_word(w, l, e); break;
     case MEMBER_EFFECT_PROBE:
         if (l->leader != NULL)

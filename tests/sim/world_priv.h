@@ -15,7 +15,7 @@ enum word_kind {
     WORD_REPORT,
     WORD_RENEW,
     WORD_LEAVE,
-    WORD_MESSAGE, /* to the leader */
+    WORD_ECHO, /* to the leader */
     WORD_HELLO,
     WORD_WELCOME,
     WORD_REFUSED,
@@ -38,7 +38,7 @@ struct word {
         struct report report;
         struct renew renew;
         struct lease lease;
-        struct wire_small message;
+        struct echo echo;
         struct {
             uint64_t leader, heartbeat_ns, lease_ns, margin_ns;
             uint32_t epoch;

@@ -193,12 +193,6 @@ static void send_report(struct rdzv_client *c) {
     send_to_leader(c, &m);
 }
 
-static void send_message(struct rdzv_client *c, const struct wire_small *message) {
-    struct wire_message m;
-    wire_small_message(message, &m);
-    send_to_leader(c, &m);
-}
-
 static void renew(struct rdzv_client *c, const struct renew *renew) {
     struct wire_message m = {.kind = WIRE_RENEW, .renew = *renew};
     struct loop_stats stats = loop_get_stats(c->loop);
@@ -863,7 +857,9 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_SEND_LEAVE: leave(c); break;
     case MEMBER_EFFECT_END: end(c); break;
     case MEMBER_EFFECT_HANG_UP: hang_up(c); break;
-    case MEMBER_EFFECT_SEND: send_message(c, &e->message); break;
+    case MEMBER_EFFECT_ECHO:
+        send_to_leader(c, &(struct wire_message){.kind = WIRE_ECHO, .echo = e->echo});
+        break;
     case MEMBER_EFFECT_ARBITER: arbiter_ask(c->config.arbiter, e->request, on_arbiter, c); break;
     case MEMBER_EFFECT_PROBE_PEER: begin_probe(c, &e->peer, false, NULL); break;
     case MEMBER_EFFECT_LEAD: ops->lead(arg, e->lead); break;

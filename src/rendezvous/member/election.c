@@ -268,8 +268,8 @@ void election_on_handover(struct member *m, const struct handover *h) {
 void election_on_lease(struct member *m, const struct lease *lease) {
     if (m->successor_index == 0 && m->named.epoch == lease->epoch) {
         m->successor_base_ns = m->now_ns;
-        wire_small_set(&member_emit(m, MEMBER_EFFECT_SEND)->message, WIRE_ECHO,
-                       &(struct echo){.epoch = lease->epoch, .leader_clock_ns = lease->clock_ns});
+        member_emit(m, MEMBER_EFFECT_ECHO)->echo =
+            (struct echo){.epoch = lease->epoch, .leader_clock_ns = lease->clock_ns};
     }
     if (lease->validity_ns > 0)
         m->good_lease_ns = m->now_ns;

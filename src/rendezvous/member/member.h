@@ -134,7 +134,7 @@ enum member_effect_kind {
     MEMBER_EFFECT_SEND_LEAVE, /* send LEAVE on the connection, then close it */
     MEMBER_EFFECT_END,        /* the node no longer takes part: member_end() */
     MEMBER_EFFECT_HANG_UP,    /* end the connection or the attempt, without a DISCONNECT */
-    MEMBER_EFFECT_SEND,       /* message: send it to the leader at once */
+    MEMBER_EFFECT_ECHO,       /* echo: send it to the leader at once */
     MEMBER_EFFECT_ARBITER,    /* request: send it to the arbiter */
     MEMBER_EFFECT_PROBE_PEER, /* peer: probe its listener, then PEER_PROBE */
     /* lead: serve parked and later nodes with a new group; then connect to our own server */
@@ -160,7 +160,7 @@ struct member_effect {
     uint64_t lease_end_ns, paused_ns;
     uint32_t reachability;
     bool soon;
-    struct wire_small message;
+    struct echo echo;
     struct rdzv_peer peer;
     enum member_join_policy join_policy;
     uint32_t epoch;

@@ -606,17 +606,6 @@ uint32_t wire_version_of(const struct wire_message *m) {
     return version != NULL ? *version : WIRE_VERSION;
 }
 
-void wire_small_set(struct wire_small *s, enum wire_kind kind, const void *body) {
-    assert(wire_table(kind)->size <= sizeof s->body);
-    s->kind = kind;
-    memcpy(s->body, body, wire_table(kind)->size);
-}
-
-void wire_small_message(const struct wire_small *s, struct wire_message *ret) {
-    ret->kind = s->kind;
-    memcpy((char *)ret + BODY, s->body, wire_table(s->kind)->size);
-}
-
 void wire_encode(const struct wire_message *m, struct strbuf *ret) {
     strbuf_clear(ret);
     struct json_writer w = json_writer_of(ret);

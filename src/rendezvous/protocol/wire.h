@@ -162,15 +162,6 @@ struct wire_message {
     };
 };
 
-/* A message that a machine handles without knowing its kind. `body`: its struct. */
-#define WIRE_SMALL_MAX 64
-struct wire_small {
-    enum wire_kind kind;
-    _Alignas(uint64_t) char body[WIRE_SMALL_MAX];
-};
-void wire_small_set(struct wire_small *s, enum wire_kind kind, const void *body);
-void wire_small_message(const struct wire_small *s, struct wire_message *ret);
-
 struct json_table;
 
 /* Replaces *ret with the JSON text. The message is ours and valid. */
