@@ -245,10 +245,9 @@ struct peer_probe {
     struct rdzv_client *client;
     struct probe *probe;
     bool of_leader; /* answered as PROBE, otherwise as PEER_PROBE */
-    bool known;     /* it was reached earlier, at its only address */
+    bool known;     /* it was reached there earlier */
     uint64_t incarnation;
-    struct addr addrs[CLIENT_PEER_ADDRS_MAX];
-    size_t n, next;
+    struct addr at;
 };
 
 static void peer_probe_free(struct peer_probe *p) {
@@ -274,65 +273,47 @@ static void peer_probe_done(struct peer_probe *p, enum probe_result result) {
     report_probe(c, of_leader, incarnation, result);
 }
 
-static void next_addr(struct peer_probe *p);
-
 static void on_peer_probed(void *arg, const struct probe_answer *answer) {
     struct peer_probe *p = arg;
     enum probe_result result = probe_result_for(answer, p->client->config.info.incarnation);
     p->probe = NULL;
-    if (result == PROBE_ALIVE) {
-        remember(p->client, p->incarnation, &p->addrs[p->next - 1]);
-        peer_probe_done(p, PROBE_ALIVE);
-    } else if (result == PROBE_GONE && p->known) {
-        peer_probe_done(p, PROBE_GONE);
-    } else {
-        next_addr(p);
-    }
+    if (result == PROBE_ALIVE)
+        remember(p->client, p->incarnation, &p->at);
+    peer_probe_done(p, result == PROBE_GONE && !p->known ? PROBE_UNKNOWN : result);
 }
 
-static void next_addr(struct peer_probe *p) {
-    const struct rdzv_client *c = p->client;
-    while (p->next < p->n) {
-        const struct addr *to = &p->addrs[p->next++];
-        if (probe_start(c->loop, NULL, to, c->config.auth, p->incarnation, PROBE_TIMEOUT_NS,
-                        on_peer_probed, p, &p->probe) == 0)
-            return;
-    }
-    peer_probe_done(p, PROBE_UNKNOWN);
-}
-
-/* at: where it was reached, as the only one; NULL: those that are known. The member probes its
- * leader once at a time, so that is not limited. */
-static void begin_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader,
-                        const struct addr *at) {
+/* Where it was reached, or else at its first address. The member probes its leader once at a time,
+ * so that is not limited. */
+static void begin_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader) {
+    struct addr addrs[CLIENT_PEER_ADDRS_MAX] = {c->leader_listener};
+    bool is_leader = peer->incarnation == c->leader;
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
         if (p->incarnation == peer->incarnation && p->of_leader == of_leader)
             return; /* its answer also counts for this one */
     }
-    if ((!of_leader && c->n_peer_probes >= CLIENT_PROBES_MAX) || peer->incarnation == 0) {
+    if ((!of_leader && c->n_peer_probes >= CLIENT_PROBES_MAX) || peer->incarnation == 0 ||
+        (!is_leader && peer_addrs(c, peer, addrs) == 0)) {
         report_probe(c, of_leader, peer->incarnation, PROBE_UNKNOWN);
         return;
     }
     struct peer_probe *p = xcalloc(1, sizeof *p);
-    p->client = c;
-    p->of_leader = of_leader;
-    p->incarnation = peer->incarnation;
-    p->n = at != NULL ? 1 : peer_addrs(c, peer, p->addrs);
-    if (at != NULL)
-        p->addrs[0] = *at;
-    p->known = at != NULL || find_reached(c, peer->incarnation) != NULL;
-    if (p->known)
-        p->n = 1;
+    *p = (struct peer_probe){.client = c,
+                             .of_leader = of_leader,
+                             .known = is_leader || find_reached(c, peer->incarnation) != NULL,
+                             .incarnation = peer->incarnation,
+                             .at = addrs[0]};
     list_append(&c->peer_probes, &p->link);
     c->n_peer_probes++;
-    next_addr(p);
+    if (probe_start(c->loop, NULL, &p->at, c->config.auth, p->incarnation, PROBE_TIMEOUT_NS,
+                    on_peer_probed, p, &p->probe) < 0)
+        peer_probe_done(p, PROBE_UNKNOWN);
 }
 
 static void probe_leader(struct rdzv_client *c) {
-    struct rdzv_peer leader = {.incarnation = c->leader};
-    bool other =
-        has_arbiter(c) && member_leader(c->member, &leader) && leader.incarnation != c->leader;
-    begin_probe(c, &leader, true, other ? NULL : &c->leader_listener);
+    struct rdzv_peer leader;
+    if (!has_arbiter(c) || !member_leader(c->member, &leader))
+        leader = (struct rdzv_peer){.incarnation = c->leader};
+    begin_probe(c, &leader, true);
 }
 
 static void free_probes(struct rdzv_client *c) {
@@ -861,7 +842,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
         send_to_leader(c, &(struct wire_message){.kind = WIRE_ECHO, .echo = e->echo});
         break;
     case MEMBER_EFFECT_ARBITER: arbiter_ask(c->config.arbiter, e->request, on_arbiter, c); break;
-    case MEMBER_EFFECT_PROBE_PEER: begin_probe(c, &e->peer, false, NULL); break;
+    case MEMBER_EFFECT_PROBE_PEER: begin_probe(c, &e->peer, false); break;
     case MEMBER_EFFECT_LEAD: ops->lead(arg, e->lead); break;
     case MEMBER_EFFECT_JOIN_POLICY:
         ops->join_policy(arg, e->join_policy, &e->peer, e->epoch);
