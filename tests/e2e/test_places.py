@@ -151,7 +151,7 @@ def test_a_batch_system_queues_the_job_again_by_its_command(tmp_path):
     """Grid Engine ignores exit status 99 when a time limit has ended the job: qmod -rj does not."""
     process = read(PLACES / "gridengine.env")[0]
     process.env.update(PATH=f"{tmp_path}:{os.environ['PATH']}", MUSTER_RUN_DIR=str(tmp_path / "run"), SGE_TASK_ID="3")
-    for name, line in [("qrsh", 'exec sh -c "$3"'), ("qmod", f'echo "$*" >> {tmp_path}/called; echo pushed')]:
+    for name, line in [("qrsh", 'exec sh -c "$3"'), ("qmod", f'echo "$*" >> {tmp_path}/called; echo pushed >&2')]:
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
     worker = f"trap 'exit 0' TERM; {harness.MUSTER} notify MUSTER_SAFE_POINT=1; [ $RANK = 1 ] || kill -USR2 $HEAD; sleep 60 & wait"

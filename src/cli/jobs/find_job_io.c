@@ -145,24 +145,6 @@ static int find_ended(struct job_place *place, struct job_found *ret, struct err
 }
 
 #define SQUEUE_TIMEOUT_NS (5 * NS_PER_S)
-#define SQUEUE_BYTES_MAX 65536
-
-/* In a helper. squeue(1); job: NULL: all that run. */
-static int become_squeue(int fd, void *job) {
-    char user[32], jobs[RDZV_RUN_ID_MAX + 16],
-        *argv[] = {(char[]){"squeue"},
-                   (char[]){"--noheader"},
-                   (char[]){"--states=RUNNING"},
-                   (char[]){"--format=%A"},
-                   user,
-                   job != NULL ? jobs : NULL,
-                   NULL};
-    (void)snprintf(user, sizeof user, "--user=%u", (unsigned)geteuid());
-    (void)snprintf(jobs, sizeof jobs, "--jobs=%s", job != NULL ? (const char *)job : "");
-    if (dup2(fd, STDOUT_FILENO) >= 0)
-        (void)execvp(argv[0], argv);
-    return 1;
-}
 
 /* On a login node of Slurm, where no process of a job runs: this user's jobs, or the one with the
  * number. -ENOENT has no sentence. */
@@ -170,14 +152,16 @@ static int find_in_slurm(const struct job_place *place, struct job_found *ret, s
     const char *number = place->run_id, *line;
     if (number != NULL && !run_id_is_job(number))
         return -ENOENT;
-    struct helper_call_config config = {.name = "muster-squeue",
-                                        .run = become_squeue,
-                                        .arg = (char *)(uintptr_t)number,
-                                        .timeout_ns = SQUEUE_TIMEOUT_NS,
-                                        .max_bytes = SQUEUE_BYTES_MAX};
+    char user[32], jobs[RDZV_RUN_ID_MAX + 16] = "";
+    const char *const words[] = {"squeue",      "--noheader", "--states=RUNNING",
+                                 "--format=%A", user,         number != NULL ? jobs : NULL,
+                                 NULL};
+    (void)snprintf(user, sizeof user, "--user=%u", (unsigned)geteuid());
+    if (number != NULL)
+        (void)snprintf(jobs, sizeof jobs, "--jobs=%s", number);
     struct helper_call *call = NULL;
     struct helper_answer answer;
-    if (helper_call_new(NULL, &config, NULL, NULL, &call) < 0)
+    if (helper_command(NULL, words, false, SQUEUE_TIMEOUT_NS, NULL, NULL, &call) < 0)
         return -ENOENT;
     helper_call_wait(call, &answer);
     for (line = answer.code == 0 ? answer.data : ""; *line >= '0' && *line <= '9';) {

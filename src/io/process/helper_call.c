@@ -10,6 +10,7 @@
 #include "io/clock.h"
 
 #define READ_BYTES ((size_t)64 << 10)
+#define COMMAND_BYTES_MAX ((size_t)1 << 20)
 #define PIPE_BYTES (1 << 20) /* so the helper need not wait for a busy reader */
 
 struct helper_call {
@@ -114,6 +115,29 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
         loop_timer_set(c->timer, c->end_ns);
     *ret = c;
     return 0;
+}
+
+struct command {
+    const char *const *words;
+    bool errors;
+};
+
+static int become(int fd, void *arg) {
+    const struct command *c = arg;
+    if (dup2(fd, STDOUT_FILENO) >= 0 && (!c->errors || dup2(fd, STDERR_FILENO) >= 0))
+        (void)execvp(c->words[0], (char *const *)(uintptr_t)c->words);
+    return 1;
+}
+
+int helper_command(struct loop *loop, const char *const words[], bool errors, uint64_t timeout_ns,
+                   helper_call_fn *fn, void *arg, struct helper_call **ret) {
+    struct command command = {words, errors};
+    const struct helper_call_config config = {.name = "muster-command",
+                                              .run = become,
+                                              .arg = &command,
+                                              .timeout_ns = timeout_ns,
+                                              .max_bytes = COMMAND_BYTES_MAX};
+    return helper_call_new(loop, &config, fn, arg, ret);
 }
 
 const char *helper_answer_line(const struct helper_answer *a, size_t *ret_len) {

@@ -42,6 +42,11 @@ typedef void helper_call_fn(void *arg, const struct helper_answer *answer);
 /* fn is called once, from the loop, later. 0, or a negative errno: no process, or no descriptor. */
 _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_config *config,
                                helper_call_fn *fn, void *arg, struct helper_call **ret);
+/* The same for a command, NULL-terminated words, which the helper becomes. The answer is its
+ * standard output, of 1 MiB at most; none, if it can't be run. errors: standard error, too. */
+_must_use_ int helper_command(struct loop *loop, const char *const words[], bool errors,
+                              uint64_t timeout_ns, helper_call_fn *fn, void *arg,
+                              struct helper_call **ret);
 /* Blocks until the answer is complete, or the deadline; then *ret has what has arrived. */
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
 /* Whether the answer has exactly n bytes. If so, moves them to ret: erases the answer. */

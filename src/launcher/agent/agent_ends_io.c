@@ -11,7 +11,7 @@
 #include "io/process/child.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/failure_text.h"
-#include "launcher/srun/slurm_ask_io.h"
+#include "launcher/srun/requeue_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
@@ -176,9 +176,9 @@ static void on_config(void *arg, const struct helper_answer *answer) {
 }
 
 static void ask_config(struct agent *a) {
-    static const char *const words[] = {"show", "config", NULL};
+    static const char *const words[] = {"scontrol", "show", "config", NULL};
     a->ends.late = ENDS_ASKED;
-    if (slurm_ask(a->loop, words, ASK_TIMEOUT_NS, on_config, a, &a->ends.wait_call) < 0)
+    if (helper_command(a->loop, words, false, ASK_TIMEOUT_NS, on_config, a, &a->ends.wait_call) < 0)
         log_debug("no process can be started to ask Slurm");
 }
 
@@ -207,8 +207,8 @@ static void on_reason(void *arg, const struct helper_answer *answer) {
 }
 
 static void ask_reason(struct agent *a) {
-    const char *const words[] = {"show", "job", "--oneliner", slurm_job(a), NULL};
-    if (slurm_ask(a->loop, words, REASON_TIMEOUT_NS, on_reason, a, &a->ends.call) < 0)
+    const char *const words[] = {"scontrol", "show", "job", "--oneliner", slurm_job(a), NULL};
+    if (helper_command(a->loop, words, false, REASON_TIMEOUT_NS, on_reason, a, &a->ends.call) < 0)
         log_debug("no process can be started to ask Slurm");
 }
 

@@ -19,7 +19,7 @@
 #include "launcher/output/console_io.h"
 #include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
-#include "launcher/srun/slurm_ask_io.h"
+#include "launcher/srun/requeue_io.h"
 #include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "rendezvous/auth/auth_io.h"

@@ -1,5 +1,5 @@
 /* A job of Slurm, as scontrol(1) describes it: why it ends, and whether it goes back into the queue
- * (--requeue), with the sentences for people. Pure; slurm_ask_io.h asks Slurm and does it.
+ * (--requeue), with the sentences for people. Pure; requeue_io.h asks Slurm and does it.
  *
  *     answer = requeue_decide(&facts, &sentence);
  *

@@ -9,10 +9,9 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "io/process/child.h"
 #include "io/process/helper_call.h"
 #include "launcher/place/place_io.h"
-#include "launcher/srun/slurm_ask_io.h"
+#include "launcher/srun/requeue_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "launcher/srun/srun_command.h"
 #include "launcher/starter/starter_io.h"
@@ -26,54 +25,30 @@ struct srun {
     const struct starter_run_config *config;
     const struct place *place;
     struct starter_run *run;
-    struct child_watch *scancel;      /* NULL: it was not started, or has ended */
     struct requeue *requeue;          /* NULL: not asked for */
     struct loop_timer *late;          /* until Slurm is asked */
     struct helper_call *wait, *steps; /* while it is: how long it waits, whether the step does */
+    struct helper_call *scancel;      /* while it runs */
 };
 
 /* ---- the end of the step ---- */
 
-static void on_scancel_exit(void *arg, const struct child_status *status) {
-    struct srun *s = arg;
-    log_debug("scancel %s %d", status->signalled ? "died of signal" : "ended with status",
-              status->code);
-    child_watch_free(TAKE_PTR(s->scancel));
-}
-
-/* The controller may be gone for long: no scancel remains that waits for it. */
-static void end_scancel(struct srun *s) {
-    if (s->scancel != NULL && child_watch_kill_group(s->scancel, SIGKILL) < 0)
-        log_debug("scancel has ended");
-    child_watch_free(TAKE_PTR(s->scancel));
+static void on_scancel(void *arg, const struct helper_answer *answer) {
+    ((struct srun *)arg)->scancel = NULL;
 }
 
 /* scancel(1): --signal=KILL is sent at once. Without the step's number Slurm ends it after srun. */
 static void kill_step(void *arg) {
     struct srun *s = arg;
-    char program[] = "scancel", quiet[] = "--quiet", kill_now[] = "--signal=KILL";
-    char step[STARTER_STEP_MAX];
-    char *argv[] = {program, quiet, kill_now, step, NULL};
-    struct child_spec spec = CHILD_SPEC_INIT;
-    struct child child = CHILD_INIT;
-    struct err err = {0};
-    (void)snprintf(step, sizeof step, "%s", starter_step_name(s->run));
-    spec.argv = argv;
-    spec.envp = s->config->envp;
-    spec.setsid = true;
-    if (step[0] == '\0') {
-        starter_signal(s->run, SIGKILL);
-        return;
+    const char *step = starter_step_name(s->run);
+    const char *const words[] = {"scancel", "--quiet", "--signal=KILL", step, NULL};
+    if (step[0] != '\0') {
+        log_notice("killing step %s", step);
+        helper_call_free(TAKE_PTR(s->scancel));
     }
-    log_notice("killing step %s", step);
-    end_scancel(s);
-    if (child_spawn(&spec, &child, &err) < 0) {
-        log_warning("can't run scancel: %s", err.text);
+    if (step[0] == '\0' || helper_command(starter_loop(s->run), words, false, ASK_TIMEOUT_NS,
+                                          on_scancel, s, &s->scancel) < 0)
         starter_signal(s->run, SIGKILL);
-    } else if (child_watch_new(loop_reaper(starter_loop(s->run)), &child, NULL, on_scancel_exit, s,
-                               &s->scancel) < 0) {
-        child_fini(&child); /* the reaper takes its end */
-    }
 }
 
 static void on_srun_exit(void *arg, const struct child_status *status) {
@@ -139,15 +114,15 @@ static void on_steps(void *arg, const struct helper_answer *answer) {
 
 /* The agents ask for the configuration, too: this one is for people. */
 static void on_late(void *arg) {
-    static const char *const config[] = {"show", "config", NULL};
+    static const char *const config[] = {"scontrol", "show", "config", NULL};
     struct srun *s = arg;
-    const char *const steps[] = {"show", "step", s->place->job_id, "--oneliner", NULL};
+    const char *const steps[] = {"scontrol", "show", "step", s->place->job_id, "--oneliner", NULL};
     struct loop *loop = starter_loop(s->run);
     int r = 0;
     if (!job_is_given(s->config->spec, "shutdown-timeout"))
-        r = slurm_ask(loop, config, ASK_TIMEOUT_NS, on_config, s, &s->wait);
+        r = helper_command(loop, config, false, ASK_TIMEOUT_NS, on_config, s, &s->wait);
     if (r == 0 && starter_step_name(s->run)[0] == '\0')
-        r = slurm_ask(loop, steps, ASK_TIMEOUT_NS, on_steps, s, &s->steps);
+        r = helper_command(loop, steps, false, ASK_TIMEOUT_NS, on_steps, s, &s->steps);
     if (r < 0)
         log_debug("no process can be started to ask Slurm");
 }
@@ -208,7 +183,7 @@ static void end(void *arg) {
     helper_call_free(s->wait);
     helper_call_free(s->steps);
     loop_timer_free(s->late);
-    end_scancel(s);
+    helper_call_free(s->scancel);
 }
 
 int srun_run(const struct starter_run_config *config) {

@@ -519,13 +519,6 @@ static int finish(void *arg, int status) {
     return losses_status(h, status);
 }
 
-static int become_command(int fd, void *arg) {
-    char *const *argv = arg;
-    if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0)
-        (void)execvp(argv[0], argv);
-    return 1;
-}
-
 static void on_requeued(void *arg, const struct helper_answer *answer) {
     struct ssh_head *h = arg;
     h->losses.call = NULL;
@@ -546,12 +539,8 @@ static bool requeue_by_command(struct ssh_head *h) {
                                      ? xasprintf("%s.%s", id, task)
                                      : xstrdup(id);
     char **argv = batch_command(h, by->requeue, job, NULL);
-    const struct helper_call_config config = {.name = "muster-requeue",
-                                              .run = become_command,
-                                              .arg = argv,
-                                              .timeout_ns = REQUEUE_NS,
-                                              .max_bytes = 4096};
-    int r = helper_call_new(h->loop, &config, on_requeued, h, &h->losses.call);
+    int r = helper_command(h->loop, (const char *const *)argv, true, REQUEUE_NS, on_requeued, h,
+                           &h->losses.call);
     words_free(argv);
     return r == 0;
 }

@@ -1,17 +1,4 @@
-/* Questions to Slurm, by scontrol(1) in a helper: it waits for a daemon on another machine. */
-#pragma once
-
-#include "io/process/helper_call.h"
-#include "launcher/srun/slurm_job.h"
-
-/* Runs scontrol with these words (NULL-terminated) in the background; its standard output is the
- * answer: none if there is no scontrol, or it failed. 0, or a negative errno: no process. */
-_must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
-                         helper_call_fn *fn, void *arg, struct helper_call **ret);
-
-/* ==== requeueing ====
- *
- * Puts a job that ends back into Slurm's queue, by scontrol(1), where slurm_job.h decides so.
+/* Puts a job that ends back into Slurm's queue, by scontrol(1), where slurm_job.h decides so.
  *
  *     r = requeue_new(loop, &facts, on_done, me);
  *     requeue_look(r);                    at the start: warns if Slurm could not requeue this job
@@ -23,6 +10,10 @@ _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t 
  * running one, 22.05). So one scontrol makes both requests, within KillWait. A request that the
  * controller has not read yet is carried out also if its sender was killed (seen with 22.05).
  * Everything that waits for Slurm has a time limit. */
+#pragma once
+
+#include "io/process/helper_call.h"
+#include "launcher/srun/slurm_job.h"
 
 #define REQUEUE_ASK_NS (3 * NS_PER_S) /* for what Slurm says about the job */
 
