@@ -25,20 +25,21 @@ static int converse(struct pmi1 *pmi, struct pmi_tasks *tasks, const uint8_t *da
 }
 
 static void check_place(const struct pmi_tasks *tasks) {
-    struct place_pmi place = {0};
+    struct place place = {0};
+    char *run_id = NULL;
     struct err err = {0};
     for (uint32_t i = 0; i < tasks->n; i++)
         check(strlen(tasks->cards[i]) < PMI_CARD_MAX);
-    if (pmi_tasks_read(tasks, &place, &err) < 0) {
+    if (pmi_tasks_read(tasks, &place, &run_id, &err) < 0) {
         check(err.text[0] != '\0');
         return;
     }
     check(place.n_nodes >= 1 && place.n_nodes <= tasks->n && place.node_id < place.n_nodes);
     check(place.node_tasks >= 1 && place.node_tasks <= place.most_tasks && place.local_id < place.node_tasks);
-    const size_t len = strlen(place.run_id), kept = len - strlen(".01234567"); /* and a hash */
-    check(place.first_host[0] != '\0' && len > kept && strncmp(place.run_id, tasks->run_id, kept) == 0);
+    const size_t len = strlen(run_id), kept = len - strlen(".01234567"); /* and a hash */
+    check(place.first_host[0] != '\0' && len > kept && strncmp(run_id, tasks->run_id, kept) == 0);
     free(place.first_host);
-    free(place.run_id);
+    free(run_id);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

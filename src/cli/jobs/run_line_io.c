@@ -116,13 +116,13 @@ static void probe_facts(void *arg, struct place_facts *ret) {
 }
 
 /* arg: run_keys, or NULL for a reader that is not a task. */
-static int probe_pmi(void *arg, const struct launcher *row, char *const *envp,
-                     struct place_pmi *ret, struct err *err) {
+static int probe_pmi(void *arg, const struct launcher *row, char *const *envp, struct place *p,
+                     char **ret_run_id, struct err *err) {
     struct run_keys *keys = arg;
     int r = keys == NULL ? -ENOSYS : 0;
     if (r == 0 && keys->of_tasks == NULL)
         r = keyring_new(&keys->of_tasks, err);
-    return r < 0 ? r : pmi_read(row, envp, keys->of_tasks, ret, err);
+    return r < 0 ? r : pmi_read(row, envp, keys->of_tasks, p, ret_run_id, err);
 }
 
 static char *probe_list(void *arg, const char *path) {

@@ -4,12 +4,13 @@
  * A launcher that fits these columns needs a row in launchers.c, an environment in
  * tests/places, and a line in docs/launchers.md. The sources of a row are named beside it.
  *
- * Columns that name variables have one or several names, separated by blanks: the first that is set
- * and not empty counts. NULL: the launcher has no such variable. */
+ * Columns that name variables have one name, or two, of which the first that is set and not empty
+ * counts. NULL: the launcher has no such variable. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum launcher_kind {
     /* Another program has started one agent on each node, and variables contain which node. */
@@ -36,6 +37,8 @@ enum launcher_hosts {
     LAUNCHER_HOSTS_JSON,  /* ["host1", "host2"] */
 };
 
+#define LAUNCHER_ANCESTORS_MAX 9
+#define LAUNCHER_PROOF_MAX 5
 #define LAUNCHER_WORDS_MAX 4
 #define LAUNCHER_SIGNALS_MAX 2
 
@@ -45,18 +48,18 @@ struct launcher {
     enum launcher_kind kind;
 
     /* ---- proof ---- */
-    /* Programs that start its tasks, separated by blanks: the nearest ancestor of any row decides.
-     * NULL: none is visible, in containers. At most 15 bytes each (/proc/PID/stat). */
-    const char *ancestors;
+    /* Programs that start its tasks: the nearest ancestor of any row decides. None: none is
+     * visible, in containers. At most 15 bytes each (/proc/PID/stat). */
+    const char *ancestors[LAUNCHER_ANCESTORS_MAX + 1];
     /* Variables that are all set, or else this is another launcher. */
-    const char *proof;
+    const char *proof[LAUNCHER_PROOF_MAX + 1];
     /* A variable whose value must be a word or number in that of another: JOB_ID in PE_HOSTFILE. */
     const char *part, *whole;
     const char *absent; /* a variable that must not be set; NULL: none */
 
     /* ---- the group ---- */
     enum launcher_sizes sizes;
-    const char *nodes;      /* number of nodes */
+    const char *nodes[2];   /* number of nodes */
     const char *node_rank;  /* of this node, from 0 */
     const char *first_rank; /* the node_rank of the node where they meet; NULL: 0 */
     /* INSIDE: number of tasks; of this one, from 0. ALLOC: task of an array, if it is a number */
@@ -67,7 +70,7 @@ struct launcher {
     const char *first_host; /* where the nodes meet; else the first of `hosts` */
     const char *port;
     const char *nproc; /* GPUs of this node */
-    const char *run_id, *attempt;
+    const char *run_id[2], *attempt;
 
     /* ---- agents ---- */
     /* ALLOC: the command that runs another command on a host, which it gets as its next word and
@@ -77,7 +80,7 @@ struct launcher {
     const char *advice; /* what to do where muster cannot find the group: an imperative sentence */
 
     /* ---- workers, and the end ---- */
-    const char *hidden; /* prefixes of variables that workers do not see, separated by blanks */
+    const char *hidden[2];          /* prefixes of variables that workers do not see */
     int save[LAUNCHER_SIGNALS_MAX]; /* signals that announce the end of the job; 0: none */
     int again;                      /* the exit status that queues the job again; 0: none */
     /* The command that also does, with the job as the last word: ID or, in an array, ID.TASK. */
@@ -98,9 +101,10 @@ const struct launcher *launcher_by_name(const char *name);
 const struct launcher *launcher_by_ancestor(const char *program);
 /* The first row from `from` on whose variables agree; NULL: there is none. */
 const struct launcher *launcher_by_variables(char *const *envp, const struct launcher *from);
-/* Value of the first variable of `names` that is set and not empty, and its name in *ret_name
- * (LAUNCHER_NAME_MAX bytes; may be NULL); NULL: none is. */
-#define LAUNCHER_NAME_MAX 64
-const char *launcher_value(char *const *envp, const char *names, char *ret_name);
-/* Whether `word` is one of `list`, which is separated by blanks; list may be NULL: false. */
-bool launcher_has_word(const char *list, const char *word);
+/* The value of a variable that is set and not empty; NULL: it is not, or the name is NULL. */
+const char *launcher_value(char *const *envp, const char *name);
+/* The first of two names whose variable is; NULL: neither is. */
+const char *launcher_name(char *const *envp, const char *const names[2]);
+/* Its value as a number. False: it is not set, or no number from least to most. */
+bool launcher_number(char *const *envp, const char *name, uint32_t least, uint32_t most,
+                     uint32_t *ret);

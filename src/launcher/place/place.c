@@ -19,7 +19,6 @@ void place_fini(struct place *p) {
                            p->srun_host, p->cpu_masks,     p->block};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         free(texts[i]);
-    free(p->names);
     *p = (struct place){0};
 }
 
@@ -63,10 +62,8 @@ int place_read(char *const *envp, const struct place_probes *probes, struct plac
         _cleanup_(freep) char *hosts = probes->file(probes->arg, "/etc/hosts");
         place_read_pod(envp, hosts, &p.pod);
     }
-    if (r == 0 && may_launch) {
-        p.names = xcalloc(PLACE_NAMES, sizeof *p.names);
+    if (r == 0 && may_launch)
         r = place_read_launcher(envp, probes, &facts, &p, err);
-    }
     p.by = find_starter(envp, &p);
     *ret = p;
     return r;
@@ -216,16 +213,17 @@ bool place_pod_is_own(const struct place_pod *p, const char *host) {
 
 /* ---- the environment ---- */
 
-static char *copy_of(char *const *envp, const char *names) {
-    const char *text = launcher_value(envp, names, NULL);
+/* Of the second variable if the first is not set, or empty; other: NULL: there is none. */
+static char *copy_of(char *const *envp, const char *name, const char *other) {
+    const char *text = launcher_value(envp, launcher_name(envp, (const char *[]){name, other}));
     return text != NULL ? xstrdup(text) : NULL;
 }
 
 /* 0: it is not set, or no number. */
 static uint32_t number_of(char *const *envp, const char *name) {
-    const char *text = env_get(envp, name);
-    uint32_t n;
-    return text != NULL && parse_u32(text, &n) == 0 ? n : 0;
+    uint32_t n = 0;
+    (void)launcher_number(envp, name, 0, UINT32_MAX, &n);
+    return n;
 }
 
 /* The nodes of a heterogeneous job (the plain variable is of its first component). 0: not known. */
@@ -350,13 +348,13 @@ static bool is_shell(const char *program) {
 }
 
 static void read_job(char *const *envp, struct place *p) {
-    p->cluster = copy_of(envp, "SLURM_CLUSTER_NAME");
+    p->cluster = copy_of(envp, "SLURM_CLUSTER_NAME", NULL);
     p->job_nodes = number_of(envp, "SLURM_JOB_NUM_NODES");
     if (p->job_nodes == 0)
         p->job_nodes = number_of(envp, "SLURM_NNODES");
     if (p->het_size > 0 && p->slurm != PLACE_SLURM_STEP)
         p->job_nodes = nodes_of_components(envp, p->het_size);
-    p->job_nodelist = copy_of(envp, "SLURM_JOB_NODELIST SLURM_NODELIST");
+    p->job_nodelist = copy_of(envp, "SLURM_JOB_NODELIST", "SLURM_NODELIST");
     p->gpus_on_node = number_of(envp, "SLURM_GPUS_ON_NODE");
 }
 
@@ -386,23 +384,9 @@ static int missing(const struct place *p, const char *name, struct err *err) {
                    p->job_id, p->step_id, name);
 }
 
-struct step_number {
-    const char *name;
-    uint32_t *to;
-    uint32_t least, most;
-};
-
-static int read_numbers(char *const *envp, const struct place *p, const struct step_number *numbers,
-                        size_t n, struct err *err) {
-    for (size_t i = 0; i < n; i++) {
-        const char *text = env_get(envp, numbers[i].name);
-        uint32_t value;
-        if (text == NULL || parse_u32(text, &value) < 0 || value < numbers[i].least ||
-            value > numbers[i].most)
-            return missing(p, numbers[i].name, err);
-        *numbers[i].to = value;
-    }
-    return 0;
+static int read_number(char *const *envp, const struct place *p, const char *name, uint32_t least,
+                       uint32_t most, uint32_t *ret, struct err *err) {
+    return launcher_number(envp, name, least, most, ret) ? 0 : missing(p, name, err);
 }
 
 /* This node in the step's list, which is sorted in a heterogeneous job: by its name there. */
@@ -433,36 +417,30 @@ static int read_tasks(char *const *envp, const struct hostlist *nodes, struct pl
 static int read_step(char *const *envp, struct place *p, struct err *err) {
     _cleanup_(hostlist_fini) struct hostlist nodes = {0};
     struct err why = {0};
-    const struct step_number of_step[] = {
-        {"SLURM_STEP_NUM_NODES", &p->n_nodes, 1, TASKS_NODES_MAX},
-        {"SLURM_STEP_NUM_TASKS", &p->n_tasks, 1, UINT32_MAX},
-    };
-    p->step_id = copy_of(envp, "SLURM_STEP_ID SLURM_STEPID");
+    p->step_id = copy_of(envp, "SLURM_STEP_ID", "SLURM_STEPID");
     if (p->step_id == NULL) {
         p->step_id = xstrdup("?");
         return missing(p, "SLURM_STEP_ID", err);
     }
     name_run(p);
-    int r = read_numbers(envp, p, of_step, ARRAY_SIZE(of_step), err);
+    int r = read_number(envp, p, "SLURM_STEP_NUM_NODES", 1, TASKS_NODES_MAX, &p->n_nodes, err);
+    if (r == 0)
+        r = read_number(envp, p, "SLURM_STEP_NUM_TASKS", 1, UINT32_MAX, &p->n_tasks, err);
     if (r < 0)
         return r;
-    p->step_nodelist = copy_of(envp, "SLURM_STEP_NODELIST");
+    p->step_nodelist = copy_of(envp, "SLURM_STEP_NODELIST", NULL);
     if (p->step_nodelist == NULL)
         return missing(p, "SLURM_STEP_NODELIST", err);
     if (hostlist_expand(p->step_nodelist, &nodes, &why) < 0)
         return err_set(err, -EINVAL, "SLURM_STEP_NODELIST: %s", why.text);
     p->first_host = xstrdup(nodes.names[0]);
-    const struct step_number of_task[] = {
-        {"SLURM_NODEID", &p->node_id, 0, p->n_nodes - 1},
-        {"SLURM_PROCID", &p->proc_id, 0, p->n_tasks - 1},
-    };
-    r = read_numbers(envp, p, of_task, ARRAY_SIZE(of_task), err);
+    r = read_number(envp, p, "SLURM_NODEID", 0, p->n_nodes - 1, &p->node_id, err);
+    if (r == 0)
+        r = read_number(envp, p, "SLURM_PROCID", 0, p->n_tasks - 1, &p->proc_id, err);
     if (r == 0)
         r = read_tasks(envp, &nodes, p, err);
-    if (r < 0)
-        return r;
-    const struct step_number of_node[] = {{"SLURM_LOCALID", &p->local_id, 0, p->node_tasks - 1}};
-    r = read_numbers(envp, p, of_node, ARRAY_SIZE(of_node), err);
+    if (r == 0)
+        r = read_number(envp, p, "SLURM_LOCALID", 0, p->node_tasks - 1, &p->local_id, err);
     if (r < 0)
         return r;
     p->from.n_nodes = "SLURM_STEP_NUM_NODES";
@@ -479,7 +457,7 @@ static void read_tasks_of_job(char *const *envp, struct place *p, const char **r
     const char *text = NULL;
     struct tasks tasks;
     for (size_t i = 0; i < ARRAY_SIZE(names) && text == NULL; i++)
-        text = launcher_value(envp, *ret_from = names[i], NULL);
+        text = launcher_value(envp, *ret_from = names[i]);
     if (text == NULL)
         return;
     p->tasks_per_node = xstrdup(text);
@@ -526,21 +504,21 @@ static void count_workers(char *const *envp, struct place *p) {
 
 /* What is set wherever this process is. */
 static void read_any(char *const *envp, struct place *p) {
-    const char *label = launcher_value(envp, "SLURM_LABELIO", NULL);
+    const char *label = launcher_value(envp, "SLURM_LABELIO");
     const char *bind = env_get(envp, "SLURM_CPU_BIND_TYPE"),
                *end = env_get(envp, "SLURM_JOB_END_TIME"),
                *pattern = env_get(envp, "SLURM_TOPOLOGY_ADDR_PATTERN");
-    p->job_id = copy_of(envp, "SLURM_JOB_ID SLURM_JOBID");
+    p->job_id = copy_of(envp, "SLURM_JOB_ID", "SLURM_JOBID");
     p->restarts = number_of(envp, "SLURM_RESTART_COUNT");
     if (end != NULL && parse_u64(end, &p->job_end_s) < 0)
         p->job_end_s = 0;
-    p->topology = copy_of(envp, "SLURM_TOPOLOGY_ADDR");
+    p->topology = copy_of(envp, "SLURM_TOPOLOGY_ADDR", NULL);
     if (p->topology != NULL && pattern != NULL && strcmp(pattern, "block.node") == 0)
         p->block = xstrndup(p->topology, strcspn(p->topology, "."));
-    p->srun_host = copy_of(envp, "SLURM_LAUNCH_NODE_IPADDR");
+    p->srun_host = copy_of(envp, "SLURM_LAUNCH_NODE_IPADDR", NULL);
     p->srun_labels = label != NULL && strcmp(label, "0") != 0;
     if (bind != NULL && strncmp(bind, "mask_cpu", strlen("mask_cpu")) == 0)
-        p->cpu_masks = copy_of(envp, "SLURM_CPU_BIND_LIST");
+        p->cpu_masks = copy_of(envp, "SLURM_CPU_BIND_LIST", NULL);
     p->cpus_on_node = number_of(envp, "SLURM_CPUS_ON_NODE");
 }
 
@@ -557,7 +535,7 @@ int place_read_slurm(char *const *envp, const struct place_facts *facts, struct 
     read_job(envp, p);
     switch (p->slurm) {
     case PLACE_SLURM_NONE: assert_not_reached();
-    case PLACE_SLURM_ALLOC: p->tasks_per_node = copy_of(envp, "SLURM_TASKS_PER_NODE"); break;
+    case PLACE_SLURM_ALLOC: p->tasks_per_node = copy_of(envp, "SLURM_TASKS_PER_NODE", NULL); break;
     case PLACE_SLURM_STEP:
         r = read_step(envp, p, err);
         if (r == 0)

@@ -68,29 +68,21 @@ struct place_facts {
     bool sees_all;
 };
 
-/* What a process manager reports about its tasks. Nodes are host names; node 0 is rank 0's. */
-struct place_pmi {
-    uint32_t n_tasks, rank;    /* of all tasks, >= 1; of this one, from 0 */
-    uint32_t n_nodes, node_id; /* >= 1; of this node, from 0 */
-    uint32_t node_tasks;       /* on this node, >= 1 */
-    uint32_t most_tasks;       /* of any node */
-    uint32_t local_id;         /* of this task on its node, from 0 */
-    char *first_host;          /* of rank 0; owned, malloc'ed */
-    char *run_id;              /* the name of its tasks, the same for all; owned, malloc'ed */
-};
+struct place;
 
 /* Called only where the answer can matter. Each may be NULL: nothing is known. */
 struct place_probes {
     void (*facts)(void *arg, struct place_facts *ret);
     /* The text of /etc/hosts, or of a file that a variable names, malloc'ed; NULL: unreadable. */
     char *(*file)(void *arg, const char *path);
-    /* Asks the process manager of a row whose `sizes` is PMI-1 or PMIx. 0: *ret is filled in.
+    /* Asks the process manager of a row whose `sizes` is PMI-1 or PMIx. 0: *p has the tasks and
+     * nodes of the step, which are host names, and *ret_run_id its name for the tasks, malloc'ed.
      * -ENOENT: no server is there, so the variables have leaked, and the row does not apply,
      * unless an ancestor proves it. -ENOSYS: it can't be asked, and nothing is known.
      * Another negative errno with a sentence: the server does not answer as it should, for which
      * it waits less than 10 s, or other tasks do not ask it. */
-    int (*pmi)(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret,
-               struct err *err);
+    int (*pmi)(void *arg, const struct launcher *row, char *const *envp, struct place *p,
+               char **ret_run_id, struct err *err);
     void *arg;
 };
 
@@ -159,16 +151,6 @@ struct place_pod {
     uint32_t n_addrs;
 };
 
-/* Names of a launcher's variables: what place.from points to. */
-enum place_name {
-    PLACE_NAME_NODES,
-    PLACE_NAME_RANK,
-    PLACE_NAME_HOSTS,
-    PLACE_NAME_RUN_ID,
-    PLACE_NAME_NPROC,
-    PLACE_NAMES,
-};
-
 /* Texts are owned: place_fini(). Numbers are 0 and texts NULL where nothing is known. */
 struct place {
     enum place_by by;
@@ -223,11 +205,10 @@ struct place {
     uint32_t nproc;        /* >= 1; without regard to --gpus-per-worker */
     bool nproc_is_gpus;    /* nproc is a number of GPUs */
 
-    /* Variables from which it came; NULL: it is not known. Static texts, or in `names`. */
+    /* Variables from which it came; NULL: it is not known. Static texts. */
     struct {
         const char *n_nodes, *first_host, *run_id, *proc_id, *nproc, *job_nodelist;
     } from;
-    char (*names)[LAUNCHER_NAME_MAX]; /* owned: PLACE_NAMES of them; NULL: none */
 };
 
 /* Returns 0 and fills in *ret, wherever this process is. -EINVAL and a sentence: this is a task of

@@ -164,12 +164,12 @@ static int ask(const struct launcher *row, char *const *envp, struct pmi_tasks *
     return -ENOSYS;
 }
 
-int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key,
-             struct place_pmi *ret, struct err *err) {
+int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key, struct place *ret,
+             char **ret_run_id, struct err *err) {
     _cleanup_(pmi_tasks_fini) struct pmi_tasks tasks = {0};
     uint32_t n, rank;
-    const char *n_text = launcher_value(envp, row->tasks, NULL),
-               *rank_text = launcher_value(envp, row->task, NULL);
+    const char *n_text = launcher_value(envp, row->tasks),
+               *rank_text = launcher_value(envp, row->task);
     if (n_text == NULL || rank_text == NULL || parse_u32(n_text, &n) < 0 ||
         parse_u32(rank_text, &rank) < 0 || rank >= n)
         return -ENOENT;
@@ -181,7 +181,7 @@ int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key,
     write_own_card(&tasks);
     int r = ask(row, envp, &tasks, err);
     if (r == 0)
-        r = pmi_tasks_read(&tasks, ret, err);
+        r = pmi_tasks_read(&tasks, ret, ret_run_id, err);
     if (r == 0)
         r = take_key(&tasks, key, err);
     return r;

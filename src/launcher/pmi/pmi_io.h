@@ -7,7 +7,7 @@
 
 /* Returns as place_probes.pmi. The job's key is added to `key`, if rank 0 has OpenSSL. */
 _must_use_ int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key,
-                        struct place_pmi *ret, struct err *err);
+                        struct place *ret, char **ret_run_id, struct err *err);
 
 /* PMIx, of Open MPI and jsrun: its server is asked with its own library (libpmix.so.2), which is
  * loaded in a child process with a deadline, as NVML is. A task can ask again in a later run.

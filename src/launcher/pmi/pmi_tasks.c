@@ -53,8 +53,9 @@ static int compare(const void *a, const void *b) {
 /* The items are sorted by host, and those of a host by rank. Two passes: a node's number is that of
  * the nodes whose first rank is lower. */
 static void count_nodes(const struct task_host *items, uint32_t n, uint32_t rank,
-                        struct place_pmi *ret) {
+                        struct place *ret) {
     uint32_t own_first = 0;
+    ret->n_nodes = ret->node_id = ret->most_tasks = 0;
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t first = 0, end; first < n; first = end) {
             const struct task_host *node = &items[first];
@@ -71,9 +72,9 @@ static void count_nodes(const struct task_host *items, uint32_t n, uint32_t rank
         }
 }
 
-int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret, struct err *err) {
+int pmi_tasks_read(const struct pmi_tasks *tasks, struct place *ret, char **ret_run_id,
+                   struct err *err) {
     _cleanup_(freep) struct task_host *items = xcalloc(tasks->n, sizeof *items);
-    struct place_pmi found = {.n_tasks = tasks->n, .rank = tasks->rank};
     for (uint32_t i = 0; i < tasks->n; i++) {
         const char *card = tasks->cards[i];
         const int r = check_card(card, i, err);
@@ -81,13 +82,14 @@ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret, struct 
             return r;
         items[i] = (struct task_host){.card = card, .len = strcspn(card, ","), .rank = i};
     }
-    found.first_host = xstrndup(items[0].card, items[0].len);
+    ret->n_tasks = tasks->n;
+    ret->proc_id = tasks->rank;
+    ret->first_host = xstrndup(items[0].card, items[0].len);
     if (tasks->run_id != NULL)
-        found.run_id = xasprintf("%.80s.%08x", tasks->run_id,
-                                 (unsigned)(hash_text(HASH_BEGIN, tasks->cards[0]) & UINT32_MAX));
+        *ret_run_id = xasprintf("%.80s.%08x", tasks->run_id,
+                                (unsigned)(hash_text(HASH_BEGIN, tasks->cards[0]) & UINT32_MAX));
     qsort(items, tasks->n, sizeof *items, compare);
-    count_nodes(items, tasks->n, tasks->rank, &found);
-    *ret = found;
+    count_nodes(items, tasks->n, tasks->rank, ret);
     return 0;
 }
 

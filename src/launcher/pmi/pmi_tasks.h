@@ -23,10 +23,10 @@ void pmi_card_write(const char *host, const char *key, char ret[PMI_CARD_MAX]);
 /* The key in a card; NULL: it has none. Borrowed. */
 const char *pmi_card_key(const char *card);
 
-/* Counts nodes by host names. The name of the run ends with 32 bits of a hash of rank 0's card,
- * whose key differs between runs to which Open MPI 4 gives one name. Copies texts. -EPROTO: no
- * card. */
-_must_use_ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place_pmi *ret,
+/* Counts nodes by host names, as place_probes.pmi. The name of the run ends with 32 bits of a hash
+ * of rank 0's card, whose key differs between runs to which Open MPI 4 gives one name. Copies
+ * texts. -EPROTO: no card. */
+_must_use_ int pmi_tasks_read(const struct pmi_tasks *tasks, struct place *ret, char **ret_run_id,
                               struct err *err);
 /* Wipes the cards. */
 void pmi_tasks_fini(struct pmi_tasks *tasks);

@@ -259,7 +259,7 @@ static void crew_gone(struct ssh_head *h, uint32_t i, const char *why) {
 /* A command of the batch system, from its own folder or from PATH. */
 static char **batch_command(const struct ssh_head *h, const char *const words[LAUNCHER_WORDS_MAX],
                             const char *object, const char *command) {
-    const char *folder = launcher_value(h->config->envp, h->config->spec->hosts.by->folder, NULL);
+    const char *folder = launcher_value(h->config->envp, h->config->spec->hosts.by->folder);
     _cleanup_(freep) char *path = folder != NULL ? xasprintf("%s/%s", folder, words[0]) : NULL;
     const bool is_there = path != NULL && access(path, X_OK) == 0;
     return ssh_command_of(words, is_there ? folder : NULL, object, command);
@@ -531,8 +531,8 @@ static void on_requeued(void *arg, const struct helper_answer *answer) {
 /* Runs the command that queues the job again, beside the exit status. False: there is none. */
 static bool requeue_by_command(struct ssh_head *h) {
     const struct launcher *by = h->config->spec->hosts.by;
-    const char *id = launcher_value(h->config->envp, by->run_id, NULL);
-    const char *task = launcher_value(h->config->envp, by->task, NULL);
+    const char *id = launcher_value(h->config->envp, launcher_name(h->config->envp, by->run_id));
+    const char *task = launcher_value(h->config->envp, by->task);
     if (by->requeue[0] == NULL || id == NULL)
         return false;
     _cleanup_(freep) char *job = task != NULL && isdigit((unsigned char)task[0])

@@ -130,14 +130,10 @@ static void unset_pmi(struct envlist *e) {
 
 /* The same of other launchers. */
 static void unset_of_launchers(struct envlist *e) {
-    for (size_t i = 0; i < n_launchers; i++) {
-        _cleanup_(freep) char *list =
-            xstrdup(launchers[i].hidden != NULL ? launchers[i].hidden : "");
-        char *next = list, *prefix;
-        while ((prefix = strsep(&next, " ")) != NULL)
-            if (prefix[0] != '\0')
-                envlist_unset_prefix(e, prefix);
-    }
+    for (size_t i = 0; i < n_launchers; i++)
+        for (size_t k = 0; k < ARRAY_SIZE(launchers[i].hidden); k++)
+            if (launchers[i].hidden[k] != NULL)
+                envlist_unset_prefix(e, launchers[i].hidden[k]);
 }
 
 int worker_env_build(char *const *base, const struct worker_env_input *in, struct envlist *ret,

@@ -17,19 +17,19 @@ static char *file(void *arg, const char *path) {
     return f->file != NULL ? xstrdup(f->file) : NULL;
 }
 
-static int pmi(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret, struct err *e) {
+static int pmi(void *arg, const struct launcher *row, char *const *envp, struct place *ret, char **ret_run_id,
+               struct err *e) {
     const struct fake *f = arg;
     if (f->pmi_code < 0)
         return err_set(e, f->pmi_code, "the PMI server is silent");
-    *ret = (struct place_pmi){.n_tasks = 8,
-                              .rank = 5,
-                              .n_nodes = 4,
-                              .node_id = 2,
-                              .node_tasks = 2,
-                              .most_tasks = 2,
-                              .local_id = 1,
-                              .first_host = xstrdup("node1"),
-                              .run_id = xstrdup("kvs 7")};
+    ret->n_tasks = 8;
+    ret->proc_id = 5;
+    ret->n_nodes = 4;
+    ret->node_id = 2;
+    ret->node_tasks = ret->most_tasks = 2;
+    ret->local_id = 1;
+    ret->first_host = xstrdup("node1");
+    *ret_run_id = xstrdup("kvs 7");
     return 0;
 }
 

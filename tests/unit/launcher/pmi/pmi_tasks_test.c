@@ -35,17 +35,18 @@ Test(pmi_tasks, nodes_are_counted_by_host_names_in_the_order_of_ranks) {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         const struct row *row = &rows[i];
         struct pmi_tasks tasks = {.rank = row->rank};
-        struct place_pmi got = {0};
+        struct place got = {0};
+        char *run_id = NULL;
         take_cards(&tasks, row->cards);
-        cr_assert_eq(pmi_tasks_read(&tasks, &got, NULL), 0, "row %zu", i);
+        cr_assert_eq(pmi_tasks_read(&tasks, &got, &run_id, NULL), 0, "row %zu", i);
         const uint32_t found[] = {got.n_nodes, got.node_id, got.node_tasks, got.most_tasks, got.local_id},
                        expected[] = {row->n_nodes, row->node_id, row->node_tasks, row->most_tasks, row->local_id};
         for (size_t k = 0; k < ARRAY_SIZE(found); k++)
             cr_expect_eq(found[k], expected[k], "row %zu, number %zu: %u", i, k, found[k]);
         cr_expect_eq(got.n_tasks, tasks.n);
-        cr_expect_eq(got.rank, row->rank);
+        cr_expect_eq(got.proc_id, row->rank);
         cr_expect_eq(strlen(got.first_host), strcspn(row->cards, ", "));
-        cr_expect_null(got.run_id);
+        cr_expect_null(run_id);
         free(got.first_host);
         pmi_tasks_fini(&tasks);
     }
@@ -56,10 +57,9 @@ Test(pmi_tasks, a_run_with_another_key_has_another_name) {
     char *names[ARRAY_SIZE(keys)];
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
         struct pmi_tasks tasks = {.run_id = xstrdup("1828454401")};
-        struct place_pmi got = {0};
+        struct place got = {0};
         take_cards(&tasks, keys[i]);
-        cr_assert_eq(pmi_tasks_read(&tasks, &got, NULL), 0);
-        names[i] = got.run_id;
+        cr_assert_eq(pmi_tasks_read(&tasks, &got, &names[i], NULL), 0);
         free(got.first_host);
         pmi_tasks_fini(&tasks);
     }
@@ -78,9 +78,9 @@ Test(pmi_tasks, a_value_of_another_program_is_refused) {
     for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
         char *cards[] = {xstrdup("a"), xstrdup(values[i])};
         const struct pmi_tasks tasks = {.n = 2, .cards = cards};
-        struct place_pmi got = {0};
+        struct place got = {0};
         struct err err = {0};
-        cr_expect_eq(pmi_tasks_read(&tasks, &got, &err), -EPROTO, "value %zu", i);
+        cr_expect_eq(pmi_tasks_read(&tasks, &got, NULL, &err), -EPROTO, "value %zu", i);
         expect_has(err.text, "task 1 published");
         cr_expect_null(got.first_host);
         free(cards[0]);

@@ -1,4 +1,4 @@
-#include "launcher/srun/slurm_ask_io.h"
+#include "launcher/srun/requeue_io.h"
 
 #include "base/text/strbuf.h"
 #include "io/file.h"
