@@ -571,7 +571,6 @@ static void take_cpus(struct job_reading *j) {
 
 int job_read_starter(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    uint32_t nodes = 0;
     if (wants_ssh(j))
         return read_hosts(j);
     warn_of_no_hosts(j);
@@ -585,14 +584,12 @@ int job_read_starter(struct job_reading *j) {
         return 0;
     }
     int r = srun_choose(place_has_starter(&j->spec->place) ? JOB_STARTER_NONE : spec->starter,
-                        &spec->place, &j->given, &nodes, j->err);
+                        &spec->place, &j->given, &spec->start_nodes, j->err);
     if (r < 0)
         return r;
-    if (r == SRUN_STEP) {
-        spec->start_nodes = nodes;
-        job_derived(j, "start_nodes: %u, from %s", nodes,
+    if (spec->start_nodes > 0)
+        job_derived(j, "start_nodes: %u, from %s", spec->start_nodes,
                     j->given.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
-    }
     take_cpus(j);
     return 0;
 }

@@ -194,13 +194,13 @@ static void decide(struct requeue *r, const char *job) {
     r->avoided = requeue_avoid(excluded, r->lost);
     r->restarts = q.known ? q.restarts : r->facts.restarts;
     r->facts.job = job;
-    enum requeue_answer answer = requeue_decide(&r->facts, &why);
+    const bool again = requeue_decide(&r->facts, &why);
     /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
      * not bring it back. Seen with Slurm 22.05 */
-    if (answer == REQUEUE_YES && job == NULL && r->facts.status != REQUEUE_EXIT_STATUS) {
+    if (again && job == NULL && r->facts.status != REQUEUE_EXIT_STATUS) {
         failed(r, "it does not report why the job ends, and a cancelled job must not run "
                   "again");
-    } else if (answer == REQUEUE_YES) {
+    } else if (again) {
         requeue(r, strbuf_text(&why));
     } else {
         if (why.len > 0)

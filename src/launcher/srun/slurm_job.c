@@ -109,21 +109,23 @@ enum slurm_end slurm_end_of(const char *job, uint32_t restarts) {
                                             : SLURM_END_NONE;
 }
 
-const char *slurm_end_text(enum slurm_end end) {
-    switch (end) {
-    case SLURM_END_NONE: return NULL;
-    case SLURM_END_TIME: return "the job has reached its time limit";
-    case SLURM_END_SOON: return "the job's time is nearly over";
-    case SLURM_END_PREEMPTED: return "the job is preempted";
-    case SLURM_END_NODE: return "a node of the job has failed";
-    case SLURM_END_MEMORY: return "the job is out of memory";
-    case SLURM_END_DEADLINE: return "the job has reached its deadline";
-    case SLURM_END_CANCELLED: return "the job is cancelled";
-    case SLURM_END_REQUEUED: return "the job is requeued";
-    case SLURM_END_OVER: return "the allocation has ended";
-    }
-    assert_not_reached();
-}
+static const struct {
+    const char *text;
+    unsigned requeue; /* the bit of --requeue; 0: it has none */
+} ends[] = {
+    [SLURM_END_NONE] = {NULL, 0},
+    [SLURM_END_TIME] = {"the job has reached its time limit", REQUEUE_TIMEOUT},
+    [SLURM_END_SOON] = {"the job's time is nearly over", REQUEUE_TIMEOUT},
+    [SLURM_END_PREEMPTED] = {"the job is preempted", REQUEUE_PREEMPT},
+    [SLURM_END_NODE] = {"a node of the job has failed", REQUEUE_NODE_FAIL},
+    [SLURM_END_MEMORY] = {"the job is out of memory", 0},
+    [SLURM_END_DEADLINE] = {"the job has reached its deadline", 0},
+    [SLURM_END_CANCELLED] = {"the job is cancelled", 0},
+    [SLURM_END_REQUEUED] = {"the job is requeued", 0},
+    [SLURM_END_OVER] = {"the allocation has ended", 0},
+};
+
+const char *slurm_end_text(enum slurm_end end) { return ends[end].text; }
 
 struct slurm_queue_facts slurm_queue_facts(const char *job) {
     struct slurm_queue_facts f = {0};
@@ -180,22 +182,6 @@ int requeue_parse(const char *text, unsigned *ret) {
     return 0;
 }
 
-static unsigned bit_of(enum slurm_end end) {
-    switch (end) {
-    case SLURM_END_TIME:
-    case SLURM_END_SOON: return REQUEUE_TIMEOUT;
-    case SLURM_END_PREEMPTED: return REQUEUE_PREEMPT;
-    case SLURM_END_NODE: return REQUEUE_NODE_FAIL;
-    case SLURM_END_NONE:
-    case SLURM_END_MEMORY:
-    case SLURM_END_DEADLINE:
-    case SLURM_END_CANCELLED:
-    case SLURM_END_REQUEUED:
-    case SLURM_END_OVER: return 0;
-    }
-    assert_not_reached();
-}
-
 /* Why the job ends: bits; several if only Slurm could tell, and did not answer. */
 static unsigned reasons(const struct requeue_facts *f, enum slurm_end end) {
     bool may_go_on = end == SLURM_END_NONE || end == SLURM_END_SOON;
@@ -203,7 +189,7 @@ static unsigned reasons(const struct requeue_facts *f, enum slurm_end end) {
         return REQUEUE_NODE_FAIL;
     if (may_go_on && f->status != TERM_STATUS)
         return 0;
-    return f->job == NULL ? ALL : bit_of(end);
+    return f->job == NULL ? ALL : ends[end].requeue;
 }
 
 void requeue_cannot(const char *id, const char *job, struct strbuf *ret_sentence) {
@@ -224,7 +210,7 @@ void requeue_cannot(const char *id, const char *job, struct strbuf *ret_sentence
 void requeue_not_asked(enum slurm_end end, unsigned asked, const char *job,
                        struct strbuf *ret_sentence) {
     struct slurm_queue_facts q = slurm_queue_facts(job);
-    unsigned bit = bit_of(end);
+    unsigned bit = ends[end].requeue;
     strbuf_clear(ret_sentence);
     if (bit == 0 || (asked & bit) != 0 || !q.known || !q.batch || !q.requeue)
         return;
@@ -240,43 +226,43 @@ static void say_why(enum slurm_end end, bool lost, struct strbuf *ret) {
     strbuf_add(ret, text != NULL ? text : "the job was ordered to end");
 }
 
-enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf *ret) {
+bool requeue_decide(const struct requeue_facts *f, struct strbuf *ret) {
     struct slurm_queue_facts q = slurm_queue_facts(f->job != NULL ? f->job : "");
     enum slurm_end end = f->job != NULL ? slurm_end_of(f->job, f->restarts) : SLURM_END_NONE;
     uint32_t restarts = q.known ? q.restarts : f->restarts;
     strbuf_clear(ret);
     if (f->asked == 0 || f->status == 0)
-        return REQUEUE_NO_MATTER;
+        return false;
     if (q.known && q.restarts > f->restarts) {
         strbuf_printf(ret, "Slurm has put job %s back into the queue", f->id);
-        return REQUEUE_ALREADY;
+        return false;
     }
     unsigned why = reasons(f, end);
     if ((why & f->asked) == 0)
-        return REQUEUE_NO_MATTER;
+        return false;
     if (q.known && (!q.batch || !q.requeue)) {
         strbuf_printf(ret, "job %s is not requeued: %s", f->id,
                       q.batch ? "it was submitted with --no-requeue, or this cluster forbids it"
                               : "it is not a batch job");
-        return REQUEUE_NOT;
+        return false;
     }
     if (!f->safe) {
         strbuf_printf(ret,
                       "job %s is not requeued: no worker has reported a safe point "
                       "(MUSTER_SAFE_POINT=1) since it started, so nothing new would be saved",
                       f->id);
-        return REQUEUE_NOT;
+        return false;
     }
     if (restarts >= f->max) {
         strbuf_printf(ret,
                       "job %s is not requeued: it was %" PRIu32 " time%s already "
                       "(--max-requeues=%" PRIu32 ")",
                       f->id, restarts, restarts == 1 ? "" : "s", f->max);
-        return REQUEUE_NOT;
+        return false;
     }
     say_why(end, f->status == REQUEUE_EXIT_STATUS, ret);
     strbuf_printf(ret, " (requeue %" PRIu32 " of at most %" PRIu32 ")", restarts + 1, f->max);
-    return REQUEUE_YES;
+    return true;
 }
 
 bool requeue_is_name(const char *text) {

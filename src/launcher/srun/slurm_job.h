@@ -1,7 +1,7 @@
 /* A job of Slurm, as scontrol(1) describes it: why it ends, and whether it goes back into the queue
  * (--requeue), with the sentences for people. Pure; requeue_io.h asks Slurm and does it.
  *
- *     answer = requeue_decide(&facts, &sentence);
+ *     if (requeue_decide(&facts, &sentence)) …
  *
  * Slurm itself requeues a preempted job only if it stays until it is killed, which is too late to
  * save anything: one that ends within the grace is COMPLETED or FAILED (seen with 22.05). One that
@@ -75,15 +75,9 @@ struct requeue_facts {
     const char *job;   /* the line of `scontrol show job --oneliner`; NULL: there was no answer */
 };
 
-enum requeue_answer {
-    REQUEUE_NO_MATTER = 1, /* the job has not ended for a reason that was asked for */
-    REQUEUE_YES,
-    REQUEUE_NOT,     /* it would, but: the sentence */
-    REQUEUE_ALREADY, /* Slurm has requeued it by itself */
-};
-
-/* The sentence is empty after NO_MATTER; after YES it says why the job is requeued. */
-enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf *ret_sentence);
+/* Whether the job is to be requeued; the sentence says why. False: why not, if it ends for a reason
+ * that was asked for; else it is empty. */
+_must_use_ bool requeue_decide(const struct requeue_facts *f, struct strbuf *ret_sentence);
 
 /* At the start: why the job can't be requeued; "": it can, perhaps. `job` as in the facts. */
 void requeue_cannot(const char *id, const char *job, struct strbuf *ret_sentence);

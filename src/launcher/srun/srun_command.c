@@ -22,15 +22,16 @@ static int not_there(const struct place *place, struct err *err) {
 
 int srun_choose(enum job_starter wanted, const struct place *place, const struct place_given *given,
                 uint32_t *ret_nodes, struct err *err) {
+    *ret_nodes = 0;
     /* the step's own tasks have the same arguments */
     if (wanted == JOB_STARTER_NONE || place->slurm == PLACE_SLURM_STEP)
-        return SRUN_NO;
+        return 0;
     bool by_itself = wanted == JOB_STARTER_AUTO;
     if (place->slurm == PLACE_SLURM_NONE || place->job_nodes == 0)
-        return by_itself ? SRUN_NO : not_there(place, err);
+        return by_itself ? 0 : not_there(place, err);
     uint32_t nodes = given->nnodes ? MIN2(given->max_nodes, place->job_nodes) : place->job_nodes;
     if (by_itself && (nodes == 1 || given->meets || given->alone || given->node_rank))
-        return SRUN_NO;
+        return 0;
     if (given->nnodes && given->min_nodes > place->job_nodes)
         return err_set(err, -EINVAL,
                        "%u nodes are asked for, but Slurm's job %s has %u; leave --nnodes out, or "
@@ -43,7 +44,7 @@ int srun_choose(enum job_starter wanted, const struct place *place, const struct
                        "--het-group=0 muster run ...",
                        nodes, place->job_id, place->job_nodes);
     *ret_nodes = nodes;
-    return SRUN_STEP;
+    return 0;
 }
 
 /* ---- the command ---- */

@@ -1,7 +1,7 @@
 /* Whether muster starts its own step of Slurm, and by which command and environment. Pure.
  *
  *     r = srun_choose(spec->starter, &place, &given, &nodes, &err);
- *     if (r == SRUN_STEP) … srun_argv(&config), srun_env(&config, &env) … srun_run()
+ *     if (nodes > 0) … srun_argv(&config), srun_env(&config, &env) … srun_run()
  *
  * One task on each node is muster itself, with the same arguments: there it finds that it is a task
  * of a step (launcher/place/place.h), and that a head waits for its word (MUSTER_HEAD). */
@@ -12,12 +12,8 @@
 #include "launcher/job/job.h"
 #include "launcher/place/place.h"
 
-enum srun_choice {
-    SRUN_NO = 1, /* this process starts workers on this node, as without Slurm */
-    SRUN_STEP,   /* it starts a step of *ret_nodes nodes */
-};
-
-/* Returns a choice, or -EINVAL with a sentence: what was asked for can't be.
+/* *ret_nodes: of how many nodes is the step that muster starts; 0: none, and this process starts
+ * workers on this node, as without Slurm. 0, or -EINVAL with a sentence: it can't be as asked.
  *
  * By itself (JOB_STARTER_AUTO) muster starts a step where this process is in none, the job has
  * several nodes, and the user has not said where or how nodes meet, or that there is one. */

@@ -559,7 +559,7 @@ static void requeue(void *arg, int status) {
         .restarts = spec->place.restarts,
         .id = spec->place.run_id,
     };
-    const bool again = requeue_decide(&facts, &why) == REQUEUE_YES;
+    const bool again = requeue_decide(&facts, &why);
     h->losses.again = again ? spec->hosts.by->again : 0;
     if (again)
         log_notice("exiting with status %d, by which %s requeues job %s: %s", h->losses.again,

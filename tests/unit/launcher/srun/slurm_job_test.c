@@ -17,7 +17,7 @@ static struct requeue_facts facts(const char *job, uint32_t status) {
         .asked = ALL, .max = 10, .status = status, .safe = true, .restarts = 2, .id = "17", .job = job};
 }
 
-static void expect(struct requeue_facts f, enum requeue_answer answer, const char *sentence) {
+static void expect(struct requeue_facts f, bool answer, const char *sentence) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     cr_expect_eq(requeue_decide(&f, &s), answer, "%s: %s", sentence, strbuf_text(&s));
     cr_expect_str_eq(strbuf_text(&s), sentence);
@@ -45,58 +45,58 @@ Test(requeue, words_are_bits) {
 }
 
 Test(requeue, a_job_goes_back_for_the_reason_that_was_asked_for) {
-    expect(facts(PREEMPTED, 143), REQUEUE_YES, "the job is preempted (requeue 3 of at most 10)");
-    expect(facts(OVER, 143), REQUEUE_YES, "the job has reached its time limit (requeue 3 of at most 10)");
-    expect(facts(RUNNING, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
-    expect(facts(PREEMPTED, 1), REQUEUE_YES, "the job is preempted (requeue 3 of at most 10)");
+    expect(facts(PREEMPTED, 143), true, "the job is preempted (requeue 3 of at most 10)");
+    expect(facts(OVER, 143), true, "the job has reached its time limit (requeue 3 of at most 10)");
+    expect(facts(RUNNING, 75), true, "nodes of the job were lost (requeue 3 of at most 10)");
+    expect(facts(PREEMPTED, 1), true, "the job is preempted (requeue 3 of at most 10)");
     struct requeue_facts other = *WITH(facts(PREEMPTED, 143), .asked = ALL & ~REQUEUE_PREEMPT);
-    expect(other, REQUEUE_NO_MATTER, "");
+    expect(other, false, "");
 }
 
 /* sbatch --signal=TERM@120 */
 Test(requeue, a_signal_just_before_the_time_limit_is_its_beginning) {
     static const char soon[] = JOB("RUNNING", "None", "None", QUEUE " RunTime=00:58:00 TimeLimit=01:00:00");
-    expect(facts(soon, 143), REQUEUE_YES, "the job's time is nearly over (requeue 3 of at most 10)");
-    expect(facts(soon, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
-    expect(facts(soon, 1), REQUEUE_NO_MATTER, "");
-    expect(facts(soon, 139), REQUEUE_NO_MATTER, "");
+    expect(facts(soon, 143), true, "the job's time is nearly over (requeue 3 of at most 10)");
+    expect(facts(soon, 75), true, "nodes of the job were lost (requeue 3 of at most 10)");
+    expect(facts(soon, 1), false, "");
+    expect(facts(soon, 139), false, "");
 }
 
 Test(requeue, other_ends_are_no_matter_for_the_queue) {
-    expect(facts(PREEMPTED, 0), REQUEUE_NO_MATTER, "");
-    expect(facts(RUNNING, 1), REQUEUE_NO_MATTER, "");
-    expect(facts(RUNNING, 143), REQUEUE_NO_MATTER, "");
-    expect(facts(CANCELLED, 143), REQUEUE_NO_MATTER, "");
-    expect(facts(CANCELLED, 75), REQUEUE_NO_MATTER, "");
-    expect(facts(JOB("OUT_OF_MEMORY", "None", "None", QUEUE), 75), REQUEUE_NO_MATTER, "");
+    expect(facts(PREEMPTED, 0), false, "");
+    expect(facts(RUNNING, 1), false, "");
+    expect(facts(RUNNING, 143), false, "");
+    expect(facts(CANCELLED, 143), false, "");
+    expect(facts(CANCELLED, 75), false, "");
+    expect(facts(JOB("OUT_OF_MEMORY", "None", "None", QUEUE), 75), false, "");
 }
 
 Test(requeue, each_refusal_says_why) {
     struct requeue_facts f = *WITH(facts(PREEMPTED, 143), .safe = false);
-    expect(f, REQUEUE_NOT,
+    expect(f, false,
            "job 17 is not requeued: no worker has reported a safe point (MUSTER_SAFE_POINT=1) since it started, so "
            "nothing "
            "new would be saved");
     f = facts(PREEMPTED, 143);
     f.max = 2;
-    expect(f, REQUEUE_NOT, "job 17 is not requeued: it was 2 times already (--max-requeues=2)");
+    expect(f, false, "job 17 is not requeued: it was 2 times already (--max-requeues=2)");
     f = facts(JOB("RUNNING", "None", "2026-01-01T00:00:00", "Requeue=0 Restarts=0 BatchFlag=1"), 143);
-    expect(f, REQUEUE_NOT, "job 17 is not requeued: it was submitted with --no-requeue, or this cluster forbids it");
+    expect(f, false, "job 17 is not requeued: it was submitted with --no-requeue, or this cluster forbids it");
     f = facts(JOB("RUNNING", "None", "2026-01-01T00:00:00", "Requeue=1 Restarts=0 BatchFlag=0"), 143);
-    expect(f, REQUEUE_NOT, "job 17 is not requeued: it is not a batch job");
+    expect(f, false, "job 17 is not requeued: it is not a batch job");
 }
 
 Test(requeue, what_slurm_has_requeued_is_not_requeued_again) {
-    expect(facts(JOB("COMPLETING", "None", "None", "Requeue=1 Restarts=3 BatchFlag=1"), 143), REQUEUE_ALREADY,
+    expect(facts(JOB("COMPLETING", "None", "None", "Requeue=1 Restarts=3 BatchFlag=1"), 143), false,
            "Slurm has put job 17 back into the queue");
 }
 
 Test(requeue, without_an_answer_the_environment_counts) {
-    expect(facts(NULL, 143), REQUEUE_YES, "the job was ordered to end (requeue 3 of at most 10)");
-    expect(facts(NULL, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
-    expect(facts(NULL, 1), REQUEUE_NO_MATTER, "");
+    expect(facts(NULL, 143), true, "the job was ordered to end (requeue 3 of at most 10)");
+    expect(facts(NULL, 75), true, "nodes of the job were lost (requeue 3 of at most 10)");
+    expect(facts(NULL, 1), false, "");
     struct requeue_facts f = *WITH(facts(NULL, 143), .restarts = 10);
-    expect(f, REQUEUE_NOT, "job 17 is not requeued: it was 10 times already (--max-requeues=10)");
+    expect(f, false, "job 17 is not requeued: it was 10 times already (--max-requeues=10)");
 }
 
 Test(requeue, what_can_never_be_is_said_at_the_start) {

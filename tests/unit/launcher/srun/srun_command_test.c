@@ -28,8 +28,7 @@ static void expect(const struct choice *c, size_t i) {
     uint32_t n = NO_NODES;
     int r = srun_choose(c->wanted, &c->place, &c->said, &n, &err);
     cr_assert_eq(r, c->result, "case %zu: %d %s", i, r, err.text);
-    if (r == SRUN_STEP)
-        cr_assert_eq(n, c->nodes, "case %zu: %u nodes", i, n);
+    cr_assert_eq(n, c->nodes, "case %zu: %u nodes", i, n);
     if (r < 0)
         cr_assert_neq(err.text[0], '\0');
 }
@@ -41,26 +40,26 @@ Test(starter, a_job_of_several_nodes_gets_a_step) {
     const struct place_given meets = {.meets = true}, alone = {.meets = true, .alone = true},
                              rank = {.node_rank = true};
     const struct choice cases[] = {
-        {JOB_STARTER_AUTO, none, nothing, SRUN_NO, 0},
-        {JOB_STARTER_AUTO, batch, nothing, SRUN_STEP, 4},
-        {JOB_STARTER_AUTO, alloc, nothing, SRUN_STEP, 4},
-        {JOB_STARTER_AUTO, inter, nothing, SRUN_STEP, 4},
-        {JOB_STARTER_AUTO, step, nothing, SRUN_NO, 0},
-        {JOB_STARTER_AUTO, one, nothing, SRUN_NO, 0},
-        {JOB_STARTER_AUTO, batch, nodes(2, 2), SRUN_STEP, 2},
-        {JOB_STARTER_AUTO, batch, nodes(2, 8), SRUN_STEP, 4},
-        {JOB_STARTER_AUTO, batch, nodes(1, 1), SRUN_NO, 0},
+        {JOB_STARTER_AUTO, none, nothing, 0, 0},
+        {JOB_STARTER_AUTO, batch, nothing, 0, 4},
+        {JOB_STARTER_AUTO, alloc, nothing, 0, 4},
+        {JOB_STARTER_AUTO, inter, nothing, 0, 4},
+        {JOB_STARTER_AUTO, step, nothing, 0, 0},
+        {JOB_STARTER_AUTO, one, nothing, 0, 0},
+        {JOB_STARTER_AUTO, batch, nodes(2, 2), 0, 2},
+        {JOB_STARTER_AUTO, batch, nodes(2, 8), 0, 4},
+        {JOB_STARTER_AUTO, batch, nodes(1, 1), 0, 0},
         {JOB_STARTER_AUTO, batch, nodes(5, 8), -EINVAL, 0},
-        {JOB_STARTER_AUTO, batch, meets, SRUN_NO, 0},
-        {JOB_STARTER_AUTO, batch, alone, SRUN_NO, 0},
-        {JOB_STARTER_AUTO, batch, rank, SRUN_NO, 0},
-        {JOB_STARTER_NONE, batch, nothing, SRUN_NO, 0},
-        {JOB_STARTER_SRUN, batch, meets, SRUN_STEP, 4},
-        {JOB_STARTER_SRUN, one, nothing, SRUN_STEP, 1},
+        {JOB_STARTER_AUTO, batch, meets, 0, 0},
+        {JOB_STARTER_AUTO, batch, alone, 0, 0},
+        {JOB_STARTER_AUTO, batch, rank, 0, 0},
+        {JOB_STARTER_NONE, batch, nothing, 0, 0},
+        {JOB_STARTER_SRUN, batch, meets, 0, 4},
+        {JOB_STARTER_SRUN, one, nothing, 0, 1},
         {JOB_STARTER_SRUN, none, nothing, -EINVAL, 0},
-        {JOB_STARTER_SRUN, step, nothing, SRUN_NO, 0},
+        {JOB_STARTER_SRUN, step, nothing, 0, 0},
         {JOB_STARTER_SRUN, place_of(PLACE_SLURM_BATCH, 0), nothing, -EINVAL, 0},
-        {JOB_STARTER_AUTO, place_of(PLACE_SLURM_BATCH, 0), nothing, SRUN_NO, 0},
+        {JOB_STARTER_AUTO, place_of(PLACE_SLURM_BATCH, 0), nothing, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         expect(&cases[i], i);
@@ -127,8 +126,8 @@ Test(starter, a_heterogeneous_job_is_one_step) {
     cr_assert_str_eq(envlist_get(&env, "SLURM_NTASKS_HET_GROUP_1"), "2");
     cr_assert_null(envlist_get(&env, STARTER_TASKS_ENV));
     const struct choice cases[] = {
-        {JOB_STARTER_AUTO, place, nothing, SRUN_STEP, 4},   {JOB_STARTER_AUTO, place, nodes(2, 4), SRUN_STEP, 4},
-        {JOB_STARTER_AUTO, place, nodes(2, 3), -EINVAL, 0}, {JOB_STARTER_AUTO, place, nodes(1, 1), SRUN_NO, 0},
+        {JOB_STARTER_AUTO, place, nothing, 0, 4},           {JOB_STARTER_AUTO, place, nodes(2, 4), 0, 4},
+        {JOB_STARTER_AUTO, place, nodes(2, 3), -EINVAL, 0}, {JOB_STARTER_AUTO, place, nodes(1, 1), 0, 0},
         {JOB_STARTER_SRUN, place, nodes(1, 1), -EINVAL, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
