@@ -200,33 +200,25 @@ static void send_expected(struct relay *r) {
 
 /* Passes a message on. An agent waits for an answer to its verdict: what is queued here reaches the
  * head before EXIT does, or never, so an answer from there would add nothing, and be late. */
-static void on_agent_message(struct relay *r, const struct starter_message *m) {
-    if (m->kind == STARTER_LEAD)
-        r->leads = true;
+static int on_agent_message(void *arg, const struct starter_message *m, struct err *err) {
+    struct relay *r = arg;
+    if (r->leads == (m->kind == STARTER_LEAD))
+        return err_set(err, -EPROTO, "message '%c' is not expected", (char)m->kind);
+    r->leads = true;
     send_head(r, m);
     if (m->kind == STARTER_LEAD)
         send_expected(r);
     else if (m->kind == STARTER_VERDICT)
         (void)send_agent(r, &(struct starter_message){.kind = STARTER_ACK});
+    return 0;
 }
 
 static void on_link_readable(void *arg, struct stream *s) {
-    struct relay *r = arg;
-    struct starter_message m;
     struct err err = {0};
-    int code;
-    while ((code = starter_read(s, STARTER_FROM_AGENT, &m, &err)) == 0) {
-        if (r->leads == (m.kind == STARTER_LEAD))
-            code = err_set(&err, -EPROTO, "message '%c' is not expected", (char)m.kind);
-        else
-            on_agent_message(r, &m);
-        if (code < 0)
-            break;
-    }
-    if (code == FRAME_E_MORE)
+    if (starter_read(s, STARTER_FROM_AGENT, on_agent_message, arg, &err) == 0)
         return;
     log_warning("closing the connection to the agent: %s", err.text);
-    close_link(r);
+    close_link(arg);
 }
 
 static void on_link_closed(void *arg, struct stream *s, int code) { close_link(arg); }

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/frame.h"
 #include "base/list.h"
 #include "base/text/log.h"
 #include "base/text/signal_name.h"
@@ -247,14 +246,14 @@ static void refuse(struct peer *peer, const char *why) {
     peer_free(peer);
 }
 
-/* False: it was disconnected. */
-static bool welcome(struct peer *peer, const struct starter_lead *lead) {
+/* 1: it was disconnected. */
+static int welcome(struct peer *peer, const struct starter_lead *lead) {
     struct starter_run *r = peer->of;
     struct peer *oldest;
     if (!starter_token_equal(lead->token, r->token) ||
         count_peers(r, true, &oldest) == STARTER_LINKS_MAX) {
         refuse(peer, "wrong token, or too many connections");
-        return false;
+        return 1;
     }
     peer->id = ++r->last_id;
     (void)snprintf(peer->host, sizeof peer->host, "%s", lead->host);
@@ -264,7 +263,7 @@ static bool welcome(struct peer *peer, const struct starter_lead *lead) {
     r->lost[0] = '\0';
     log_info("node %s leads%s%s", lead->host, r->step[0] != '\0' ? ", step " : "", r->step);
     starter_event(r, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = peer->id});
-    return true;
+    return 0;
 }
 
 static void on_verdict(struct peer *peer, const struct starter_verdict *v) {
@@ -281,11 +280,12 @@ static void on_safe_point(struct peer *peer) {
     starter_event(peer->of, &(struct starter_event){.kind = STARTER_EVENT_SAFE});
 }
 
-/* False: it was disconnected. */
-static bool take_message(struct peer *peer, const struct starter_message *m) {
+/* 1: it was disconnected. */
+static int take_message(void *arg, const struct starter_message *m, struct err *err) {
+    struct peer *peer = arg;
     if ((peer->id == 0) != (m->kind == STARTER_LEAD)) {
         refuse(peer, "LEAD must be the first message, and only that one");
-        return false;
+        return 1;
     }
     if (m->kind == STARTER_LEAD)
         return welcome(peer, &m->lead);
@@ -293,7 +293,7 @@ static bool take_message(struct peer *peer, const struct starter_message *m) {
         on_safe_point(peer);
     else
         on_verdict(peer, &m->verdict);
-    return true;
+    return 0;
 }
 
 static void peer_gone(struct peer *peer) {
@@ -324,24 +324,15 @@ static void begin_tls(struct peer *peer) {
 
 static void on_readable(void *arg, struct stream *s) {
     struct peer *peer = arg;
+    struct err err = {0};
     if (peer->of->key != NULL && !peer->is_here && !peer->in_tls) {
         begin_tls(peer); /* what is inside comes later */
         return;
     }
-    for (;;) {
-        struct starter_message m;
-        struct err err = {0};
-        int code = starter_read(s, STARTER_FROM_AGENT, &m, &err);
-        if (code == FRAME_E_MORE)
-            return;
-        if (code < 0) {
-            log_debug("unexpected data on the starter's port: %s", err.text);
-            peer_gone(peer);
-            return;
-        }
-        if (!take_message(peer, &m))
-            return;
-    }
+    if (starter_read(s, STARTER_FROM_AGENT, take_message, peer, &err) >= 0)
+        return;
+    log_debug("unexpected data on the starter's port: %s", err.text);
+    peer_gone(peer);
 }
 
 static void on_closed(void *arg, struct stream *s, int code) {

@@ -53,15 +53,19 @@ bool starter_link_is_given(char *const *envp) {
 
 /* ---- messages ---- */
 
-int starter_read(struct stream *s, enum starter_sender from, struct starter_message *ret,
+int starter_read(struct stream *s, enum starter_sender from, starter_read_fn *fn, void *arg,
                  struct err *err) {
-    size_t bytes = 0, len = stream_available(s);
-    if (len == 0)
-        return FRAME_E_MORE;
-    int r = starter_take(stream_peek(s, len), len, from, ret, &bytes, err);
-    if (r == 0)
+    for (size_t len, bytes; (len = stream_available(s)) > 0;) {
+        struct starter_message m;
+        int r = starter_take(stream_peek(s, len), len, from, &m, &bytes, err);
+        if (r != 0)
+            return r == FRAME_E_MORE ? 0 : r;
         stream_drain(s, bytes);
-    return r;
+        r = fn(arg, &m, err);
+        if (r != 0)
+            return r;
+    }
+    return 0;
 }
 
 void starter_send(struct stream *s, const struct starter_message *m) {
@@ -95,7 +99,8 @@ static void say_lead(struct starter_link *l) {
         say_verdict(l);
 }
 
-static void obey(struct starter_link *l, const struct starter_message *m) {
+static int obey(void *arg, const struct starter_message *m, struct err *err) {
+    struct starter_link *l = arg;
     bool ends = l->verdict != NULL;
     if (ends && m->kind == STARTER_ACK) {
         l->acked = true;
@@ -105,23 +110,16 @@ static void obey(struct starter_link *l, const struct starter_message *m) {
     } else if (!ends && m->kind == STARTER_EXPECT) {
         l->ops.expect(l->arg, m->expect.nodes);
     }
+    return 0;
 }
 
 static void on_readable(void *arg, struct stream *s) {
-    struct starter_link *l = arg;
-    for (;;) {
-        struct starter_message m;
-        struct err err = {0};
-        int r = starter_read(s, STARTER_FROM_STARTER, &m, &err);
-        if (r == FRAME_E_MORE)
-            return;
-        if (r < 0) {
-            log_debug("the launcher process broke its protocol: %s", err.text);
-            lost(l, r);
-            return;
-        }
-        obey(l, &m);
-    }
+    struct err err = {0};
+    int r = starter_read(s, STARTER_FROM_STARTER, obey, arg, &err);
+    if (r == 0)
+        return;
+    log_debug("the launcher process broke its protocol: %s", err.text);
+    lost(arg, r);
 }
 
 /* ---- the connection ---- */

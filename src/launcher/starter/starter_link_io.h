@@ -69,7 +69,9 @@ void starter_link_free(struct starter_link *l);
 
 /* For both ends: sends a message, which must be valid. */
 void starter_send(struct stream *s, const struct starter_message *m);
-/* For both ends: takes the next message of this sender, one without raw bytes, off a stream. 0;
- * FRAME_E_MORE: none is complete; a negative errno and a sentence: the peer broke the protocol. */
-_must_use_ int starter_read(struct stream *s, enum starter_sender from, struct starter_message *ret,
-                            struct err *err);
+/* For both ends: gives fn each whole message of this sender, which has no raw bytes, until it
+ * returns something else than 0, which is returned: then the stream may be gone. 0: no more have
+ * come; a negative errno and a sentence: the peer broke the protocol. */
+typedef int starter_read_fn(void *arg, const struct starter_message *m, struct err *err);
+_must_use_ int starter_read(struct stream *s, enum starter_sender from, starter_read_fn *fn,
+                            void *arg, struct err *err);
