@@ -517,6 +517,34 @@ def test_output_of_hosts_is_whole_and_in_lines(hosts):
     assert all(seen[rank] == list(range(lines)) for rank in seen)
 
 
+PROMPTS = r"""
+import os, sys, time
+fifo = open(sys.argv[1 + int(os.environ["RANK"])])
+for _ in iter(fifo.readline, "end\n"):
+    print("at", time.monotonic(), end=" ", flush=True)
+print("rest")
+"""
+
+
+def test_a_line_without_an_end(hosts):
+    """Its host waits for the end, the head does not wait again; what comes after another host's line has its prefix."""
+    fifos = [hosts.job.tmp / name for name in ("0", "1")]
+    fds = [os.mkfifo(fifo) or os.open(fifo, os.O_RDWR) for fifo in fifos]
+    head = hosts.start("a,b", "--no-python", sys.executable, "-c", PROMPTS, *fifos)
+
+    def delay(i):
+        os.write(fds[0], b"at\n")
+        assert head.out.until(lambda: head.out.raw.count(b"at ") > i, 60), head.said()
+        return time.monotonic() - float(re.findall(rb"at ([\d.]+) ", head.out.raw)[i])
+    assert any(delay(i) < 0.29 * SLOWER for i in range(20)), head.out.text()
+    for n, fd in enumerate(reversed(fds), 1):
+        os.write(fd, b"end\n")
+        assert head.out.until(lambda: head.out.raw.count(b"rest\n") == n, 60), head.said()
+        os.close(fd)
+    assert head.finish()[0] == 0, head.said()
+    assert re.search(r"\[rank0\]: at .* \n\[rank1\]: rest\n\[rank0\]: rest\n", head.out.text()), head.out.text()
+
+
 def hear(fd, count):
     """So many bytes of a FIFO."""
     heard, end = b"", deadline(60)

@@ -382,7 +382,9 @@ struct line {
     struct ssh_output *output;
     struct console_source source;
     struct linebuf text;
-    bool left_out; /* the line that has begun */
+    bool left_out;   /* the line that has begun */
+    bool cut;        /* the last bytes filled a frame: the end of a line may follow */
+    char prefix[64]; /* of the line that has begun; "": none is known */
 };
 
 struct ssh_output {
@@ -426,12 +428,22 @@ static bool is_left_out(const struct line *l, const struct linebuf_piece *piece)
            memcmp(piece->data, with, strlen(with)) == 0;
 }
 
+/* "[rank3]: " or "[default3]:", which the rest of the line gets again if another line comes in
+ * between. */
+static void keep_prefix(struct line *l, const struct linebuf_piece *piece) {
+    (void)snprintf(l->prefix, sizeof l->prefix, "%.*s", (int)piece->len, piece->data);
+    const char *end = l->prefix[0] == '[' && !piece->ended ? strstr(l->prefix, "]:") : NULL;
+    l->prefix[end == NULL ? 0 : end - l->prefix + (end[2] == ' ' ? 3 : 2)] = '\0';
+}
+
 static void on_piece(void *arg, const struct linebuf_piece *piece) {
     struct line *l = arg;
     if (piece->start == LINEBUF_NEW)
         l->left_out = is_left_out(l, piece);
     if (!l->left_out)
         console_source_piece(&l->source, piece);
+    if (piece->start == LINEBUF_NEW || piece->ended)
+        keep_prefix(l, piece);
 }
 
 void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const void *data,
@@ -444,6 +456,11 @@ void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const voi
         console_source_feed(&l->source, &l->text, data, len, now_ns);
     if (!o->paused && console_pending(o->console) > SSH_OUTPUT_ROOM)
         o->ops.pause(o->arg, o->paused = true);
+    /* Less than the smallest pipe holds, and all that was in the agent's: what has no end was shown
+     * there, after its quiet time. */
+    if (!l->cut && len < STARTER_DATA_MAX / 2)
+        linebuf_flush(&l->text);
+    l->cut = len == STARTER_DATA_MAX;
     if (o->unended_due || linebuf_deadline_ns(&l->text) == TIME_NEVER)
         return;
     o->unended_due = true;
@@ -532,7 +549,7 @@ int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_
         struct line *l = &o->lines[i];
         l->output = o;
         linebuf_init(&l->text, LINEBUF_LINE_MAX, false, on_piece, l);
-        console_source_init(&l->source, o->console, stream_of(i % SSH_OUTPUTS), NULL);
+        console_source_init(&l->source, o->console, stream_of(i % SSH_OUTPUTS), l->prefix);
     }
     console_on_empty(o->console, on_empty, o);
     log_set_sink(console_log_sink, o->console);
