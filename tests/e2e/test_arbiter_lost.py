@@ -157,3 +157,12 @@ def test_a_record_that_nobody_can_read_ends_the_job(job, tmp_path):
     for path in (tmp_path / "arbiter" / "muster-lost").glob("epoch-*"):
         path.write_text("not a record\n")
     all_end(job, agents, since, "epoch-2 is damaged")
+
+
+def test_a_file_of_another_origin_is_ignored(job, tmp_path):
+    folder = tmp_path / "arbiter" / "muster-lost"
+    folder.mkdir(0o700, parents=True)
+    (folder / "epoch-99").write_text("not a record\n")
+    code, _, err = job.run("--nnodes=1", *in_dir(tmp_path), "--rdzv-id=lost", "--no-python", "true")
+    assert code == 0, err
+    assert err.count("warning: ignoring a file that is not a record of muster: ") == 1 and "epoch-99 is damaged" in err, err

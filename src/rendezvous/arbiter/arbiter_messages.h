@@ -57,7 +57,8 @@ struct arbiter_answer {
     uint64_t started_ns;            /* when it was asked, our clock */
     enum arbiter_result result;
     struct arbiter_record record; /* not with UNREACHABLE */
-    /* UNREACHABLE, RUINED: for people. OK: "", or a part that failed (a beat on a full disk) */
+    /* UNREACHABLE, RUINED: for people. Else: "", or a part that failed (a beat on a full disk),
+     * which is logged */
     char text[RDZV_REASON_MAX / 4];
 };
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
@@ -28,6 +29,7 @@ struct arbiter_dir {
     struct arbiter_asked *busy;  /* NULL, too, if its asker is gone */
     uint64_t busy_since_ns;
     struct arbiter_dir_memory memory; /* what all children have seen */
+    bool warned;                      /* of a part that failed */
 };
 
 static struct arbiter_dir *of(struct arbiter *a) {
@@ -114,6 +116,10 @@ static void on_result(void *arg, int fd, unsigned events) {
         return;
     }
     d->memory = result.memory;
+    if (result.result <= ARBITER_LOST && result.text[0] != '\0' && !d->warned) {
+        log_warning("%s", result.text);
+        d->warned = true;
+    }
     struct arbiter_asked *q = d->busy;
     if (q != NULL && clock_now_ns() >= q->deadline_ns) {
         dir_late(&d->arbiter, q);

@@ -263,7 +263,7 @@ static void epoch_file(char out[NAME_LEN], uint32_t epoch) {
 }
 
 static void visit_name(const struct arbiter_folder *f, const char *name, uint64_t server_ns,
-                       uint32_t *highest) {
+                       uint32_t below, uint32_t *highest) {
     char file[NAME_LEN];
     struct stat st;
     uint32_t epoch;
@@ -274,29 +274,29 @@ static void visit_name(const struct arbiter_folder *f, const char *name, uint64_
     if (!text_begins(name, "epoch-") || parse_u32(name + strlen("epoch-"), &epoch) < 0)
         return;
     epoch_file(file, epoch);
-    if (strcmp(file, name) == 0)
+    if (strcmp(file, name) == 0 && (below == 0 || epoch < below))
         *highest = MAX2(*highest, epoch);
 }
 
-/* Finds the highest epoch that has a name in the folder; 0: none. Removes what agents that are gone
- * have left, by the file server's time; 0: removes nothing. */
-static int walk_names(const struct arbiter_folder *f, uint64_t server_ns, uint32_t *ret_highest,
-                      struct err *err) {
+/* Finds the highest epoch below this one (0: any) that has a name in the folder; 0: none. Removes
+ * what agents that are gone have left, by the file server's time; 0: removes nothing. */
+static int walk_names(const struct arbiter_folder *f, uint64_t server_ns, uint32_t below,
+                      uint32_t *ret_highest, struct err *err) {
     int fd = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    *ret_highest = 0;
     if (dir == NULL) {
         int r = failed(f, "list", ".", err);
         file_close(&fd);
         return r;
     }
-    *ret_highest = 0;
     const struct dirent *e;
     uint32_t n = 0;
     do {
         errno = 0;
         e = readdir(dir);
         if (e != NULL)
-            visit_name(f, e->d_name, server_ns, ret_highest);
+            visit_name(f, e->d_name, server_ns, below, ret_highest);
     } while (e != NULL && ++n < ARBITER_LIST_MAX);
     int r = e == NULL && errno != 0 ? failed(f, "list", ".", err) : 0;
     (void)closedir(dir);
@@ -337,8 +337,7 @@ static int read_entry(const struct arbiter_folder *f, uint32_t epoch, struct ent
     if (r == 0 && e.record.epoch != epoch)
         r = err_set(err, -EINVAL, "it has the content of epoch-%" PRIu32, e.record.epoch);
     if (r < 0) {
-        err_prefix(err, "%s/%s/%s is damaged, use another run id or directory", f->path, f->name,
-                   file);
+        err_prefix(err, "%s/%s/%s is damaged", f->path, f->name, file);
         return r == -ENOMEM ? r : RUINED;
     }
     e.found = true;
@@ -359,7 +358,7 @@ static int prepare_claim(struct arbiter_folder *f, const struct arbiter_record *
     int r = write_new(f, file, text.data, text.len, &st, err);
     if (r == 0 && !f->swept) {
         uint32_t highest;
-        f->swept = walk_names(f, stat_ns(&st), &highest, NULL) == 0;
+        f->swept = walk_names(f, stat_ns(&st), 0, &highest, NULL) == 0;
     }
     return r;
 }
@@ -559,14 +558,22 @@ static int is_missing(const struct arbiter_folder *f, struct err *err) {
                        err);
 }
 
-/* Where the search begins. An epoch that was seen must be there: else it could be won twice. */
+/* Where the search begins. An epoch that was seen must be there: else it could be won twice. Of
+ * names, the highest with a record: epochs have no gaps, so one that is damaged is read again from
+ * below, but not a file of another origin. */
 static int first_entry(const struct arbiter_folder *f, uint32_t from, struct entry *ret,
                        struct err *err) {
     from = MAX2(from, f->memory.epoch);
     bool seen = from > 0, known = from == f->memory.epoch;
-    int r = seen ? 0 : walk_names(f, 0, &from, err);
-    if (r == 0)
-        r = read_entry(f, MAX2(from, UINT32_C(1)), ret, err);
+    int r;
+    for (;;) {
+        r = seen ? 0 : walk_names(f, 0, from, &from, err);
+        if (r == 0)
+            r = read_entry(f, MAX2(from, UINT32_C(1)), ret, err);
+        if ((r != RUINED && r != -EINVAL) || seen || from <= 1)
+            break;
+        err_prefix(err, "ignoring a file that is not a record of muster");
+    }
     if (r < 0 || !seen)
         return r;
     if (ret->found && known && ret->record.leader.incarnation != f->memory.leader)
@@ -620,12 +627,8 @@ static int do_beat(struct arbiter_folder *f, const struct arbiter_request *q,
         r = check_time(f, err);
     if (ours && r == 0)
         r = write_beat(f, q->epoch, false, ++f->beat, err);
-    if (r == -ENOSPC || r == -EDQUOT) {
-        /* Some file systems need free space to overwrite. A full disk must not end a job, but
-         * people should be informed. */
-        (void)snprintf(ret->text, sizeof ret->text, "%s", err->text);
+    if (r == -ENOSPC || r == -EDQUOT) /* must not end a job; err is logged */
         r = 0;
-    }
     return r < 0 ? r : add_beat(f, &ret->record, err);
 }
 
@@ -774,9 +777,9 @@ void arbiter_folder_serve(struct arbiter_folder *f, const struct arbiter_dir_tas
         find_other(f, &ret->record);
     file_close(&f->fd);
     ret->memory = f->memory;
-    if (r == 0)
-        return;
-    ret->result = r == RUINED ? ARBITER_RUINED : ARBITER_UNREACHABLE;
-    (void)snprintf(ret->text, sizeof ret->text, "%s",
-                   err.text[0] != '\0' ? err.text : strerror(-r));
+    if (r < 0)
+        ret->result = r == RUINED ? ARBITER_RUINED : ARBITER_UNREACHABLE;
+    (void)snprintf(ret->text, sizeof ret->text, "%.470s%s",
+                   r < 0 && err.text[0] == '\0' ? strerror(-r) : err.text,
+                   r == RUINED ? "; use another run id or directory" : "");
 }
