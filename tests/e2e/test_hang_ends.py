@@ -118,6 +118,13 @@ def test_what_the_others_did_is_kept_when_one_fails(job, restarts):
     assert not nodes.timeline("hang") and len(nodes.timeline("worker_failed")) == 1, nodes.said()
 
 
+def test_nothing_is_kept_of_a_failure_that_no_rank_waited_for(job):
+    code, _, err = job.run("--standalone", "--nproc-per-node=3", f"--log-dir={job.tmp}/logs", "--no-python", "sh", "-c",
+                           "test $RANK = 1 || exec sleep 60; sleep 8; exit 3")
+    assert code == 1 and "waited" not in err and not re.search(r"warning: *$", err, re.M), err
+    assert not list((job.tmp / "logs").glob("**/hang.txt")), err
+
+
 def test_a_job_that_is_ended_meanwhile_ends(job):
     nodes = Nodes(job, WAIT, "--hang-report=7", "--max-restarts=1")
     assert nodes.says("the job is quiet"), nodes.said()

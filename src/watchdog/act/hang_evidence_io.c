@@ -698,6 +698,7 @@ struct work {
     char generation[32];
     struct suspects_input in;
     struct suspects found;
+    bool plain; /* one rank failed, and no rank is known to have waited for it or another */
 };
 
 static void read_answers(struct work *k) {
@@ -732,6 +733,9 @@ static void compare(struct work *k) {
     k->in.generation = k->generation;
     k->in.wall_ns = k->answers->asked_wall_ns;
     suspects_find(&k->in, &k->found);
+    const struct suspects *found = &k->found;
+    k->plain = k->in.waited != NULL && found->n_reacted == 1 && /* the failed one */
+               found->n_all + found->n_together + found->n_at_exit + found->n_missing == 0;
 }
 
 static uint64_t place_of(const struct work *k, uint32_t rank) {
@@ -752,7 +756,8 @@ static bool send_compared(int fd, const struct work *k) {
                               .reason = found->n_together + found->n_at_exit > 0,
                               .used_ns = found->used_ns,
                               .n_ranks = k->in.n_ranks};
-    suspects_line(found, &line);
+    if (!k->plain)
+        suspects_line(found, &line);
     (void)snprintf(c.line, sizeof c.line, "%s", strbuf_text(&line));
     if (found->n_suspects > 0)
         c.first = found->suspects[0];
@@ -771,8 +776,9 @@ static bool write_files(int fd, const struct work *k) {
     suspects_text(&k->found, &text);
     suspects_json(&k->found, &json);
     hang_files_name(k->in.wall_ns, k->answers->group.generation, name);
-    written.code =
-        hang_files_write(k->of->dir, name, k->of->config.log_mode, &text, &json, &path, &err);
+    if (!k->plain)
+        written.code =
+            hang_files_write(k->of->dir, name, k->of->config.log_mode, &text, &json, &path, &err);
     (void)snprintf(written.text, sizeof written.text, "%s", path != NULL ? path : err.text);
     return helper_send(fd, &written, sizeof written);
 }
@@ -811,7 +817,8 @@ static void on_compared(void *arg, const struct helper_answer *a) {
     }
     if (ret.code == 0 && c->dir != NULL && a->len == sizeof ret + rows + sizeof written) {
         memcpy(&written, a->data + sizeof ret + rows, sizeof written);
-        *(written.code < 0 ? &ret.files_error : &ret.path) = written.text;
+        if (written.text[0] != '\0')
+            *(written.code < 0 ? &ret.files_error : &ret.path) = written.text;
     } else if (ret.code == 0 && c->dir != NULL) {
         ret.files_error = "the disk does not answer";
         if (a->code == -ETIMEDOUT)

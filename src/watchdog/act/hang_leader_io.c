@@ -356,7 +356,7 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
     if (!c->failed && !c->recovered)
         utf8_copy(l->watchdog.said, sizeof l->watchdog.said, strbuf_text(&text));
     if (c->failed) {
-        if (seen != NULL)
+        if (seen != NULL && seen->line[0] != '\0')
             log_folded(LOG_LEVEL_WARNING, "%s", seen->line);
     } else if (ends && !debugged && !c->recovered) {
         end_suspects(l, c, seen);

@@ -646,6 +646,7 @@ static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
         w->local_rank = i;
         w->pid = 40 + (int)w->rank;
         w->ended = at == 0 && i == 1;
+        w->still_ns = 31 * NS_PER_S;
         w->at_store = at_store[w->rank];
         w->not_at_store = not_at_store[w->rank];
         if (w->ended)
@@ -789,6 +790,15 @@ Test(hang_case_io, a_rank_that_failed_while_others_waited) {
     add_node(1, 2, 76);
     compare();
     assert_has(line, "rank 1 (node a, pid 41): has ended with 0");
+}
+
+Test(hang_case_io, a_failure_that_no_rank_waited_for_is_not_in_files) {
+    ask.waited = (const bool[4]){false, true, true, true}; /* rank 0 failed */
+    add_node(0, 0, 76);
+    add_node(1, 2, 76);
+    folder = dir;
+    compare();
+    cr_assert(line[0] == '\0' && path[0] == '\0' && files_error[0] == '\0', "%s %s", line, path);
 }
 
 Test(hang_case_io, a_cancelled_one_is_silent) {
