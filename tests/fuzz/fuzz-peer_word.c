@@ -19,12 +19,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const char *local, *remote;
     } pairs[] = {{"127.0.0.1", "127.0.0.1"}, {"::1", "::1"}, {"::ffff:10.0.0.1", "10.0.0.2"}};
     struct nlmsghdr h;
-    bool local;
+    struct netlink_route route = {0};
     if (size < sizeof h)
         return 0;
     memcpy(&h, data, sizeof h);
     const struct netlink_answer answer = {h.nlmsg_type, (const char *)data + sizeof h, size - sizeof h};
-    (void)!peer_word_read_route(&answer, &local);
+    netlink_read_route(&route, &answer);
+    if (memchr(route.source, '\0', sizeof route.source) == NULL)
+        abort();
     for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
         struct addr from = at(pairs[i].local, 40000), to = at(pairs[i].remote, 29400);
         struct peer_socket s = {.inode = 99};

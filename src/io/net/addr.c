@@ -24,6 +24,17 @@ struct addr addr_from_bytes(sa_family_t family, const void *host, uint16_t port)
     return a;
 }
 
+size_t addr_raw(const struct addr *a, void *out) {
+    bool v4 = a->ss.ss_family == AF_INET;
+    size_t size = v4 ? sizeof a->ss.in.sin_addr : sizeof a->ss.in6.sin6_addr;
+    memcpy(out, v4 ? (const void *)&a->ss.in.sin_addr : &a->ss.in6.sin6_addr, size);
+    return size;
+}
+
+uint32_t addr_zone(const struct addr *a) {
+    return a->ss.ss_family == AF_INET6 ? a->ss.in6.sin6_scope_id : 0;
+}
+
 struct addr addr_unmapped(const struct addr *a) {
     if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->ss.in6.sin6_addr))
         return *a;

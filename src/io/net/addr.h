@@ -41,6 +41,10 @@ bool addr_is_loopback(const struct addr *a);
 bool addr_is_wildcard(const struct addr *a);
 /* Whether the hosts are the same; ports are ignored, and mapped IPv4 equals IPv4. */
 bool addr_same_host(const struct addr *a, const struct addr *b);
+/* Copies the host as the kernel has it; returns how many bytes that is: 4 or 16. */
+size_t addr_raw(const struct addr *a, void *out);
+/* IPv6: the interface, without which an address of one link means nothing; else 0. */
+uint32_t addr_zone(const struct addr *a);
 /* The host as 16 bytes, to be compared or hashed: IPv4 as mapped IPv4, IPv6 without its zone. */
 #define ADDR_HOST_BYTES 16
 void addr_host_bytes(const struct addr *a, uint8_t out[ADDR_HOST_BYTES]);

@@ -1,5 +1,6 @@
 #include "io/net/netlink.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -143,4 +144,32 @@ uint32_t netlink_u32(struct netlink_attribute a) {
     if (a.data != NULL && a.size == sizeof v)
         memcpy(&v, a.data, sizeof v);
     return v;
+}
+
+void netlink_read_route(void *arg, const struct netlink_answer *answer) {
+    struct netlink_route *ret = arg;
+    struct rtmsg m;
+    struct netlink_attribute a[RTA_PREFSRC + 1], *source = &a[RTA_PREFSRC];
+    if (!netlink_answer_is(answer, RTM_NEWROUTE, &m, sizeof m, a, RTA_PREFSRC))
+        return;
+    ret->ifindex = netlink_u32(a[RTA_OIF]);
+    ret->local = m.rtm_type == RTN_LOCAL;
+    if (source->data == NULL || source->size != (m.rtm_family == AF_INET ? 4 : 16) ||
+        inet_ntop(m.rtm_family, source->data, ret->source, sizeof ret->source) == NULL)
+        ret->source[0] = '\0';
+}
+
+int netlink_ask_route(int *fd, const struct addr *to, struct netlink_route *ret) {
+    struct addr a = addr_unmapped(to); /* a mapped IPv4 address is routed by IPv4's routes */
+    union netlink_request q;
+    uint8_t host[sizeof(struct in6_addr)];
+    size_t size = addr_raw(&a, host);
+    uint32_t zone = addr_zone(&a);
+    struct rtmsg m = {.rtm_family = (uint8_t)a.ss.ss_family, .rtm_dst_len = (uint8_t)(8 * size)};
+    netlink_request_init(&q, RTM_GETROUTE, 0, &m, sizeof m);
+    netlink_request_add(&q, RTA_DST, host, size);
+    if (zone != 0)
+        netlink_request_add(&q, RTA_OIF, &zone, sizeof zone);
+    *ret = (struct netlink_route){0};
+    return netlink_ask_on(fd, NETLINK_ROUTE, &q, netlink_read_route, ret);
 }

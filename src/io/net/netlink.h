@@ -5,7 +5,7 @@
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
 
-#include "base/util.h"
+#include "io/net/addr.h"
 
 #define NETLINK_REQUEST_MAX 256
 
@@ -48,3 +48,14 @@ bool netlink_answer_is(const struct netlink_answer *a, uint16_t type, void *fixe
 void netlink_attributes(const char *bytes, size_t len, struct netlink_attribute *ret, uint16_t max);
 /* 0 if it is missing or has another size. */
 uint32_t netlink_u32(struct netlink_attribute a);
+
+/* How the kernel would send to an address. */
+struct netlink_route {
+    uint32_t ifindex; /* 0: its answer has none */
+    bool local;       /* to this machine itself */
+    char source[46];  /* the address that it would send from; "": not known */
+};
+/* netlink_ask_on() for the route to this host. *ret is filled in whatever it returns. */
+_must_use_ int netlink_ask_route(int *fd, const struct addr *to, struct netlink_route *ret);
+/* Its part that reads the answer: into a struct netlink_route. */
+netlink_answer_fn netlink_read_route;

@@ -16,20 +16,6 @@
 #include "base/hash.h"
 #include "io/file.h"
 
-static size_t addr_bytes(const struct addr *a, void *out) {
-    if (a->ss.ss_family == AF_INET) {
-        memcpy(out, &a->ss.in.sin_addr, 4);
-        return 4;
-    }
-    memcpy(out, &a->ss.in6.sin6_addr, 16);
-    return 16;
-}
-
-/* An address of one link means nothing without the interface. */
-static uint32_t scope_of(const struct addr *a) {
-    return a->ss.ss_family == AF_INET6 ? a->ss.in6.sin6_scope_id : 0;
-}
-
 /* ---- questions ---- */
 
 void peer_word_ask_socket(const struct addr *local, const struct addr *remote,
@@ -38,25 +24,13 @@ void peer_word_ask_socket(const struct addr *local, const struct addr *remote,
     struct inet_diag_req_v2 q = {.sdiag_family = (uint8_t)from.ss.ss_family,
                                  .sdiag_protocol = IPPROTO_TCP,
                                  .idiag_states = UINT32_MAX};
-    (void)addr_bytes(&from, q.id.idiag_src);
-    (void)addr_bytes(&to, q.id.idiag_dst);
+    (void)addr_raw(&from, q.id.idiag_src);
+    (void)addr_raw(&to, q.id.idiag_dst);
     q.id.idiag_sport = htons(addr_port(&from));
     q.id.idiag_dport = htons(addr_port(&to));
-    q.id.idiag_if = scope_of(&from) != 0 ? scope_of(&from) : scope_of(&to);
+    q.id.idiag_if = addr_zone(&from) != 0 ? addr_zone(&from) : addr_zone(&to);
     q.id.idiag_cookie[0] = q.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
     netlink_request_init(ret, SOCK_DIAG_BY_FAMILY, 0, &q, sizeof q);
-}
-
-void peer_word_ask_route(const struct addr *addr, union netlink_request *ret) {
-    struct addr to = addr_unmapped(addr);
-    uint8_t bytes[16];
-    size_t size = addr_bytes(&to, bytes);
-    struct rtmsg m = {.rtm_family = (uint8_t)to.ss.ss_family, .rtm_dst_len = (uint8_t)(8 * size)};
-    uint32_t scope = scope_of(&to);
-    netlink_request_init(ret, RTM_GETROUTE, 0, &m, sizeof m);
-    netlink_request_add(ret, RTA_DST, bytes, size);
-    if (scope != 0)
-        netlink_request_add(ret, RTA_OIF, &scope, sizeof scope);
 }
 
 /* ---- answers ---- */
@@ -78,15 +52,6 @@ int peer_word_read_socket(const struct netlink_answer *answer, const struct addr
         !is_addr(remote, m.idiag_family, m.id.idiag_dst, m.id.idiag_dport))
         return -ENOENT; /* one that listens there */
     *ret = (struct peer_socket){.state = m.idiag_state, .uid = m.idiag_uid, .inode = m.idiag_inode};
-    return 0;
-}
-
-int peer_word_read_route(const struct netlink_answer *answer, bool *ret_local) {
-    struct rtmsg m;
-    if (answer->type != RTM_NEWROUTE || answer->len < sizeof m)
-        return -EPROTO;
-    memcpy(&m, answer->bytes, sizeof m);
-    *ret_local = m.rtm_type == RTN_LOCAL;
     return 0;
 }
 
@@ -141,25 +106,13 @@ static _must_use_ int ask_socket(struct peer_gate *g, const struct addr *local,
     return r;
 }
 
-struct about_route {
-    bool local;
-    int r;
-};
-
-static void on_route(void *arg, const struct netlink_answer *answer) {
-    struct about_route *route = arg;
-    route->r = peer_word_read_route(answer, &route->local);
-}
-
 /* Whether the address is one of this machine's, by routes: also one that no interface lists. */
 static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
-    struct about_route route = {.r = -EPROTO};
-    union netlink_request question;
-    peer_word_ask_route(peer, &question);
-    int r = netlink_ask_on(&g->route, NETLINK_ROUTE, &question, on_route, &route);
+    struct netlink_route route;
+    int r = netlink_ask_route(&g->route, peer, &route);
     if (r == -ENETUNREACH || r == -EHOSTUNREACH || r == -EACCES)
         return false; /* there is no route, or an "unreachable" one */
-    if (r == 0 && route.r == 0)
+    if (r == 0 && route.ifindex != 0)
         return route.local;
     file_close(&g->route);
     return addr_is_local(peer);

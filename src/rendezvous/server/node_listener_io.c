@@ -91,11 +91,10 @@ struct joiner {
 /* An IPv6 host has a whole network of 64 bits. */
 static struct source *source_of(struct rdzv_listener *l, const struct addr *peer) {
     struct addr a = addr_unmapped(peer);
-    bool v4 = a.ss.ss_family == AF_INET;
-    const void *host = v4 ? (const void *)&((const struct sockaddr_in *)&a.ss)->sin_addr
-                          : (const void *)&((const struct sockaddr_in6 *)&a.ss)->sin6_addr;
+    uint8_t host[sizeof(struct in6_addr)];
+    size_t size = addr_raw(&a, host);
     uint64_t h = hash_bytes(HASH_BEGIN, &l->source_seed, sizeof l->source_seed);
-    h = hash_bytes(h, host, v4 ? 4 : 8);
+    h = hash_bytes(h, host, MIN2(size, (size_t)8));
     return &l->sources[(h ^ h >> 32) % LISTENER_SOURCES];
 }
 

@@ -1,7 +1,6 @@
 #include "io/peer/peer_gate.h"
 
 #include <linux/inet_diag.h>
-#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 
 #include "rig/unit.h"
@@ -92,21 +91,6 @@ Test(peer_word, an_address_of_one_link_is_asked_with_its_interface) {
     memcpy(&body, q.bytes + NLMSG_HDRLEN, sizeof body);
     cr_assert_eq(body.id.idiag_if, ((const struct sockaddr_in6 *)&local.ss)->sin6_scope_id);
     cr_assert_neq(body.id.idiag_if, 0);
-    peer_word_ask_route(&local, &q);
-    cr_assert_gt(q.head.nlmsg_len, NLMSG_LENGTH(sizeof(struct rtmsg)) + RTA_SPACE(16));
-}
-
-Test(peer_word, routes_to_this_machine) {
-    struct rtmsg m = {.rtm_type = RTN_UNICAST};
-    struct netlink_answer answer = {RTM_NEWROUTE, (const char *)&m, sizeof m};
-    bool local = true;
-    cr_assert_eq(peer_word_read_route(&answer, &local), 0);
-    cr_assert_not(local);
-    m.rtm_type = RTN_LOCAL;
-    cr_assert_eq(peer_word_read_route(&answer, &local), 0);
-    cr_assert(local);
-    answer.len--;
-    cr_assert_eq(peer_word_read_route(&answer, &local), -EPROTO);
 }
 
 Test(peer_word, whether_every_user_has_a_number) {

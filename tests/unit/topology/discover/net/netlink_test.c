@@ -235,3 +235,28 @@ Test(netlink, skips_messages_of_other_types_and_short_ones) {
     answer.len--;
     cr_assert_not(netlink_answer_is(&answer, RTM_NEWADDR, &got, sizeof got, a, IFA_LOCAL));
 }
+
+Test(netlink, reads_a_route) {
+    struct rtmsg m = {.rtm_family = AF_INET, .rtm_type = RTN_UNICAST};
+    union netlink_request q;
+    uint32_t oif = 3;
+    netlink_request_init(&q, RTM_NEWROUTE, 0, &m, sizeof m);
+    netlink_request_add(&q, RTA_OIF, &oif, sizeof oif);
+    netlink_request_add(&q, RTA_PREFSRC, (const uint8_t[]){10, 0, 0, 1}, 4);
+    struct netlink_answer answer = {RTM_NEWROUTE, q.bytes + NLMSG_HDRLEN, q.head.nlmsg_len - NLMSG_HDRLEN};
+    struct netlink_route route = {0};
+    netlink_read_route(&route, &answer);
+    cr_assert_eq(route.ifindex, 3);
+    cr_assert_not(route.local);
+    cr_assert_str_eq(route.source, "10.0.0.1");
+    m.rtm_family = AF_INET6; /* whose addresses are longer */
+    m.rtm_type = RTN_LOCAL;
+    memcpy(q.bytes + NLMSG_HDRLEN, &m, sizeof m);
+    netlink_read_route(&route, &answer);
+    cr_assert(route.local);
+    cr_assert_str_eq(route.source, "");
+    answer.len = sizeof m - 1;
+    route = (struct netlink_route){0};
+    netlink_read_route(&route, &answer);
+    cr_assert_eq(route.ifindex, 0, "too short");
+}
