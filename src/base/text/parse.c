@@ -173,7 +173,8 @@ const char *list_item(const char *list, size_t index, size_t *ret_len) {
             return NULL;
         list++;
     }
-    list += strspn(list, " \t");
+    while (isspace((unsigned char)*list))
+        list++;
     size_t n = strcspn(list, ",");
     while (n > 0 && isspace((unsigned char)list[n - 1]))
         n--;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "topology/model/gpu_count.h"
 
 /* A worker's k-th GPU: index in gpus[], or TOPO_NONE. */
@@ -466,9 +467,9 @@ static_assert(GPU_UUID_MAX == sizeof((struct topo_gpu *)0)->uuid, "UUIDs are as 
 
 /* The GPU with the MIG device with which the list begins; GPU_UNKNOWN: none, or several. */
 static uint32_t gpu_of_mig(const struct topology *t, const char *list) {
-    list += strspn(list, " \t");
-    size_t n = strcspn(list, ", \t");
+    size_t n;
     uint32_t found = GPU_UNKNOWN;
+    list = list_item(list, 0, &n);
     for (uint32_t i = 0; i < t->n_gpus && i < TOPO_GPUS_MAX; i++) {
         for (uint32_t k = 0; k < t->gpus[i].n_mig && k < TOPO_MIG_MAX; k++) {
             if (n <= strlen("MIG-") || strncmp(t->gpus[i].mig_uuids[k], list, n) != 0)
@@ -509,18 +510,16 @@ uint32_t affinity_visible_gpus(const struct topology *t, const char *cuda_visibl
 
 uint32_t affinity_dealt_gpus(const struct topology *t, const char *list, uint32_t *visible,
                              uint32_t max, bool *ret_unknown) {
-    const char *first = list != NULL ? list + strspn(list, " \t") : "";
-    if (strncmp(first, "MIG-", 4) != 0)
+    size_t len;
+    const char *p = list != NULL ? list_item(list, 0, &len) : "";
+    if (!text_begins(p, "MIG-"))
         return affinity_visible_gpus(t, list, visible, max, ret_unknown);
     uint32_t n = 0;
     *ret_unknown = false;
-    for (const char *p = list; p != NULL && n < max; p = strchr(p, ',')) {
+    for (size_t i = 0; n < max && (p = list_item(list, i, &len)) != NULL; i++) {
         char entry[GPU_UUID_MAX];
         bool unknown;
-        p += p > list; /* skip the comma */
-        p += strspn(p, " \t");
-        size_t len = strcspn(p, ", \t");
-        if (len >= sizeof entry || strncmp(p, "MIG-", 4) != 0)
+        if (len >= sizeof entry || !text_begins(p, "MIG-"))
             break;
         memcpy(entry, p, len);
         entry[len] = '\0';

@@ -4,9 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* An entry that is not a device: the list ends here. */
-#define NO_DEVICE UINT32_MAX
-static_assert(NO_DEVICE == GPU_UNKNOWN, "neither is a number of a device");
+#include "base/text/parse.h"
 
 /* One entry of the list, blanks around it removed. */
 struct entry {
@@ -14,19 +12,9 @@ struct entry {
     size_t n;
 };
 
-static struct entry entry_at(const char *s) {
-    struct entry e = {.text = s, .n = strcspn(s, ",")};
-    while (e.n > 0 && isspace((unsigned char)*e.text)) {
-        e.text++;
-        e.n--;
-    }
-    while (e.n > 0 && isspace((unsigned char)e.text[e.n - 1]))
-        e.n--;
-    return e;
-}
-
-static bool entry_begins(struct entry e, const char *prefix) {
-    return e.n >= strlen(prefix) && strncmp(e.text, prefix, strlen(prefix)) == 0;
+static bool entry_at(const char *list, size_t i, struct entry *ret) {
+    ret->text = list_item(list, i, &ret->n);
+    return ret->text != NULL;
 }
 
 /* The number with which an entry begins, as strtoul() reads it: "1gpu" is 1, "gpu" is none. */
@@ -37,18 +25,18 @@ static uint32_t index_of(struct entry e, uint32_t n_devices) {
     for (; i < e.n && isdigit((unsigned char)e.text[i]); i++, digits++) {
         v = v * 10 + (uint32_t)(e.text[i] - '0');
         if (v >= n_devices)
-            return NO_DEVICE;
+            return GPU_UNKNOWN;
     }
-    return digits > 0 && v < n_devices ? v : NO_DEVICE;
+    return digits > 0 && v < n_devices ? v : GPU_UNKNOWN;
 }
 
 static uint32_t uuid_of(struct entry e, const struct gpu_inventory *inventory) {
-    uint32_t found = NO_DEVICE;
+    uint32_t found = GPU_UNKNOWN;
     for (uint32_t i = 0; i < inventory->n; i++) {
         if (strncmp(inventory->uuids[i], e.text, e.n) != 0)
             continue;
-        if (found != NO_DEVICE)
-            return NO_DEVICE;
+        if (found != GPU_UNKNOWN)
+            return GPU_UNKNOWN;
         found = i;
     }
     return found;
@@ -63,10 +51,9 @@ static uint32_t mig_of(struct entry e, const struct gpu_inventory *inventory) {
     for (size_t i = 0; i < uuid.n; i++)
         if (uuid.text[i] == '/')
             uuid.n = i;
-    if (!entry_begins(uuid, "GPU-") || inventory->uuids == NULL)
+    if (!text_begins(uuid.text, "GPU-") || inventory->uuids == NULL)
         return GPU_UNKNOWN;
-    uint32_t device = uuid_of(uuid, inventory);
-    return device != NO_DEVICE ? device : GPU_UNKNOWN;
+    return uuid_of(uuid, inventory);
 }
 
 uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inventory,
@@ -77,31 +64,29 @@ uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inven
             ret[i] = i;
         return inventory->n;
     }
-    struct entry first = entry_at(visible);
+    struct entry first, e;
+    (void)entry_at(visible, 0, &first);
     /* CUDA enumerates only one MIG instance, however many are listed (MIG user guide). */
-    if (entry_begins(first, "MIG-")) {
+    if (text_begins(first.text, "MIG-")) {
         ret[0] = mig_of(first, inventory);
         return inventory->n > 0 ? 1 : 0;
     }
-    bool by_name = entry_begins(first, "GPU-");
+    bool by_name = text_begins(first.text, "GPU-");
     bool seen[GPUS_MAX] = {false};
     uint32_t count = 0;
-    for (const char *p = visible; p != NULL && count < inventory->n;) {
-        struct entry e = entry_at(p);
+    for (size_t i = 0; count < inventory->n && entry_at(visible, i, &e); i++) {
         uint32_t device = GPU_UNKNOWN;
-        if (by_name && !entry_begins(e, "GPU-"))
+        if (by_name && !text_begins(e.text, "GPU-"))
             break;
         if (!by_name || inventory->uuids != NULL) {
             device = by_name ? uuid_of(e, inventory) : index_of(e, inventory->n);
-            if (device == NO_DEVICE)
+            if (device == GPU_UNKNOWN) /* it is no device: the list ends here */
                 break;
             if (seen[device])
                 return 0;
             seen[device] = true;
         }
         ret[count++] = device;
-        p = strchr(p, ',');
-        p = p != NULL ? p + 1 : NULL;
     }
     return count;
 }

@@ -6,9 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text/parse.h"
 #include "topology/model/gpu_count.h"
-
-#define NAME_MAX_ROCM 24 /* for "GPU-0123456789abcdef", with some room left */
 
 static_assert(GPUS_MAX >= TOPO_GPUS_MAX, "a list holds all GPUs of a node");
 
@@ -25,31 +24,20 @@ static bool picks_have(const struct picks *p, uint32_t gpu) {
     return false;
 }
 
-/* Copies one entry without the blanks around it; false: it is too long for any GPU. */
-static bool entry_of(const char *list, char ret[NAME_MAX_ROCM]) {
-    list += strspn(list, " \t");
-    size_t n = strcspn(list, ",");
-    while (n > 0 && isspace((unsigned char)list[n - 1]))
-        n--;
-    if (n >= NAME_MAX_ROCM)
-        return false;
-    memcpy(ret, list, n);
-    ret[n] = '\0';
-    return true;
-}
-
-static bool has_name(const struct rocm_gpu *gpu, const char *name) {
-    char own[NAME_MAX_ROCM];
+static bool has_name(const struct rocm_gpu *gpu, const char *name, size_t n) {
+    char own[] = "GPU-0123456789abcdef";
     (void)snprintf(own, sizeof own, "GPU-%016" PRIx64, gpu->unique_id);
-    return gpu->unique_id != 0 && strncasecmp(own, name, strlen(name)) == 0;
+    return gpu->unique_id != 0 && strncasecmp(own, name, n) == 0;
 }
 
 /* A position in `from`, or TOPO_NONE: no such GPU, or several. */
-static uint32_t find(const struct rocm_gpu *gpus, const struct picks *from, const char *entry) {
+static uint32_t find(const struct rocm_gpu *gpus, const struct picks *from, const char *entry,
+                     size_t n) {
     uint32_t found = TOPO_NONE, v = 0;
-    if (strncasecmp(entry, "GPU-", 4) == 0) {
-        for (uint32_t i = 0; entry[4] != '\0' && i < from->n; i++) {
-            if (!has_name(&gpus[from->gpus[i]], entry))
+    size_t at = 0;
+    if (n >= 4 && strncasecmp(entry, "GPU-", 4) == 0) {
+        for (uint32_t i = 0; n > 4 && i < from->n; i++) {
+            if (!has_name(&gpus[from->gpus[i]], entry, n))
                 continue;
             if (found != TOPO_NONE)
                 return TOPO_NONE;
@@ -57,21 +45,19 @@ static uint32_t find(const struct rocm_gpu *gpus, const struct picks *from, cons
         }
         return found;
     }
-    if (*entry == '\0')
-        return TOPO_NONE;
-    for (; isdigit((unsigned char)*entry) && v < GPUS_MAX; entry++)
-        v = v * 10 + (uint32_t)(*entry - '0');
-    return *entry == '\0' && v < from->n ? v : TOPO_NONE;
+    for (; at < n && isdigit((unsigned char)entry[at]) && v < GPUS_MAX; at++)
+        v = v * 10 + (uint32_t)(entry[at] - '0');
+    return n > 0 && at == n && v < from->n ? v : TOPO_NONE;
 }
 
 /* Reduces *all to the GPUs that the list selects. */
 static void pick(const struct rocm_gpu *gpus, const char *list, bool twice_ends,
                  struct picks *all) {
     struct picks picked = {.n = 0};
-    char entry[NAME_MAX_ROCM];
-    for (const char *p = list; p != NULL && picked.n < GPUS_MAX; p = strchr(p, ',')) {
-        p += p > list; /* skip the comma */
-        uint32_t at = entry_of(p, entry) ? find(gpus, all, entry) : TOPO_NONE;
+    const char *entry;
+    size_t n;
+    for (size_t i = 0; picked.n < GPUS_MAX && (entry = list_item(list, i, &n)) != NULL; i++) {
+        uint32_t at = find(gpus, all, entry, n);
         if (at == TOPO_NONE)
             break;
         if (!picks_have(&picked, all->gpus[at]))
