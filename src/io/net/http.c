@@ -35,27 +35,24 @@
     X(bufferevent_openssl_socket_new) \
     X(bufferevent_get_openssl_error)
 
-struct http_library {
-#define HTTP_LIBRARY_FIELD(name) __typeof__(name) *name;
-    HTTP_LIBRARY_CALLS(HTTP_LIBRARY_FIELD)
-    HTTP_LIBRARY_TLS_CALLS(HTTP_LIBRARY_FIELD) /* NULL until loaded with tls */
-#undef HTTP_LIBRARY_FIELD
-};
-
-static struct http_library library;
+static struct http_library {
+#define FIELD(name) __typeof__(name) *name;
+    HTTP_LIBRARY_CALLS(FIELD)
+    HTTP_LIBRARY_TLS_CALLS(FIELD) /* NULL until loaded with tls */
+#undef FIELD
+} library;
 
 /* libevent's messages are dropped: its return values report the errors, and so do ours. */
 static void drop_log(int severity, const char *text) {}
 
 #ifdef MUSTER_LINKED /* meson's option `portable`: both are in this program */
 
-static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
+static int http_library_load(bool tls, struct err *err) {
 #define SET(name) library.name = name;
     HTTP_LIBRARY_CALLS(SET)
     HTTP_LIBRARY_TLS_CALLS(SET)
 #undef SET
     event_set_log_callback(drop_log);
-    *ret = &library;
     return 0;
 }
 
@@ -94,7 +91,7 @@ static int load(const char *file, const char *package, const char *const *names,
     return 0;
 }
 
-static int http_library_load(bool tls, const struct http_library **ret, struct err *err) {
+static int http_library_load(bool tls, struct err *err) {
     char *const calls = (char *)&library;
     int r = 0;
     if (library.evhttp_make_request == NULL) /* the last of its calls */
@@ -106,7 +103,6 @@ static int http_library_load(bool tls, const struct http_library **ret, struct e
     if (r < 0)
         return r;
     event_set_log_callback(drop_log);
-    *ret = &library;
     return 0;
 }
 
@@ -117,8 +113,6 @@ static int http_library_load(bool tls, const struct http_library **ret, struct e
 /* One connection. It outlives its drop by a turn: evhttp's functions may be on the stack. */
 struct http_conn {
     struct http_client *client; /* NULL: the connection was dropped */
-    const struct http_library *lib;
-    struct loop *loop;
     struct evhttp_connection *evcon;
     struct bufferevent *bev;
     struct ssl_st *session;          /* the bufferevent's, or NULL */
@@ -134,7 +128,6 @@ enum http_state { HTTP_IDLE = 1, HTTP_LOOKING_UP, HTTP_ASKING, HTTP_DONE };
 
 struct http_client {
     struct loop *loop;
-    const struct http_library *lib;
     struct tls_client *tls;
     char *host, *origin; /* origin: value of the Host header */
     uint16_t port;
@@ -165,7 +158,7 @@ struct http_client {
 
 static void conn_free(void *arg) {
     struct http_conn *conn = arg;
-    conn->lib->evhttp_connection_free(conn->evcon); /* also frees the bufferevent and the session */
+    library.evhttp_connection_free(conn->evcon); /* also frees the bufferevent and the session */
     free(conn);
 }
 
@@ -174,7 +167,7 @@ static void drop_conn(struct http_client *c) {
     if (conn == NULL)
         return;
     conn->client = NULL;
-    conn->lib->evhttp_connection_set_closecb(conn->evcon, NULL, NULL);
+    library.evhttp_connection_set_closecb(conn->evcon, NULL, NULL);
     loop_defer(c->loop, LOOP_PRIO_LEASE, conn_free, conn);
 }
 
@@ -189,7 +182,7 @@ static void conn_set_errno(struct http_conn *conn, int error) {
     if (conn->why[0] != '\0')
         return;
     if (conn->session != NULL)
-        tls_session_why(conn->session, conn->lib->bufferevent_get_openssl_error(conn->bev), error,
+        tls_session_why(conn->session, library.bufferevent_get_openssl_error(conn->bev), error,
                         conn->why);
     else
         conn_set_error(conn, error != 0 ? strerror(error) : "the connection ended");
@@ -221,7 +214,7 @@ static int make_bufferevent(struct http_client *c, struct http_conn *conn, struc
         int r = tls_session_new(c->tls, c->host, &conn->session, err);
         if (r < 0)
             return r;
-        conn->bev = c->lib->bufferevent_openssl_socket_new(
+        conn->bev = library.bufferevent_openssl_socket_new(
             base, -1, conn->session, BUFFEREVENT_SSL_CONNECTING, BEV_OPT_CLOSE_ON_FREE);
         if (conn->bev == NULL)
             tls_session_free(conn->session);
@@ -231,7 +224,7 @@ static int make_bufferevent(struct http_client *c, struct http_conn *conn, struc
 
 static int make_conn(struct http_client *c, const struct addr *to, struct err *err) {
     struct http_conn *conn = xcalloc(1, sizeof *conn);
-    *conn = (struct http_conn){.client = c, .lib = c->lib, .loop = c->loop};
+    conn->client = c;
     int r = make_bufferevent(c, conn, err);
     if (r < 0) {
         free(conn);
@@ -239,17 +232,17 @@ static int make_conn(struct http_client *c, const struct addr *to, struct err *e
     }
     char host[ADDR_TEXT_MAX];
     addr_host_text(to, host);
-    conn->evcon = c->lib->evhttp_connection_base_bufferevent_new(loop_event_base(c->loop), NULL,
+    conn->evcon = library.evhttp_connection_base_bufferevent_new(loop_event_base(c->loop), NULL,
                                                                  conn->bev, host, addr_port(to));
     if (conn->evcon == NULL) {
         bufferevent_free(conn->bev);
         free(conn);
         return err_set(err, -ENOMEM, "no memory for a connection");
     }
-    c->lib->evhttp_connection_set_family(conn->evcon, to->ss.ss_family);
-    c->lib->evhttp_connection_set_max_body_size(conn->evcon, (ev_ssize_t)c->max_body);
-    c->lib->evhttp_connection_set_max_headers_size(conn->evcon, MAX_HEADERS);
-    c->lib->evhttp_connection_set_closecb(conn->evcon, on_close, conn);
+    library.evhttp_connection_set_family(conn->evcon, to->ss.ss_family);
+    library.evhttp_connection_set_max_body_size(conn->evcon, (ev_ssize_t)c->max_body);
+    library.evhttp_connection_set_max_headers_size(conn->evcon, MAX_HEADERS);
+    library.evhttp_connection_set_closecb(conn->evcon, on_close, conn);
     c->conn = conn;
     return 0;
 }
@@ -336,7 +329,7 @@ static void on_error(enum evhttp_request_error error, void *arg) {
     case EVREQ_HTTP_EOF: /* or any other error; errno is not reliable */
         conn->cut = true;
         /* a server can reject the client after the handshake */
-        alert = conn->session != NULL ? conn->lib->bufferevent_get_openssl_error(conn->bev) : 0;
+        alert = conn->session != NULL ? library.bufferevent_get_openssl_error(conn->bev) : 0;
         if (alert != 0 && conn->why[0] == '\0')
             tls_session_why(conn->session, alert, 0, conn->why);
         conn_set_error(
@@ -355,14 +348,14 @@ static void on_done(struct evhttp_request *request, void *arg) {
     struct http_client *c = conn->client;
     if (c == NULL || c->state != HTTP_ASKING)
         return;
-    int status = request != NULL ? c->lib->evhttp_request_get_response_code(request) : 0;
+    int status = request != NULL ? library.evhttp_request_get_response_code(request) : 0;
     if (status == 0) {
         if (request != NULL) /* it could not connect */
             conn_set_errno(conn, error);
         on_failure(c, conn);
         return;
     }
-    struct evbuffer *in = c->lib->evhttp_request_get_input_buffer(request);
+    struct evbuffer *in = library.evhttp_request_get_input_buffer(request);
     size_t len = evbuffer_get_length(in);
     char *body = len <= c->max_body ? malloc(len + 1) : NULL;
     if (body == NULL) {
@@ -380,32 +373,31 @@ static void on_done(struct evhttp_request *request, void *arg) {
     done(c);
 }
 
-static bool add_header(struct http_client *c, struct evhttp_request *request, const char *key,
-                       const char *value) {
-    struct evkeyvalq *headers = c->lib->evhttp_request_get_output_headers(request);
-    return value == NULL || c->lib->evhttp_add_header(headers, key, value) == 0;
+static bool add_header(struct evhttp_request *request, const char *key, const char *value) {
+    struct evkeyvalq *headers = library.evhttp_request_get_output_headers(request);
+    return value == NULL || library.evhttp_add_header(headers, key, value) == 0;
 }
 
 static void ask_on_conn(struct http_client *c) {
     struct http_conn *conn = c->conn;
-    struct evhttp_request *request = c->lib->evhttp_request_new(on_done, conn);
-    bool fine = request != NULL && add_header(c, request, "Host", c->origin) &&
-                add_header(c, request, "Authorization", c->authorization);
+    struct evhttp_request *request = library.evhttp_request_new(on_done, conn);
+    bool fine = request != NULL && add_header(request, "Host", c->origin) &&
+                add_header(request, "Authorization", c->authorization);
     if (fine && c->body != NULL)
         fine =
-            add_header(c, request, "Content-Type", "application/json") &&
-            evbuffer_add(c->lib->evhttp_request_get_output_buffer(request), c->body, c->len) == 0;
+            add_header(request, "Content-Type", "application/json") &&
+            evbuffer_add(library.evhttp_request_get_output_buffer(request), c->body, c->len) == 0;
     if (!fine) {
         if (request != NULL)
-            c->lib->evhttp_request_free(request);
+            library.evhttp_request_free(request);
         attempt_failed(c, "the request can't be put together");
         return;
     }
-    c->lib->evhttp_request_set_error_cb(request, on_error);
+    library.evhttp_request_set_error_cb(request, on_error);
     c->state = HTTP_ASKING;
     bool fresh = !conn->used;
     /* takes the request; can call on_done() */
-    if (c->lib->evhttp_make_request(conn->evcon, request,
+    if (library.evhttp_make_request(conn->evcon, request,
                                     c->body != NULL ? EVHTTP_REQ_POST : EVHTTP_REQ_GET,
                                     c->path) < 0 &&
         c->conn == conn && c->state == HTTP_ASKING) {
@@ -490,18 +482,16 @@ static void on_timer(void *arg) {
 
 int http_client_new(struct loop *loop, const struct http_config *config, struct http_client **ret,
                     struct err *err) {
-    const struct http_library *lib;
     struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n;
     if (resolve_now(config->host, config->port, addrs, &n) < 0)
         return err_set(err, -EINVAL, "'%.128s' is neither a host name nor an address",
                        config->host);
-    int r = http_library_load(config->tls != NULL, &lib, err);
+    int r = http_library_load(config->tls != NULL, err);
     if (r < 0)
         return r;
     struct http_client *c = xcalloc(1, sizeof *c);
     *c = (struct http_client){.loop = loop,
-                              .lib = lib,
                               .tls = config->tls,
                               .port = config->port,
                               .is_literal = addr_from_literal(config->host, 0, &addrs[0]) == 0,
