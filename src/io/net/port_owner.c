@@ -5,6 +5,7 @@
 #include <linux/inet_diag.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,8 +17,6 @@
 #include "io/net/netlink.h"
 #include "io/process/proc.h"
 
-/* enum tcp_states of the kernel: TCP_LISTEN */
-#define STATE_LISTEN 0x0a
 #define HOLDERS_MAX 16
 
 struct search {
@@ -47,7 +46,7 @@ static void find_listeners(struct search *s, sa_family_t family) {
     union netlink_request q;
     struct inet_diag_req_v2 body = {.sdiag_family = (uint8_t)family,
                                     .sdiag_protocol = IPPROTO_TCP,
-                                    .idiag_states = 1 << STATE_LISTEN};
+                                    .idiag_states = 1 << TCP_LISTEN};
     netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
     (void)!netlink_ask(NETLINK_SOCK_DIAG, &q, on_listener, s);
 }

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <linux/inet_diag.h>
 #include <linux/sock_diag.h>
-#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -123,7 +123,7 @@ static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
 static struct peer_owner owner_of_socket(const struct peer_gate *g,
                                          const struct peer_socket *socket) {
     struct peer_owner owner = {.kind = PEER_OTHER_USER, .uid = socket->uid};
-    if (socket->state != PEER_SOCKET_ESTABLISHED || socket->inode == 0)
+    if (socket->state != TCP_ESTABLISHED || socket->inode == 0)
         owner.kind = PEER_CLOSED; /* it had an owner, which isn't known any more */
     else if (socket->uid == g->own || socket->uid == 0)
         owner.kind = PEER_OURS;
@@ -262,7 +262,7 @@ static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err 
         return err_set(err, -EOPNOTSUPP, "it has no sock_diag for TCP");
     if (r < 0)
         return err_set(err, r, "sock_diag: %s", strerror(-r));
-    if (found.state != PEER_SOCKET_LISTEN || found.inode != known.st_ino || found.uid != g->own)
+    if (found.state != TCP_LISTEN || found.inode != known.st_ino || found.uid != g->own)
         return err_set(err, -EOPNOTSUPP, "its answer about this process is wrong");
     return 0;
 }

@@ -62,12 +62,8 @@ uint64_t peer_gate_refused(const struct peer_gate *g);
  * sock_diag(7), linux/inet_diag.h. The kernel looks for an exact pair of addresses, and else for a
  * socket at the first: that is not an answer. */
 
-/* enum tcp_states of the kernel */
-#define PEER_SOCKET_ESTABLISHED 1
-#define PEER_SOCKET_LISTEN 10
-
 struct peer_socket {
-    uint8_t state;
+    uint8_t state;  /* TCP_ESTABLISHED … of netinet/tcp.h */
     uid_t uid;      /* who made it, as this user namespace has that user; 0 if it was closed, too */
     uint32_t inode; /* 0: no process has it */
 };

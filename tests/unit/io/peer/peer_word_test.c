@@ -2,6 +2,7 @@
 
 #include <linux/inet_diag.h>
 #include <linux/sock_diag.h>
+#include <netinet/tcp.h>
 
 #include "rig/unit.h"
 
@@ -22,7 +23,7 @@ static void put_addr(const struct addr *a, void *host, uint16_t *port) {
 /* What the kernel says of that socket. */
 static struct inet_diag_msg about(const struct addr *local, const struct addr *remote) {
     struct inet_diag_msg a = {.idiag_family = (uint8_t)local->ss.ss_family,
-                              .idiag_state = PEER_SOCKET_ESTABLISHED,
+                              .idiag_state = TCP_ESTABLISHED,
                               .idiag_uid = 1000,
                               .idiag_inode = 77};
     put_addr(local, a.id.idiag_src, &a.id.idiag_sport);
@@ -41,7 +42,7 @@ Test(peer_word, whose_socket_it_is) {
     struct inet_diag_msg a = about(&local, &remote);
     struct peer_socket s;
     cr_assert_eq(read_it(&a, &local, &remote, &s), 0);
-    cr_assert_eq(s.state, PEER_SOCKET_ESTABLISHED);
+    cr_assert_eq(s.state, TCP_ESTABLISHED);
     cr_assert_eq(s.uid, 1000);
     cr_assert_eq(s.inode, 77);
 }
