@@ -33,7 +33,6 @@ static bool is_utf8(const char *s) {
 
 /* A word or a path can have any bytes, and JSON can't: an agent gets {"hex":"ff"} then. */
 static void write_text(struct json_writer *w, const char *key, const char *text) {
-    static const char digits[] = "0123456789abcdef";
     _cleanup_(strbuf_fini) struct strbuf hex = {0};
     if (text == NULL) {
         json_write_null(w, key);
@@ -43,10 +42,8 @@ static void write_text(struct json_writer *w, const char *key, const char *text)
         json_write_string(w, key, text);
         return;
     }
-    for (const char *s = text; *s != '\0'; s++) {
-        strbuf_add_char(&hex, digits[(unsigned char)*s >> 4]);
-        strbuf_add_char(&hex, digits[(unsigned char)*s & 15]);
-    }
+    for (const char *s = text; *s != '\0'; s++)
+        strbuf_printf(&hex, "%02x", (unsigned char)*s);
     json_write_object_begin(w, key);
     json_write_string(w, "hex", strbuf_text(&hex));
     json_write_object_end(w);
@@ -142,37 +139,9 @@ static int get_seconds(const struct json *v, const struct json_field *f, void *o
     return 0;
 }
 
-/* A list of whole numbers from min to max. */
-static int get_numbers(const struct json *v, int64_t min, int64_t max, size_t n_max, int64_t *ret,
-                       size_t *ret_n) {
-    struct err err = {0};
-    if (json_kind_of(v) != JSON_ARRAY || json_count(v) > n_max)
-        return -EINVAL;
-    *ret_n = 0;
-    for (const struct json *e = json_first(v); e != NULL; e = json_next(e))
-        if (json_as_integer(e, "", min, max, &ret[(*ret_n)++], &err) < 0)
-            return -EINVAL;
-    return 0;
-}
-
-static void put_ports(struct json_writer *w, const struct json_field *f, const void *of) {
-    const struct job_spec *spec = of;
-    json_write_array_begin(w, f->key);
-    for (unsigned i = 0; i < spec->n_endpoint_ports; i++)
-        json_write_u64(w, NULL, spec->endpoint_ports[i]);
-    json_write_array_end(w);
-}
-
-static int get_ports(const struct json *v, const struct json_field *f, void *of) {
-    struct job_spec *spec = of;
-    int64_t ports[JOB_ENDPOINT_PORTS_MAX];
-    size_t n = 0;
-    int r = get_numbers(v, 1, UINT16_MAX, ARRAY_SIZE(ports), ports, &n);
-    for (size_t i = 0; i < n && r == 0; i++)
-        spec->endpoint_ports[i] = (uint16_t)ports[i];
-    spec->n_endpoint_ports = (unsigned)n;
-    return r;
-}
+static const struct json_field port_fields[] = {
+    {.kind = JSON_FIELD_U16, .size = sizeof(uint16_t), .min = 1}};
+static const struct json_table port = {.fields = port_fields, .n = 1, .size = sizeof(uint16_t)};
 
 static void put_port_range(struct json_writer *w, const struct json_field *f, const void *of) {
     const struct job_spec *spec = of;
@@ -207,28 +176,20 @@ static const char *const backends[] = {
 };
 static const char *const entries[] = {
     [JOB_ENTRY_PYTHON] = "python", [JOB_ENTRY_MODULE] = "module", [JOB_ENTRY_PROGRAM] = "program"};
-static void put_signals(struct json_writer *w, const struct json_field *f, const void *of) {
-    const struct job_spec *spec = of;
-    json_write_array_begin(w, f->key);
-    for (uint32_t i = 0; i < spec->n_signals; i++) {
-        _cleanup_(freep) char *name = xasprintf("SIG%s", signal_abbrev(spec->signals[i]));
-        json_write_string(w, NULL, name);
-    }
-    json_write_array_end(w);
+static void put_signal(struct json_writer *w, const struct json_field *f, const void *of) {
+    _cleanup_(freep) char *name = xasprintf("SIG%s", signal_abbrev(*(const int *)of));
+    json_write_string(w, NULL, name);
 }
 
-static int get_signals(const struct json *v, const struct json_field *f, void *of) {
-    struct job_spec *spec = of;
-    if (json_kind_of(v) != JSON_ARRAY || json_count(v) > JOB_SIGNALS_MAX)
-        return -EINVAL;
-    for (const struct json *e = json_first(v); e != NULL; e = json_next(e)) {
-        int signo = json_string(e) != NULL ? job_signal_by_name(json_string(e)) : 0;
-        if (signo == 0)
-            return -EINVAL;
-        spec->signals[spec->n_signals++] = signo;
-    }
-    return 0;
+static int get_signal(const struct json *v, const struct json_field *f, void *of) {
+    int signo = json_string(v) != NULL ? job_signal_by_name(json_string(v)) : 0;
+    *(int *)of = signo;
+    return signo == 0 ? -EINVAL : 0;
 }
+
+static const struct json_field signal_fields[] = {
+    {.kind = JSON_FIELD_OWN, .write = put_signal, .read = get_signal}};
+static const struct json_table signals = {.fields = signal_fields, .n = 1, .size = sizeof(int)};
 
 static void put_requeue(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_array_begin(w, f->key);
@@ -306,18 +267,19 @@ static void put_console(struct json_writer *w, const struct json_field *f, const
 }
 
 static int get_console(const struct json *v, const struct json_field *f, void *of) {
-    struct job_spec *spec = of;
-    int64_t ranks[JOB_WORKERS_MAX];
-    size_t n = 0;
+    struct err err = {0};
+    int64_t rank;
     if (json_kind_of(v) == JSON_NULL)
         return 0;
-    int r = get_numbers(v, 0, JOB_WORKERS_MAX - 1, ARRAY_SIZE(ranks), ranks, &n);
-    if (r < 0)
-        return r;
-    spec->console_ranks = xcalloc(JOB_WORKERS_MAX, sizeof *spec->console_ranks);
-    for (size_t i = 0; i < n; i++)
-        spec->console_ranks[ranks[i]] = true;
-    return 0;
+    bool *shown = ((struct job_spec *)of)->console_ranks = xcalloc(JOB_WORKERS_MAX, sizeof *shown);
+    int r = json_as_array(v, "", JOB_WORKERS_MAX, &err);
+    for (const struct json *e = r == 0 ? json_first(v) : NULL; e != NULL && r == 0;
+         e = json_next(e)) {
+        r = json_as_integer(e, "", 0, JOB_WORKERS_MAX - 1, &rank, &err);
+        if (r == 0)
+            shown[rank] = true;
+    }
+    return r;
 }
 
 static void put_run_id_given(struct json_writer *w, const struct json_field *f, const void *of) {
@@ -388,7 +350,7 @@ static const struct json_field own_fields[] = {
     FOR_PEOPLE("standalone", endpoint_host, alone),
     TEXT("endpoint_host", endpoint_host),
     {JSON_FIELD(job_spec, U16, "endpoint_port", endpoint_port)},
-    {OWN("endpoint_ports", endpoint_ports, ports)},
+    {JSON_LIST(job_spec, "endpoint_ports", endpoint_ports, n_endpoint_ports, port)},
     TEXT("store_host", store_host),
     {JSON_FIELD(job_spec, U16, "store_port", store_port)},
     {OWN("port_range", port_low, port_range)},
@@ -419,7 +381,7 @@ static const struct json_field own_fields[] = {
     SECONDS("heartbeat_interval", rdzv.heartbeat_ns),
     SECONDS("lease", rdzv.lease_ns),
     SECONDS("arbiter_lease", rdzv.arbiter_lease_ns),
-    {OWN("signals_to_handle", signals, signals)},
+    {JSON_LIST(job_spec, "signals_to_handle", signals, n_signals, signals)},
     FOR_PEOPLE("requeue", requeue, requeue),
     {JSON_NAMED(job_spec, "entry", entry, entries), .min = 1},
     TEXT("script", script),
