@@ -56,6 +56,12 @@ bool text_is_any(const char *text, const char *const *words, size_t n);
 void words_add(char ***words, size_t *n, char *word);
 /* Frees texts and their array, which ends with NULL. Takes NULL. */
 void words_free(char **words);
+/* The same as one thing, for sentences. */
+struct words {
+    char **list;
+    size_t n;
+};
+#define words_printf(to, ...) words_add(&(to)->list, &(to)->n, xasprintf(__VA_ARGS__))
 
 /* The text behind the last '/'. */
 const char *path_name(const char *path);

@@ -14,12 +14,6 @@ static void hear(void *arg, enum nccl_xml_level level, uint32_t line, const char
         abort();
 }
 
-static void hear_warning(void *arg, const char *text) {
-    (void)arg;
-    if (text[0] == '\0')
-        abort();
-}
-
 static void ask(const struct topology *t) {
     struct nccl_graph *g = NULL;
     struct err err = {0};
@@ -34,7 +28,12 @@ static void ask(const struct topology *t) {
         if (p.n_nets > NCCL_NETS_MAX || (p.n_nets > 0) != (p.nic != TOPO_NONE) || p.bandwidth < 0)
             abort();
     }
-    nccl_graph_warnings(g, hear_warning, NULL);
+    struct words words = {0};
+    nccl_graph_warnings(g, &words);
+    for (size_t i = 0; i < words.n; i++)
+        if (words.list[i][0] == '\0')
+            abort();
+    words_free(words.list);
     nccl_graph_free(g);
 }
 

@@ -133,7 +133,7 @@ static int load(const struct option_value *v, struct topology *ret, struct err *
 }
 
 /* Texts from files and devices must be cleaned before they are shown on a terminal. */
-static void warn(void *arg, const char *text) {
+static void warn(const char *text) {
     _cleanup_(freep) char *clean = xstrdup(text);
     utf8_clean(clean, false);
     log_warning("%s", clean);
@@ -250,6 +250,7 @@ static void freeg(struct nccl_graph **g) { nccl_graph_free(*g); }
 static int show(const struct option_value *v) {
     _cleanup_(topology_fini) struct topology t = {0};
     _cleanup_(freeg) struct nccl_graph *g = NULL;
+    struct words of_nccl = {0};
     struct err err = {0};
     if (load(v, &t, &err) < 0)
         return print_failure(&err);
@@ -264,10 +265,13 @@ static int show(const struct option_value *v) {
         r = write_nccl_xml(&t, v[TOPO_OPT_NCCL_XML].text, &err);
     int status = finish_stdout();
     for (uint32_t i = 0; i < t.n_warnings; i++)
-        warn(NULL, t.warnings[i]);
+        warn(t.warnings[i]);
     /* Without GPUs no NIC is chosen, so warnings about the speed of NICs are of no use. */
     if (g != NULL && t.n_gpus > 0)
-        nccl_graph_warnings(g, warn, NULL);
+        nccl_graph_warnings(g, &of_nccl);
+    for (size_t i = 0; i < of_nccl.n; i++)
+        warn(of_nccl.list[i]);
+    words_free(of_nccl.list);
     if (t.source == TOPO_LIVE && t.n_gpus > 0)
         warn_of_variables();
     if (r < 0)

@@ -334,8 +334,8 @@ static void log_env(const struct node_setup *s, const struct node_setup_place *p
         return;
     for (uint32_t i = 0; i < env->n && log_enabled(LOG_LEVEL_INFO);)
         i = is_reported_elsewhere(&env->choices[i]) ? log_alike(env, i) : i + 1;
-    for (uint32_t i = 0; i < env->n_warnings; i++)
-        log_warning("%s", env->warnings[i]);
+    for (size_t i = 0; i < env->warnings.n; i++)
+        log_warning("%s", env->warnings.list[i]);
 }
 
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
@@ -345,8 +345,8 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
     node_setup_describe(s, &bound);
     node_setup_describe_unbound(s, &unbound);
     strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
-    for (uint32_t i = 0; i < s->workers[0].env->n_warnings; i++)
-        strbuf_printf(&all, "\n%s", s->workers[0].env->warnings[i]);
+    for (size_t i = 0; i < s->workers[0].env->warnings.n; i++)
+        strbuf_printf(&all, "\n%s", s->workers[0].env->warnings.list[i]);
     if (*logged != NULL && strcmp(*logged, strbuf_text(&all)) == 0)
         return;
     if (*logged == NULL)

@@ -13,21 +13,18 @@ struct linting {
     const char *name, *value, *where;
     const struct nccl_facts *facts; /* NULL: not known, or not of the environment */
     const struct topology *t;       /* NULL: not known */
-    void (*report)(void *arg, const char *text);
-    void *arg;
+    struct words *to;
 };
 
 /* "NAME=VALUE (where): …" */
 static void lint_report(const struct linting *z, const char *fmt, ...) _printf_(2, 3);
 static void lint_report(const struct linting *z, const char *fmt, ...) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
     char text[512];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    strbuf_printf(&s, "%s=%s (%s): %s", z->name, z->value, z->where, text);
-    z->report(z->arg, strbuf_text(&s));
+    words_printf(z->to, "%s=%s (%s): %s", z->name, z->value, z->where, text);
 }
 
 /* NCCL's grammar of both lists: [^][=]NAME,NAME … (src/misc/utils.cc, parseStringList). */
@@ -408,27 +405,26 @@ static bool is_ours(const char *name) {
     return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings));
 }
 
-static void lint_conf(const struct nccl_conf *c, const struct topology *t,
-                      void (*report)(void *arg, const char *text), void *arg) {
+static void lint_conf(const struct nccl_conf *c, const struct topology *t, struct words *to) {
     for (uint32_t i = 0; i < c->n; i++) {
         const struct nccl_conf_entry *e = &c->entries[i];
         _cleanup_(freep) char *where = xasprintf("%s line %u", c->path, e->line);
-        lint(&(struct linting){e->name, e->value, where, NULL, t, report, arg});
+        lint(&(struct linting){e->name, e->value, where, NULL, t, to});
     }
 }
 
 void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct topology *t,
-                   void (*report)(void *arg, const char *text), void *arg) {
+                   struct words *to) {
     for (char *const *e = envp; e != NULL && *e != NULL; e++) {
         const char *equals = strchr(*e, '=');
         if (equals == NULL || !is_ours(*e))
             continue;
         _cleanup_(freep) char *name = xstrndup(*e, (size_t)(equals - *e));
-        struct linting z = {name, equals + 1, "environment", f, t, report, arg};
+        struct linting z = {name, equals + 1, "environment", f, t, to};
         lint(&z);
     }
     if (f == NULL)
         return;
-    lint_conf(&f->user_conf, t, report, arg);
-    lint_conf(&f->system_conf, t, report, arg);
+    lint_conf(&f->user_conf, t, to);
+    lint_conf(&f->system_conf, t, to);
 }

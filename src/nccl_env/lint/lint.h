@@ -5,6 +5,6 @@
 #include "topology/model/topology.h"
 
 /* Checks all NCCL_*, GLOO_*, TORCH_NCCL_*, CUDA_* of an environment, and all variables of the
- * files. If t is NULL, names are not checked. Calls report() once for each finding. */
+ * files. If t is NULL, names are not checked. Adds a sentence for each finding. */
 void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct topology *t,
-                   void (*report)(void *arg, const char *text), void *arg);
+                   struct words *to);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,24 +23,6 @@ struct resolving {
     struct env_result *result;
 };
 
-static void add_warning(void *arg, const char *text) {
-    struct resolving *z = arg;
-    struct env_result *r = z->result;
-    r->warnings = xgrow(r->warnings, r->n_warnings, sizeof *r->warnings);
-    r->warnings[r->n_warnings++] = xstrdup(text);
-}
-
-/* A sentence without its full stop. */
-static void report(struct resolving *z, const char *fmt, ...) _printf_(2, 3);
-static void report(struct resolving *z, const char *fmt, ...) {
-    char text[768];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    add_warning(z, text);
-}
-
 static void find_limits(struct resolving *z) {
     const struct env_input *in = z->in;
     const struct nccl_facts *f = in->facts;
@@ -49,24 +30,26 @@ static void find_limits(struct resolving *z) {
     uint64_t ranks = (uint64_t)MAX2(in->n_nodes, 1u) * in->nproc;
     uint64_t nofile = MIN2(NOFILE_OWN + ranks * NOFILE_EACH_RANK, NOFILE_ENOUGH);
     if (rdma && f->memlock_hard != 0 && f->memlock_hard != UINT64_MAX)
-        report(z,
-               "locked memory is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
-               "unlimited, or fails with \"Cannot allocate memory\"",
-               f->memlock_hard / 1024);
+        words_printf(&z->result->warnings,
+                     "locked memory is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
+                     "unlimited, or fails with \"Cannot allocate memory\"",
+                     f->memlock_hard / 1024);
     if (f->nofile_hard != 0 && f->nofile_hard < nofile)
-        report(z,
-               "open files are limited to %" PRIu64 " (ulimit -n): with %" PRIu64
-               " ranks NCCL can need %" PRIu64,
-               f->nofile_hard, ranks, nofile);
+        words_printf(&z->result->warnings,
+                     "open files are limited to %" PRIu64 " (ulimit -n): with %" PRIu64
+                     " ranks NCCL can need %" PRIu64,
+                     f->nofile_hard, ranks, nofile);
     if (f->stack == UINT64_MAX && ranks > 1)
-        report(z,
-               "the stack is unlimited (ulimit -s): glibc then gives threads, also NCCL's, stacks "
-               "of only 2 MiB; set it to 8192");
+        words_printf(
+            &z->result->warnings,
+            "the stack is unlimited (ulimit -s): glibc then gives threads, also NCCL's, stacks "
+            "of only 2 MiB; set it to 8192");
     if (f->shm_bytes != 0 && f->shm_bytes < 1024 * MIB && in->nproc > 1)
-        report(z,
-               "/dev/shm holds only %" PRIu64 " MiB, and NCCL and data loaders need 1 GiB or more "
-               "(docker run --shm-size; in Kubernetes an emptyDir of medium Memory)",
-               f->shm_bytes / MIB);
+        words_printf(&z->result->warnings,
+                     "/dev/shm holds only %" PRIu64
+                     " MiB, and NCCL and data loaders need 1 GiB or more "
+                     "(docker run --shm-size; in Kubernetes an emptyDir of medium Memory)",
+                     f->shm_bytes / MIB);
 }
 
 static void find_too_few(struct resolving *z) {
@@ -74,8 +57,9 @@ static void find_too_few(struct resolving *z) {
     const char *list = rule_value_of(in, "CUDA_VISIBLE_DEVICES");
     if (list != NULL && in->n_visible > 0 &&
         in->n_visible < in->nproc * MAX2(in->gpus_per_worker, 1u))
-        report(z, "CUDA_VISIBLE_DEVICES=%.200s shows %u GPU%s to %u workers", list, in->n_visible,
-               in->n_visible == 1 ? "" : "s", in->nproc);
+        words_printf(&z->result->warnings,
+                     "CUDA_VISIBLE_DEVICES=%.200s shows %u GPU%s to %u workers", list,
+                     in->n_visible, in->n_visible == 1 ? "" : "s", in->nproc);
 }
 
 /* NCCL distinguishes ranks by the PCI addresses of their GPUs. NVIDIA/nccl#1716 */
@@ -86,10 +70,11 @@ static void find_shared_by_mig(struct resolving *z) {
     for (uint32_t i = 0; i < in->n_visible && i < in->nproc; i++)
         for (uint32_t k = 0; k < i; k++)
             if (in->visible[k] == in->visible[i] && in->topology->gpus[in->visible[i]].mig) {
-                report(z,
-                       "local ranks %u and %u have MIG parts of one GPU, but NCCL needs a GPU for "
-                       "each rank (unless NCCL_MULTI_RANK_GPU_ENABLE=1, since 2.30)",
-                       k, i);
+                words_printf(
+                    &z->result->warnings,
+                    "local ranks %u and %u have MIG parts of one GPU, but NCCL needs a GPU for "
+                    "each rank (unless NCCL_MULTI_RANK_GPU_ENABLE=1, since 2.30)",
+                    k, i);
                 return;
             }
 }
@@ -110,11 +95,11 @@ static void find_missing_efa(struct resolving *z) {
         found += t->nics[i].kind == TOPO_NIC_EFA;
     for (size_t i = 0; t != NULL && i < ARRAY_SIZE(all); i++)
         if (strcmp(z->in->facts->signs.product_name, all[i].machine) == 0 && found < all[i].n)
-            report(z,
-                   "%u of the %u EFA devices of a %s are visible here%s: are they attached, and "
-                   "passed to this container?",
-                   found, all[i].n, all[i].machine,
-                   found == 0 ? ", so that NCCL would use TCP" : "");
+            words_printf(
+                &z->result->warnings,
+                "%u of the %u EFA devices of a %s are visible here%s: are they attached, and "
+                "passed to this container?",
+                found, all[i].n, all[i].machine, found == 0 ? ", so that NCCL would use TCP" : "");
 }
 
 /* Google's script sets one of these. */
@@ -127,8 +112,9 @@ static void find_script_not_run(struct resolving *z) {
         z->in->facts->cloud == CLOUD_GCP_GIB     ? "/usr/local/gib/scripts/set_nccl_env.sh"
         : z->in->facts->cloud == CLOUD_GCP_TCPXO ? "nccl-env-profile.sh in the plug-in's folder"
                                                  : "the one that comes with it";
-    report(z, "%s: the plug-in's variables are not set; source its script before muster run: %s",
-           rule_tuner(z->in), script);
+    words_printf(&z->result->warnings,
+                 "%s: the plug-in's variables are not set; source its script before muster run: %s",
+                 rule_tuner(z->in), script);
 }
 
 /* NVIDIA/nccl#426, #769, #1131 */
@@ -139,8 +125,8 @@ static void find_gidless(struct resolving *z) {
         return;
     uint32_t n = rule_count_gidless(t, &first);
     if (n > 0)
-        report(
-            z,
+        words_printf(
+            &z->result->warnings,
             "%s%s no RoCE v2 address (GID) except a link-local one, and NCCL's transfers through "
             "%s would fail with status 12: give %s an IP address",
             first, n > 1 ? " and others have" : " has", n > 1 ? "them" : "it",
@@ -166,13 +152,14 @@ static void find_conf_file(struct resolving *z) {
     const char *why = r == -EINVAL  ? "it is not a regular file, and is not read here"
                       : r == -EFBIG ? "it is too large, and is not read here"
                                     : strerror(-r);
-    report(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
+    words_printf(&z->result->warnings,
+                 "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
 }
 
 static void find_all(struct resolving *z) {
     const struct env_input *in = z->in;
     if (in->n_nodes > 1 && in->netif != NULL && in->netif->warning && in->mode != NCCL_ENV_OFF)
-        report(z, "no interface is chosen: %s", in->netif->why);
+        words_printf(&z->result->warnings, "no interface is chosen: %s", in->netif->why);
     find_networks(z);
     if (!rule_has_gpus(in))
         return;
@@ -181,8 +168,8 @@ static void find_all(struct resolving *z) {
     find_conf_file(z);
     const char *file = rule_value_of(in, "NCCL_TOPO_FILE");
     if (in->facts != NULL && in->facts->topo_file_gone && file != NULL)
-        report(
-            z,
+        words_printf(
+            &z->result->warnings,
             "NCCL_TOPO_FILE=%.200s: there is no such file here, so NCCL runs without it; if this "
             "is a container, give it the host's file",
             file);
@@ -324,8 +311,8 @@ void env_resolve(const struct env_input *input, struct env_result *ret) {
         apply_rule(&z, &env_rules[i]);
     add_others(&z);
     find_all(&z);
-    nccl_lint_all(input->envp, input->facts, input->topology, add_warning, &z);
-    nccl_lint_all(input->set, NULL, input->topology, add_warning, &z);
+    nccl_lint_all(input->envp, input->facts, input->topology, &ret->warnings);
+    nccl_lint_all(input->set, NULL, input->topology, &ret->warnings);
 }
 
 /* Only these of the rules' inputs depend on the local rank. */
@@ -340,9 +327,7 @@ void env_result_fini(struct env_result *r) {
         free(r->choices[i].reason);
     }
     free(r->choices);
-    for (uint32_t i = 0; i < r->n_warnings; i++)
-        free(r->warnings[i]);
-    free(r->warnings);
+    words_free(r->warnings.list);
     *r = (struct env_result){0};
 }
 
@@ -420,10 +405,10 @@ void env_write_explained(const struct env_result *r, uint32_t width, struct strb
     write_section(r, ENV_ASKED, "Set because you requested it", NULL, width, to);
     write_section(r, ENV_KEPT, "Left as it is", NULL, width, to);
     write_section(r, ENV_REFUSED, "Not set", NULL, width, to);
-    for (uint32_t i = 0; i < r->n_warnings; i++) {
+    for (size_t i = 0; i < r->warnings.n; i++) {
         if (i == 0)
             strbuf_printf(to, "%sWorth a look\n", to->len > 0 ? "\n" : "");
-        write_wrapped(r->warnings[i], NAME_INDENT, width, to);
+        write_wrapped(r->warnings.list[i], NAME_INDENT, width, to);
     }
 }
 
@@ -448,8 +433,8 @@ void env_write_json(const struct env_result *r, uint32_t rank, struct json_write
         write_choice(w, &r->choices[i]);
     json_write_array_end(w);
     json_write_array_begin(w, "warnings");
-    for (uint32_t i = 0; i < r->n_warnings; i++)
-        json_write_string(w, NULL, r->warnings[i]);
+    for (size_t i = 0; i < r->warnings.n; i++)
+        json_write_string(w, NULL, r->warnings.list[i]);
     json_write_array_end(w);
     json_write_object_end(w);
 }

@@ -54,8 +54,7 @@ struct env_choice {
 struct env_result {
     struct env_choice *choices; /* owned, in the order of the table */
     uint32_t n;
-    char **warnings;
-    uint32_t n_warnings; /* owned; includes the lint's */
+    struct words warnings; /* owned; includes the lint's */
 };
 void env_resolve(const struct env_input *input, struct env_result *ret);
 /* Whether the workers of one node can differ; else one result is valid for all. */

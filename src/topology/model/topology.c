@@ -114,28 +114,16 @@ struct topo_gid *topo_port_add_gid(struct topo_port *p) {
     return ADD(p, gids, TOPO_GIDS_MAX, &unknown);
 }
 
-static void _printf_(3, 0)
-    add_warning(struct topology *t, enum topo_warning kind, const char *fmt, va_list ap) {
+void topology_note(struct topology *t, enum topo_warning kind, const char *fmt, ...) {
     char text[512];
+    va_list ap;
     if (t->n_warnings == TOPO_WARNINGS_MAX)
         return;
+    va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
     t->warning_kinds[t->n_warnings] = kind;
     t->warnings[t->n_warnings++] = xstrdup(text);
-}
-
-void topology_warn(struct topology *t, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    add_warning(t, TOPO_WARNING_INCOMPLETE, fmt, ap);
-    va_end(ap);
-}
-
-void topology_fault(struct topology *t, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    add_warning(t, TOPO_WARNING_FAULT, fmt, ap);
-    va_end(ap);
 }
 
 void topology_fini(struct topology *t) {

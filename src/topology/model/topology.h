@@ -337,8 +337,9 @@ struct topo_gid *topo_port_add_gid(struct topo_port *p);
 struct topo_nic *topology_need_nic(struct topology *t, const char *name);
 struct topo_netif *topology_need_netif(struct topology *t, const char *name);
 /* Adds a warning: INCOMPLETE, or FAULT. Beyond the limit it does nothing. */
-void topology_warn(struct topology *t, const char *fmt, ...) _printf_(2, 3);
-void topology_fault(struct topology *t, const char *fmt, ...) _printf_(2, 3);
+void topology_note(struct topology *t, enum topo_warning kind, const char *fmt, ...) _printf_(3, 4);
+#define topology_warn(t, ...) topology_note(t, TOPO_WARNING_INCOMPLETE, __VA_ARGS__)
+#define topology_fault(t, ...) topology_note(t, TOPO_WARNING_FAULT, __VA_ARGS__)
 
 /* Sorts all arrays into the order described at the top, and corrects the indices between them
  * (parent, pci, gpu, peer). Every source calls it once, at its end. GPU indices that are TOPO_NONE

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -451,21 +450,7 @@ void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_pr
     }
 }
 
-struct warning_sink {
-    void (*fn)(void *arg, const char *text);
-    void *arg;
-};
-
-static void _printf_(2, 3) warn(const struct warning_sink *s, const char *fmt, ...) {
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    s->fn(s->arg, text);
-}
-
-static void warn_left_out(const struct nccl_graph *g, const struct warning_sink *s) {
+static void warn_left_out(const struct nccl_graph *g, struct words *to) {
     const struct topology *t = g->t;
     const char *first = NULL, *last = NULL;
     uint32_t many = 0;
@@ -478,22 +463,23 @@ static void warn_left_out(const struct nccl_graph *g, const struct warning_sink 
             last = nic->name;
             first = first == NULL ? last : first;
         } else if (port->state == TOPO_PORT_UNKNOWN) {
-            warn(s, "%s is left out: the state of port %u is not known", nic->name, number);
+            words_printf(to, "%s is left out: the state of port %u is not known", nic->name,
+                         number);
         } else {
-            warn(s, "%s is left out: port %u is %s, not ACTIVE", nic->name, number,
-                 topo_port_state_names[port->state]);
+            words_printf(to, "%s is left out: port %u is %s, not ACTIVE", nic->name, number,
+                         topo_port_state_names[port->state]);
         }
     }
     if (many > 0)
-        warn(s, "%s%s%s%s left out: NCCL takes %d RDMA ports at most", first,
-             many > 2   ? " to "
-             : many > 1 ? " and "
-                        : "",
-             many > 1 ? last : "", many > 1 ? " are" : " is", NCCL_IB_DEVICES_MAX);
+        words_printf(to, "%s%s%s%s left out: NCCL takes %d RDMA ports at most", first,
+                     many > 2   ? " to "
+                     : many > 1 ? " and "
+                                : "",
+                     many > 1 ? last : "", many > 1 ? " are" : " is", NCCL_IB_DEVICES_MAX);
 }
 
 /* Links whose speed is not known: NCCL then assumes 16 lanes of generation 3. */
-static void warn_links(const struct nccl_graph *g, const struct warning_sink *s) {
+static void warn_links(const struct nccl_graph *g, struct words *to) {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct nccl_node *n = &g->nodes[i];
         if ((n->kind != NCCL_NODE_GPU && n->kind != NCCL_NODE_NIC) || n->pci == TOPO_NONE)
@@ -504,19 +490,20 @@ static void warn_links(const struct nccl_graph *g, const struct warning_sink *s)
         nccl_pci_link(g->t, n->pci, speed, &width);
         bool no_speed = !nccl_pci_speed_known(speed);
         if (n->host_bridge) {
-            warn(s,
-                 "NIC %s is on a root bus: NCCL takes the host bridge for it, and counts %.4g "
-                 "GB/s; a topology file (NCCL_TOPO_FILE) can have more",
-                 at.text, n->bandwidth);
+            words_printf(
+                to,
+                "NIC %s is on a root bus: NCCL takes the host bridge for it, and counts %.4g "
+                "GB/s; a topology file (NCCL_TOPO_FILE) can have more",
+                at.text, n->bandwidth);
             continue;
         }
         if (!no_speed && width != 0)
             continue;
-        warn(s, "the PCI %s of %s %s is not known: NCCL counts %.4g GB/s for it",
-             no_speed && width == 0 ? "speed and width"
-             : no_speed             ? "speed"
-                                    : "width",
-             n->kind == NCCL_NODE_GPU ? "GPU" : "NIC", at.text, n->bandwidth);
+        words_printf(to, "the PCI %s of %s %s is not known: NCCL counts %.4g GB/s for it",
+                     no_speed && width == 0 ? "speed and width"
+                     : no_speed             ? "speed"
+                                            : "width",
+                     n->kind == NCCL_NODE_GPU ? "GPU" : "NIC", at.text, n->bandwidth);
     }
 }
 
@@ -532,43 +519,46 @@ static bool is_virtual(const struct nccl_graph *g, const struct nccl_net *n) {
     return text_begins_with_any(n->name, beginnings, ARRAY_SIZE(beginnings));
 }
 
-static void warn_nets(const struct nccl_graph *g, const struct warning_sink *s) {
+static void warn_nets(const struct nccl_graph *g, struct words *to) {
     const struct topology *t = g->t;
     if (g->n_nets > 0 && g->nets[0].netif != TOPO_NONE && t->n_nics > 0)
-        warn(s, "no RDMA port can be used: NCCL goes over TCP");
+        words_printf(to, "no RDMA port can be used: NCCL goes over TCP");
     if (g->n_cpus > 1 && g->n_nets > 0 && t->arch[0] == '\0' && t->cpu_vendor[0] == '\0')
-        warn(s, "the processor is not known: the way between NUMA nodes counts as unlimited");
+        words_printf(to,
+                     "the processor is not known: the way between NUMA nodes counts as unlimited");
     for (uint32_t i = 0; i < g->n_nets; i++) {
         const struct nccl_net *n = &g->nets[i];
         if (n->mbps == 0)
-            warn(s, "the speed of %s is not known: only its PCI link is counted", n->name);
+            words_printf(to, "the speed of %s is not known: only its PCI link is counted", n->name);
         if (n->netif != TOPO_NONE && t->netifs[n->netif].speed_mbps <= 0)
-            warn(s, "the speed of %s is not known: NCCL takes it for 10 Gb/s", n->name);
+            words_printf(to, "the speed of %s is not known: NCCL takes it for 10 Gb/s", n->name);
     }
 }
 
 static void warn_gpu(const struct nccl_graph *g, uint32_t gpu, const struct nccl_prediction *p,
-                     const struct warning_sink *s) {
+                     struct words *to) {
     unsigned index = g->t->gpus[gpu].index;
     if (p->n_nets == 0) {
         if (g->n_nets > 0)
-            warn(s, "GPU %u reaches no network device", index);
+            words_printf(to, "GPU %u reaches no network device", index);
         return;
     }
     uint32_t place = g->gpu_place[gpu], taken = net_of(g, place, 0);
     enum nccl_path direct = g->direct[(size_t)place * g->n_nets + taken].kind;
     if (p->own_path < direct && p->own_path <= NCCL_PATH_PHB && strcmp(p->own, p->nets[0]) != 0)
-        warn(s,
-             "GPU %u's own NIC %s (%s, %.4g GB/s) loses to %s (%s, %.4g GB/s): NCCL looks at "
-             "the bandwidth first",
-             index, p->own, nccl_path_name(p->own_path), p->own_bandwidth, p->nets[0],
-             nccl_path_name(p->path), p->bandwidth);
+        words_printf(
+            to,
+            "GPU %u's own NIC %s (%s, %.4g GB/s) loses to %s (%s, %.4g GB/s): NCCL looks at "
+            "the bandwidth first",
+            index, p->own, nccl_path_name(p->own_path), p->own_bandwidth, p->nets[0],
+            nccl_path_name(p->path), p->bandwidth);
     if (is_virtual(g, &g->nets[taken]))
-        warn(s, "GPU %u would use %s, which is not a physical interface: set NCCL_SOCKET_IFNAME",
-             index, p->nets[0]);
+        words_printf(
+            to, "GPU %u would use %s, which is not a physical interface: set NCCL_SOCKET_IFNAME",
+            index, p->nets[0]);
 }
 
-static void warn_shared(const struct nccl_graph *g, const struct warning_sink *s) {
+static void warn_shared(const struct nccl_graph *g, struct words *to) {
     for (uint32_t net = 0; net < g->n_nets; net++) {
         _cleanup_(strbuf_fini) struct strbuf names = {0};
         uint32_t n = 0;
@@ -576,22 +566,21 @@ static void warn_shared(const struct nccl_graph *g, const struct warning_sink *s
             if (g->gpu_place[i] != TOPO_NONE && net_of(g, g->gpu_place[i], 0) == net)
                 strbuf_printf(&names, "%s%" PRIu32, n++ == 0 ? "" : ", ", g->t->gpus[i].index);
         if (n > 1)
-            warn(s, "%" PRIu32 " GPUs share %s: %.600s", n, g->nets[net].name, strbuf_text(&names));
+            words_printf(to, "%" PRIu32 " GPUs share %s: %.600s", n, g->nets[net].name,
+                         strbuf_text(&names));
     }
 }
 
-void nccl_graph_warnings(const struct nccl_graph *g, void (*fn)(void *arg, const char *text),
-                         void *arg) {
-    struct warning_sink s = {fn, arg};
-    warn_left_out(g, &s);
-    warn_nets(g, &s);
-    warn_links(g, &s);
+void nccl_graph_warnings(const struct nccl_graph *g, struct words *to) {
+    warn_left_out(g, to);
+    warn_nets(g, to);
+    warn_links(g, to);
     _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
     for (uint32_t i = 0; i < g->t->n_gpus; i++) {
         if (g->gpu_place[i] == TOPO_NONE)
             continue;
         nccl_graph_predict(g, i, p);
-        warn_gpu(g, i, p, &s);
+        warn_gpu(g, i, p, to);
     }
-    warn_shared(g, &s);
+    warn_shared(g, to);
 }

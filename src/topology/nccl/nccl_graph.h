@@ -57,6 +57,5 @@ void nccl_graph_free(struct nccl_graph *g); /* NULL is fine */
 void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_prediction *ret);
 
 /* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports are left out because they
- * are not ACTIVE, speeds are not known, interfaces are virtual. Calls warn() for each. */
-void nccl_graph_warnings(const struct nccl_graph *g, void (*warn)(void *arg, const char *text),
-                         void *arg);
+ * are not ACTIVE, speeds are not known, interfaces are virtual. */
+void nccl_graph_warnings(const struct nccl_graph *g, struct words *to);

@@ -292,8 +292,8 @@ const char *rig_set(struct rig *r, const char *name) {
 
 bool rig_warns(struct rig *r, const char *part) {
     rig_resolve(r);
-    for (uint32_t i = 0; i < r->result.n_warnings; i++)
-        if (strstr(r->result.warnings[i], part) != NULL)
+    for (uint32_t i = 0; i < r->result.warnings.n; i++)
+        if (strstr(r->result.warnings.list[i], part) != NULL)
             return true;
     return false;
 }

@@ -11,7 +11,13 @@ static void fini(void) {
 }
 TestSuite(lint, .fini = fini);
 
-static void report(void *arg, const char *text) { strbuf_printf(&said, "%s\n", text); }
+static void lint(char *const *envp, const struct nccl_facts *f, const struct topology *t) {
+    struct words words = {0};
+    nccl_lint_all(envp, f, t, &words);
+    for (size_t i = 0; i < words.n; i++)
+        strbuf_printf(&said, "%s\n", words.list[i]);
+    words_free(words.list);
+}
 
 struct check {
     const char *setting, *part; /* NULL: nothing is reported */
@@ -22,7 +28,7 @@ static void check(const char *words, const struct check *checks, size_t n) {
     rig_make(&r, words);
     for (size_t i = 0; i < n; i++) {
         strbuf_clear(&said);
-        nccl_lint_all((char *[]){(char *)(uintptr_t)checks[i].setting, NULL}, NULL, &r.t, report, NULL);
+        lint((char *[]){(char *)(uintptr_t)checks[i].setting, NULL}, NULL, &r.t);
         if (checks[i].part == NULL)
             cr_expect_str_eq(strbuf_text(&said), "", "%s", checks[i].setting);
         else
@@ -108,7 +114,7 @@ Test(lint, nvlink_between_nodes) {
 Test(lint, all_of_a_node) {
     rig_make(&r, "nccl:22100 home:X~=~1|NCCL_DEBUG=\"INFO\" etc:NCCL_SHM_DISABLE=1 env:NCCL_P2P_LEVEL=4 env:HOME=~x~ "
                  "env:NCCL_IB_GID_INDEX=3 env:ODD");
-    nccl_lint_all(r.env, &r.facts, &r.t, report, NULL);
+    lint(r.env, &r.facts, &r.t);
     const char *text = strbuf_text(&said);
     assert_has(text, "NCCL_P2P_LEVEL=4 (environment): ");
     assert_has(text, "since 2.21");
@@ -117,6 +123,6 @@ Test(lint, all_of_a_node) {
     cr_assert_null(strstr(text, "HOME"));
     strbuf_clear(&said);
     r.facts.cloud = CLOUD_ORACLE;
-    nccl_lint_all(r.env, &r.facts, NULL, report, NULL);
+    lint(r.env, &r.facts, NULL);
     cr_assert_null(strstr(strbuf_text(&said), "since 2.21"), "Oracle wants it so");
 }

@@ -324,7 +324,7 @@ Test(resolve, one_node_without_gpus_gets_what_torchrun_gives) {
     r.in.nproc = 1;
     rig_resolve(&r);
     cr_assert_eq(r.result.n, 0u);
-    cr_assert_eq(r.result.n_warnings, 0u);
+    cr_assert_eq(r.result.warnings.n, 0u);
 }
 
 #define FILES "etc:#||NCCL_SOCKET_IFNAME=eth7|NCCL_IB_TC=41| home:NCCL_IB_TC=52| "
@@ -429,7 +429,7 @@ Test(resolve, findings) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         rig_make(&r, cases[i].words);
         cr_expect_eq(rig_warns(&r, cases[i].part), cases[i].is_found, "%s: %s", cases[i].words,
-                     r.result.n_warnings > 0 ? r.result.warnings[0] : "");
+                     r.result.warnings.n > 0 ? r.result.warnings.list[0] : "");
     }
 }
 

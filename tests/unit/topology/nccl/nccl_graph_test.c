@@ -169,14 +169,16 @@ static void between(uint32_t a, uint32_t b, enum nccl_path kind, double gbs) {
     cr_assert_float_eq(route.bandwidth, gbs, 0.001, "%g", route.bandwidth);
 }
 
-static void hear(void *arg, const char *text) {
-    size_t n = strlen(said);
-    (void)snprintf(said + n, sizeof said - n, "%s\n", text);
-}
 static const char *warnings(void) {
     said[0] = '\0';
     build();
-    nccl_graph_warnings(graph, hear, NULL);
+    struct words words = {0};
+    nccl_graph_warnings(graph, &words);
+    for (size_t i = 0, n; i < words.n; i++) {
+        n = strlen(said);
+        (void)snprintf(said + n, sizeof said - n, "%s\n", words.list[i]);
+    }
+    words_free(words.list);
     return said;
 }
 
