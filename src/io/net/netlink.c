@@ -171,5 +171,6 @@ int netlink_ask_route(int *fd, const struct addr *to, struct netlink_route *ret)
     if (zone != 0)
         netlink_request_add(&q, RTA_OIF, &zone, sizeof zone);
     *ret = (struct netlink_route){0};
-    return netlink_ask_on(fd, NETLINK_ROUTE, &q, netlink_read_route, ret);
+    return fd != NULL ? netlink_ask_on(fd, NETLINK_ROUTE, &q, netlink_read_route, ret)
+                      : netlink_ask(NETLINK_ROUTE, &q, netlink_read_route, ret);
 }

@@ -55,7 +55,8 @@ struct netlink_route {
     bool local;       /* to this machine itself */
     char source[46];  /* the address that it would send from; "": not known */
 };
-/* netlink_ask_on() for the route to this host. *ret is filled in whatever it returns. */
+/* netlink_ask_on() for the route to this host, or netlink_ask() if fd is NULL. *ret is filled in
+ * whatever it returns. */
 _must_use_ int netlink_ask_route(int *fd, const struct addr *to, struct netlink_route *ret);
 /* Its part that reads the answer: into a struct netlink_route. */
 netlink_answer_fn netlink_read_route;

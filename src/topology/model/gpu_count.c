@@ -80,7 +80,7 @@ uint32_t gpu_list_visible(const char *visible, const struct gpu_inventory *inven
             break;
         if (!by_name || inventory->uuids != NULL) {
             device = by_name ? uuid_of(e, inventory) : index_of(e, inventory->n);
-            if (device == GPU_UNKNOWN) /* it is no device: the list ends here */
+            if (device == GPU_UNKNOWN) /* it is not a device: the list ends here */
                 break;
             if (seen[device])
                 return 0;

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "io/file.h"
 #include "io/net/netlink.h"
 
 static _must_use_ int parse_target(const char *text, struct addr *ret, struct err *err) {
@@ -29,13 +28,11 @@ static _must_use_ int no_route(const struct addr *t, const char *addr, int r, st
 int route_find(const char *addr, struct route_found *ret, struct err *err) {
     struct addr t;
     struct netlink_route found;
-    int fd = -1;
     char name[IF_NAMESIZE] = "lo";
     int r = parse_target(addr, &t, err);
     if (r < 0)
         return r;
-    r = netlink_ask_route(&fd, &t, &found);
-    file_close(&fd);
+    r = netlink_ask_route(NULL, &t, &found);
     if (r == 0 &&
         (found.ifindex == 0 || (!found.local && if_indextoname(found.ifindex, name) == NULL)))
         r = -ENETUNREACH;
