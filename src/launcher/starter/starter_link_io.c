@@ -134,7 +134,7 @@ static void try_again(struct starter_link *l) {
     if (l->verdict == NULL)
         wait_a_while(l);
     else if (l->n_left == 0 || clock_now_ns() >= l->deadline_ns)
-        loop_quit(l->loop);
+        loop_timer_set(l->timer, l->deadline_ns = 0); /* the loop may not run yet */
     else
         begin_attempt(l);
 }
