@@ -104,8 +104,8 @@ static const char *master_host(const struct job_spec *spec, const struct form *f
     return named && strchr(f->store_host, ':') != NULL ? spec->endpoint_host : f->store_host;
 }
 
-static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
-                     struct err *err) {
+static int build_env(const struct local_workers *c, uint32_t i, const char *marker,
+                     struct envlist *ret, struct err *err) {
     const struct job_spec *spec = c->spec;
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
     /* Other programs can start several that would all listen there. */
@@ -121,6 +121,7 @@ static int build_env(const struct local_workers *c, uint32_t i, struct envlist *
         .server_socket = server_socket,
         .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
         .omp_threads = c->setup.workers[i].omp_threads,
+        .worker_id = marker,
     };
     worker_env_master(spec, &in.master_addr, &in.master_port);
     if (in.master_addr == NULL)
@@ -134,7 +135,7 @@ static int build_env(const struct local_workers *c, uint32_t i, struct envlist *
 }
 
 bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist *ret) {
-    return i < c->spec->nproc && build_env(c, i, ret, NULL) == 0;
+    return i < c->spec->nproc && build_env(c, i, NULL, ret, NULL) == 0;
 }
 
 static void bind_worker(const struct affinity *a, struct child_spec *spec) {
@@ -149,36 +150,31 @@ static void bind_worker(const struct affinity *a, struct child_spec *spec) {
     spec->memory_nodes_bytes = sizeof a->nodes.words;
 }
 
+static int make(void *arg, uint32_t i, const char *marker, struct child_spec *spec,
+                struct err *err) {
+    struct local_workers *c = arg;
+    int file_fds[2];
+    c->unmade = i;
+    int r = build_env(c, i, marker, &c->env, err);
+    if (r < 0)
+        return r;
+    c->argv = worker_argv_build(c->spec, c->place.python, i);
+    worker_logs_file_fds(c->files, i, file_fds);
+    spec->argv = c->argv;
+    spec->envp = envlist_items(&c->env);
+    bind_worker(&c->setup.workers[i].affinity, spec);
+    r = logmux_open(c->logs, i, worker_logs_dir(c->files, i), file_fds, &spec->stdout_fd,
+                    &spec->stderr_fd, err);
+    c->unmade = r < 0 ? i : UINT32_MAX;
+    return r;
+}
+
 static void made(void *arg, uint32_t i) {
     struct local_workers *c = arg;
     logmux_started(c->logs, i);
     worker_logs_started(c->files, i);
     envlist_fini(&c->env);
-    words_free(c->argv);
-    c->env = (struct envlist){0};
-    c->argv = NULL;
-}
-
-static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, struct err *err) {
-    int r = build_env(c, i, &c->env, err);
-    if (r < 0)
-        return r;
-    c->argv = worker_argv_build(c->spec, c->place.python, i);
-    int file_fds[2];
-    worker_logs_file_fds(c->files, i, file_fds);
-    spec->argv = c->argv;
-    spec->envp = envlist_items(&c->env);
-    bind_worker(&c->setup.workers[i].affinity, spec);
-    return logmux_open(c->logs, i, worker_logs_dir(c->files, i), file_fds, &spec->stdout_fd,
-                       &spec->stderr_fd, err);
-}
-
-static int make_worker(void *arg, uint32_t i, struct child_spec *ret, struct err *err) {
-    struct local_workers *c = arg;
-    int r = make(c, i, ret, err);
-    if (r < 0)
-        c->unmade = i;
-    return r;
+    words_free(TAKE_PTR(c->argv));
 }
 
 /* ---- the pool of warm workers ---- */
@@ -501,9 +497,9 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
                     &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }
 
-static const struct worker_group_ops worker_ops = {make_worker,     made,          on_worker_ended,
-                                                   on_spawn_failed, on_group_gone, on_unkillable,
-                                                   on_over,         on_waiting,    is_of_other};
+static const struct worker_group_ops worker_ops = {
+    make,          made,    on_worker_ended, on_spawn_failed, on_group_gone,
+    on_unkillable, on_over, on_waiting,      is_of_other};
 
 /* Any process on this host can send to the socket, and workers of an earlier generation can still
  * be ending. So only messages of workers that run now count. */
@@ -702,7 +698,6 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
         .nofile_soft = c->config.nofile_soft,
         .warm = c->warm,
     };
-    c->unmade = UINT32_MAX;
     c->fences = guardian_fences(c->config.link);
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;

@@ -452,19 +452,6 @@ static bool warm_ended(struct worker *w) {
 
 /* ---- starting: as many as fit into a turn of the loop, the others in the next turns ---- */
 
-/* envp with the new marker instead of an older one; the strings are borrowed. */
-static char **marked_environment(char *const *envp, char *marker) {
-    size_t n = 0, kept = 0, len = strlen(WORKER_MARKER "=");
-    while (envp[n] != NULL)
-        n++;
-    char **marked = xcalloc(n + 2, sizeof *marked);
-    for (size_t i = 0; i < n; i++)
-        if (strncmp(envp[i], WORKER_MARKER "=", len) != 0)
-            marked[kept++] = envp[i];
-    marked[kept] = marker;
-    return marked;
-}
-
 static void spawn(struct worker *w, const struct child_spec *spec) {
     struct warm_pool *pool = w->group->config.warm;
     struct child_spec *copy = NULL;
@@ -494,21 +481,6 @@ static struct child_spec spec_of_group(const struct worker_group *g) {
     return spec;
 }
 
-/* On failure w->start_err is set. */
-static void start_worker(struct worker_group *g, struct worker *w, struct child_spec *spec) {
-    const struct worker_group_config *config = &g->config;
-    w->program = xstrdup(spec->argv[0]);
-    w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
-                          w->index, (unsigned long long)g->chance);
-    w->started_ns = clock_now_ns();
-    _cleanup_(freep) char **envp =
-        marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
-    spec->envp = envp;
-    spec->report_tag = w->index;
-    if (config->warm == NULL || !warm_start(w, spec))
-        spawn(w, spec);
-}
-
 /* Reports, from the loop, which workers could not even be cloned. */
 static void report_failures(void *arg) {
     struct worker_group *g = arg;
@@ -522,9 +494,14 @@ static void report_failures(void *arg) {
 static void start_next(struct worker_group *g) {
     struct worker *w = &g->workers[g->n_tried++];
     struct child_spec spec = spec_of_group(g);
-    int r = g->ops.make(g->arg, w->index, &spec, &w->start_err);
-    if (r == 0)
-        start_worker(g, w, &spec);
+    spec.report_tag = w->index;
+    w->marker = xasprintf("%llu.%u.%016llx", (unsigned long long)g->config.generation, w->index,
+                          (unsigned long long)g->chance);
+    int r = g->ops.make(g->arg, w->index, w->marker, &spec, &w->start_err);
+    w->program = r == 0 ? xstrdup(spec.argv[0]) : NULL;
+    w->started_ns = clock_now_ns();
+    if (r == 0 && (g->config.warm == NULL || !warm_start(w, &spec)))
+        spawn(w, &spec);
     g->ops.made(g->arg, w->index);
     if (w->watch == NULL)
         worker_put_off(g, LOOP_PRIO_CHILD, report_failures);

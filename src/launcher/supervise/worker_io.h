@@ -27,7 +27,7 @@
 
 #define WORKER_SETTLE_NS (1 * NS_PER_S) /* see above */
 
-/* Added to each worker's environment: <generation>.<index>.<16 random hex digits>. */
+/* In each worker's environment: <generation>.<index>.<16 random hex digits>. */
 #define WORKER_MARKER "MUSTER_WORKER_ID"
 
 /* How a worker ended. */
@@ -56,10 +56,11 @@ struct worker_group;
 /* All except `make` and `made` are called from the loop, or from worker_group_stop() and _kill(),
  * and may call these two and worker_group_free(). */
 struct worker_group_ops {
-    /* Describes worker `index`, right before its start: argv, envp (without the marker), standard
-     * streams, CPUs and memory, borrowed until `made`. < 0, with a sentence: neither it nor a later
-     * one is started; on_spawn_failed reports it, the others count as ended. */
-    int (*make)(void *arg, uint32_t index, struct child_spec *ret, struct err *err);
+    /* Describes worker `index`, right before its start: argv, envp with this WORKER_MARKER,
+     * standard streams, CPUs and memory, borrowed until `made`. < 0, with a sentence: neither it
+     * nor a later one is started; on_spawn_failed reports it, the others count as ended. */
+    int (*make)(void *arg, uint32_t index, const char *marker, struct child_spec *ret,
+                struct err *err);
     /* The worker was cloned, or could not be: what `make` returned is no longer needed. */
     void (*made)(void *arg, uint32_t index);
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);

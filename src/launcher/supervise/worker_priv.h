@@ -14,7 +14,7 @@ struct worker {
     uint64_t started_ns;
     uint64_t sent;            /* bit N: signal N was sent */
     char *program;            /* for the text of a failed start */
-    char *marker;             /* WORKER_MARKER=… */
+    char *marker;             /* the value of WORKER_MARKER */
     struct worker_warm *warm; /* it was taken from the pool, and has not begun yet; else NULL */
     bool was_warm;            /* it was taken from the pool */
     struct err start_err;     /* code != 0: it never ran */

@@ -299,8 +299,8 @@ static void add_spared(struct worker_group *g, struct pid_list *l) {
 static const struct worker *owner(const struct worker_group *g, const char *marker) {
     const char *dot = strchr(marker, '.'); /* generation.index.random */
     unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
-    bool ours = i < g->n && g->workers[i].marker != NULL &&
-                strcmp(g->workers[i].marker + strlen(WORKER_MARKER "="), marker) == 0;
+    bool ours =
+        i < g->n && g->workers[i].marker != NULL && strcmp(g->workers[i].marker, marker) == 0;
     return ours ? &g->workers[i] : NULL;
 }
 

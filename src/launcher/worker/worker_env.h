@@ -19,7 +19,7 @@ struct worker_env_input { /* borrowed */
     /* TORCH_WORKER_SERVER_SOCKET if the user did not set it; NULL: none */
     const char *server_socket;
     const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
-    const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
+    const char *worker_id;     /* MUSTER_WORKER_ID; NULL: none */
 };
 
 /* Where the store is, as far as the job's options define it: NULL and 0 if only the group knows. */
