@@ -43,7 +43,7 @@ static void watch_release(struct child_watch *w) {
     free(w);
 }
 
-static struct child_watch *find_watch(const struct child_reaper *r, pid_t pid) {
+struct child_watch *child_reaper_find(const struct child_reaper *r, pid_t pid) {
     return pid > 0 ? idmap_get(&r->by_pid, (uint64_t)pid) : NULL;
 }
 
@@ -89,7 +89,7 @@ static bool take_one(struct child_reaper *r) {
     siginfo_t si = {0};
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
         return false;
-    struct child_watch *w = find_watch(r, si.si_pid);
+    struct child_watch *w = child_reaper_find(r, si.si_pid);
     if (w != NULL && w->busy) /* called from inside its own callback, which reaps it */
         return false;
     if (w != NULL)
@@ -155,16 +155,6 @@ void child_reaper_run(struct child_reaper *r) {
         ;
 }
 
-bool child_reaper_knows(const struct child_reaper *r, pid_t pid) {
-    return find_watch(r, pid) != NULL;
-}
-
-void child_reaper_each(const struct child_reaper *r, child_each_fn *fn, void *arg) {
-    LIST_FOR_EACH(struct child_watch, w, &r->watches, link)
-        if (w->child.pid != 0)
-            fn(arg, w->child.pid);
-}
-
 int child_watch_new(struct child_reaper *r, const struct child *c, child_zombie_fn *on_zombie,
                     child_exit_fn *on_exit, void *arg, struct child_watch **ret) {
     struct child_watch *w = xcalloc(1, sizeof *w);
@@ -213,6 +203,8 @@ void child_watch_hand_over(struct child_watch *w, child_zombie_fn *on_zombie,
 bool child_watch_alive(const struct child_watch *w) { return w->child.pid != 0; }
 
 pid_t child_watch_pid(const struct child_watch *w) { return w->child.pid; }
+
+void *child_watch_arg(const struct child_watch *w) { return w->arg; }
 
 int child_watch_kill(const struct child_watch *w, int signo) {
     return w->child.pid != 0 ? child_kill(&w->child, signo) : -ESRCH;

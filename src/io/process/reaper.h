@@ -42,11 +42,8 @@ _must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
 void child_reaper_free(struct child_reaper *r);
 /* Handles all children that have ended and are not reaped yet, now, however long that takes. */
 void child_reaper_run(struct child_reaper *r);
-/* Whether this is a watched child, which a sweep must not treat as a foreign process. */
-bool child_reaper_knows(const struct child_reaper *r, pid_t pid);
-/* Calls fn for each watched child that has not been reaped; fn must not change the reaper. */
-typedef void child_each_fn(void *arg, pid_t pid);
-void child_reaper_each(const struct child_reaper *r, child_each_fn *fn, void *arg);
+/* The watch of this child; NULL: it is not watched, or has been reaped. Borrowed. */
+struct child_watch *child_reaper_find(const struct child_reaper *r, pid_t pid);
 
 /* Takes *c (it is copied, and the watch closes its pidfd). on_exit is called once. The watch exists
  * until it is freed, which is allowed inside any callback. */
@@ -63,6 +60,7 @@ void child_watch_hand_over(struct child_watch *w, child_zombie_fn *on_zombie,
 /* True until the child has been reaped. */
 bool child_watch_alive(const struct child_watch *w);
 pid_t child_watch_pid(const struct child_watch *w);
+void *child_watch_arg(const struct child_watch *w); /* of its callbacks */
 /* As child_kill(); -ESRCH once it has been reaped. */
 _must_use_ int child_watch_kill(const struct child_watch *w, int signo);
 /* Signals the child's process group, if it leads one (child_spec.setsid). -ESRCH once reaped. */

@@ -39,15 +39,10 @@ struct sweep_walk {
     pid_t top;  /* whose descendants are killed */
     struct sweep_except except;
     struct sweep_result result;
-    const char *marker; /* only orphans with this marker; NULL: all processes */
-    sweep_mine_fn *mine;
-    void *arg;
     pid_t parent; /* the process whose children are being listed */
     /* other code has run since the pass began, so processes that it found can have been reaped */
     bool resumed;
-    /* in the queue: the next process, and how many are children of this process */
-    uint32_t at, n_top;
-    uint32_t n;
+    uint32_t at, n; /* in the queue: the next process, and how many there are */
     struct found queue[QUEUE_MAX];
 };
 
@@ -153,13 +148,6 @@ static void list_own_by_pid(struct sweep_walk *w) {
     }
 }
 
-/* Whether a process has no memory: it is ending (and its children will soon have another parent),
- * or it is in the middle of exec. Nothing in /proc shows which worker it came from. */
-static bool is_between(pid_t pid) {
-    char c;
-    return proc_read(pid, "/cmdline", &c, 1) == 0;
-}
-
 bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size) {
     _cleanup_(strbuf_fini) struct strbuf env = {0};
     char path[PROC_PATH_MAX];
@@ -174,20 +162,10 @@ bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size) {
     return false;
 }
 
-static bool is_meant(struct sweep_walk *w, pid_t pid) {
-    char value[SWEEP_MARKER_MAX];
-    if (sweep_read_variable(pid, w->marker, value, sizeof value))
-        return w->mine(w->arg, pid, value);
-    w->result.undecided += is_between(pid);
-    return false;
-}
-
 /* Breadth first. */
 bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret) {
     while (w->at < w->n) {
-        uint32_t i = w->at++;
-        if (w->marker == NULL || i >= w->n_top || is_meant(w, w->queue[i].pid))
-            run_one(w, i);
+        run_one(w, w->at++);
         if (w->at < w->n && clock_now_ns() >= until_ns) {
             w->resumed = true;
             return false;
@@ -202,7 +180,6 @@ static void begin(struct sweep_walk *w, pid_t top, const struct sweep_except *ex
     w->top = w->parent = top;
     w->except = except != NULL ? *except : (struct sweep_except){0};
     w->result = (struct sweep_result){0};
-    w->marker = NULL;
     w->resumed = false;
     w->at = w->n = 0;
 }
@@ -230,15 +207,10 @@ struct sweep_walk *sweep_walk_new(void) {
 
 void sweep_walk_free(struct sweep_walk *w) { free(w); }
 
-void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
-                      sweep_mine_fn *mine, void *arg) {
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
     begin(w, getpid(), except);
     list_children(w);
     w->except.n = 0; /* borrowed only for this call; the spared are not in the queue */
-    w->n_top = w->n;
-    w->marker = marker;
-    w->mine = mine;
-    w->arg = arg;
 }
 
 /* --- until nothing is left --- */
@@ -372,7 +344,7 @@ void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
     ret->except.pids = ret->pids;
     if (more > 0)
         ret->pids[ret->except.n++] = more;
-    for (int i = 0; i < SPARE_MAX; i++) {
+    for (int i = 0; i < SPARE_MAX && s != NULL; i++) {
         pid_t pid = atomic_load(&s->pids[i]);
         if (pid != more && sweep_is_named(pid, HELPERS))
             ret->pids[ret->except.n++] = pid;

@@ -38,12 +38,11 @@ struct sweep_except {
 
 /* What one pass has found. */
 struct sweep_result {
-    uint32_t alive;     /* processes that were still there */
-    uint32_t zombies;   /* own children that have ended and wait to be reaped */
-    pid_t unkillable;   /* one that refused SIGKILL (EPERM), or 0 */
-    pid_t example;      /* the first of the living, or 0 */
-    pid_t zombie;       /* one of those, or 0: if it stays, its tracer holds it */
-    uint32_t undecided; /* with a marker: processes in the middle of exec or of exit */
+    uint32_t alive;   /* processes that were still there */
+    uint32_t zombies; /* own children that have ended and wait to be reaped */
+    pid_t unkillable; /* one that refused SIGKILL (EPERM), or 0 */
+    pid_t example;    /* the first of the living, or 0 */
+    pid_t zombie;     /* one of those, or 0: if it stays, its tracer holds it */
 };
 
 /* One pass over all processes below this one: SIGKILL to all except `except`. Reaps nothing. */
@@ -57,12 +56,8 @@ void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep
 struct sweep_walk;
 struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
-/* Abandons a pass that is not over. With a marker (the name of a variable, borrowed) the pass
- * covers a child of this process, and all below it, only if mine() is true for its value there. */
-#define SWEEP_MARKER_MAX 96
-typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
-void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except, const char *marker,
-                      sweep_mine_fn *mine, void *arg);
+/* Abandons a pass that is not over. */
+void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
 /* Continues until until_ns (CLOCK_MONOTONIC), with at least one process. True: it is over, *ret has
  * what it found. */
 _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);
@@ -119,7 +114,7 @@ struct spare_list {
     pid_t pids[SPARE_MAX + 1];
     struct sweep_except except; /* of these */
 };
-/* Lists the helpers that exist now, and `more` (0: none). */
+/* Lists the helpers that exist now, and `more` (0: none). Takes NULL. */
 void spare_read(struct spare *s, pid_t more, struct spare_list *ret);
 /* Whether one of this name still exists. Takes NULL. */
 bool spare_lives(struct spare *s, const char *name);

@@ -47,7 +47,9 @@ struct worker_group {
     enum worker_pass pass;    /* what it does */
     struct idmap asked;       /* by pid: got SIGTERM, or was named; by session: it was named */
     uint64_t term_ticks;      /* when the last pass began that sent SIGTERM; as proc_stat.start */
+    bool of_ended;            /* it covers only orphans of workers that have ended */
     uint32_t blocking;        /* found by the walk: they must end before another group starts */
+    uint32_t undecided;       /* the same: in the middle of exec or of exit */
     uint32_t n_killed;        /* found by the walk, to be reported: */
     struct strbuf killed;     /* the first of them */
     struct idmap ports;       /* inodes of sockets that listen on ports the next group can need */

@@ -13,6 +13,49 @@
 #include "io/process/proc.h"
 #include "launcher/supervise/worker_priv.h"
 
+#define MARKER_MAX 96
+
+/* ==== whose a process is ==== */
+
+/* NULL: not of this group. */
+static const struct worker *owner(const struct worker_group *g, const char *marker) {
+    const char *dot = strchr(marker, '.'); /* generation.index.random */
+    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
+    bool ours =
+        i < g->n && g->workers[i].marker != NULL && strcmp(g->workers[i].marker, marker) == 0;
+    return ours ? &g->workers[i] : NULL;
+}
+
+bool worker_group_owns(const struct worker_group *g, const char *marker) {
+    return owner(g, marker) != NULL;
+}
+
+/* Every child that the reaper watches and that is not one of our workers is a helper. */
+static bool is_helper(const struct worker_group *g, pid_t pid) {
+    const struct child_watch *watch = child_reaper_find(g->reaper, pid);
+    const struct worker *w = watch != NULL ? child_watch_arg(watch) : NULL;
+    bool is_worker = w >= g->workers && w < g->workers + g->n && w->watch == watch;
+    return watch != NULL && !is_worker;
+}
+
+/* Whether a process has no memory: it is ending (and its children will soon have another parent),
+ * or it is in the middle of exec. Nothing in /proc shows which worker it came from. */
+static bool is_between(pid_t pid) {
+    char c;
+    return proc_read(pid, "/cmdline", &c, 1) == 0;
+}
+
+/* Whether a pass covers this child, and all below it. Beside another group only what has our marker
+ * counts. marker: NULL: it has none, or it can't be read. */
+static bool is_meant(struct worker_group *g, pid_t pid, const char *marker) {
+    const struct worker *w = marker != NULL ? owner(g, marker) : NULL;
+    if (!g->of_ended && !g->machine.released)
+        return marker == NULL || w != NULL || g->ops.is_of_other == NULL ||
+               !g->ops.is_of_other(g->arg, marker);
+    g->undecided += marker == NULL && is_between(pid);
+    return w != NULL && (w->ended || !g->of_ended);
+}
+
 /* ==== detached processes: those in sessions of their own ==== */
 
 bool worker_keeps(const struct worker_group *g) { return g->config.leave_detached && !g->unwell; }
@@ -154,21 +197,7 @@ static bool holds_what_others_need(struct worker_group *g, pid_t pid) {
     return h.found;
 }
 
-/* The group of an orphan without a marker is not known later. */
-static bool is_blocking(struct worker_group *g, pid_t pid, bool own) {
-    char marker[SWEEP_MARKER_MAX];
-    return (own && !sweep_read_variable(pid, WORKER_MARKER, marker, sizeof marker)) ||
-           holds_what_others_need(g, pid);
-}
-
 /* ---- what a pass does ---- */
-
-static bool is_of_other_group(const struct worker_group *g, pid_t pid) {
-    char marker[SWEEP_MARKER_MAX];
-    return g->ops.is_of_other != NULL &&
-           sweep_read_variable(pid, WORKER_MARKER, marker, sizeof marker) &&
-           !worker_group_owns(g, marker) && g->ops.is_of_other(g->arg, marker);
-}
 
 static bool was_asked_as_group(const struct worker_group *g, pid_t pid) {
     pid_t group = getpgid(pid);
@@ -219,10 +248,14 @@ void worker_name_killed(struct worker_group *g) {
 
 static int seen(void *group, pid_t pid, bool own) {
     struct worker_group *g = group;
-    if ((own && is_of_other_group(g, pid)) || is_kept(g, pid))
+    char marker[MARKER_MAX];
+    bool marked = own && sweep_read_variable(pid, WORKER_MARKER, marker, sizeof marker);
+    if ((own && (is_helper(g, pid) || !is_meant(g, pid, marked ? marker : NULL))) ||
+        is_kept(g, pid))
         return SWEEP_SPARE;
+    /* the group of an orphan without a marker is not known later */
     if (g->machine.state == WORKER_STATE_ENDING && !g->machine.released)
-        g->blocking += is_blocking(g, pid, own);
+        g->blocking += (own && !marked) || holds_what_others_need(g, pid);
     switch (g->pass) {
     case WORKER_PASS_NONE: return 0;
     case WORKER_PASS_LOOK: return ask_late(g, pid);
@@ -246,7 +279,7 @@ static void pass_begins(struct worker_group *g, enum worker_pass pass) {
         g->term_ticks = ns / (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
     }
     g->pass = pass;
-    g->blocking = 0;
+    g->blocking = g->undecided = g->n_kept = 0;
     g->ports_known = false;
 }
 
@@ -262,82 +295,18 @@ static void pass_is_over(struct worker_group *g) {
 /* Of a piece: less than a slice, of which other work has already used a part. */
 #define PIECE_NS (2 * NS_PER_MS)
 
-/* ---- which processes are spared ---- */
-
-struct pid_list {
-    struct idmap workers; /* by pid: they are not added */
-    pid_t *pids;
-    uint32_t n;
-};
-
-static void pid_list_fini(struct pid_list *l) {
-    idmap_fini(&l->workers);
-    free(l->pids);
-}
-
-static void add_pid(void *arg, pid_t pid) {
-    struct pid_list *l = arg;
-    if (idmap_get(&l->workers, (uint64_t)pid) != NULL)
-        return;
-    l->pids = xgrow(l->pids, l->n, sizeof *l->pids);
-    l->pids[l->n++] = pid;
-}
-
-/* ---- beginning ---- */
-
-/* A helper's own helper, which a disk holds, and whose parent has ended. */
-static void add_spared(struct worker_group *g, struct pid_list *l) {
-    struct spare_list spared;
-    if (g->config.spare == NULL)
-        return;
+static void begin(struct worker_group *g, enum worker_pass pass, bool of_ended) {
+    struct spare_list spared; /* a helper's own helper, whose parent has ended */
     spare_read(g->config.spare, 0, &spared);
-    for (uint32_t i = 0; i < spared.except.n; i++)
-        add_pid(l, spared.pids[i]);
-}
-
-/* NULL: not of this group. */
-static const struct worker *owner(const struct worker_group *g, const char *marker) {
-    const char *dot = strchr(marker, '.'); /* generation.index.random */
-    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
-    bool ours =
-        i < g->n && g->workers[i].marker != NULL && strcmp(g->workers[i].marker, marker) == 0;
-    return ours ? &g->workers[i] : NULL;
-}
-
-bool worker_group_owns(const struct worker_group *g, const char *marker) {
-    return owner(g, marker) != NULL;
-}
-
-static bool is_of_group(void *arg, pid_t pid, const char *value) {
-    return worker_group_owns(arg, value);
-}
-
-static bool is_of_ended(void *arg, pid_t pid, const char *value) {
-    const struct worker *w = owner(arg, value);
-    return w != NULL && w->ended;
-}
-
-/* Every child that the reaper watches and that is not one of our workers is a helper. Beside
- * another group only what has our marker counts. mine: only these orphans; NULL: all processes. */
-static void begin(struct worker_group *g, enum worker_pass pass, sweep_mine_fn *mine) {
-    _cleanup_(pid_list_fini) struct pid_list helpers = {0};
-    for (uint32_t i = 0; i < g->n; i++)
-        if (worker_group_pid(g, i) != 0)
-            idmap_put(&helpers.workers, (uint64_t)worker_group_pid(g, i), g);
-    child_reaper_each(g->reaper, add_pid, &helpers);
-    add_spared(g, &helpers);
-    struct sweep_except except = {
-        .pids = helpers.pids, .n = helpers.n, .seen = seen, .sent = sent, .arg = g};
-    g->n_kept = 0;
+    spared.except.seen = seen;
+    spared.except.sent = sent;
+    spared.except.arg = g;
     pass_begins(g, pass);
+    g->of_ended = of_ended;
     if (g->walk == NULL)
         g->walk = sweep_walk_new();
-    sweep_walk_begin(g->walk, &except, mine != NULL ? WORKER_MARKER : NULL, mine, g);
+    sweep_walk_begin(g->walk, &spared.except);
     g->walks = true;
-}
-
-static void begin_all(struct worker_group *g, enum worker_pass pass) {
-    begin(g, pass, g->machine.released ? is_of_group : NULL);
 }
 
 /* ---- continuing ---- */
@@ -349,7 +318,7 @@ static void walked(struct worker_group *g, const struct sweep_result *result) {
     g->walk_answers = false;
     worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_SWEPT,
                                           .now_ns = clock_now_ns(),
-                                          .left = result->alive + result->undecided,
+                                          .left = result->alive + g->undecided,
                                           .blocking = g->blocking});
 }
 
@@ -372,7 +341,7 @@ static void go_on(void *arg) {
 void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer) {
     if (g->walks && !answer)
         return; /* it is running; the next one finds what it has already passed */
-    begin_all(g, pass);
+    begin(g, pass, false);
     g->walk_answers = answer;
     go_on(g);
 }
@@ -385,7 +354,7 @@ static void ask_orphans(void *arg) {
         worker_put_off(g, LOOP_PRIO_BULK, ask_orphans);
         return;
     }
-    begin(g, WORKER_PASS_TERM, is_of_ended);
+    begin(g, WORKER_PASS_TERM, true);
     go_on(g);
 }
 
@@ -393,7 +362,7 @@ void worker_ask_orphans(struct worker_group *g) { worker_put_off(g, LOOP_PRIO_BU
 
 void worker_sweep_now(struct worker_group *g) {
     struct sweep_result result;
-    begin_all(g, WORKER_PASS_KILL);
+    begin(g, WORKER_PASS_KILL, false);
     bool over = sweep_walk_go_on(g->walk, TIME_NEVER, &result);
     assert(over);
     g->walks = false;

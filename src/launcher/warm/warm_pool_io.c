@@ -115,7 +115,7 @@ static int adopt(struct warm_one *one, uint32_t pid) {
     struct proc_stat st;
     struct child child = {.pid = (pid_t)pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
     if (!proc_read_stat(child.pid, &st) || st.parent != getpid() ||
-        child_reaper_knows(one->pool->config.reaper, child.pid)) {
+        child_reaper_find(one->pool->config.reaper, child.pid) != NULL) {
         child_fini(&child);
         return -ESRCH;
     }

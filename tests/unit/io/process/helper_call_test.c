@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "rig/unit.h"
 
 #define LONG_BYTES ((size_t)3 << 20) /* more than any pipe holds */
@@ -144,13 +145,13 @@ Test(helper_call, what_has_come_is_told_before_the_end, .init = begin, .fini = f
 }
 
 static unsigned known;
-static void count(void *arg, pid_t pid) { known++; }
+static void count(void *arg, pid_t pid) { known += child_reaper_find(reaper, pid) != NULL; }
 
 Test(helper_call, one_that_may_linger_is_left_alone_and_known, .init = begin_reaping, .fini = finish) {
     (void)start_so(WITH(config_of(begin_and_hang, NULL, 1), .may_linger = true));
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_eq(code, -ETIMEDOUT);
-    child_reaper_each(reaper, count, NULL);
+    proc_each_child(getpid(), true, count, NULL);
     cr_assert_eq(known, 1);
     cr_assert_eq(waitpid(-1, NULL, WNOHANG), 0, "it still runs");
 }

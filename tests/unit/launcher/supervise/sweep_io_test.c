@@ -91,41 +91,19 @@ Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     rig_fini(&rig);
 }
 
-static bool is_mine(void *arg, pid_t pid, const char *value) { return strcmp(value, "1.0.aa") == 0; }
-
-/* Daemons of a dead worker are killed, those of another one stay. */
-Test(sweep_io, orphans_are_told_apart_by_their_marker) {
-    struct rig mine, other;
-    become_sweeper(&mine);
-    rig_init(&other);
-    static const char *const daemon[] = {"daemon", NULL};
-    char big[6000];
-    memset(big, 'x', sizeof big - 1);
-    big[sizeof big - 1] = '\0';
-    memcpy(big, "BIG=", 4);
-    pid_t worker = start(&mine, daemon, ARGV(big, "MARK=1.0.aa", NULL));
-    pid_t sibling = start(&other, daemon, ARGV(big, "MARK2=MARK=1.0.aa", "MARK=1.1.aa", NULL));
-    pid_t near_miss = start(&other, daemon, ARGV("MAR=1.0.aa", "XMARK=1.0.aa", "MARK=1.0.aab", NULL));
-    rig_await_ready(&mine, 1, NULL);
-    rig_await_ready(&other, 2, NULL);
-    pid_t pids[2] = {MIN2(sibling, near_miss), MAX2(sibling, near_miss)};
-    kill(worker, SIGKILL);
-    cr_assert(waitpid(worker, NULL, 0) == worker);
-    kill(near_miss, SIGKILL); /* its daemon is an orphan, too */
-    struct sweep_except except = {.pids = pids, .n = 2};
-    struct sweep_result result;
-    struct sweep_walk *walk = sweep_walk_new();
-    sweep_walk_begin(walk, &except, "MARK", is_mine, NULL);
-    while (!sweep_walk_go_on(walk, 0, &result))
-        ;
-    sweep_walk_free(walk);
-    cr_expect_eq(result.alive + result.zombies, 1);
-    (void)rig_await_gone(&mine);
-    cr_expect_not(rig_all_gone(&other));
+Test(sweep_io, a_variable_is_read_by_its_whole_name) {
+    static const char *const child[] = {"child", NULL};
+    struct rig rig;
+    become_sweeper(&rig);
+    char big[6000] = "BIG=", value[8] = "";
+    memset(big + 4, 'x', sizeof big - 5);
+    pid_t pid = start(&rig, child, ARGV(big, "MARK2=MARK=1", "XMARK=2", "MAR=3", "MARK=1.0.aabc", NULL));
+    rig_await_ready(&rig, 1, NULL);
+    cr_expect(sweep_read_variable(pid, "MARK", value, sizeof value));
+    cr_expect_str_eq(value, "1.0.aab", "as far as it fits");
+    cr_expect_not(sweep_read_variable(pid, "MA", value, sizeof value));
     sweep_all(NULL, NS_PER_S, NULL, NULL);
-    cr_expect(rig_all_gone(&other));
-    rig_fini(&other);
-    rig_fini(&mine);
+    rig_fini(&rig);
 }
 
 Test(sweep_io, below_a_frozen_process_all_is_killed_but_itself) {
