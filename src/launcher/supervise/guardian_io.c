@@ -82,11 +82,10 @@ static volatile sig_atomic_t in_pid_namespace;
 static struct guardian_shared *shared_page;
 
 _noreturn_ static void die_with_all(void) {
-    struct spare_list spared;
-    spare_read(&shared_page->spare, 0, &spared);
+    struct sweep_except except = {.spare = &shared_page->spare};
     /* else the kernel kills all processes with us, because we are the namespace's first process */
     if (!in_pid_namespace)
-        sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
+        sweep_all(&except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
     spare_end(&shared_page->spare, GUARDIAN_SPARED_NS);
     _exit(128 + SIGKILL);
 }
@@ -197,13 +196,10 @@ static int hold_seen(void *arg, pid_t pid, bool own) {
 /* signo: SIGSTOP to all workers, repeated calls to new ones, too; or SIGCONT. */
 static void pass_below_agent(struct guardian_shared *shared, pid_t agent, int signo) {
     struct hold_walk w = {.session = getsid(agent), .signo = signo};
-    struct spare_list spared;
+    struct sweep_except except = {.spare = &shared->spare, .seen = hold_seen, .arg = &w};
     struct sweep_result result;
     atomic_store(&shared->held, signo == SIGSTOP);
-    spare_read(&shared->spare, 0, &spared);
-    spared.except.seen = hold_seen;
-    spared.except.arg = &w;
-    sweep_pass_below(agent, &spared.except, &result);
+    sweep_pass_below(agent, &except, &result);
 }
 
 void guardian_hold(struct guardian_link *link) {
@@ -364,19 +360,17 @@ static int is_left(void *arg, pid_t pid, bool own) {
 
 /* The agent has died: kills all other processes, then closes the listener and exits. */
 _noreturn_ static void guardian_finish(struct guardian *g, int status) {
-    struct spare_list spared;
-    spare_read(&g->shared->spare, g->keeper, &spared);
+    struct sweep_except except = {.spare = &g->shared->spare, .also = g->keeper};
     bool leaves = WIFEXITED(status) && atomic_load(&g->shared->leave);
     if (leaves)
-        spared.except.seen = is_left;
+        except.seen = is_left;
     else if (g->cgroup_fd >= 0)
         (void)cgroup_kill(g->cgroup_fd);
-    sweep_all(&spared.except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
+    sweep_all(&except, GUARDIAN_UNKILLABLE_NS, report_stuck, NULL);
     spare_end(&g->shared->spare, GUARDIAN_SPARED_NS);
-    spare_read(&g->shared->spare, 0, &spared);
     if (leaves && g->cgroup_fd >= 0)
         (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name); /* if nothing is in it */
-    else if (g->cgroup_fd >= 0 && spared.except.n == 0)
+    else if (g->cgroup_fd >= 0 && !spare_lives(&g->shared->spare, SPARE_NAMES))
         cgroup_end(g);
     if (g->keeper > 0) {
         (void)kill(g->keeper, SIGKILL);
@@ -414,10 +408,9 @@ static void lease_over(struct guardian *g) {
         return;
     }
     struct sweep_result result;
-    struct spare_list spared;
-    spare_read(&g->shared->spare, 0, &spared);
+    struct sweep_except except = {.spare = &g->shared->spare};
     (void)atomic_fetch_add(&g->shared->fences, 1);
-    sweep_pass_below(g->agent, &spared.except, &result);
+    sweep_pass_below(g->agent, &except, &result);
     g->left = result.alive == 0 ? 0 : g->left + 1;
     if (g->left == GUARDIAN_UNKILLABLE_NS / GUARDIAN_REPEAT_NS)
         report_stuck(NULL, sweep_stuck_one(&result));

@@ -47,10 +47,11 @@ struct sweep_walk {
 };
 
 static bool excepted(const struct sweep_except *except, pid_t pid) {
-    for (uint32_t i = 0; i < except->n; i++)
-        if (except->pids[i] == pid)
+    const struct spare *s = except->spare;
+    for (int i = 0; i < SPARE_MAX && s != NULL; i++)
+        if (atomic_load(&s->pids[i]) == pid && sweep_is_named(pid, SPARE_NAMES))
             return true;
-    return false;
+    return pid == except->also;
 }
 
 static void queue_child(void *arg, pid_t pid) {
@@ -210,7 +211,6 @@ void sweep_walk_free(struct sweep_walk *w) { free(w); }
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except) {
     begin(w, getpid(), except);
     list_children(w);
-    w->except.n = 0; /* borrowed only for this call; the spared are not in the queue */
 }
 
 /* --- until nothing is left --- */
@@ -327,28 +327,14 @@ void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
 
 #define WAIT_NS (2 * NS_PER_MS)
 
-#define HELPERS "muster-" /* how the names of all helpers begin */
-
 void spare_add(struct spare *s, pid_t pid) {
     if (s == NULL)
         return;
     unsigned at = atomic_fetch_add(&s->n, 1);
     for (unsigned i = 0;
-         i < SPARE_MAX && sweep_is_named(atomic_load(&s->pids[at % SPARE_MAX]), HELPERS); i++)
+         i < SPARE_MAX && sweep_is_named(atomic_load(&s->pids[at % SPARE_MAX]), SPARE_NAMES); i++)
         at++;
     atomic_store(&s->pids[at % SPARE_MAX], pid);
-}
-
-void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
-    memset(ret, 0, sizeof *ret);
-    ret->except.pids = ret->pids;
-    if (more > 0)
-        ret->pids[ret->except.n++] = more;
-    for (int i = 0; i < SPARE_MAX && s != NULL; i++) {
-        pid_t pid = atomic_load(&s->pids[i]);
-        if (pid != more && sweep_is_named(pid, HELPERS))
-            ret->pids[ret->except.n++] = pid;
-    }
 }
 
 bool spare_lives(struct spare *s, const char *name) {
@@ -359,11 +345,9 @@ bool spare_lives(struct spare *s, const char *name) {
 }
 
 void spare_end(struct spare *s, uint64_t ns) {
-    struct spare_list list;
-    spare_read(s, 0, &list);
-    for (uint32_t i = 0; i < list.except.n; i++) {
-        pid_t pid = list.pids[i];
-        if (sweep_parent(pid) != getpid())
+    for (int i = 0; i < SPARE_MAX && s != NULL; i++) {
+        pid_t pid = atomic_load(&s->pids[i]);
+        if (!sweep_is_named(pid, SPARE_NAMES) || sweep_parent(pid) != getpid())
             continue;
         (void)kill(pid, SIGKILL);
         while (waitpid(pid, NULL, WNOHANG) == 0 && ns >= WAIT_NS) {

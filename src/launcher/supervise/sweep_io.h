@@ -19,16 +19,35 @@
 /* Features that are not used, as on an older kernel; for tests. Bits. */
 enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 
+/* Helpers of the agent that sweeps spare, and that are not waited for at the end, in a page that
+ * the guardian shares: a disk can block them, and no other agent needs what they hold. All calls
+ * are async-signal-safe and take NULL. */
+#define SPARE_MAX 8 /* of more that live, the last ones */
+
+struct spare { /* 0: none */
+    atomic_int pids[SPARE_MAX];
+    atomic_uint n;
+};
+
+/* Adds a helper, or one of its own, in the place of one that has ended. Its process name begins
+ * with SPARE_NAMES: another process that gets its pid later has another name. */
+#define SPARE_NAMES "muster-"
+void spare_add(struct spare *s, pid_t pid);
+/* Whether one whose name begins so still exists. */
+bool spare_lives(struct spare *s, const char *name);
+/* Kills those that are children of this process, and waits for them for at most `ns`. */
+void spare_end(struct spare *s, uint64_t ns);
+
 /* Called for each process that a pass has found. own: a child of this process. Returns the signal
  * to send (SIGCONT follows SIGTERM); 0: only counted; SWEEP_SPARE: not counted either, like all
  * below it. */
 #define SWEEP_SPARE (-1)
 typedef int sweep_seen_fn(void *arg, pid_t pid, bool own);
 
-/* What is spared. */
+/* What is spared: these children and all processes below them. */
 struct sweep_except {
-    const pid_t *pids; /* these and all processes below them; few; borrowed */
-    uint32_t n;
+    struct spare *spare; /* NULL: none. Borrowed */
+    pid_t also;          /* 0: none */
     sweep_seen_fn *seen; /* NULL: all get SIGKILL; in sweep_all() it must be async-signal-safe */
     /* The process was sent seen's signal, which is not 0. May be NULL */
     void (*sent)(void *arg, pid_t pid);
@@ -92,31 +111,3 @@ pid_t sweep_stuck_one(const struct sweep_result *r);
 /* Only "process 123, python3 train.py". */
 void sweep_name(pid_t pid, char out[SWEEP_NAME_MAX]);
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);
-
-/* ==== helpers that are spared ==== */
-
-/* Helpers of the agent that sweeps spare, and that are not waited for at the end, in a page that
- * the guardian shares: a disk can block them, and no other agent needs what they hold. All calls
- * are async-signal-safe. */
-
-#define SPARE_MAX 8 /* of more that live, the last ones */
-
-struct spare { /* 0: none */
-    atomic_int pids[SPARE_MAX];
-    atomic_uint n;
-};
-
-/* Adds a helper, or one of its own, in the place of one that has ended. Its process name begins
- * with "muster-": another process that gets its pid later has another name. Takes NULL. */
-void spare_add(struct spare *s, pid_t pid);
-
-struct spare_list {
-    pid_t pids[SPARE_MAX + 1];
-    struct sweep_except except; /* of these */
-};
-/* Lists the helpers that exist now, and `more` (0: none). Takes NULL. */
-void spare_read(struct spare *s, pid_t more, struct spare_list *ret);
-/* Whether one of this name still exists. Takes NULL. */
-bool spare_lives(struct spare *s, const char *name);
-/* Kills those that are children of this process, and waits for them for at most `ns`. */
-void spare_end(struct spare *s, uint64_t ns);

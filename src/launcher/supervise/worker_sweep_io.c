@@ -296,16 +296,13 @@ static void pass_is_over(struct worker_group *g) {
 #define PIECE_NS (2 * NS_PER_MS)
 
 static void begin(struct worker_group *g, enum worker_pass pass, bool of_ended) {
-    struct spare_list spared; /* a helper's own helper, whose parent has ended */
-    spare_read(g->config.spare, 0, &spared);
-    spared.except.seen = seen;
-    spared.except.sent = sent;
-    spared.except.arg = g;
+    /* a helper's own helper, whose parent has ended, is among the spared */
+    struct sweep_except except = {.spare = g->config.spare, .seen = seen, .sent = sent, .arg = g};
     pass_begins(g, pass);
     g->of_ended = of_ended;
     if (g->walk == NULL)
         g->walk = sweep_walk_new();
-    sweep_walk_begin(g->walk, &spared.except);
+    sweep_walk_begin(g->walk, &except);
     g->walks = true;
 }
 

@@ -69,6 +69,8 @@ Test(sweep_io, outruns_processes_that_fork) {
     }
 }
 
+static int spare_one(void *arg, pid_t pid, bool own) { return pid == *(pid_t *)arg ? SWEEP_SPARE : SIGKILL; }
+
 Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     static const char *const child[] = {"child", NULL};
     struct rig rig, spared;
@@ -79,8 +81,7 @@ Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     (void)start(&rig, family, NULL);
     rig_await_ready(&rig, 2, NULL);
     rig_await_ready(&spared, 2, NULL);
-    pid_t sorted[2] = {MIN2(pids[0], pids[1]), MAX2(pids[0], pids[1])};
-    sweep_all(&(struct sweep_except){.pids = sorted, .n = 2}, NS_PER_S, NULL, NULL);
+    sweep_all(&(struct sweep_except){.also = pids[0], .seen = spare_one, .arg = &pids[1]}, NS_PER_S, NULL, NULL);
     cr_expect(rig_all_gone(&rig));
     cr_expect_not(rig_all_gone(&spared));
     cr_expect_eq(kill(pids[0], 0), 0);
@@ -165,7 +166,7 @@ Test(sweep_io, names_the_tracer_of_what_it_holds) {
     sweep_describe(worker, name);
     snprintf(words, sizeof words, " (state t, traced by process %d, ", (int)tracer);
     expect_has(name, words);
-    struct sweep_except except = {.pids = &tracer, .n = 1};
+    struct sweep_except except = {.also = tracer};
     struct sweep_result result = {0};
     while (result.zombies == 0)
         sweep_pass(&except, &result); /* SIGKILL ends it, but it can't be reaped */
