@@ -74,7 +74,7 @@ ROOMS = [
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/output"),
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol watchdog/look launcher/job"),
     ("launcher/warm", "base/ io/ launcher/job"),
-    ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
+    ("launcher/supervise", "base/ io/ nccl_env/ watchdog rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain launcher/ends launcher/warm"
                            " launcher/worker launcher/output launcher/report launcher/node"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"

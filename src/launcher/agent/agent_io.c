@@ -18,8 +18,6 @@
 #include "launcher/place/place_io.h"
 #include "launcher/preflight/node_summary_io.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/sweep_io.h"
-#include "launcher/worker/notify.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_io.h"
@@ -161,36 +159,7 @@ static void leave_key(struct agent *a) {
         log_debug("%s", err.text);
 }
 
-/* ---- the watchdog on this node, and what it gets from the launcher ---- */
-
-static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank,
-                                         uint64_t now_ns) {
-    const struct announced *a = local_workers_announced(w, local_rank);
-    struct worker_announced ret = {.step = a->step, .alive_ns = a->alive_ns};
-    if (!announced_limit(a, now_ns, &ret.limit_ns, &ret.since_ns))
-        ret.limit_ns = 0;
-    return ret;
-}
-
-struct hang_workers agent_hang_workers(const struct agent *a) {
-    static const struct hang_workers_ops ops = {.pid = local_workers_pid,
-                                                .any = local_workers_has_workers,
-                                                .announced = announced,
-                                                .is_held = local_workers_is_held,
-                                                .env = local_workers_env,
-                                                .log_path = local_workers_log_path,
-                                                .store_port = local_workers_store_port,
-                                                .node_dir = local_workers_node_dir,
-                                                .hang_dir = worker_logs_hang_dir,
-                                                .keep_files = worker_logs_keep,
-                                                .spare = spare_add,
-                                                .spared = spare_lives,
-                                                .is_named = sweep_is_named};
-    return (struct hang_workers){.ops = &ops,
-                                 .of = a->local_workers,
-                                 .files = local_workers_files(a->local_workers),
-                                 .spare = guardian_spared(a->config.link)};
-}
+/* ---- the watchdog on this node ---- */
 
 static const char *hides_prompt(const struct job_spec *spec, uint32_t local_rank) {
     if (spec->console_ranks != NULL && !spec->console_ranks[local_rank])
@@ -210,7 +179,7 @@ static void begin_hang_watch(struct agent *a) {
                                        .settings = a->config.spec->hang,
                                        .nproc = a->config.spec->nproc,
                                        .host = a->host,
-                                       .workers = agent_hang_workers(a),
+                                       .workers = local_workers_for_hangs(a->local_workers),
                                        .hides_prompt = hides_prompt,
                                        .spec = a->config.spec};
     a->hang = hang_watch_new(a->loop, &config, &ops, a);

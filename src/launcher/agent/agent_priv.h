@@ -166,7 +166,6 @@ extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
 void agent_deposed(struct agent *a);
-struct hang_workers agent_hang_workers(const struct agent *a);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);
 /* This agent leads: logs if every process that reaches the job can take part in it, or none can. */

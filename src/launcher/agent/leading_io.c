@@ -447,14 +447,15 @@ struct leading *leading_new(struct agent *a) {
     struct leading *l = xcalloc(1, sizeof *l);
     l->agent = a;
     l->evidence = hang_evidence_new(a->loop, &evidence_ops, &l->server);
-    struct hang_leader_config hang = {.cases = {.evidence = l->evidence,
-                                                .settings = spec->hang,
-                                                .run_id = spec->run_id,
-                                                .log_mode = spec->log_mode,
-                                                .workers = agent_hang_workers(a)},
-                                      .server = &l->server,
-                                      .restarts = spec->rdzv.max_restarts > 0,
-                                      .incarnation = a->incarnation};
+    struct hang_leader_config hang = {
+        .cases = {.evidence = l->evidence,
+                  .settings = spec->hang,
+                  .run_id = spec->run_id,
+                  .log_mode = spec->log_mode,
+                  .workers = local_workers_for_hangs(a->local_workers)},
+        .server = &l->server,
+        .restarts = spec->rdzv.max_restarts > 0,
+        .incarnation = a->incarnation};
     l->hang = hang_leader_new(a->loop, &hang, &hang_ops, l);
     if (spec->profile == JOB_PROFILE_ON)
         l->clock = job_clock_new(a->loop, l->evidence, &clock_ops, l);

@@ -89,7 +89,7 @@ static int check_own_store(const struct local_workers *c, struct err *err) {
         f->store_host);
 }
 
-uint16_t local_workers_store_port(const struct local_workers *c) {
+static uint16_t store_port(const struct local_workers *c) {
     const char *addr;
     uint16_t port;
     worker_env_master(c->spec, &addr, &port);
@@ -132,10 +132,6 @@ static int build_env(const struct local_workers *c, uint32_t i, const char *mark
     if (r == 0)
         node_setup_add_env(&c->setup, i, ret);
     return r;
-}
-
-bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist *ret) {
-    return i < c->spec->nproc && build_env(c, i, NULL, ret, NULL) == 0;
 }
 
 static void bind_worker(const struct affinity *a, struct child_spec *spec) {
@@ -521,10 +517,6 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
     }
 }
 
-const struct announced *local_workers_announced(const struct local_workers *c, uint32_t i) {
-    return &c->records[i].announced;
-}
-
 /* Decides what this node gives its workers. It is logged at their start, as it can change. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
     c->place.log_dir = worker_logs_node_dir(c->files);
@@ -694,7 +686,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
         .leave_detached = c->spec->leave == JOB_LEAVE_DETACHED,
         .grace_ns = c->grace_ns,
         .first_rank = c->form.first_rank,
-        .store_port = local_workers_store_port(c),
+        .store_port = store_port(c),
         .nofile_soft = c->config.nofile_soft,
         .warm = c->warm,
     };
@@ -765,10 +757,6 @@ void local_workers_node_failure(const struct local_workers *c, const char *text,
     (void)snprintf(ret->text, sizeof ret->text, "%s", text);
 }
 
-pid_t local_workers_pid(const struct local_workers *c, uint32_t local_rank) {
-    return c->running ? worker_group_pid(c->workers, local_rank) : 0;
-}
-
 bool local_workers_has_workers(const struct local_workers *c) { return c->running; }
 
 uint32_t local_workers_workers_alive(const struct local_workers *c) {
@@ -780,21 +768,8 @@ uint32_t local_workers_ended_well(const struct local_workers *c, uint32_t *ret_r
     return c->n_early;
 }
 
-bool local_workers_is_held(const struct local_workers *c, uint32_t local_rank) {
-    return c->running && c->logs != NULL && logmux_is_held(c->logs, local_rank);
-}
-
 struct worker_logs *local_workers_files(const struct local_workers *c) {
     return c->files;
-}
-
-const char *local_workers_node_dir(const struct local_workers *c) {
-    return c->spec->log_dir != NULL ? worker_logs_node_dir(c->files) : NULL;
-}
-
-char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stream) {
-    const char *dir = i < c->spec->nproc ? worker_logs_dir(c->files, i) : NULL;
-    return dir == NULL ? NULL : logdir_log_path(dir, stream);
 }
 
 void local_workers_stderr_tail(const struct local_workers *c, uint32_t local_rank,
@@ -802,4 +777,54 @@ void local_workers_stderr_tail(const struct local_workers *c, uint32_t local_ran
     strbuf_clear(ret);
     if (local_rank < c->spec->nproc && c->records[local_rank].tail != NULL)
         strbuf_add(ret, c->records[local_rank].tail);
+}
+
+/* ---- what the watchdog gets ---- */
+
+static pid_t pid_of(const struct local_workers *c, uint32_t i) {
+    return c->running ? worker_group_pid(c->workers, i) : 0;
+}
+
+static struct worker_announced announced(const struct local_workers *c, uint32_t i,
+                                         uint64_t now_ns) {
+    const struct announced *a = &c->records[i].announced;
+    struct worker_announced ret = {.step = a->step, .alive_ns = a->alive_ns};
+    if (!announced_limit(a, now_ns, &ret.limit_ns, &ret.since_ns))
+        ret.limit_ns = 0;
+    return ret;
+}
+
+static bool is_held(const struct local_workers *c, uint32_t i) {
+    return c->running && c->logs != NULL && logmux_is_held(c->logs, i);
+}
+
+static bool env_of(const struct local_workers *c, uint32_t i, struct envlist *ret) {
+    return i < c->spec->nproc && build_env(c, i, NULL, ret, NULL) == 0;
+}
+
+static char *log_path(const struct local_workers *c, uint32_t i, int stream) {
+    const char *dir = i < c->spec->nproc ? worker_logs_dir(c->files, i) : NULL;
+    return dir == NULL ? NULL : logdir_log_path(dir, stream);
+}
+
+static const char *node_dir(const struct local_workers *c) {
+    return c->spec->log_dir != NULL ? worker_logs_node_dir(c->files) : NULL;
+}
+
+struct hang_workers local_workers_for_hangs(struct local_workers *c) {
+    static const struct hang_workers_ops ops = {.pid = pid_of,
+                                                .any = local_workers_has_workers,
+                                                .announced = announced,
+                                                .is_held = is_held,
+                                                .env = env_of,
+                                                .log_path = log_path,
+                                                .store_port = store_port,
+                                                .node_dir = node_dir,
+                                                .hang_dir = worker_logs_hang_dir,
+                                                .keep_files = worker_logs_keep,
+                                                .spare = spare_add,
+                                                .spared = spare_lives,
+                                                .is_named = sweep_is_named};
+    return (struct hang_workers){
+        .ops = &ops, .of = c, .files = c->files, .spare = guardian_spared(c->config.link)};
 }

@@ -20,6 +20,7 @@
 #include "launcher/worker/notify.h"
 #include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/member/member.h"
+#include "watchdog/hang_workers.h"
 
 struct local_workers;
 
@@ -86,28 +87,15 @@ bool local_workers_leave_kept(struct local_workers *l);
 void local_workers_node_failure(const struct local_workers *l, const char *text,
                                 struct failure *ret);
 
-/* The process of a worker; 0: it was not started yet, or has ended. */
-pid_t local_workers_pid(const struct local_workers *l, uint32_t local_rank);
 bool local_workers_has_workers(const struct local_workers *l); /* started, not all gone */
 uint32_t local_workers_workers_alive(const struct local_workers *l);
 /* How many workers of the current generation have exited with 0 by themselves, not because they
  * were stopped, and the global rank of the first. */
 uint32_t local_workers_ended_well(const struct local_workers *l, uint32_t *ret_rank);
-/* MASTER_PORT of the current generation. */
-uint16_t local_workers_store_port(const struct local_workers *l);
-/* What a worker of the current generation has announced over its notify socket. Borrowed. */
-const struct announced *local_workers_announced(const struct local_workers *l, uint32_t local_rank);
-/* As logmux_is_held(). */
-bool local_workers_is_held(const struct local_workers *l, uint32_t local_rank);
 /* The folders of its logs. Borrowed. */
 struct worker_logs *local_workers_files(const struct local_workers *l);
-/* The folder of this node and generation in --log-dir; NULL: there is none. Borrowed. */
-const char *local_workers_node_dir(const struct local_workers *l);
-/* The environment of a worker of the current generation, for the caller. False: there is none. */
-bool local_workers_env(const struct local_workers *l, uint32_t local_rank, struct envlist *ret);
-/* Of a stream (0 output, 1 error); it may not exist; malloc'ed; NULL: there is no folder. */
-_must_use_ char *local_workers_log_path(const struct local_workers *l, uint32_t local_rank,
-                                        int stream);
+/* What the watchdog gets of the current generation; valid as long as the local workers are. */
+struct hang_workers local_workers_for_hangs(struct local_workers *l);
 /* The last lines that one of the first workers of the generation to fail wrote to stderr. */
 void local_workers_stderr_tail(const struct local_workers *l, uint32_t local_rank,
                                struct strbuf *ret);
