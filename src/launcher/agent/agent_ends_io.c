@@ -14,6 +14,7 @@
 #include "launcher/srun/requeue_io.h"
 #include "launcher/srun/slurm_job.h"
 #include "rendezvous/operate/recent_runs_io.h"
+#include "watchdog/act/hang_leader_io.h"
 
 /* ---- signals for the workers ---- */
 
@@ -429,7 +430,7 @@ void agent_requeue_lost(struct agent *a, const char *host) {
 
 static bool may_requeue(const struct agent *a) {
     return is_asked(a) && a->requeue.state == REQUEUE_NOT_ASKED && a->leading != NULL &&
-           leading_has_led(a->leading);
+           (a->leading->server != NULL || a->leading->end == LEADING_RESIGNED);
 }
 
 static void requeue_ask(struct agent *a) {
@@ -522,10 +523,10 @@ static unsigned facts_of_member(const struct agent *a) {
 }
 
 static unsigned facts_of(const struct agent *a) {
-    unsigned leads = a->leading == NULL ? 0
-                                        : fact(agent_leads(a), LIFE_LEADS) |
-                                              fact(leading_serves(a->leading), LIFE_SERVES) |
-                                              fact(leading_is_busy(a->leading), LIFE_COMPARES);
+    const struct leading *l = a->leading;
+    unsigned leads = fact(agent_leads(a), LIFE_LEADS) |
+                     fact(agent_leads(a) && l->end == LEADING_SERVES, LIFE_SERVES) |
+                     fact(l != NULL && hang_leader_is_busy(l->hang), LIFE_COMPARES);
     return leads | facts_of_member(a) | facts_of_workers(a) |
            fact(a->arbiter != NULL, LIFE_HAS_ARBITER) | fact(may_requeue(a), LIFE_MAY_REQUEUE) |
            fact(a->ends.call != NULL || a->requeue.state == REQUEUE_ASKED, LIFE_ASKS);
@@ -577,7 +578,7 @@ static void stop_job(struct agent *a, const struct life_event *e, const char *na
         stop_text(e->signo, reason, sizeof reason);
     else
         (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
-    rdzv_server_event(leading_server(a->leading),
+    rdzv_server_event(a->leading->server,
                       &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason});
 }
 
@@ -608,8 +609,7 @@ static void carry_out(struct agent *a, enum life_effect effect, const struct lif
     case LIFE_EFFECT_PASS_ON: local_workers_stop(a->local_workers, e->signo, grace_of(a)); break;
     case LIFE_EFFECT_LET_GO: leading_let_go(a->leading); break;
     case LIFE_EFFECT_RESIGN:
-        rdzv_server_event(leading_server(a->leading),
-                          &(struct group_event){.kind = GROUP_EVENT_RESIGN});
+        rdzv_server_event(a->leading->server, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
         break;
     case LIFE_EFFECT_REQUEUE: requeue_ask(a); break;
     case LIFE_EFFECT_QUIT:
@@ -750,7 +750,7 @@ bool agent_head_asked(const struct agent *a) {
 static void on_expect(void *arg, uint32_t nodes) {
     struct agent *a = arg;
     if (agent_leads(a))
-        rdzv_server_event(leading_server(a->leading),
+        rdzv_server_event(a->leading->server,
                           &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = nodes});
 }
 
@@ -808,7 +808,7 @@ void agent_read_verdict(struct agent *a) {
         a->arbiter != NULL && a->end.kind != MEMBER_END_SUCCESS && a->end.kind != MEMBER_END_FAILED;
     if (a->head == NULL || !agent_leads(a) || handed_over)
         return;
-    group_overview(rdzv_server_group(leading_server(a->leading)), clock_now_ns(), &overview);
+    group_overview(rdzv_server_group(a->leading->server), clock_now_ns(), &overview);
     a->has_verdict = true;
     a->verdict.lost = overview.losses;
     _cleanup_(strbuf_fini) struct strbuf s = {0};

@@ -23,9 +23,7 @@
 #include "rendezvous/store/store_io.h"
 #include "topology/discover/discovery_io.h"
 
-bool agent_leads(const struct agent *a) {
-    return a->leading != NULL && leading_server(a->leading) != NULL;
-}
+bool agent_leads(const struct agent *a) { return a->leading != NULL && a->leading->server != NULL; }
 
 /* ---- what killed agents left behind ----
  *
@@ -388,13 +386,13 @@ static void send_summary(void *arg, const char *node_summary) {
 
 static const struct group *led(void *arg) {
     const struct agent *a = arg;
-    return agent_leads(a) ? rdzv_server_group(leading_server(a->leading)) : NULL;
+    return agent_leads(a) ? rdzv_server_group(a->leading->server) : NULL;
 }
 
 static void refuse(void *arg, const char *reason) {
     struct agent *a = arg;
     rdzv_server_event(
-        leading_server(a->leading),
+        a->leading->server,
         &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason, .halted = true});
 }
 

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "base/idmap.h"
 #include "base/text/log.h"
 #include "base/text/signal_name.h"
 #include "io/net/resolver.h"
@@ -80,6 +81,22 @@ struct agent_health {
     bool awaits_gpus;           /* the next group waits for its answer */
 };
 
+/* This agent's work as leader. */
+struct leading {
+    struct agent *agent;
+    struct rdzv_server *server; /* NULL: another node leads */
+    struct hang_evidence *evidence;
+    struct hang_leader *hang;
+    struct job_clock *clock;         /* NULL: --profile=off */
+    struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
+    struct store_guard *guard;       /* of all stores */
+    struct idmap stores;             /* generation → struct store_server */
+    struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
+    bool listens_for_store;          /* at the port that the user chose */
+    /* Whether all nodes are informed of the job's end; RESIGNED: its own node has left. */
+    enum { LEADING_SERVES = 0, LEADING_INFORMED, LEADING_RESIGNED } end;
+};
+
 /* What is logged once. */
 enum agent_logged {
     AGENT_LOGGED_ASSUMED = 1 << 0,  /* where it looks for the others by default */
@@ -116,7 +133,7 @@ struct agent {
     struct registry_own registry;
     struct arbiter *arbiter; /* NULL: a fixed endpoint */
     struct rdzv_peer self;   /* with an arbiter: where others reach this agent */
-    struct leading *leading; /* this agent's work as leader */
+    struct leading *leading;
     struct rdzv_client *client;
     struct resolve *resolve;
     struct addr own_endpoint; /* how it reaches the endpoint, if it leads there; else len 0 */
@@ -236,13 +253,6 @@ _must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_o
 bool leading_port_taken(const char *setting, const struct addr *at, struct err *err);
 /* In an epoch that the member has won. 0 or a negative errno. */
 _must_use_ int leading_on(struct leading *l, const struct group_config *lead);
-struct rdzv_server *leading_server(const struct leading *l);
-/* It leads, and has not informed all nodes of the job's end yet. */
-bool leading_serves(const struct leading *l);
-/* It leads, or has resigned because its own node left. */
-bool leading_has_led(const struct leading *l);
-/* What ranks did when one failed is still being compared: the agent should not end yet. */
-bool leading_is_busy(const struct leading *l);
 void leading_let_go(struct leading *l);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */

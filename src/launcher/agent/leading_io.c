@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/idmap.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "io/net/port_owner.h"
@@ -22,20 +21,6 @@
 
 /* The queue of connections that wait to be accepted: the workers of a large job come at once. */
 #define STORE_BACKLOG 4096
-
-struct leading {
-    struct agent *agent;
-    struct rdzv_server *server; /* NULL: another node leads */
-    struct hang_evidence *evidence;
-    struct hang_leader *hang;
-    struct job_clock *clock;         /* NULL: --profile=off */
-    struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
-    struct store_guard *guard;       /* of all stores */
-    struct idmap stores;             /* generation → struct store_server */
-    struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
-    bool listens_for_store;          /* at the port that the user chose */
-    enum { LEADING_SERVES = 0, LEADING_INFORMED, LEADING_RESIGNED } end;
-};
 
 /* ---- the workers' store ---- */
 
@@ -427,20 +412,6 @@ int leading_on(struct leading *l, const struct group_config *lead) {
 }
 
 /* ---- life ---- */
-
-struct rdzv_server *leading_server(const struct leading *l) {
-    return l->server;
-}
-
-bool leading_serves(const struct leading *l) {
-    return l->server != NULL && l->end == LEADING_SERVES;
-}
-
-bool leading_has_led(const struct leading *l) {
-    return l->server != NULL || l->end == LEADING_RESIGNED;
-}
-
-bool leading_is_busy(const struct leading *l) { return hang_leader_is_busy(l->hang); }
 
 struct leading *leading_new(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
