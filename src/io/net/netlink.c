@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/sock_diag.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -111,6 +113,21 @@ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn 
     int fd = -1;
     int r = netlink_ask_on(&fd, protocol, q, fn, arg);
     file_close(&fd);
+    return r;
+}
+
+int netlink_ask_tcp(uint32_t states, netlink_answer_fn *fn, void *arg) {
+    static const sa_family_t families[] = {AF_INET, AF_INET6};
+    int r = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(families) && r == 0; i++) {
+        union netlink_request q;
+        struct inet_diag_req_v2 body = {.sdiag_family = (uint8_t)families[i],
+                                        .sdiag_protocol = IPPROTO_TCP,
+                                        .idiag_ext = 1 << (INET_DIAG_INFO - 1),
+                                        .idiag_states = states};
+        netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
+        r = netlink_ask(NETLINK_SOCK_DIAG, &q, fn, arg);
+    }
     return r;
 }
 

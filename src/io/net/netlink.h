@@ -36,6 +36,10 @@ _must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink
 _must_use_ int netlink_ask_on(int *fd, int protocol, const union netlink_request *q,
                               netlink_answer_fn *fn, void *arg);
 
+/* The TCP sockets of this process's network in these states (1 << TCP_ESTABLISHED, ...), IPv4 and
+ * IPv6: an answer for each is a struct inet_diag_msg, with its INET_DIAG_INFO. sock_diag(7) */
+_must_use_ int netlink_ask_tcp(uint32_t states, netlink_answer_fn *fn, void *arg);
+
 /* The content of an attribute; NULL if it is missing. */
 struct netlink_attribute {
     const char *data;

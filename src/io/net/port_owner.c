@@ -41,16 +41,6 @@ static void on_listener(void *arg, const struct netlink_answer *answer) {
         s->inodes[s->n_inodes++] = m.idiag_inode;
 }
 
-/* A kernel without sock_diag(7) has no answer: then the owner stays unknown. */
-static void find_listeners(struct search *s, sa_family_t family) {
-    union netlink_request q;
-    struct inet_diag_req_v2 body = {.sdiag_family = (uint8_t)family,
-                                    .sdiag_protocol = IPPROTO_TCP,
-                                    .idiag_states = 1 << TCP_LISTEN};
-    netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
-    (void)!netlink_ask(NETLINK_SOCK_DIAG, &q, on_listener, s);
-}
-
 static bool on_link(void *arg, const char *link) {
     struct search *s = arg;
     uint64_t inode;
@@ -87,8 +77,8 @@ static void describe(struct search *s) {
 struct port_owner port_owner_find(const struct addr *at) {
     struct search s = {.at = at};
     char path[PROC_PATH_MAX];
-    find_listeners(&s, AF_INET);
-    find_listeners(&s, AF_INET6);
+    /* A kernel without sock_diag(7) has no answer: then the owner stays unknown. */
+    (void)!netlink_ask_tcp(1 << TCP_LISTEN, on_listener, &s);
     s.found.listens = s.n_inodes > 0;
     proc_path(path, 0, "/exe");
     if (s.n_inodes == 0 || stat(path, &s.self) < 0 ||

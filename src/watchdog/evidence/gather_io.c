@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,10 +27,8 @@
 #include "watchdog/look/recorder.h"
 #include "watchdog/look/signs.h"
 
-#define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
-#define LINKS_MAX 8192              /* connections to the store from this machine */
-#define STACKS_AT_ONCE 4            /* workers that are read at the same time */
-#define STACKS_CHILDREN_MAX 16      /* of a worker whose stacks are read */
+#define STACKS_AT_ONCE 4       /* workers that are read at the same time */
+#define STACKS_CHILDREN_MAX 16 /* of a worker whose stacks are read */
 #define STACKS_MAX (PYSTACK_THREADS_MAX + STACKS_CHILDREN_MAX + 1)
 #define STACKS_ONE_MAX_NS (1 * NS_PER_S)
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
@@ -129,57 +128,32 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
 
 /* ---- the workers' store ---- */
 
-struct links {
-    uint64_t inodes[LINKS_MAX];
-    size_t n;
-};
-
-static bool read_table(pid_t pid, const char *name, uint16_t port, struct links *to) {
-    char path[PROC_PATH_MAX];
-    _cleanup_(freep) char *table = malloc(TABLE_MAX);
-    bool whole = false;
-    proc_path(path, pid, "");
-    _cleanup_(file_close) int dir = open(path, O_DIRECTORY | O_CLOEXEC);
-    ssize_t len = -1;
-    if (table != NULL && dir >= 0)
-        len = thread_sockets(dir, name, table, TABLE_MAX, &whole);
-    if (len >= 0 && whole)
-        to->n += waits_connected(table, (size_t)len, port, to->inodes + to->n, LINKS_MAX - to->n);
-    return whole && to->n < LINKS_MAX;
-}
-
-/* Of all processes of this one's network. False: they can't be read, or not all of them. */
-static bool read_tables(pid_t pid, uint16_t port, struct links *ret) {
-    ret->n = 0;
-    return read_table(pid, "net/tcp", port, ret) &&
-           (access("/proc/self/net/tcp6", F_OK) < 0 || read_table(pid, "net/tcp6", port, ret));
-}
-
 struct link_search {
-    const struct links *links;
+    uint16_t port;
     bool found;
 };
 
 static bool look_at_link(void *arg, const char *link) {
     struct link_search *s = arg;
     uint64_t inode = waits_socket_inode(link);
-    for (size_t i = 0; i < s->links->n && inode != 0; i++)
-        s->found |= s->links->inodes[i] == inode;
+    const struct tcp_socket *t = inode != 0 ? thread_socket(inode) : NULL;
+    s->found = t != NULL && t->at.idiag_state == TCP_SOCKET_ESTABLISHED &&
+               ntohs(t->at.id.idiag_dport) == s->port;
     return !s->found;
 }
 
-/* 1, 0, or a negative errno: it can't be read. */
-static int has_link(pid_t pid, const struct links *links) {
-    struct link_search s = {.links = links};
+/* Whether it has a connection to this port: 1, 0, or a negative errno: that can't be read. */
+static int has_link(pid_t pid, uint16_t port) {
+    struct link_search s = {.port = port};
     int r = proc_each_link(pid, look_at_link, &s);
     return s.found ? 1 : r;
 }
 
 /* The same of a worker and its children. */
-static int worker_has_link(const struct evidence_worker *w, const struct links *links) {
-    int r = has_link(w->pid, links);
+static int worker_has_link(const struct evidence_worker *w, uint16_t port) {
+    int r = has_link(w->pid, port);
     for (uint32_t k = 0; k < w->n_children && r == 0; k++)
-        r = has_link(w->children[k].pid, links) == 1;
+        r = has_link(w->children[k].pid, port) == 1;
     return r;
 }
 
@@ -192,55 +166,43 @@ static uint64_t net_of(pid_t pid) {
 }
 
 /* Whether the other end of a connection with this port here belongs to another worker. */
-static bool is_of_another(const struct evidence *e, const struct evidence_worker *w, uint16_t port,
-                          struct links *links) {
-    (void)read_tables(w->pid, port, links); /* one of them can be missing */
-    for (uint32_t i = 0; i < e->n_workers && links->n > 0; i++) {
+static bool is_of_another(const struct evidence *e, const struct evidence_worker *w,
+                          uint16_t port) {
+    for (uint32_t i = 0; i < e->n_workers; i++) {
         const struct evidence_worker *other = &e->workers[i];
-        if (other != w && other->n_threads > 0 && worker_has_link(other, links) == 1)
+        if (other != w && other->n_threads > 0 && worker_has_link(other, port) == 1)
             return true;
     }
     return false;
 }
 
-static void find_waits(struct evidence *e, uint16_t port) {
-    struct links *links = xcalloc(1, sizeof *links);
-    for (uint32_t i = 0; i < e->n_workers; i++) {
-        struct evidence_worker *w = &e->workers[i];
-        struct waits_ends ends;
-        for (uint32_t k = 0; k <= w->n_children && w->n_threads > 0 && !w->awaits_rank; k++) {
-            const struct evidence_thread *t = k == 0 ? &w->threads[0] : &w->children[k - 1].main;
-            if (waits_connection(t->target, &ends))
-                w->awaits_rank =
-                    ends.other_port == port || is_of_another(e, w, ends.own_port, links);
-        }
-    }
-    free(links);
+static bool awaits_rank(const struct evidence *e, const struct evidence_worker *w,
+                        const struct evidence_thread *t, uint16_t store_port) {
+    struct waits_ends ends;
+    return waits_connection(t->target, &ends) &&
+           (ends.other_port == store_port || is_of_another(e, w, ends.own_port));
 }
 
 /* Sets at_store or not_at_store of the workers in *e: whether the worker, or a child, has an
  * established TCP connection to this port, the workers' store: one that has none while others do
- * has not got as far as joining them, or has left. Neither is set if that cannot be read. And
- * awaits_rank: whether its main thread waits on a connection to it, or to another worker. */
+ * has not got as far as joining them, or has left. Neither is set if that cannot be read, or the
+ * worker has a network of its own. And awaits_rank: whether its main thread, or that of a child,
+ * waits on a connection to it, or to another worker. */
 static void find_store_links(struct evidence *e, uint16_t port) {
-    pid_t first = 0;
-    find_waits(e, port);
-    for (uint32_t i = 0; i < e->n_workers && first == 0; i++)
-        first = e->workers[i].n_threads > 0 ? e->workers[i].pid : 0;
-    uint64_t net = port != 0 && first != 0 ? net_of(first) : 0;
-    if (net == 0)
-        return;
-    struct links *links = xcalloc(1, sizeof *links);
-    bool known = read_tables(first, port, links);
-    for (uint32_t i = 0; i < e->n_workers && known; i++) {
+    uint64_t net = port != 0 && thread_sockets_known() ? net_of(getpid()) : 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
         struct evidence_worker *w = &e->workers[i];
-        if (w->n_threads == 0 || net_of(w->pid) != net)
+        if (w->n_threads == 0)
             continue;
-        int r = worker_has_link(w, links);
+        w->awaits_rank = awaits_rank(e, w, &w->threads[0], port);
+        for (uint32_t k = 0; k < w->n_children && !w->awaits_rank; k++)
+            w->awaits_rank = awaits_rank(e, w, &w->children[k].main, port);
+        if (net == 0 || net_of(w->pid) != net)
+            continue;
+        int r = worker_has_link(w, port);
         w->at_store = r == 1;
         w->not_at_store = r == 0;
     }
-    free(links);
 }
 
 /* ---- the first step ---- */

@@ -1,17 +1,12 @@
 #include <errno.h>
-#include <linux/inet_diag.h>
-#include <linux/sock_diag.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/idmap.h"
 #include "io/file.h"
-#include "io/net/netlink.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/slow.h"
@@ -112,79 +107,25 @@ void work_thread_find(int32_t pid, bool gpu, struct pystack_process *python,
 
 /* ---- the bytes of sockets ---- */
 
-#define SOCKETS_MAX 65536
-#define ESTABLISHED 1 /* include/net/tcp_states.h */
-
-/* How many bytes the TCP sockets of processes have moved, by the kernel's count (sock_diag(7),
- * INET_DIAG_INFO): send(2) is not in /proc/PID/io. Of the network namespace of this process. */
-struct socket_entry {
-    uint64_t inode;
-    uint32_t owner; /* twice the number of the task, and 1: it is of the process itself */
-    uint64_t bytes;
-};
-
+/* How many bytes TCP sockets have moved, by the kernel's count: send(2) is not in /proc/PID/io. One
+ * that several processes share counts once. */
 struct socket_bytes {
-    struct socket_entry *entries;
-    size_t n;
-    uint32_t owner; /* of the process whose descriptors are looked at */
-    bool *gpu;      /* it has a GPU open */
+    struct idmap counted; /* by inode */
+    struct slow_look *look;
+    bool is_own; /* it is of the process itself */
 };
 
 static bool add_link(void *arg, const char *link) {
-    struct socket_bytes *s = arg;
-    *s->gpu |= proc_is_gpu(link);
+    struct socket_bytes *b = arg;
+    b->look->gpu |= proc_is_gpu(link);
     uint64_t inode = waits_socket_inode(link);
-    if (inode == 0 || s->n == SOCKETS_MAX)
+    const struct tcp_socket *s = inode != 0 ? thread_socket(inode) : NULL;
+    if (s == NULL || idmap_get(&b->counted, inode) != NULL)
         return true;
-    s->entries = xgrow(s->entries, s->n, sizeof *s->entries);
-    s->entries[s->n++] = (struct socket_entry){.inode = inode, .owner = s->owner};
+    idmap_put(&b->counted, inode, b);
+    b->look->bytes += s->bytes;
+    b->look->talked += b->is_own ? s->bytes : 0;
     return true;
-}
-
-static int by_inode(const void *a, const void *b) {
-    uint64_t x = ((const struct socket_entry *)a)->inode,
-             y = ((const struct socket_entry *)b)->inode;
-    return x < y ? -1 : x > y;
-}
-
-static void take_socket(void *arg, const struct netlink_answer *answer) {
-    struct socket_bytes *s = arg;
-    struct inet_diag_msg m;
-    struct netlink_attribute a[INET_DIAG_INFO + 1];
-    struct tcp_info info = {0};
-    if (!netlink_answer_is(answer, SOCK_DIAG_BY_FAMILY, &m, sizeof m, a, INET_DIAG_INFO) ||
-        a[INET_DIAG_INFO].data == NULL)
-        return;
-    struct socket_entry key = {.inode = m.idiag_inode};
-    struct socket_entry *e = bsearch(&key, s->entries, s->n, sizeof key, by_inode);
-    memcpy(&info, a[INET_DIAG_INFO].data,
-           MIN2(a[INET_DIAG_INFO].size, sizeof info)); /* an older kernel's */
-    if (e != NULL)
-        e->bytes = info.tcpi_bytes_acked + info.tcpi_bytes_received;
-}
-
-static void ask_kernel(struct socket_bytes *s, uint8_t family) {
-    union netlink_request q;
-    struct inet_diag_req_v2 body = {.sdiag_family = family,
-                                    .sdiag_protocol = IPPROTO_TCP,
-                                    .idiag_ext = 1 << (INET_DIAG_INFO - 1),
-                                    .idiag_states = 1 << ESTABLISHED};
-    netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
-    (void)!netlink_ask(NETLINK_SOCK_DIAG, &q, take_socket, s); /* what came counts */
-}
-
-/* One socket that several processes share counts once. */
-static void ask_all(struct socket_bytes *s) {
-    if (s->n == 0)
-        return;
-    qsort(s->entries, s->n, sizeof *s->entries, by_inode);
-    size_t kept = 1;
-    for (size_t i = 1; i < s->n; i++)
-        if (s->entries[i].inode != s->entries[kept - 1].inode)
-            s->entries[kept++] = s->entries[i];
-    s->n = kept;
-    ask_kernel(s, AF_INET);
-    ask_kernel(s, AF_INET6);
 }
 
 /* ---- in the helper ---- */
@@ -356,7 +297,7 @@ static uint64_t written_bytes(void) {
     return slow_written_pages(text) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
+static void look_at(struct slow_task *t, struct socket_bytes *sockets) {
     struct slow_look *l = &t->look;
     char path[PATH_BYTES], text[TEXT_MAX];
     struct tree tree;
@@ -371,9 +312,8 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
         ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text - 1);
         text[MAX2(len, 0)] = '\0';
         l->bytes += slow_io_bytes(text);
-        bool is_own = tree.pids[k] == own.pid;
-        sockets->owner = 2 * number + is_own;
-        sockets->gpu = &l->gpu;
+        sockets->look = l;
+        sockets->is_own = tree.pids[k] == own.pid;
         (void)!proc_each_link(tree.pids[k], add_link, sockets); /* no right, or it has ended */
     }
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)own.pid);
@@ -391,17 +331,10 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
 }
 
 void slow_look(struct slow_task *tasks, size_t n) {
-    struct socket_bytes sockets = {.n = 0};
+    struct socket_bytes sockets = {.look = NULL};
     for (size_t i = 0; i < n; i++)
-        look_at(&tasks[i], &sockets, (uint32_t)i);
-    ask_all(&sockets);
-    for (size_t i = 0; i < sockets.n; i++) {
-        const struct socket_entry *e = &sockets.entries[i];
-        struct slow_look *l = &tasks[e->owner / 2].look;
-        l->bytes += e->bytes;
-        l->talked += e->owner % 2 == 1 ? e->bytes : 0;
-    }
-    free(sockets.entries);
+        look_at(&tasks[i], &sockets);
+    idmap_fini(&sockets.counted);
     find_places(tasks, n);
 }
 

@@ -1,8 +1,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/sock_diag.h>
+#include <linux/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -14,6 +17,8 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/net/addr.h"
+#include "io/net/netlink.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/evidence.h"
 #include "watchdog/evidence/waits.h"
@@ -22,8 +27,7 @@
 #define PATH_BYTES 96
 #define PAGE_BYTES 4096 /* or a multiple of it */
 #define STAT_MAX 512
-#define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
-#define SOCKETS_BYTES (64 << 10)    /* of it, in one read */
+#define SOCKETS_MAX 65536
 
 /* < 0: it can't be read. The text ends with a NUL. */
 static ssize_t read_at(int dir, const char *name, char *buf, size_t size) {
@@ -41,55 +45,85 @@ static void read_word(int dir, const char *name, char *ret, size_t size) {
     utf8_copy(ret, size, buf);
 }
 
-ssize_t thread_sockets(int dir, const char *name, char *text, size_t size, bool *ret_whole) {
-    _cleanup_(file_close) int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-    size_t done = 0, len = 0; /* lines up to `done` were looked at */
-    ssize_t n = 1;
-    *ret_whole = false;
-    if (fd < 0)
-        return -errno;
-    while (n > 0 && len < size) {
-        n = read(fd, text + len, MIN2(size - len, (size_t)SOCKETS_BYTES));
-        if (n < 0 && errno == EINTR) {
-            n = 1;
-            continue;
-        }
-        len += n > 0 ? (size_t)n : 0;
-        len = done + waits_drop_closed(text + done, len - done);
-        const char *last = memrchr(text + done, '\n', len - done);
-        done = last == NULL ? done : (size_t)(last + 1 - text);
+/* ---- sockets ---- */
+
+#define STATE_TIME_WAIT 6 /* include/net/tcp_states.h: no process has these */
+#define STATE_LISTEN 10
+
+/* By inode, as they were lately. For the process's life: helpers are short. */
+static struct {
+    struct tcp_socket *list;
+    size_t n;
+    uint64_t read_ns; /* 0: never */
+    bool whole;
+} sockets;
+
+static void add_socket(void *arg, const struct netlink_answer *answer) {
+    struct tcp_socket s = {0};
+    struct netlink_attribute a[INET_DIAG_INFO + 1];
+    struct tcp_info info = {0};
+    if (!netlink_answer_is(answer, SOCK_DIAG_BY_FAMILY, &s.at, sizeof s.at, a, INET_DIAG_INFO) ||
+        s.at.idiag_inode == 0)
+        return;
+    if (sockets.n == SOCKETS_MAX) {
+        sockets.whole = false;
+        return;
     }
-    *ret_whole = n == 0;
-    return n < 0 && len == 0 ? -errno : (ssize_t)len;
+    if (a[INET_DIAG_INFO].data != NULL) /* an older kernel's is shorter */
+        memcpy(&info, a[INET_DIAG_INFO].data, MIN2(a[INET_DIAG_INFO].size, sizeof info));
+    s.inode = s.at.idiag_inode;
+    s.bytes = info.tcpi_bytes_acked + info.tcpi_bytes_received;
+    sockets.list = xgrow(sockets.list, sockets.n, sizeof s);
+    sockets.list[sockets.n++] = s;
 }
 
-/* The kernel's list of sockets of one network namespace, as it was lately. */
-struct table {
-    const char *name;
-    uint64_t network, read_ns; /* 0: never */
-    char *text;                /* for the process's life: helpers are short */
-    ssize_t len;
-};
+static int by_inode(const void *a, const void *b) {
+    uint64_t x = ((const struct tcp_socket *)a)->inode, y = ((const struct tcp_socket *)b)->inode;
+    return x < y ? -1 : x > y;
+}
 
-static bool look_in(int dir, struct table *t, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
-    struct stat net;
+static void read_sockets(void) {
     uint64_t now = clock_now_ns();
-    if (t->text == NULL)
-        t->text = malloc(TABLE_MAX);
-    if (t->text == NULL || fstatat(dir, "ns/net", &net, 0) < 0)
-        return false;
-    if (t->read_ns == 0 || t->network != net.st_ino || now - t->read_ns > THREAD_SOCKETS_AGE_NS) {
-        bool whole;
-        t->len = thread_sockets(dir, t->name, t->text, TABLE_MAX, &whole);
-        t->network = net.st_ino;
-        t->read_ns = now;
-    }
-    return t->len > 0 && waits_socket(t->text, (size_t)t->len, inode, ret);
+    if (sockets.read_ns != 0 && now - sockets.read_ns <= THREAD_SOCKETS_AGE_NS)
+        return;
+    sockets.n = 0;
+    sockets.whole = true;
+    if (netlink_ask_tcp(~(UINT32_C(1) << STATE_TIME_WAIT), add_socket, NULL) < 0)
+        sockets.whole = false; /* what came counts */
+    if (sockets.n > 0)
+        qsort(sockets.list, sockets.n, sizeof *sockets.list, by_inode);
+    sockets.read_ns = now;
 }
 
-static bool find_socket(int dir, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
-    static struct table v4 = {.name = "net/tcp"}, v6 = {.name = "net/tcp6"};
-    return look_in(dir, &v4, inode, ret) || look_in(dir, &v6, inode, ret);
+const struct tcp_socket *thread_socket(uint64_t inode) {
+    struct tcp_socket key = {.inode = inode};
+    read_sockets();
+    return sockets.n == 0 ? NULL : bsearch(&key, sockets.list, sockets.n, sizeof key, by_inode);
+}
+
+bool thread_sockets_known(void) {
+    read_sockets();
+    return sockets.whole;
+}
+
+static void name_socket(const struct tcp_socket *s, char *ret, size_t size) {
+    static const char *const states[] = {"",           "established", "syn-sent",  "syn-received",
+                                         "fin-wait-1", "fin-wait-2",  "time-wait", "closed",
+                                         "close-wait", "last-ack",    "listening", "closing"};
+    const struct inet_diag_msg *m = &s->at;
+    struct addr own = addr_from_bytes(m->idiag_family, m->id.idiag_src, ntohs(m->id.idiag_sport));
+    struct addr other = addr_from_bytes(m->idiag_family, m->id.idiag_dst, ntohs(m->id.idiag_dport));
+    char from[ADDR_TEXT_MAX], to[ADDR_TEXT_MAX];
+    addr_to_text(&own, from);
+    addr_to_text(&other, to);
+    if (m->idiag_state == STATE_LISTEN)
+        (void)snprintf(ret, size, "tcp %s listening", from);
+    else if (m->idiag_wqueue != 0 && m->idiag_state == TCP_SOCKET_ESTABLISHED)
+        (void)snprintf(ret, size, "tcp %s -> %s, %" PRIu32 " bytes unsent", from, to,
+                       m->idiag_wqueue);
+    else
+        (void)snprintf(ret, size, "tcp %s -> %s %s", from, to,
+                       m->idiag_state < ARRAY_SIZE(states) ? states[m->idiag_state] : "");
 }
 
 /* What a descriptor is, as /proc names it. False: it is not open. */
@@ -102,12 +136,13 @@ static bool read_link(int dir, uint64_t fd, char ret[EVIDENCE_TARGET_MAX]) {
 }
 
 static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
-    char link[EVIDENCE_TARGET_MAX], text[WAITS_SOCKET_MAX];
+    char link[EVIDENCE_TARGET_MAX];
     if (!read_link(dir, fd, link))
         return;
     uint64_t inode = waits_socket_inode(link);
-    if (inode != 0 && find_socket(dir, inode, text))
-        utf8_copy(ret, size, text);
+    const struct tcp_socket *s = inode != 0 ? thread_socket(inode) : NULL;
+    if (s != NULL)
+        name_socket(s, ret, size);
     else
         waits_target(link, ret, size);
 }

@@ -8,8 +8,6 @@
 
 #include "base/text/utf8.h"
 
-#define HEX_ADDRESS_MAX 32 /* of IPv6 */
-
 static const struct {
     long number;
     const char *name;
@@ -193,63 +191,6 @@ void waits_target(const char *link, char *ret, size_t size) {
     }
 }
 
-static const char *state_name(unsigned state) {
-    /* include/net/tcp_states.h */
-    static const char *const names[] = {"",           "established", "syn-sent",  "syn-received",
-                                        "fin-wait-1", "fin-wait-2",  "time-wait", "closed",
-                                        "close-wait", "last-ack",    "listening", "closing"};
-    return state < ARRAY_SIZE(names) ? names[state] : "";
-}
-
-/* Words of 32 bits, each in this machine's byte order. False: no address. */
-static bool address(const char *hex, unsigned port, char *ret, size_t size) {
-    uint8_t b[HEX_ADDRESS_MAX / 2];
-    size_t len = strlen(hex);
-    if (len != 8 && len != HEX_ADDRESS_MAX)
-        return false;
-    for (size_t i = 0; i < len; i += 8) {
-        uint32_t word;
-        if (sscanf(hex + i, "%8" SCNx32, &word) != 1)
-            return false;
-        memcpy(b + i / 2, &word, sizeof word);
-    }
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    bool v4 = len == 8 || memcmp(b, mapped, sizeof mapped) == 0;
-    const uint8_t *a = v4 && len != 8 ? b + 12 : b;
-    int n;
-    if (v4)
-        n = snprintf(ret, size, "%u.%u.%u.%u:%u", a[0], a[1], a[2], a[3], port);
-    else
-        n = snprintf(ret, size, "[%x:%x:%x:%x:%x:%x:%x:%x]:%u", b[0] << 8 | b[1], b[2] << 8 | b[3],
-                     b[4] << 8 | b[5], b[6] << 8 | b[7], b[8] << 8 | b[9], b[10] << 8 | b[11],
-                     b[12] << 8 | b[13], b[14] << 8 | b[15], port);
-    return n > 0 && (size_t)n < size;
-}
-
-static bool socket_line(const char *line, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
-    char local[HEX_ADDRESS_MAX + 1], remote[HEX_ADDRESS_MAX + 1], from[56], to[56];
-    unsigned local_port, remote_port, state;
-    uint32_t sent, got;
-    uint64_t this;
-    if (sscanf(line,
-               " %*u: %32[0-9A-F]:%x %32[0-9A-F]:%x %x %" SCNx32 ":%" SCNx32
-               " %*x:%*x %*x %*u %*u %" SCNu64,
-               local, &local_port, remote, &remote_port, &state, &sent, &got, &this) != 8 ||
-        this != inode)
-        return false;
-    if (!address(local, local_port, from, sizeof from) ||
-        !address(remote, remote_port, to, sizeof to))
-        return false;
-    if (state == 10) /* listening */
-        (void)snprintf(ret, WAITS_SOCKET_MAX, "tcp %s listening", from);
-    else if (sent != 0 && state == 1)
-        (void)snprintf(ret, WAITS_SOCKET_MAX, "tcp %s -> %s, %" PRIu32 " bytes unsent", from, to,
-                       sent);
-    else
-        (void)snprintf(ret, WAITS_SOCKET_MAX, "tcp %s -> %s %s", from, to, state_name(state));
-    return true;
-}
-
 /* Cuts off the port. */
 static bool take_port(char *address, uint16_t *ret) {
     char *colon = strrchr(address, ':');
@@ -262,73 +203,4 @@ static bool take_port(char *address, uint16_t *ret) {
 bool waits_connection(const char *target, struct waits_ends *ret) {
     return sscanf(target, "tcp %63s -> %63s", ret->own, ret->other) == 2 &&
            take_port(ret->own, &ret->own_port) && take_port(ret->other, &ret->other_port);
-}
-
-/* The next line of the table, without the rest of one that is too long. False: there is none. */
-static bool next_line(const char **at, const char *end, char *line, size_t size) {
-    if (*at >= end)
-        return false;
-    const char *stop = memchr(*at, '\n', (size_t)(end - *at));
-    size_t n = (size_t)((stop == NULL ? end : stop) - *at), kept = n < size ? n : 0;
-    memcpy(line, *at, kept);
-    line[kept] = '\0';
-    *at += n + 1;
-    return true;
-}
-
-/* "   1: 0100007F:7275 0200007F:A001 06 ..." */
-static bool is_time_wait(const char *line, const char *end) {
-    for (unsigned i = 0; i < 3; i++) {
-        while (line < end && *line == ' ')
-            line++;
-        while (line < end && *line != ' ')
-            line++;
-    }
-    return end - line > 4 && memcmp(line, " 06 ", 4) == 0;
-}
-
-size_t waits_drop_closed(char *table, size_t len) {
-    const char *end = table + len;
-    char *kept = table;
-    for (const char *at = table; at < end;) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        const char *next = stop == NULL ? end : stop + 1;
-        size_t n = (size_t)(next - at);
-        if (stop == NULL || !is_time_wait(at, stop)) {
-            memmove(kept, at, n);
-            kept += n;
-        }
-        at = next;
-    }
-    return (size_t)(kept - table);
-}
-
-size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max) {
-    char line[256];
-    size_t n = 0;
-    for (const char *at = table; n < max && next_line(&at, table + len, line, sizeof line);) {
-        unsigned remote_port, state;
-        uint64_t inode;
-        if (sscanf(line,
-                   " %*u: %*32[0-9A-F]:%*x %*32[0-9A-F]:%x %x %*x:%*x %*x:%*x %*x %*u %*u %" SCNu64,
-                   &remote_port, &state, &inode) == 3 &&
-            remote_port == port && state == 1 && inode != 0)
-            ret[n++] = inode;
-    }
-    return n;
-}
-
-/* Only lines in which this number is are read: there can be many thousands of others. */
-bool waits_socket(const char *table, size_t len, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
-    char line[256], number[24];
-    const char *end = table + len, *at = table;
-    size_t n = (size_t)snprintf(number, sizeof number, " %" PRIu64 " ", inode);
-    while ((at = memmem(at, (size_t)(end - at), number, n)) != NULL) {
-        const char *before = memrchr(table, '\n', (size_t)(at - table));
-        at = before == NULL ? table : before + 1;
-        if (next_line(&at, end, line, sizeof line) && socket_line(line, inode, ret))
-            return true;
-        at = MIN2(at, end);
-    }
-    return false;
 }

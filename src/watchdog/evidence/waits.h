@@ -2,6 +2,7 @@
  * of /proc, which disturbs no process, and never blocks. */
 #pragma once
 
+#include <linux/inet_diag.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,24 +38,13 @@ enum waits_kind waits_kind(long number);
  * time-out. */
 bool waits_for_time(const struct waits_call *call);
 
-#define WAITS_SOCKET_MAX 160
-/* Looks in the text of /proc/PID/net/tcp or tcp6 for the socket of this inode, and writes
- * "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". proc_pid_net(5). False: it is not there. */
-_must_use_ bool waits_socket(const char *table, size_t len, uint64_t inode,
-                             char ret[WAITS_SOCKET_MAX]);
-/* Reads such a text back. False: not that of a connection. */
+/* Reads "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established" (thread_look()). False: not the text of a
+ * connection. */
 struct waits_ends {
     char own[64], other[64]; /* addresses, without the ports */
     uint16_t own_port, other_port;
 };
 _must_use_ bool waits_connection(const char *target, struct waits_ends *ret);
-/* Takes the lines of connections that are closed, and wait for late packets (TIME_WAIT), out of the
- * same text: no process has them, and there can be tens of thousands. A last line without an end is
- * kept. Returns the length of what is left. */
-size_t waits_drop_closed(char *table, size_t len);
-/* The inodes of the established connections to this port of another end, in the same text; at most
- * max. Returns how many. */
-size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max);
 /* The number of "socket:[123]"; 0: not such a text. */
 uint64_t waits_socket_inode(const char *link);
 /* What /proc/PID/fd/N names, in a word where there is one: "pipe:[5]" -> "pipe",
@@ -63,18 +53,24 @@ void waits_target(const char *link, char *ret, size_t size);
 
 /* ---- thread_io.c ---- */
 
+/* A TCP socket of this process's network, by the kernel's list (sock_diag(7)). */
+struct tcp_socket {
+    uint64_t inode;
+    struct inet_diag_msg at; /* addresses, ports, state: include/net/tcp_states.h */
+    uint64_t bytes;          /* that it has sent and received */
+};
+#define TCP_SOCKET_ESTABLISHED 1
+/* NULL: it is none of these. The list can be THREAD_SOCKETS_AGE_NS old; valid until then. */
+const struct tcp_socket *thread_socket(uint64_t inode);
+#define THREAD_SOCKETS_AGE_NS NS_PER_S
+/* Whether the list is complete. */
+bool thread_sockets_known(void);
+
 struct evidence_thread;
 /* Of a thread of a process. -ESRCH: there is no such thread (any more). What there is no right to
  * read is empty: a wait and its target need that of ptrace(2), PTRACE_MODE_ATTACH_FSCREDS. A socket
- * is looked for in a list of the kernel's that can be THREAD_SOCKETS_AGE_NS old: with thousands of
- * sockets it takes many ms to make. */
+ * is described as by waits_connection(), if it is thread_socket(). */
 _must_use_ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret);
-#define THREAD_SOCKETS_AGE_NS NS_PER_S
-/* The kernel's list of TCP sockets of a process's network (name: net/tcp or net/tcp6; dir: its
- * folder in /proc), without those that are closed. Returns the length, or a negative errno.
- * *ret_whole: it had room, and could be read to its end. */
-_must_use_ ssize_t thread_sockets(int dir, const char *name, char *text, size_t size,
-                                  bool *ret_whole);
 /* Only the system call, and not what it waits for; number -1: it is in none, or it is not known. */
 struct waits_call thread_call(pid_t pid, pid_t tid);
 /* Only its CPU time. -ESRCH: there is no such thread (any more); -ENODATA: the kernel does not

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "io/net/addr.h"
 #include "io/process/reaper.h"
 #include "rig/tree.h"
 #include "watchdog/evidence/disturb.h"
@@ -157,21 +158,42 @@ Test(gather, without_time_left_the_main_thread_is_looked_at_all_the_same) {
     }
 }
 
+static const char *host;
+static enum { LISTENS, TALKS, SENDS, LEFT } kind; /* SENDS: more than is read; LEFT: the other end has */
+
 static void wait_at_a_socket(int ready) {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(fd, 1) != 0)
+    static const char much[1 << 16];
+    struct addr a, at;
+    cr_assert_eq(addr_from_literal(host, 0, &a), 0);
+    int fd = socket(a.ss.ss_family, SOCK_STREAM, 0), other = socket(a.ss.ss_family, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a.ss, a.len) != 0 || listen(fd, 1) != 0 || addr_of_socket(fd, &at) != 0)
         return;
-    struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = ready, .events = 0}};
+    addr_set_port(&a, addr_port(&at));
+    int theirs = kind == LISTENS || connect(other, (struct sockaddr *)&a.ss, a.len) != 0 ? -1 : accept(fd, NULL, NULL);
+    while (kind == SENDS && send(other, much, sizeof much, MSG_DONTWAIT) > 0)
+        ;
+    if (kind == LEFT)
+        (void)close(theirs);
+    struct pollfd p[2] = {{.fd = kind == LISTENS ? fd : other}, {.fd = ready}};
     (void)!write(ready, "x", 1);
     (void)ppoll(p, 2, NULL, NULL); /* poll(2) is not on all architectures */
 }
 
 Test(gather, names_the_socket_that_a_worker_polls) {
-    const struct evidence_worker *w = look(start(wait_at_a_socket), "ppoll");
-    const char *target = w->threads[0].target;
-    cr_expect(strncmp(target, "tcp 127.0.0.1:", 14) == 0 && strstr(target, " listening and 1 more") != NULL, "%s",
-              target);
+    static const char *const rows[][3] = {
+        [LISTENS] = {"127.0.0.1", "tcp 127.0.0.1:", " listening and 1 more"},
+        [TALKS] = {"127.0.0.1", "tcp 127.0.0.1:", " established and 1 more"},
+        [SENDS] = {"::ffff:127.0.0.1", "tcp 127.0.0.1:", " bytes unsent and 1 more"},
+        [LEFT] = {"127.0.0.1", "tcp 127.0.0.1:", " close-wait and 1 more"},
+    };
+    for (kind = LISTENS; kind <= LEFT; kind++) {
+        host = rows[kind][0];
+        const char *target = look(start(wait_at_a_socket), "ppoll")->threads[0].target;
+        cr_expect(strncmp(target, rows[kind][1], strlen(rows[kind][1])) == 0, "%s", target);
+        cr_expect(strstr(target, rows[kind][2]) != NULL && (kind == LISTENS) == (strstr(target, " -> ") == NULL), "%s",
+                  target);
+        (void)kill(-waiter, SIGKILL);
+    }
 }
 
 /* A FIFO that nobody writes. Its path is across the border of two pages. */
@@ -516,7 +538,7 @@ Test(gather, who_is_connected_to_the_store) {
     (void)close(fd);
 }
 
-/* More closed connections than the text of the kernel's list has room for. */
+/* They are not listed. */
 Test(gather, who_is_connected_among_many_closed_connections) {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
     struct sockaddr_in at, from = {.sin_family = AF_INET};
