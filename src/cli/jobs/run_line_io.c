@@ -109,12 +109,6 @@ static void print_warnings(const struct strbuf *warnings) {
 
 static bool probe_there(const char *path) { return access(path, F_OK) == 0; }
 
-static void probe_facts(void *arg, struct place_facts *ret) {
-    static struct place_here here;
-    place_here_read(&here);
-    *ret = here.facts;
-}
-
 /* arg: run_keys, or NULL for a reader that is not a task. */
 static int probe_pmi(void *arg, const struct launcher *row, char *const *envp, struct place *p,
                      char **ret_run_id, struct err *err) {
@@ -141,7 +135,7 @@ const struct job_probes run_line_probes = {
     .serve_node = step_cpus_widen,
     .shared_folder = shared_folder,
     .is_there = probe_there,
-    .place = {.facts = probe_facts, .file = probe_list, .pmi = probe_pmi},
+    .place = {.facts = place_facts_read, .file = probe_list, .pmi = probe_pmi},
 };
 
 /* All tasks of a step have the same command line and the same to complain of. Of a head and its

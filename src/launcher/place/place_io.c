@@ -110,11 +110,13 @@ const char *mounts_shared(FILE *mounts, const char *path) {
 }
 
 #define ANCESTORS_MAX 64
+#define CGROUP_MAX 4096
+#define TITLE_MAX 256
 #define CONF_MAX ((size_t)1 << 20)
 
 /* A title has NUL bytes behind it, and an argument list has them inside. */
-static bool read_title(pid_t pid, char ret[SLURM_TITLE_MAX]) {
-    ssize_t n = proc_read(pid, "/cmdline", ret, SLURM_TITLE_MAX - 1);
+static bool read_title(pid_t pid, char ret[TITLE_MAX]) {
+    ssize_t n = proc_read(pid, "/cmdline", ret, TITLE_MAX - 1);
     if (n < 0)
         return false;
     ret[n] = '\0';
@@ -127,29 +129,25 @@ static bool sees_all(void) {
     return proc_read_stat(2, &st) && strcmp(st.name, "kthreadd") == 0;
 }
 
-void place_here_read(struct place_here *ret) {
+void place_facts_read(void *arg, struct place_facts *ret) {
+    static char cgroup[CGROUP_MAX], stepd[TITLE_MAX], parent[17], ancestor[17];
     struct proc_stat st;
-    *ret = (struct place_here){0};
-    ssize_t n = proc_read(0, "/cgroup", ret->cgroup, sizeof ret->cgroup - 1);
-    if (n > 0)
-        ret->facts.cgroup = ret->cgroup;
-    ret->facts.sees_all = sees_all();
+    *ret = (struct place_facts){.sees_all = sees_all()};
+    ssize_t n = proc_read(0, "/cgroup", cgroup, sizeof cgroup - 1);
+    cgroup[MAX2(n, 0)] = '\0';
+    ret->cgroup = n > 0 ? cgroup : NULL;
     pid_t pid = getppid();
     for (int i = 0; i < ANCESTORS_MAX && pid > 0 && proc_read_stat(pid, &st); i++) {
-        if (i == 0) {
-            memcpy(ret->parent, st.name, sizeof ret->parent);
-            ret->facts.parent = ret->parent;
-        }
+        if (i == 0)
+            ret->parent = memcpy(parent, st.name, sizeof parent);
         const bool is_stepd = strcmp(st.name, "slurmstepd") == 0;
-        if (ret->facts.ancestor == NULL && (is_stepd || launcher_by_ancestor(st.name) != NULL)) {
-            memcpy(ret->ancestor, st.name, sizeof ret->ancestor);
-            ret->facts.ancestor = ret->ancestor;
-            ret->facts.ancestor_pid = pid;
+        if (ret->ancestor == NULL && (is_stepd || launcher_by_ancestor(st.name) != NULL)) {
+            ret->ancestor = memcpy(ancestor, st.name, sizeof ancestor);
+            ret->ancestor_pid = pid;
         }
         if (is_stepd) {
-            ret->facts.stepd_is_parent = i == 0;
-            if (read_title(pid, ret->stepd))
-                ret->facts.stepd = ret->stepd;
+            ret->stepd_is_parent = i == 0;
+            ret->stepd = read_title(pid, stepd) ? stepd : NULL;
             return;
         }
         pid = st.parent;

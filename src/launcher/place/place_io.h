@@ -5,17 +5,8 @@
 
 #include "launcher/place/place.h"
 
-#define SLURM_CGROUP_MAX 4096
-#define SLURM_TITLE_MAX 256
-
-/* The texts to which `facts` points. */
-struct place_here {
-    struct place_facts facts;
-    char cgroup[SLURM_CGROUP_MAX], stepd[SLURM_TITLE_MAX], parent[17], ancestor[17];
-};
-
-/* What can't be read is not known. */
-void place_here_read(struct place_here *ret);
+/* place_probes.facts: what can't be read is not known. The texts live until the next call. */
+void place_facts_read(void *arg, struct place_facts *ret);
 
 /* Whether the settings of this cluster bind no task to CPUs, by slurm.conf where the environment
  * has it (SLURM_CONF), else in /etc/slurm. False: they do, or that is not known. */

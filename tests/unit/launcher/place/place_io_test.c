@@ -16,11 +16,11 @@ static int seen_below(const char *name, const char *between) {
             if (inner > 0)
                 _exit(waitpid(inner, &status, 0) == inner && WIFEXITED(status) ? WEXITSTATUS(status) : 99);
         }
-        struct place_here here;
-        place_here_read(&here);
-        bool named = here.facts.parent != NULL && strcmp(here.facts.parent, between != NULL ? between : name) == 0;
-        _exit((here.facts.stepd != NULL ? 1 : 0) + (here.facts.stepd_is_parent ? 2 : 0) + (named ? 4 : 0) +
-              (here.facts.cgroup != NULL ? 8 : 0));
+        struct place_facts here;
+        place_facts_read(NULL, &here);
+        bool named = here.parent != NULL && strcmp(here.parent, between != NULL ? between : name) == 0;
+        _exit((here.stepd != NULL ? 1 : 0) + (here.stepd_is_parent ? 2 : 0) + (named ? 4 : 0) +
+              (here.cgroup != NULL ? 8 : 0));
     }
     return rig_status(pid);
 }
