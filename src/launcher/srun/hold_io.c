@@ -18,7 +18,6 @@
 #include "rendezvous/operate/registry_io.h"
 
 #define PREFIX "hold-"
-#define UNFINISHED PREFIX "new-"
 /* files of killed steps are removed after so long, and for at most so long at a start */
 #define OLD_S (24 * 3600)
 #define SWEEP_NS (5 * NS_PER_MS)
@@ -56,24 +55,6 @@ static void sweep(int dir) {
     sweep_dir(fcntl(dir, F_DUPFD_CLOEXEC, 0), clock_now_ns() + SWEEP_NS, remove_old, &now);
 }
 
-/* The file appears under its name with the lock, so nobody takes a late start for a crash. */
-static int make(int dir, const char *name, int *ret_fd) {
-    char unfinished[64];
-    (void)snprintf(unfinished, sizeof unfinished, UNFINISHED "%d", getpid());
-    (void)unlinkat(dir, unfinished, 0);
-    int fd = openat(dir, unfinished, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return -errno;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0 || renameat(dir, unfinished, dir, name) < 0) {
-        int r = -errno;
-        (void)unlinkat(dir, unfinished, 0);
-        (void)close(fd);
-        return r;
-    }
-    *ret_fd = fd;
-    return 0;
-}
-
 /* -EWOULDBLOCK: processes of the earlier agent are still there. */
 static int lock_soon(int fd) {
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
@@ -84,19 +65,17 @@ static int lock_soon(int fd) {
     return 0;
 }
 
-/* An earlier run of this step left a file that not all tasks have left: this run uses it, too. */
-static int take_over(int dir, const char *name, int *ret_fd) {
+/* An earlier run of this step can have left a file that not all tasks have left: this run uses it,
+ * too. Until its line "begin" no task takes it for begun. */
+static int open_locked(int dir, const char *name, int *ret_fd) {
     struct stat st;
-    int fd = openat(dir, name, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-    int r = fd < 0 ? -errno : lock_soon(fd);
-    if (r == 0 && (fstat(fd, &st) < 0 || st.st_size > FULL))
+    *ret_fd = openat(dir, name, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int r = *ret_fd < 0 ? -errno : lock_soon(*ret_fd);
+    if (r == 0 && (fstat(*ret_fd, &st) < 0 || st.st_size > FULL))
         r = -EFBIG;
-    if (r < 0) {
-        file_close(&fd);
-        return r;
-    }
-    *ret_fd = fd;
-    return 0;
+    if (r < 0)
+        file_close(ret_fd);
+    return r;
 }
 
 int hold_claim(const char *name, int *ret_fd, struct err *err) {
@@ -107,9 +86,9 @@ int hold_claim(const char *name, int *ret_fd, struct err *err) {
         return r;
     sweep(dir);
     (void)flock(dir, LOCK_EX); /* see leave() */
-    r = take_over(dir, name, ret_fd);
-    if (r < 0)
-        r = make(dir, name, ret_fd);
+    r = open_locked(dir, name, ret_fd);
+    if (r < 0 && unlinkat(dir, name, 0) == 0)
+        r = open_locked(dir, name, ret_fd);
     if (r == 0 && write(*ret_fd, BEGIN, strlen(BEGIN)) != (ssize_t)strlen(BEGIN)) {
         r = -ENOSPC;
         file_close(ret_fd);
