@@ -47,7 +47,6 @@ static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, cha
         python_find(program_invocation_name, environ, &python, NULL) == 0)
         python_warn_of_other(python, environ);
     return starters[starter](&(struct starter_run_config){.spec = spec,
-                                                          .nodes = spec->start_nodes,
                                                           .args = args,
                                                           .envp = environ,
                                                           .keys = keys,

@@ -137,7 +137,7 @@ static int start_step(struct srun *s, struct err *err) {
     if (r < 0)
         return r;
     struct srun_command command = {
-        .nodes = config->nodes,
+        .nodes = config->spec->start_nodes,
         .program = program,
         .is_torchrun = strcmp(path_name(config->argv0), "torchrun") == 0,
         .args = config->args,

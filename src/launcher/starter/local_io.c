@@ -35,7 +35,7 @@ static int start(void *arg, struct starter_run *r, struct err *err) {
     const struct starter_run_config *config = arg;
     _cleanup_(freep) char *program = NULL;
     int code = starter_real_program(config->argv0, config->envp, &program, err);
-    for (uint32_t i = 0; i < config->nodes && code == 0; i++) {
+    for (uint32_t i = 0; i < config->spec->start_nodes && code == 0; i++) {
         _cleanup_(envlist_fini) struct envlist env = {0};
         char **argv = words_of(config, i, program);
         envlist_copy(&env, config->envp);

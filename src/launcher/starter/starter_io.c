@@ -45,10 +45,10 @@ struct peer {
     struct list link; /* in peers, in the order of arrival */
     struct starter_run *of;
     struct stream *stream;
-    uint64_t id;       /* its link; 0: it has not sent LEAD yet */
-    uint64_t since_ns; /* of its connection */
-    bool is_here;      /* at a loopback address */
-    bool in_tls;       /* TLS has begun */
+    struct loop_timer *greeting; /* until it is disconnected without LEAD */
+    uint64_t id;                 /* its link; 0: it has not sent LEAD yet */
+    bool is_here;                /* at a loopback address */
+    bool in_tls;                 /* TLS has begun */
     char host[STARTER_HOST_MAX];
 };
 
@@ -64,7 +64,6 @@ struct starter_run {
     struct tls_psk *psk;               /* the same for TLS */
     struct listener *listener;         /* where the agent that leads connects; NULL: not needed */
     struct peer_gate *gate;            /* NULL: any user of this machine may connect */
-    struct loop_timer *greeting;
     char token[STARTER_TOKEN_CHARS + 1];
     struct list peers;
     uint64_t last_id;
@@ -212,27 +211,12 @@ static unsigned count_peers(const struct starter_run *r, bool greeted, struct pe
     return n;
 }
 
-static void watch_greetings(struct starter_run *r) {
-    struct peer *first;
-    (void)count_peers(r, false, &first);
-    loop_timer_set(r->greeting, first != NULL ? first->since_ns + STARTER_GREETING_NS : TIME_NEVER);
-}
-
-static void peer_free(struct peer *peer) {
-    struct starter_run *r = peer->of;
+static void peer_free(void *arg) {
+    struct peer *peer = arg;
     list_remove(&peer->link);
     stream_free(peer->stream);
+    loop_timer_free(peer->greeting);
     free(peer);
-    watch_greetings(r);
-}
-
-static void on_greeting_timer(void *arg) {
-    struct starter_run *r = arg;
-    struct peer *first;
-    uint64_t now = clock_now_ns();
-    while (count_peers(r, false, &first) > 0 && first->since_ns + STARTER_GREETING_NS <= now)
-        peer_free(first);
-    watch_greetings(r);
 }
 
 static void send_message(struct starter_run *r, uint64_t link, const struct starter_message *m) {
@@ -257,7 +241,7 @@ static int welcome(struct peer *peer, const struct starter_lead *lead) {
     }
     peer->id = ++r->last_id;
     (void)snprintf(peer->host, sizeof peer->host, "%s", lead->host);
-    watch_greetings(r);
+    loop_timer_set(peer->greeting, TIME_NEVER);
     if (lead->step[0] != '\0')
         (void)snprintf(r->step, sizeof r->step, "%s", lead->step);
     r->lost[0] = '\0';
@@ -355,15 +339,15 @@ static void on_peer(void *arg, int fd, const struct addr *from) {
         peer_free(oldest);
     struct peer *peer = xcalloc(1, sizeof *peer);
     peer->of = r;
-    peer->since_ns = clock_now_ns();
     peer->is_here = addr_is_loopback(from);
     if (stream_new(r->loop, fd, &stream_ops, peer, &peer->stream) < 0) {
         free(peer);
         return;
     }
     stream_set_read_limit(peer->stream, STARTER_FRAME_MAX);
+    peer->greeting = loop_timer_new(r->loop, peer_free, peer);
+    loop_timer_set(peer->greeting, clock_now_ns() + STARTER_GREETING_NS);
     list_append(&r->peers, &peer->link);
-    watch_greetings(r);
 }
 
 static int listen_anywhere(struct starter_run *r, struct err *err) {
@@ -636,7 +620,7 @@ static void register_run(struct starter_run *r) {
     struct starter_description d = {0};
     struct err err = {0};
     r->ops->describe(r->arg, &d);
-    if (registry_add_head(d.run_id, r->config->nodes, d.ask, &r->registry, &err) < 0 ||
+    if (registry_add_head(d.run_id, r->config->spec->start_nodes, d.ask, &r->registry, &err) < 0 ||
         (r->key != NULL && registry_add_key(&r->registry, keyring_at(r->key, 0)->secret, &err) < 0))
         log_debug("%s", err.text);
     free(d.ask);
@@ -675,7 +659,6 @@ static int set_up(struct starter_run *r, struct err *err) {
         code = child_reaper_new(r->loop, &r->reaper);
     if (code == 0) {
         r->timer = loop_timer_new(r->loop, on_timer, r);
-        r->greeting = loop_timer_new(r->loop, on_greeting_timer, r);
         code = watch_signals(r);
     }
     if (code == 0)
@@ -703,7 +686,6 @@ static void tear_down(struct starter_run *r) {
     if (r->ops->end != NULL)
         r->ops->end(r->arg);
     loop_timer_free(r->timer);
-    loop_timer_free(r->greeting);
     child_reaper_free(r->reaper);
     loop_free(r->loop);
 }

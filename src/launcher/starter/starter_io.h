@@ -39,7 +39,6 @@ struct strbuf;
 
 struct starter_run_config { /* all borrowed */
     const struct job_spec *spec;
-    uint32_t nodes;
     char *const *args; /* the user's words behind "run", NULL-terminated */
     char *const *envp;
     const struct keyring *keys; /* that the user has given */

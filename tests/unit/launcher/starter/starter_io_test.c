@@ -130,11 +130,12 @@ static int run(struct backend *b) {
     cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
     b->result = ends[1];
     spec.auth = b->auth;
+    spec.start_nodes = 1;
     spec.signals[spec.n_signals++] = SIGTERM;
     spec.signals[spec.n_signals++] = SIGINT;
     int r = starter_run(
         &(struct starter_run_config){
-            .spec = &spec, .nodes = 1, .envp = environ, .keys = b->keys, .argv0 = "muster", .python = "/a/python"},
+            .spec = &spec, .envp = environ, .keys = b->keys, .argv0 = "muster", .python = "/a/python"},
         &ops, b);
     (void)close(ends[1]);
     if (b->verdict >= 0)
