@@ -89,7 +89,6 @@ const struct launcher launchers[] = {
      .part = "JOB_ID",
      .whole = "PE_HOSTFILE",
      .hosts = "PE_HOSTFILE",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = {"JOB_ID"},
      .attempt = "RESTARTED",
      .task = "SGE_TASK_ID",
@@ -106,7 +105,6 @@ const struct launcher launchers[] = {
      .ancestors = {"res"},
      .proof = {"LSB_JOBID", "LSB_MCPU_HOSTS"},
      .hosts = "LSB_MCPU_HOSTS",
-     .hosts_form = LAUNCHER_HOSTS_PAIRS,
      .run_id = {"LSB_JOBID"},
      .start = {"blaunch"},
      .folder = "LSF_BINDIR",
@@ -117,7 +115,6 @@ const struct launcher launchers[] = {
      .kind = LAUNCHER_ALLOC,
      .proof = {"OAR_JOB_ID", "OAR_NODEFILE"},
      .hosts = "OAR_NODEFILE",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = {"OAR_JOB_ID"},
      .start = {"oarsh"},
      .save = {SIGUSR2},
@@ -130,7 +127,6 @@ const struct launcher launchers[] = {
      .ancestors = {"pbs_mom"},
      .proof = {"PBS_JOBID", "PBS_NODEFILE"},
      .hosts = "PBS_NODEFILE",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .node_rank = "PBS_NODENUM",
      .run_id = {"PBS_JOBID"},
      .advice = "write muster run in the job script, without pbsdsh"},
@@ -140,7 +136,6 @@ const struct launcher launchers[] = {
      .kind = LAUNCHER_ALLOC,
      .proof = {"PJM_JOBID", "PJM_O_NODEINF"},
      .hosts = "PJM_O_NODEINF",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = {"PJM_JOBID"},
      .start = {"pjrsh"}},
     /* PRRTE: ras; Hydra: bscd_cobalt. */
@@ -149,7 +144,6 @@ const struct launcher launchers[] = {
      .kind = LAUNCHER_ALLOC,
      .proof = {"COBALT_JOBID", "COBALT_NODEFILE"},
      .hosts = "COBALT_NODEFILE",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = {"COBALT_JOBID"}},
     /* kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go: the launcher's pod. */
     {.name = "mpijob",
@@ -157,14 +151,12 @@ const struct launcher launchers[] = {
      .kind = LAUNCHER_ALLOC,
      .proof = {"KUBERNETES_SERVICE_HOST", "OMPI_MCA_orte_default_hostfile"},
      .hosts = "OMPI_MCA_orte_default_hostfile",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = {"HOSTNAME"}},
     {.name = "mpijob-hydra",
      .title = "MPIJob",
      .kind = LAUNCHER_ALLOC,
      .proof = {"KUBERNETES_SERVICE_HOST", "HYDRA_HOST_FILE"},
      .hosts = "HYDRA_HOST_FILE",
-     .hosts_form = LAUNCHER_HOSTS_FILE,
      .run_id = {"HOSTNAME"}},
 
     /* ---- nodes: variables contain which node this is ---- */
@@ -176,7 +168,6 @@ const struct launcher launchers[] = {
      .nodes = {"SKYPILOT_NUM_NODES"},
      .node_rank = "SKYPILOT_NODE_RANK",
      .hosts = "SKYPILOT_NODE_IPS",
-     .hosts_form = LAUNCHER_HOSTS_LINES,
      .nproc = "SKYPILOT_NUM_GPUS_PER_NODE",
      .run_id = {"SKYPILOT_TASK_ID"}},
     /* dstack.ai/docs/concepts/tasks, "Distributed tasks". */
@@ -225,7 +216,6 @@ const struct launcher launchers[] = {
      .kind = LAUNCHER_NODES,
      .proof = {"SM_HOSTS", "SM_CURRENT_HOST"},
      .hosts = "SM_HOSTS",
-     .hosts_form = LAUNCHER_HOSTS_JSON,
      .self = "SM_CURRENT_HOST",
      .nproc = "SM_NUM_GPUS",
      .run_id = {"TRAINING_JOB_NAME", "SM_JOB_NAME"}},
@@ -411,9 +401,10 @@ static void name_run(char *const *envp, const char *id, struct place *p) {
 
 /* ---- nodes ---- */
 
-/* The next of the hosts in a text; NULL: none. *ret_len is its length. */
-static const char *next_host(const char *at, enum launcher_hosts form, size_t *ret_len) {
-    const char *stops = form == LAUNCHER_HOSTS_JSON ? "[]\", \t\r\n" : ", \t\r\n";
+/* The next of the hosts in "host1 host2", with line ends or commas, or in a list of JSON; NULL:
+ * none. *ret_len is its length. */
+static const char *next_host(const char *at, size_t *ret_len) {
+    static const char stops[] = "[]\", \t\r\n";
     at += strspn(at, stops);
     *ret_len = strcspn(at, stops);
     return *ret_len > 0 ? at : NULL;
@@ -427,7 +418,7 @@ static uint32_t count_hosts(char *const *envp, struct place *p, uint32_t *ret_se
     uint32_t count = 0;
     size_t n;
     *ret_self = UINT32_MAX;
-    for (; at != NULL && (at = next_host(at, row->hosts_form, &n)) != NULL; at += n) {
+    for (; at != NULL && (at = next_host(at, &n)) != NULL; at += n) {
         if (count == 0)
             p->first_host = xstrndup(at, n);
         if (self != NULL && strlen(self) == n && memcmp(at, self, n) == 0)
@@ -541,7 +532,7 @@ static int read_hosts(char *const *envp, const struct place_probes *probes, stru
     const char *value = launcher_value(envp, row->hosts);
     struct hosts_input in = {.file = row->hosts, .text = value};
     p->from.job_nodelist = row->hosts;
-    if (row->hosts_form == LAUNCHER_HOSTS_FILE) {
+    if (strchr(value, '/') != NULL) {
         in.file = value;
         in.text = text = probes->file != NULL ? probes->file(probes->arg, value) : NULL;
         if (text == NULL)

@@ -28,15 +28,6 @@ enum launcher_sizes {
     LAUNCHER_BY_PMIX, /* a PMIx server: place_probes.pmi */
 };
 
-/* How hosts are written. */
-enum launcher_hosts {
-    LAUNCHER_HOSTS_NONE = 0,
-    LAUNCHER_HOSTS_FILE,  /* a file, whose name the variable has; its form: hosts/hosts.h */
-    LAUNCHER_HOSTS_PAIRS, /* "host1 8 host2 8": hosts and slots */
-    LAUNCHER_HOSTS_LINES, /* separated by white space or commas */
-    LAUNCHER_HOSTS_JSON,  /* ["host1", "host2"] */
-};
-
 #define LAUNCHER_ANCESTORS_MAX 9
 #define LAUNCHER_PROOF_MAX 5
 #define LAUNCHER_WORDS_MAX 4
@@ -64,8 +55,9 @@ struct launcher {
     const char *first_rank; /* the node_rank of the node where they meet; NULL: 0 */
     /* INSIDE: number of tasks; of this one, from 0. ALLOC: task of an array, if it is a number */
     const char *tasks, *task;
+    /* ALLOC: the path of a file, or its text, in a form of hosts/hosts.h. NODES: separated by white
+     * space or commas, or a list of JSON */
     const char *hosts;
-    enum launcher_hosts hosts_form;
     const char *self;       /* this host, as it is written in `hosts` */
     const char *first_host; /* where the nodes meet; else the first of `hosts` */
     const char *port;

@@ -189,10 +189,14 @@ void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret)
         read_line(ret, line);
 }
 
+static bool is_loopback(const char *host) {
+    return strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
 bool place_pod_is_own(const struct place_pod *p, const char *host) {
     size_t n = strlen(host);
-    if (strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-        strcmp(host, "::1") == 0)
+    if (is_loopback(host))
         return true;
     bool begins = n > 0 && strncasecmp(p->full_name, host, n) == 0;
     if (begins && (p->full_name[n] == '\0' || p->full_name[n] == '.'))
@@ -688,11 +692,6 @@ static void doubt_nodes(const struct place *p, const struct doubt_line *line,
                       "nothing, unless one of these is lost; leave out --nnodes, " LEAVE_OUT
                       ", or declare them as spares: --spares=%u\n",
                       line->max_nodes, p->job_id, p->step_id, has, noun, has - line->max_nodes);
-}
-
-static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "localhost") == 0;
 }
 
 static void doubt_host(const struct place *p, const struct doubt_line *line,

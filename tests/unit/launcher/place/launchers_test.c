@@ -16,7 +16,6 @@ Test(launchers, every_row_can_be_used) {
         cr_expect_eq(launcher_by_name(l->name), l, "%s is there twice", l->name);
         cr_expect(l->title != NULL && l->proof[0] != NULL && l->kind != 0, "%s", l->name);
         cr_expect_eq(l->part == NULL, l->whole == NULL, "%s", l->name);
-        cr_expect_eq(l->hosts == NULL, l->hosts_form == LAUNCHER_HOSTS_NONE, "%s", l->name);
         check_words(l->name, l->ancestors, LAUNCHER_ANCESTORS_MAX, PROGRAM_MAX);
         check_words(l->name, l->proof, LAUNCHER_PROOF_MAX, 64);
         check_words(l->name, l->hidden, ARRAY_SIZE(l->hidden), 64);

@@ -128,8 +128,8 @@ Test(place_launcher, hosts_are_read_in_every_form) {
     assert_hosts(&(struct fake){.file = "b 2 all.q@b UNDEFINED\na 2 all.q@a UNDEFINED\nb 1 x.q@b 0,1\n"},
                  ENV("JOB_ID=12", "PE=mpi", "PE_HOSTFILE=/s/12.1/pe_hostfile"), "b,a", 2);
     assert_hosts(&(struct fake){0}, ENV("LSB_JOBID=1", "LSB_MCPU_HOSTS=b 8 a 8"), "b,a", 2);
-    assert_hosts(&(struct fake){.file = "b\nb\na\n"}, ENV("PBS_JOBID=1", "PBS_NODEFILE=f"), "b,a", 2);
-    assert_hosts(&(struct fake){.file = "b\nb\n"}, ENV("OAR_JOB_ID=1", "OAR_NODEFILE=f"), "b", 1);
+    assert_hosts(&(struct fake){.file = "b\nb\na\n"}, ENV("PBS_JOBID=1", "PBS_NODEFILE=/f"), "b,a", 2);
+    assert_hosts(&(struct fake){.file = "b\nb\n"}, ENV("OAR_JOB_ID=1", "OAR_NODEFILE=/f"), "b", 1);
 }
 
 Test(place_launcher, a_host_file_of_another_job_is_not_this_ones) {
