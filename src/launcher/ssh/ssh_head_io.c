@@ -41,7 +41,6 @@ struct ssh_member {
     struct ssh_host *host;
     char *addrs;        /* of HELLO; NULL: not yet */
     uint64_t called_ns; /* when; 0: not yet */
-    bool told;          /* that it takes long */
 };
 
 enum head_timer {
@@ -74,7 +73,6 @@ struct ssh_head {
     uint32_t first;             /* node 0, once somebody was booted; else UINT32_MAX */
     char *addr;                 /* its address */
     uint16_t port;              /* at which the hosts meet there; 0: the user has arranged that */
-    bool ended;                 /* the machine knows that all agents have */
     struct {
         uint64_t silence_ns;  /* when TIMER_SILENCE is due */
         uint64_t answered_ns; /* when the last of all hosts has answered; 0: none has */
@@ -174,7 +172,6 @@ static void begin_without_first(struct ssh_head *h) {
     for (uint32_t i = from; i < h->crew.leader; i++) {
         if (!ssh_crew_is_called(&h->crew, i))
             continue;
-        h->members[i].told = true;
         log_warning("host %s: its login has not started muster yet: the job begins without it",
                     host_of(h, i)->name);
     }
@@ -188,12 +185,14 @@ static void on_late(void *arg) {
 }
 
 /* Many logins at once are slow: none hangs as long as others come through. */
-static uint64_t named_at(const struct ssh_head *h, const struct ssh_member *m) {
-    return m->told ? TIME_NEVER : MAX2(m->called_ns, h->calls.answered_ns) + SILENT_NS;
+static uint64_t named_at(const struct ssh_head *h, uint32_t i) {
+    return ssh_crew_state(&h->crew, i) == SSH_CREW_HANGS
+               ? TIME_NEVER
+               : MAX2(h->members[i].called_ns, h->calls.answered_ns) + SILENT_NS;
 }
 
-static uint64_t given_up_at(const struct ssh_head *h, const struct ssh_member *m) {
-    return m->called_ns + h->config->spec->rdzv.join_timeout_ns;
+static uint64_t given_up_at(const struct ssh_head *h, uint32_t i) {
+    return h->members[i].called_ns + h->config->spec->rdzv.join_timeout_ns;
 }
 
 static void watch_silence(struct ssh_head *h, uint64_t at_ns) {
@@ -214,22 +213,20 @@ static void on_silence(void *arg) {
     struct ssh_head *h = arg;
     uint64_t now = clock_now_ns();
     h->calls.silence_ns = TIME_NEVER;
-    if (h->crew.leader < h->crew.next && now >= named_at(h, &h->members[h->crew.leader]))
+    if (h->crew.leader < h->crew.next && now >= named_at(h, h->crew.leader))
         begin_without_first(h); /* which names it */
     for (uint32_t i = 0; i < h->crew.next; i++) {
-        struct ssh_member *m = &h->members[i];
         if (!ssh_crew_is_called(&h->crew, i))
             continue;
-        if (now >= given_up_at(h, m)) {
+        if (now >= given_up_at(h, i)) {
             give_up(h, i);
             continue;
         }
-        if (now >= named_at(h, m)) {
-            m->told = true;
+        if (now >= named_at(h, i)) {
             log_warning("host %s: its login has not started muster yet", host_of(h, i)->name);
             ssh_crew_hangs(&h->crew, i);
         }
-        watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
+        watch_silence(h, MIN2(named_at(h, i), given_up_at(h, i)));
     }
     send_expected(h);
     watch_first(h);
@@ -282,7 +279,7 @@ static void call_host(struct ssh_head *h, uint32_t i) {
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
-    watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
+    watch_silence(h, MIN2(named_at(h, i), given_up_at(h, i)));
     starter_log_command(argv != NULL ? argv : here);
     int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
     words_free(argv);
@@ -622,11 +619,9 @@ static void advance(struct ssh_head *h) {
             name_failures(h);
     }
     advance_losses(h);
-    if (!h->ended && ssh_crew_is_over(&h->crew)) {
-        h->ended = true;
+    if (!h->starter->ended && ssh_crew_is_over(&h->crew))
         starter_event(h->run,
                       &(struct starter_event){.kind = STARTER_EVENT_ENDED, .code = losses_code(h)});
-    }
 }
 
 /* ---- from the hosts ---- */

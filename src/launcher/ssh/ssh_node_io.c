@@ -68,11 +68,10 @@ struct relay {
         struct loop_watch *in; /* NULL: nothing more comes */
         struct stream *out;    /* only written; NULL: nothing more goes */
         bool is_full;          /* the agent's output waits for room */
-        bool no_reader;        /* output that finds no room is dropped */
         size_t in_len;
         uint8_t in_bytes[STARTER_DATA_FRAME_MAX];
     } head;
-    bool head_gone;      /* nothing more comes from it */
+    bool head_gone;      /* nothing more comes from it; output that finds no room is dropped */
     struct stream *link; /* to the agent, whose head this is; NULL: not started, or closed */
     bool leads;          /* the agent has sent LEAD on it */
     uint32_t expected;   /* how many nodes the head expects; 0: unknown */
@@ -104,7 +103,7 @@ static size_t unsent(const struct relay *r) {
     return r->head.out != NULL ? stream_unsent(r->head.out) : 0;
 }
 
-static bool has_room(const struct relay *r) { return r->head.no_reader || unsent(r) < QUEUE_ROOM; }
+static bool has_room(const struct relay *r) { return r->head_gone || unsent(r) < QUEUE_ROOM; }
 
 /* Reads the agent's output again once there is room. */
 static void resume_outputs(struct relay *r) {
@@ -384,7 +383,6 @@ static void head_gone(struct relay *r, const char *why) {
     r->head_gone = true;
     loop_timer_set(r->silence, TIME_NEVER);
     log_info("%s: ending the job here", why);
-    r->head.no_reader = true;
     resume_outputs(r);
     if (r->state >= RELAY_OVER)
         loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);

@@ -77,8 +77,7 @@ struct starter_run {
     char step[STARTER_STEP_MAX]; /* "": unknown */
     char lost[STARTER_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
     int status;
-    bool over; /* END was emitted */
-    bool quit; /* and the backend has nothing left to do */
+    bool quit; /* END was emitted, and the backend has nothing left to do */
 };
 
 struct loop *starter_loop(const struct starter_run *r) {
@@ -420,8 +419,8 @@ static int start_lifeline(struct starter_run *r) {
 
 /* While no agent that leads is connected, no agent would notice that this process was killed. */
 static void watch_alone(struct starter_run *r) {
-    bool alone =
-        !list_empty(&r->commands) && r->machine.link == 0 && !r->machine.has_verdict && !r->over;
+    bool alone = !list_empty(&r->commands) && r->machine.link == 0 && !r->machine.has_verdict &&
+                 r->machine.state != STARTER_OVER;
     if (!alone)
         end_lifeline(r);
     else if (r->lifeline_fd < 0 && start_lifeline(r) < 0)
@@ -455,7 +454,6 @@ void starter_quit(struct starter_run *r) {
 }
 
 static void finish(struct starter_run *r, int status) {
-    r->over = true;
     r->status = status;
     starter_signal(r, SIGKILL);
     if (r->ops->finish != NULL)
@@ -514,7 +512,7 @@ static void on_signal(void *arg, int signo) {
     struct starter_run *r = arg;
     const struct starter *m = &r->machine;
     const bool ends = job_is_ended_by(r->config->spec, signo);
-    if (r->over && ends) {
+    if (m->state == STARTER_OVER && ends) {
         starter_quit(r);
         return;
     }
@@ -677,7 +675,7 @@ static void tear_down(struct starter_run *r) {
     keyring_free(r->key);
     for (size_t i = 0; i < ARRAY_SIZE(r->signals); i++)
         loop_signal_free(r->signals[i]);
-    if (r->over)
+    if (r->machine.state == STARTER_OVER)
         record_end(r);
     registry_remove(&r->registry);
     end_lifeline(r);
