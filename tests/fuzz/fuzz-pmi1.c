@@ -3,7 +3,7 @@
  * cards, of which a place or a sentence comes. */
 #include <string.h>
 
-#include "launcher/pmi/pmi1.h"
+#include "launcher/pmi/pmi.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -446,15 +446,11 @@ static int read_number(const char *text, size_t len, const char *what, uint32_t 
 
 struct reader {
     struct hosts hosts;
-    uint32_t *without_slots; /* owned: for each host, how often it was listed without slots */
     size_t mentions;
     struct err *err;
 };
 
-static void reader_fini(struct reader *r) {
-    hosts_fini(&r->hosts);
-    free(r->without_slots);
-}
+static void reader_fini(struct reader *r) { hosts_fini(&r->hosts); }
 
 /* What one mention specifies; 0 or NULL: not given. */
 struct settings {
@@ -492,11 +488,7 @@ static int mention(struct reader *rd, const char *name, const struct settings *s
         if (rd->hosts.n == HOSTS_MAX)
             return err_set(rd->err, -ERANGE, "there are more than %u hosts", HOSTS_MAX);
         host = hosts_add(&rd->hosts, name);
-        size_t last = rd->hosts.n - 1;
-        rd->without_slots = xgrow(rd->without_slots, last, sizeof *rd->without_slots);
-        rd->without_slots[last] = 0;
     }
-    uint32_t *without_slots = &rd->without_slots[host - rd->hosts.items];
     int r = set_user(host, settings->user, rd->err);
     if (r == 0)
         r = set_port(host, settings->port, rd->err);
@@ -505,10 +497,10 @@ static int mention(struct reader *rd, const char *name, const struct settings *s
     if (settings->counts_cpus)
         return 0;
     if (settings->slots == 0)
-        (*without_slots)++;
+        host->without_slots++;
     else
         host->slots += settings->slots;
-    if (host->slots + *without_slots > HOST_SLOTS_MAX)
+    if (host->slots + host->without_slots > HOST_SLOTS_MAX)
         return err_set(rd->err, -ERANGE, "host %s has more than %u slots", host->name,
                        HOST_SLOTS_MAX);
     return 0;
@@ -530,9 +522,10 @@ static int mention_all(struct reader *rd, const struct hostlist *names,
 
 /* One mention without slots leaves them open; of several, each counts as one. */
 static void add_up(struct reader *rd) {
-    for (size_t i = 0; i < rd->hosts.n; i++)
-        if (rd->hosts.items[i].slots > 0 || rd->without_slots[i] > 1)
-            rd->hosts.items[i].slots += rd->without_slots[i];
+    for (size_t i = 0; i < rd->hosts.n; i++) {
+        struct host *h = &rd->hosts.items[i];
+        h->slots += h->slots > 0 || h->without_slots > 1 ? h->without_slots : 0;
+    }
 }
 
 /* ---- entries ---- */

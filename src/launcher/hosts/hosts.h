@@ -133,6 +133,7 @@ struct host {
     uint32_t n_gpus; /* 0: all GPUs; else equal to slots */
     uint32_t *gpus;  /* owned: n_gpus numbers of GPUs, each once, in the order of local ranks */
     uint16_t port;   /* of its sshd; 0: not given */
+    uint32_t without_slots; /* how often it was listed without them */
 };
 
 struct hosts {

@@ -14,9 +14,9 @@
 #include "topology/model/gpu_count.h"
 
 void place_fini(struct place *p) {
-    char *const texts[] = {p->job_id,    p->cluster,       p->job_nodelist, p->tasks_per_node,
-                           p->step_id,   p->step_nodelist, p->first_host,   p->topology,
-                           p->srun_host, p->cpu_masks,     p->block};
+    char *const texts[] = {p->job_id,    p->cluster,    p->job_nodelist, p->tasks_per_node,
+                           p->step_id,   p->first_host, p->topology,     p->srun_host,
+                           p->cpu_masks, p->block};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         free(texts[i]);
     *p = (struct place){0};
@@ -432,10 +432,10 @@ static int read_step(char *const *envp, struct place *p, struct err *err) {
         r = read_number(envp, p, "SLURM_STEP_NUM_TASKS", 1, UINT32_MAX, &p->n_tasks, err);
     if (r < 0)
         return r;
-    p->step_nodelist = copy_of(envp, "SLURM_STEP_NODELIST", NULL);
-    if (p->step_nodelist == NULL)
+    const char *list = launcher_value(envp, "SLURM_STEP_NODELIST");
+    if (list == NULL)
         return missing(p, "SLURM_STEP_NODELIST", err);
-    if (hostlist_expand(p->step_nodelist, &nodes, &why) < 0)
+    if (hostlist_expand(list, &nodes, &why) < 0)
         return err_set(err, -EINVAL, "SLURM_STEP_NODELIST: %s", why.text);
     p->first_host = xstrdup(nodes.names[0]);
     r = read_number(envp, p, "SLURM_NODEID", 0, p->n_nodes - 1, &p->node_id, err);

@@ -176,16 +176,15 @@ struct place {
     uint32_t het_size;     /* components of a heterogeneous job; 0: it is none */
 
     /* of the step: STEP only */
-    char *step_id; /* "0" */
-    char *step_nodelist;
-    char *first_host;    /* of step_nodelist */
+    char *step_id;       /* "0" */
+    char *first_host;    /* the first of the step's list */
     uint16_t first_port; /* at which the nodes meet there; 0: one of place_ports() */
     bool is_first;       /* this node is that host */
     uint32_t n_nodes;    /* >= 1 */
     uint32_t n_tasks;    /* of the whole step, >= n_nodes */
     uint32_t node_tasks; /* on this node, >= 1 */
     uint32_t most_tasks; /* of any node: 1 if every node has one */
-    uint32_t node_id;    /* of this node in step_nodelist, from 0 */
+    uint32_t node_id;    /* of this node in the step's list, from 0 */
     uint32_t local_id;   /* of this task on its node, from 0 */
     uint32_t proc_id;    /* of this task in the step: the order of ranks */
     bool task_is_shell;  /* Slurm's task is a shell, whose child this is: it gets Slurm's signals */

@@ -10,7 +10,6 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/net/resolver.h"
-#include "launcher/pmi/pmi1.h"
 
 static_assert(PMI_KEY_TEXT_MAX >= AUTH_KEY_TEXT_MAX, "a key fits");
 

@@ -2,7 +2,7 @@
  * rank 0 to all tasks. For place_probes.pmi. A PMI-1 server answers once in the life of a task. */
 #pragma once
 
-#include "launcher/pmi/pmi_tasks.h"
+#include "launcher/pmi/pmi.h"
 #include "rendezvous/auth/keyring_io.h"
 
 /* Returns as place_probes.pmi. The job's key is added to `key`, if rank 0 has OpenSSL. */

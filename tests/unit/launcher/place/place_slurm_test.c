@@ -108,7 +108,6 @@ Test(place, a_task_knows_its_step) {
     cr_assert_eq(s.p.local_id, 1);
     cr_assert_eq(s.p.proc_id, 4);
     cr_assert_str_eq(s.p.first_host, "gpu08");
-    cr_assert_str_eq(s.p.step_nodelist, "gpu[08-09],gpu11");
     cr_assert_str_eq(s.p.run_id, "c1.28.3.2");
     cr_assert_eq(s.p.restarts, 2);
     cr_assert_str_eq(s.p.from.n_nodes, "SLURM_STEP_NUM_NODES");

@@ -1,4 +1,4 @@
-#include "launcher/pmi/pmi1.h"
+#include "launcher/pmi/pmi.h"
 
 #include "rig/unit.h"
 

@@ -1,4 +1,4 @@
-#include "launcher/pmi/pmi_tasks.h"
+#include "launcher/pmi/pmi.h"
 
 #include "rig/unit.h"
 
