@@ -181,23 +181,12 @@ static void set_entry(struct envlist *env, const char *entry) {
     envlist_set(env, name, equals + 1);
 }
 
-/* All that go with ALL; getenv(3)'s rule for a name that occurs twice is envlist_copy()'s. */
-static void add_all(char *const *envp, struct envlist *env) {
-    _cleanup_(envlist_fini) struct envlist all = {0};
-    envlist_copy(&all, envp);
-    for (char *const *at = envlist_items(&all); *at != NULL; at++)
-        if (goes_with_all(*at))
+/* Those of all variables, each once, that the item names; NULL: those that go with ALL. */
+static void add_named(const struct envlist *all, const char *item, size_t len,
+                      struct envlist *env) {
+    for (char *const *at = envlist_items(all); *at != NULL; at++)
+        if (item != NULL ? is_named(*at, item, len) : goes_with_all(*at))
             set_entry(env, *at);
-}
-
-/* The variables that the item names, backwards: of two with a name the first counts. */
-static void add_named(char *const *envp, const char *item, size_t len, struct envlist *env) {
-    size_t n = 0;
-    while (envp != NULL && envp[n] != NULL)
-        n++;
-    while (n-- > 0)
-        if (is_named(envp[n], item, len))
-            set_entry(env, envp[n]);
 }
 
 static int check_name(const char *item, size_t len, bool may_end_in_star, struct err *err) {
@@ -215,7 +204,7 @@ static int check_name(const char *item, size_t len, bool may_end_in_star, struct
                    (int)MIN2(len, (size_t)100), item);
 }
 
-static int add_item(const char *item, size_t len, char *const *envp, struct envlist *env,
+static int add_item(const char *item, size_t len, const struct envlist *all, struct envlist *env,
                     struct err *err) {
     const char *equals = memchr(item, '=', len);
     int r = check_name(item, equals != NULL ? (size_t)(equals - item) : len, equals == NULL, err);
@@ -225,7 +214,7 @@ static int add_item(const char *item, size_t len, char *const *envp, struct envl
         _cleanup_(freep) char *entry = xstrndup(item, len);
         set_entry(env, entry);
     } else {
-        add_named(envp, item, len, env);
+        add_named(all, item, len, env);
     }
     return 0;
 }
@@ -235,23 +224,25 @@ static bool is_word(const char *item, size_t len, const char *word) {
 }
 
 int ssh_env(const char *names, char *const *envp, struct envlist *ret, struct err *err) {
+    _cleanup_(envlist_fini) struct envlist all = {0};
     const char *item;
     size_t len, n = 0;
     bool none = false;
     int r = 0;
+    envlist_copy(&all, envp);
     if (names == NULL)
         names = "ALL";
     for (size_t i = 0; (item = list_item(names, i, &len)) != NULL; i++) {
         n += len > 0;
         none = none || is_word(item, len, "NONE");
         if (is_word(item, len, "ALL")) /* what is named wins, wherever ALL stands */
-            add_all(envp, ret);
+            add_named(&all, NULL, 0, ret);
     }
     if (none)
         return n == 1 ? 0 : err_set(err, -EINVAL, "--export: NONE stands alone: \"%.100s\"", names);
     for (size_t i = 0; r == 0 && (item = list_item(names, i, &len)) != NULL; i++)
         if (len > 0 && !is_word(item, len, "ALL"))
-            r = add_item(item, len, envp, ret, err);
+            r = add_item(item, len, &all, ret, err);
     return r;
 }
 

@@ -50,7 +50,6 @@ enum head_timer {
     TIMER_ALONE,
     TIMER_NAMING,
     TIMER_LEAVE,
-    TIMER_REQUEUE,
     TIMERS,
 };
 
@@ -516,13 +515,18 @@ static int finish(void *arg, int status) {
     return losses_status(h, status);
 }
 
+static void requeued(struct ssh_head *h) {
+    starter_event(h->run,
+                  &(struct starter_event){.kind = STARTER_EVENT_REQUEUED, .code = h->losses.asked});
+}
+
 static void on_requeued(void *arg, const struct helper_answer *answer) {
     struct ssh_head *h = arg;
     h->losses.call = NULL;
     if (answer->len > 0)
         log_notice("%s: %.*s", h->config->spec->hosts.by->requeue[0],
                    (int)strcspn(answer->data, "\n"), answer->data);
-    loop_timer_set(h->timers[TIMER_REQUEUE], clock_now_ns());
+    requeued(h);
 }
 
 /* Runs the command that queues the job again, beside the exit status. False: there is none. */
@@ -565,13 +569,7 @@ static void requeue(void *arg, int status) {
         log_notice("%s", strbuf_text(&why));
     h->losses.asked = again ? h->losses.again : status;
     if (!again || !requeue_by_command(h))
-        loop_timer_set(h->timers[TIMER_REQUEUE], clock_now_ns());
-}
-
-static void on_requeue(void *arg) {
-    struct ssh_head *h = arg;
-    starter_event(h->run,
-                  &(struct starter_event){.kind = STARTER_EVENT_REQUEUED, .code = h->losses.asked});
+        requeued(h);
 }
 
 static void kill_all(void *arg) {
@@ -713,8 +711,8 @@ static int prepare(struct ssh_head *h, struct err *err) {
 }
 
 static int set_up_loop(struct ssh_head *h) {
-    static loop_timer_fn *const fns[TIMERS] = {ping_all,  on_silence, on_late,   on_alone,
-                                               on_naming, on_leave,   on_requeue};
+    static loop_timer_fn *const fns[TIMERS] = {ping_all, on_silence, on_late,
+                                               on_alone, on_naming,  on_leave};
     int r = 0;
     h->calls.silence_ns = TIME_NEVER;
     for (size_t i = 0; i < TIMERS; i++)

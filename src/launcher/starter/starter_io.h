@@ -106,7 +106,8 @@ _must_use_ int starter_spawn(struct starter_run *r, char *const *argv, struct en
                              struct err *err);
 /* Sends a signal to all commands. */
 void starter_signal(struct starter_run *r, int signo);
-/* One step of the machine; sets event->now_ns. No effect may call it back. */
+/* One step of the machine; sets event->now_ns. Of the effects only REQUEUE, the last of a step, may
+ * call it back. */
 void starter_event(struct starter_run *r, struct starter_event *event);
 /* The time that workers have after SIGTERM, for people, if it is not --shutdown-timeout. */
 void starter_set_grace(struct starter_run *r, uint64_t grace_ns);
