@@ -295,14 +295,10 @@ static int read_place(enum job_backend known, const char *text, struct rdzv_plac
 
 int rdzv_place_parse_as(enum job_backend backend, const char *text, struct rdzv_place *ret,
                         struct err *err) {
-    text += strspn(text, " \t\r\n");
-    size_t n = strlen(text);
-    while (n > 0 && isspace((unsigned char)text[n - 1]))
-        n--;
-    if (n == 0)
-        return -ENODATA;
-    _cleanup_(freep) char *all = xstrndup(text, n);
+    _cleanup_(freep) char *all = trimmed(text, strlen(text));
     _cleanup_(rdzv_place_fini) struct rdzv_place place = {0};
+    if (all[0] == '\0')
+        return -ENODATA;
     int r = read_place(backend, all, &place, err);
     if (r < 0)
         return r;
@@ -385,24 +381,17 @@ static const struct conf_key conf_keys[] = {
 static int conf_number(const struct conf_key *key, const char *value, struct rdzv_conf *ret,
                        struct err *err) {
     void *field = (char *)ret + key->offset;
-    int r;
-    bool positive;
-    if (key->kind != CONF_COUNT) {
-        uint64_t ns = 0;
-        r = parse_python_seconds_ns(value, &ns);
-        positive = ns > 0;
-        if (r == 0 && key->kind != CONF_IGNORED_SECONDS)
-            memcpy(field, &ns, sizeof ns);
-    } else {
-        uint32_t count = 0;
-        r = parse_python_u32(value, &count);
-        positive = count > 0;
-        if (r == 0)
-            memcpy(field, &count, sizeof count);
-    }
-    if (r < 0 || !positive)
+    const bool counts = key->kind == CONF_COUNT;
+    uint64_t ns = 0;
+    uint32_t count = 0;
+    int r = counts ? parse_python_u32(value, &count) : parse_python_seconds_ns(value, &ns);
+    if (r < 0 || (count == 0 && ns == 0))
         return err_set(err, -EINVAL, "--rdzv-conf: %s=%s: must be a number above 0%s", key->name,
-                       value, key->kind != CONF_COUNT ? " (seconds)" : "");
+                       value, counts ? "" : " (seconds)");
+    if (counts)
+        memcpy(field, &count, sizeof count);
+    else if (key->kind != CONF_IGNORED_SECONDS)
+        memcpy(field, &ns, sizeof ns);
     return 0;
 }
 
@@ -414,11 +403,9 @@ static int conf_protocol(const char *value, struct rdzv_conf *ret, struct err *e
 }
 
 static void conf_text(const struct conf_key *key, const char *value, struct rdzv_conf *ret) {
-    char *copy = value != NULL ? xstrdup(value) : NULL, *former;
-    char *field = (char *)ret + key->offset;
-    memcpy(&former, field, sizeof former);
-    free(former);
-    memcpy(field, &copy, sizeof copy);
+    char **field = (void *)((char *)ret + key->offset);
+    free(*field);
+    *field = value != NULL ? xstrdup(value) : NULL;
 }
 
 static void conf_timeout(const struct conf_key *key, const char *value, struct rdzv_conf *ret) {
@@ -508,13 +495,12 @@ static int conf_pair(const char *pair, size_t n, struct rdzv_conf *ret, struct s
 int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
                     struct err *err) {
     _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {.is_host = -1, .rank = -1, .etcd_tls = -1};
-    _cleanup_(freep) char *all = trimmed(text, strlen(text));
-    for (const char *p = all; *all != '\0' && p != NULL;) {
-        size_t n = strcspn(p, ",");
-        int r = conf_pair(p, n, &conf, warnings, err);
+    const char *pair;
+    size_t n;
+    for (size_t i = 0; (pair = list_item(text, i, &n)) != NULL && (i > 0 || *pair != '\0'); i++) {
+        int r = conf_pair(pair, n, &conf, warnings, err);
         if (r < 0)
             return r;
-        p = p[n] == ',' ? p + n + 1 : NULL;
     }
     *ret = conf;
     conf = (struct rdzv_conf){0};
