@@ -4,9 +4,7 @@
 #include "base/text/utf8.h"
 #include "cli/help/completion.h"
 #include "cli/jobs/local_agents_io.h"
-#include "cli/jobs/operator_auth_io.h"
 #include "cli/options/commands.h"
-#include "rendezvous/operate/operator_io.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
 #define NAMES_MAX 32
@@ -19,24 +17,14 @@ static void add(struct completion_offer *o, char *word) {
 static void add_nodes(struct completion_offer *o, const struct ps_row *row) {
     struct operator_reply reply;
     struct err err = {0};
-    struct loop *loop = NULL;
     struct operator_auth *auth = NULL;
-    struct operator_question q = {.host = row->addr,
-                                  .port = row->port,
-                                  .run_id = row->run_id,
-                                  .command = {.kind = COMMAND_STATUS},
-                                  .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS};
-    int r = loop_new(&loop);
-    if (r == 0)
-        r = operator_auth_new(loop, &(struct operator_auth_config){0}, &auth, &err);
-    q.auth = operator_auth(auth);
-    if (r == 0 && operator_ask(loop, &q, &reply, &err) == 0) {
+    if (operator_auth_new(&(struct operator_auth_config){0}, &auth, &err) == 0 &&
+        local_agents_ask(auth, row, &reply) == 0) {
         for (uint32_t i = 0; i < reply.n_nodes; i++)
             add(o, reply.nodes[i].name);
         operator_reply_fini(&reply);
     }
     operator_auth_free(auth);
-    loop_free(loop);
 }
 
 /* Each run id once: of runs with logs, or if none has any, of all: "muster logs" explains then. */
@@ -66,7 +54,7 @@ static void add_words(struct completion_offer *o, const char *question) {
         add_recent_runs(o);
         return;
     }
-    if (local_agents_list(NULL, NULL, &rows, &n, NULL) < 0)
+    if (local_agents_list(NULL, &rows, &n, NULL) < 0)
         return;
     for (size_t i = 0; i < n; i++) {
         bool again = false; /* several agents of one job */

@@ -1,10 +1,8 @@
 /* "muster ps": the jobs of this machine. */
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/help/help.h"
 #include "cli/jobs/local_agents_io.h"
-#include "cli/jobs/operator_auth_io.h"
 #include "cli/jobs/screen_io.h"
 #include "cli/options/commands.h"
 
@@ -33,19 +31,13 @@ int cmd_ps(int argc, char **argv) {
     if (status >= 0)
         return status;
     enum output_format format = output_format(&p.values[PS_JSON], &p.values[PS_OUTPUT]);
-    struct loop *loop = NULL;
     struct operator_auth *auth = NULL;
     struct ps_row *rows = NULL;
     size_t n = 0;
-    int r = loop_new(&loop);
-    if (r < 0)
-        r = err_set(&err, r, "can't make an event loop: %s", strerror(-r));
-    else
-        r = operator_auth_new(loop, &(struct operator_auth_config){.lenient = true}, &auth, &err);
+    int r = operator_auth_new(&(struct operator_auth_config){.lenient = true}, &auth, &err);
     if (r == 0)
-        r = local_agents_list(loop, auth, &rows, &n, &err);
+        r = local_agents_list(auth, &rows, &n, &err);
     operator_auth_free(auth);
-    loop_free(loop);
     if (r < 0)
         return print_failure(&err);
     _cleanup_(strbuf_fini) struct strbuf text = {0};

@@ -105,9 +105,8 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
                                       .port = w->leader_port,
                                       .run_id = w->run_id,
                                       .command = command,
-                                      .timeout_ns = w->op->timeout_ns,
-                                      .auth = operator_auth(w->op->auth)};
-        r = operator_ask(w->op->loop, &q, &reply, err);
+                                      .timeout_ns = w->op->timeout_ns};
+        r = operator_auth_ask(w->op->auth, &q, &reply, err);
     }
     if (r < 0)
         r = operation_ask(w->op, &command, found, &reply, err);

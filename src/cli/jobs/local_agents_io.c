@@ -8,14 +8,13 @@
 #include <time.h>
 
 #include "base/text/utf8.h"
-#include "cli/jobs/operator_auth_io.h"
 #include "cli/jobs/shell_words.h"
 #include "io/process/proc.h"
 #include "launcher/place/place.h"
-#include "rendezvous/operate/operator_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define COMMAND_BYTES_MAX 4096
+#define TIMEOUT_NS (2 * NS_PER_S)
 
 void local_agents_free(struct ps_row *rows, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -63,6 +62,7 @@ static void describe(const struct registry_entry *e, struct ps_row *row) {
     row->port = e->port;
     row->head_nodes = e->head_nodes;
     row->pid = e->pid;
+    row->uid = e->uid;
     row->command = e->foreign ? NULL : command_of(e->pid);
     if (user != NULL)
         (void)snprintf(row->user, sizeof row->user, "%s", user->pw_name);
@@ -84,25 +84,29 @@ static void take(const struct operator_reply *reply, struct ps_row *row) {
     }
 }
 
-static void ask(struct loop *loop, struct operator_auth *auth, uint32_t uid, struct ps_row *row) {
-    struct operator_reply reply = {0};
+int local_agents_ask(struct operator_auth *auth, const struct ps_row *row,
+                     struct operator_reply *ret) {
     struct err err = {0};
     struct operator_question q = {.host = row->addr,
                                   .port = row->port,
                                   .run_id = row->run_id,
                                   .command = {.kind = COMMAND_STATUS},
-                                  .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS,
-                                  .auth = operator_auth(auth)};
-    (void)operator_auth_add_user(auth, uid, row->run_id);
-    int r = operator_ask(loop, &q, &reply, &err);
+                                  .timeout_ns = TIMEOUT_NS};
+    (void)operator_auth_add_user(auth, row->uid, row->run_id);
+    return operator_auth_ask(auth, &q, ret, &err);
+}
+
+static void ask(struct operator_auth *auth, struct ps_row *row) {
+    struct operator_reply reply = {0};
+    int r = local_agents_ask(auth, row, &reply);
     row->refused = r == -EKEYREJECTED;
     if (r == 0 && reply.has_overview)
         take(&reply, row);
     operator_reply_fini(&reply);
 }
 
-int local_agents_list(struct loop *loop, struct operator_auth *auth, struct ps_row **ret,
-                      size_t *ret_n, struct err *err) {
+int local_agents_list(struct operator_auth *auth, struct ps_row **ret, size_t *ret_n,
+                      struct err *err) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     size_t n = 0;
     int r = registry_list_all(&entries, &n, err);
@@ -111,8 +115,8 @@ int local_agents_list(struct loop *loop, struct operator_auth *auth, struct ps_r
     struct ps_row *rows = xcalloc(n, sizeof *rows);
     for (size_t i = 0; i < n; i++) {
         describe(&entries[i], &rows[i]);
-        if (loop != NULL && rows[i].head_nodes == 0)
-            ask(loop, auth, entries[i].uid, &rows[i]);
+        if (auth != NULL && rows[i].head_nodes == 0)
+            ask(auth, &rows[i]);
     }
     *ret = rows;
     *ret_n = n;

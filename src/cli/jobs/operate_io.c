@@ -60,22 +60,11 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
 
 int operation_begin(struct operation *op) {
     struct err err = {0};
-    int r = loop_new(&op->loop);
-    if (r < 0) {
-        log_error("can't make an event loop: %s", strerror(-r));
-        return EXIT_JOB_FAILED;
-    }
-    r = operator_auth_new(op->loop, &op->auth_config, &op->auth, &err);
-    if (r == 0)
-        return -1;
-    operation_end(op);
-    return usage_error(op->set->command, "%s", err.text);
+    int r = operator_auth_new(&op->auth_config, &op->auth, &err);
+    return r == 0 ? -1 : usage_error(op->set->command, "%s", err.text);
 }
 
-void operation_end(struct operation *op) {
-    operator_auth_free(TAKE_PTR(op->auth));
-    loop_free(TAKE_PTR(op->loop));
-}
+void operation_end(struct operation *op) { operator_auth_free(TAKE_PTR(op->auth)); }
 
 /* root can talk to the agents of other users here, but has not their keys. */
 static void add_whose(uint32_t uid, struct err *err) {
@@ -101,15 +90,12 @@ static int ask_found(const struct operation *op, const struct command *command,
     bool all_refused = true;
     for (size_t i = 0; i < found->n; i++) {
         const struct registry_entry *t = &found->list[i];
-        struct operator_question q = {.host = t->addr,
-                                      .port = t->port,
-                                      .command = *command,
-                                      .timeout_ns = op->timeout_ns,
-                                      .auth = operator_auth(op->auth)};
+        struct operator_question q = {
+            .host = t->addr, .port = t->port, .command = *command, .timeout_ns = op->timeout_ns};
         /* The agent that answers must be of the job for which it, or the arbiter, was found. */
         q.run_id = t->run_id[0] != '\0' ? t->run_id : op->place.run_id;
         bool other = operator_auth_add_user(op->auth, t->uid, q.run_id);
-        r = operator_ask(op->loop, &q, ret_reply, err);
+        r = operator_auth_ask(op->auth, &q, ret_reply, err);
         if (r == 0)
             return 0;
         all_refused = all_refused && r == -ECONNREFUSED;
@@ -136,7 +122,7 @@ static int check_beginning(const struct operation *op, const struct command *com
 
 int operation_ask(const struct operation *op, const struct command *command,
                   struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
-    int r = job_find(op->loop, &op->place, found, err);
+    int r = job_find(operator_auth_loop(op->auth), &op->place, found, err);
     int checked = r == 0 || r == -EREMOTE ? check_beginning(op, command, found, err) : 0;
     if (r < 0 || checked < 0 || found->closed)
         return checked < 0 ? checked : r;
@@ -150,7 +136,7 @@ int operation_ask(const struct operation *op, const struct command *command,
     job_await_end(&found->list[0]);
     struct job_found again = {0};
     struct err why = {0};
-    int found_again = job_find(op->loop, &op->place, &again, &why);
+    int found_again = job_find(operator_auth_loop(op->auth), &op->place, &again, &why);
     if ((found_again == 0 && again.closed) || found_again == -ENOENT) {
         job_found_fini(found);
         *found = again;
@@ -271,7 +257,7 @@ int operation_run(struct operation *op, const struct command *command, operation
         return status;
     status = EXIT_JOB_FAILED;
     if (command->period_ns > 0)
-        begin_progress(&progress, op->loop, command->timeout_ns);
+        begin_progress(&progress, operator_auth_loop(op->auth), command->timeout_ns);
     int r = operation_ask(op, command, &found, &reply, &err);
     end_progress(&progress);
     if (r == -EREMOTE && found.head.pid != 0 && command->kind == COMMAND_STOP)

@@ -59,8 +59,7 @@ struct operation {
     struct job_place place;
     uint64_t timeout_ns;
     struct operator_auth_config auth_config;
-    struct loop *loop; /* both of operation_begin() */
-    struct operator_auth *auth;
+    struct operator_auth *auth; /* of operation_begin() */
 };
 
 /* Reads a command line on which options and operands come in any order. max_s: the limit of
@@ -78,7 +77,7 @@ _must_use_ int operation_run(struct operation *op, const struct command *command
 
 /* ---- its parts, for more than one question ---- */
 
-/* Before the first question: makes its loop, and looks for keys. -1: done, and operation_end() must
+/* Before the first question: looks for keys. -1: done, and operation_end() must
  * be called. Otherwise the exit status: an error was printed. */
 _must_use_ int operation_begin(struct operation *op);
 void operation_end(struct operation *op);

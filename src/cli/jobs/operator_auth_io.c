@@ -16,6 +16,7 @@ extern char **environ;
 #define DIR_NS (5 * NS_PER_S)
 
 struct operator_auth {
+    struct loop *loop;
     struct auth *auth;
     struct peer_gate *gate;
     bool is_given; /* a key; then only those of jobs of this machine count, too */
@@ -46,14 +47,14 @@ static int load(const struct operator_auth_config *config, struct keyring *keys,
     return r;
 }
 
-static void on_line(void *arg, const char *text) { log_warning("%s", text); }
-
-int operator_auth_new(struct loop *loop, const struct operator_auth_config *config,
-                      struct operator_auth **ret, struct err *err) {
+int operator_auth_new(const struct operator_auth_config *config, struct operator_auth **ret,
+                      struct err *err) {
     _cleanup_(keyring_freep) struct keyring *keys = NULL;
     struct operator_auth *o = xcalloc(1, sizeof *o);
     o->mode = config->mode;
-    int r = keyring_new(&keys, err);
+    int r = loop_new(&o->loop);
+    r = r < 0 ? err_set(err, r, "can't make an event loop: %s", strerror(-r))
+              : keyring_new(&keys, err);
     if (r == 0)
         keyring_widen(keys);
     if (r == 0 && (r = load(config, keys, err)) < 0 && config->lenient) {
@@ -69,8 +70,8 @@ int operator_auth_new(struct loop *loop, const struct operator_auth_config *conf
                                    .keys = keys,
                                    .munge = true,
                                    .munge_socket = socket,
-                                   .line = on_line};
-        r = auth_new(loop, &auth, &o->auth, err);
+                                   .line = log_warning_line};
+        r = auth_new(o->loop, &auth, &o->auth, err);
     }
     if (r < 0)
         operator_auth_free(o);
@@ -84,18 +85,25 @@ void operator_auth_free(struct operator_auth *o) {
         return;
     auth_free(o->auth);
     peer_gate_free(o->gate);
+    loop_free(o->loop);
     free(o);
 }
 
-struct auth *operator_auth(struct operator_auth *o) {
-    return o != NULL ? o->auth : NULL;
+struct loop *operator_auth_loop(const struct operator_auth *o) {
+    return o->loop;
+}
+
+int operator_auth_ask(struct operator_auth *o, struct operator_question *q,
+                      struct operator_reply *ret, struct err *err) {
+    q->auth = o->auth;
+    return operator_ask(o->loop, q, ret, err);
 }
 
 bool operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *run_id) {
     _cleanup_(keyring_freep) struct keyring *keys = NULL;
     if (uid == geteuid())
         return false;
-    if (o == NULL || keyring_new(&keys, NULL) < 0)
+    if (keyring_new(&keys, NULL) < 0)
         return true;
     keyring_widen(keys);
     registry_load_keys(uid, run_id, keys);
@@ -107,7 +115,7 @@ bool operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *r
 void operator_auth_add_job_dir(struct operator_auth *o, const char *path, const char *run_id) {
     uint8_t secret[AUTH_SECRET_BYTES];
     struct err err = {0};
-    if (o == NULL || o->is_given || o->mode == AUTH_NONE)
+    if (o->is_given || o->mode == AUTH_NONE)
         return;
     int r = arbiter_dir_key(path, run_id, true, DIR_NS, secret, &err);
     if (r == 0)

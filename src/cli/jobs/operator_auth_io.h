@@ -2,13 +2,14 @@
  * from elsewhere by a key. It looks for keys where muster run does.
  *
  *     struct operator_auth_config config = {.key_file = "/shared/key"};
- *     r = operator_auth_new(loop, &config, &auth, &err);
- *     question.auth = operator_auth(auth); … operator_ask()
- *     operator_auth_free(auth);                      before the loop */
+ *     r = operator_auth_new(&config, &auth, &err);
+ *     r = operator_auth_ask(auth, &question, &reply, &err);
+ *     operator_auth_free(auth); */
 #pragma once
 
 #include "io/loop.h"
 #include "rendezvous/auth/auth_io.h"
+#include "rendezvous/operate/operator_io.h"
 
 struct operator_auth;
 
@@ -19,10 +20,14 @@ struct operator_auth_config {
 };
 
 /* Takes MUSTER_KEY out of the environment. 0, or a negative errno and a sentence. */
-_must_use_ int operator_auth_new(struct loop *loop, const struct operator_auth_config *config,
+_must_use_ int operator_auth_new(const struct operator_auth_config *config,
                                  struct operator_auth **ret, struct err *err);
 void operator_auth_free(struct operator_auth *o);
-struct auth *operator_auth(struct operator_auth *o); /* NULL if o is */
+/* Its own, in which it asks. */
+struct loop *operator_auth_loop(const struct operator_auth *o);
+/* operator_ask(), with its loop and as whom it knows. */
+_must_use_ int operator_auth_ask(struct operator_auth *o, struct operator_question *q,
+                                 struct operator_reply *ret, struct err *err);
 
 /* Takes the keys of a run of this user's, too, which an agent of this machine has left, if this is
  * root. Returns whether that is another user. */

@@ -13,6 +13,7 @@ struct ps_row {
     uint16_t port;
     uint32_t head_nodes; /* of a head: how many nodes its job has, elsewhere; 0: an agent */
     int32_t pid;         /* of the agent */
+    uint32_t uid;        /* whose it is */
     char *command;       /* owned; its command line; NULL: not known */
     char since[24];      /* local time, for people: "12:03", "Nov 21" */
     char since_utc[32];  /* "2026-11-21T12:03:04Z" */
