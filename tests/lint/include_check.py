@@ -31,12 +31,11 @@ ROOMS = [
     ("topology/nccl", "base/ topology/model"),
     ("topology/json", "base/ topology/model topology/nccl"),
     ("topology/render", "base/ topology/model topology/nccl"),
-    ("topology/discover/common", "base/ topology/model"),
     ("topology/discover/net", "base/ io/net topology/model"),
-    ("topology/discover/sysfs", "base/ io topology/model topology/discover/common"),
-    ("topology/discover/hwloc", "base/ io io/process topology/model topology/discover/common"),
-    ("topology/discover/nvml", "base/ io io/process topology/model topology/discover/common"),
-    ("topology/discover", "base/ io io/process topology/model topology/nccl topology/json topology/discover/common"
+    ("topology/discover/sysfs", "base/ io topology/model"),
+    ("topology/discover/hwloc", "base/ io io/process topology/model"),
+    ("topology/discover/nvml", "base/ io io/process topology/model"),
+    ("topology/discover", "base/ io io/process topology/model topology/nccl topology/json"
                           " topology/discover/net topology/discover/sysfs topology/discover/hwloc"
                           " topology/discover/nvml"),
     ("nccl_env/facts", "base/ io topology/model"),

@@ -21,7 +21,6 @@ COVERED = [
     ("topology/nccl/nccl_graph_*", "unit/topology/nccl/nccl_graph_test.c"),
     ("topology/nccl/nccl_xml_*", "unit/topology/nccl/nccl_xml_test.c"),
     ("topology/render/render_*", "unit/topology/render/render_test.c"),
-    ("topology/discover/common/cpu_count_io", "unit/topology/discover/machine_test.c"),
     ("topology/discover/*_io", "unit/topology/discover/discovery_test.c"),
     ("topology/discover/hwloc/hwloc_io", "unit/topology/discover/hwloc/hwloc_load_test.c"
                                          " unit/topology/discover/hwloc/hwloc_cpus_test.c"),

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -262,4 +263,20 @@ bool proc_is_gpu(const char *link) {
         return strcmp(link, "/dev/kfd") == 0;
     const char *number = link + sizeof nvidia - 1;
     return *number >= '0' && *number <= '9';
+}
+
+/* ---- CPUs ---- */
+
+bool cpu_allowed(struct cpuset *ret) {
+    cpu_set_t mask[CPUSET_MAX / CPU_SETSIZE]; /* as many as a kernel's mask can have */
+    static_assert(sizeof mask == sizeof ret->words, "a mask is made of the same words");
+    if (sched_getaffinity(0, sizeof mask, mask) < 0)
+        return false;
+    memcpy(ret->words, mask, sizeof mask);
+    return true;
+}
+
+uint32_t cpu_count_allowed(void) {
+    struct cpuset all;
+    return cpu_allowed(&all) ? MAX2(cpuset_count(&all), 1) : 1;
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/text/cpuset.h"
 #include "base/util.h"
 
 typedef void proc_number_fn(void *arg, int number);
@@ -59,3 +60,12 @@ _must_use_ int proc_boot_id(char out[BOOT_ID_MAX]);
 /* Writes at `at`, and returns where the text ends. */
 char *proc_put_text(char *at, const char *text);
 char *proc_put_number(char *at, int n);
+
+/* ---- the CPUs that this process may use ---- */
+
+/* How many: what --nproc-per-node=cpu means, as in torch since 2.9's torch._utils.cpu_count(). At
+ * least 1. */
+uint32_t cpu_count_allowed(void);
+/* The affinity mask (sched_getaffinity(2)), up to CPUSET_MAX; false: the kernel does not report
+ * it. */
+bool cpu_allowed(struct cpuset *ret);

@@ -14,8 +14,8 @@
 #include "io/file.h"
 #include "io/net/addr.h"
 #include "io/net/listen.h"
+#include "io/process/proc.h"
 #include "nccl_env/facts/facts_io.h"
-#include "topology/discover/common/cpu_count_io.h"
 #include "topology/nccl/nccl_graph.h"
 
 /* ---- the network ---- */

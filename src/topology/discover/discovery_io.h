@@ -6,7 +6,6 @@
  * HWLOC_FSROOT, no netlink, no NVML. */
 #pragma once
 
-#include "topology/discover/common/discovery.h"
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/model/topology.h"
 

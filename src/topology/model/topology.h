@@ -269,6 +269,16 @@ struct topo_netif {
     uint32_t n_addrs;
 };
 
+/* What a discovery (topology/discover/discovery_io.h) looks for; bits. */
+enum {
+    DISCOVER_CPUS = 1, /* NUMA, cores, caches, allowed */
+    DISCOVER_PCI = 2,  /* bridges, GPUs and NICs with their PCI devices */
+    DISCOVER_NICS = 4, /* RDMA devices */
+    DISCOVER_NETIFS = 8,
+    DISCOVER_NVML = 16,
+    DISCOVER_ALL = 31,
+};
+
 enum topo_source { TOPO_LIVE = 1, TOPO_SYSROOT, TOPO_HWLOC_XML, TOPO_NCCL_XML, TOPO_JSON };
 
 enum topo_warning {

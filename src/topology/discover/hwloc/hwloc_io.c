@@ -12,8 +12,7 @@
 
 #include "base/text/parse.h"
 #include "io/process/helper_call.h"
-#include "topology/discover/common/cpu_count_io.h"
-#include "topology/discover/common/discovery.h"
+#include "io/process/proc.h"
 #include "topology/model/topology.h"
 
 /* Found when hwloc is first used: with libm and libudev it costs each process that links it about 1

@@ -11,7 +11,6 @@
 
 #include "base/util.h"
 #include "io/clock.h"
-#include "topology/discover/common/discovery.h"
 #include "topology/discover/nvml/nvml_abi.h"
 #include "topology/discover/nvml/nvml_report.h"
 

@@ -12,6 +12,7 @@
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/model/topology.h"
 
+#define NVML_DISCOVERY_NS (2 * NS_PER_S) /* as long as NVML may take */
 #define NVML_DEADLINE_NS (30 * NS_PER_S) /* of the two that only count */
 
 /* The path of NVML, for systems whose linker does not find drivers, and for tests. */
@@ -19,7 +20,7 @@
 
 struct nvml_config {
     const char *library;  /* NULL: the value of MUSTER_NVML_LIBRARY, else libnvidia-ml.so.1 */
-    uint64_t deadline_ns; /* how long NVML may take; 0: NVML_DISCOVERY_NS of discovery_io.h */
+    uint64_t deadline_ns; /* how long NVML may take; 0: NVML_DISCOVERY_NS */
     bool names_only;      /* driver, versions, how many GPUs, their names and addresses */
 };
 

@@ -1,5 +1,6 @@
 #include "io/process/proc.h"
 
+#include <sched.h>
 #include <sys/prctl.h>
 
 #include "rig/unit.h"
@@ -122,4 +123,14 @@ Test(proc, this_boot_has_a_name) {
 Test(proc, knows_gpus) {
     cr_expect(proc_is_gpu("/dev/nvidia0") && proc_is_gpu("/dev/nvidia15") && proc_is_gpu("/dev/kfd"));
     cr_expect_not(proc_is_gpu("/dev/nvidiactl") || proc_is_gpu("/dev/nvidia-uvm") || proc_is_gpu("/dev/null"));
+}
+
+Test(proc, counts_the_cpus_of_the_affinity_mask) {
+    uint32_t before = cpu_count_allowed();
+    cr_assert_geq(before, 1);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    cr_assert_eq(cpu_count_allowed(), 1);
 }

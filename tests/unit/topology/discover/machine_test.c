@@ -1,20 +1,7 @@
-#include <sched.h>
-
 #include "rig/unit.h"
-#include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
-
-Test(machine, counts_the_cpus_of_the_affinity_mask) {
-    uint32_t before = cpu_count_allowed();
-    cr_assert_geq(before, 1);
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)sched_getcpu(), &one);
-    cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
-    cr_assert_eq(cpu_count_allowed(), 1);
-}
 
 Test(machine, hwloc_tells_its_version) {
     char version[HWLOC_TEXT_MAX];
