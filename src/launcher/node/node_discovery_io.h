@@ -8,7 +8,7 @@
 #include "nccl_env/facts/facts.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/net/route_io.h"
-#include "topology/discover/sysfs/rocm.h"
+#include "topology/model/gpu_count.h"
 #include "topology/model/topology.h"
 
 /* NVML's own deadline (NVML_DISCOVERY_NS), and time for the rest. */

@@ -6,8 +6,8 @@
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 #include "nccl_env/rules/resolve.h"
-#include "topology/discover/sysfs/rocm.h"
 #include "topology/model/affinity.h"
+#include "topology/model/gpu_count.h"
 
 struct node_setup_input {        /* all borrowed for the call */
     const struct job_spec *spec; /* and what env has from it */

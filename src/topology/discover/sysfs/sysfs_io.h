@@ -11,7 +11,7 @@
  * devices-node,devices-system-cpu}, Documentation/PCI/sysfs-pci. */
 #pragma once
 
-#include "topology/discover/sysfs/rocm.h"
+#include "topology/model/gpu_count.h"
 #include "topology/model/topology.h"
 
 /* For each of t->pci: numa, link of itself and of the port above, ids where they are 0, driver,

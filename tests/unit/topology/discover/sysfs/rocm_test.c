@@ -1,4 +1,4 @@
-#include "topology/discover/sysfs/rocm.h"
+#include "topology/model/gpu_count.h"
 
 #include "../../recorded.h"
 #include "../../tree_rig.h"
