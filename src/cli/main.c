@@ -4,7 +4,6 @@
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
-#include "cli/options/suggest.h"
 #include "io/file.h"
 
 const struct subcommand commands[] = {

@@ -29,7 +29,7 @@
 #include "nccl_env/facts/netif_choice.h"
 #include "nccl_env/rules/resolve.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/net/route_io.h"
+#include "topology/discover/net/netlink_io.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 
 #define WIDTH 100 /* columns if standard output is not a terminal */

@@ -9,7 +9,6 @@
 #include "base/text/parse.h"
 #include "base/text/signal_name.h"
 #include "cli/options/job_reading.h"
-#include "cli/options/suggest.h"
 #include "launcher/place/place.h"
 #include "launcher/srun/slurm_job.h"
 #include "topology/model/gpu_count.h"

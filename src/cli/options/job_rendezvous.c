@@ -6,7 +6,6 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_reading.h"
-#include "cli/options/suggest.h"
 
 /* Reads the endpoint, for the backend. */
 static int read_place(struct job_reading *j, struct rdzv_place *ret) {

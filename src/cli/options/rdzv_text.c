@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/text/parse.h"
-#include "cli/options/suggest.h"
+#include "cli/options/options.h"
 
 static char *trimmed(const char *s, size_t n) {
     while (n > 0 && isspace((unsigned char)*s)) {

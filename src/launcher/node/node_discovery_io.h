@@ -7,7 +7,7 @@
 #include "io/loop.h"
 #include "nccl_env/facts/facts.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/net/route_io.h"
+#include "topology/discover/net/netlink_io.h"
 #include "topology/model/gpu_count.h"
 #include "topology/model/topology.h"
 

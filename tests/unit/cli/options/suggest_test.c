@@ -1,4 +1,4 @@
-#include "cli/options/suggest.h"
+#include "cli/options/options.h"
 
 #include "rig/unit.h"
 

@@ -1,4 +1,4 @@
-#include "topology/discover/net/route_io.h"
+#include "topology/discover/net/netlink_io.h"
 
 #include "netns_rig.h"
 #include "rig/unit.h"
