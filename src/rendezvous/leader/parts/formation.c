@@ -70,7 +70,8 @@ void formation_recount_all(const struct formation *f, struct roster *r) {
         formation_recount(f, r, n);
 }
 
-/* ---- whole units of nodes of one domain, if all have one ---- */
+/* ---- whole units of nodes of one domain, if all have one; else each node is a unit, and all are of
+ * one domain ---- */
 
 /* What a domain has of the next group. */
 struct share {
@@ -91,10 +92,12 @@ struct unit {
 };
 
 struct choice {
+    const struct formation *f;
     const struct roster *r;
-    enum tally of; /* candidates */
-    const struct old_place *old;
-    size_t n_old;
+    struct idmap placed; /* incarnation → candidate with an old place */
+    enum tally of;       /* candidates */
+    bool of_domains;
+    size_t unit, n_candidates;
     size_t n_wanted; /* further units */
     struct share *shares;
     size_t n_shares;
@@ -110,8 +113,13 @@ static struct old_place old_place_of(const struct node *n) {
 }
 
 static struct node *survivor(const struct choice *c, size_t place) {
-    struct node *n = roster_find(c->r, c->old[place].incarnation);
-    return n != NULL && node_is(n, c->of) ? n : NULL;
+    uint64_t incarnation = c->f->order[place].incarnation;
+    return incarnation != 0 ? idmap_get(&c->placed, incarnation) : NULL;
+}
+
+/* 0: not known. */
+static uint64_t domain_of(const struct choice *c, const struct node *n) {
+    return !c->of_domains ? 1 : n != NULL && n->domain != NULL ? n->domain->key : 0;
 }
 
 static struct share *share_of(struct choice *c, uint64_t domain) {
@@ -120,20 +128,20 @@ static struct share *share_of(struct choice *c, uint64_t domain) {
         return s;
     const struct domain *d = idmap_get(&c->r->domains, domain);
     s = &c->shares[c->n_shares++];
-    s->n_possible = d == NULL ? 0 : d->tally[c->of] / c->r->unit;
+    s->n_possible = !c->of_domains ? c->n_candidates : d == NULL ? 0 : d->tally[c->of] / c->unit;
     idmap_put(&c->by_domain, domain, s);
     return s;
 }
 
 static void add_old_place(struct choice *c, size_t place) {
-    const struct node *n = roster_find(c->r, c->old[place].incarnation);
-    uint64_t domain = n != NULL && n->domain != NULL ? n->domain->key : c->old[place].domain;
+    uint64_t domain = domain_of(c, roster_find(c->r, c->f->order[place].incarnation));
+    domain = domain != 0 ? domain : c->f->order[place].domain;
     if (domain == 0)
         return;
     struct share *s = share_of(c, domain);
-    if (s->open == NULL || s->open->n_places == c->r->unit) {
+    if (s->open == NULL || s->open->n_places == c->unit) {
         s->open = &c->units[c->n_units++];
-        *s->open = (struct unit){.share = s, .n_missing = c->r->unit};
+        *s->open = (struct unit){.share = s, .n_missing = c->unit};
     }
     s->open->n_places++;
     s->open->n_missing -= survivor(c, place) != NULL;
@@ -167,11 +175,12 @@ static void keep_units(struct choice *c) {
 
 /* Of the newcomers that no gap of its domain needs, the first of each new unit adds it. */
 static void add_unit(struct choice *c, const struct node *newcomer) {
-    if (newcomer->domain == NULL)
+    uint64_t domain = domain_of(c, newcomer);
+    if (domain == 0)
         return;
-    struct share *s = share_of(c, newcomer->domain->key);
+    struct share *s = share_of(c, domain);
     size_t i = s->n_new++;
-    if (i < s->n_gaps || (i - s->n_gaps) % c->r->unit != 0 || s->n_units == s->n_possible)
+    if (i < s->n_gaps || (i - s->n_gaps) % c->unit != 0 || s->n_units == s->n_possible)
         return;
     s->n_units++;
     c->n_wanted--;
@@ -190,7 +199,7 @@ static void lay_out(struct choice *c, size_t n_old_shares) {
             s = &c->shares[next_new++];
         }
         s->at = s->gap = at;
-        at = s->end = at + s->n_units * c->r->unit;
+        at = s->end = at + s->n_units * c->unit;
     }
 }
 
@@ -200,50 +209,22 @@ static void fill_kept_units(struct choice *c) {
         if (!u->kept)
             continue;
         u->at = u->share->at;
-        u->share->at += c->r->unit;
+        u->share->at += c->unit;
     }
-    for (size_t i = 0; i < c->n_old; i++)
+    for (size_t i = 0; i < c->f->n_order; i++)
         if (c->unit_of[i] != NULL && c->unit_of[i]->kept)
             c->out[c->unit_of[i]->at++] = survivor(c, i);
 }
 
 static void fill_gap(const struct choice *c, struct node *n) {
-    struct share *s = n->domain == NULL ? NULL : idmap_get(&c->by_domain, n->domain->key);
+    uint64_t domain = domain_of(c, n);
+    struct share *s = domain == 0 ? NULL : idmap_get(&c->by_domain, domain);
     if (s == NULL)
         return;
     while (s->gap < s->end && c->out[s->gap] != NULL)
         s->gap++;
     if (s->gap < s->end)
         c->out[s->gap] = n;
-}
-
-/* Writes `wanted` nodes of this tally: whole units. newcomers: without an old place, in order. */
-static void units_choose(const struct roster *r, enum tally of, const struct old_place *old,
-                         size_t n_old, struct node *const *newcomers, size_t n_new, size_t wanted,
-                         struct node **out) {
-    struct choice c = {
-        .r = r, .of = of, .old = old, .n_old = n_old, .n_wanted = wanted / r->unit, .out = out};
-    c.shares = xcalloc(n_old + n_new, sizeof *c.shares);
-    c.units = xcalloc(n_old, sizeof *c.units);
-    c.unit_of = xcalloc(n_old, sizeof *c.unit_of);
-    for (size_t i = 0; i < n_old; i++)
-        add_old_place(&c, i);
-    size_t n_old_shares = c.n_shares;
-    keep_units(&c);
-    for (size_t i = 0; i < n_new && c.n_wanted > 0; i++)
-        add_unit(&c, newcomers[i]);
-    lay_out(&c, n_old_shares);
-    fill_kept_units(&c);
-    for (size_t i = 0; i < n_new; i++)
-        fill_gap(&c, newcomers[i]);
-    for (size_t i = 0; i < n_old; i++)
-        if (c.unit_of[i] != NULL && !c.unit_of[i]->kept && survivor(&c, i) != NULL)
-            fill_gap(&c, survivor(&c, i));
-    assert(c.n_wanted == 0);
-    idmap_fini(&c.by_domain);
-    free(c.shares);
-    free(c.units);
-    free(c.unit_of);
 }
 
 /* ---- choosing the members ---- */
@@ -315,27 +296,6 @@ static int compare_newcomers_r(const void *a, const void *b, void *o) {
     return compare_newcomers(o, *(struct node *const *)a, *(struct node *const *)b);
 }
 
-/* Survivors keep their places, newcomers take free ones, and remaining gaps are closed. */
-static void order_by_place(const struct formation *f, const struct idmap *placed,
-                           struct node *const *newcomers, size_t n_new, size_t wanted,
-                           struct node **out) {
-    size_t n_survivors = MIN2(placed->len, wanted), next_new = 0, n_out = 0;
-    n_new = MIN2(n_new, wanted - n_survivors);
-    for (size_t i = 0; i < f->n_order; i++) {
-        struct node *n =
-            f->order[i].incarnation == 0 ? NULL : idmap_get(placed, f->order[i].incarnation);
-        if (n != NULL && n_survivors > 0) {
-            out[n_out++] = n;
-            n_survivors--;
-        } else if (n == NULL && next_new < n_new) {
-            out[n_out++] = newcomers[next_new++];
-        }
-    }
-    while (next_new < n_new)
-        out[n_out++] = newcomers[next_new++];
-    assert(n_out == wanted);
-}
-
 /* Fit nodes are taken first. *room: for how many sick ones there are places. */
 static bool is_taken(const struct roster *r, const struct node *n, enum tally of, size_t *room) {
     if (!node_is(n, of) || node_is(n, TALLY_FIT) || roster_has_domains(r))
@@ -345,27 +305,49 @@ static bool is_taken(const struct roster *r, const struct node *n, enum tally of
     return fits;
 }
 
+/* Writes `wanted` nodes: whole units. Survivors keep their places, newcomers take free ones, in
+ * order, and remaining gaps are closed. */
 static void order_candidates(const struct formation *f, const struct roster *r,
                              const struct newcomers *by, enum tally of, size_t wanted,
                              struct node **out) {
-    size_t n_new = 0, room = wanted - MIN2(wanted, r->tally[TALLY_FIT]);
+    size_t n_new = 0, n_old = f->n_order, room = wanted - MIN2(wanted, r->tally[TALLY_FIT]);
     struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
-    struct idmap placed = {0};
-    for (size_t i = 0; i < f->n_order; i++) {
+    struct choice c = {.f = f, .r = r, .of = of, .of_domains = roster_has_domains(r), .out = out};
+    for (size_t i = 0; i < n_old; i++) {
         struct node *n = roster_find(r, f->order[i].incarnation);
         if (n != NULL && is_taken(r, n, of, &room))
-            idmap_put(&placed, n->info.incarnation, n);
+            idmap_put(&c.placed, n->info.incarnation, n);
     }
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
-        if (idmap_get(&placed, n->info.incarnation) == NULL && is_taken(r, n, of, &room))
+        if (idmap_get(&c.placed, n->info.incarnation) == NULL && is_taken(r, n, of, &room))
             newcomers[n_new++] = n;
     qsort_r(newcomers, n_new, sizeof *newcomers, compare_newcomers_r, (void *)(uintptr_t)by);
-    if (roster_has_domains(r))
-        units_choose(r, of, f->order, f->n_order, newcomers, n_new, wanted, out);
-    else
-        order_by_place(f, &placed, newcomers, n_new, wanted, out);
-    idmap_fini(&placed);
+    c.unit = c.of_domains ? r->unit : 1;
+    c.n_candidates = c.placed.len + n_new;
+    c.n_wanted = wanted / c.unit;
+    c.shares = xcalloc(n_old + n_new, sizeof *c.shares);
+    c.units = xcalloc(n_old, sizeof *c.units);
+    c.unit_of = xcalloc(n_old, sizeof *c.unit_of);
+    for (size_t i = 0; i < n_old; i++)
+        add_old_place(&c, i);
+    size_t n_old_shares = c.n_shares;
+    keep_units(&c);
+    for (size_t i = 0; i < n_new && c.n_wanted > 0; i++)
+        add_unit(&c, newcomers[i]);
+    lay_out(&c, n_old_shares);
+    fill_kept_units(&c);
+    for (size_t i = 0; i < n_new; i++)
+        fill_gap(&c, newcomers[i]);
+    for (size_t i = 0; i < n_old; i++)
+        if (c.unit_of[i] != NULL && !c.unit_of[i]->kept && survivor(&c, i) != NULL)
+            fill_gap(&c, survivor(&c, i));
+    assert(c.n_wanted == 0);
+    idmap_fini(&c.placed);
+    idmap_fini(&c.by_domain);
     free(newcomers);
+    free(c.shares);
+    free(c.units);
+    free(c.unit_of);
 }
 
 struct role_count {
