@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -147,6 +148,24 @@ int file_write_all(int fd, const void *bytes, size_t n) {
 int file_write_flushed(int fd, const char *text, size_t len) {
     int r = file_write_all(fd, text, len);
     return r == 0 && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : r;
+}
+
+int file_put_locked(int dir, const char *name, const char *text, size_t len) {
+    _cleanup_(freep) char *beside = xasprintf(FILE_UNFINISHED "%s.%d", name, (int)getpid());
+    (void)unlinkat(dir, beside, 0);
+    int fd = openat(dir, beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    (void)!flock(fd, LOCK_EX | LOCK_NB);
+    ssize_t n = write(fd, text, len);
+    int r = n < 0 ? -errno : (size_t)n < len ? -ENOSPC : 0;
+    if (r == 0 && renameat(dir, beside, dir, name) < 0)
+        r = -errno;
+    if (r == 0)
+        return fd;
+    (void)unlinkat(dir, beside, 0);
+    (void)close(fd);
+    return r;
 }
 
 int file_in_memory(const char *name, const char *text, size_t len) {

@@ -83,29 +83,16 @@ static int set_time(int fd) {
     return futimens(fd, (struct timespec[2]){at, at}) < 0 ? -errno : 0;
 }
 
-/* Atomically. The new file stays open. */
+/* The new file stays open. */
 static int put_file(struct leader_file *m) {
-    char temp[LEADER_FILE_NAME_MAX + 16];
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     leader_file_text(m, &text);
-    (void)snprintf(temp, sizeof temp, "%s.%d", m->name, (int)getpid());
-    (void)unlinkat(m->dir_fd, temp, 0);
-    int fd = openat(m->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = file_put_locked(m->dir_fd, m->name, strbuf_text(&text), text.len);
     if (fd < 0)
-        return -errno;
-    ssize_t n = write(fd, strbuf_text(&text), text.len);
-    int r = n < 0 ? -errno : (size_t)n < text.len ? -ENOSPC : set_time(fd);
-    if (r == 0 && renameat(m->dir_fd, temp, m->dir_fd, m->name) < 0)
-        r = -errno;
-    if (r < 0) {
-        (void)unlinkat(m->dir_fd, temp, 0);
-        (void)close(fd);
-        return r;
-    }
-    if (m->fd >= 0)
-        (void)close(m->fd);
+        return fd;
+    file_close(&m->fd);
     m->fd = fd;
-    return 0;
+    return set_time(fd);
 }
 
 int leader_file_open(const char *run_id, const char *endpoint, uint64_t hold_ns,
@@ -217,10 +204,8 @@ void leader_file_sweep(uint64_t until_ns) {
 void leader_file_free(struct leader_file *m) {
     if (m == NULL)
         return;
-    if (m->fd >= 0)
-        (void)close(m->fd);
-    if (m->dir_fd >= 0)
-        (void)close(m->dir_fd);
+    file_close(&m->fd);
+    file_close(&m->dir_fd);
     free(m->tail);
     free(m);
 }

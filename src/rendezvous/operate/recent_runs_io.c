@@ -167,33 +167,17 @@ static void remove_old(int dir) {
     free(l.runs);
 }
 
-static int write_whole(int dir, const char *name, const struct strbuf *text) {
-    char beside[64];
-    (void)snprintf(beside, sizeof beside, ".new-run-%d", (int)getpid());
-    int fd = openat(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = write(fd, strbuf_text(text), text->len);
-    int r = n < 0 ? -errno : (size_t)n < text->len ? -ENOSPC : 0;
-    (void)close(fd);
-    if (r == 0 && renameat(dir, beside, dir, name) < 0)
-        r = -errno;
-    if (r < 0)
-        (void)unlinkat(dir, beside, 0);
-    return r;
-}
-
 /* Takes ownership of dir. */
 static int write_run(int dir, const char *path, const struct recent_run *run, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     json_table_text(&table, run, &text);
     strbuf_add_char(&text, '\n');
     bool is_new = faccessat(dir, run->file, F_OK, 0) < 0;
-    int r = write_whole(dir, run->file, &text);
-    if (r == 0 && is_new)
+    _cleanup_(file_close) int fd = file_put_locked(dir, run->file, strbuf_text(&text), text.len);
+    if (fd >= 0 && is_new)
         remove_old(dir);
     (void)close(dir);
-    return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, run->file, strerror(-r)) : 0;
+    return fd < 0 ? err_set(err, fd, "can't write %s/%s: %s", path, run->file, strerror(-fd)) : 0;
 }
 
 int recent_runs_add(const char *run_id, uint64_t age_ns, const char *log_dir, struct err *err) {

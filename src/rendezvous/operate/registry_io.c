@@ -15,13 +15,13 @@
 #include "base/json/json_table.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
+#include "io/clock.h"
 #include "io/file.h"
 #include "io/net/resolver.h"
 #include "io/process/proc.h"
 
 #define FILE_PREFIX "agent-"
 #define KEY_PREFIX "key-" /* and the same pid */
-#define UNFINISHED_PREFIX ".new-"
 #define UNFINISHED_AGE_S 3600
 #define FILE_BYTES_MAX 4096
 
@@ -40,7 +40,7 @@ struct entry_file {
     struct registry_entry entry; /* without `host` and `foreign` */
     struct pid_space space;
     uint64_t pid_start;
-    bool locked; /* the agent holds a lock on it */
+    bool locked; /* the agent holds a lock on it, where that is possible */
 };
 static const struct json_field file_fields[] = {
     {JSON_FIELD(entry_file, TEXT, "run_id", entry.run_id)},
@@ -146,40 +146,6 @@ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err
     return r == -ENOENT ? err_set(err, r, "the run directory %s went away", names[n - 1]) : r;
 }
 
-static void describe(const struct registry_entry *entry, bool locked, struct strbuf *out) {
-    struct timespec now = {0};
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    struct entry_file file = {.entry = *entry,
-                              .space = this_space(),
-                              .pid_start = start_of(entry->pid),
-                              .locked = locked};
-    file.entry.since_wall_ns = (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-    json_table_text(&file_table, &file, out);
-    strbuf_add_char(out, '\n');
-}
-
-/* The file stays open, and locked if the file system supports that. */
-static int write_whole(int dir, const char *name, const struct registry_entry *entry, int *ret) {
-    char beside[64];
-    (void)snprintf(beside, sizeof beside, UNFINISHED_PREFIX "%d", (int)getpid());
-    int fd = openat(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    describe(entry, flock(fd, LOCK_EX | LOCK_NB) == 0, &text);
-    ssize_t n = write(fd, strbuf_text(&text), text.len);
-    int r = n < 0 ? -errno : (size_t)n < text.len ? -ENOSPC : 0;
-    if (r == 0 && renameat(dir, beside, dir, name) < 0)
-        r = -errno;
-    if (r < 0) {
-        (void)unlinkat(dir, beside, 0);
-        (void)close(fd);
-    } else {
-        *ret = fd;
-    }
-    return r;
-}
-
 static int add(const char *run_id, struct registry_entry *entry, struct registry_own *ret,
                struct err *err) {
     char dir_name[REGISTRY_PATH_MAX], name[64];
@@ -190,11 +156,20 @@ static int add(const char *run_id, struct registry_entry *entry, struct registry
         return r;
     (void)snprintf(name, sizeof name, FILE_PREFIX "%d", (int)getpid());
     entry->pid = getpid();
+    entry->since_wall_ns = clock_wall_ns();
     utf8_copy(entry->run_id, sizeof entry->run_id, run_id);
-    r = write_whole(dir, name, entry, &ret->lock);
+    struct entry_file file = {
+        .entry = *entry, .space = this_space(), .pid_start = start_of(entry->pid), .locked = true};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    json_table_text(&file_table, &file, &text);
+    strbuf_add_char(&text, '\n');
+    ret->lock = file_put_locked(dir, name, strbuf_text(&text), text.len);
     (void)close(dir);
-    if (r < 0)
+    if (ret->lock < 0) {
+        r = ret->lock;
+        ret->lock = -1;
         return err_set(err, r, "can't write %s/%s: %s", dir_name, name, strerror(-r));
+    }
     (void)snprintf(ret->path, sizeof ret->path, "%.440s/%s", dir_name, name);
     return 0;
 }
@@ -458,7 +433,7 @@ static bool sweep_one(int dir, const char *name, void *here) {
         (void)read_living(dir, name, here, true, &entry);
     else if (text_begins(name, KEY_PREFIX))
         sweep_key(dir, name);
-    else if (text_begins(name, UNFINISHED_PREFIX))
+    else if (text_begins(name, FILE_UNFINISHED))
         sweep_unfinished(dir, name);
     else
         return false;
