@@ -233,7 +233,7 @@ static _must_use_ struct conn *take(struct joiner *c) {
         (void)close(c->fd);
     leave_state(c);
     leave_source(c);
-    list_remove(&c->asking.link);
+    server_asking_end(&c->asking);
     if (c->incarnation != 0)
         idmap_remove(&l->parked_by_incarnation, c->incarnation);
     free(c->join);
@@ -458,8 +458,7 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
     } else if (w->command.kind == COMMAND_STATUS) {
         rdzv_server_status(l->server, &c->asking);
     } else if (w->command.kind == COMMAND_STACKS) {
-        struct rdzv_server *server = l->server;
-        rdzv_server_stacks(server, &w->command, take(c));
+        rdzv_server_stacks(l->server, &w->command, &c->asking);
     } else {
         rdzv_server_command(l->server, &w->command, c->conn);
     }
@@ -684,10 +683,14 @@ static void drop_late(struct rdzv_listener *l, const struct list *joiners, uint6
     struct joiner *c;
     while ((c = LIST_FIRST(struct joiner, joiners, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
-        if (c->state == JOINER_SHAKING)
+        if (c->state == JOINER_SHAKING) {
             drop_shaking(c);
-        else if (c->state != JOINER_SILENT || !recognize(c))
+        } else if (c->asking.until_ns > now) {
+            c->deadline_ns = MIN2(c->asking.until_ns, now + RDZV_OPERATOR_SILENCE_NS);
+            move(c, JOINER_OPERATOR);
+        } else if (c->state != JOINER_SILENT || !recognize(c)) {
             conn_free(take(c));
+        }
 }
 
 static void on_timer(void *arg) {

@@ -146,54 +146,29 @@ void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking) {
 
 /* ---- what the workers do ---- */
 
-struct stacks_asker {
-    struct list link;
-    struct server_stacks *of;
-    struct conn *conn;    /* owned */
-    uint64_t timeout_ns;  /* that it asked for */
-    uint64_t period_ns;   /* the same */
-    uint64_t deadline_ns; /* while it reads its answer */
-};
+static size_t count(const struct list *asking) {
+    size_t n = 0;
+    LIST_FOR_EACH(struct rdzv_asking, a, asking, link)
+        n++;
+    return n;
+}
 
-static void set_timer(struct server_stacks *st);
-
-static struct conn *forget(struct stacks_asker *a) {
-    struct conn *conn = a->conn;
+/* Samples that no operator waits for any more are not in the way of the next one's. */
+void server_asking_end(struct rdzv_asking *a) {
+    struct server_stacks *st = TAKE_PTR(a->of);
     list_remove(&a->link);
-    a->of->n_askers--;
-    free(a);
-    return conn;
+    a->until_ns = 0;
+    if (st == NULL || st->what != ASK_PROFILE || st->text == NULL || !list_empty(&st->asked))
+        return;
+    st->server->config.parts.stacks.cancel(st->server->config.parts.stacks.arg, st->what);
+    text_unref(TAKE_PTR(st->text));
 }
-
-/* It has gone. Samples that no other operator waits for are not in the way of the next one's. */
-static void leave(struct stacks_asker *a) {
-    struct server_stacks *st = a->of;
-    conn_free(forget(a));
-    if (st->what == ASK_PROFILE && st->text != NULL && list_empty(&st->asked)) {
-        st->server->config.parts.stacks.cancel(st->server->config.parts.stacks.arg, st->what);
-        text_unref(TAKE_PTR(st->text));
-    }
-}
-
-static void refuse(struct conn *conn, const char *why) {
-    conn_answer(conn, false, why);
-    conn_finish(conn);
-}
-
-static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)m; /* one question is all that is answered on this connection */
-    leave(arg);
-}
-
-static void on_closed(void *arg, struct conn *c, int code, const char *text) { leave(arg); }
-
-static const struct conn_ops asker_ops = {.on_message = on_message, .on_closed = on_closed};
 
 static void begin(struct server_stacks *st) {
     const struct rdzv_server_config *config = &st->server->config;
     uint64_t timeout_ns = 0, period_ns = 0;
-    struct stacks_asker *a;
-    while ((a = LIST_FIRST(struct stacks_asker, &st->waiting, link)) != NULL) {
+    struct rdzv_asking *a;
+    while ((a = LIST_FIRST(struct rdzv_asking, &st->waiting, link)) != NULL) {
         timeout_ns = MAX2(timeout_ns, a->timeout_ns);
         period_ns = a->period_ns;
         list_remove(&a->link);
@@ -203,19 +178,25 @@ static void begin(struct server_stacks *st) {
     config->parts.stacks.ask(config->parts.stacks.arg, period_ns, timeout_ns);
 }
 
-static void begin_if_due(struct server_stacks *st) {
+static void begin_if_due(void *arg) {
+    struct server_stacks *st = arg;
     if (st->text == NULL && !list_empty(&st->waiting) && clock_now_ns() >= st->rest_until_ns)
         begin(st);
+    bool waits = st->text == NULL && !list_empty(&st->waiting);
+    loop_timer_set(st->timer, waits ? st->rest_until_ns : TIME_NEVER);
 }
 
-void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn) {
+void rdzv_server_stacks(struct rdzv_server *s, const struct command *command,
+                        struct rdzv_asking *asking) {
     if (s->deposed || s->config.parts.stacks.ask == NULL) {
-        refuse(conn, s->deposed ? DEPOSED : "this agent cannot report what the workers do");
+        conn_answer(asking->conn, false,
+                    s->deposed ? DEPOSED : "this agent cannot report what the workers do");
         return;
     }
     struct server_stacks *st = &s->stacks[command->period_ns > 0 ? ASK_PROFILE : ASK_STACKS];
-    if (st->n_askers >= ASKERS_MAX) {
-        refuse(conn, "too many operators ask for stacks at the moment; try again");
+    if (count(&st->waiting) + count(&st->asked) + count(&st->readers) >= ASKERS_MAX) {
+        conn_answer(asking->conn, false,
+                    "too many operators ask for stacks at the moment; try again");
         return;
     }
     if (st->what == ASK_PROFILE && (st->text != NULL || !list_empty(&st->waiting))) {
@@ -224,18 +205,16 @@ void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, st
         (void)snprintf(why, sizeof why,
                        "another profile of this job is being taken; try again in %.0f s",
                        (double)(MAX2(st->over_ns, now) - now) / NS_PER_S + 1);
-        refuse(conn, why);
+        conn_answer(asking->conn, false, why);
         return;
     }
-    struct stacks_asker *a = xcalloc(1, sizeof *a);
-    *a = (struct stacks_asker){
-        .of = st, .conn = conn, .timeout_ns = command->timeout_ns, .period_ns = command->period_ns};
-    conn_set_owner(conn, &asker_ops, a);
-    list_append(&st->waiting, &a->link);
-    st->n_askers++;
+    asking->of = st;
+    asking->timeout_ns = command->timeout_ns;
+    asking->period_ns = command->period_ns;
+    asking->until_ns = TIME_NEVER;
+    list_append(&st->waiting, &asking->link);
     st->over_ns = clock_now_ns() + command->timeout_ns;
     begin_if_due(st);
-    set_timer(st);
 }
 
 static void add_evidence(struct shared_text *t, uint32_t node, const char *json, size_t len) {
@@ -271,37 +250,19 @@ void rdzv_server_stacks_end(struct rdzv_server *s, enum rdzv_ask_what what, cons
         return;
     uint64_t now = clock_now_ns();
     st->rest_until_ns = now + REST_NS;
-    LIST_FOR_EACH(struct stacks_asker, a, &st->asked, link) {
+    LIST_FOR_EACH(struct rdzv_asking, a, &st->asked, link) {
         if (why_not != NULL) {
-            refuse(forget(a), why_not);
+            server_asking_end(a);
+            conn_answer(a->conn, false, why_not);
             continue;
         }
         list_remove(&a->link);
         list_append(&st->readers, &a->link);
-        a->deadline_ns = now + READ_NS + (t->frames.len >> 20) * READ_NS_PER_MIB;
+        a->until_ns = now + READ_NS + (t->frames.len >> 20) * READ_NS_PER_MIB;
         text_send(t, a->conn);
     }
     text_unref(t);
-    set_timer(st);
-}
-
-static void set_timer(struct server_stacks *st) {
-    uint64_t at = TIME_NEVER;
-    LIST_FOR_EACH(struct stacks_asker, a, &st->readers, link)
-        at = MIN2(at, a->deadline_ns);
-    if (st->text == NULL && !list_empty(&st->waiting))
-        at = MIN2(at, st->rest_until_ns);
-    loop_timer_set(st->timer, at);
-}
-
-static void on_timer(void *arg) {
-    struct server_stacks *st = arg;
-    uint64_t now = clock_now_ns();
-    LIST_FOR_EACH(struct stacks_asker, a, &st->readers, link)
-        if (a->deadline_ns <= now)
-            conn_free(forget(a));
     begin_if_due(st);
-    set_timer(st);
 }
 
 void server_operators_init(struct rdzv_server *s) {
@@ -315,28 +276,32 @@ void server_operators_init(struct rdzv_server *s) {
         list_init(&st->waiting);
         list_init(&st->asked);
         list_init(&st->readers);
-        st->timer = loop_timer_new(s->loop, on_timer, st);
+        st->timer = loop_timer_new(s->loop, begin_if_due, st);
+    }
+}
+
+static void end_all(struct list *asking, bool cut) {
+    LIST_FOR_EACH(struct rdzv_asking, a, asking, link) {
+        a->of = NULL;
+        list_remove(&a->link);
+        if (cut)
+            conn_cut(a->conn);
     }
 }
 
 /* Operators that wait get no answer here, and ask again. */
 void server_operators_fini(struct rdzv_server *s) {
     struct overviews *o = &s->overviews;
-    struct list *asking[] = {&o->asking, &o->asked};
-    for (size_t i = 0; i < ARRAY_SIZE(asking); i++)
-        LIST_FOR_EACH(struct rdzv_asking, a, asking[i], link) {
-            list_remove(&a->link);
-            conn_cut(a->conn);
-        }
+    end_all(&o->asking, true);
+    end_all(&o->asked, true);
     free(o->rows);
     text_unref(o->text);
     loop_timer_free(o->timer);
     for (size_t k = 0; k < ARRAY_SIZE(s->stacks); k++) {
         struct server_stacks *st = &s->stacks[k];
-        struct list *lists[] = {&st->waiting, &st->asked, &st->readers};
-        for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
-            LIST_FOR_EACH(struct stacks_asker, a, lists[i], link)
-                conn_finish(forget(a));
+        end_all(&st->waiting, true);
+        end_all(&st->asked, true);
+        end_all(&st->readers, false);
         text_unref(st->text);
         loop_timer_free(st->timer);
     }

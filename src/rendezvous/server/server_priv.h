@@ -12,10 +12,13 @@
 #include "rendezvous/protocol/probe_io.h"
 #include "rendezvous/server/server_io.h"
 
-/* Asks for the status. Part of the listener's struct joiner. */
+/* An operator that asks for the status or the stacks. Part of the listener's struct joiner. */
 struct rdzv_asking {
-    struct list link;  /* linked while it waits */
-    struct conn *conn; /* the listener's */
+    struct list link;               /* linked while it waits, or reads stacks */
+    struct conn *conn;              /* the listener's */
+    struct server_stacks *of;       /* stacks, while it is linked */
+    uint64_t timeout_ns, period_ns; /* the same: as it asked for them */
+    uint64_t until_ns;              /* it may send nothing until then */
 };
 
 struct shared_text;
@@ -33,12 +36,11 @@ struct server_stacks {
     struct rdzv_server *server;
     enum rdzv_ask_what what;
     struct loop_timer *timer;
-    struct list waiting, asked, readers; /* struct stacks_asker: for the next answer; for `text`;
+    struct list waiting, asked, readers; /* struct rdzv_asking: for the next answer; for `text`;
                                             their answer is being sent */
-    unsigned n_askers;
-    struct shared_text *text; /* the answer that is being gathered; NULL: none */
-    uint64_t rest_until_ns;   /* none is begun before */
-    uint64_t over_ns;         /* when the samples are complete that were asked for last */
+    struct shared_text *text;            /* the answer that is being gathered; NULL: none */
+    uint64_t rest_until_ns;              /* none is begun before */
+    uint64_t over_ns; /* when the samples are complete that were asked for last */
 };
 
 struct server_whose {
@@ -138,8 +140,11 @@ void server_operators_init(struct rdzv_server *s);
 void server_operators_fini(struct rdzv_server *s);
 /* STATUS: answered later, on asking->conn. `asking` is borrowed until its link is removed. */
 void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking);
-/* STACKS: takes ownership of the connection, and answers later. */
-void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn);
+/* STACKS: the same. */
+void rdzv_server_stacks(struct rdzv_server *s, const struct command *command,
+                        struct rdzv_asking *asking);
+/* It is gone, or waits for nothing. */
+void server_asking_end(struct rdzv_asking *asking);
 
 /* ---- server_whose_io.c ---- */
 
