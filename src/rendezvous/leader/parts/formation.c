@@ -70,8 +70,7 @@ void formation_recount_all(const struct formation *f, struct roster *r) {
         formation_recount(f, r, n);
 }
 
-/* ---- whole units of nodes of one domain, if all have one; else each node is a unit, and all are of
- * one domain ---- */
+/* ---- whole units of nodes of one domain; without domains all are of one, and a unit each ---- */
 
 /* What a domain has of the next group. */
 struct share {
