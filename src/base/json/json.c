@@ -431,6 +431,12 @@ bool json_number(const struct json *v, double *ret) {
     return true;
 }
 
+void json_set_i64(const struct json *obj, const char *key, int64_t v) {
+    cJSON *object = (cJSON *)(uintptr_t)obj;
+    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    (void)cJSON_AddNumberToObject(object, key, (double)v);
+}
+
 int json_write_value(struct json_writer *w, const char *key, const struct json *v) {
     char *text = cJSON_PrintUnformatted(in(v));
     if (text == NULL)

@@ -83,6 +83,9 @@ bool json_has(const struct json *obj, const char *key);
 /* The member, of any type; NULL if it does not exist or `obj` is not an object. Borrowed. */
 const struct json *json_member(const struct json *obj, const char *key);
 
+/* Sets a member of an object that was read, of a document of the caller's. It becomes the last. */
+void json_set_i64(const struct json *obj, const char *key, int64_t v); /* |v| as below */
+
 /* Elements of an array or members of an object, in order:
  * for (const struct json *v = json_first(a); v != NULL; v = json_next(v)) */
 uint32_t json_count(const struct json *v); /* 0 if it is neither */

@@ -29,6 +29,7 @@ struct node_setup {
     struct worker_setup *workers; /* owned */
     uint32_t n;
     struct env_result *envs; /* owned: [n]; empty if a worker shares those of an earlier one */
+    bool no_memory;          /* memory policies are refused here, and left out: node_setup_read() */
 };
 
 /* What must be discovered for this job (DISCOVER_*); 0: nothing. */

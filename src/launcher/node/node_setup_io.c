@@ -215,8 +215,7 @@ static struct nccl_graph *predict_nics(const struct node_setup_place *p, const s
     return g;
 }
 
-int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bool *ret_no_memory,
-                    struct err *err) {
+int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, struct err *err) {
     const struct node_found *found = node_discovery_found(p->discovery);
     struct node_setup_input in = {
         .spec = p->spec,
@@ -250,13 +249,12 @@ int node_setup_read(const struct node_setup_place *p, struct node_setup *ret, bo
     r = node_setup_make(&in, ret, err);
     if (r < 0)
         return r;
-    *ret_no_memory = false;
     if (ret->mode == BIND_NONE)
         return 0;
     struct limits now;
     read_limits(&now);
     for (uint32_t i = 0; i < ret->n; i++)
-        narrow(&ret->workers[i].affinity, &now, p->spec->bind == 0, ret_no_memory);
+        narrow(&ret->workers[i].affinity, &now, p->spec->bind == 0, &ret->no_memory);
     return 0;
 }
 
@@ -338,8 +336,7 @@ static void log_env(const struct node_setup *s, const struct node_setup_place *p
         log_warning("%s", env->warnings.list[i]);
 }
 
-void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
-                    char **logged) {
+void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, char **logged) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
     const struct node_found *found = node_discovery_found(p->discovery);
     node_setup_describe(s, &bound);
@@ -362,7 +359,7 @@ void node_setup_log(const struct node_setup *s, const struct node_setup_place *p
                  strbuf_text(&unbound));
     if (bound.len > 0)
         log_notice("%s", strbuf_text(&bound));
-    if (no_memory)
+    if (s->no_memory)
         log_info("memory policies are refused here (a container without CAP_SYS_NICE?): only CPUs "
                  "are bound");
     if (s->mode != BIND_NONE)

@@ -20,10 +20,9 @@ struct node_setup_place {
 };
 
 /* As node_setup_make(), without messages. Leaves out CPUs that a cgroup has taken away (a worker
- * with none left is not bound), and memory policies that are refused, unless strict:
- * *ret_no_memory. */
+ * with none left is not bound), and memory policies that are refused, unless strict. */
 _must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
-                               bool *ret_no_memory, struct err *err);
+                               struct err *err);
 
 /* ---- the network: by which interface this node reaches the leader, and ports ---- */
 
@@ -52,4 +51,4 @@ void node_raise_limits(void);
 /* Reports how workers are bound and which are not; with -v, it lists each worker. *logged (owned by
  * the caller) is the last report, so that a restart does not repeat it. */
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *place,
-                    bool no_memory, char **logged);
+                    char **logged);

@@ -151,17 +151,14 @@ bool cgroup_is_delegated(const char *path) {
 
 /* --- a group of our own --- */
 
-int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err) {
+int cgroup_make(int parent_fd, const char *name, int *ret_fd) {
     if (mkdirat(parent_fd, name, 0755) < 0)
-        return err_set(err, -errno, "cannot make the cgroup %s: %s", name, strerror(errno));
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        int r = -errno;
-        (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
-        return err_set(err, r, "cannot open the cgroup %s: %s", name, strerror(-r));
-    }
-    *ret_fd = fd;
-    return 0;
+        return -errno;
+    *ret_fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = *ret_fd < 0 ? -errno : 0;
+    if (r < 0)
+        (void)cgroup_remove(parent_fd, name);
+    return r;
 }
 
 int cgroup_enter(int fd) { return file_put(fd, "cgroup.procs", "0"); }

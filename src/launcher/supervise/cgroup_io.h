@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "base/err.h"
+#include "base/util.h"
 
 /* This process's cgroup v2 directory, malloc'ed. NULL: no cgroup2 mount, or not visible. */
 char *cgroup_own_path(void);
@@ -17,7 +17,7 @@ char *cgroup_own_path(void);
 bool cgroup_is_delegated(const char *path);
 
 /* Makes the group NAME below `parent_fd` (directory). *ret_fd: its directory, close-on-exec. */
-_must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err);
+_must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd);
 /* SIGKILL to all in it and below. -ENOENT, -EOPNOTSUPP: the kernel has no cgroup.kill. */
 int cgroup_kill(int fd);
 /* 1: there are processes in it or below; 0: none. */

@@ -527,18 +527,18 @@ _noreturn_ static void guardian_main(struct guardian *g, int signal_fd) {
 /* --- the split --- */
 
 /* Processes that inherit fd share the claim's lock: the agent, the keeper. */
-static int make_claimed(int parent, const char *name, int *ret_fd, struct err *err) {
+static int make_claimed(int parent, const char *name, int *ret_fd) {
     int r = -ENOENT;
     for (int i = 0; i < CLAIM_ATTEMPTS && r == -ENOENT; i++) {
-        r = cgroup_make(parent, name, ret_fd, err);
+        r = cgroup_make(parent, name, ret_fd);
         /* left by an earlier process with this pid */
         if (r == -EEXIST && cgroup_remove(parent, name) == 0)
-            r = cgroup_make(parent, name, ret_fd, err);
+            r = cgroup_make(parent, name, ret_fd);
         if (r < 0 || cgroup_claim(parent, name, *ret_fd))
             continue;
         /* another start has just removed it, because it was not claimed yet */
         (void)close(*ret_fd);
-        r = err_set(err, -ENOENT, "the cgroup %s was removed by another start", name);
+        r = -ENOENT;
     }
     return r;
 }
@@ -553,7 +553,7 @@ static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
     if (parent < 0)
         return contain_failed(CONTAIN_MAKE, -errno, err);
     (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, GUARDIAN_CGROUP_PREFIX "%d", getpid());
-    int fd, r = make_claimed(parent, g->cgroup_name, &fd, err);
+    int fd, r = make_claimed(parent, g->cgroup_name, &fd);
     if (r < 0)
         (void)contain_failed(CONTAIN_MAKE, r, err);
     if (r == 0 && faccessat(fd, "cgroup.kill", W_OK, 0) < 0) {

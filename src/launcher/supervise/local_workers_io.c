@@ -39,7 +39,6 @@ struct local_workers {
     char generation_text[32];
     struct form form;
     struct node_setup setup; /* what this node gives its workers */
-    bool no_memory_policy;   /* the kernel refuses them here */
     unsigned awaits;         /* AWAITS_*: what prepare still waits for */
     char *setup_logged;      /* how workers are bound, as last reported */
     struct logmux *logs;
@@ -522,7 +521,7 @@ static int set_up(struct local_workers *c, const struct netif_choice *netif, str
     c->place.log_dir = worker_logs_node_dir(c->files);
     c->place.netif = netif;
     node_setup_fini(&c->setup);
-    return node_setup_read(&c->place, &c->setup, &c->no_memory_policy, err);
+    return node_setup_read(&c->place, &c->setup, err);
 }
 
 static void came(struct local_workers *c, unsigned what, const struct err *failed) {
@@ -673,7 +672,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     int r = netif != NULL ? set_up(c, netif, err) : 0;
     if (r < 0)
         return r;
-    node_setup_log(&c->setup, &c->place, c->no_memory_policy, &c->setup_logged);
+    node_setup_log(&c->setup, &c->place, &c->setup_logged);
     bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->place.envp, n);
     if (!c->omp_logged && omp) {
         c->omp_logged = true;

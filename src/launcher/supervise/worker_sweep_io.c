@@ -1,5 +1,6 @@
 /* Ends the processes that workers have left: which they are, their signals, and whether the next
  * group waits for them. A pass is made in pieces, so that the loop can serve others in between. */
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -10,6 +11,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/proc.h"
 #include "launcher/supervise/worker_priv.h"
 
@@ -140,13 +142,10 @@ bool worker_group_leave_kept(struct worker_group *g) {
 
 /* The kernel assigns these to programs that ask for any port, so no program depends on one. */
 static unsigned first_of_any(unsigned *ret_last) {
-    unsigned from = 0;
-    FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
-    if (f == NULL || fscanf(f, "%u %u", &from, ret_last) != 2)
-        from = UINT_MAX;
-    if (f != NULL)
-        (void)fclose(f);
-    return from;
+    unsigned from;
+    char text[64];
+    (void)!file_read_head(AT_FDCWD, "/proc/sys/net/ipv4/ip_local_port_range", text, sizeof text);
+    return sscanf(text, "%u %u", &from, ret_last) == 2 ? from : UINT_MAX;
 }
 
 /* Listening sockets come first in these files. proc_net_tcp.rst */

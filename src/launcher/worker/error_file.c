@@ -64,18 +64,6 @@ int error_file_parse(const char *text, size_t len, char **ret, struct err *err) 
     return 0;
 }
 
-/* Copies the members of `obj` except `but`, which the caller replaces. */
-static int copy_members(struct json_writer *w, const struct json *obj, const char *but) {
-    for (const struct json *m = json_first(obj); m != NULL; m = json_next(m)) {
-        if (strcmp(json_key(m), but) == 0)
-            continue;
-        int r = json_write_value(w, json_key(m), m);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
-
 int error_file_for_parent(const char *text, size_t len, int exit_code, struct strbuf *ret,
                           struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
@@ -85,22 +73,9 @@ int error_file_for_parent(const char *text, size_t len, int exit_code, struct st
     const struct json *message = json_member(doc, "message");
     if (message == NULL)
         return lacks_message(err);
-    bool nested = json_kind_of(message) == JSON_OBJECT && exit_code != 0;
-    _cleanup_(strbuf_fini) struct strbuf out = {0};
-    struct json_writer w = json_writer_of(&out);
-    json_write_object_begin(&w, NULL);
-    if (nested) {
-        json_write_object_begin(&w, "message");
-        r = copy_members(&w, message, "errorCode");
-        json_write_i64(&w, "errorCode", exit_code);
-        json_write_object_end(&w);
-    }
-    if (r == 0)
-        r = copy_members(&w, doc, nested ? "message" : "");
-    json_write_object_end(&w);
-    if (r < 0)
-        return r;
+    if (json_kind_of(message) == JSON_OBJECT && exit_code != 0)
+        json_set_i64(message, "errorCode", exit_code);
+    struct json_writer w = json_writer_of(ret);
     strbuf_clear(ret);
-    strbuf_add_bytes(ret, out.data, out.len);
-    return 0;
+    return json_write_value(&w, NULL, doc);
 }
