@@ -416,11 +416,6 @@ void agent_requeue_begin(struct agent *a) {
     requeue_look(a->requeue.io);
 }
 
-void agent_requeue_safe(struct agent *a) {
-    a->verdict.safe = true;
-    starter_link_safe(a->head);
-}
-
 void agent_requeue_lost(struct agent *a, const char *host) {
     char *lost = a->verdict.lost_nodes;
     size_t n = strlen(lost), more = strlen(host);

@@ -368,12 +368,6 @@ const struct rdzv_client_ops agent_client_ops = {
     .end = on_end,
 };
 
-void agent_deposed(struct agent *a) {
-    agent_show_leads(a);
-    rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
-    agent_check(a);
-}
-
 static void can_join(void *arg) {
     struct agent *a = arg;
     rdzv_client_join(a->client);

@@ -182,7 +182,6 @@ struct agent {
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
-void agent_deposed(struct agent *a);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);
 /* This agent leads: logs if every process that reaches the job can take part in it, or none can. */
@@ -222,8 +221,7 @@ void agent_record_end(const struct agent *a);
 
 /* Warns if Slurm could not requeue this job. */
 void agent_requeue_begin(struct agent *a);
-/* This agent leads: a worker has reported a safe point; a node was lost. */
-void agent_requeue_safe(struct agent *a);
+/* This agent leads: a node was lost. */
 void agent_requeue_lost(struct agent *a, const char *host);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */

@@ -262,13 +262,19 @@ static void done(void *arg, enum outcome outcome) {
     agent_check(l->agent);
 }
 
-static void safe_point(void *arg) { agent_requeue_safe(((struct leading *)arg)->agent); }
+static void safe_point(void *arg) {
+    struct agent *a = ((struct leading *)arg)->agent;
+    a->verdict.safe = true;
+    starter_link_safe(a->head);
+}
 
 static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
     (void)epoch; /* the group has already reported it */
     stop_leading(l);
-    agent_deposed(l->agent);
+    agent_show_leads(l->agent);
+    rdzv_client_event(l->agent->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
+    agent_check(l->agent);
 }
 
 /* ---- beginning to lead ---- */

@@ -248,9 +248,10 @@ void worker_name_killed(struct worker_group *g) {
 static int seen(void *group, pid_t pid, bool own) {
     struct worker_group *g = group;
     char marker[MARKER_MAX];
+    if (own && is_helper(g, pid))
+        return SWEEP_SPARE;
     bool marked = own && sweep_read_variable(pid, WORKER_MARKER, marker, sizeof marker);
-    if ((own && (is_helper(g, pid) || !is_meant(g, pid, marked ? marker : NULL))) ||
-        is_kept(g, pid))
+    if ((own && !is_meant(g, pid, marked ? marker : NULL)) || is_kept(g, pid))
         return SWEEP_SPARE;
     /* the group of an orphan without a marker is not known later */
     if (g->machine.state == WORKER_STATE_ENDING && !g->machine.released)
