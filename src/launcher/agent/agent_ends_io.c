@@ -21,8 +21,7 @@
 /* The sender lists processes first: a worker that starts so shortly before may not get it. */
 #define LISTING_NS (100 * NS_PER_MS)
 
-/* Workers get these, which schedulers send as warnings. Before there are workers they are ignored:
- * most would end muster. */
+/* Schedulers send these as warnings to workers. Until there are some, most would end muster. */
 static const int passed_on[] = {SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM,
                                 SIGURG,  SIGPWR,  SIGIO,    SIGXCPU};
 

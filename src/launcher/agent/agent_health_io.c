@@ -119,8 +119,7 @@ static void gpus_failed(struct agent *a) {
         loop_timer_set(a->health.timer, h->failed_ns + ASK_AFTER_NS);
 }
 
-/* The next group waits for NVML only because of such an Xid, or if an earlier verdict would be
- * wrong about this failure. */
+/* The next group waits for NVML only after such an Xid, or if an old verdict may be wrong now. */
 static void gpus_stopped(struct agent *a) {
     const struct gpu_health *h = &a->health.gpus;
     a->health.awaits_gpus =

@@ -148,8 +148,7 @@ void agent_tell_if_no_key(struct agent *a) {
         a->auth_ask = auth_wait(a->auth, on_auth_ready, a);
 }
 
-/* For operators on this machine, also if the key's file has changed. After registry_add(), and
- * again when munge may have carried a key. */
+/* For operators on this machine. After registry_add(); again when munge may have carried a key. */
 static void leave_key(struct agent *a) {
     const uint8_t *secret = auth_job_secret(a->auth);
     struct err err = {0};

@@ -8,8 +8,7 @@
  *        any ─── the job has ended, or the agent cannot continue ──┘
  *
  * Effects are carried out in order; one may cause the next event at once. A CHECK follows each
- * other event, and only CHECK ends the process. After OVER only signals count: the output may still
- * be waiting for its reader. */
+ * other event, and only CHECK ends the process. After OVER, signals end the wait for readers. */
 #pragma once
 
 #include "rendezvous/member/member.h"

@@ -294,8 +294,7 @@ void agent_show_leads(const struct agent *a);
 int agent_show_begin(struct agent *a);
 /* Before the signal handlers are removed: a descriptor of later signals; -1: there is none. */
 _must_use_ int agent_show_end_signals(struct agent *a);
-/* Waits until standard output and error are read, or until the user leaves. Returns whether output
- * of workers is lost. */
+/* Waits until the output is read, or the user leaves. Returns whether workers' output is lost. */
 bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text);
 void agent_show_leaving(struct agent *a);

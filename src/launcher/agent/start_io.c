@@ -183,8 +183,7 @@ bool start_is_local(const struct job_spec *spec) {
     return addr_from_literal(spec->endpoint_host, 0, &at) == 0 && addr_is_loopback(&at);
 }
 
-/* The first node creates it. A file system that does not answer now may do so later; meanwhile
- * there may be another key, or munge. */
+/* The first node creates it. While its file system does not answer, another key or munge serves. */
 static int load_job_dir(const struct job_spec *spec, struct keyring *ring, struct err *err) {
     uint8_t secret[AUTH_SECRET_BYTES];
     struct err why = {0};

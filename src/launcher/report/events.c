@@ -7,8 +7,7 @@
 #include "base/json/json_table.h"
 #include "base/text/duration.h"
 
-/* Adds the milliseconds between two times, if both are known: the field's own, and the one that is
- * its condition. */
+/* Adds the milliseconds from the field's own time, if it is known, to that of its condition. */
 static void add_ms(struct json_writer *w, const struct json_field *f, const void *of) {
     uint64_t from_ns, to_ns;
     memcpy(&from_ns, (const char *)of + f->offset, sizeof from_ns);

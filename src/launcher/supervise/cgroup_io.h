@@ -2,8 +2,7 @@
  *
  * cgroup v2 mount: type "cgroup2" in /proc/self/mountinfo; own group: line "0::PATH" of
  * /proc/self/cgroup; cgroup.kill: Linux 5.14; "oom_kill N" in memory.events (v2, with descendants)
- * or memory.oom_control (v1, Linux 4.13). Documentation/admin-guide/cgroup-v2.rst,
- * cgroup-v1/memory.rst. */
+ * or memory.oom_control (v1, Linux 4.13). cgroup-v2.rst and cgroup-v1/memory.rst of Linux. */
 #pragma once
 
 #include <sys/types.h>

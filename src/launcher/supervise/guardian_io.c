@@ -419,8 +419,7 @@ static void lease_over(struct guardian *g) {
 /* ---- ^Z at a terminal: the guardian stops, and the job continues ----
  *
  * The shell waits for the guardian, so it must stop. Before, it starts a deputy, a copy of itself
- * in a process group of its own, which acts when the lease is over, and continues the guardian when
- * the agent dies. */
+ * in its own process group, which handles the lease's end, and wakes it when the agent dies. */
 
 /* How often the deputy checks what no descriptor reports. */
 #define DEPUTY_CHECK_MS 20
@@ -458,8 +457,7 @@ _noreturn_ static void deputy_main(struct guardian *g) {
 }
 
 /* Stops this process as SIGTSTP does, until SIGCONT; the agent gets SIGTSTP when it has stopped.
- * Returns at once if no shell could continue it (an orphaned process group), or if there can be no
- * deputy. */
+ * Returns at once without a deputy, or without a shell (an orphaned process group). */
 static void suspend(struct guardian *g) {
     sigset_t tstp;
     (void)sigemptyset(&tstp);

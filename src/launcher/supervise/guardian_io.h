@@ -38,10 +38,9 @@
 /* The name of its cgroup: this prefix and its pid. */
 #define GUARDIAN_CGROUP_PREFIX "muster-"
 
-/* From the lease's end until the guardian acts (muster-rendezvous(7), "Leases"). Then it stops the
- * workers so often before it kills them. */
+/* From the lease's end until the guardian acts (muster-rendezvous(7), "Leases"). */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
-#define GUARDIAN_HOLDS 6
+#define GUARDIAN_HOLDS 6 /* so often it stops the workers before it kills them */
 #define GUARDIAN_REPEAT_NS (100 * NS_PER_MS)
 #define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S) /* after its kill a process counts as unkillable */
 #define GUARDIAN_SPARED_NS (1 * NS_PER_S)     /* for the end of one on which nothing depends */
@@ -65,8 +64,7 @@ struct guardian_link {
 
 /* Splits this process, before it has a loop or a library. Returns 0 in the agent; the parent
  * becomes the guardian and never returns. On an error (negative errno, text) nothing was split. The
- * agent's SIGCHLD is SIG_DFL, its signal mask is what it was, it leads its own process group and is
- * a subreaper. */
+ * agent has its old signal mask and SIG_DFL for SIGCHLD, leads a process group, is a subreaper. */
 _must_use_ int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
                              struct err *err);
 

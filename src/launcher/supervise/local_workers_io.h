@@ -25,8 +25,7 @@
 struct local_workers;
 
 struct local_workers_config {
-    /* Without what changes with each generation. Borrowed, as all below. The discovery may run; it
-     * is freed before the local workers are. */
+    /* What generations share. Borrowed, as all below. The discovery may run; it is freed first. */
     struct node_setup_place place;
     const char *host; /* this node's name in messages */
     uint64_t incarnation;

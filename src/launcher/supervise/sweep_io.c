@@ -15,8 +15,7 @@
 #include "io/file.h"
 #include "io/process/proc.h"
 
-/* Everything except the walk in pieces and what reads environments may run in a signal handler: no
- * heap, no stdio, no locks. */
+/* All but walks and sweep_read_variable() may run in a signal handler: no heap, stdio or locks. */
 
 #define NAME_MAX_BYTES 120
 #define QUEUE_MAX 4096   /* the most processes of one pass; the next pass finds the others */

@@ -67,8 +67,7 @@ struct sweep_result {
 /* One pass over all processes below this one: SIGKILL to all except `except`. Reaps nothing. */
 void sweep_pass(const struct sweep_except *except, struct sweep_result *ret);
 
-/* One pass below another process (a frozen agent): it and its children in `except` are spared; all
- * other processes below it are killed. */
+/* The same below another process (a frozen agent), which is spared. */
 void sweep_pass_below(pid_t top, const struct sweep_except *except, struct sweep_result *ret);
 
 /* A pass in pieces, for a process with an event loop. Children may be reaped between the pieces. */
@@ -77,8 +76,7 @@ struct sweep_walk *sweep_walk_new(void);
 void sweep_walk_free(struct sweep_walk *w); /* takes NULL */
 /* Abandons a pass that is not over. */
 void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
-/* Continues until until_ns (CLOCK_MONOTONIC), with at least one process. True: it is over, *ret has
- * what it found. */
+/* Continues until until_ns (CLOCK_MONOTONIC), with at least one process. True: the pass is over. */
 _must_use_ bool sweep_walk_go_on(struct sweep_walk *w, uint64_t until_ns, struct sweep_result *ret);
 
 /* Called once for a process that still exists after `unkillable_ns`. Async-signal-safe. */

@@ -71,8 +71,7 @@ struct worker_group_ops {
     void (*on_all_gone)(void *arg);
     /* Called once, if a process, with this name and state, has survived SIGKILL for 5 s. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
-    /* Those below may be NULL. Every descendant is gone, too, except those that are kept: after
-     * on_all_gone. */
+    /* Those below may be NULL. After on_all_gone: all descendants are gone but those kept. */
     void (*on_over)(void *arg);
     /* Called once: a process has been given time for WORKER_PATIENCE_NS, and has so much left.
      * blocks: another group can't start before it has ended. */
@@ -107,8 +106,7 @@ void worker_group_free(struct worker_group *g);
 
 /* How many processes are kept, not counting those below them; 0 before the group is gone. */
 uint32_t worker_group_kept(const struct worker_group *g);
-/* Logs which of those that are kept continue. worker_group_free() will not kill them. False: there
- * are none. */
+/* Logs which of those that are kept continue; worker_group_free() spares them. False: none are. */
 bool worker_group_leave_kept(struct worker_group *g);
 
 /* How many workers have not ended, including those that are not started yet. */

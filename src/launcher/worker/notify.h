@@ -37,8 +37,7 @@ struct announced {
     uint64_t took_ns[ANNOUNCED_STEPS]; /* of the last steps, in a ring */
 };
 
-/* A step is announced when it is over; the same number again is not a new step. A smaller number
- * begins again: another epoch. */
+/* A step is announced at its end. A repeated one does not count; a smaller one begins an epoch. */
 void announced_take(struct announced *a, const struct notify_message *m, uint64_t now_ns);
 
 /* How long it may be silent, by its own words, and for how long it is: a WATCHDOG_USEC counts
