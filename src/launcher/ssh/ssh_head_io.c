@@ -46,7 +46,6 @@ struct ssh_member {
 enum head_timer {
     TIMER_PING = 0,
     TIMER_SILENCE, /* until the next that is called takes long, or too long */
-    TIMER_LATE,    /* until the job begins without the first host */
     TIMER_ALONE,
     TIMER_NAMING,
     TIMER_LEAVE,
@@ -75,7 +74,7 @@ struct ssh_head {
     struct {
         uint64_t silence_ns;  /* when TIMER_SILENCE is due */
         uint64_t answered_ns; /* when the last of all hosts has answered; 0: none has */
-        bool is_late_set;     /* TIMER_LATE */
+        uint64_t late_ns;     /* when the job begins without the first host; TIME_NEVER */
     } calls;
     struct {
         bool too_few;             /* which ends the job */
@@ -98,17 +97,11 @@ static void advance(struct ssh_head *h);
 
 /* ---- to the hosts ---- */
 
-static void send_host(struct ssh_head *h, uint32_t i, enum starter_kind kind, int signo) {
-    struct starter_message m = {.kind = kind};
-    m.signal.signo = (uint32_t)signo;
-    ssh_host_send(h->members[i].host, &m);
-}
-
 /* To the hosts that were booted. */
-static void send_all(struct ssh_head *h, enum starter_kind kind, int signo) {
+static void send_all(struct ssh_head *h, const struct starter_message *m) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (ssh_crew_state(&h->crew, i) == SSH_CREW_BOOTED)
-            send_host(h, i, kind, signo);
+            ssh_host_send(h->members[i].host, m);
 }
 
 /* The agent that leads learns how many nodes can take part, and does not wait for the others. */
@@ -140,7 +133,7 @@ static bool may_ping(const struct ssh_member *m) {
 static void send_relays(struct ssh_head *h, enum starter_kind kind) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (may_ping(&h->members[i]))
-            send_host(h, i, kind, 0);
+            ssh_host_send(h->members[i].host, &(struct starter_message){.kind = kind});
 }
 
 static void ping_all(void *arg) {
@@ -151,16 +144,23 @@ static void ping_all(void *arg) {
 
 /* ---- hosts that do not answer ---- */
 
+static void watch_silence(struct ssh_head *h, uint64_t at_ns) {
+    if (at_ns >= h->calls.silence_ns)
+        return;
+    h->calls.silence_ns = at_ns;
+    loop_timer_set(h->timers[TIMER_SILENCE], at_ns);
+}
+
 /* No node can meet at a first host that hangs: it gets no more time than any other late host. */
 static void watch_first(struct ssh_head *h) {
     bool can = h->first == UINT32_MAX && ssh_crew_can_pass_over(&h->crew);
     bool hangs = can && ssh_crew_state(&h->crew, h->crew.leader) == SSH_CREW_HANGS;
     uint64_t wait_ns = MAX2(h->config->spec->rdzv.last_call_ns, (uint64_t)FIRST_NS);
     wait_ns = hangs ? 0 : MIN2(wait_ns, (uint64_t)SILENT_NS);
-    if (can && h->calls.is_late_set && !hangs)
+    if (can && h->calls.late_ns != TIME_NEVER && !hangs)
         return;
-    h->calls.is_late_set = can;
-    loop_timer_set(h->timers[TIMER_LATE], can ? clock_now_ns() + wait_ns : TIME_NEVER);
+    h->calls.late_ns = can ? clock_now_ns() + wait_ns : TIME_NEVER;
+    watch_silence(h, h->calls.late_ns);
 }
 
 static void begin_without_first(struct ssh_head *h) {
@@ -176,13 +176,6 @@ static void begin_without_first(struct ssh_head *h) {
     }
 }
 
-static void on_late(void *arg) {
-    struct ssh_head *h = arg;
-    h->calls.is_late_set = false;
-    begin_without_first(h);
-    advance(h);
-}
-
 /* Many logins at once are slow: none hangs as long as others come through. */
 static uint64_t named_at(const struct ssh_head *h, uint32_t i) {
     return ssh_crew_state(&h->crew, i) == SSH_CREW_HANGS
@@ -192,13 +185,6 @@ static uint64_t named_at(const struct ssh_head *h, uint32_t i) {
 
 static uint64_t given_up_at(const struct ssh_head *h, uint32_t i) {
     return h->members[i].called_ns + h->config->spec->rdzv.join_timeout_ns;
-}
-
-static void watch_silence(struct ssh_head *h, uint64_t at_ns) {
-    if (at_ns >= h->calls.silence_ns)
-        return;
-    h->calls.silence_ns = at_ns;
-    loop_timer_set(h->timers[TIMER_SILENCE], at_ns);
 }
 
 static void give_up(struct ssh_head *h, uint32_t i) {
@@ -212,8 +198,12 @@ static void on_silence(void *arg) {
     struct ssh_head *h = arg;
     uint64_t now = clock_now_ns();
     h->calls.silence_ns = TIME_NEVER;
-    if (h->crew.leader < h->crew.next && now >= named_at(h, h->crew.leader))
+    if (now >= h->calls.late_ns ||
+        (h->crew.leader < h->crew.next && now >= named_at(h, h->crew.leader))) {
+        h->calls.late_ns = TIME_NEVER;
         begin_without_first(h); /* which names it */
+    }
+    watch_silence(h, h->calls.late_ns);
     for (uint32_t i = 0; i < h->crew.next; i++) {
         if (!ssh_crew_is_called(&h->crew, i))
             continue;
@@ -276,11 +266,10 @@ static void call_host(struct ssh_head *h, uint32_t i) {
     char *here[] = {h->program, relay, NULL};
     char **argv = is_here(host) ? NULL : command_of(h, host);
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
-    m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
     watch_silence(h, MIN2(named_at(h, i), given_up_at(h, i)));
     starter_log_command(argv != NULL ? argv : here);
-    int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
+    int r = ssh_host_call(&h->host_env, i, argv != NULL ? argv : here, envp, &m->host, &err);
     words_free(argv);
     if (r < 0) {
         crew_gone(h, i, err.text);
@@ -486,7 +475,8 @@ static void pause_all(void *arg, bool pause) {
 static void on_written(void *arg) { starter_quit(((struct ssh_head *)arg)->run); }
 
 static void on_dropped(void *arg, size_t which) {
-    send_all(arg, which == SSH_OUTPUT_OUT ? STARTER_DROP_OUT : STARTER_DROP_ERR, 0);
+    send_all(arg, &(struct starter_message){.kind = which == SSH_OUTPUT_OUT ? STARTER_DROP_OUT
+                                                                            : STARTER_DROP_ERR});
 }
 
 static const struct ssh_output_ops output_ops = {
@@ -576,21 +566,18 @@ static void kill_all(void *arg) {
     struct ssh_head *h = arg;
     log_notice("killing the job on all hosts");
     ssh_output_only_workers(h->output);
-    send_all(h, STARTER_STOP, SIGKILL);
+    send_all(h, &(struct starter_message){.kind = STARTER_STOP, .signal.signo = SIGKILL});
     call_no_more(h);
 }
 
-static void deliver(void *arg, const struct starter_effect *e) {
+static void deliver(void *arg, uint64_t link, const struct starter_message *m) {
     struct ssh_head *h = arg;
-    const enum starter_kind kind = e->kind == STARTER_EFFECT_STOP  ? STARTER_STOP
-                                   : e->kind == STARTER_EFFECT_ACK ? STARTER_ACK
-                                                                   : STARTER_SIGNAL;
-    if (kind == STARTER_STOP)
+    if (m->kind == STARTER_STOP)
         call_no_more(h);
-    if (e->link != 0)
-        send_host(h, (uint32_t)e->link - 1, kind, e->signo);
+    if (link != 0)
+        ssh_host_send(h->members[link - 1].host, m);
     else
-        send_all(h, kind, e->signo);
+        send_all(h, m);
 }
 
 static void on_stop(void *arg) {
@@ -711,10 +698,9 @@ static int prepare(struct ssh_head *h, struct err *err) {
 }
 
 static int set_up_loop(struct ssh_head *h) {
-    static loop_timer_fn *const fns[TIMERS] = {ping_all, on_silence, on_late,
-                                               on_alone, on_naming,  on_leave};
+    static loop_timer_fn *const fns[TIMERS] = {ping_all, on_silence, on_alone, on_naming, on_leave};
     int r = 0;
-    h->calls.silence_ns = TIME_NEVER;
+    h->calls.silence_ns = h->calls.late_ns = TIME_NEVER;
     for (size_t i = 0; i < TIMERS; i++)
         h->timers[i] = loop_timer_new(h->loop, fns[i], h);
     if (!child_is_ignored(SIGTSTP))

@@ -134,6 +134,7 @@ static void on_timer(void *arg) {
 
 /* ---- what comes ---- */
 
+/* For the first reason. */
 static void refuse(struct ssh_host *h, const char *what) {
     because(h, "%s", what);
     h->last_said = true;
@@ -141,13 +142,12 @@ static void refuse(struct ssh_host *h, const char *what) {
 }
 
 static void greet(struct ssh_host *h, const struct starter_message *m) {
-    char text[256];
     h->greeted = true;
     if (strcmp(m->hello.version, h->env->version) == 0)
         return;
-    (void)snprintf(text, sizeof text, "%.100s is muster %.60s there, and %.60s here",
-                   h->env->program, m->hello.version, h->env->version);
-    refuse(h, text);
+    because(h, "%.100s is muster %.60s there, and %.60s here", h->env->program, m->hello.version,
+            h->env->version);
+    refuse(h, "");
 }
 
 static void obey(struct ssh_host *h, const struct starter_message *m) {
@@ -252,12 +252,6 @@ static void on_exit_of_ssh(void *arg, const struct child_status *status) {
 
 /* ---- calls ---- */
 
-struct ssh_host *ssh_host_new(const struct ssh_host_env *env, uint32_t i) {
-    struct ssh_host *h = xcalloc(1, sizeof *h);
-    *h = (struct ssh_host){.env = env, .i = i, .err_fd = -1};
-    return h;
-}
-
 static int watch(struct ssh_host *h, int *fd) {
     struct loop *loop = h->env->loop;
     h->timer = loop_timer_new(loop, on_timer, h);
@@ -291,8 +285,11 @@ static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int t
                                    &h->ssh);
 }
 
-int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp, struct err *err) {
+int ssh_host_call(const struct ssh_host_env *env, uint32_t i, char *const *argv, char *const *envp,
+                  struct ssh_host **ret, struct err *err) {
     int pair[2] = {-1, -1}, err_write = -1;
+    struct ssh_host *h = *ret = xcalloc(1, sizeof *h);
+    *h = (struct ssh_host){.env = env, .i = i, .err_fd = -1};
     int r = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
     if (r == 0)
         r = child_pipe(&h->err_fd, &err_write);

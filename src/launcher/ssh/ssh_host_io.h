@@ -1,7 +1,6 @@
 /* One host as the head sees it: the ssh that was started for it, and what comes over that.
  *
- *     ssh_host_new(&env, i, &host);
- *     r = ssh_host_call(host, argv, envp, &err);
+ *     r = ssh_host_call(&env, i, argv, envp, &host, &err);
  *     … on_message: HELLO; ssh_host_send(host, &m); OUT, ERR, …
  *     … on_gone, once: what is left is to free it
  *
@@ -39,11 +38,10 @@ struct ssh_host_env { /* borrowed; the same for all */
     const int *save;     /* LAUNCHER_SIGNALS_MAX that its batch system sends to it, too; NULL */
 };
 
-struct ssh_host *ssh_host_new(const struct ssh_host_env *env, uint32_t i);
+/* *ret is made also if it fails. */
+_must_use_ int ssh_host_call(const struct ssh_host_env *env, uint32_t i, char *const *argv,
+                             char *const *envp, struct ssh_host **ret, struct err *err);
 void ssh_host_free(struct ssh_host *h); /* takes NULL; kills ssh if it is there */
-
-_must_use_ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp,
-                             struct err *err);
 /* A message for its relay, sent at once if nothing is queued. Dropped if it is gone. */
 void ssh_host_send(struct ssh_host *h, const struct starter_message *m);
 /* The same with frames; takes the text, and overwrites it when it is sent. */

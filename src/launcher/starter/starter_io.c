@@ -436,16 +436,18 @@ void starter_signal(struct starter_run *r, int signo) {
 }
 
 static void deliver(struct starter_run *r, const struct starter_effect *e) {
-    struct starter_message m = {.kind = STARTER_ACK};
-    bool stops = e->kind == STARTER_EFFECT_STOP;
-    if (stops) {
-        m.kind = STARTER_STOP;
+    const bool stops = e->kind == STARTER_EFFECT_STOP;
+    struct starter_message m = {.kind = stops                              ? STARTER_STOP
+                                        : e->kind == STARTER_EFFECT_SIGNAL ? STARTER_SIGNAL
+                                                                           : STARTER_ACK};
+    if (m.kind != STARTER_ACK)
         m.signal.signo = (uint32_t)e->signo;
-    }
-    if (e->link == 0)
-        starter_signal(r, stops && r->ops->stop_signal != 0 ? r->ops->stop_signal : e->signo);
-    else
+    if (r->ops->deliver != NULL)
+        r->ops->deliver(r->arg, e->link, &m);
+    else if (e->link != 0)
         send_message(r, e->link, &m);
+    else
+        starter_signal(r, stops && r->ops->stop_signal != 0 ? r->ops->stop_signal : e->signo);
 }
 
 void starter_quit(struct starter_run *r) {
@@ -466,12 +468,7 @@ static void carry_out(struct starter_run *r, const struct starter_effect *e) {
     switch (e->kind) {
     case STARTER_EFFECT_STOP:
     case STARTER_EFFECT_ACK:
-    case STARTER_EFFECT_SIGNAL:
-        if (r->ops->deliver != NULL)
-            r->ops->deliver(r->arg, e);
-        else
-            deliver(r, e);
-        break;
+    case STARTER_EFFECT_SIGNAL: deliver(r, e); break;
     case STARTER_EFFECT_KILL:
         if (r->ops->kill != NULL)
             r->ops->kill(r->arg);

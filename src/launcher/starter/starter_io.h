@@ -60,8 +60,8 @@ struct starter_run;
 struct starter_ops {
     /* Starts the agents. 0, or a negative errno and a sentence. -ENOENT: it is not installed. */
     int (*start)(void *arg, struct starter_run *r, struct err *err);
-    /* STOP and ACK to one agent or all, SIGNAL to all. NULL: as above. */
-    void (*deliver)(void *arg, const struct starter_effect *e);
+    /* STOP and ACK to one agent or all (link 0), SIGNAL to all. NULL: as above. */
+    void (*deliver)(void *arg, uint64_t link, const struct starter_message *m);
     /* Kills everything on all nodes. NULL: the commands. */
     void (*kill)(void *arg);
     void (*describe)(void *arg, struct starter_description *ret);
