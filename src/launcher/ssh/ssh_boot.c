@@ -427,25 +427,13 @@ void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min, bool meets) {
     *c = (struct ssh_crew){.n = n, .min = min};
     c->meeting = meets ? SSH_CREW_MEETS_UNASKED : SSH_CREW_MEETS_ELSEWHERE;
     c->states = xcalloc(n, sizeof *c->states);
-    c->ready = xcalloc(n, sizeof *c->ready);
     for (uint32_t i = 0; i < n; i++)
         c->states[i] = SSH_CREW_WAITING;
 }
 
 void ssh_crew_fini(struct ssh_crew *c) {
     free(c->states);
-    free(c->ready);
     *c = (struct ssh_crew){0};
-}
-
-/* A host leaves the stack of READY ones by its state. */
-static bool pop_ready(struct ssh_crew *c, uint32_t *ret) {
-    while (c->n_ready > 0) {
-        *ret = c->ready[--c->n_ready];
-        if (c->states[*ret] == SSH_CREW_READY)
-            return true;
-    }
-    return false;
 }
 
 static bool leader_answered(const struct ssh_crew *c) {
@@ -464,7 +452,9 @@ enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret) {
         *ret = c->leader;
         return SSH_CREW_DO_LISTEN;
     }
-    if (leader_answered(c) && c->meeting != SSH_CREW_MEETS_ASKED && pop_ready(c, ret)) {
+    const uint8_t *ready = memchr(c->states, SSH_CREW_READY, c->n);
+    if (leader_answered(c) && c->meeting != SSH_CREW_MEETS_ASKED && ready != NULL) {
+        *ret = (uint32_t)(ready - c->states);
         c->states[*ret] = SSH_CREW_BOOTED;
         return SSH_CREW_DO_BOOT;
     }
@@ -512,7 +502,6 @@ void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
         return;
     answered(c, host);
     c->states[host] = SSH_CREW_READY;
-    c->ready[c->n_ready++] = host;
 }
 
 bool ssh_crew_listens(struct ssh_crew *c, uint32_t host) {

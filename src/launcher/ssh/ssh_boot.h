@@ -155,8 +155,6 @@ struct ssh_crew {
     uint32_t n, min;
     enum ssh_crew_meeting meeting;
     uint8_t *states; /* owned: enum ssh_crew_state of each host */
-    uint32_t *ready; /* owned: a stack of hosts in READY */
-    uint32_t n_ready;
     uint32_t next;   /* the first that was not called */
     uint32_t leader; /* the first that has not failed, or been passed over; n: all have */
     uint32_t in_flight, n_hanging, n_failed, n_gone;
