@@ -151,7 +151,9 @@ int file_write_flushed(int fd, const char *text, size_t len) {
 }
 
 int file_put_locked(int dir, const char *name, const char *text, size_t len) {
-    _cleanup_(freep) char *beside = xasprintf(FILE_UNFINISHED "%s.%d", name, (int)getpid());
+    const char *last = path_name(name);
+    _cleanup_(freep) char *beside =
+        xasprintf("%.*s" FILE_UNFINISHED "%s.%d", (int)(last - name), name, last, (int)getpid());
     (void)unlinkat(dir, beside, 0);
     int fd = openat(dir, beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)

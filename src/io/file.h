@@ -36,9 +36,10 @@ _must_use_ int file_put(int dir, const char *name, const char *text);
 _must_use_ int file_write_atomic(const char *path, const char *text, size_t len);
 /* The same; a new file gets exactly this mode. */
 _must_use_ int file_write_atomic_as(const char *path, const char *text, size_t len, uint32_t mode);
-/* Makes a file of mode 0600 in this folder whole or not at all, without a flush, in place of one of
- * the same name. It is locked (flock(2)) before it has that name, if the file system supports it.
- * Returns a descriptor for reading and writing, or a negative errno. */
+/* Makes a file of mode 0600 whole or not at all, without a flush, in place of one of the same name,
+ * which is one in this folder, or a path if dir is AT_FDCWD. It is locked (flock(2)) before it has
+ * that name, if the file system supports it. Returns a descriptor for reading and writing, or a
+ * negative errno. */
 #define FILE_UNFINISHED ".new-" /* the beginning of its name until then */
 _must_use_ int file_put_locked(int dir, const char *name, const char *text, size_t len);
 /* How many descriptors this process may have (RLIMIT_NOFILE); SIZE_MAX: any, or not known. */

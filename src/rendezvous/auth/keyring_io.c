@@ -174,7 +174,7 @@ int keyring_make_home(const char *path, struct err *err) {
     return 0;
 }
 
-static int write_new(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool flushed) {
+static int write_new(const char *path, const uint8_t secret[AUTH_SECRET_BYTES]) {
     char line[AUTH_KEY_TEXT_MAX + 1];
     int fd = own_file_make(path, O_WRONLY | O_EXCL, 0600);
     if (fd < 0)
@@ -182,13 +182,7 @@ static int write_new(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], 
     auth_key_to_text(secret, line);
     size_t len = strlen(line);
     line[len++] = '\n';
-    int r = 0;
-    if (flushed) {
-        r = file_write_flushed(fd, line, len);
-    } else {
-        ssize_t n = write(fd, line, len);
-        r = n < 0 ? -errno : (size_t)n < len ? -ENOSPC : 0;
-    }
+    int r = file_write_flushed(fd, line, len);
     if (close(fd) < 0 && r == 0)
         r = -errno;
     if (r < 0)
@@ -197,24 +191,14 @@ static int write_new(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], 
     return r;
 }
 
-static int replace_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool flushed) {
+int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool replace,
+                       struct err *err) {
     _cleanup_(freep) char *temp = xasprintf("%s.%d.tmp", path, (int)getpid());
-    int r = write_new(temp, secret, flushed);
-    if (r == 0 && rename(temp, path) < 0) {
+    int r = write_new(replace ? temp : path, secret);
+    if (r == 0 && replace && rename(temp, path) < 0) {
         r = -errno;
         (void)unlink(temp);
     }
-    return r;
-}
-
-int keyring_leave_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], struct err *err) {
-    int r = replace_file(path, secret, false);
-    return r < 0 ? err_set(err, r, "cannot write '%s': %s", path, strerror(-r)) : 0;
-}
-
-int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool replace,
-                       struct err *err) {
-    int r = replace ? replace_file(path, secret, true) : write_new(path, secret, true);
     if (r == -EEXIST)
         return err_set(err, r,
                        "'%s' exists already; --force replaces it (jobs that run keep the old key)",

@@ -74,8 +74,5 @@ _must_use_ int keyring_home_path(char out[PATH_MAX], struct err *err);
 /* Mode 0600; the folder must be there. -EEXIST: there is a file, without `replace`. */
 _must_use_ int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES],
                                   bool replace, struct err *err);
-/* For a file that is of no use after a reboot: does not wait for the disk. */
-_must_use_ int keyring_leave_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES],
-                                  struct err *err);
 /* Makes the folders of keyring_home_path() that are missing, 0700. */
 _must_use_ int keyring_make_home(const char *path, struct err *err);

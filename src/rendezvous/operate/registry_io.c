@@ -197,13 +197,15 @@ static void key_path(const struct registry_own *own, char out[REGISTRY_PATH_MAX]
 
 int registry_add_key(struct registry_own *own, const uint8_t secret[AUTH_SECRET_BYTES],
                      struct err *err) {
-    char path[REGISTRY_PATH_MAX];
+    char path[REGISTRY_PATH_MAX], line[AUTH_KEY_TEXT_MAX];
     if (own->path[0] == '\0')
         return 0;
     key_path(own, path);
-    int r = keyring_leave_file(path, secret, err);
-    own->has_key = r == 0;
-    return r;
+    auth_key_to_text(secret, line);
+    _cleanup_(file_close) int fd = file_put_locked(AT_FDCWD, path, line, strlen(line));
+    explicit_bzero(line, sizeof line);
+    own->has_key = fd >= 0;
+    return fd < 0 ? err_set(err, fd, "cannot write '%s': %s", path, strerror(-fd)) : 0;
 }
 
 /* What stays, the next registry_list() or registry_sweep() removes. */

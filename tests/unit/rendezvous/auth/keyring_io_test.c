@@ -283,20 +283,6 @@ Test(keyring_io, a_new_file_is_this_users_only) {
     cr_assert_arr_eq(keyring_at(ring, 1)->secret, other, sizeof other);
 }
 
-Test(keyring_io, one_that_is_left_for_a_while_replaces_another_and_is_this_users_only) {
-    struct stat st;
-    cr_assert_eq(keyring_write_file(path, secret, false, &err), 0, "%s", err.text);
-    uint8_t other[AUTH_SECRET_BYTES];
-    random_bytes(other, sizeof other);
-    cr_assert_eq(keyring_leave_file(path, other, &err), 0, "%s", err.text);
-    cr_assert_eq(stat(path, &st), 0);
-    cr_assert_eq(st.st_mode & 07777, 0600);
-    cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_FILE, &err), 0);
-    cr_assert_eq(keyring_n(ring), 1);
-    cr_assert_arr_eq(keyring_at(ring, 0)->secret, other, sizeof other);
-    cr_assert_lt(keyring_leave_file("/proc/no/such/folder", other, &err), 0);
-}
-
 Test(keyring_io, the_folders_of_the_home_are_made) {
     char home[PATH_MAX];
     struct stat st;
