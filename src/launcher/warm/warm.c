@@ -175,8 +175,6 @@ bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
     return ok;
 }
 
-/* ---- the pool ---- */
-
 bool warm_refuses(enum warm_role role, const struct warm_message *message,
                   char reason[WARM_REASON_MAX]) {
     if (message->devices[0] != '\0')
@@ -192,25 +190,4 @@ bool warm_refuses(enum warm_role role, const struct warm_message *message,
     else
         return false;
     return true;
-}
-
-static bool is_made(enum warm_state state) {
-    return state == WARM_STATE_REACHING || state == WARM_STATE_WARMING;
-}
-
-enum warm_step warm_next(const struct warm_view *v, uint32_t *ret_rank) {
-    *ret_rank = v->n;
-    for (uint32_t i = v->n; i-- > 0;) {
-        if (is_made(v->ranks[i]))
-            return WARM_STEP_NONE;
-        if (v->ranks[i] == WARM_STATE_NONE)
-            *ret_rank = i;
-    }
-    if (*ret_rank == v->n)
-        return WARM_STEP_COMPLETE;
-    if (is_made(v->template))
-        return WARM_STEP_NONE;
-    if (v->form == JOB_WARM_PROCESS)
-        return WARM_STEP_PROCESS;
-    return v->template == WARM_STATE_WAITS ? WARM_STEP_FORK : WARM_STEP_TEMPLATE;
 }

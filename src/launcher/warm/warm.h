@@ -81,33 +81,6 @@ _must_use_ bool warm_go(char *const *from, const struct warm_to *to, struct strb
 /* Only whether it would be refused. */
 _must_use_ bool warm_may_go(char *const *from, char *const *to, char reason[WARM_REASON_MAX]);
 
-/* ---- the pool ---- */
-
-/* Of a standby, or of the template. */
-enum warm_state {
-    WARM_STATE_NONE = 0,
-    WARM_STATE_REACHING, /* a process without a script checks that the gate is reached */
-    WARM_STATE_WARMING,  /* it imports */
-    WARM_STATE_WAITS,
-};
-
 /* Why a template that has reported can't fork, or a standby can't wait; false: it can. */
 _must_use_ bool warm_refuses(enum warm_role role, const struct warm_message *message,
                              char reason[WARM_REASON_MAX]);
-
-struct warm_view {
-    enum job_warm form;
-    enum warm_state template;
-    const enum warm_state *ranks; /* [n] */
-    uint32_t n;
-};
-enum warm_step {
-    WARM_STEP_NONE = 0,
-    WARM_STEP_COMPLETE, /* a standby waits for each rank */
-    WARM_STEP_TEMPLATE,
-    WARM_STEP_FORK,
-    WARM_STEP_PROCESS,
-};
-/* One thing after another: nothing is begun while something is warming. *ret_rank: of FORK and
- * PROCESS. */
-enum warm_step warm_next(const struct warm_view *view, uint32_t *ret_rank);

@@ -25,6 +25,14 @@
 #define LOST_MAX 6
 #define TEMPLATE_INDEX UINT32_MAX
 
+/* Of a standby, or of the template. */
+enum warm_state {
+    WARM_STATE_NONE = 0,
+    WARM_STATE_REACHING, /* a process without a script checks that the gate is reached */
+    WARM_STATE_WARMING,  /* it imports */
+    WARM_STATE_WAITS,
+};
+
 struct warm_one {
     struct warm_pool *pool;
     uint32_t index; /* the local rank */
@@ -430,28 +438,23 @@ static int check_descriptors(const struct warm_pool *p, struct err *err) {
 
 /* A Python that passes by the gate would run the script: so one without a script is tried first,
  * each time, as the interpreter can be another one under its name. */
-static void begin(struct warm_pool *p, enum warm_step step, uint32_t rank) {
-    struct warm_one *one = step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[rank];
+static void begin(struct warm_one *one) {
+    struct warm_pool *p = one->pool;
+    bool template = one == &p->template, forks = !template && p->form == JOB_WARM_FORK;
+    const struct child_spec *spec = p->specs[template ? 0 : one->index];
     struct err err = {0};
     char reason[WARM_REASON_MAX];
     int r = check_descriptors(p, &err);
-    if (step == WARM_STEP_TEMPLATE || (step == WARM_STEP_PROCESS && rank == 0))
+    if (template || (!forks && one->index == 0))
         p->record_bytes = recorded_bytes(p);
     p->complete_logged = false;
-    switch (r < 0 ? WARM_STEP_NONE : step) {
-    case WARM_STEP_NONE:
-    case WARM_STEP_COMPLETE: break;
-    case WARM_STEP_TEMPLATE:
-        if (!can_fork(p, reason)) {
-            don_t_fork(p, reason);
-            p->check_ns = clock_now_ns();
-            break;
-        }
-        r = start(one, WARM_STATE_REACHING, p->specs[0], &err);
-        break;
-    case WARM_STEP_PROCESS: r = start(one, WARM_STATE_REACHING, p->specs[rank], &err); break;
-    case WARM_STEP_FORK: r = fork_one(one, p->specs[rank], &err); break;
+    if (r == 0 && template && !can_fork(p, reason)) {
+        don_t_fork(p, reason);
+        p->check_ns = clock_now_ns();
+        return;
     }
+    if (r == 0)
+        r = forks ? fork_one(one, spec, &err) : start(one, WARM_STATE_REACHING, spec, &err);
     if (r < 0)
         has_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
 }
@@ -509,24 +512,22 @@ static void all_wait(struct warm_pool *p) {
     check_later(p);
 }
 
+/* One after another: nothing is begun while something is made. */
 static void go_on(struct warm_pool *p) {
-    const uint32_t n = p->config.n;
+    struct warm_one *missing = NULL;
     if (!read_record(p))
         return;
-    _cleanup_(freep) enum warm_state *states = xcalloc(n, sizeof *states);
-    for (uint32_t i = 0; i < n; i++) {
-        if (p->specs[i] == NULL)
+    for (uint32_t i = p->config.n; i-- > 0;) {
+        if (p->specs[i] == NULL || is_made(&p->ranks[i]))
             return;
-        states[i] = p->ranks[i].state;
+        missing = p->ranks[i].state == WARM_STATE_NONE ? &p->ranks[i] : missing;
     }
-    struct warm_view view = {
-        .form = p->form, .template = p->template.state, .ranks = states, .n = n};
-    uint32_t rank;
-    enum warm_step step = warm_next(&view, &rank);
-    if (step == WARM_STEP_COMPLETE)
+    if (missing == NULL)
         all_wait(p);
-    else if (step != WARM_STEP_NONE)
-        begin(p, step, rank);
+    else if (p->form == JOB_WARM_PROCESS || p->template.state == WARM_STATE_WAITS)
+        begin(missing);
+    else if (!is_made(&p->template))
+        begin(&p->template);
 }
 
 static void is_ready(struct warm_one *one, const struct warm_message *message) {

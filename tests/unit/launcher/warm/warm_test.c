@@ -125,20 +125,3 @@ Test(warm, threads_devices_and_ranks_refuse) {
     cr_assert(warm_refuses(WARM_STANDBY, &message, reason));
     cr_assert_str_eq(reason, "importing opens /dev/nvidia0");
 }
-
-Test(warm, one_thing_is_warmed_after_another) {
-    enum warm_state ranks[3] = {WARM_STATE_WAITS, WARM_STATE_NONE, WARM_STATE_NONE};
-    struct warm_view view = {.form = JOB_WARM_PROCESS, .ranks = ranks, .n = 3};
-    uint32_t rank;
-    cr_assert(warm_next(&view, &rank) == WARM_STEP_PROCESS && rank == 1);
-    view.form = JOB_WARM_FORK;
-    cr_assert(warm_next(&view, &rank) == WARM_STEP_TEMPLATE);
-    view.template = WARM_STATE_WARMING;
-    cr_assert(warm_next(&view, &rank) == WARM_STEP_NONE);
-    view.template = WARM_STATE_WAITS;
-    cr_assert(warm_next(&view, &rank) == WARM_STEP_FORK && rank == 1);
-    ranks[2] = WARM_STATE_WARMING;
-    cr_assert(warm_next(&view, &rank) == WARM_STEP_NONE);
-    ranks[1] = ranks[2] = WARM_STATE_WAITS;
-    cr_assert(warm_next(&view, &rank) == WARM_STEP_COMPLETE);
-}
