@@ -43,9 +43,6 @@ struct worker_signs {
     uint64_t step;        /* the last MUSTER_STEP that it reported; 0: none */
     uint64_t deadline_ns; /* from its last WATCHDOG=1 (or WATCHDOG_USEC) on; 0: it announced none */
     uint64_t since_announced_ns; /* since that; meaningful if deadline_ns is not 0 */
-    /* The place of the program at which it waits: a number made of the functions and lines of its
-     * stack, equal in all workers and runs of one program. 0: not known. */
-    uint64_t place;
 };
 
 /* --hang-action: what is done when the job hangs. AUTO is RESTART where --max-restarts allows one,

@@ -176,7 +176,6 @@ static const struct json_field worker_signs_fields[] = {
      JSON_IF_SET(worker_signs, deadline_ns)},
     {JSON_FIELD(worker_signs, ID, "since_announced_ns", since_announced_ns),
      JSON_IF_SET(worker_signs, deadline_ns)},
-    {JSON_FIELD(worker_signs, HEX, "place", place), JSON_IF_SET(worker_signs, place)},
 };
 static const struct json_table worker_signs = JSON_TABLE(worker_signs, worker_signs_fields);
 

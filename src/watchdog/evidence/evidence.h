@@ -128,8 +128,8 @@ _must_use_ int evidence_add_stack(struct evidence *e, const struct pystack_frame
 _must_use_ int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n);
 /* Back: of n ranks. */
 void evidence_counts(const struct evidence *e, uint64_t *ret, uint32_t n);
-/* The number of the place at which such a stack waits, for struct worker_signs.place: equal in all
- * workers and runs of one program. 0: no frames. */
+/* The number of the place at which such a stack waits, for HANG_EVENT_PLACE: equal in all workers
+ * and runs of one program. 0: no frames. */
 uint64_t evidence_place(const struct pystack_frame *frames, uint32_t n);
 /* "what: why", as printf. A gap too many is dropped. */
 _printf_(2, 3) void evidence_gap(struct evidence *e, const char *format, ...);

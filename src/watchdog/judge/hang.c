@@ -594,8 +594,6 @@ static void end(struct hang *h) {
 static void start(struct hang *h, const struct hang_event *event, uint64_t now_ns) {
     assert(event->n > 0 && event->n <= HANG_RANKS_MAX);
     end(h);
-    if (event->new_program)
-        h->places = (struct places){0};
     h->n = event->n;
     h->nodes = xrealloc(h->nodes, h->n * sizeof *h->nodes);
     h->workers = xrealloc(h->workers, h->n * sizeof *h->workers);
@@ -663,8 +661,8 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
     w->row.deadline_ns = MIN2(row->deadline_ns, DEADLINE_MAX_NS);
     if ((w->row.flags & SIGN_ENDED) != 0)
         on_ended(h, w);
-    if (moved || row->place != 0)
-        at_place(h, w, moved ? 0 : row->place);
+    if (moved)
+        at_place(h, w, 0);
 }
 
 static void on_signs(struct hang *h, const struct hang_event *event, uint64_t now_ns) {

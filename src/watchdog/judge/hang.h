@@ -63,22 +63,20 @@
 #define HANG_RANKS_MAX 65536
 
 enum hang_event_kind {
-    HANG_EVENT_START =
-        1,            /* workers run: n, nodes, new_program. Also when an agent begins to lead */
-    HANG_EVENT_END,   /* they are being stopped, whatever the reason */
-    HANG_EVENT_SIGNS, /* node, rows, n: what a node sent. Rows of others' ranks are ignored */
-    HANG_EVENT_ENDED, /* rank: it has exited with 0 */
-    HANG_EVENT_PLACE, /* rank, place: where it waits, from evidence */
-    HANG_EVENT_TIMER, /* the deadline has come */
+    HANG_EVENT_START = 1, /* workers run: n, nodes. Also when an agent begins to lead */
+    HANG_EVENT_END,       /* they are being stopped, whatever the reason */
+    HANG_EVENT_SIGNS,     /* node, rows, n: what a node sent. Rows of others' ranks are ignored */
+    HANG_EVENT_ENDED,     /* rank: it has exited with 0 */
+    HANG_EVENT_PLACE,     /* rank, place: where it waits, from evidence */
+    HANG_EVENT_TIMER,     /* the deadline has come */
 };
 
 struct hang_event {
     enum hang_event_kind kind;
     uint64_t now_ns;
-    uint32_t n;            /* START: world size, 1 … HANG_RANKS_MAX. SIGNS: of rows */
-    const uint32_t *nodes; /* START: of each rank, its node's number; borrowed, copied */
-    bool new_program;      /* START: what was learned about places is of another program */
-    uint32_t node;         /* SIGNS: the sender's number */
+    uint32_t n;                      /* START: world size, 1 … HANG_RANKS_MAX. SIGNS: of rows */
+    const uint32_t *nodes;           /* START: of each rank, its node's number; borrowed, copied */
+    uint32_t node;                   /* SIGNS: the sender's number */
     const struct worker_signs *rows; /* SIGNS; borrowed */
     uint32_t rank;
     uint64_t place;

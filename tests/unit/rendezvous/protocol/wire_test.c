@@ -205,7 +205,7 @@ static const struct wire_message whole[] = {
                          .nproc = 1,
                          .has_warm = true,
                          .warm = {.generation = {1, 2}, .warm = 1, .cold = 2, .waiting = 3, .reason = "r"}}}}},
-    {.kind = WIRE_SIGNS, .signs = {.generation = {2, 3}, .n = 2, .list = {{1, 2, 3, true, 4, 5, 6, 7}, {.rank = 9}}}},
+    {.kind = WIRE_SIGNS, .signs = {.generation = {2, 3}, .n = 2, .list = {{1, 2, 3, true, 4, 5, 6}, {.rank = 9}}}},
     {.kind = WIRE_SIGNS, .signs = {.generation = {2, 3}}}, /* all move */
     {.kind = WIRE_ASK, .ask = {.generation = {2, 3}, .id = 4, .timeout_ns = 5}},
     {.kind = WIRE_ASK, .ask = {.generation = {2, 3}, .id = 4, .timeout_ns = 5, .holds = true}},
@@ -778,8 +778,8 @@ Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_SIGNS, .signs = {.generation = {1, 1}, .n = RDZV_SIGNS_CHUNK}};
     for (uint32_t i = 0; i < RDZV_SIGNS_CHUNK; i++)
-        in.signs.list[i] = (struct worker_signs){UINT32_MAX, UINT32_MAX, UINT64_MAX, true,
-                                                 UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+        in.signs.list[i] =
+            (struct worker_signs){UINT32_MAX, UINT32_MAX, UINT64_MAX, true, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&in, &text);
     cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2);

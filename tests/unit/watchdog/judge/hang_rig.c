@@ -32,7 +32,7 @@ void rig_event(struct rig *r, struct hang_event event) {
     keep(r, &u);
 }
 
-void rig_start(struct rig *r, bool new_program) {
+void rig_start(struct rig *r) {
     for (uint32_t i = 0; i < r->n; i++)
         r->w[i] = (struct rig_worker){.moving = true, .born_at = r->now, .moved_at = r->now};
     for (uint32_t i = 0; i < r->n_nodes; i++) {
@@ -40,15 +40,14 @@ void rig_start(struct rig *r, bool new_program) {
         r->node[i].next_sample = r->now + NS_PER_S * (i + 1) / (r->n_nodes + 1);
     }
     r->hangs = r->reports = r->recoveries = r->sent = 0;
-    rig_event(r,
-              (struct hang_event){.kind = HANG_EVENT_START, .n = r->n, .nodes = r->nodes, .new_program = new_program});
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = r->n, .nodes = r->nodes});
 }
 
 void rig_limits(struct rig *r, const struct hang_limits *limits) {
     hang_free(r->h);
     r->limits = *limits;
     r->h = hang_new(limits);
-    rig_start(r, true);
+    rig_start(r);
 }
 
 void rig_init(struct rig *r, uint32_t n_ranks, uint32_t n_nodes) {
@@ -81,8 +80,7 @@ static void row_of(const struct rig *r, uint32_t rank, struct worker_signs *row)
                                  .moved_once = w->moved_once,
                                  .step = w->step,
                                  .deadline_ns = w->deadline_ns,
-                                 .since_announced_ns = w->deadline_ns != 0 ? since : 0,
-                                 .place = w->moved_since ? 0 : w->place};
+                                 .since_announced_ns = w->deadline_ns != 0 ? since : 0};
 }
 
 /* Whether a node has something to say of this worker. */
@@ -114,6 +112,10 @@ static void sample(struct rig *r, uint32_t node) {
     if (speak || once || r->node[node].speaking) {
         r->sent++;
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = node, .rows = rows, .n = n});
+        for (uint32_t i = 0; i < n; i++)
+            if ((rows[i].flags & SIGN_MOVED) == 0)
+                rig_event(r, (struct hang_event){
+                                 .kind = HANG_EVENT_PLACE, .rank = rows[i].rank, .place = r->w[rows[i].rank].place});
     }
     r->node[node].speaking = speak;
 }

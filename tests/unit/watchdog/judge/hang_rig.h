@@ -49,8 +49,8 @@ struct rig {
 void rig_init(struct rig *r, uint32_t n_ranks, uint32_t n_nodes);
 void rig_limits(struct rig *r, const struct hang_limits *limits); /* another machine, started again */
 void rig_fini(struct rig *r);
-void rig_start(struct rig *r, bool new_program); /* a new generation: all workers are new */
-void rig_new_leader(struct rig *r);              /* of the same workers */
+void rig_start(struct rig *r);      /* a new generation: all workers are new */
+void rig_new_leader(struct rig *r); /* of the same workers */
 void rig_event(struct rig *r, struct hang_event event);
 void rig_run(struct rig *r, double seconds);
 /* Until it says that the job hangs, but not for longer than this. The seconds from now on; -1: never. */
