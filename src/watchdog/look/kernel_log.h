@@ -1,5 +1,5 @@
 /* The last lines of the kernel's log that are about hardware, as text. kernel_log.c is pure;
- * kernel_log_io.c reads the log. Lines of the levels info and debug (syslog(2)) count only if they
+ * source_io.c reads the log. Lines of the levels info and debug (syslog(2)) count only if they
  * have a word about faults or links, which drivers log at info; without any other line, all
  * count. */
 #pragma once

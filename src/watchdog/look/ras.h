@@ -1,5 +1,5 @@
 /* What NCCL's RAS service reports about a job: its communicators, and how many collectives each
- * rank has launched. ras.c is pure; ras_io.c asks for it.
+ * rank has launched. ras.c is pure; source_io.c asks for it.
  *
  *     r = source_ras(address, deadline_ns, &ras, &err);      which calls ras_read()
  *     ras_summary(&ras, &text);

@@ -1,5 +1,5 @@
 /* What PyTorch's flight recorder of one worker reports: the last collective of each group, and
- * those that have not ended. recorder.c is pure; recorder_io.c asks for it.
+ * those that have not ended. recorder.c is pure; source_io.c asks for it.
  *
  * The form is that of the handler fr_trace_json of PyTorch's worker server, measured with 2.13:
  * gloo's collectives stay "scheduled", and `retired` marks one that has ended; NCCL's become
