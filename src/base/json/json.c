@@ -159,7 +159,6 @@ static int scan(const char *text, size_t len, const struct json_limits *limits, 
 /* --- doubled keys ----------------------------------------------------------------------------- */
 
 #define FEW_MEMBERS 24
-#define NAME_BYTES 32 /* of a name, as json_get_name() has them */
 
 static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -354,23 +353,13 @@ int json_as_array(const struct json *v, const char *key, uint32_t max_items, str
     return r;
 }
 
-int json_get_u64(const struct json *obj, const char *key, uint64_t max, uint64_t *ret,
-                 struct err *err) {
-    assert(max <= JSON_INTEGER_MAX);
-    return json_as_integer(json_member(obj, key), key, 0, (int64_t)max, (int64_t *)ret, err);
-}
-
 int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t *ret,
                  struct err *err) {
-    uint64_t v;
-    int r = json_get_u64(obj, key, max, &v, err);
+    int64_t v;
+    int r = json_as_integer(json_member(obj, key), key, 0, max, &v, err);
     if (r == 0)
         *ret = (uint32_t)v;
     return r;
-}
-
-int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err) {
-    return json_as_bool(json_member(obj, key), key, ret, err);
 }
 
 int json_get_string(const struct json *obj, const char *key, size_t max_len, const char **ret,
@@ -378,32 +367,8 @@ int json_get_string(const struct json *obj, const char *key, size_t max_len, con
     return json_as_string(json_member(obj, key), key, max_len, ret, err);
 }
 
-int json_get_name(const struct json *obj, const char *key, json_name_fn *name, unsigned count,
-                  unsigned *ret, struct err *err) {
-    const char *text = "";
-    int r = json_get_string(obj, key, NAME_BYTES, &text, err);
-    if (r < 0)
-        return r;
-    for (unsigned i = 1; i < count; i++) {
-        if (strcmp(name(i), text) != 0)
-            continue;
-        *ret = i;
-        return 0;
-    }
-    return err_set(err, -EINVAL, "\"%s\" has the unknown value '%s'", key, text);
-}
-
 int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
     return json_as_id(json_member(obj, key), key, ret, err);
-}
-
-int json_get_object(const struct json *obj, const char *key, const struct json **ret,
-                    struct err *err) {
-    const struct json *v = json_member(obj, key);
-    int r = json_as_object(v, key, err);
-    if (r == 0)
-        *ret = v;
-    return r;
 }
 
 int json_get_array(const struct json *obj, const char *key, uint32_t max_items,

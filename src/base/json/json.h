@@ -46,22 +46,13 @@ enum json_kind json_kind_of(const struct json *v);
 
 /* Read one member of an object. 0, or -EINVAL and a sentence with the key: it is missing, of
  * another type, or out of range. Texts are borrowed from the document and have no NUL. */
-_must_use_ int json_get_u64(const struct json *obj, const char *key, uint64_t max, uint64_t *ret,
-                            struct err *err); /* max <= JSON_INTEGER_MAX */
 _must_use_ int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t *ret,
                             struct err *err);
-_must_use_ int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err);
 /* max_len: in bytes, without the NUL. */
 _must_use_ int json_get_string(const struct json *obj, const char *key, size_t max_len,
                                const char **ret, struct err *err);
-/* A text of at most 32 bytes that is one of name(1) to name(count - 1); *ret: which. */
-typedef const char *json_name_fn(unsigned i);
-_must_use_ int json_get_name(const struct json *obj, const char *key, json_name_fn *name,
-                             unsigned count, unsigned *ret, struct err *err);
 /* A 64-bit number as a text of decimal digits, without leading zeros. */
 _must_use_ int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err);
-_must_use_ int json_get_object(const struct json *obj, const char *key, const struct json **ret,
-                               struct err *err);
 _must_use_ int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
                               const struct json **ret, struct err *err);
 

@@ -68,9 +68,9 @@ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret
         r = read_one(doc, &record, err);
     if (r < 0)
         return r;
-    if (json_has(doc, "superseded")) {
-        const struct json *by;
-        r = json_get_object(doc, "superseded", &by, err);
+    const struct json *by = json_member(doc, "superseded");
+    if (by != NULL) {
+        r = json_as_object(by, "superseded", err);
         if (r == 0)
             r = read_one(by, &mark, err);
         if (r == 0 && (ret_mark == NULL || mark.epoch <= record.epoch))

@@ -13,6 +13,7 @@ struct wire_row {
     bool for_leader;         /* a node that has joined may send it */
 };
 
+#define KIND_BYTES 32 /* the longest name of a kind that is read */
 #define BIT(kind) (UINT32_C(1) << (kind))
 /* The newest formed group, and members of the last started one that are not in it. */
 #define HANDOVER_MAX (2 * RDZV_NODES_MAX)
@@ -623,7 +624,16 @@ void wire_add_frame(const struct wire_message *m, struct strbuf *to) {
     strbuf_add_bytes(to, strbuf_text(&text), text.len);
 }
 
-static const char *name_of(unsigned kind) { return wire_rows[kind].name; }
+static int read_kind(const struct json *doc, enum wire_kind *ret, struct err *err) {
+    const char *text = "";
+    int r = json_get_string(doc, "kind", KIND_BYTES, &text, err);
+    for (unsigned i = 1; r == 0 && i < WIRE_KIND_COUNT; i++)
+        if (strcmp(wire_rows[i].name, text) == 0) {
+            *ret = (enum wire_kind)i;
+            return 0;
+        }
+    return r < 0 ? r : err_set(err, -EINVAL, "\"kind\" has the unknown value '%s'", text);
+}
 
 /* So that both sides can report that the versions differ. */
 static bool other_version(const struct json *doc, struct wire_message *ret) {
@@ -641,11 +651,9 @@ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct e
     if (r < 0)
         return r == -E2BIG ? -EINVAL : r;
     memset(ret, 0, sizeof *ret);
-    unsigned kind = 0;
-    r = json_get_name(doc, "kind", name_of, WIRE_KIND_COUNT, &kind, err);
+    r = read_kind(doc, &ret->kind, err);
     if (r < 0)
         return r;
-    ret->kind = (enum wire_kind)kind;
     if (other_version(doc, ret))
         return WIRE_E_VERSION;
     return json_table_read(doc, wire_table(ret->kind), (char *)ret + BODY, err);

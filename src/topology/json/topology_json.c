@@ -227,11 +227,11 @@ static int check_whole(const struct topology *t, struct err *err) {
 }
 
 static int read_whole(const struct json *doc, struct topology *t, struct err *err) {
-    uint64_t format;
-    if (json_kind_of(doc) != JSON_OBJECT || json_get_u64(doc, "format", 1000, &format, NULL) < 0)
+    uint32_t format;
+    if (json_kind_of(doc) != JSON_OBJECT || json_get_u32(doc, "format", 1000, &format, NULL) < 0)
         return err_set(err, -EINVAL, "no topology of muster: it has no \"format\"");
     if (format != 1)
-        return err_set(err, -EINVAL, "a topology of format %" PRIu64 "; this muster reads format 1",
+        return err_set(err, -EINVAL, "a topology of format %" PRIu32 "; this muster reads format 1",
                        format);
     int r = json_table_read(doc, &topology_json_table, t, err);
     if (r == 0)

@@ -68,7 +68,7 @@ static const struct json *first_of(const struct json *v, const char *key) {
 
 static bool is_true(const struct json *v, const char *key) {
     bool value = false;
-    return json_get_bool(v, key, &value, NULL) == 0 && value;
+    return json_as_bool(json_member(v, key), key, &value, NULL) == 0 && value;
 }
 
 /* "Float [4,5], Int [3]", cut at SIZES_MAX bytes. */

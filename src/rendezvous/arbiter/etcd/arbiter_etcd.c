@@ -121,9 +121,9 @@ void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *bod
 /* The only pair in the answer to a range, or NULL: there is no such key. */
 static int read_pair(const char *base, const char *name, const struct json *response,
                      const struct json **ret, struct err *err) {
-    const struct json *range, *pairs;
+    const struct json *range = json_member(response, "response_range"), *pairs;
     *ret = NULL;
-    int r = json_get_object(response, "response_range", &range, err);
+    int r = json_as_object(range, "response_range", err);
     if (r < 0 || !json_has(range, "kvs"))
         return r;
     r = json_get_array(range, "kvs", 1, &pairs, err);
@@ -176,7 +176,7 @@ int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arb
     const struct json *all, *latest, *beat;
     int r = json_parse(text, len, &JSON_LIMITS_DEFAULT, &doc, err);
     if (r == 0 && json_has(doc, "succeeded"))
-        r = json_get_bool(doc, "succeeded", &v.succeeded, err);
+        r = json_as_bool(json_member(doc, "succeeded"), "succeeded", &v.succeeded, err);
     if (r == 0)
         r = json_get_array(doc, "responses", 4, &all, err);
     if (r == 0 && json_count(all) < 2)
