@@ -1,7 +1,6 @@
 #include "launcher/agent/agent_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,35 +33,22 @@ bool agent_leads(const struct agent *a) { return a->leading != NULL && a->leadin
 #define TIDY_AFTER_NS NS_PER_S
 #define LEFTOVERS_NS (3 * NS_PER_S) /* for each kind; then the rest is left to other agents */
 
-/* This process is in the group that its guardian made; other agents' groups are beside it. */
-static void sweep_cgroups(uint64_t until_ns) {
-    _cleanup_(freep) char *path = cgroup_own_path();
-    char *own = path != NULL ? strrchr(path, '/') : NULL;
-    if (own == NULL || own == path ||
-        strncmp(own + 1, GUARDIAN_CGROUP_PREFIX, strlen(GUARDIAN_CGROUP_PREFIX)) != 0)
-        return;
-    *own = '\0';
-    int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (parent < 0)
-        return;
-    cgroup_sweep(parent, GUARDIAN_CGROUP_PREFIX, until_ns);
-    (void)close(parent);
-}
-
-static int sweep(int fd, void *arg) {
-    const enum job_contain *contain = arg;
+/* cgroups: the cgroup that has those of guardians. */
+static int sweep(int cgroups, void *arg) {
+    const struct guardian_link *link = arg;
     (void)tempdir_sweep(clock_now_ns() + LEFTOVERS_NS);
     registry_sweep(clock_now_ns() + LEFTOVERS_NS);
     leader_file_sweep(clock_now_ns() + LEFTOVERS_NS);
-    if (*contain == JOB_CONTAIN_CGROUP)
-        sweep_cgroups(clock_now_ns() + LEFTOVERS_NS);
+    if (link->cgroup_parent_fd >= 0)
+        cgroup_sweep(cgroups, GUARDIAN_CGROUP_PREFIX, clock_now_ns() + LEFTOVERS_NS);
     return 0;
 }
 
 static void on_tidy_timer(void *arg) {
     struct agent *a = arg;
+    struct guardian_link *link = a->config.link;
     loop_timer_free(TAKE_PTR(a->tidy_timer));
-    if (helper_start(a->loop, "muster-tidy", sweep, &a->config.link->contain, -1, &a->leftovers) <
+    if (helper_start(a->loop, "muster-tidy", sweep, link, link->cgroup_parent_fd, &a->leftovers) <
         0)
         log_debug("what killed agents left behind is not removed: no process could be started");
 }

@@ -167,12 +167,11 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     if (n <= 0 || (!pidns && getppid() != g->guardian))
         _exit(1);
     (void)close(g->setup[1]);
-    file_close(&g->cgroup_parent_fd);
     (void)sigprocmask(SIG_SETMASK, &g->mask, NULL);
     *ret = (struct guardian_link){
         .guardian = pidns ? 0 : g->guardian,
         .lease_fd = g->lease_fd,
-        .contain = g->contain,
+        .cgroup_parent_fd = g->cgroup_parent_fd,
         .shared = g->shared,
     };
 }
@@ -230,7 +229,7 @@ void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
 
 /* None if the guardian is in another pid namespace: there the kernel kills all processes. */
 struct spare *guardian_spared(const struct guardian_link *link) {
-    return link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS ? &link->shared->spare : NULL;
+    return link->shared != NULL && link->guardian != 0 ? &link->shared->spare : NULL;
 }
 
 void guardian_leave(struct guardian_link *link) {

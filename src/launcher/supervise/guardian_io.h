@@ -54,13 +54,13 @@ struct guardian_config {
 };
 
 struct guardian_link {
-    pid_t guardian;           /* what getppid() must return: 0 in a pid namespace of our own */
-    int lease_fd;             /* timerfd, shared with the guardian */
-    enum job_contain contain; /* what is in force: NONE, CGROUP or PIDNS */
+    pid_t guardian;       /* what getppid() must return: 0 in a pid namespace of our own */
+    int lease_fd;         /* timerfd, shared with the guardian */
+    int cgroup_parent_fd; /* has the cgroups of guardians; -1: none contains this agent */
     struct guardian_shared *shared;
 };
 #define GUARDIAN_LINK_INIT \
-    { .lease_fd = -1 }
+    { .lease_fd = -1, .cgroup_parent_fd = -1 }
 
 /* Splits this process, before it has a loop or a library. Returns 0 in the agent; the parent
  * becomes the guardian and never returns. On an error (negative errno, text) nothing was split. The
