@@ -272,17 +272,6 @@ void worker_ask_process_group(struct worker *w, pid_t zombie) {
         (void)kill(-zombie, SIGCONT);
 }
 
-static void pass_begins(struct worker_group *g, enum worker_pass pass) {
-    struct timespec ts;
-    if (pass == WORKER_PASS_TERM && clock_gettime(CLOCK_BOOTTIME, &ts) == 0) {
-        uint64_t ns = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-        g->term_ticks = ns / (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
-    }
-    g->pass = pass;
-    g->blocking = g->undecided = g->n_kept = 0;
-    g->ports_known = false;
-}
-
 static void pass_is_over(struct worker_group *g) {
     if (g->n_killed > NAMED_IN_LINE)
         strbuf_printf(&g->killed, "; and %u more", g->n_killed - NAMED_IN_LINE);
@@ -298,39 +287,43 @@ static void pass_is_over(struct worker_group *g) {
 static void begin(struct worker_group *g, enum worker_pass pass, bool of_ended) {
     /* a helper's own helper, whose parent has ended, is among the spared */
     struct sweep_except except = {.spare = g->config.spare, .seen = seen, .sent = sent, .arg = g};
-    pass_begins(g, pass);
+    struct timespec ts;
+    if (pass == WORKER_PASS_TERM && clock_gettime(CLOCK_BOOTTIME, &ts) == 0) {
+        uint64_t ns = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+        g->term_ticks = ns / (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
+    }
+    g->pass = pass;
     g->of_ended = of_ended;
+    g->blocking = g->undecided = g->n_kept = 0;
+    g->ports_known = false;
     if (g->walk == NULL)
         g->walk = sweep_walk_new();
     sweep_walk_begin(g->walk, &except);
     g->walks = true;
 }
 
-/* ---- continuing ---- */
-
-static void walked(struct worker_group *g, const struct sweep_result *result) {
-    g->last = *result;
-    if (!g->walk_answers)
-        return;
-    g->walk_answers = false;
-    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_SWEPT,
-                                          .now_ns = clock_now_ns(),
-                                          .left = result->alive + g->undecided,
-                                          .blocking = g->blocking});
+/* Returns whether the pass is over. */
+static bool walk_until(struct worker_group *g, uint64_t until_ns) {
+    if (!sweep_walk_go_on(g->walk, until_ns, &g->last))
+        return false;
+    g->walks = false;
+    pass_is_over(g);
+    return true;
 }
 
 static void go_on(void *arg) {
     struct worker_group *g = arg;
-    struct sweep_result result;
     if (!g->walks)
         return;
-    if (!sweep_walk_go_on(g->walk, clock_now_ns() + PIECE_NS, &result)) {
+    if (!walk_until(g, clock_now_ns() + PIECE_NS)) {
         worker_put_off(g, LOOP_PRIO_BULK, go_on);
-        return;
+    } else if (g->walk_answers) {
+        g->walk_answers = false;
+        worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_SWEPT,
+                                              .now_ns = clock_now_ns(),
+                                              .left = g->last.alive + g->undecided,
+                                              .blocking = g->blocking});
     }
-    g->walks = false;
-    pass_is_over(g);
-    walked(g, &result);
 }
 
 /* ---- the calls ---- */
@@ -358,10 +351,7 @@ static void ask_orphans(void *arg) {
 void worker_ask_orphans(struct worker_group *g) { worker_put_off(g, LOOP_PRIO_BULK, ask_orphans); }
 
 void worker_sweep_now(struct worker_group *g) {
-    struct sweep_result result;
     begin(g, WORKER_PASS_KILL, false);
-    bool over = sweep_walk_go_on(g->walk, TIME_NEVER, &result);
+    bool over = walk_until(g, TIME_NEVER);
     assert(over);
-    g->walks = false;
-    pass_is_over(g);
 }
