@@ -697,19 +697,9 @@ static void warn_of_shell(struct job_reading *j) {
 /* Of a line for torchrun that runs in a step, or alone in a batch script. */
 static void warn_of_line(struct job_reading *j) {
     const struct job_spec *spec = j->spec;
-    const struct doubt_line line = {
-        .min_nodes = spec->rdzv.min_nodes,
-        .max_nodes = spec->rdzv.max_nodes,
-        .one_agent = place_has_one_agent(spec->nodes),
-        .spares = spec->rdzv.spares != UINT32_MAX,
-        .host = spec->endpoint_host,
-        .script = spec->script,
-        .ranks_are_fixed = job_backend(spec)->ranks_are_chosen,
-        .node_rank = spec->node_rank,
-        .from_batch = job_env_is(j, "ENVIRONMENT", "BATCH"), /* sbatch's own, inherited */
-    };
+    const bool from_batch = job_env_is(j, "ENVIRONMENT", "BATCH"); /* sbatch's own, inherited */
     if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)
-        slurm_doubt(&spec->place, &j->given, &line, j->warnings);
+        slurm_doubt(spec, &j->given, from_batch, j->warnings);
 }
 
 static int warn_of_environment(struct job_reading *j) {

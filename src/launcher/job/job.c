@@ -262,3 +262,117 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
         memcpy(shown.data + sizeof ret->shown - 4, "...", 4);
     utf8_copy_line(ret->shown, sizeof ret->shown, strbuf_text(&shown));
 }
+
+/* ==== doubts of a line in a job of Slurm ==== */
+
+#define LEAVE_OUT "--rdzv-endpoint, --master-addr and --node-rank"
+
+/* sbatch's script, and what it does not start by srun, runs on one node. */
+static void doubt_one_node(const struct place *p, struct strbuf *warnings) {
+    char where[PLACE_TEXT_MAX];
+    if (p->job_nodes < 2)
+        return;
+    place_text(p, where);
+    strbuf_printf(warnings,
+                  "this line runs in %s, on one of its %u nodes; if nothing else starts the "
+                  "others, write srun before it, or leave out " LEAVE_OUT
+                  ": then muster starts all nodes\n",
+                  where, p->job_nodes);
+}
+
+/* Each task of the step is a node of the user's group, or each node is. A step of one node may be
+ * one of several, each with a node of the group. */
+static void doubt_nodes(const struct job_spec *spec, struct strbuf *warnings) {
+    const struct place *p = &spec->place;
+    const uint32_t has = place_has_one_agent(spec->nodes) ? p->n_nodes : p->n_tasks;
+    const char *noun = has == p->n_nodes ? "nodes" : "tasks, each of which is a node here";
+    if (p->n_nodes < 2)
+        return;
+    if (spec->rdzv.min_nodes > has)
+        strbuf_printf(warnings,
+                      "--nnodes asks for %u nodes, but Slurm's step %s.%s has %u %s: the job waits "
+                      "for others; leave out --nnodes, " LEAVE_OUT
+                      ", or start the step on more nodes: srun -N%u\n",
+                      spec->rdzv.min_nodes, p->job_id, p->step_id, has, noun, spec->rdzv.min_nodes);
+    else if (spec->rdzv.max_nodes < has && spec->rdzv.min_nodes == spec->rdzv.max_nodes &&
+             spec->rdzv.spares == UINT32_MAX)
+        strbuf_printf(warnings,
+                      "--nnodes takes %u nodes, but Slurm's step %s.%s has %u %s: the others run "
+                      "nothing, unless one of these is lost; leave out --nnodes, " LEAVE_OUT
+                      ", or declare them as spares: --spares=%u\n",
+                      spec->rdzv.max_nodes, p->job_id, p->step_id, has, noun,
+                      has - spec->rdzv.max_nodes);
+}
+
+static void doubt_host(const struct job_spec *spec, bool from_batch, struct strbuf *warnings) {
+    const struct place *p = &spec->place;
+    if (spec->endpoint_host == NULL || p->n_nodes < 2)
+        return;
+    if (place_is_loopback(spec->endpoint_host))
+        strbuf_printf(warnings,
+                      "%s is another host on each node of Slurm's step %s.%s, so that no two meet "
+                      "there; leave it out: muster then takes %s\n",
+                      spec->endpoint_host, p->job_id, p->step_id, p->first_host);
+    else if (p->srun_host != NULL && !from_batch && strcmp(spec->endpoint_host, p->srun_host) == 0)
+        strbuf_printf(warnings,
+                      "%s (SLURM_LAUNCH_NODE_IPADDR) is where srun runs; if that is not a "
+                      "node of Slurm's step %s.%s, no node leads the job; leave it out, "
+                      "and muster takes %s\n",
+                      spec->endpoint_host, p->job_id, p->step_id, p->first_host);
+}
+
+/* `hostname --ip-address` prints all addresses of a host: of "$ADDRESS:29500" the first word is
+ * then the endpoint, and the next one what to run. */
+static void doubt_script(const struct job_spec *spec, struct strbuf *warnings) {
+    const struct place *p = &spec->place;
+    static const char address[] = "0123456789.:", v6[] = "0123456789abcdef:";
+    const char *s = spec->script;
+    bool is_address = s != NULL && strchr(s, ':') != NULL &&
+                      (s[strspn(s, address)] == '\0' || s[strspn(s, v6)] == '\0');
+    if (is_address)
+        strbuf_printf(warnings,
+                      "the program to run is %s, which looks like an address: a variable in the "
+                      "line holds several (hostname --ip-address prints all); leave out " LEAVE_OUT
+                      ": muster then takes %s\n",
+                      s, p->first_host);
+}
+
+/* The shell of a batch script has SLURM_NODEID=0 and SLURM_PROCID=0. */
+static void doubt_rank(const struct job_spec *spec, const struct place_given *given,
+                       struct strbuf *warnings) {
+    const struct place *p = &spec->place;
+    if (p->most_tasks != 1 || !job_backend(spec)->ranks_are_chosen || spec->node_rank != 0)
+        return;
+    if (!given->node_rank)
+        strbuf_printf(
+            warnings,
+            "no --node-rank is given, so each task of Slurm's step %s.%s wants to be node "
+            "0; leave out --rdzv-endpoint and --master-addr, or add "
+            "--rdzv-backend=c10d\n",
+            p->job_id, p->step_id);
+    else
+        strbuf_printf(warnings,
+                      "--node-rank=0 in the task with SLURM_PROCID=1 of Slurm's step %s.%s, too: a "
+                      "batch script puts 0 in place of $SLURM_NODEID and $SLURM_PROCID before "
+                      "srun runs; leave out --node-rank and --master-addr, or let each task do "
+                      "it: srun bash -c 'exec ... --node-rank=$SLURM_PROCID ...'\n",
+                      p->job_id, p->step_id);
+}
+
+void slurm_doubt(const struct job_spec *spec, const struct place_given *given, bool from_batch,
+                 struct strbuf *warnings) {
+    const struct place *p = &spec->place;
+    if (spec->rdzv.max_nodes < 2 || given->alone)
+        return;
+    if (place_is_first_of_job(p) && (given->meets || given->node_rank))
+        doubt_one_node(p, warnings);
+    if (!place_is_step(p) || !given->meets)
+        return;
+    if (p->proc_id == 0) {
+        doubt_nodes(spec, warnings);
+        doubt_host(spec, from_batch, warnings);
+        doubt_script(spec, warnings);
+    } else if (p->proc_id == 1) {
+        doubt_rank(spec, given, warnings);
+    }
+}

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "base/peer_owner.h"
+#include "base/text/strbuf.h"
 #include "base/util.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/place/place.h"
@@ -297,3 +298,16 @@ extern const struct job_worker_variable job_worker_variables[];
  * script, with the same run id and endpoint, don't mix. Arguments may contain secrets, so only
  * names of options are shown; of "-x5" the first letter. */
 void program_of(const struct job_spec *spec, struct rdzv_program *ret);
+
+/* ==== doubts of a line in a job of Slurm ==== */
+
+/* What in a line that was written for torchrun does not fit the step or the job in which it runs.
+ * Such a line means what it meant: it is run as it is, and these doubts are warnings. Each says
+ * what will come of it and what to write. Adds each with a newline: in a step, or in a batch script
+ * whose line starts no step.
+ *
+ * Only for a group that the user arranges (place_given.meets): a group of the step needs none of
+ * what these lines get wrong. One task of the step warns, not each. from_batch: srun runs in the
+ * batch script, on the job's first node. */
+void slurm_doubt(const struct job_spec *spec, const struct place_given *given, bool from_batch,
+                 struct strbuf *warnings);

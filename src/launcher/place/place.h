@@ -30,7 +30,6 @@
 #include <sys/types.h>
 
 #include "base/err.h"
-#include "base/text/strbuf.h"
 #include "launcher/place/launchers.h"
 
 enum place_by {
@@ -247,6 +246,8 @@ void place_text(const struct place *p, char ret[PLACE_TEXT_MAX]);
 /* Whether a host, as it is written in an endpoint, is this pod: its full name, the names that begin
  * it ("JOB-INDEX", "JOB-INDEX.SUBDOMAIN"), one of its addresses, or loopback. */
 bool place_pod_is_own(const struct place_pod *p, const char *host);
+/* As it is written: "localhost", or an address of the loopback interface. */
+bool place_is_loopback(const char *host);
 
 /* The ports at which the nodes of a run can meet, in the order in which they are tried: different
  * from each other, in low..high, and the same wherever the run's id is the same. Returns their
@@ -287,32 +288,6 @@ struct place_fill {
  * too few GPUs. -EALREADY: the same, and the first task of the step prints it. */
 _must_use_ int place_fill(const struct place *place, const struct place_given *given,
                           struct place_fill *ret, struct err *err);
-
-/* ==== doubts ==== */
-
-/* What in a line that was written for torchrun does not fit the step or the job in which it runs.
- * Such a line means what it meant: it is run as it is, and these doubts are warnings. Each says
- * what will come of it and what to write.
- *
- *     slurm_doubt(&place, &given, &line, warnings);
- *
- * Only for a group that the user arranges (place_given.meets): a group of the step needs none of
- * what these lines get wrong. One task of the step warns, not each. */
-
-struct doubt_line {
-    uint32_t min_nodes, max_nodes;
-    bool one_agent;     /* a node of the step is one of the group, whatever its tasks: place_fill */
-    bool spares;        /* the line has a number of nodes that may wait for a place */
-    const char *host;   /* where they meet, as it was written; NULL: not at a host */
-    const char *script; /* the program to run */
-    bool ranks_are_fixed; /* a node has the rank that it asks for (static) */
-    int32_t node_rank;    /* -1: none is given */
-    bool from_batch;      /* srun runs in the batch script: on the job's first node */
-};
-
-/* Adds each doubt, with a newline: in a step, or in a batch script whose line starts no step. */
-void slurm_doubt(const struct place *place, const struct place_given *given,
-                 const struct doubt_line *line, struct strbuf *warnings);
 
 /* ==== readers, for place_read() and tests ==== */
 

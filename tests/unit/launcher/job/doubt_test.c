@@ -1,4 +1,4 @@
-#include "launcher/place/place.h"
+#include "launcher/job/job.h"
 
 #include "rig/unit.h"
 
@@ -22,20 +22,34 @@ static const struct place batch = {.slurm = PLACE_SLURM_BATCH, .job_id = OWNED("
 static const struct place interactive = {.slurm = PLACE_SLURM_INTERACTIVE, .job_id = OWNED("28"), .job_nodes = 4};
 static const struct place_given meets = {.meets = true, .nnodes = true};
 
+struct line {
+    uint32_t min_nodes, max_nodes;
+    bool one_agent, spares, ranks_are_fixed, from_batch;
+    const char *host, *script;
+    int32_t node_rank;
+};
+
 #define LINE(n, ...) \
     { .min_nodes = (n), .max_nodes = (n), __VA_ARGS__ }
 
 /* `part` is in what is said; NULL: nothing is. */
-static void expect(const struct place *place, const struct place_given *said, struct doubt_line line, const char *part,
-                   int at) {
+static void expect(const struct place *place, const struct place_given *said, struct line l, const char *part, int at) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    slurm_doubt(place, said, &line, &text);
+    const struct job_spec spec = {
+        .rdzv = {.min_nodes = l.min_nodes, .max_nodes = l.max_nodes, .spares = l.spares ? 1 : UINT32_MAX},
+        .place = *place,
+        .nodes = l.one_agent ? PLACE_NODES_WHOLE : PLACE_NODES_OF_USER,
+        .endpoint_host = OWNED(l.host),
+        .script = OWNED(l.script),
+        .backend = l.ranks_are_fixed ? JOB_BACKEND_STATIC : JOB_BACKEND_C10D,
+        .node_rank = l.node_rank};
+    slurm_doubt(&spec, said, l.from_batch, &text);
     if (part == NULL)
         cr_expect_eq(text.len, 0, "line %d: %s", at, strbuf_text(&text));
     else
         cr_expect_not_null(strstr(strbuf_text(&text), part), "line %d: %s", at, strbuf_text(&text));
 }
-#define EXPECT(place, said, part, ...) expect(&(place), &(said), (struct doubt_line)LINE(__VA_ARGS__, ), part, __LINE__)
+#define EXPECT(place, said, part, ...) expect(&(place), &(said), (struct line)LINE(__VA_ARGS__, ), part, __LINE__)
 
 Test(slurm_doubt, a_line_that_runs_on_one_node_of_the_job) {
     static const struct place_given ranked = {.node_rank = true}, alone = {.meets = true, .alone = true}, none = {0};
@@ -58,9 +72,9 @@ Test(slurm_doubt, a_number_of_nodes_that_the_step_has_not) {
     EXPECT(four, meets, "takes 2 nodes, but Slurm's step 28.0 has 4 nodes: the others run nothing", 2);
     EXPECT(four, meets, "--spares=2", 2);
     EXPECT(four, meets, NULL, 2, .spares = true);
-    expect(&four, &meets, (struct doubt_line){.min_nodes = 1, .max_nodes = 2}, NULL, __LINE__); /* others may wait */
-    EXPECT(four, meets, NULL, 1);  /* a job of its own on each */
-    EXPECT(later, meets, NULL, 8); /* said once */
+    expect(&four, &meets, (struct line){.min_nodes = 1, .max_nodes = 2}, NULL, __LINE__); /* others may wait */
+    EXPECT(four, meets, NULL, 1);                                                         /* a job of its own on each */
+    EXPECT(later, meets, NULL, 8);                                                        /* said once */
     EXPECT(four, none, NULL, 8);
     EXPECT(one, meets, NULL, 4); /* one of several steps */
     EXPECT(tasks, meets, NULL, 4);
