@@ -16,76 +16,15 @@
 
 /* --- questions -------------------------------------------------------------------------------- */
 
-static void write_base64(struct json_writer *w, const char *name, const char *text) {
-    _cleanup_(strbuf_fini) struct strbuf coded = {0};
-    base64_encode(text, strlen(text), &coded);
-    json_write_string(w, name, strbuf_text(&coded));
-}
+#define RANGE "{\"requestRange\":{\"key\":\"%s\"}}"
+#define PUT "{\"requestPut\":{\"key\":\"%s\",\"value\":\"%s\"}}"
 
-static void write_key(struct json_writer *w, const struct arbiter_etcd_step *s, const char *key) {
-    _cleanup_(freep) char *whole = xasprintf("%s%s", s->base, key);
-    write_base64(w, "key", whole);
-}
-
-static void write_epoch_key(struct json_writer *w, const struct arbiter_etcd_step *s) {
-    _cleanup_(freep) char *key = xasprintf("epoch-%" PRIu32, s->record.epoch);
-    write_key(w, s, key);
-}
-
-static void write_range(struct json_writer *w, const struct arbiter_etcd_step *s, const char *key) {
-    json_write_object_begin(w, NULL);
-    json_write_object_begin(w, "requestRange");
-    write_key(w, s, key);
-    json_write_object_end(w);
-    json_write_object_end(w);
-}
-
-/* Requests the ranges with which every answer ends. */
-static void write_ranges(struct json_writer *w, const struct arbiter_etcd_step *s) {
-    write_range(w, s, "latest");
-    write_range(w, s, "beat");
-}
-
-static void write_put(struct json_writer *w, const struct arbiter_etcd_step *s, const char *key,
-                      const char *value) {
-    json_write_object_begin(w, NULL);
-    json_write_object_begin(w, "requestPut");
-    if (key != NULL)
-        write_key(w, s, key);
-    else
-        write_epoch_key(w, s);
-    write_base64(w, "value", value);
-    json_write_object_end(w);
-    json_write_object_end(w);
-}
-
-static void write_conditions(struct json_writer *w, const struct arbiter_etcd_step *s) {
-    json_write_object_begin(w, NULL);
-    json_write_string(w, "target", "MOD");
-    write_key(w, s, "latest");
-    json_write_id(w, "modRevision", s->mod);
-    json_write_object_end(w);
-    if (s->record.epoch == 0)
-        return;
-    json_write_object_begin(w, NULL);
-    json_write_string(w, "target", "CREATE");
-    write_epoch_key(w, s);
-    json_write_string(w, "createRevision", "0");
-    json_write_object_end(w);
-}
-
-static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s) {
-    const struct arbiter_request *q = &s->request;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (q->kind == ARBITER_BEAT) {
-        /* the value does not matter, only that it was written */
-        strbuf_printf(&text, "%" PRIu32, q->epoch);
-        write_put(w, s, "beat", strbuf_text(&text));
-        return;
-    }
-    arbiter_record_write(&s->record, NULL, &text);
-    write_put(w, s, NULL, strbuf_text(&text));
-    write_put(w, s, "latest", strbuf_text(&text));
+/* Both texts together, as base64. The caller frees it. */
+static char *coded(const char *base, const char *text) {
+    _cleanup_(freep) char *whole = xasprintf("%s%s", base, text);
+    struct strbuf s = {0};
+    base64_encode(whole, strlen(whole), &s);
+    return strbuf_take(&s);
 }
 
 void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
@@ -96,24 +35,33 @@ void arbiter_etcd_begin(struct arbiter_etcd_step *s, const char *base,
 }
 
 void arbiter_etcd_question(const struct arbiter_etcd_step *s, struct strbuf *body) {
-    struct json_writer w = json_writer_of(body);
-    json_write_object_begin(&w, NULL);
-    if (s->write) {
-        json_write_array_begin(&w, "compare");
-        write_conditions(&w, s);
-        json_write_array_end(&w);
+    _cleanup_(freep) char *latest = coded(s->base, "latest"), *beat = coded(s->base, "beat");
+    _cleanup_(freep) char *ranges = xasprintf(RANGE "," RANGE, latest, beat);
+    if (!s->write) {
+        strbuf_printf(body, "{\"success\":[%s]}", ranges);
+        return;
     }
-    json_write_array_begin(&w, "success");
-    if (s->write)
-        write_puts(&w, s);
-    write_ranges(&w, s);
-    json_write_array_end(&w);
-    if (s->write) {
-        json_write_array_begin(&w, "failure");
-        write_ranges(&w, s);
-        json_write_array_end(&w);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    _cleanup_(freep) char *value = NULL, *epoch = NULL;
+    strbuf_printf(
+        body, "{\"compare\":[{\"target\":\"MOD\",\"key\":\"%s\",\"modRevision\":\"%" PRIu64 "\"}",
+        latest, s->mod);
+    if (s->request.kind == ARBITER_BEAT) {
+        /* the value does not matter, only that it was written */
+        strbuf_printf(&text, "%" PRIu32, s->request.epoch);
+        value = coded("", strbuf_text(&text));
+        strbuf_printf(body, "],\"success\":[" PUT, beat, value);
+    } else {
+        strbuf_printf(&text, "epoch-%" PRIu32, s->record.epoch);
+        epoch = coded(s->base, strbuf_text(&text));
+        strbuf_clear(&text);
+        arbiter_record_write(&s->record, NULL, &text);
+        value = coded("", strbuf_text(&text));
+        strbuf_printf(body, ",{\"target\":\"CREATE\",\"key\":\"%s\",\"createRevision\":\"0\"}",
+                      epoch);
+        strbuf_printf(body, "],\"success\":[" PUT "," PUT, epoch, value, latest, value);
     }
-    json_write_object_end(&w);
+    strbuf_printf(body, ",%s],\"failure\":[%s]}", ranges, ranges);
 }
 
 /* --- answers ---------------------------------------------------------------------------------- */
@@ -130,13 +78,11 @@ static int read_pair(const char *base, const char *name, const struct json *resp
     if (r < 0 || json_count(pairs) == 0)
         return r;
     const struct json *pair = json_first(pairs);
-    _cleanup_(freep) char *key = xasprintf("%s%s", base, name);
-    _cleanup_(strbuf_fini) struct strbuf coded = {0};
-    base64_encode(key, strlen(key), &coded);
+    _cleanup_(freep) char *key = coded(base, name);
     const char *found;
-    r = json_get_string(pair, "key", coded.len, &found, err);
-    if (r == 0 && strcmp(found, strbuf_text(&coded)) != 0)
-        r = err_set(err, -EBADMSG, "it shows another key where '%s' was asked for", key);
+    r = json_get_string(pair, "key", strlen(key), &found, err);
+    if (r == 0 && strcmp(found, key) != 0)
+        r = err_set(err, -EBADMSG, "it shows another key where '%s%s' was asked for", base, name);
     if (r == 0)
         *ret = pair;
     return r;
