@@ -100,19 +100,16 @@ static _must_use_ int open_socket(int protocol) {
     return fd;
 }
 
-int netlink_ask_on(int *fd, int protocol, const union netlink_request *q, netlink_answer_fn *fn,
-                   void *arg) {
+int netlink_ask(int *fd, int protocol, const union netlink_request *q, netlink_answer_fn *fn,
+                void *arg) {
+    int own = -1;
+    fd = fd != NULL ? fd : &own;
     if (*fd < 0)
         *fd = open_socket(protocol);
-    if (*fd < 0)
-        return *fd;
-    return send(*fd, q->bytes, q->head.nlmsg_len, 0) < 0 ? -errno : receive(*fd, fn, arg);
-}
-
-int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn, void *arg) {
-    int fd = -1;
-    int r = netlink_ask_on(&fd, protocol, q, fn, arg);
-    file_close(&fd);
+    int r = *fd;
+    if (r >= 0)
+        r = send(*fd, q->bytes, q->head.nlmsg_len, 0) < 0 ? -errno : receive(*fd, fn, arg);
+    file_close(&own);
     return r;
 }
 
@@ -126,7 +123,7 @@ int netlink_ask_tcp(uint32_t states, netlink_answer_fn *fn, void *arg) {
                                         .idiag_ext = 1 << (INET_DIAG_INFO - 1),
                                         .idiag_states = states};
         netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
-        r = netlink_ask(NETLINK_SOCK_DIAG, &q, fn, arg);
+        r = netlink_ask(NULL, NETLINK_SOCK_DIAG, &q, fn, arg);
     }
     return r;
 }
@@ -188,6 +185,5 @@ int netlink_ask_route(int *fd, const struct addr *to, struct netlink_route *ret)
     if (zone != 0)
         netlink_request_add(&q, RTA_OIF, &zone, sizeof zone);
     *ret = (struct netlink_route){0};
-    return fd != NULL ? netlink_ask_on(fd, NETLINK_ROUTE, &q, netlink_read_route, ret)
-                      : netlink_ask(NETLINK_ROUTE, &q, netlink_read_route, ret);
+    return netlink_ask(fd, NETLINK_ROUTE, &q, netlink_read_route, ret);
 }

@@ -27,14 +27,12 @@ struct netlink_answer {
     size_t len;
 };
 typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
-/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. protocol: NETLINK_…. 0;
- * -EINTR: the data changed meanwhile, ask again; or the kernel's -errno. */
+/* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. protocol: NETLINK_….
+ * *fd is opened if it is -1; close it after an error that is not the kernel's answer. NULL: a socket
+ * for this question only. 0; -EINTR: the data changed meanwhile, ask again; or the kernel's -errno. */
 #define NETLINK_WAIT_S 2
-_must_use_ int netlink_ask(int protocol, const union netlink_request *q, netlink_answer_fn *fn,
-                           void *arg);
-/* The same by *fd, opened if it is -1; close it after an error that is not the kernel's answer. */
-_must_use_ int netlink_ask_on(int *fd, int protocol, const union netlink_request *q,
-                              netlink_answer_fn *fn, void *arg);
+_must_use_ int netlink_ask(int *fd, int protocol, const union netlink_request *q,
+                           netlink_answer_fn *fn, void *arg);
 
 /* The TCP sockets of this process's network in these states (1 << TCP_ESTABLISHED, ...), IPv4 and
  * IPv6: an answer for each is a struct inet_diag_msg, with its INET_DIAG_INFO. sock_diag(7) */
@@ -59,8 +57,7 @@ struct netlink_route {
     bool local;       /* to this machine itself */
     char source[46];  /* the address that it would send from; "": not known */
 };
-/* netlink_ask_on() for the route to this host, or netlink_ask() if fd is NULL. *ret is filled in
- * whatever it returns. */
+/* netlink_ask() for the route to this host. *ret is filled in whatever it returns. */
 _must_use_ int netlink_ask_route(int *fd, const struct addr *to, struct netlink_route *ret);
 /* Its part that reads the answer: into a struct netlink_route. */
 netlink_answer_fn netlink_read_route;

@@ -152,7 +152,7 @@ int sole_name_holder(const char *name, uid_t *ret_uid) {
                                  .udiag_states = UINT32_MAX,
                                  .udiag_show = UDIAG_SHOW_NAME | SHOW_UID};
     netlink_request_init(&q, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, sizeof body);
-    int r = netlink_ask(NETLINK_SOCK_DIAG, &q, on_socket, &s);
+    int r = netlink_ask(NULL, NETLINK_SOCK_DIAG, &q, on_socket, &s);
     if (s.found)
         *ret_uid = s.uid;
     return s.found ? 0 : r < 0 ? r : -ENOENT;

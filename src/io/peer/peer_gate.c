@@ -97,7 +97,7 @@ static _must_use_ int ask_socket(struct peer_gate *g, const struct addr *local,
     peer_word_ask_socket(local, remote, &question);
     int r = -EPROTO;
     for (int tries = 0; tries < 2; tries++) { /* short of memory, perhaps: with a fresh socket */
-        r = netlink_ask_on(&g->diag, NETLINK_SOCK_DIAG, &question, on_socket, &s);
+        r = netlink_ask(&g->diag, NETLINK_SOCK_DIAG, &question, on_socket, &s);
         r = r < 0 ? r : s.r;
         if (r == 0 || r == -ENOENT)
             return r;

@@ -429,7 +429,7 @@ static void find_own(const struct nccl_graph *g, uint32_t gpu, uint32_t taken,
 
 void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_prediction *ret) {
     *ret = (struct nccl_prediction){
-        .path = NCCL_PATH_DIS, .own_path = NCCL_PATH_DIS, .nic = TOPO_NONE, .netif = TOPO_NONE};
+        .path = NCCL_PATH_DIS, .own_path = NCCL_PATH_DIS, .nic = TOPO_NONE};
     if (gpu >= g->t->n_gpus || g->gpu_place[gpu] == TOPO_NONE || g->n_nets == 0)
         return;
     uint32_t place = g->gpu_place[gpu], first = net_of(g, place, 0);
@@ -440,7 +440,6 @@ void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_pr
     ret->path = path->kind;
     ret->bandwidth = path->bandwidth;
     ret->nic = g->nets[first].nic;
-    ret->netif = g->nets[first].netif;
     for (uint32_t c = 0; c < NCCL_CHANNELS_MAX && ret->n_nets < NCCL_NETS_MAX; c++) {
         uint32_t net = net_of(g, place, c);
         if (c > 0 && net == first)

@@ -43,7 +43,6 @@ struct nccl_prediction {
     enum nccl_path path;                         /* to the first of them */
     double bandwidth;                            /* GB/s to the first of them */
     uint32_t nic;                /* index in nics[] of (the first port of) the first; NONE */
-    uint32_t netif;              /* index in netifs[] where it is an interface; else NONE */
     enum nccl_path own_path;     /* of the NET with the nearest kind of path */
     char own[NCCL_NET_NAME_MAX]; /* that NET; differs from nets[0] if the own NIC loses */
     double own_bandwidth;

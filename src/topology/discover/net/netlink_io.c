@@ -101,7 +101,7 @@ static _must_use_ int ask_links(struct topology *t) {
     l->t = t;
     int r = -EINTR;
     for (int i = 0; i < TRIES && r == -EINTR; i++)
-        r = netlink_ask(NETLINK_ROUTE, &q, on_link, l);
+        r = netlink_ask(NULL, NETLINK_ROUTE, &q, on_link, l);
     if (r == 0)
         drop_unseen(l);
     if (l->full)
@@ -174,7 +174,7 @@ static _must_use_ int ask_addresses(struct addresses *to) {
     int r = -EINTR;
     for (int i = 0; i < TRIES && r == -EINTR; i++) {
         clear_addresses(to);
-        r = netlink_ask(NETLINK_ROUTE, &q, on_address, to);
+        r = netlink_ask(NULL, NETLINK_ROUTE, &q, on_address, to);
     }
     return r;
 }
