@@ -28,8 +28,9 @@ struct netlink_answer {
 };
 typedef void netlink_answer_fn(void *arg, const struct netlink_answer *a);
 /* Blocks until the answer is complete, for at most NETLINK_WAIT_S seconds. protocol: NETLINK_….
- * *fd is opened if it is -1; close it after an error that is not the kernel's answer. NULL: a socket
- * for this question only. 0; -EINTR: the data changed meanwhile, ask again; or the kernel's -errno. */
+ * *fd is opened if it is -1; close it after an error that is not the kernel's answer. NULL: a
+ * socket for this question only. 0; -EINTR: the data changed meanwhile, ask again; or the kernel's
+ * -errno. */
 #define NETLINK_WAIT_S 2
 _must_use_ int netlink_ask(int *fd, int protocol, const union netlink_request *q,
                            netlink_answer_fn *fn, void *arg);
