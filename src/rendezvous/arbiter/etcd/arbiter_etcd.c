@@ -266,50 +266,35 @@ enum arbiter_etcd_refusal arbiter_etcd_refused(int status, const char *body, siz
                                                        : ARBITER_ETCD_ELSEWHERE;
 }
 
-static bool skip(const char **text, const char *prefix) {
-    size_t len = strlen(prefix);
-    if (strncmp(*text, prefix, len) != 0)
-        return false;
-    *text += len;
-    return true;
-}
-
 int arbiter_etcd_endpoint(const char *text, struct arbiter_etcd_endpoint *ret, struct err *err) {
     struct arbiter_etcd_endpoint e = {.port = DEFAULT_PORT};
-    const char *p = text;
-    e.https = skip(&p, "https://");
-    e.http = !e.https && skip(&p, "http://");
-    size_t len = strlen(p);
-    if (len > 0 && p[len - 1] == '/' && (e.https || e.http))
-        len--;
+    e.https = text_begins(text, "https://");
+    e.http = text_begins(text, "http://");
+    _cleanup_(freep) char *all =
+        xstrdup(text + (e.https || e.http ? strlen("http://") + e.https : 0));
+    size_t len = strlen(all);
+    if (len > 0 && all[len - 1] == '/' && (e.https || e.http))
+        all[len - 1] = '\0';
     /* "[host]:port"; "host:port" with one colon; else all of it is the host */
-    const char *host = p, *port = NULL, *colon = memchr(p, ':', len);
-    size_t host_len = len;
-    if (p[0] == '[') {
-        const char *end = memchr(p, ']', len);
-        host = p + 1;
-        host_len = end != NULL ? (size_t)(end - host) : 0;
-        if (end != NULL && end + 1 < p + len)
-            port = end[1] == ':' ? end + 2 : "";
-    } else if (colon != NULL && memchr(colon + 1, ':', len - (size_t)(colon + 1 - p)) == NULL) {
-        host_len = (size_t)(colon - p);
+    char *host = all, *colon = strchr(all, ':'), *end = strchr(all, ']');
+    const char *port = NULL;
+    if (all[0] == '[' && end != NULL) {
+        host = all + 1;
+        port = end[1] == ':' ? end + 2 : end[1] != '\0' ? "" : NULL;
+        *end = '\0';
+    } else if (colon != NULL && colon == strrchr(all, ':')) {
         port = colon + 1;
+        *colon = '\0';
     }
-    bool good = host_len > 0 && host_len < sizeof e.host;
-    if (good && port != NULL) {
-        char digits[8] = "";
-        size_t n = port[0] == '\0' ? 0 : (size_t)(p + len - port);
-        if (n < sizeof digits)
-            memcpy(digits, port, n);
-        good = parse_port(digits, &e.port) == 0 && e.port != 0;
-    }
-    for (size_t i = 0; good && i < host_len; i++)
-        good = host[i] > ' ' && host[i] < 0x7f && strchr("/@?#[]\\\"", host[i]) == NULL;
+    bool good = host[0] != '\0' && strlen(host) < sizeof e.host &&
+                (port == NULL || (parse_port(port, &e.port) == 0 && e.port != 0));
+    for (const char *c = host; good && *c != '\0'; c++)
+        good = *c > ' ' && *c < 0x7f && strchr("/@?#[]\\\"", *c) == NULL;
     if (!good)
         return err_set(err, -EINVAL,
                        "'%.128s' is not an endpoint of etcd: give host:port, or [address]:port",
                        text);
-    memcpy(e.host, host, host_len);
+    memcpy(e.host, host, strlen(host));
     *ret = e;
     return 0;
 }
