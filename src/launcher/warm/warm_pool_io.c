@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/hash.h"
 #include "base/json/json.h"
 #include "base/text/log.h"
 #include "io/clock.h"
@@ -76,13 +75,10 @@ struct warm_pool {
     uint32_t n_unanswered;            /* taken, and have not answered yet */
     uint32_t n_ended;                 /* by themselves */
     struct loop_timer *report_timer;  /* facts may have changed */
-    struct warm_facts reported;       /* n_waiting NEVER_REPORTED: not since the last start */
-    uint64_t reported_reason;         /* its hash */
     struct warm_one template, *ranks; /* [n] */
     struct warm_one *old;             /* [n] that the ranks replace: WAITS or NONE */
     struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
 };
-#define NEVER_REPORTED UINT32_MAX
 
 static void set_timer(struct warm_pool *p);
 static void is_ready(struct warm_one *one, const struct warm_message *message);
@@ -604,7 +600,6 @@ static uint32_t own_umask(void) {
 static void note_start(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
     if (index == 0) {
         p->n_warm = p->n_started = 0;
-        p->reported.waiting = NEVER_REPORTED;
         p->reason[0] = '\0';
         p->early_counted = false;
         p->n_later = p->lost = 0;
@@ -739,18 +734,9 @@ void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret) {
 
 static void on_report_timer(void *arg) {
     struct warm_pool *p = arg;
-    struct warm_facts now;
     bool starts = p->n_started % p->config.n != 0 || p->n_unanswered > 0;
-    if (starts || p->config.on_facts == NULL)
-        return;
-    warm_pool_facts(p, &now);
-    uint64_t reason = hash_text(HASH_BEGIN, now.reason);
-    if (now.warm == p->reported.warm && now.cold == p->reported.cold &&
-        now.waiting == p->reported.waiting && reason == p->reported_reason)
-        return;
-    p->reported = now;
-    p->reported_reason = reason;
-    p->config.on_facts(p->config.arg);
+    if (!starts && p->config.on_facts != NULL)
+        p->config.on_facts(p->config.arg);
 }
 
 /* ---- the pool ---- */

@@ -18,7 +18,7 @@ struct warm_pool_config {
     uint64_t import_ns; /* how long importing may take; 0: WARM_IMPORT_NS */
     const char *skip;   /* packages with commas that are not imported; NULL: none. Borrowed */
     const char *never;  /* why no worker can be warm, borrowed; NULL: they can */
-    /* warm_pool_facts() have changed. Called from the loop; NULL: no one asks */
+    /* warm_pool_facts() may have changed. Called from the loop; NULL: no one asks */
     void (*on_facts)(void *arg);
     void *arg;
 };

@@ -170,9 +170,11 @@ void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
 }
 
 void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm) {
+    if (c->warm != NULL && memcmp(c->warm, warm, sizeof *warm) == 0)
+        return;
     if (c->warm == NULL)
         c->warm = xcalloc(1, sizeof *c->warm);
-    *c->warm = *warm;
+    memcpy(c->warm, warm, sizeof *warm);
     send_warm(c);
 }
 

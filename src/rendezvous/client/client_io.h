@@ -97,6 +97,7 @@ void rdzv_client_join(struct rdzv_client *c);
 
 /* Copied, for this leader and later ones. text: less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
+/* The same; one that was sent already is not sent again. All bytes of it are compared. */
 void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm);
 
 /* To the leader, if there is one. Evidence: false: too much is unsent; ask again soon. A piece that
