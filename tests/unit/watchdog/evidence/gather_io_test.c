@@ -533,6 +533,12 @@ static void expect_links(void (*way)(int ready), uint16_t port) {
 Test(gather, who_is_connected_to_the_store) {
     struct sockaddr_in at;
     int fd = listen_as_store(&at);
+    store_port = ntohs(at.sin_port);
+    struct gather_worker left = {.of.pid = start(connect_and_wait)};
+    (void)close(accept(fd, NULL, NULL)); /* the store closes the connection */
+    gather(&left, 1, 100 * NS_PER_S);
+    cr_expect(got.workers[0].not_at_store && !got.workers[0].at_store);
+    (void)kill(-waiter, SIGKILL);
     expect_links(connect_and_wait, ntohs(at.sin_port));
     expect_links(connect_in_a_child, ntohs(at.sin_port));
     (void)close(fd);
