@@ -291,11 +291,8 @@ static void lease_end(void *arg, uint64_t end_ns) {
 
 static void waiting(void *arg, enum rdzv_wait why, const char *text) {
     struct agent *a = arg;
-    if (why == RDZV_WAIT_PLACE) {
-        agent_show_no_place(a, text);
-        return;
-    }
-    if (a->own_endpoint.len == 0 || rdzv_client_finding(a->client) != RDZV_FINDING_SILENCE) {
+    if (why == RDZV_WAIT_PLACE || a->own_endpoint.len == 0 ||
+        rdzv_client_finding(a->client) != RDZV_FINDING_SILENCE) {
         agent_show_waiting(a, why, text);
         return;
     }

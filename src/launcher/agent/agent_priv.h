@@ -298,7 +298,6 @@ _must_use_ int agent_show_end_signals(struct agent *a);
 bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text);
 void agent_show_leaving(struct agent *a);
-void agent_show_no_place(struct agent *a, const char *text);
 void agent_show_status(void *arg, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
 void agent_show_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first);

@@ -227,6 +227,11 @@ static void waits_no_more(struct agent *a) {
 }
 
 void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text) {
+    if (why == RDZV_WAIT_PLACE) {
+        waits_no_more(a);
+        show_progress(a, text, text);
+        return;
+    }
     a->waiting_for = why;
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
     if (a->waiting_since_ns == 0)
@@ -238,11 +243,6 @@ void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text) {
 void agent_show_leaving(struct agent *a) {
     waits_no_more(a);
     (void)console_status(a->console, NULL);
-}
-
-void agent_show_no_place(struct agent *a, const char *text) {
-    waits_no_more(a);
-    show_progress(a, text, text);
 }
 
 void agent_show_leader(void *arg, uint64_t incarnation, const struct addr *listener, bool first) {
@@ -319,8 +319,7 @@ void agent_show_status(void *arg, const struct rdzv_status *st) {
 }
 
 void agent_show_formed(struct agent *a, struct generation g, const struct form *f) {
-    (void)console_status(a->console, NULL);
-    waits_no_more(a);
+    agent_show_leaving(a);
     a->shown[0] = '\0';
     a->gathering_since_ns = 0;
     a->shown_cause = (struct failure){0};

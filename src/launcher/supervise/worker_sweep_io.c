@@ -62,12 +62,13 @@ static bool is_meant(struct worker_group *g, pid_t pid, const char *marker) {
 
 bool worker_keeps(const struct worker_group *g) { return g->config.leave_detached && !g->unwell; }
 
-/* Each worker leads a session. Its number is not used again while a process is in it. */
-static bool is_of_worker(const struct worker_group *g, pid_t session) {
+/* The worker that leads this session or process group; NULL: none. The number is not used again
+ * while a process is in it. */
+static const struct worker *leader_of(const struct worker_group *g, pid_t session) {
     for (uint32_t i = 0; i < g->n; i++)
         if (g->workers[i].session == session)
-            return true;
-    return false;
+            return &g->workers[i];
+    return NULL;
 }
 
 static char was_asked, was_named;   /* values of worker_group.asked */
@@ -98,7 +99,7 @@ static bool is_kept(struct worker_group *g, pid_t pid) {
     if (g->unwell || (!g->config.leave_detached && !names))
         return false;
     pid_t session = getsid(pid);
-    if (!sweep_is_detached(pid) || is_of_worker(g, session))
+    if (!sweep_is_detached(pid) || leader_of(g, session) != NULL)
         return false;
     if (g->config.leave_detached)
         keep(g, pid);
@@ -198,16 +199,9 @@ static bool holds_what_others_need(struct worker_group *g, pid_t pid) {
 
 /* ---- what a pass does ---- */
 
-static bool was_asked_as_group(const struct worker_group *g, pid_t pid) {
-    pid_t group = getpgid(pid);
-    for (uint32_t i = 0; i < g->n; i++)
-        if (g->workers[i].session == group)
-            return g->workers[i].group_asked;
-    return false;
-}
-
 static int ask(const struct worker_group *g, pid_t pid) {
-    bool asked = was_asked_as_group(g, pid) || idmap_get(&g->asked, (uint64_t)pid) != NULL;
+    const struct worker *w = leader_of(g, getpgid(pid));
+    bool asked = (w != NULL && w->group_asked) || idmap_get(&g->asked, (uint64_t)pid) != NULL;
     return asked ? 0 : SIGTERM;
 }
 
