@@ -135,8 +135,7 @@ struct link_search {
 
 static bool look_at_link(void *arg, const char *link) {
     struct link_search *s = arg;
-    uint64_t inode = waits_socket_inode(link);
-    const struct tcp_socket *t = inode != 0 ? thread_socket(inode) : NULL;
+    const struct tcp_socket *t = thread_socket(link);
     s->found = t != NULL && t->at.idiag_state == TCP_SOCKET_ESTABLISHED &&
                ntohs(t->at.id.idiag_dport) == s->port;
     return !s->found;

@@ -118,11 +118,10 @@ struct socket_bytes {
 static bool add_link(void *arg, const char *link) {
     struct socket_bytes *b = arg;
     b->look->gpu |= proc_is_gpu(link);
-    uint64_t inode = waits_socket_inode(link);
-    const struct tcp_socket *s = inode != 0 ? thread_socket(inode) : NULL;
-    if (s == NULL || idmap_get(&b->counted, inode) != NULL)
+    const struct tcp_socket *s = thread_socket(link);
+    if (s == NULL || idmap_get(&b->counted, s->inode) != NULL)
         return true;
-    idmap_put(&b->counted, inode, b);
+    idmap_put(&b->counted, s->inode, b);
     b->look->bytes += s->bytes;
     b->look->talked += b->is_own ? s->bytes : 0;
     return true;

@@ -95,8 +95,10 @@ static void read_sockets(void) {
     sockets.read_ns = now;
 }
 
-const struct tcp_socket *thread_socket(uint64_t inode) {
-    struct tcp_socket key = {.inode = inode};
+const struct tcp_socket *thread_socket(const char *link) {
+    struct tcp_socket key = {.inode = waits_socket_inode(link)};
+    if (key.inode == 0)
+        return NULL;
     read_sockets();
     return sockets.n == 0 ? NULL : bsearch(&key, sockets.list, sockets.n, sizeof key, by_inode);
 }
@@ -139,8 +141,7 @@ static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
     char link[EVIDENCE_TARGET_MAX];
     if (!read_link(dir, fd, link))
         return;
-    uint64_t inode = waits_socket_inode(link);
-    const struct tcp_socket *s = inode != 0 ? thread_socket(inode) : NULL;
+    const struct tcp_socket *s = thread_socket(link);
     if (s != NULL)
         name_socket(s, ret, size);
     else

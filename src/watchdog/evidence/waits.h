@@ -60,8 +60,9 @@ struct tcp_socket {
     uint64_t bytes;          /* that it has sent and received */
 };
 #define TCP_SOCKET_ESTABLISHED 1
-/* NULL: it is none of these. The list can be THREAD_SOCKETS_AGE_NS old; valid until then. */
-const struct tcp_socket *thread_socket(uint64_t inode);
+/* By what /proc/PID/fd/N names. NULL: it is none of these. The list can be THREAD_SOCKETS_AGE_NS
+ * old; valid until then. */
+const struct tcp_socket *thread_socket(const char *link);
 #define THREAD_SOCKETS_AGE_NS NS_PER_S
 /* Whether the list is complete. */
 bool thread_sockets_known(void);
