@@ -1,6 +1,7 @@
 #include "launcher/ssh/ssh_host_io.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -453,9 +454,9 @@ void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const voi
         console_source_feed(&l->source, &l->text, data, len, now_ns);
     if (!o->paused && console_pending(o->console) > SSH_OUTPUT_ROOM)
         o->ops.pause(o->arg, o->paused = true);
-    /* Less than the smallest pipe holds, and all that was in the agent's: what has no end was shown
-     * there, after its quiet time. */
-    if (!l->cut && len < STARTER_DATA_MAX / 2)
+    /* Less than the smallest pipe holds (two pages, if its user has many: pipe(7)), and all that
+     * was in the agent's: what has no end was shown there, after its quiet time. */
+    if (!l->cut && len < PIPE_BUF)
         linebuf_flush(&l->text);
     l->cut = len == STARTER_DATA_MAX;
     if (o->unended_due || linebuf_deadline_ns(&l->text) == TIME_NEVER)
