@@ -123,21 +123,25 @@ static void add_name(struct comparing *c, uint32_t row, const char *host) {
 /* The distinct values of one fact among the nodes, each with its count, in the order of nodes. A
  * value with the hash of another one counts as not known. */
 static struct value *count_values(struct comparing *c, enum node_summary_fact f) {
-    struct value *head = NULL, **tail = &head;
+    struct value *head = NULL, **tail = &head, *v = NULL;
     struct idmap known = {.seed = c->seed};
     for (size_t i = 0; i < c->n; i++) {
         const char *text = c->nodes[i]->values[f];
-        uint64_t key = text != NULL ? MAX2(hash_text(HASH_BEGIN, text), (uint64_t)1) : 0;
-        struct value *v = text != NULL ? idmap_get(&known, key) : NULL;
-        if (text != NULL && v == NULL) {
-            v = *tail = xcalloc(1, sizeof *v);
-            *v = (struct value){.text = text, .row = NODE_SUMMARY_ROWS_MAX};
-            tail = &v->next;
-            idmap_put(&known, key, v);
+        c->values[i] = NULL;
+        if (text == NULL)
+            continue;
+        if (v == NULL || strcmp(v->text, text) != 0) { /* most nodes have the value of the last */
+            uint64_t key = MAX2(hash_text(HASH_BEGIN, text), (uint64_t)1);
+            v = idmap_get(&known, key);
+            if (v == NULL) {
+                v = *tail = xcalloc(1, sizeof *v);
+                *v = (struct value){.text = text, .row = NODE_SUMMARY_ROWS_MAX};
+                tail = &v->next;
+                idmap_put(&known, key, v);
+            }
         }
-        c->values[i] = v != NULL && strcmp(v->text, text) == 0 ? v : NULL;
-        if (c->values[i] != NULL)
-            v->count++;
+        c->values[i] = strcmp(v->text, text) == 0 ? v : NULL;
+        v->count += c->values[i] != NULL;
     }
     idmap_fini(&known);
     return head;
