@@ -11,6 +11,7 @@
 
 #include "base/list.h"
 #include "base/text/duration.h"
+#include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
@@ -717,6 +718,16 @@ static void read_answers(struct work *k) {
     }
 }
 
+/* Whether it may wait for others although its Python stack, which would show that, is missing. */
+static bool is_unread(const struct evidence_worker *w) {
+    static const char *const not_python[] = {"no Python is loaded", "no thread of Python"};
+    bool unread = false;
+    for (uint32_t i = 0; w != NULL && i < w->n_gaps; i++)
+        unread |= text_begins(w->gaps[i], "Python stack:") &&
+                  !text_has_any(w->gaps[i], not_python, ARRAY_SIZE(not_python));
+    return unread;
+}
+
 static void compare(struct work *k) {
     const struct hang_group *g = &k->answers->group;
     k->evidence = xcalloc(g->n_nodes, sizeof *k->evidence);
@@ -736,6 +747,8 @@ static void compare(struct work *k) {
     const struct suspects *found = &k->found;
     k->plain = k->in.waited != NULL && found->n_reacted == 1 && /* the failed one */
                found->n_all + found->n_together + found->n_at_exit + found->n_missing == 0;
+    for (uint32_t r = 0; r < k->in.n_ranks && k->plain; r++)
+        k->plain = r == k->in.failed || !is_unread(found->worker_of[r]);
 }
 
 static uint64_t place_of(const struct work *k, uint32_t rank) {

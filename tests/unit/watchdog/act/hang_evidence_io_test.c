@@ -631,6 +631,8 @@ static bool at_store[4], not_at_store[4];
 /* Where they are. */
 static const char *function = "step", *file = "/home/u/train.py";
 
+static const char *gap; /* of each worker; NULL: none */
+
 /* Two ranks that wait in a call of train.py; `at`: the line of the second one. */
 static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
     _cleanup_(evidence_fini) struct evidence e = {0};
@@ -651,6 +653,8 @@ static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
         w->not_at_store = not_at_store[w->rank];
         if (w->ended)
             continue;
+        if (gap != NULL)
+            evidence_worker_gap(w, "%s", gap);
         *evidence_add_thread(w) = (struct evidence_thread){.tid = w->pid, .state = 'S', .stack = (int32_t)stack};
     }
     _cleanup_(strbuf_fini) struct strbuf json = {0};
@@ -792,13 +796,25 @@ Test(hang_case_io, a_rank_that_failed_while_others_waited) {
     assert_has(line, "rank 1 (node a, pid 41): has ended with 0");
 }
 
-Test(hang_case_io, a_failure_that_no_rank_waited_for_is_not_in_files) {
+static void compare_a_failure(void) {
     ask.waited = (const bool[4]){false, true, true, true}; /* rank 0 failed */
     add_node(0, 0, 76);
     add_node(1, 2, 76);
     folder = dir;
     compare();
+}
+
+Test(hang_case_io, a_failure_that_no_rank_waited_for_is_not_in_files) {
+    gap = "Python stack: no Python is loaded in it";
+    compare_a_failure();
     cr_assert(line[0] == '\0' && path[0] == '\0' && files_error[0] == '\0', "%s %s", line, path);
+}
+
+Test(hang_case_io, a_failure_for_which_unread_ranks_can_have_waited_is_in_files) {
+    gap = "Python stack: process 43 could not be read in time";
+    compare_a_failure();
+    assert_has(line, "others waited");
+    cr_assert_neq(path[0], '\0');
 }
 
 Test(hang_case_io, a_cancelled_one_is_silent) {
