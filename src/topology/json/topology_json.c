@@ -196,7 +196,7 @@ static int compare_addrs(const void *a, const void *b) {
 
 /* Addresses name devices, so each must be unique. */
 static int check_twice(const struct topology *t, struct err *err) {
-    _cleanup_(freep) struct pci_addr *all = xcalloc((size_t)t->n_pci + 1, sizeof *all);
+    _cleanup_(freep) struct pci_addr *all = xcalloc(t->n_pci, sizeof *all);
     for (uint32_t i = 0; i < t->n_pci; i++)
         all[i] = t->pci[i].at;
     qsort(all, t->n_pci, sizeof *all, compare_addrs);

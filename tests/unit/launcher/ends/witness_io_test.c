@@ -87,7 +87,9 @@ Test(witness_io, is_ready_before_the_loop_has_heard_so) {
     cr_assert_eq(kill(witness_pid(other), SIGTERM), 0);
     turn_until(1);
     cr_expect_eq(told[SIGTERM], 1);
+    pid_t pid = witness_pid(other);
     witness_free(other);
+    cr_expect_lt(kill(pid, 0), 0, "it does not remain");
 }
 
 Test(witness_io, one_that_was_killed_is_none) {

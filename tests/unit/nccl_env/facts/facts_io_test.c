@@ -71,6 +71,7 @@ Test(facts_io, files_of_a_machine) {
         {LIBRARY "2.18.3 /opt/nccl/lib/libnccl.so.2.30.7", "LD_LIBRARY_PATH=/none:/opt/nccl/lib", NULL, "nccl:23007"},
         {VENV, "HOME=/", "/venv/bin/python3", "nccl:22705 torch:2.9.1+cu128"},
         {VENV, "VIRTUAL_ENV=/venv", NULL, "nccl:22705"},
+        {"/u/.local/lib/python3.11/site-packages/torch-2.9.1+cu128.dist-info/", "HOME=/u", NULL, "torch:2.9.1+cu128"},
         {VENV, "VIRTUAL_ENV=/venv", "/usr/bin/python3", "nccl:0"}, /* another python runs the workers */
         /* plug-ins on the library path and in known folders */
         {OFI, "LD_LIBRARY_PATH=/mine:relative:", NULL,

@@ -90,7 +90,7 @@ Test(lint, words) {
           {"NCCL_MAX_NRINGS=1", "its new name"}, {"NCCL_MAX_NCHANNELS=16"},
           /* forms of values */
           {"NCCL_DEBUG_FILE=~/nccl.log", "whole path"}, {"NCCL_DEBUG_FILE=/tmp/nccl.log", "%h.%p"},
-          {"NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log"}, {"NCCL_BUFFSIZE= 1", "blank"}, {"NCCL_BUFFSIZE=1\r", "Windows"},
+          {"NCCL_DEBUG_FILE=/tmp/my nccl.%h.%p.log"}, {"NCCL_BUFFSIZE= 1", "blank"}, {"NCCL_BUFFSIZE=1\r", "Windows"},
           {"NCCL_ALGO='Ring'", "quotes"}, {"NCCL_ALGO="});
     CHECK("gpus:1", {"NCCL_IB_DISABLE=1", "mlx5_0 is ACTIVE"}, {"NCCL_IB_DISABLE=0"});
 }

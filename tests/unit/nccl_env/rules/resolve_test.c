@@ -388,7 +388,7 @@ Test(resolve, findings) {
         {"gpus:1 " LOW, "limited to 1024 (ulimit -n)", true},
         {"gpus:1 " LOW, "stack is unlimited", true},
         {"gpus:1 " LOW, "holds only 64 MiB", true},
-        {"gpus:1 memlock:18446744073709551615 nofile:1048576 stack:8388608 shm:8589934592", "", false},
+        {"gpus:1 memlock:18446744073709551615 nofile:1048576 stack:8388608 shm:1073741824", "", false},
         {LOW, "", false}, /* limits matter with GPUs only, */
         /* and with as many ranks as need them */
         {"gpus:1 nofile:20000 stack nodes:1 nproc:1", "", false},

@@ -76,6 +76,10 @@ Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
         play(comes ? "join 4; is forming"
                    : "pass 0.25 all; is closed; gives-reason 2 of at least 3 nodes left; gives-reason lost: h3");
     }
+    /* the spare that is cut off would have been enough, so it does not end for the node that left */
+    bring_to(WITH(config_of(2, 2), .rdzv.regroup_wait_ns = S(3)), 2, GROUP_RUNNING);
+    play("join 4; disconnect 4; leaving 2; stopped 1; stopped-leaving 2; left 2; is gathering; pass 3 1; is closed; "
+         "gives-reason 1 of at least 2 nodes left");
 }
 
 Test(policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {

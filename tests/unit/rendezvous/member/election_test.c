@@ -617,7 +617,7 @@ Test(election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays
         cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_NONE);
         leader_gone();
         assert_election(ELECTION_CLAIMING);
-        for (int i = 0; i < 6 && !at_once; i++) {
+        for (int i = 0; i < 5 && !at_once; i++) {
             cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_NONE, "after %d s", i);
             enum arbiter_kind kind = member_election(rig.m) == ELECTION_CLAIMING ? ARBITER_CLAIM : ARBITER_READ;
             hears(kind, 4, ARBITER_RUINED, &nothing);

@@ -168,12 +168,16 @@ Test(store_io, answers_pipelined_requests_in_order) {
     put_add("n", 5);
     put(STORE_OP_PING, 1), put(9, 4);
     put_get("no");
+    for (int i = 0; i < 5000; i++) /* more replies than are gathered before they are sent */
+        put_add("n", 1);
     send_wire(fd);
     expect_value(fd, "v");
     cr_assert_eq(receive_i64(fd), 5);
     uint8_t nonce[4];
     cr_assert_eq(receive(fd, nonce, 4), 4);
     expect_value(fd, "");
+    for (int i = 0; i < 5000; i++)
+        cr_assert_eq(receive_i64(fd), 6 + i);
 }
 
 Test(store_io, answers_requests_that_come_byte_by_byte) {

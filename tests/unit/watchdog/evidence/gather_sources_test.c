@@ -134,6 +134,8 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     cr_assert_str_eq(rig.e.workers[0].recorder, expected);
     assert_kept(&rig);
     cr_assert_eq(rig.e.workers[0].collectives, 6);
+    for (uint32_t i = 0; i < rig.e.workers[0].n_gaps; i++)
+        cr_assert_null(strstr(rig.e.workers[0].gaps[i], "recorder"), "%s", rig.e.workers[0].gaps[i]);
     uint64_t counts[8];
     evidence_counts(&rig.e, counts, 8);
     cr_assert_arr_eq(counts, ((const uint64_t[]){122, 122, 122, 122, 122, 121, 122, 122}), sizeof counts);

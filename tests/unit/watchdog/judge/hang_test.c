@@ -312,6 +312,8 @@ Test(hang, hang_still_counts_from_the_last_that_moved) {
     all_wait_for(0); /* rank 0 evaluates */
     never(170);
     r->w[0].moving = false;
+    r->w[0].ended = true;
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_ENDED, .rank = 0});
     hangs(180, 182, HANG_WHY_STILL);
 }
 

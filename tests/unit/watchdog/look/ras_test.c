@@ -182,7 +182,7 @@ Test(ras, an_answer_that_is_cut_anywhere_does_no_harm) {
 }
 
 Test(ras, the_summary_of_a_large_job_is_limited) {
-    struct answer a = *WITH(answer_of(ANSWER_RANKS_MAX, 5, 0), .others = 60);
+    struct answer a = *WITH(answer_of(ANSWER_RANKS_MAX, 5, 0), .others = 300);
     for (uint32_t i = 0; i < ANSWER_RANKS_MAX; i++)
         a.at[i].all_reduces = i;
     read_answer(&a, &b);

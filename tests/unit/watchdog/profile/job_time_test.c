@@ -72,6 +72,16 @@ Test(job_time, shares_of_the_wall_time_and_the_rank_that_the_others_wait_for) {
     check_late("");
 }
 
+Test(job_time, three_classes_besides_training_are_shown) {
+    start(4);
+    struct profile_findings w = window(0.3, 0);
+    w.shares[PROFILE_NETWORK] = 0.2;
+    w.shares[PROFILE_CHECKPOINT] = 0.15;
+    w.shares[PROFILE_LATE] = 0.1;
+    add(&w);
+    check("training 70 % of 60 s; 30 % data loading; 20 % network (all ranks wait); 15 % checkpoint");
+}
+
 Test(job_time, shares_do_not_exceed_100_percent_though_the_late_rank_itself_does_not_wait) {
     start(4);
     struct profile_findings w = window(0.15, 0.45);

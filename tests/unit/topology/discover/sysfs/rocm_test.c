@@ -120,6 +120,8 @@ Test(rocm, cuda_visible_devices_does_where_hip_says_nothing, .init = make_machin
 }
 
 Test(rocm, gpus_that_nobody_listed_are_not_known, .init = make_machine) {
+    for (uint32_t i = machine.n_gpus; i < 8; i++) /* as many as the list has room for */
+        add_gpu("0000:e3:00.0", TOPO_VENDOR_INTEL);
     add_rocm("0000:c3:00.0", 4);
     cr_expect_str_eq(seen(NULL, NULL, NULL), "43,03,03',83?");
     cr_expect_str_eq(seen("4", NULL, NULL), "?");
