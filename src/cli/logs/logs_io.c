@@ -656,9 +656,9 @@ static bool show_piece(struct show *show, const struct log_file *f) {
 
 /* ---- merging the lines of several logs in the order of their times ----
  *
- * A line's time is that of the batch in which its first byte was written (launcher/output/
- * log_times.h). The lines of one log keep their order, even if its clock stepped back. Lines of the
- * same time come in the order of the files. A log without times comes first. */
+ * A line's time is that of the batch in which its first byte was written (log_times_io.h). The lines
+ * of one log keep their order, even if its clock stepped back. Lines of the same time come in the
+ * order of the files. A log without times comes first. */
 
 /* A longer line is shown in pieces, so that memory is bounded. */
 #define PIECE_MAX ((size_t)64 * 1024)

@@ -1,11 +1,33 @@
-/* Writes the times of log files while they grow (log_times.h). A failure has no other effect than
- * that times are missing. A stamp is written before its bytes, so a program that follows the log
- * knows their time. Files that workers write themselves are sampled: their sizes are read
- * LOG_SAMPLES_NS apart. */
+/* When the bytes of a log file were written. Beside "stdout.log" lies ".stdout.times", with a stamp
+ * for each batch of bytes: from which offset of the log it counts, and the time. So the logs of
+ * several workers can be merged in the order of time, without a byte more in the logs themselves.
+ *
+ * The file consists of stamps of LOG_STAMP_BYTES; what is left of the last one is ignored. Their
+ * offsets increase. A time is that of the writer's node, and can step back if its clock does.
+ *
+ * A failure has no other effect than that times are missing. A stamp is written before its bytes,
+ * so a program that follows the log knows their time. Files that workers write themselves are
+ * sampled: their sizes are read LOG_SAMPLES_NS apart. */
 #pragma once
 
+#include "base/little_endian.h"
 #include "io/loop.h"
-#include "launcher/output/log_times.h"
+
+#define LOG_STAMP_BYTES 16 /* two numbers of 8 bytes, least significant byte first */
+
+struct log_stamp {
+    uint64_t at; /* bytes from this offset on were seen first at `ns` */
+    uint64_t ns; /* since 1970 */
+};
+
+static inline void log_stamp_encode(const struct log_stamp *stamp, uint8_t ret[LOG_STAMP_BYTES]) {
+    store_u64le(ret, stamp->at);
+    store_u64le(ret + 8, stamp->ns);
+}
+
+static inline struct log_stamp log_stamp_decode(const uint8_t bytes[LOG_STAMP_BYTES]) {
+    return (struct log_stamp){.at = load_u64le(bytes), .ns = load_u64le(bytes + 8)};
+}
 
 /* At most one stamp in LOG_PACE_MIN_NS. LOG_PACE_BURST stamps can follow each other like that; then
  * there is one for each LOG_PACE_NS. So a worker that writes all day adds 70 MB, not 1.4 GB. */
