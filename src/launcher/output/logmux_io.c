@@ -21,13 +21,12 @@
 
 struct mux_stream {
     struct mux_worker *worker;
-    int child_fd;  /* the worker's end, until logmux_started(); -1 */
-    int pipe_fd;   /* kept open until everything is drained, so that a worker gets no SIGPIPE when
+    int child_fd; /* the worker's end, or its file, until logmux_started(); -1 */
+    int pipe_fd;  /* kept open until everything is drained, so that a worker gets no SIGPIPE when
                       the writer dies; -1 */
-    bool borrowed; /* the caller or the other stream owns child_fd */
-    int like;      /* a terminal: pipe_fd is a pseudo-terminal like it; -1: it is a pipe */
-    char *path;    /* of its log file; NULL: none */
-    struct stream_route route;
+    int like;     /* a terminal: pipe_fd is a pseudo-terminal like it; -1: it is a pipe */
+    char *path;   /* of its log file; NULL: none */
+    enum stream_view view;
 };
 
 enum { OUT = 0, ERR = 1 };
@@ -107,7 +106,7 @@ static void hand_over(struct mux_worker *w) {
     writer_send(w->mux->writer, &w->mux->user,
                 &(struct writer_message){.kind = WRITER_OPEN,
                                          .index = w->index,
-                                         .open = {.routes = {out->route, err->route},
+                                         .open = {.views = {out->view, err->view},
                                                   .fds = {out->pipe_fd, err->pipe_fd},
                                                   .prefix = w->prefix,
                                                   .paths = {out->path, err->path}}});
@@ -204,9 +203,8 @@ static bool drop_files(struct logmux *mux) {
         if (mux->workers[i / 2].state == MUX_DRAINED)
             continue;
         char *path = TAKE_PTR(s->path);
-        if (s->route.to_file && n++ == 0)
+        if (path != NULL && s->pipe_fd >= 0 && n++ == 0)
             first = TAKE_PTR(path);
-        s->route.to_file = false;
         free(path);
     }
     if (n == 1)
@@ -325,7 +323,7 @@ static int open_pty(struct mux_stream *s, int terminal) {
 
 /* Gives it the size of the user's terminal, without the columns of the prefix. */
 static void resize(const struct mux_stream *s) {
-    size_t prefix = s->route.view == STREAM_PREFIXED ? strlen(s->worker->prefix) : 0;
+    size_t prefix = s->view == STREAM_PREFIXED ? strlen(s->worker->prefix) : 0;
     struct winsize size;
     if (s->pipe_fd < 0 || s->like < 0 || ioctl(s->like, TIOCGWINSZ, &size) < 0)
         return;
@@ -344,8 +342,7 @@ static int open_pipe(struct mux_stream *s, struct err *err) {
 }
 
 /* Implements the table in the header. */
-static int open_stream(struct mux_stream *s, const char *dir, const int file_fds[2],
-                       struct err *err) {
+static int open_stream(struct mux_stream *s, const char *dir, struct err *err) {
     const struct logmux *mux = s->worker->mux;
     const struct job_spec *spec = mux->spec;
     const uint32_t index = s->worker->index;
@@ -356,29 +353,20 @@ static int open_stream(struct mux_stream *s, const char *dir, const int file_fds
     bool lacks = dir == NULL && !(spec->log_dir != NULL && logdir_is_null(spec->log_dir));
     bool tee = (std_map_get(&spec->tee, index) & bit) != 0 || (lacks && redirect);
     bool wants_file = dir != NULL && (tee || redirect), through_us = tee && shown;
-    if (wants_file)
+    if (wants_file && (through_us || s->child_fd >= 0)) /* else it could not be opened */
         s->path = logdir_log_path(dir, k);
-    if (wants_file && !through_us && file_fds[k] >= 0) {
-        s->borrowed = true;
-        s->child_fd = file_fds[k];
+    if (s->child_fd >= 0)
         return 0;
-    }
-    if (wants_file && !through_us)
-        free(TAKE_PTR(s->path)); /* it could not be opened */
     if (!shown && k == OUT)
         return open_null(&s->child_fd, err);
     const int terminal = tee || wants_file ? -1 : writer_terminal(mux->writer, k);
     bool prefixed = tee || wants_file || spec->prefix == JOB_PREFIX_ALWAYS ||
                     (spec->prefix == JOB_PREFIX_AUTO && (always || (terminal >= 0 && !mux->alone)));
-    s->route = (struct stream_route){.view = !shown     ? STREAM_HIDDEN
-                                             : prefixed ? STREAM_PREFIXED
-                                                        : STREAM_LINES,
-                                     .to_file = s->path != NULL,
-                                     .keeps_tail = k == ERR};
-    if (s->route.view == STREAM_HIDDEN || open_pty(s, terminal) < 0)
+    s->view = !shown ? STREAM_HIDDEN : prefixed ? STREAM_PREFIXED : STREAM_LINES;
+    if (!shown || open_pty(s, terminal) < 0)
         return open_pipe(s, err);
     if (mux->alone && !prefixed)
-        s->route.view = STREAM_EXACT;
+        s->view = STREAM_EXACT;
     resize(s);
     return 0;
 }
@@ -394,14 +382,12 @@ static bool has_one_output(const struct mux_worker *w) {
            (mux->alone || writer_terminal(mux->writer, ERR) < 0);
 }
 
-static int open_both(struct mux_worker *w, const char *dir, const int file_fds[2],
-                     struct err *err) {
+static int open_both(struct mux_worker *w, const char *dir, struct err *err) {
     struct mux_stream *out = &w->streams[OUT];
-    int r = open_stream(&w->streams[ERR], dir, file_fds, err);
+    int r = open_stream(&w->streams[ERR], dir, err);
     if (r < 0 || !has_one_output(w))
-        return r < 0 ? r : open_stream(out, dir, file_fds, err);
+        return r < 0 ? r : open_stream(out, dir, err);
     out->child_fd = w->streams[ERR].child_fd;
-    out->borrowed = true;
     return 0;
 }
 
@@ -411,7 +397,9 @@ int logmux_open(struct logmux *mux, uint32_t index, const char *dir, const int f
     struct mux_worker *w = &mux->workers[index];
     w->prefix = prefix_of(w);
     move(w, MUX_OPEN);
-    int r = open_both(w, dir, file_fds, err);
+    for (int k = OUT; k <= ERR; k++)
+        w->streams[k].child_fd = file_fds[k];
+    int r = open_both(w, dir, err);
     if (r < 0) {
         file_close(&w->streams[OUT].pipe_fd);
         file_close(&w->streams[ERR].pipe_fd);
@@ -430,11 +418,11 @@ void logmux_resize(struct logmux *mux) {
 }
 
 void logmux_started(struct logmux *mux, uint32_t index) {
-    for (int k = OUT; k <= ERR; k++) {
-        struct mux_stream *s = &mux->workers[index].streams[k];
-        if (!s->borrowed)
-            file_close(&s->child_fd);
-    }
+    int *out = &mux->workers[index].streams[OUT].child_fd;
+    int *err = &mux->workers[index].streams[ERR].child_fd;
+    *out = *out == *err ? -1 : *out;
+    file_close(out);
+    file_close(err);
 }
 
 struct logmux *logmux_new(struct loop *loop, struct writer *writer, const struct job_spec *spec,

@@ -54,9 +54,9 @@ _must_use_ struct logmux *logmux_new(struct loop *loop, struct writer *writer,
 void logmux_free(struct logmux *mux);
 
 /* Makes the pipes of this worker. dir: the folder for its stdout.log and stderr.log, which exists;
- * NULL: none. file_fds: of the streams that only go to a file, -1: none; borrowed until
- * logmux_started(), as the results are, which are close-on-exec. Returns -errno with a sentence if
- * there is no pipe. */
+ * NULL: none. file_fds: of the streams that only go to a file, -1: none; taken. The results are
+ * borrowed until logmux_started(), and close-on-exec. Returns -errno with a sentence if there is no
+ * pipe. */
 _must_use_ int logmux_open(struct logmux *mux, uint32_t index, const char *dir,
                            const int file_fds[2], int *ret_stdout_fd, int *ret_stderr_fd,
                            struct err *err);

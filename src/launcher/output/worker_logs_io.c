@@ -79,14 +79,14 @@ struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *hos
     return l;
 }
 
-void worker_logs_started(struct worker_logs *l, uint32_t index) {
-    file_close(&l->files[index].fds[0]);
-    file_close(&l->files[index].fds[1]);
+static void close_files(struct files *f) {
+    file_close(&f->fds[0]);
+    file_close(&f->fds[1]);
 }
 
 static void drop_files(struct worker_logs *l) {
     for (uint32_t i = 0; i < l->spec->nproc; i++) {
-        worker_logs_started(l, i);
+        close_files(&l->files[i]);
         free(TAKE_PTR(l->files[i].dir));
     }
 }
@@ -211,7 +211,7 @@ static void on_message(void *arg, struct writer_message *m) {
         worker_logs_lack(l, m->no_file.why);
     if (m->kind == WRITER_FILES && m->index < l->spec->nproc) {
         struct files *f = &l->files[m->index];
-        worker_logs_started(l, m->index);
+        close_files(f);
         memcpy(f->fds, m->files.fds, sizeof f->fds);
         free(f->dir);
         f->dir = xstrdup(m->files.dir);
@@ -299,8 +299,10 @@ char *worker_logs_socket(struct worker_logs *l, uint32_t index) {
     return NULL;
 }
 
-void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2]) {
-    memcpy(ret, l->files[index].fds, sizeof l->files[index].fds);
+void worker_logs_take_fds(struct worker_logs *l, uint32_t index, int ret[2]) {
+    int *fds = l->files[index].fds;
+    memcpy(ret, fds, sizeof l->files[index].fds);
+    fds[0] = fds[1] = -1;
 }
 
 void worker_logs_ended(struct worker_logs *l) {

@@ -46,10 +46,8 @@ char *worker_logs_error_file(const struct worker_logs *l, uint32_t index);
  * private folder on this machine, which is made if need be; nothing is there yet. malloc'ed; NULL:
  * there is no such folder, its path is too long, or its file system has no sockets. */
 char *worker_logs_socket(struct worker_logs *l, uint32_t index);
-/* For logmux_open(); valid until worker_logs_started(). */
-void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2]);
-/* The worker has its copies, or was not started: closes this process's. */
-void worker_logs_started(struct worker_logs *l, uint32_t index);
+/* For logmux_open(). The caller owns them from now on. */
+void worker_logs_take_fds(struct worker_logs *l, uint32_t index, int ret[2]);
 
 /* The run is over on all nodes: notes this in its folder. */
 void worker_logs_ended(struct worker_logs *l);

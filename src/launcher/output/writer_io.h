@@ -61,17 +61,10 @@ enum writer_kind {
 
 /* What the console shows of a stream. */
 enum stream_view {
-    STREAM_HIDDEN = 1,
+    STREAM_HIDDEN,   /* also of a stream without a pipe */
     STREAM_LINES,    /* its lines */
     STREAM_PREFIXED, /* its lines, each with the worker's prefix */
     STREAM_EXACT,    /* its bytes, as they come */
-};
-
-/* Where the bytes of one stream go. */
-struct stream_route {
-    enum stream_view view;
-    bool to_file;
-    bool keeps_tail; /* its end is kept for the report */
 };
 
 /* Texts are borrowed and end with a NUL; NULL is sent as "". Arrays of two: standard output,
@@ -97,7 +90,7 @@ struct writer_message {
             const char *run_dir; /* "": a new one */
         } prepare;
         struct {
-            struct stream_route routes[2];
+            enum stream_view views[2];
             int fds[2]; /* pipes; -1: none */
             const char *prefix;
             const char *paths[2]; /* of log files; "": none */

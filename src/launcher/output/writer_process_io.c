@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,8 +32,6 @@
 #define HELD_NS NS_PER_S
 #define MESSAGES_PER_TURN 64
 #define ALIVE_NS (250 * NS_PER_MS) /* between messages while it finishes */
-/* The most bytes of each text about a failed worker: its end. */
-#define WORDS_MAX ((size_t)15 * 1024)
 /* The last lines of a file are searched in so many bytes. */
 #define FILE_END_BYTES ((off_t)1024 * 1024)
 
@@ -45,7 +44,7 @@ struct log_file {
 /* One stream of a worker, from its pipe to its log files and to the console. */
 struct stream {
     struct worker *worker;
-    struct stream_route route;
+    enum stream_view view;
     int pipe_fd;                       /* -1: nothing to read (any more) */
     bool pty;                          /* each read returns little */
     bool waits;                        /* the last read waits for room in the console */
@@ -154,7 +153,7 @@ static void log_file_end(struct log_file *f) {
 
 /* --- where bytes go --------------------------------------------------------------------------- */
 
-static bool is_shown(const struct stream *s) { return s->route.view != STREAM_HIDDEN; }
+static bool is_shown(const struct stream *s) { return s->view != STREAM_HIDDEN; }
 
 static void on_piece(void *arg, const struct linebuf_piece *piece) {
     struct stream *s = arg;
@@ -194,11 +193,11 @@ static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns
         write_log(s, data, len);
     if (s->filtered.fd >= 0)
         linebuf_feed(&s->filtered_lines, data, len, now_ns);
-    if (s->route.keeps_tail)
+    if (s == &s->worker->streams[ERR])
         tail_add(&s->tail, data, len);
     if (!is_shown(s) || console_source_is_dropped(&s->source))
         return;
-    if (s->route.view == STREAM_EXACT)
+    if (s->view == STREAM_EXACT)
         console_source_exact(&s->source, data, len);
     else
         console_source_feed(&s->source, &s->lines, data, len, now_ns);
@@ -388,7 +387,7 @@ static void on_grace(void *arg) {
 static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
     _cleanup_(tail_fini) struct tail file = {0};
     const struct tail *all = &file;
-    if (w != NULL && w->streams[ERR].route.keeps_tail)
+    if (w != NULL && w->streams[ERR].tail.text.len > 0)
         all = &w->streams[ERR].tail;
     else if (path[0] != '\0')
         file_read_end(path, FILE_END_BYTES, &file);
@@ -401,14 +400,8 @@ static void stderr_tail(const struct worker *w, const char *path, struct strbuf 
 
 static void open_filtered(struct stream *s, int k) {
     struct worker *w = s->worker;
-    _cleanup_(freep) char *dir = xstrdup(s->log.path);
-    for (int up = 0; up < 2; up++) { /* NODE/RANK/stdout.log */
-        char *slash = strrchr(dir, '/');
-        if (slash == NULL)
-            return;
-        *slash = '\0';
-    }
-    s->filtered.path = logdir_filtered_path(dir, k);
+    _cleanup_(freep) char *path = xstrdup(s->log.path); /* NODE/RANK/stdout.log */
+    s->filtered.path = logdir_filtered_path(dirname(dirname(path)), k);
     s->filtered.fd = open_log(w->process, w->user, s->filtered.path);
     linebuf_init(&s->filtered_lines, FILTERED_LINE_MAX, false, on_filtered_piece, s);
 }
@@ -417,13 +410,12 @@ static void open_stream(struct stream *s, const struct writer_message *m, int k)
     struct worker *w = s->worker;
     struct process *p = w->process;
     s->pipe_fd = m->open.fds[k];
+    s->view = m->open.views[k];
     s->log.fd = s->filtered.fd = s->times.fd = -1;
-    s->route = (struct stream_route){.view = STREAM_HIDDEN};
     if (s->pipe_fd < 0)
         return;
-    s->route = m->open.routes[k];
     s->filters = p->spec->filters[k];
-    if (s->route.to_file) {
+    if (m->open.paths[k][0] != '\0') {
         s->log.path = xstrdup(m->open.paths[k]);
         s->log.fd = open_log(p, w->user, s->log.path);
         if (s->log.fd >= 0)
@@ -436,7 +428,7 @@ static void open_stream(struct stream *s, const struct writer_message *m, int k)
     if (is_shown(s)) {
         linebuf_init(&s->lines, LINEBUF_LINE_MAX, console_is_terminal(p->console, to), on_piece, s);
         console_source_init(&s->source, p->console, to,
-                            s->route.view == STREAM_PREFIXED ? w->prefix : NULL);
+                            s->view == STREAM_PREFIXED ? w->prefix : NULL);
     }
     int r =
         loop_watch_new(p->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s, &s->watch);
@@ -457,12 +449,6 @@ static void open_worker(struct process *p, const struct writer_message *m) {
         open_stream(&w->streams[k], m, k);
     }
     idmap_put(&p->workers, key_of(m->user, m->index), w);
-}
-
-static void add_end(struct strbuf *ret, const struct strbuf *text) {
-    size_t n = MIN2(text->len, WORDS_MAX);
-    if (n > 0)
-        strbuf_add_bytes(ret, text->data + text->len - n, n);
 }
 
 /* Adds the end of the worker's report about its own failure, if there is one. -EINVAL: adds what is
@@ -490,17 +476,15 @@ static int read_error_file(const char *path, struct strbuf *ret) {
 
 static void report_last_output(struct process *p, const struct worker *w,
                                const struct writer_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf error = {0}, tail = {0}, error_end = {0}, tail_end = {0};
+    _cleanup_(strbuf_fini) struct strbuf error = {0}, tail = {0};
     bool bad = read_error_file(m->exited.error_path, &error) < 0;
     stderr_tail(w, m->exited.stderr_path, &tail);
-    add_end(&error_end, &error);
-    add_end(&tail_end, &tail);
     report(p, &(struct writer_message){.kind = WRITER_LAST_OUTPUT,
                                        .user = m->user,
                                        .index = m->index,
                                        .last_output = {.bad_file = bad,
-                                                       .error = strbuf_text(&error_end),
-                                                       .tail = strbuf_text(&tail_end)}});
+                                                       .error = strbuf_text(&error),
+                                                       .tail = strbuf_text(&tail)}});
 }
 
 /* What is in the worker's pipes is read at once; later to their end, or, if no process is left that

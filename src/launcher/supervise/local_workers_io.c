@@ -154,10 +154,10 @@ static int make(void *arg, uint32_t i, const char *marker, struct child_spec *sp
     if (r < 0)
         return r;
     c->argv = worker_argv_build(c->spec, c->place.python, i);
-    worker_logs_file_fds(c->files, i, file_fds);
     spec->argv = c->argv;
     spec->envp = envlist_items(&c->env);
     bind_worker(&c->setup.workers[i].affinity, spec);
+    worker_logs_take_fds(c->files, i, file_fds);
     r = logmux_open(c->logs, i, worker_logs_dir(c->files, i), file_fds, &spec->stdout_fd,
                     &spec->stderr_fd, err);
     c->unmade = r < 0 ? i : UINT32_MAX;
@@ -167,7 +167,6 @@ static int make(void *arg, uint32_t i, const char *marker, struct child_spec *sp
 static void made(void *arg, uint32_t i) {
     struct local_workers *c = arg;
     logmux_started(c->logs, i);
-    worker_logs_started(c->files, i);
     envlist_fini(&c->env);
     words_free(TAKE_PTR(c->argv));
 }

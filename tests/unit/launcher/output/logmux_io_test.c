@@ -138,9 +138,6 @@ static void open_worker(uint32_t i, const char *dir, unsigned redirects, unsigne
     fix.child[i][1] = fcntl(err, F_DUPFD_CLOEXEC, 3);
     cr_assert(fix.child[i][0] >= 0 && fix.child[i][1] >= 0);
     logmux_started(fix.mux, i);
-    for (int k = 0; k < 2; k++)
-        if (file_fds[k] >= 0)
-            (void)close(file_fds[k]);
 }
 
 static void say(uint32_t i, int k, const char *text) {
