@@ -777,16 +777,12 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
 int console_reopen(struct console *c, struct loop *loop) {
     c->remote = NULL;
     for (int i = 0; i < 2; i++) {
-        struct output *o = &c->outputs[i], old = *o;
-        if (is_closed(&old))
-            continue; /* console_new() has seen why */
-        output_open(o, c, STDOUT_FILENO + i);
-        o->spool.size = old.spool.size;
-        o->bytes = old.bytes;
-        o->done = old.done;
-        o->open = old.open;
-        o->lost = old.lost;
-        o->status_shown = old.status_shown;
+        struct output *o = &c->outputs[i];
+        if (is_closed(o))
+            continue;    /* console_new() has seen why */
+        o->watch = NULL; /* this and the next were of the other process's loop */
+        o->soon = NULL;
+        queue_open(o, STDOUT_FILENO + i);
         if (queue_has_reader(o) && !o->tty) /* useful, but not required */
             (void)fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES);
         int r = queue_start(o, loop);

@@ -81,9 +81,7 @@ static int write_marker(const char *dir, uint64_t nonce, uint32_t mode) {
     int fd = own_file_make(path, O_WRONLY | O_EXCL, mode);
     if (fd < 0)
         return fd;
-    ssize_t n = write(fd, text, strlen(text));
-    /* only a part: the disk is full */
-    int r = n == (ssize_t)strlen(text) ? 0 : n < 0 ? -errno : -ENOSPC;
+    int r = file_write_all(fd, text, strlen(text));
     if (close(fd) < 0 && r == 0)
         r = -errno;
     return r;

@@ -124,7 +124,6 @@ int writer_wire_receive(int fd, struct writer_packet *ret) {
         return errno == EAGAIN ? -EAGAIN : 0;
     if (r < (ssize_t)sizeof ret->m)
         return 0;
-    ret->len = (size_t)r - sizeof ret->m;
     int got[2] = {-1, -1}, *fds = fds_of(&ret->m);
     struct cmsghdr *c = CMSG_FIRSTHDR(&h);
     if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
@@ -135,34 +134,10 @@ int writer_wire_receive(int fd, struct writer_packet *ret) {
     return 1;
 }
 
-struct writer_packet *writer_wire_copy(const struct writer_message *m) {
-    struct iovec v[PARTS_MAX];
-    size_t n = list_parts(m, v), len = 0;
-    for (size_t i = 0; i < n; i++)
-        len += v[i].iov_len;
-    struct writer_packet *p = xmalloc(offsetof(struct writer_packet, text) + len);
-    p->m = *m;
-    p->len = len;
-    char *at = p->text;
-    for (size_t i = 0; i < n; i++)
-        at = mempcpy(at, v[i].iov_base, v[i].iov_len);
-    unpack(p);
-    int *fds = fds_of(&p->m);
-    for (int i = 0; i < 2 && fds != NULL; i++)
-        fds[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
-    return p;
-}
-
 void writer_wire_close(struct writer_message *m) {
     int *fds = fds_of(m);
     for (int i = 0; i < 2 && fds != NULL; i++)
         file_close(&fds[i]);
-}
-
-void writer_wire_free(struct writer_packet *p) {
-    if (p != NULL)
-        writer_wire_close(&p->m);
-    free(p);
 }
 
 /* --- the writer ------------------------------------------------------------------------------- */
@@ -170,9 +145,29 @@ void writer_wire_free(struct writer_packet *p) {
 /* A message that could not be sent yet, or own lines that the writer has not yet confirmed. */
 struct queued_message {
     struct list link;
-    uint64_t number; /* of own lines, once sent: their sequence number */
-    struct writer_packet *packet;
+    uint64_t number;             /* of own lines, once sent: their sequence number */
+    struct writer_packet packet; /* as long as its texts are */
 };
+
+/* Its descriptors are copies, too. */
+static struct queued_message *copy_message(const struct writer_message *m) {
+    struct iovec v[PARTS_MAX];
+    size_t n = list_parts(m, v), len = 0;
+    for (size_t i = 0; i < n; i++)
+        len += v[i].iov_len;
+    struct queued_message *x = xmalloc(offsetof(struct queued_message, packet.text) + len);
+    x->link = (struct list){0};
+    x->number = 0;
+    x->packet.m = *m;
+    char *at = x->packet.text;
+    for (size_t i = 0; i < n; i++)
+        at = mempcpy(at, v[i].iov_base, v[i].iov_len);
+    unpack(&x->packet);
+    int *fds = fds_of(&x->packet.m);
+    for (int i = 0; i < 2 && fds != NULL; i++)
+        fds[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+    return x;
+}
 
 struct writer {
     struct loop *loop;
@@ -217,13 +212,13 @@ static void set_timer(struct writer *w) {
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-static bool is_print(const struct queued_message *x) { return x->packet->m.kind == WRITER_PRINT; }
+static bool is_print(const struct queued_message *x) { return x->packet.m.kind == WRITER_PRINT; }
 
 static void drop_waiting(struct writer *w, struct queued_message *x) {
     if (is_print(x))
-        w->queued_bytes -= x->packet->m.print.len;
+        w->queued_bytes -= x->packet.m.print.len;
     list_remove(&x->link);
-    writer_wire_free(x->packet);
+    writer_wire_close(&x->packet.m);
     free(x);
 }
 
@@ -240,7 +235,7 @@ static void sent(struct writer *w, struct queued_message *x) {
 
 static void send_queue(struct writer *w) {
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
-        if (w->fd < 0 || writer_wire_send(w->fd, &x->packet->m) == -EAGAIN)
+        if (w->fd < 0 || writer_wire_send(w->fd, &x->packet.m) == -EAGAIN)
             break;
         sent(w, x); /* if it has ended, that will be read soon */
     }
@@ -257,8 +252,7 @@ static void post(struct writer *w, const struct writer_message *m) {
         w->lost++;
         return;
     }
-    struct queued_message *x = xcalloc(1, sizeof *x);
-    x->packet = writer_wire_copy(m);
+    struct queued_message *x = copy_message(m);
     w->queued_bytes += print ? m->print.len : 0;
     list_append(&w->queue, &x->link);
     send_queue(w);
@@ -306,7 +300,7 @@ static void on_print(void *arg, enum console_stream stream, const char *text, si
 static void on_status(void *arg, const char *text) {
     struct writer *w = arg;
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
-        if (x->packet->m.kind == WRITER_STATUS)
+        if (x->packet.m.kind == WRITER_STATUS)
             drop_waiting(w, x);
     }
     post(w, &(struct writer_message){.kind = WRITER_STATUS, .status.text = text});
@@ -321,8 +315,8 @@ static void print_queue(struct writer *w) {
         LIST_FOR_EACH(struct queued_message, x, lists[i], link) {
             if (!is_print(x))
                 continue;
-            console_print(w->console, x->packet->m.print.stream, x->packet->m.print.text,
-                          x->packet->m.print.len);
+            console_print(w->console, x->packet.m.print.stream, x->packet.m.print.text,
+                          x->packet.m.print.len);
             drop_waiting(w, x);
         }
     }

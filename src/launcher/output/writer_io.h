@@ -146,7 +146,6 @@ struct writer_message {
 /* A message with its texts. Its descriptors belong to the packet's owner. */
 struct writer_packet {
     struct writer_message m;
-    size_t len;
     char text[WRITER_TEXT_MAX];
 };
 
@@ -154,9 +153,6 @@ struct writer_packet {
 _must_use_ int writer_wire_send(int fd, const struct writer_message *m);
 /* 1: *ret holds a message; 0: the other side has ended; -EAGAIN: no message now. */
 _must_use_ int writer_wire_receive(int fd, struct writer_packet *ret);
-/* A copy that can be sent later, with descriptors of its own; free with writer_wire_free(). */
-struct writer_packet *writer_wire_copy(const struct writer_message *m);
-void writer_wire_free(struct writer_packet *p);
 /* Closes the descriptors of a message that is not handled. */
 void writer_wire_close(struct writer_message *m);
 

@@ -728,10 +728,10 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     int r = loop_new(&p->loop);
     if (r == 0)
         p->finish = loop_timer_new(p->loop, continue_finishing, p);
-    console_spool(console, spec->output_spool);
     console_on_empty(console, continue_finishing, p);
     if (r == 0)
         r = console_reopen(console, p->loop);
+    console_spool(console, spec->output_spool);
     if (r == 0)
         r = loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p, &watch);
     if (r == 0) {
