@@ -77,7 +77,7 @@ static int read_view(const struct option_value *values, struct logs_view *ret) {
     const char *prefix = values[LOGS_PREFIX].text, *generation = values[LOGS_GENERATION].text;
     if (generation == NULL)
         generation = defs[LOGS_GENERATION].fallback;
-    if (ranks != NULL && rank_set_parse(ranks, &ret->choice.ranks, &err) < 0)
+    if (ranks != NULL && rank_set_parse(ranks, &ret->ranks, &err) < 0)
         return usage_error("logs", "%s", err.text);
     ret->lines = UINT64_MAX;
     if (lines != NULL && strcmp(lines, "all") != 0 && parse_u64(lines, &ret->lines) < 0)
@@ -86,9 +86,9 @@ static int read_view(const struct option_value *values, struct logs_view *ret) {
         !log_is_generation(generation))
         return usage_error("logs", "--generation=%s: must be as in 2.3, or latest, or all",
                            generation);
-    ret->choice.generation = generation;
-    ret->choice.streams[0] = out || !error;
-    ret->choice.streams[1] = error || !out;
+    ret->generation = generation;
+    ret->streams[0] = out || !error;
+    ret->streams[1] = error || !out;
     ret->follow = values[LOGS_FOLLOW].times > 0;
     ret->timestamps = values[LOGS_TIMESTAMPS].times > 0;
     ret->prefix = LOGS_PREFIX_AUTO; /* the first of its words */
@@ -120,7 +120,7 @@ static int show_found(struct logs_view *view, const struct logs_found *found, si
     view->n_dirs = n;
     view->run_id = found[0].run_id;
     if (found[0].generation != NULL)
-        view->choice.generation = found[0].generation;
+        view->generation = found[0].generation;
     return show_logs(view);
 }
 
@@ -139,8 +139,7 @@ int cmd_logs(int argc, char **argv) {
     size_t n = 0;
     int r = 0;
     do {
-        struct logs_place place = {.run = runs[n], .log_dir = p.values[LOGS_LOG_DIR].text};
-        r = logs_find(&place, &found[n], &err);
+        r = logs_find(runs[n], p.values[LOGS_LOG_DIR].text, &found[n], &err);
         n++;
     } while (r == 0 && n < LOGS_DIRS_MAX && runs[n] != NULL);
     status = r == 0 ? show_found(&view, found, n)

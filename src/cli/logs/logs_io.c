@@ -53,13 +53,20 @@ struct log_generation {
     struct idmap known; /* the hash of a path → its file */
 };
 
-struct log_tree {
-    const char *const *dirs; /* of the run: one, or each node's own; borrowed */
-    size_t n_dirs;
+struct show {
+    const struct logs_view *view;
     struct log_generation *list; /* owned; the oldest first */
     size_t n;
     bool too_many; /* files */
     bool others;   /* the choice left files out */
+    bool prefixed;
+    const struct log_file *open;             /* its line has no newline yet; NULL: none */
+    const struct log_generation *generation; /* whose lines are merged now */
+    bool last;                               /* and nothing more will come */
+    const char *shown;                       /* of which a line was shown last; NULL: none */
+    uint64_t skip;                           /* lines that are not shown */
+    bool skipping;                           /* this line */
+    bool left;                               /* the reader has gone, or output failed */
 };
 
 /* How much all files together read ahead, and the bounds for one. */
@@ -126,10 +133,8 @@ static enum log_folder folder_kind(const char *dir) {
 }
 
 struct scan {
-    struct log_tree *tree;
-    const struct log_choice *choice;
+    struct show *show;
     struct log_generation *generation;
-    size_t from;
     bool added;
 };
 
@@ -147,12 +152,12 @@ static void add_file(struct scan *s, const char *dir, uint32_t rank, int stream)
     struct stat st;
     if (idmap_get(&g->known, key) != NULL || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
         return;
-    if (!s->choice->streams[stream]) {
-        s->tree->others = true;
+    if (!s->show->view->streams[stream]) {
+        s->show->others = true;
         return;
     }
     if (g->n == LOG_TREE_FILES_MAX) {
-        s->tree->too_many = true;
+        s->show->too_many = true;
         return;
     }
     struct log_file *f = xcalloc(1, sizeof *f);
@@ -160,7 +165,7 @@ static void add_file(struct scan *s, const char *dir, uint32_t rank, int stream)
     f->path = TAKE_PTR(path);
     f->rank = rank;
     f->stream = stream;
-    g->files = xrealloc(g->files, (g->n + 1) * sizeof *g->files);
+    g->files = xgrow(g->files, g->n, sizeof *g->files);
     g->files[g->n++] = f;
     idmap_put(&g->known, key, f);
     s->added = true;
@@ -171,8 +176,8 @@ static bool scan_rank(void *arg, const char *path, const char *name) {
     uint32_t rank;
     if (parse_u32(name, &rank) != 0)
         return true;
-    if (!rank_set_has(&s->choice->ranks, rank)) {
-        s->tree->others = true;
+    if (!rank_set_has(&s->show->view->ranks, rank)) {
+        s->show->others = true;
         return true;
     }
     add_file(s, path, rank, 0);
@@ -185,51 +190,45 @@ static bool scan_node(void *arg, const char *path, const char *name) {
     return true;
 }
 
-static struct log_generation *generation_of(struct log_tree *t, const char *name) {
-    size_t at = t->n;
-    for (size_t i = 0; i < t->n; i++)
-        if (strcmp(t->list[i].name, name) == 0)
-            return &t->list[i];
-    while (at > 0 && natural_compare(t->list[at - 1].name, name) > 0)
-        at--;
-    t->list = xrealloc(t->list, (t->n + 1) * sizeof *t->list);
-    memmove(&t->list[at + 1], &t->list[at], (t->n - at) * sizeof *t->list);
-    t->list[at] = (struct log_generation){.name = xstrdup(name)};
-    t->n++;
-    return &t->list[at];
-}
-
 static bool note_generation(void *arg, const char *path, const char *name) {
-    struct scan *s = arg;
-    const char *wanted = s->choice->generation;
+    struct show *s = arg;
+    const char *wanted = s->view->generation;
     bool any = strcmp(wanted, "all") == 0 || strcmp(wanted, "latest") == 0;
-    if (log_is_generation(name) && (any || strcmp(wanted, name) == 0))
-        (void)generation_of(s->tree, name);
+    size_t at = s->n;
+    if (!log_is_generation(name) || (!any && strcmp(wanted, name) != 0))
+        return true;
+    while (at > 0 && natural_compare(s->list[at - 1].name, name) > 0)
+        at--;
+    if (at > 0 && strcmp(s->list[at - 1].name, name) == 0)
+        return true;
+    s->list = xgrow(s->list, s->n, sizeof *s->list);
+    memmove(&s->list[at + 1], &s->list[at], (s->n++ - at) * sizeof *s->list);
+    s->list[at] = (struct log_generation){.name = xstrdup(name)};
     return true;
 }
 
-/* Adds what is not in the tree yet. from: older generations are not looked at again. */
-static void tree_scan(struct log_tree *t, const struct log_choice *choice, size_t from) {
-    struct scan s = {.tree = t, .choice = choice};
-    for (size_t i = 0; i < t->n_dirs; i++)
-        (void)!each_folder(t->dirs[i], note_generation, &s);
-    if (strcmp(choice->generation, "latest") == 0 && from == 0 && t->n > 1)
-        from = t->n - 1;
-    for (size_t i = from; i < t->n; i++) {
-        s.generation = &t->list[i];
-        s.added = false;
-        for (size_t k = 0; k < t->n_dirs; k++) {
-            _cleanup_(freep) char *dir = xasprintf("%s/%s", t->dirs[k], t->list[i].name);
+/* Adds what is not known yet. from: older generations are not looked at again. */
+static void scan(struct show *show, size_t from) {
+    const struct logs_view *view = show->view;
+    for (size_t i = 0; i < view->n_dirs; i++)
+        (void)!each_folder(view->dirs[i], note_generation, show);
+    if (strcmp(view->generation, "latest") == 0 && from == 0 && show->n > 1)
+        from = show->n - 1;
+    for (size_t i = from; i < show->n; i++) {
+        struct log_generation *g = &show->list[i];
+        struct scan s = {.show = show, .generation = g};
+        for (size_t k = 0; k < view->n_dirs; k++) {
+            _cleanup_(freep) char *dir = xasprintf("%s/%s", view->dirs[k], g->name);
             (void)!each_folder(dir, scan_node, &s);
         }
         if (s.added)
-            qsort(t->list[i].files, t->list[i].n, sizeof(struct log_file *), by_rank);
+            qsort(g->files, g->n, sizeof *g->files, by_rank);
     }
 }
 
-static void tree_fini(struct log_tree *t) {
-    for (size_t i = 0; i < t->n; i++) {
-        struct log_generation *g = &t->list[i];
+static void show_fini(struct show *show) {
+    for (size_t i = 0; i < show->n; i++) {
+        struct log_generation *g = &show->list[i];
         for (size_t k = 0; k < g->n; k++) {
             strbuf_fini(&g->files[k]->text);
             free(g->files[k]->path);
@@ -240,8 +239,7 @@ static void tree_fini(struct log_tree *t) {
         free(g->files);
         free(g->name);
     }
-    free(t->list);
-    *t = (struct log_tree){.dirs = t->dirs, .n_dirs = t->n_dirs};
+    free(show->list);
 }
 
 /* Anything can be in a folder. A device could be read for ever. */
@@ -546,11 +544,9 @@ static void recall_run_id(struct logs_found *f) {
     }
 }
 
-static int find(const struct logs_place *place, struct logs_found *ret, struct err *err) {
-    const char *run = place->run;
-    if (place->log_dir != NULL)
-        return run == NULL ? find_folder(place->log_dir, ret, err)
-                           : find_in(place->log_dir, run, ret, err);
+static int find(const char *run, const char *log_dir, struct logs_found *ret, struct err *err) {
+    if (log_dir != NULL)
+        return run == NULL ? find_folder(log_dir, ret, err) : find_in(log_dir, run, ret, err);
     if (run != NULL &&
         (strchr(run, '/') != NULL || strcmp(run, ".") == 0 || strcmp(run, "..") == 0))
         return find_folder(run, ret, err);
@@ -564,9 +560,9 @@ static int find(const struct logs_place *place, struct logs_found *ret, struct e
     return r;
 }
 
-int logs_find(const struct logs_place *place, struct logs_found *ret, struct err *err) {
+int logs_find(const char *run, const char *log_dir, struct logs_found *ret, struct err *err) {
     *ret = (struct logs_found){0};
-    int r = find(place, ret, err);
+    int r = find(run, log_dir, ret, err);
     if (r == 0 && ret->run_id == NULL)
         recall_run_id(ret);
     return r;
@@ -579,19 +575,6 @@ int logs_find(const struct logs_place *place, struct logs_found *ret, struct err
 #define LOOK_MS 200
 #define LOOK_TIMES 5
 #define QUIET_NS (1 * NS_PER_S) /* then what is there of a line is shown */
-
-struct show {
-    const struct logs_view *view;
-    struct log_tree tree;
-    bool prefixed;
-    const struct log_file *open;             /* its line has no newline yet; NULL: none */
-    const struct log_generation *generation; /* whose lines are merged now */
-    bool last;                               /* and nothing more will come */
-    const char *shown;                       /* of which a line was shown last; NULL: none */
-    uint64_t skip;                           /* lines that are not shown */
-    bool skipping;                           /* this line */
-    bool left;                               /* the reader has gone, or output failed */
-};
 
 static void print_time(uint64_t ns) {
     struct tm tm;
@@ -656,9 +639,9 @@ static bool show_piece(struct show *show, const struct log_file *f) {
 
 /* ---- merging the lines of several logs in the order of their times ----
  *
- * A line's time is that of the batch in which its first byte was written (log_times_io.h). The lines
- * of one log keep their order, even if its clock stepped back. Lines of the same time come in the
- * order of the files. A log without times comes first. */
+ * A line's time is that of the batch in which its first byte was written (log_times_io.h). The
+ * lines of one log keep their order, even if its clock stepped back. Lines of the same time come in
+ * the order of the files. A log without times comes first. */
 
 /* A longer line is shown in pieces, so that memory is bounded. */
 #define PIECE_MAX ((size_t)64 * 1024)
@@ -695,19 +678,12 @@ static bool find_piece(const struct show *show, struct log_file *f) {
     }
 }
 
-struct head {
-    struct log_file *file;
-    size_t order; /* its place in the list */
-};
-
-static bool is_before(const struct head *a, const struct head *b) {
-    if (a->file->ns != b->file->ns)
-        return a->file->ns < b->file->ns;
-    return a->order < b->order;
+static bool is_before(struct log_file *const *a, struct log_file *const *b) {
+    return (*a)->ns != (*b)->ns ? (*a)->ns < (*b)->ns : by_rank(a, b) < 0;
 }
 
 /* heap: the smallest first. */
-static void sift_down(struct head *heap, size_t n, size_t i) {
+static void sift_down(struct log_file **heap, size_t n, size_t i) {
     for (;;) {
         size_t least = i;
         for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < n; k++)
@@ -715,7 +691,7 @@ static void sift_down(struct head *heap, size_t n, size_t i) {
                 least = k;
         if (least == i)
             return;
-        struct head other = heap[least];
+        struct log_file *other = heap[least];
         heap[least] = heap[i];
         heap[i] = other;
         i = least;
@@ -737,18 +713,18 @@ static bool show_line(struct show *show, struct log_file *f, bool *ret_more) {
 }
 
 static bool show_generation(struct show *show, const struct log_generation *g, bool last) {
-    _cleanup_(freep) struct head *heap = xcalloc(MAX2(g->n, (size_t)1), sizeof *heap);
+    _cleanup_(freep) struct log_file **heap = xcalloc(MAX2(g->n, (size_t)1), sizeof *heap);
     size_t n = 0;
     bool goes_on = true, more;
     show->generation = g;
     show->last = last;
     for (size_t i = 0; i < g->n; i++)
         if (find_piece(show, g->files[i]))
-            heap[n++] = (struct head){.file = g->files[i], .order = i};
+            heap[n++] = g->files[i];
     for (size_t i = n; i-- > 0;)
         sift_down(heap, n, i);
     while (goes_on && n > 0) {
-        goes_on = show_line(show, heap[0].file, &more);
+        goes_on = show_line(show, heap[0], &more);
         if (!more)
             heap[0] = heap[--n];
         sift_down(heap, n, 0);
@@ -759,9 +735,9 @@ static bool show_generation(struct show *show, const struct log_generation *g, b
 /* Leaves out all but the last lines. Returns the first generation that has some. */
 static size_t skip_lines(struct show *show) {
     uint64_t wanted = show->view->lines, n = 0;
-    size_t first = show->tree.n;
-    while (wanted != UINT64_MAX && first > 0 && (n < wanted || first == show->tree.n)) {
-        const struct log_generation *g = &show->tree.list[--first];
+    size_t first = show->n;
+    while (wanted != UINT64_MAX && first > 0 && (n < wanted || first == show->n)) {
+        const struct log_generation *g = &show->list[--first];
         for (size_t i = 0; i < g->n; i++)
             n += file_seek_end(g->files[i], wanted);
     }
@@ -780,20 +756,20 @@ static void wait_for_more(struct show *show, uint64_t began_ns) {
 /* Prints the lines that are in the files now. */
 static bool show_all(struct show *show, size_t first, bool last) {
     bool goes_on = true;
-    for (size_t i = first; goes_on && i < show->tree.n; i++)
-        goes_on = show_generation(show, &show->tree.list[i], last || i + 1 < show->tree.n);
+    for (size_t i = first; goes_on && i < show->n; i++)
+        goes_on = show_generation(show, &show->list[i], last || i + 1 < show->n);
     return goes_on && fflush(stdout) == 0;
 }
 
-static bool has_files(const struct log_tree *t) {
-    for (size_t i = 0; i < t->n; i++)
-        if (t->list[i].n > 0)
+static bool has_files(const struct show *show) {
+    for (size_t i = 0; i < show->n; i++)
+        if (show->list[i].n > 0)
             return true;
     return false;
 }
 
 static int no_files(const struct show *show) {
-    if (show->tree.others)
+    if (show->others)
         log_error("no log in %s is of the ranks and streams that were asked for",
                   show->view->dirs[0]);
     else
@@ -811,7 +787,7 @@ static int end(struct show *show, bool failed) {
         failed = true;
         r = errno;
     }
-    if (show->tree.too_many)
+    if (show->too_many)
         log_warning("more than %d log files: not all are shown", LOG_TREE_FILES_MAX);
     if (!failed || show->left || r == EPIPE)
         return 0;
@@ -828,18 +804,18 @@ static bool is_over(const struct logs_view *view) {
 }
 
 int show_logs(const struct logs_view *view) {
-    struct show show = {.view = view, .tree = {.dirs = view->dirs, .n_dirs = view->n_dirs}};
+    struct show show = {.view = view};
     bool goes_on = true;
     (void)setvbuf(stdout, NULL, _IOFBF, OUTPUT_BYTES);
     (void)signal(SIGPIPE, SIG_IGN);
     show.prefixed = view->prefix == LOGS_PREFIX_ALWAYS ||
-                    (view->prefix == LOGS_PREFIX_AUTO && !rank_set_is_one(&view->choice.ranks));
+                    (view->prefix == LOGS_PREFIX_AUTO && !rank_set_is_one(&view->ranks));
     bool over = is_over(view);
-    tree_scan(&show.tree, &view->choice, 0);
+    scan(&show, 0);
     size_t first = skip_lines(&show);
-    if (over && !has_files(&show.tree)) {
+    if (over && !has_files(&show)) {
         int status = no_files(&show);
-        tree_fini(&show.tree);
+        show_fini(&show);
         return status;
     }
     for (bool last = false; goes_on && !last && !show.left;) {
@@ -848,13 +824,13 @@ int show_logs(const struct logs_view *view) {
         goes_on = show_all(&show, first, last);
         if (last || !goes_on)
             break;
-        first = show.tree.n > 2 ? MAX2(first, show.tree.n - 2) : first;
+        first = show.n > 2 ? MAX2(first, show.n - 2) : first;
         wait_for_more(&show, began_ns);
         over = is_over(view);
-        tree_scan(&show.tree, &view->choice, first);
+        scan(&show, first);
     }
     int status =
-        goes_on && !show.left && !has_files(&show.tree) ? no_files(&show) : end(&show, !goes_on);
-    tree_fini(&show.tree);
+        goes_on && !show.left && !has_files(&show) ? no_files(&show) : end(&show, !goes_on);
+    show_fini(&show);
     return status;
 }

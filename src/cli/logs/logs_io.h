@@ -1,6 +1,6 @@
 /* From what a user calls a run to the folder of its logs, the log files in it, and showing them.
  *
- *     r = logs_find(&place, &found, &err);
+ *     r = logs_find(run, log_dir, &found, &err);
  *     status = show_logs(&view);                 of found.dir
  *     logs_found_fini(&found);
  *
@@ -13,11 +13,6 @@
 #include "base/err.h"
 #include "cli/logs/rank_set.h"
 
-struct logs_place {
-    const char *run;     /* a run id, the beginning of one, or a folder; NULL: the newest run */
-    const char *log_dir; /* where its folder is, as --log-dir of muster run; NULL: any */
-};
-
 struct logs_found {
     char *dir;        /* of the run */
     char *generation; /* if the folder of one was named; or NULL */
@@ -26,16 +21,14 @@ struct logs_found {
     size_t n_others;
 };
 
-/* -ENOENT: there is none; -ENODATA: it keeps no logs; -EEXIST: several have that name, they are in
- * `others`; each with a sentence. Call logs_found_fini() in every case. */
-_must_use_ int logs_find(const struct logs_place *place, struct logs_found *ret, struct err *err);
+/* run: a run id, the beginning of one, or a folder; NULL: the newest run. log_dir: where its folder
+ * is, as --log-dir of muster run; NULL: any. -ENOENT: there is none; -ENODATA: it keeps no logs;
+ * -EEXIST: several have that name, they are in `others`; each with a sentence. Call
+ * logs_found_fini() in every case. */
+_must_use_ int logs_find(const char *run, const char *log_dir, struct logs_found *ret,
+                         struct err *err);
 void logs_found_fini(struct logs_found *found);
 
-struct log_choice {
-    struct rank_set ranks;
-    bool streams[2];
-    const char *generation; /* "all", "latest", or a name */
-};
 /* Whether this can be a generation's folder, by its name. */
 bool log_is_generation(const char *name);
 
@@ -44,7 +37,9 @@ bool log_is_generation(const char *name);
 enum logs_prefix { LOGS_PREFIX_AUTO = 1, LOGS_PREFIX_ALWAYS, LOGS_PREFIX_NEVER };
 
 struct logs_view {
-    struct log_choice choice;
+    struct rank_set ranks;
+    bool streams[2];
+    const char *generation;          /* "all", "latest", or a name */
     const char *dirs[LOGS_DIRS_MAX]; /* of the run: one, or each node's own */
     size_t n_dirs;
     const char *run_id; /* NULL: not known */

@@ -28,14 +28,15 @@ static void put(unsigned rank, const char *text, const struct log_stamp *stamps,
 
 /* "0a b|": rank 0, its text, "|" for the newline. ranks NULL: all. */
 static const char *shown(const char *ranks, uint64_t lines) {
-    struct logs_view view = {.choice = {.streams = {true, true}, .generation = "all"},
+    struct logs_view view = {.streams = {true, true},
+                             .generation = "all",
                              .dirs = {tree.root},
                              .n_dirs = 1,
                              .prefix = LOGS_PREFIX_AUTO,
                              .lines = lines};
     FILE *to = tmpfile();
     int old = dup(1);
-    cr_assert(ranks == NULL || rank_set_parse(ranks, &view.choice.ranks, NULL) == 0);
+    cr_assert(ranks == NULL || rank_set_parse(ranks, &view.ranks, NULL) == 0);
     (void)fflush(stdout);
     (void)dup2(fileno(to), 1);
     cr_assert_eq(show_logs(&view), 0);
