@@ -566,7 +566,7 @@ static int read_entry(struct reader *rd, const char *entry, size_t len, struct s
         rest = at + 1;
         r = check_user(user, rd->err);
         if (r == 0 && settings.user != NULL && strcmp(settings.user, user) != 0)
-            r = err_set(rd->err, -EINVAL, "two users are settings, %.40s and %.40s; give one", user,
+            r = err_set(rd->err, -EINVAL, "two users are given, %.40s and %.40s; give one", user,
                         settings.user);
         settings.user = user;
     }

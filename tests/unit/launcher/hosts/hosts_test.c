@@ -194,7 +194,7 @@ Test(hostfile, a_bad_line_is_reported) {
         {"a port=65536\n", -ERANGE, "hosts.txt:1: ", "65535"},
         {"a user=\n", -EINVAL, "hosts.txt:1: ", "user"},
         {"a user=-l\n", -EINVAL, "hosts.txt:1: ", "user"},
-        {"me@a user=you\n", -EINVAL, "hosts.txt:1: ", "two users"},
+        {"me@a user=you\n", -EINVAL, "hosts.txt:1: ", "two users are given, me and you"},
         {"a user=me\na user=you\n", -EINVAL, "hosts.txt:2: ", "two users, me and you"},
         {"a port=1\na port=2\n", -EINVAL, "hosts.txt:2: ", "two ports, 1 and 2"},
         {"a\nn[1-2\n", -EINVAL, "hosts.txt:2: ", "not closed"},
