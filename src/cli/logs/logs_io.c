@@ -77,7 +77,7 @@ struct show {
 
 /* ---- folders ---- */
 
-/* Calls fn for each folder in dir, no links, until it returns false. */
+/* Calls fn for each folder in dir, no links. 1: it returned false, and no more are seen. */
 typedef bool log_folder_fn(void *arg, const char *path, const char *name);
 static int each_folder(const char *dir, log_folder_fn *fn, void *arg) {
     DIR *d = opendir(dir);
@@ -93,7 +93,7 @@ static int each_folder(const char *dir, log_folder_fn *fn, void *arg) {
             more = fn(arg, path, e->d_name);
     }
     (void)closedir(d);
-    return 0;
+    return !more;
 }
 
 bool log_is_generation(const char *name) {
@@ -102,34 +102,22 @@ bool log_is_generation(const char *name) {
            name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
 }
 
-static bool find_generation(void *arg, const char *path, const char *name) {
-    bool *found = arg;
-    *found = log_is_generation(name);
-    return !*found;
+static bool is_no_generation(void *arg, const char *path, const char *name) {
+    return !log_is_generation(name);
 }
 
-static bool has_generations(const char *dir) {
-    bool found = false;
-    (void)!each_folder(dir, find_generation, &found);
-    return found;
-}
-
-static bool find_run(void *arg, const char *path, const char *name) {
-    bool *found = arg;
-    *found = has_generations(path);
-    return !*found;
+static bool is_no_run(void *arg, const char *path, const char *name) {
+    return each_folder(path, is_no_generation, NULL) <= 0;
 }
 
 enum log_folder { LOG_FOLDER_NONE, LOG_FOLDER_RUN, LOG_FOLDER_GENERATION, LOG_FOLDER_BASE };
 /* What a folder is: of a run, of one of its generations, or one that has runs; by what is in it. */
 static enum log_folder folder_kind(const char *dir) {
-    bool found = false;
-    if (has_generations(dir))
+    if (!is_no_run(NULL, dir, NULL))
         return LOG_FOLDER_RUN;
     if (log_is_generation(path_name(dir)))
         return LOG_FOLDER_GENERATION;
-    (void)!each_folder(dir, find_run, &found);
-    return found ? LOG_FOLDER_BASE : LOG_FOLDER_NONE;
+    return each_folder(dir, is_no_run, NULL) > 0 ? LOG_FOLDER_BASE : LOG_FOLDER_NONE;
 }
 
 struct scan {

@@ -602,7 +602,8 @@ static void add_lines(struct strbuf *bytes, const struct console_source *s, cons
     bytes->data[bytes->len] = '\0';
 }
 
-void console_source_lines(struct console_source *s, const char *lines, size_t len) {
+/* Several whole lines, each with its newline. */
+static void show_lines(struct console_source *s, const char *lines, size_t len) {
     struct output *o = output_of(s->console, s->stream);
     size_t prefix_len = strlen(s->prefix);
     while (len > 0) {
@@ -627,7 +628,7 @@ void console_source_feed(struct console_source *s, struct linebuf *to, const cha
             break;
         size_t n = (size_t)(end - data) + 1;
         if (empty)
-            console_source_lines(s, data, n);
+            show_lines(s, data, n);
         else
             linebuf_feed(to, data, n, now_ns);
         data += n;

@@ -62,8 +62,6 @@ void console_source_init(struct console_source *s, struct console *c, enum conso
 void console_source_fini(struct console_source *s);
 /* Never waits and never fails, like the next three. */
 void console_source_piece(struct console_source *s, const struct linebuf_piece *piece);
-/* Several whole lines, each with its newline. */
-void console_source_lines(struct console_source *s, const char *lines, size_t len);
 /* Feeds the linebuf, whose pieces go to this source; whole lines bypass it: most of the work for a
  * worker that writes fast. */
 void console_source_feed(struct console_source *s, struct linebuf *to, const char *data, size_t len,

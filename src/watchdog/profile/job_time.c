@@ -138,11 +138,12 @@ static const struct job_late *most_late(const struct job_time *t) {
     return most;
 }
 
-static void add_late_words(const struct job_late *l, struct strbuf *ret) {
-    strbuf_printf(ret, "waiting for rank %" PRIu32, l->rank);
+/* What it does meanwhile, if that is known. */
+static void add_why(const struct job_late *l, const char *before, const char *behind,
+                    struct strbuf *ret) {
     if (l->why.cls != PROFILE_CLASS_COUNT)
-        strbuf_printf(ret, " (%s%s%s)", profile_class_names[l->why.cls],
-                      l->why.place[0] == '\0' ? "" : ", ", l->why.place);
+        strbuf_printf(ret, "%s%s%s%s%s", before, profile_class_names[l->why.cls],
+                      l->why.place[0] == '\0' ? "" : ", ", l->why.place, behind);
 }
 
 static bool is_training(int c) {
@@ -187,8 +188,9 @@ void job_time_text(const struct job_time *t, uint64_t now_ns, struct strbuf *ret
     duration_text(wall_ns, ret);
     const struct job_late *late = most_late(t);
     if (late != NULL && late->s * scale >= SHOWN_MIN) {
-        strbuf_printf(ret, "; %d %% ", percent(late->s * scale));
-        add_late_words(late, ret);
+        strbuf_printf(ret, "; %d %% waiting for rank %" PRIu32, percent(late->s * scale),
+                      late->rank);
+        add_why(late, " (", ")", ret);
         s[PROFILE_LATE] -= late->s;
     }
     for (int i = 0; i < SHOWN_MAX; i++) {
@@ -205,8 +207,5 @@ void job_time_late_text(const struct job_time *t, struct strbuf *ret) {
     if (t->now.s <= 0)
         return;
     strbuf_printf(ret, "rank %" PRIu32 ", %d %%", t->now.rank, percent(t->now.s));
-    if (t->now.why.cls != PROFILE_CLASS_COUNT)
-        strbuf_printf(ret, ", %s", profile_class_names[t->now.why.cls]);
-    if (t->now.why.place[0] != '\0')
-        strbuf_printf(ret, ", %s", t->now.why.place);
+    add_why(&t->now, ", ", "", ret);
 }
