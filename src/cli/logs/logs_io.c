@@ -66,7 +66,7 @@ struct show {
     const char *shown;                       /* of which a line was shown last; NULL: none */
     uint64_t skip;                           /* lines that are not shown */
     bool skipping;                           /* this line */
-    bool left;                               /* the reader has gone, or output failed */
+    int left; /* EPIPE: the reader has gone; another errno: output failed; 0: neither */
 };
 
 /* How much all files together read ahead, and the bounds for one. */
@@ -600,15 +600,15 @@ static void begin_generation(struct show *show) {
     show->shown = name;
 }
 
-/* Shows the next piece of the file's line. False: the reader has gone. */
-static bool show_piece(struct show *show, const struct log_file *f) {
+/* Shows the next piece of the file's line. */
+static void show_piece(struct show *show, const struct log_file *f) {
     const char *data = f->text.data + f->used;
     if (!f->inside) {
         show->skipping = show->skip > 0;
         show->skip -= show->skipping;
     }
     if (show->skipping)
-        return true;
+        return;
     begin_generation(show);
     if (show->open != NULL && (show->open != f || !f->inside)) {
         (void)putchar('\n');
@@ -622,7 +622,8 @@ static bool show_piece(struct show *show, const struct log_file *f) {
     if (f->ended)
         (void)putchar('\n');
     show->open = f->ended ? NULL : f;
-    return ferror(stdout) == 0;
+    if (ferror(stdout))
+        show->left = errno;
 }
 
 /* ---- merging the lines of several logs in the order of their times ----
@@ -686,24 +687,22 @@ static void sift_down(struct log_file **heap, size_t n, size_t i) {
     }
 }
 
-/* Shows the file's line, to its end or as far as it is there. *ret_more: whether another follows.
- * False: the reader has gone. */
-static bool show_line(struct show *show, struct log_file *f, bool *ret_more) {
-    bool goes_on;
+/* Shows the file's line, to its end or as far as it is there. Returns whether another follows. */
+static bool show_line(struct show *show, struct log_file *f) {
+    bool more;
     do {
-        goes_on = show_piece(show, f);
+        show_piece(show, f);
         f->used += f->len + f->ended;
         f->at += f->len + f->ended;
         f->inside = !f->ended;
-        *ret_more = find_piece(show, f);
-    } while (*ret_more && goes_on && f->inside);
-    return goes_on;
+        more = find_piece(show, f);
+    } while (more && show->left == 0 && f->inside);
+    return more;
 }
 
-static bool show_generation(struct show *show, const struct log_generation *g, bool last) {
+static void show_generation(struct show *show, const struct log_generation *g, bool last) {
     _cleanup_(freep) struct log_file **heap = xcalloc(MAX2(g->n, (size_t)1), sizeof *heap);
     size_t n = 0;
-    bool goes_on = true, more;
     show->generation = g;
     show->last = last;
     for (size_t i = 0; i < g->n; i++)
@@ -711,13 +710,11 @@ static bool show_generation(struct show *show, const struct log_generation *g, b
             heap[n++] = g->files[i];
     for (size_t i = n; i-- > 0;)
         sift_down(heap, n, i);
-    while (goes_on && n > 0) {
-        goes_on = show_line(show, heap[0], &more);
-        if (!more)
+    while (show->left == 0 && n > 0) {
+        if (!show_line(show, heap[0]))
             heap[0] = heap[--n];
         sift_down(heap, n, 0);
     }
-    return goes_on;
 }
 
 /* Leaves out all but the last lines. Returns the first generation that has some. */
@@ -738,15 +735,15 @@ static void wait_for_more(struct show *show, uint64_t began_ns) {
     uint64_t took_ms = (clock_now_ns() - began_ns) / NS_PER_MS;
     struct pollfd reader = {.fd = STDOUT_FILENO};
     if (poll(&reader, 1, (int)MAX2(LOOK_TIMES * took_ms, (uint64_t)LOOK_MS)) > 0)
-        show->left = true;
+        show->left = EPIPE;
 }
 
 /* Prints the lines that are in the files now. */
-static bool show_all(struct show *show, size_t first, bool last) {
-    bool goes_on = true;
-    for (size_t i = first; goes_on && i < show->n; i++)
-        goes_on = show_generation(show, &show->list[i], last || i + 1 < show->n);
-    return goes_on && fflush(stdout) == 0;
+static void show_all(struct show *show, size_t first, bool last) {
+    for (size_t i = first; show->left == 0 && i < show->n; i++)
+        show_generation(show, &show->list[i], last || i + 1 < show->n);
+    if (show->left == 0 && fflush(stdout) != 0)
+        show->left = errno;
 }
 
 static bool has_files(const struct show *show) {
@@ -767,19 +764,15 @@ static int no_files(const struct show *show) {
     return EXIT_JOB_FAILED;
 }
 
-static int end(struct show *show, bool failed) {
-    int r = errno;
-    if (!failed && !show->left)
-        end_line(show);
-    if (!failed && !show->left && fflush(stdout) != 0) {
-        failed = true;
-        r = errno;
-    }
+static int end(struct show *show) {
+    end_line(show);
+    if (show->left == 0 && fflush(stdout) != 0)
+        show->left = errno;
     if (show->too_many)
         log_warning("more than %d log files: not all are shown", LOG_TREE_FILES_MAX);
-    if (!failed || show->left || r == EPIPE)
+    if (show->left == 0 || show->left == EPIPE)
         return 0;
-    log_error("can't write to standard output: %s", strerror(r));
+    log_error("can't write to standard output: %s", strerror(show->left));
     return EXIT_JOB_FAILED;
 }
 
@@ -793,7 +786,6 @@ static bool is_over(const struct logs_view *view) {
 
 int show_logs(const struct logs_view *view) {
     struct show show = {.view = view};
-    bool goes_on = true;
     (void)setvbuf(stdout, NULL, _IOFBF, OUTPUT_BYTES);
     (void)signal(SIGPIPE, SIG_IGN);
     show.prefixed = view->prefix == LOGS_PREFIX_ALWAYS ||
@@ -801,24 +793,19 @@ int show_logs(const struct logs_view *view) {
     bool over = is_over(view);
     scan(&show, 0);
     size_t first = skip_lines(&show);
-    if (over && !has_files(&show)) {
-        int status = no_files(&show);
-        show_fini(&show);
-        return status;
-    }
-    for (bool last = false; goes_on && !last && !show.left;) {
+    for (;;) {
         uint64_t began_ns = clock_now_ns();
-        last = over;
-        goes_on = show_all(&show, first, last);
-        if (last || !goes_on)
+        show_all(&show, first, over);
+        if (over || show.left != 0)
             break;
         first = show.n > 2 ? MAX2(first, show.n - 2) : first;
         wait_for_more(&show, began_ns);
+        if (show.left != 0)
+            break;
         over = is_over(view);
         scan(&show, first);
     }
-    int status =
-        goes_on && !show.left && !has_files(&show) ? no_files(&show) : end(&show, !goes_on);
+    int status = show.left == 0 && !has_files(&show) ? no_files(&show) : end(&show);
     show_fini(&show);
     return status;
 }
