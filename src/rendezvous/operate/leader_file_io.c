@@ -182,6 +182,8 @@ static bool is_over(int dir, const char *name, const char *boot) {
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
     uint64_t touched_s = (uint64_t)st.st_mtim.tv_sec, now_s = clock_now_ns() / NS_PER_S;
+    if (touched_s + SWEEP_CLOSED_AFTER_S > clock_wall_ns() / NS_PER_S)
+        return false; /* a new one, which has the time of day until its leader sets another */
     return touched_s > now_s + SWEEP_AFTER_S || touched_s + SWEEP_AFTER_S < now_s ||
            (touched_s + SWEEP_CLOSED_AFTER_S < now_s && is_closed(dir, name, boot));
 }

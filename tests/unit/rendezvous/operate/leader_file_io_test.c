@@ -146,6 +146,9 @@ static void touch_long_ago(const char *path) { touch(path, clock_now_ns() / NS_P
 /* There is no time before this boot: "ago" is what now may be. */
 static void touch_at_boot(const char *path) { touch(path, 1); }
 
+/* As a new file is, before its leader has set its time. */
+static void touch_by_the_time_of_day(const char *path) { touch(path, clock_wall_ns() / NS_PER_S); }
+
 static uint32_t n_marks;
 static void count(const char *path) { n_marks++; }
 
@@ -160,6 +163,8 @@ Test(leader_file_io, marks_of_long_ago_are_cleared_away) {
     open_of("old");
     open_again();
     cr_assert_eq(marks_left(), 2, "both may have workers");
+    each_leader_file(touch_by_the_time_of_day);
+    cr_assert_eq(marks_left(), 2);
     each_leader_file(touch_long_ago);
     open_again();
     cr_assert(prev.epoch > 0);
