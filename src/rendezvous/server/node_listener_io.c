@@ -27,7 +27,7 @@ enum joiner_state {
     JOINER_PENDING,  /* its first message is to come; it may wait for a handshake */
     JOINER_SHAKING,  /* its handshake is under way */
     JOINER_PARKED,   /* a node */
-    JOINER_OPERATOR, /* moved to the end of its list by each message */
+    JOINER_OPERATOR, /* moved to the end of its list by each message, and while it waits */
     JOINER_STATES,
 };
 

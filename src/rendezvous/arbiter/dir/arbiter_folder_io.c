@@ -337,7 +337,8 @@ static int read_entry(const struct arbiter_folder *f, uint32_t epoch, struct ent
     if (r == 0 && e.record.epoch != epoch)
         r = err_set(err, -EINVAL, "it has the content of epoch-%" PRIu32, e.record.epoch);
     if (r < 0) {
-        err_prefix(err, "%s/%s/%s is damaged", f->path, f->name, file);
+        err_prefix(err, "%s/%s/%s is damaged, use another run id or directory", f->path, f->name,
+                   file);
         return r == -ENOMEM ? r : RUINED;
     }
     e.found = true;
@@ -572,7 +573,7 @@ static int first_entry(const struct arbiter_folder *f, uint32_t from, struct ent
             r = read_entry(f, MAX2(from, UINT32_C(1)), ret, err);
         if ((r != RUINED && r != -EINVAL) || seen || from <= 1)
             break;
-        err_prefix(err, "ignoring a file that is not a record of muster");
+        (void)epoch_error(f, from, r, "is ignored, because it is not a record of muster", err);
     }
     if (r < 0 || !seen)
         return r;
@@ -779,7 +780,6 @@ void arbiter_folder_serve(struct arbiter_folder *f, const struct arbiter_dir_tas
     ret->memory = f->memory;
     if (r < 0)
         ret->result = r == RUINED ? ARBITER_RUINED : ARBITER_UNREACHABLE;
-    (void)snprintf(ret->text, sizeof ret->text, "%.470s%s",
-                   r < 0 && err.text[0] == '\0' ? strerror(-r) : err.text,
-                   r == RUINED ? "; use another run id or directory" : "");
+    (void)snprintf(ret->text, sizeof ret->text, "%s",
+                   r < 0 && err.text[0] == '\0' ? strerror(-r) : err.text);
 }

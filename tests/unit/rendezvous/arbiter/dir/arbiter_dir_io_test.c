@@ -282,7 +282,7 @@ ARBITER_TEST(a_damaged_epoch_is_named) {
     rig_write("epoch-1", good);
     rig_write("epoch-2", "7");
     cr_assert_eq(mkdir(rig_path("epoch-98"), 0700), 0);
-    ASSERT_RUINED(rig_read(b), "epoch-2 is damaged");
+    ASSERT_RUINED(rig_read(b), "epoch-2 is damaged, use another run id");
     cr_assert_eq(unlink(rig_path("epoch-2")), 0);
     ASSERT_LEADS(rig_read(b), ARBITER_OK, 1, A);
 }
@@ -365,6 +365,7 @@ ARBITER_TEST(an_emptied_directory_is_noticed) {
     cr_assert_eq(unlink(rig_path("epoch-1")), 0);
     ASSERT_RUINED(rig_beat(a, 1, A), "epoch-1 was removed");
     ASSERT_RUINED(rig_read(a), "epoch-1 was removed");
+    cr_assert_null(strstr(rig_read(a).text, "run id"), "the same can be used again");
     ASSERT_RUINED(rig_claim(a, 1, A), "epoch-1 was removed");
     ASSERT_RUINED(rig_claim(a, 2, A), "epoch-1 was removed");
     ASSERT_RUINED(rig_close(a, 1, A, OUTCOME_SUCCESS), "epoch-1 was removed");
