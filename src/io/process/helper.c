@@ -200,7 +200,7 @@ void helper_let_go(struct helper *h) {
 
 void helper_end(struct helper *h) {
     if (h->watch != NULL)
-        (void)!child_watch_kill(h->watch, SIGKILL); /* it can have ended */
+        (void)!child_watch_kill_group(h->watch, SIGKILL); /* of a command; it can have ended */
     child_watch_let_go(h->watch);
     end_child(&h->child);
     *h = (struct helper)HELPER_INIT;

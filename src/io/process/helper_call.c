@@ -124,6 +124,7 @@ struct command {
 
 static int become(int fd, void *arg) {
     const struct command *c = arg;
+    (void)setsid(); /* what it starts ends with it */
     if (dup2(fd, STDOUT_FILENO) >= 0 && (!c->errors || dup2(fd, STDERR_FILENO) >= 0))
         (void)execvp(c->words[0], (char *const *)(uintptr_t)c->words);
     return 1;
