@@ -235,6 +235,7 @@ def test_otherwise_the_python3_of_the_path(job, tmp_path):
 def test_no_python_at_all_is_a_sentence(job, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
+    script(job.tmp, "", "t.py")
     code, _, err = job.run("t.py", env={"PATH": str(empty)})
     assert code in (1, 2, 127)
     assert "python" in err and "PATH" in err, err

@@ -218,8 +218,8 @@ class Kit:
                                    break_on_hyphens=False)
         return {"report.json": whole, "report.txt": "\n".join(lines) + "\n"}
 
-    def write(self):
-        for name, text in self.report().items():
+    def write(self, texts=None):
+        for name, text in (texts or self.report()).items():
             new = self.out / f".{name}.{os.getpid()}"  # another run may write here, too
             new.write_text(text)
             new.replace(self.out / name)
@@ -307,10 +307,11 @@ def main():
     finally:
         ends.append(True)
         kit.close()
-        print(kit.report()["report.txt"], end="", flush=True)
+        texts = kit.report()
+        print(texts["report.txt"], end="", flush=True)
         try:
             with kit.lock:
-                kit.write()
+                kit.write(texts)
             kit.write_jobs()
         except OSError as error:
             print(f"run.sh: can't write to {kit.out}: {error.strerror}", file=sys.stderr, flush=True)

@@ -86,6 +86,8 @@ Test(node_summary_io, what_cannot_block_is_looked_at_here, .init = begin, .fini 
     (void)start(NULL);
     cr_assert(has_child(), "the name has to be asked for");
     cr_assert_eq(loop_run(loop), 0);
+    while (has_child()) /* it has answered, and ends */
+        cr_assert_eq(loop_wait(loop), 0);
     struct node_summary by_child = found;
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &own), 0);
     struct node_summary_config config = {
