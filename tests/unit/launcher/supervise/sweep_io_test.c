@@ -17,7 +17,6 @@ static pid_t start(const struct rig *rig, const char *const modes[], char *const
         argv[n++] = *modes;
     argv[n++] = rig->say;
     argv[n++] = "wait";
-    argv[n] = NULL;
     struct child_spec spec = CHILD_SPEC_INIT;
     spec.argv = (char *const *)(uintptr_t)argv;
     spec.envp = envp;
@@ -135,7 +134,6 @@ static void tell_pid(void *arg, pid_t pid) {
         _exit(3);
 }
 
-/* As another user: a process that has become root's can't be killed; it is said, and waited for. */
 /* Starts a debugger that stops `pid`, and then does nothing. */
 static pid_t trace(pid_t pid) {
     int said[2];
@@ -180,11 +178,12 @@ Test(sweep_io, names_the_tracer_of_what_it_holds) {
     rig_fini(&rig);
 }
 
+/* As another user: a process that has become root's can't be killed; it is said, and waited for. */
 Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
     if (geteuid() != 0)
         cr_skip_test("needs root, to give a process to another user");
     struct rig rig;
-    rig_init(&rig);
+    become_sweeper(&rig);
     int said[2];
     cr_assert(pipe(said) == 0);
     pid_t sweeper = fork();
@@ -194,10 +193,6 @@ Test(sweep_io, says_what_cannot_be_killed_and_waits_for_it) {
         if (stubborn == 0)
             for (;;)
                 pause();
-        sigset_t set;
-        sigemptyset(&set);
-        sigaddset(&set, SIGCHLD);
-        sigprocmask(SIG_BLOCK, &set, NULL);
         if (setresuid(65534, 65534, 65534) < 0)
             _exit(1);
         struct sweep_result result;
