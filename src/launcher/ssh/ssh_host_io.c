@@ -468,8 +468,10 @@ void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const voi
 void ssh_output_end_host(struct ssh_output *o, uint32_t host) {
     for (size_t which = 0; which < SSH_OUTPUTS; which++) {
         struct line *l = &o->lines[(size_t)host * SSH_OUTPUTS + which];
-        if (linebuf_finish(&l->text))
-            console_source_end(&l->source);
+        if (!linebuf_finish(&l->text))
+            continue;
+        l->prefix[0] = '\0'; /* the agent has ended what needs an end */
+        console_source_end(&l->source);
     }
 }
 

@@ -72,3 +72,9 @@ Test(ssh_output, a_line_after_a_full_frame_is_whole) {
     add(0, "ne\n");
     cr_assert_str_eq(written(65536), "other\nline\n");
 }
+
+Test(ssh_output, no_end_is_added_to_the_last_line) {
+    add(0, "[INFO]: done");
+    ssh_output_end_host(output, 0);
+    cr_assert_str_eq(written(0), "[INFO]: done");
+}
