@@ -42,9 +42,10 @@ _must_use_ int helper_start_speaking(struct loop *loop, const char *name, helper
 /* 0: there is no helper, or it has ended and was reaped. */
 pid_t helper_pid(const struct helper *h);
 
-/* Kills the helper; it may have ended already. The loop's reaper reaps it when it has ended, and
- * knows it until then, however long the kernel blocks it. Without a reaper it is reaped here, or
- * left to init after HELPER_REAP_MS. HELPER_INIT is allowed. Before the reaper is freed. */
+/* Kills the helper, which may have ended already; with a reaper also the process group that it
+ * leads, if it does. The loop's reaper reaps it when it has ended, and knows it until then, however
+ * long the kernel blocks it. Without a reaper it is reaped here, or left to init after
+ * HELPER_REAP_MS. HELPER_INIT is allowed. Before the reaper is freed. */
 void helper_end(struct helper *h);
 /* The same, but with a reaper it may continue until its own children end. */
 void helper_let_go(struct helper *h);
