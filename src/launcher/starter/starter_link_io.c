@@ -254,8 +254,6 @@ static void on_timer(void *arg) {
         loop_quit(l->loop);
     else if (l->state == LINK_CONNECTING)
         lost(l, -ETIMEDOUT);
-    else if (l->verdict != NULL && l->n_left == 0)
-        loop_quit(l->loop);
     else if (l->state == LINK_WAITING)
         begin_attempt(l);
 }
