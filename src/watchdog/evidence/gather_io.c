@@ -179,7 +179,8 @@ static bool awaits_rank(const struct evidence *e, const struct evidence_worker *
                         const struct evidence_thread *t, uint16_t store_port) {
     struct waits_ends ends;
     return waits_connection(t->target, &ends) &&
-           (ends.other_port == store_port || is_of_another(e, w, ends.own_port));
+           (ends.other_port == store_port || /* the search looks at all files of all workers */
+            (thread_sockets_reach(ends.own_port) && is_of_another(e, w, ends.own_port)));
 }
 
 /* Sets at_store or not_at_store of the workers in *e: whether the worker, or a child, has an

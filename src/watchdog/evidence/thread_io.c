@@ -103,6 +103,15 @@ const struct tcp_socket *thread_socket(const char *link) {
     return sockets.n == 0 ? NULL : bsearch(&key, sockets.list, sockets.n, sizeof key, by_inode);
 }
 
+bool thread_sockets_reach(uint16_t port) {
+    bool found = false;
+    read_sockets();
+    for (size_t i = 0; i < sockets.n; i++)
+        found |= sockets.list[i].at.idiag_state == TCP_SOCKET_ESTABLISHED &&
+                 ntohs(sockets.list[i].at.id.idiag_dport) == port;
+    return found;
+}
+
 bool thread_sockets_known(void) {
     read_sockets();
     return sockets.whole;

@@ -64,6 +64,8 @@ struct tcp_socket {
  * old; valid until then. */
 const struct tcp_socket *thread_socket(const char *link);
 #define THREAD_SOCKETS_AGE_NS NS_PER_S
+/* Whether one of them is an established connection to this port of another end. */
+bool thread_sockets_reach(uint16_t port);
 /* Whether the list is complete. */
 bool thread_sockets_known(void);
 
