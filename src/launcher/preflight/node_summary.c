@@ -10,38 +10,40 @@
 #include "base/text/utf8.h"
 #include "launcher/node/gpu_health.h"
 
-/* Each fact's name in JSON and in messages, the code of a difference ("": nodes are not compared by
- * it alone, see compare_domains()), and whether that matters. */
-#define FACTS(F)                                       \
-    F(GPUS, "gpus", "GPUS-DIFFER", true)               \
-    F(DRIVER, "driver", "DRIVER-DIFFERS", true)        \
-    F(CUDA, "cuda", "CUDA-DIFFERS", false)             \
-    F(NCCL, "nccl", "NCCL-DIFFERS", true)              \
-    F(TORCH, "torch", "TORCH-DIFFERS", true)           \
-    F(HCAS, "hcas", "HCAS-DIFFER", true)               \
-    F(RAILS, "rails", "RAILS-DIFFER", false)           \
-    F(NETIF, "interface", "NETIF-DIFFERS", false)      \
-    F(MTU, "mtu", "MTU-DIFFERS", true)                 \
-    F(FAST, "fast network", "FAST-NET-DIFFERS", false) \
-    F(FAST_MTU, "fast mtu", "FAST-MTU-DIFFERS", false) \
-    F(MEMLOCK, "memlock", "MEMLOCK-DIFFERS", false)    \
-    F(SHM, "shm", "SHM-DIFFERS", false)                \
-    F(NAME, "own name", "NAME-DIFFERS", false)         \
-    F(KERNEL, "kernel", "KERNEL-DIFFERS", false)       \
-    F(DISK, "free disk", "", false)                    \
-    F(PROCESSES, "gpu processes", "", false)           \
-    F(DOMAIN, "nvlink domain", "", false)              \
-    F(IMEX, "imex channel", "", false)                 \
-    F(STACK, "stack limit", "", false)                 \
-    F(WORKERS, "workers", "", false)
+/* How a difference between nodes is treated; GROUPED: see compare_domains(). */
+enum { ALONE, GROUPED, COMPARED, MATTERS };
 
-#define FACT(f, name, code, matters) [NODE_SUMMARY_##f] = {code, matters},
+/* Each fact's name in JSON and in messages, its code, and how a difference is treated. */
+#define FACTS(F)                                          \
+    F(GPUS, "gpus", "GPUS-DIFFER", MATTERS)               \
+    F(DRIVER, "driver", "DRIVER-DIFFERS", MATTERS)        \
+    F(CUDA, "cuda", "CUDA-DIFFERS", COMPARED)             \
+    F(NCCL, "nccl", "NCCL-DIFFERS", MATTERS)              \
+    F(TORCH, "torch", "TORCH-DIFFERS", MATTERS)           \
+    F(HCAS, "hcas", "HCAS-DIFFER", MATTERS)               \
+    F(RAILS, "rails", "RAILS-DIFFER", COMPARED)           \
+    F(NETIF, "interface", "NETIF-DIFFERS", COMPARED)      \
+    F(MTU, "mtu", "MTU-DIFFERS", MATTERS)                 \
+    F(FAST, "fast network", "FAST-NET-DIFFERS", COMPARED) \
+    F(FAST_MTU, "fast mtu", "FAST-MTU-DIFFERS", COMPARED) \
+    F(MEMLOCK, "memlock", "MEMLOCK-DIFFERS", COMPARED)    \
+    F(SHM, "shm", "SHM-DIFFERS", COMPARED)                \
+    F(NAME, "own name", "NAME-DIFFERS", COMPARED)         \
+    F(KERNEL, "kernel", "KERNEL-DIFFERS", COMPARED)       \
+    F(DISK, "free disk", "", ALONE)                       \
+    F(PROCESSES, "gpu processes", "", ALONE)              \
+    F(DOMAIN, "nvlink domain", "", GROUPED)               \
+    F(IMEX, "imex channel", "", GROUPED)                  \
+    F(STACK, "stack limit", "", GROUPED)                  \
+    F(WORKERS, "workers", "", GROUPED)
+
+#define FACT(f, name, code, how) [NODE_SUMMARY_##f] = {code, how},
 static const struct {
     const char *code;
-    bool matters;
+    int how;
 } facts[NODE_SUMMARY_FACT_COUNT] = {FACTS(FACT)};
 
-#define VALUE(f, name, code, matters)                                \
+#define VALUE(f, name, code, how)                                    \
     {JSON_FIELD(node_summary, LINE, name, values[NODE_SUMMARY_##f]), \
      JSON_IF_TEXT(node_summary, values[NODE_SUMMARY_##f])},
 static const struct json_field fact_fields[NODE_SUMMARY_FACT_COUNT] = {FACTS(VALUE)};
@@ -49,7 +51,8 @@ const struct json_table node_summary_facts = {JSON_ROWS(node_summary, fact_field
 
 const char *node_summary_fact_name(enum node_summary_fact f) { return fact_fields[f].key; }
 const char *node_summary_fact_code(enum node_summary_fact f) { return facts[f].code; }
-bool node_summary_fact_matters(enum node_summary_fact f) { return facts[f].matters; }
+bool node_summary_fact_matters(enum node_summary_fact f) { return facts[f].how == MATTERS; }
+bool node_summary_fact_kept(enum node_summary_fact f) { return facts[f].how != ALONE; }
 
 static const char *const level_names[] = {
     [NODE_SUMMARY_OK] = "ok", [NODE_SUMMARY_WARN] = "warn", [NODE_SUMMARY_FAIL] = "fail"};

@@ -1,7 +1,9 @@
 /* A node's hardware and configuration in a few short texts, and what differs between many nodes.
  * Pure: node_summary_io.h gathers a node summary, and the rendezvous sends it to the leader, which
- * stores all of them in an index, and compares those of a group, in a time proportional to the
- * number of nodes. */
+ * stores all of them in an index, and compares those of a group.
+ *
+ * An index stores each value once, however many nodes have it, and a few numbers for each node. The
+ * time of a comparison is proportional to the number of nodes. */
 #pragma once
 
 #include "base/err.h"
@@ -51,6 +53,8 @@ const char *node_summary_fact_name(enum node_summary_fact f); /* "mtu": in JSON 
 const char *node_summary_fact_code(enum node_summary_fact f); /* "MTU-DIFFERS" */
 /* Whether workers of one job should not differ in this: --preflight=strict refuses it. */
 bool node_summary_fact_matters(enum node_summary_fact f);
+/* Whether the leader keeps it. */
+bool node_summary_fact_kept(enum node_summary_fact f);
 
 enum node_summary_level { NODE_SUMMARY_OK = 1, NODE_SUMMARY_WARN, NODE_SUMMARY_FAIL };
 const char *node_summary_level_name(enum node_summary_level l); /* "ok", "warn", "fail" */
@@ -102,6 +106,7 @@ void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
 void summary_index_drop(struct summary_index *b, uint64_t id);
 bool summary_index_has(const struct summary_index *b, uint64_t id);
 size_t summary_index_nodes(const struct summary_index *b);
+size_t summary_index_values(const struct summary_index *b); /* distinct ones, for tests */
 
 /* The offset of a node's monotonic clock from the leader's: leader's = node's + offset. */
 struct node_summary_clock {

@@ -7,18 +7,21 @@
 #include "base/idmap.h"
 #include "launcher/preflight/node_summary.h"
 
-/* A value of the fact that is compared. */
+/* A value of one fact, shared by all nodes that have it. */
 struct value {
-    const char *text;   /* borrowed from the first node that has it */
-    uint32_t count;     /* nodes that have it */
+    uint64_t key;  /* in the map */
+    uint32_t refs; /* how many nodes of the book have it */
+    char *text;    /* owned */
+    /* for the current comparison: */
+    uint32_t count;
     struct value *next; /* the next value found, in the order of the nodes */
     uint32_t row;       /* the row that names its nodes; NODE_SUMMARY_ROWS_MAX: none */
     uint32_t workers;   /* of all its nodes */
 };
 
 struct summary_node {
-    char *host;                            /* owned */
-    char *values[NODE_SUMMARY_FACT_COUNT]; /* owned; NULL: not known */
+    char *host;                                    /* owned */
+    struct value *values[NODE_SUMMARY_FACT_COUNT]; /* NULL: not known */
     bool has_clock;
     int64_t clock_ns;
     struct node_summary_finding *failed; /* owned */
@@ -26,20 +29,54 @@ struct summary_node {
 };
 
 struct summary_index {
-    struct idmap nodes; /* id → struct summary_node */
+    struct idmap nodes;  /* id → struct summary_node */
+    struct idmap values; /* key → struct value */
 };
 
 struct summary_index *summary_index_new(uint64_t seed) {
     struct summary_index *b = xcalloc(1, sizeof *b);
-    b->nodes.seed = seed;
+    b->nodes.seed = b->values.seed = seed;
     return b;
 }
 
+/* ---- values ---- */
+
+static uint64_t key_of(enum node_summary_fact f, const char *text) {
+    uint64_t h = hash_text(hash_text(HASH_BEGIN, node_summary_fact_name(f)), text);
+    return h == 0 ? 1 : h;
+}
+
+/* NULL: another value has the same hash; then the fact counts as not known. */
+static struct value *value_take(struct summary_index *b, enum node_summary_fact f,
+                                const char *text) {
+    uint64_t key = key_of(f, text);
+    struct value *v = idmap_get(&b->values, key);
+    if (v != NULL && strcmp(v->text, text) != 0)
+        return NULL;
+    if (v == NULL) {
+        v = xcalloc(1, sizeof *v);
+        *v = (struct value){.key = key, .text = xstrdup(text)};
+        idmap_put(&b->values, key, v);
+    }
+    v->refs++;
+    return v;
+}
+
+static void value_drop(struct summary_index *b, struct value *v) {
+    if (v == NULL || --v->refs > 0)
+        return;
+    idmap_remove(&b->values, v->key);
+    free(v->text);
+    free(v);
+}
+
+size_t summary_index_values(const struct summary_index *b) { return b->values.len; }
+
 size_t summary_index_nodes(const struct summary_index *b) { return b->nodes.len; }
 
-static void node_free(struct summary_node *n) {
+static void node_free(struct summary_index *b, struct summary_node *n) {
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
-        free(n->values[f]);
+        value_drop(b, n->values[f]);
     free(n->host);
     free(n->failed);
     free(n);
@@ -50,8 +87,8 @@ void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
     struct summary_node *n = xcalloc(1, sizeof *n);
     n->host = xstrndup(host, NODE_SUMMARY_HOST_MAX - 1);
     for (uint32_t f = 0; f < NODE_SUMMARY_FACT_COUNT; f++)
-        if (d->values[f][0] != '\0')
-            n->values[f] = xstrdup(d->values[f]);
+        if (d->values[f][0] != '\0' && node_summary_fact_kept((enum node_summary_fact)f))
+            n->values[f] = value_take(b, (enum node_summary_fact)f, d->values[f]);
     n->has_clock = d->has_clock;
     n->clock_ns = d->clock_ns;
     for (uint32_t i = 0; i < d->n_findings; i++)
@@ -62,7 +99,7 @@ void summary_index_put(struct summary_index *b, uint64_t id, const char *host,
     struct summary_node *before = idmap_get(&b->nodes, id);
     idmap_put(&b->nodes, id, n);
     if (before != NULL)
-        node_free(before);
+        node_free(b, before);
 }
 
 void summary_index_drop(struct summary_index *b, uint64_t id) {
@@ -70,7 +107,7 @@ void summary_index_drop(struct summary_index *b, uint64_t id) {
     if (n == NULL)
         return;
     idmap_remove(&b->nodes, id);
-    node_free(n);
+    node_free(b, n);
 }
 
 bool summary_index_has(const struct summary_index *b, uint64_t id) {
@@ -82,19 +119,18 @@ void summary_index_free(struct summary_index *b) {
         return;
     for (size_t i = 0; i < b->nodes.cap; i++)
         if (b->nodes.slots[i].id != 0)
-            node_free(b->nodes.slots[i].value);
+            node_free(b, b->nodes.slots[i].value);
     idmap_fini(&b->nodes);
+    idmap_fini(&b->values);
     free(b);
 }
 
 /* ---- comparing ---- */
 
 struct comparing {
-    struct summary_node **nodes; /* the nodes of the ids, if they are in the index */
+    struct summary_node **nodes; /* the nodes of the ids, if they are in the book */
     const struct node_summary_clock **clocks;
-    struct value **values; /* of each node, of the fact that is compared; NULL: not known */
     size_t n;
-    uint64_t seed;
     struct node_summary_comparison *ret;
     struct strbuf names[NODE_SUMMARY_ROWS_MAX];
 };
@@ -120,38 +156,18 @@ static void add_name(struct comparing *c, uint32_t row, const char *host) {
     }
 }
 
-/* The distinct values of one fact among the nodes, each with its count, in the order of nodes. A
- * value with the hash of another one counts as not known. */
+/* The distinct values of one fact among the nodes, each with its count, in the order of nodes. */
 static struct value *count_values(struct comparing *c, enum node_summary_fact f) {
-    struct value *head = NULL, **tail = &head, *v = NULL;
-    struct idmap known = {.seed = c->seed};
+    struct value *head = NULL, **tail = &head;
     for (size_t i = 0; i < c->n; i++) {
-        const char *text = c->nodes[i]->values[f];
-        c->values[i] = NULL;
-        if (text == NULL)
-            continue;
-        if (v == NULL || strcmp(v->text, text) != 0) { /* most nodes have the value of the last */
-            uint64_t key = MAX2(hash_text(HASH_BEGIN, text), (uint64_t)1);
-            v = idmap_get(&known, key);
-            if (v == NULL) {
-                v = *tail = xcalloc(1, sizeof *v);
-                *v = (struct value){.text = text, .row = NODE_SUMMARY_ROWS_MAX};
-                tail = &v->next;
-                idmap_put(&known, key, v);
-            }
+        struct value *v = c->nodes[i]->values[f];
+        if (v != NULL && v->count++ == 0) {
+            v->next = NULL;
+            *tail = v;
+            tail = &v->next;
         }
-        c->values[i] = strcmp(v->text, text) == 0 ? v : NULL;
-        v->count += c->values[i] != NULL;
     }
-    idmap_fini(&known);
     return head;
-}
-
-static void free_values(struct value *v) {
-    for (struct value *next; v != NULL; v = next) {
-        next = v->next;
-        free(v);
-    }
 }
 
 static void compare_fact(struct comparing *c, enum node_summary_fact f) {
@@ -159,6 +175,7 @@ static void compare_fact(struct comparing *c, enum node_summary_fact f) {
     for (struct value *v = head; v != NULL; v = v->next)
         usual = v->count > usual->count ? v : usual;
     for (struct value *v = head; v != NULL; v = v->next) {
+        v->row = NODE_SUMMARY_ROWS_MAX;
         if (v == usual)
             continue;
         v->row = add_row(c, node_summary_fact_name(f), node_summary_fact_code(f),
@@ -171,9 +188,10 @@ static void compare_fact(struct comparing *c, enum node_summary_fact f) {
         row->n_others = usual->count;
     }
     for (size_t i = 0; i < c->n && head != NULL && head->next != NULL; i++)
-        if (c->values[i] != NULL)
-            add_name(c, c->values[i]->row, c->nodes[i]->host);
-    free_values(head);
+        if (c->nodes[i]->values[f] != NULL)
+            add_name(c, c->nodes[i]->values[f]->row, c->nodes[i]->host);
+    for (struct value *v = head; v != NULL; v = v->next)
+        v->count = 0;
 }
 
 /* ---- NVLink domains ---- */
@@ -181,7 +199,7 @@ static void compare_fact(struct comparing *c, enum node_summary_fact f) {
 #define STACK_WORKERS_MAX 36 /* of one domain (NVIDIA/nccl#2186) */
 
 static const char *value_of(const struct summary_node *n, enum node_summary_fact f) {
-    return n->values[f] != NULL ? n->values[f] : "";
+    return n->values[f] != NULL ? n->values[f]->text : "";
 }
 
 static uint32_t add_sentence(struct comparing *c, const char *what, const char *code, bool matters,
@@ -236,8 +254,8 @@ struct domain_rows {
     uint32_t fewest, most;         /* nodes of one domain; equal if a node has no domain */
 };
 
-static void judge_node(struct comparing *c, const struct summary_node *n,
-                       const struct value *domain, struct domain_rows *r) {
+static void judge_node(struct comparing *c, const struct summary_node *n, struct domain_rows *r) {
+    const struct value *domain = n->values[NODE_SUMMARY_DOMAIN];
     const char *imex = value_of(n, NODE_SUMMARY_IMEX);
     if (domain->row != NODE_SUMMARY_ROWS_MAX)
         add_name(c, domain->row, n->host);
@@ -281,6 +299,8 @@ static void compare_domains(struct comparing *c) {
     struct value **domains = xcalloc(c->n + 1, sizeof *domains);
     size_t n = 0, n_nodes = 0;
     for (struct value *v = head; v != NULL; v = v->next) {
+        v->row = NODE_SUMMARY_ROWS_MAX;
+        v->workers = 0;
         n_nodes += v->count;
         rows.fewest = MIN2(rows.fewest, v->count);
         rows.most = MAX2(rows.most, v->count);
@@ -289,8 +309,8 @@ static void compare_domains(struct comparing *c) {
     if (n_nodes < c->n)
         rows.fewest = rows.most;
     for (size_t i = 0; i < c->n; i++)
-        if (c->values[i] != NULL)
-            c->values[i]->workers +=
+        if (c->nodes[i]->values[NODE_SUMMARY_DOMAIN] != NULL)
+            c->nodes[i]->values[NODE_SUMMARY_DOMAIN]->workers +=
                 (uint32_t)MIN2(strtoul(value_of(c->nodes[i], NODE_SUMMARY_WORKERS), NULL, 10),
                                (unsigned long)UINT16_MAX);
     if (n > 0)
@@ -298,9 +318,10 @@ static void compare_domains(struct comparing *c) {
     find_cliques(c, domains, n);
     free(domains);
     for (size_t i = 0; i < c->n; i++)
-        if (c->values[i] != NULL)
-            judge_node(c, c->nodes[i], c->values[i], &rows);
-    free_values(head);
+        if (c->nodes[i]->values[NODE_SUMMARY_DOMAIN] != NULL)
+            judge_node(c, c->nodes[i], &rows);
+    for (struct value *v = head; v != NULL; v = v->next)
+        v->count = 0;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -369,8 +390,6 @@ void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t 
         (struct node_summary_comparison){.rows = xcalloc(NODE_SUMMARY_ROWS_MAX, sizeof *ret->rows)};
     struct comparing c = {.nodes = xcalloc(n + 1, sizeof *c.nodes),
                           .clocks = xcalloc(n + 1, sizeof *c.clocks),
-                          .values = xcalloc(n + 1, sizeof *c.values),
-                          .seed = b->nodes.seed,
                           .ret = ret};
     for (size_t i = 0; i < n; i++) {
         struct summary_node *node = idmap_get(&b->nodes, ids[i]);
@@ -392,7 +411,6 @@ void summary_index_compare(struct summary_index *b, const uint64_t *ids, size_t 
             node_summary_comparison_fail(ret, c.nodes[i]->host, &c.nodes[i]->failed[k]);
     free(c.nodes);
     free(c.clocks);
-    free(c.values);
 }
 
 void node_summary_comparison_fail(struct node_summary_comparison *c, const char *host,

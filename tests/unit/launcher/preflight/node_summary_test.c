@@ -136,7 +136,7 @@ Test(node_summary, a_failure_always_finds_room) {
     cr_assert_eq(blocked, 1);
 }
 
-/* A disk's room is each node's own. */
+/* A disk's room is each node's own, and would be as many values as there are nodes. */
 Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
     static struct node_summary d, back;
     for (uint64_t id = 1; id <= 3; id++) {
@@ -144,11 +144,33 @@ Test(node_summary, what_every_node_has_for_itself_is_told_and_not_compared) {
         node_summary_set(&d, NODE_SUMMARY_PROCESSES, "%d", (int)id);
         summary_index_put(b, id, "n", &d);
     }
+    cr_assert_eq(summary_index_values(b), 0);
     expect_table(3, "");
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     node_summary_write(&d, 8192, &s);
     cr_assert_eq(node_summary_read(strbuf_text(&s), s.len, &back, NULL), 0);
     cr_assert_str_eq(back.values[NODE_SUMMARY_DISK], "3 GiB");
+}
+
+Test(node_summary, values_of_two_facts_are_kept_apart) {
+    static struct node_summary both, one;
+    node_summary_set(&both, NODE_SUMMARY_MTU, "1500");
+    node_summary_set(&both, NODE_SUMMARY_FAST_MTU, "1500");
+    node_summary_set(&one, NODE_SUMMARY_MTU, "1500");
+    summary_index_put(b, 1, "both", &both);
+    summary_index_put(b, 2, "one", &one);
+    cr_assert_eq(summary_index_values(b), 2);
+    summary_index_drop(b, 1);
+    cr_assert_eq(summary_index_values(b), 1);
+    summary_index_put(b, 3, "another", &one);
+    cr_assert_eq(summary_index_values(b), 1);
+    summary_index_put(b, 1, "both", &both);
+    cr_assert_eq(summary_index_values(b), 2);
+    summary_index_drop(b, 2);
+    summary_index_drop(b, 3);
+    cr_assert_eq(summary_index_values(b), 2);
+    summary_index_drop(b, 1);
+    cr_assert_eq(summary_index_values(b), 0);
 }
 
 Test(node_summary, what_a_node_says_again_replaces_its_failures) {
@@ -174,6 +196,7 @@ Test(node_summary, equal_nodes_make_no_table) {
     struct node_summary d = usual();
     for (uint64_t id = 1; id <= 4; id++)
         summary_index_put(b, id, "h", &d);
+    cr_assert_eq(summary_index_values(b), 4, "they share their values");
     expect_table(4, "");
     cr_assert_eq(c.n, 0);
 }
