@@ -157,6 +157,8 @@ EQUIVALENT = {
         "differs only if the clock was set by exactly this many nanoseconds",
     "watchdog/profile/samples.c: less: if (node->first_tick < job->first_tick)":
         "moving the samples by 0 ticks changes nothing",
+    "rendezvous/client/search.c: less: for (unsigned first = 0; first < s->config.n_ports; first++) {":
+        "for a port past the end of the list, alike() returns 0, whatever is there",
     "topology/nccl/nccl_graph_tree.c: greater or equal: if (nic->kind != TOPO_NIC_RDMA || nic->pci >= t->n_pci)":
         "a NIC's pci is an index below n_pci, or TOPO_NONE, which is far above",
     "topology/nccl/nccl_xml_parse.c: less: for (uint32_t i = 0; i < x->n; i++) {":

@@ -616,10 +616,10 @@ void search_describe_ports(const struct search *s, const char *host, const char 
     _cleanup_(strbuf_fini) struct strbuf text = {0}, last = {0};
     uint16_t ports[RDZV_ENDPOINT_PORTS_MAX];
     bool in_full = true;
-    for (unsigned i = 0; i < s->config.n_ports; i++) {
-        bool nothing = is_nothing(&s->ports[i]);
+    for (unsigned first = 0; first < s->config.n_ports; first++) {
+        bool nothing = is_nothing(&s->ports[first]);
         struct strbuf *to = nothing ? &last : &text;
-        unsigned n = alike(s, i, ports);
+        unsigned n = alike(s, first, ports);
         if (n == 0)
             continue;
         strbuf_add(to, nothing ? "; nothing listens at " : "; ");
@@ -627,8 +627,8 @@ void search_describe_ports(const struct search *s, const char *host, const char 
         if (nothing)
             strbuf_add(to, s->welcomed_ns > 0 ? " any more" : " yet");
         else
-            add_found(&s->ports[i], in_full, to);
-        in_full = in_full && s->ports[i].found != FOUND_OTHER_KEY;
+            add_found(&s->ports[first], in_full, to);
+        in_full = in_full && s->ports[first].found != FOUND_OTHER_KEY;
     }
     strbuf_add(&text, strbuf_text(&last));
     (void)snprintf(ret, SEARCH_TEXT_MAX, "no leader at %s: %s", address,
