@@ -382,6 +382,18 @@ Test(sysfs, completes_what_is_there_and_doubles_nothing) {
     cr_assert_eq(netif("eno1")->kind, TOPO_NETIF_PHYSICAL);
 }
 
+Test(sysfs, a_device_that_is_read_before_the_port_above_it_has_its_link) {
+    tree_new(&tree);
+    tree_link(&tree, "sys/bus/pci/devices/0000:10:00.0", "../../../devices/pci0000:00/0000:10:00.0");
+    tree_link(&tree, "sys/bus/pci/devices/0000:1a:00.0", "../../../devices/pci0000:00/0000:10:00.0/0000:1a:00.0");
+    tree_files(&tree, "sys/devices/pci0000:00/0000:10:00.0/max_link_width=16 "
+                      "sys/devices/pci0000:00/0000:10:00.0/0000:1a:00.0/");
+    topology_add_pci(&topo)->at = (struct pci_addr){.bus = 0x10};
+    topology_add_pci(&topo)->at = (struct pci_addr){.bus = 0x1a};
+    fill();
+    cr_assert_eq(pci("0000:1a:00.0")->up_width, 16);
+}
+
 Test(sysfs, says_the_same_when_asked_again) {
     fill_preset("roce-v2");
     uint32_t n_pci = topo.n_pci, n_gpus = topo.n_gpus, n_nics = topo.n_nics, n_netifs = topo.n_netifs;
