@@ -336,9 +336,10 @@ def test_logins_that_hang_do_not_keep_others_from_being_called(hosts):
 
 
 def test_the_job_goes_on_without_a_bad_host(hosts):
-    code, out, err = hosts.run("unknown,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
+    code, out, err = hosts.run("unknown,other,a,b", "--nnodes=2:4", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
     assert code == 0, err
     assert "host unknown: " in err
+    assert err.count("host other: ") == 1, err  # its login is killed after that
     assert sorted(out.splitlines()) == ["[rank0]: 0/2 0 a", "[rank1]: 1/2 1 b"]
 
 
