@@ -51,6 +51,7 @@ static bool is_library(const char *file) {
 static bool is_collective(const struct pystack_frame *f) {
     static const char *const libraries[] = {"/torch/distributed/",
                                             "/torch/nn/parallel/",
+                                            "/torch/autograd/__init__.py", /* DDP, in backward() */
                                             "/mpi4py/",
                                             "/horovod/",
                                             "/deepspeed/comm/",

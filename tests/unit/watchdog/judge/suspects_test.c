@@ -762,7 +762,11 @@ static void all_are(struct suspects_rig *of, const char *syscall, const char *ta
         rig_does(of, rank, 'S', syscall, "", target, frames);
 }
 
-Test(suspects, who_waits_in_a_collective_waits_for_others) { find_together(4); }
+Test(suspects, who_waits_in_a_collective_waits_for_others) {
+    find_together(4);
+    all_are(r, "futex", "", "backward /venv/site-packages/torch/autograd/__init__.py 395 main /home/u/train.py 9");
+    find_together(4);
+}
 
 Test(suspects, who_waits_for_work_from_outside_waits_for_no_rank) {
     all_are(r, "futex", "", "get /usr/lib/python3.11/queue.py 171 drive /home/u/driver.py 9");
