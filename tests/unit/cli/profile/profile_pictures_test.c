@@ -5,14 +5,6 @@
 #include "profile_rig.h"
 #include "rig/unit.h"
 
-static struct rig rig;
-static struct strbuf out;
-
-static void setup(void) { rig_setup(&rig, 4, 200); }
-static void teardown(void) {
-    strbuf_fini(&out);
-    rig_fini(&rig);
-}
 TestSuite(profile_pictures, .init = setup, .fini = teardown);
 
 static uint32_t count(const char *part) {
@@ -45,9 +37,7 @@ Test(profile_pictures, a_flame_marks_the_time_of_the_late_rank) {
     draw("a.svg");
     expect("job r&#60;&#38;&#62;1: what 4 ranks did in 10 s</text>");
     expect("<text class=\"late\" x=\"0.0\" y=\"46.0\">rank 2 is late: the others wait for it 40 % of the time; more "
-           "data loading "
-           "(+40 %), __getitem__ "
-           "(loader.py:41)</text>");
+           "data loading (+40 %), __getitem__ (loader.py:41)</text>");
     /* 40 % of the time of one of 4 ranks; the first of its siblings, below main() */
     expect("<title>__getitem__ (/home/u/loader.py:41): 10 % of the time; rank 2 40 %, the others 0 %</title>"
            "<rect class=\"c6 hot\" x=\"0.0\" y=\"144.0\" width=\"119.4\" height=\"18.0\"/>");
@@ -94,8 +84,7 @@ Test(profile_pictures, a_strip_has_a_row_for_each_rank) {
     draw("a.strip.svg");
     expect(">rank 0</text>");
     expect("<text class=\"end late\" x=\"100.0\" y=\"207.0\">rank 2</text>\n<text class=\"late\" x=\"1078.0\" "
-           "y=\"207.0\">10 "
-           "%</text>");
+           "y=\"207.0\">10 %</text>");
     cr_expect_eq(count("<rect class=\"none hot\""), 1);
     cr_expect_eq(count("<title>data loading: 40 %</title>"), 1);
     cr_expect_eq(count("<title>waits for a late rank: 40 %</title>"), 3);

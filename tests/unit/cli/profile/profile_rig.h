@@ -13,3 +13,12 @@ struct rig {
 };
 void rig_setup(struct rig *g, uint32_t n_ranks, uint32_t n_ticks); /* n_ticks: a multiple of 10 */
 void rig_fini(struct rig *g);
+
+static struct rig rig;
+static struct strbuf out;
+
+static inline void setup(void) { rig_setup(&rig, 4, 200); }
+static inline void teardown(void) {
+    strbuf_fini(&out);
+    rig_fini(&rig);
+}

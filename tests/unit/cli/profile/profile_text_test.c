@@ -7,14 +7,6 @@
 #include "profile_rig.h"
 #include "rig/unit.h"
 
-static struct rig rig;
-static struct strbuf out;
-
-static void setup(void) { rig_setup(&rig, 4, 200); }
-static void teardown(void) {
-    strbuf_fini(&out);
-    rig_fini(&rig);
-}
 TestSuite(profile_text, .init = setup, .fini = teardown);
 
 static const char *text(void) {

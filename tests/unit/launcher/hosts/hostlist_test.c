@@ -28,62 +28,49 @@ static void assert_expands(const char *list, const char *names) {
 
 #define REFUSED NULL
 
-/* What `scontrol show hostnames` of Slurm 22.05.8 printed, and what we make of it, if that is something else. */
-static const struct {
-    const char *list, *slurm;
-    bool differs;
-    const char *ours;
-} vectors[] = {
-    {"a[1-2]b[03-04]", "a1b03 a1b04 a2b03 a2b04", false, NULL},
-    {"a[1-2][3-4]", "a13 a14 a23 a24", false, NULL},
-    {"r[1-2]c[1-2]n[1-2]", "r1c1n1 r1c1n2 r2c1n1 r2c1n2 r1c2n1 r1c2n2 r2c2n1 r2c2n2", false, NULL},
-    {"n[001-003,007,10]", "n001 n002 n003 n007 n10", false, NULL},
-    {"n[9-11]", "n9 n10 n11", false, NULL},
-    {"n[09-11]", "n09 n10 n11", false, NULL},
-    {"n[008-011]", "n008 n009 n010 n011", false, NULL},
-    {"n[98-101]", "n98 n99 n100 n101", false, NULL},
-    {"n[00-01,1]", "n00 n01 n1", false, NULL},
-    {"a,b,c", "a b c", false, NULL},
-    {" a b,c", "a b c", false, NULL},
-    {"n[1-3],n[2-4]", "n1 n2 n3 n2 n3 n4", false, NULL},
-    {"a-1-[1-3]", "a-1-1 a-1-2 a-1-3", false, NULL},
-    {"gpu-a100-[01-02],cpu[1-2]", "gpu-a100-01 gpu-a100-02 cpu1 cpu2", false, NULL},
-    {"[1-3]", "1 2 3", false, NULL},
-    {"n1-3", "n1-3", false, NULL},
-    {"n[1-]", "n1", false, NULL},
-    {"n[1", "n]", true, REFUSED},                     /* no host of anybody */
-    {"n]1", "n]1", true, REFUSED},                    /* the same */
-    {"d[9-11]-x", REFUSED, true, "d9-x d10-x d11-x"}, /* newer releases take it */
-    {"x[1-2].y", REFUSED, true, "x1.y x2.y"},         /* the same */
-    {"n[3-1]", REFUSED, false, NULL},
-    {"n[]", REFUSED, false, NULL},
-    {"n[1,,2]", REFUSED, false, NULL},
-    {"n[1-2,]", REFUSED, false, NULL},
-    {"n[0x10]", REFUSED, false, NULL},
-    {"n[-3]", REFUSED, false, NULL},
-    {"n[1-100000]", REFUSED, false, NULL},
+/* The first half is what `scontrol show hostnames` of Slurm 22.05.8 printed, except where a comment says what it did. */
+static const char *const vectors[][2] = {
+    {"a[1-2]b[03-04]", "a1b03 a1b04 a2b03 a2b04"},
+    {"a[1-2][3-4]", "a13 a14 a23 a24"},
+    {"r[1-2]c[1-2]n[1-2]", "r1c1n1 r1c1n2 r2c1n1 r2c1n2 r1c2n1 r1c2n2 r2c2n1 r2c2n2"},
+    {"n[001-003,007,10]", "n001 n002 n003 n007 n10"},
+    {"n[9-11]", "n9 n10 n11"},
+    {"n[09-11]", "n09 n10 n11"},
+    {"n[008-011]", "n008 n009 n010 n011"},
+    {"n[98-101]", "n98 n99 n100 n101"},
+    {"n[00-01,1]", "n00 n01 n1"},
+    {"a,b,c", "a b c"},
+    {" a b,c", "a b c"},
+    {"n[1-3],n[2-4]", "n1 n2 n3 n2 n3 n4"},
+    {"a-1-[1-3]", "a-1-1 a-1-2 a-1-3"},
+    {"gpu-a100-[01-02],cpu[1-2]", "gpu-a100-01 gpu-a100-02 cpu1 cpu2"},
+    {"[1-3]", "1 2 3"},
+    {"n1-3", "n1-3"},
+    {"n[1-]", "n1"},
+    {"n[1", REFUSED},                  /* Slurm: n], which no host is called */
+    {"n]1", REFUSED},                  /* Slurm: n]1 */
+    {"d[9-11]-x", "d9-x d10-x d11-x"}, /* Slurm refused it; newer releases do not */
+    {"x[1-2].y", "x1.y x2.y"},         /* Slurm refused it, too */
+    {"n[3-1]", REFUSED},
+    {"n[-3]", REFUSED},
+    /* more */
+    {"n", "n"},
+    {",\t a ,,\nb \r\n", "a b"},
+    {"n[7]", "n7"},
+    {"n[0-0]", "n0"},
+    {"n[5-,7]", "n5 n7"},
+    {"azAZ09-_.", "azAZ09-_."},
+    {"n[1-0002]", "n1 n2"}, /* the width is that of the first number */
+    {"n[0001-2]", "n0001 n0002"},
+    {"n[1-2]_[1,2-3]", "n1_1 n1_2 n1_3 n2_1 n2_2 n2_3"},
+    {"a[1-2]b[1-2]c[1-2]d[1-2]", "a1b1c1d1 a1b1c1d2 a2b1c1d1 a2b1c1d2 a1b2c1d1 a1b2c1d2 a2b2c1d1 a2b2c1d2 "
+                                 "a1b1c2d1 a1b1c2d2 a2b1c2d1 a2b1c2d2 a1b2c2d1 a1b2c2d2 a2b2c2d1 a2b2c2d2"},
+    {"n[999999999999999998-999999999999999999]", "n999999999999999998 n999999999999999999"},
 };
 
 Test(hostlist, lists_are_expanded_as_slurm_does) {
-    cr_assert_eq(ARRAY_SIZE(vectors), 28);
     for (size_t i = 0; i < ARRAY_SIZE(vectors); i++)
-        assert_expands(vectors[i].list, vectors[i].differs ? vectors[i].ours : vectors[i].slurm);
-}
-
-Test(hostlist, more_lists_are_expanded) {
-    assert_expands("n", "n");
-    assert_expands(",\t a ,,\nb \r\n", "a b");
-    assert_expands("n[7]", "n7");
-    assert_expands("n[0-0]", "n0");
-    assert_expands("n[5-,7]", "n5 n7");
-    assert_expands("azAZ09-_.", "azAZ09-_.");
-    assert_expands("n[1-0002]", "n1 n2"); /* the width is that of the first number */
-    assert_expands("n[0001-2]", "n0001 n0002");
-    assert_expands("n[1-2]_[1,2-3]", "n1_1 n1_2 n1_3 n2_1 n2_2 n2_3");
-    assert_expands("a[1-2]b[1-2]c[1-2]d[1-2]", "a1b1c1d1 a1b1c1d2 a2b1c1d1 a2b1c1d2 a1b2c1d1 a1b2c1d2 a2b2c1d1 "
-                                               "a2b2c1d2 a1b1c2d1 a1b1c2d2 a2b1c2d1 a2b1c2d2 a1b2c2d1 a1b2c2d2 "
-                                               "a2b2c2d1 a2b2c2d2");
-    assert_expands("n[999999999999999998-999999999999999999]", "n999999999999999998 n999999999999999999");
+        assert_expands(vectors[i][0], vectors[i][1]);
 }
 
 Test(hostlist, an_error_quotes_the_list_and_names_the_place) {

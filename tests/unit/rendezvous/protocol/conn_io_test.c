@@ -25,19 +25,8 @@ static struct addr at;
 static struct end caller, callee;
 static int raw_fd;      /* the other end of a caller, if that is a socket of the test */
 static char line[1024]; /* the last one that somebody was told */
-static bool (*until)(void);
 
-static void check(void) {
-    if (until != NULL && until())
-        loop_quit(loop);
-}
-
-static void wait_until(bool (*what)(void)) {
-    until = what;
-    if (!what())
-        rig_loop_run(loop);
-    until = NULL;
-}
+#define wait_until(condition) rig_loop_until(loop, condition)
 
 static void turn_a_few_times(void) { rig_loop_turns(loop, 50); }
 
@@ -45,7 +34,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     struct end *e = arg;
     e->heard = *m;
     e->n_heard++;
-    check();
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
@@ -56,7 +44,6 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)snprintf(e->text, sizeof e->text, "%s", text);
     if (e->free_on_close)
         conn_free(TAKE_PTR(e->conn));
-    check();
 }
 
 static void on_open(void *arg, struct conn *c) {
@@ -68,14 +55,9 @@ static void on_open(void *arg, struct conn *c) {
                                       .hello = {.version = WIRE_VERSION, .incarnation = 42, .run_id = "secret run"}});
     if (e->free_on_open)
         conn_free(TAKE_PTR(e->conn));
-    check();
 }
 
-static bool on_handshake(void *arg, struct conn *c) {
-    struct end *e = arg;
-    check();
-    return !e->waits;
-}
+static bool on_handshake(void *arg, struct conn *c) { return !((struct end *)arg)->waits; }
 
 static const struct conn_ops ops = {
     .on_message = on_message, .on_closed = on_closed, .on_open = on_open, .on_handshake = on_handshake};
@@ -133,21 +115,14 @@ static void call_with(const char *here, const char *there) {
     call();
 }
 
-static bool caller_heard(void) { return caller.n_heard > 0; }
-static bool caller_closed(void) { return caller.closed; }
-static bool callee_heard(void) { return callee.n_heard > 0; }
-static bool callee_closed(void) { return callee.closed; }
-static bool callee_is_there(void) { return callee.conn != NULL; }
-
 static void caller_ends(int code) {
-    wait_until(caller_closed);
+    wait_until(caller.closed);
     cr_assert_eq(caller.code, code, "%d: %s", caller.code, caller.text);
 }
 
 static void assert_messages_pass(bool secured) {
     conn_call(caller.conn); /* waits until it is known who is there */
-    wait_until(callee_heard);
-    wait_until(caller_heard);
+    wait_until(callee.n_heard > 0 && caller.n_heard > 0);
     cr_assert_eq(callee.heard.kind, WIRE_CALL);
     cr_assert_eq(caller.heard.kind, WIRE_HELLO);
     cr_assert_str_eq(caller.heard.hello.run_id, "secret run");
@@ -177,15 +152,11 @@ Test(conn_io, a_long_message_goes_through_either_way, .init = begin, .fini = fin
     memset(m.node_summary.text, 'x', sizeof m.node_summary.text - 1);
     call_with("a", "a");
     conn_send(caller.conn, &m);
-    wait_until(callee_heard);
+    wait_until(callee.n_heard > 0);
     cr_assert_eq(callee.heard.kind, WIRE_NODE_SUMMARY);
     cr_assert_str_eq(callee.heard.node_summary.text, m.node_summary.text);
-    caller.n_heard = 0;
     conn_send(callee.conn, &m);
-    while (caller.heard.kind != WIRE_NODE_SUMMARY) {
-        caller.n_heard = 0;
-        wait_until(caller_heard);
-    }
+    wait_until(caller.heard.kind == WIRE_NODE_SUMMARY);
     cr_assert_str_eq(caller.heard.node_summary.text, m.node_summary.text);
 }
 
@@ -195,7 +166,7 @@ Test(conn_io, without_a_common_key_nothing_is_said, .init = begin, .fini = finis
     caller_ends(-EKEYREJECTED);
     assert_has(caller.text, "the agent there admits only those who have its key");
     conn_free(TAKE_PTR(caller.conn));
-    wait_until(callee_closed);
+    wait_until(callee.closed);
     cr_assert(callee.n_opened == 0 && callee.n_heard == 0);
 }
 
@@ -211,11 +182,11 @@ Test(conn_io, a_handshake_can_have_to_wait, .init = begin, .fini = finish) {
     callee.waits = true;
     call();
     conn_call(caller.conn);
-    wait_until(callee_is_there);
+    wait_until(callee.conn != NULL);
     turn_a_few_times();
     cr_assert(callee.n_opened == 0 && !callee.closed);
     conn_go_on(callee.conn);
-    wait_until(callee_heard);
+    wait_until(callee.n_heard > 0);
     conn_go_on(callee.conn);
     cr_assert_eq(callee.n_opened, 1);
 }
@@ -242,7 +213,7 @@ static size_t heard_after(const void *bytes, size_t len, uint8_t out[4096]) {
     callee.free_on_close = true;
     turn_a_few_times(); /* it is greeted */
     cr_assert_eq(send(fd, bytes, len, 0), (ssize_t)len);
-    wait_until(callee_closed);
+    wait_until(callee.closed);
     ssize_t got = recv(fd, out, 4096, MSG_DONTWAIT);
     cr_assert_eq(close(fd), 0);
     return (size_t)MAX2(got, 0);
@@ -304,7 +275,7 @@ Test(conn_io, who_begins_without_a_call_is_disconnected, .init = begin, .fini = 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         callee = (struct end){.free_on_close = true};
         int fd = raw_call(cases[i].bytes, cases[i].len);
-        wait_until(callee_closed);
+        wait_until(callee.closed);
         cr_assert_eq(callee.code, -EPROTO, "%zu: %d", i, callee.code);
         cr_assert_eq(close(fd), 0);
     }
@@ -371,7 +342,7 @@ Test(conn_io, an_end_of_the_handshake_is_no_verdict, .init = begin, .fini = fini
     call_raw(bytes, greeting_with_key(bytes));
     turn_a_few_times();
     cr_assert_eq(shutdown(raw_fd, SHUT_WR), 0);
-    wait_until(caller_closed);
+    wait_until(caller.closed);
     cr_assert_eq(caller.code, -ECONNABORTED, "%d: %s", caller.code, caller.text);
 }
 
@@ -388,7 +359,7 @@ Test(conn_io, another_version_is_told_and_nothing_else, .init = begin, .fini = f
         memcpy(bytes + FRAME_HEADER_BYTES, texts[i], n);
         caller.n_heard = 0;
         call_raw(bytes, FRAME_HEADER_BYTES + n);
-        wait_until(caller_heard);
+        wait_until(caller.n_heard > 0);
         cr_assert_eq(caller.heard.kind, WIRE_HELLO);
         cr_assert_eq(caller.heard.hello.version, versions[i]);
         cr_assert_eq(caller.heard.hello.incarnation, 0);
@@ -448,5 +419,5 @@ Test(conn_io, who_waits_for_a_greeting_holds_no_more_than_others, .init = begin,
     for (int i = 0; i < 4; i++)
         conn_send_frame(caller.conn, text, sizeof text / 2);
     cr_assert_leq(conn_unsent(caller.conn), sizeof text + 256);
-    wait_until(caller_closed);
+    wait_until(caller.closed);
 }

@@ -30,6 +30,7 @@ static struct {
     char leave_reason[RDZV_HOST_MAX];
     bool leave_ok;
     struct rdzv_peer leader; /* incarnation 0: not known */
+    struct auth *auth;
 } w;
 
 #define wait_until(condition) rig_loop_until(w.loop, condition)
@@ -76,6 +77,7 @@ static void finish(void) {
         conn_free(w.peers[i].conn);
     rdzv_listener_free(w.listener);
     rdzv_server_free(w.server);
+    auth_free(w.auth);
     loop_free(w.loop);
     free(w.peers);
 }
@@ -119,21 +121,11 @@ static void command(struct peer *p, const char *run_id, enum command_kind kind, 
     conn_send(p->conn, &m);
 }
 
-static unsigned wanted;
-static bool join_policy_came(void) { return w.n_join_policy >= wanted; }
-static bool join_policy_went(void) { return w.n_gone >= wanted; }
-static bool first_ended(void) { return w.peers[0].ended; }
-static bool first_heard(void) { return w.peers[0].n_heard >= wanted; }
 static bool all_ended(void) {
     for (unsigned i = 0; i < w.n_peers; i++)
         if (!w.peers[i].ended)
             return false;
     return true;
-}
-
-static void wait_for(bool (*what)(void), unsigned n) {
-    wanted = n;
-    wait_until(what());
 }
 
 static void lead(uint32_t max_nodes) {
@@ -148,7 +140,7 @@ static void lead(uint32_t max_nodes) {
 
 Test(node_listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fini = finish) {
     const struct peer *p = add_node(1);
-    wait_until(first_ended());
+    wait_until(w.peers[0].ended);
     cr_assert_eq(p->n_heard, 1);
     cr_assert_eq(p->heard[0].kind, WIRE_REFUSED);
     cr_assert_not(p->heard[0].refused.final);
@@ -170,28 +162,26 @@ Test(node_listener_io, the_last_bytes_of_a_message_may_come_alone, .init = begin
     cr_assert_eq(w.n_join_policy, 0);
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     cr_assert_eq(send(fd, join.data + last, 1, 0), 1);
-    wait_for(join_policy_came, 1);
+    wait_until(w.n_join_policy >= 1);
     cr_assert_eq(close(fd), 0);
 }
-
-static bool group_has_three(void) { return group_nodes(rdzv_server_group(w.server), NULL, 0) == 3; }
 
 Test(node_listener_io, parked_nodes_are_handed_to_the_server_in_order, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     for (uint64_t i = 1; i <= 3; i++) {
         (void)add_node(i);
-        wait_for(join_policy_came, (unsigned)i);
+        wait_until(w.n_join_policy >= i);
         cr_assert_eq(w.join_policy[i - 1], i);
     }
     for (unsigned i = 0; i < 3; i++)
         cr_assert(w.peers[i].n_heard == 0 && !w.peers[i].ended, "nothing is said to who is parked");
     lead(8);
-    cr_assert(group_has_three(), "at once, not with the next turn");
+    cr_assert_eq(group_nodes(rdzv_server_group(w.server), NULL, 0), 3, "at once, not with the next turn");
     uint64_t nodes[3];
     cr_assert_eq(group_nodes(rdzv_server_group(w.server), nodes, 3), 3);
     for (uint64_t i = 0; i < 3; i++)
         cr_assert_eq(nodes[i], i + 1);
-    wait_for(first_heard, 1);
+    wait_until(w.peers[0].n_heard >= 1);
     cr_assert_eq(w.peers[0].heard[0].kind, WIRE_WELCOME);
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_SERVED, NULL, 0);
     cr_assert_eq(w.n_gone, 0, "who is handed over has not gone");
@@ -204,7 +194,7 @@ Test(node_listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini 
     for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
         rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
         struct peer *p = add_node(1);
-        wait_for(join_policy_came, i + 1);
+        wait_until(w.n_join_policy >= i + 1);
         struct rdzv_peer leader = {.incarnation = 9, .port = 4711};
         (void)snprintf(leader.addr, sizeof leader.addr, "%s", cases[i].addr);
         rdzv_listener_join_policy(w.listener, JOIN_POLICY_REDIRECTED, &leader, 3);
@@ -225,22 +215,22 @@ Test(node_listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini 
 Test(node_listener_io, who_goes_while_parked_is_told_of, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     struct peer *p = add_node(1);
-    wait_for(join_policy_came, 1);
+    wait_until(w.n_join_policy >= 1);
     conn_free(TAKE_PTR(p->conn));
-    wait_for(join_policy_went, 1);
+    wait_until(w.n_gone >= 1);
     cr_assert_eq(w.gone[0], 1);
     p = add_node(2);
-    wait_for(join_policy_came, 2);
+    wait_until(w.n_join_policy >= 2);
     conn_send(p->conn, &(struct wire_message){.kind = WIRE_LEAVE}); /* out of place */
-    wait_for(join_policy_went, 2);
+    wait_until(w.n_gone >= 2);
 }
 
 Test(node_listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin, .fini = finish) {
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     (void)add_node(1);
-    wait_for(join_policy_came, 1);
+    wait_until(w.n_join_policy >= 1);
     (void)add_node(1);
-    wait_until(first_ended());
+    wait_until(w.peers[0].ended);
     cr_assert_eq(w.n_join_policy, 1);
     cr_assert_eq(w.n_gone, 0);
     cr_assert_not(w.peers[1].ended);
@@ -251,13 +241,13 @@ Test(node_listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin,
 Test(node_listener_io, an_operator_is_told_who_leads, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     command(p, "", COMMAND_STATUS, "");
-    wait_for(first_heard, 1);
+    wait_until(w.peers[0].n_heard >= 1);
     cr_assert_eq(p->heard[0].kind, WIRE_ANSWER);
     cr_assert_not(p->heard[0].answer.ok);
     assert_has(p->heard[0].answer.text, "no leader is known");
     w.leader = (struct rdzv_peer){.incarnation = 9, .addr = "10.0.0.7", .port = 4711};
     command(p, "run", COMMAND_STOP, "");
-    wait_for(first_heard, 2);
+    wait_until(w.peers[0].n_heard >= 2);
     cr_assert_eq(p->heard[1].kind, WIRE_REDIRECT);
     cr_assert_eq(p->heard[1].redirect.epoch, 7);
     cr_assert_str_eq(p->heard[1].redirect.leader.addr, "10.0.0.7");
@@ -267,7 +257,7 @@ Test(node_listener_io, an_operator_is_told_who_leads, .init = begin, .fini = fin
 Test(node_listener_io, another_run_is_not_answered_for, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     command(p, "other", COMMAND_LEAVE, "");
-    wait_for(first_heard, 1);
+    wait_until(w.peers[0].n_heard >= 1);
     cr_assert_eq(p->heard[0].kind, WIRE_ANSWER);
     cr_assert_not(p->heard[0].answer.ok);
     cr_assert(strstr(p->heard[0].answer.text, "'run'") != NULL && strstr(p->heard[0].answer.text, "'other'") != NULL);
@@ -278,14 +268,12 @@ Test(node_listener_io, leave_is_the_agents_own_matter, .init = begin, .fini = fi
     struct peer *p = add_peer();
     w.leave_ok = true;
     command(p, "run", COMMAND_LEAVE, "");
-    wait_for(first_heard, 1);
+    wait_until(w.peers[0].n_heard >= 1);
     cr_assert(p->heard[0].kind == WIRE_ANSWER && p->heard[0].answer.ok);
     cr_assert_str_eq(p->heard[0].answer.text, "as you say");
     cr_assert_eq(w.leaves, 1);
     cr_assert_str_eq(w.leave_reason, "because");
 }
-
-static bool group_has_forty(void) { return group_nodes(rdzv_server_group(w.server), NULL, 0) == 40; }
 
 static bool last_welcomed(void) { return w.peers[w.n_peers - 1].n_heard > 0; }
 
@@ -296,7 +284,7 @@ Test(node_listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin,
         (void)add_node(i);
         wait_until(last_welcomed());
     }
-    cr_assert(group_has_forty());
+    cr_assert_eq(group_nodes(rdzv_server_group(w.server), NULL, 0), 40);
     command(p, "run", COMMAND_STATUS, "");
     wait_until(w.peers[0].n_rows == 40);
     cr_assert_eq(p->heard[0].kind, WIRE_OVERVIEW);
@@ -306,11 +294,11 @@ Test(node_listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin,
         cr_assert_eq(p->heard[i].nodes.first, (i - 1) * RDZV_OVERVIEW_CHUNK);
     }
     command(p, "run", COMMAND_EXCLUDE, "nowhere");
-    wait_for(first_heard, 5);
+    wait_until(w.peers[0].n_heard >= 5);
     cr_assert_eq(p->heard[4].kind, WIRE_ANSWER);
     cr_assert_not(p->heard[4].answer.ok, "there is no such node");
     command(p, "run", COMMAND_EXCLUDE, "000000000000000c");
-    wait_for(first_heard, 6);
+    wait_until(w.peers[0].n_heard >= 6);
     cr_assert(p->heard[5].answer.ok, "%s", p->heard[5].answer.text);
 }
 
@@ -401,15 +389,15 @@ static int shake_half(void) {
 }
 
 /* The listener whose handshakes are limited, and a peer with a key that comes from elsewhere. */
-static void begin_with_key(struct auth **ret) {
+static void begin_with_key(void) {
     struct rlimit files;
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
     files.rlim_cur = MIN2(files.rlim_max, (rlim_t)65536);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
     begin();
     rdzv_listener_free(w.listener);
-    *ret = auth_with_key();
-    struct rdzv_listener_config config = {.incarnation = 42, .run_id = "run", .auth = *ret};
+    w.auth = auth_with_key();
+    struct rdzv_listener_config config = {.incarnation = 42, .run_id = "run", .auth = w.auth};
     w.listener = rdzv_listener_new(w.loop, &config);
     cr_assert_eq(rdzv_listener_add(w.listener, listen_at("127.0.0.1", &w.at)), 0);
 }
@@ -417,9 +405,8 @@ static void begin_with_key(struct auth **ret) {
 static const struct conn_ops peer_ops = {.on_message = on_message, .on_closed = on_closed};
 
 Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
-    struct auth *auth;
     static int half[RDZV_HANDSHAKES_MAX + 200];
-    begin_with_key(&auth);
+    begin_with_key();
     for (size_t i = 0; i < ARRAY_SIZE(half); i++)
         half[i] = shake_half();
     rig_loop_turns(w.loop, 50);
@@ -427,32 +414,29 @@ Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
     struct peer *p = &w.peers[w.n_peers++];
     struct addr from;
     cr_assert_eq(addr_from_literal("127.0.0.9", 0, &from), 0);
-    cr_assert_eq(conn_connect(w.loop, &from, &w.at, auth, &peer_ops, p, &p->conn), 0);
+    cr_assert_eq(conn_connect(w.loop, &from, &w.at, w.auth, &peer_ops, p, &p->conn), 0);
     wait_until(w.peers[w.n_peers - 1].greeted);
     cr_assert_lt(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS / 2, "it did not wait until one was late");
     cr_assert(conn_is_secured(p->conn));
     for (size_t i = 0; i < ARRAY_SIZE(half); i++)
         cr_assert_eq(close(half[i]), 0);
     finish();
-    auth_free(auth);
 }
 
-static struct auth *refusing;
 static void look_again(void *arg) { (void)arg; }
 
 Test(node_listener_io, a_handshake_has_its_time) {
     struct loop_timer *look;
-    begin_with_key(&refusing);
+    begin_with_key();
     uint64_t began_ns = clock_now_ns();
     int fd = shake_half();
     look = loop_timer_new(w.loop, look_again, NULL);
     loop_timer_set(look, began_ns + RDZV_HANDSHAKE_NS + NS_PER_S);
-    wait_until(auth_n_refused(refusing) > 0);
+    wait_until(auth_n_refused(w.auth) > 0);
     cr_assert_geq(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS);
     cr_assert_eq(close(fd), 0);
     loop_timer_free(look);
     finish();
-    auth_free(refusing);
 }
 
 Test(node_listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
@@ -460,9 +444,9 @@ Test(node_listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init
     command(p, "", COMMAND_STATUS, "");
     wait_until(last_welcomed());
     command(p, "", COMMAND_STATUS, "");
-    wait_for(first_heard, 2);
+    wait_until(w.peers[0].n_heard >= 2);
     cr_assert_not(p->ended, "one after the other is fine");
     command(p, "", COMMAND_STATUS, "");
     command(p, "", COMMAND_STATUS, "");
-    wait_until(first_ended());
+    wait_until(w.peers[0].ended);
 }

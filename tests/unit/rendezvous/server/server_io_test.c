@@ -361,10 +361,6 @@ Test(server_io, a_node_with_other_nnodes_is_told_of, .init = begin, .fini = fini
     assert_has(world.incident, "the leader with 2:2");
 }
 
-static bool second_joined(struct world *w) {
-    return member_state(rdzv_client_member(w->agents[1].client)) != MEMBER_SEARCHING;
-}
-
 /* ---- raw peers ---- */
 
 static int raw_connect(uint16_t port) {
@@ -417,11 +413,6 @@ static bool raw_message(unsigned i, struct wire_message *ret) {
     return false;
 }
 
-static bool raw_got_one(void) {
-    struct wire_message m;
-    return raw_message(0, &m);
-}
-
 static void raw_send(const struct wire_message *m) { send_message(raw.fd, m); }
 
 /* The accepting side speaks when it has been spoken to. */
@@ -440,25 +431,18 @@ static size_t called_frame_of(const struct wire_message *m, uint8_t *out) {
     return len + frame_of(m, out + len);
 }
 
-static bool raw_got_two(void) {
-    struct wire_message m;
-    return raw_message(1, &m);
-}
-
 Test(server_io, the_incarnation_is_told_after_the_greeting, .init = begin, .fini = finish) {
     struct agent *a = add_agent();
     raw_open(a->listener_port);
     raw_call();
-    wait_until(raw_got_one());
     struct wire_message m;
-    cr_assert(raw_message(0, &m));
+    wait_until(raw_message(0, &m));
     cr_assert_eq(m.kind, WIRE_GREETING);
     cr_assert(m.greeting.open && m.greeting.n_keys == 0, "nobody has a key here");
     rig_loop_turns(world.loop, 20);
     cr_assert_not(raw_message(1, &m), "not yet");
     raw_call();
-    wait_until(raw_got_two());
-    cr_assert(raw_message(1, &m));
+    wait_until(raw_message(1, &m));
     cr_assert_eq(m.kind, WIRE_HELLO);
     cr_assert_eq(m.hello.incarnation, a->incarnation);
     cr_assert_str_eq(m.hello.run_id, "run");
@@ -544,11 +528,6 @@ Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin,
     raw_close();
 }
 
-static bool raw_got_frame(void) {
-    size_t bytes;
-    return frame_size(raw.data, raw.len, WIRE_MESSAGE_MAX, &bytes) == 0 && raw.len >= bytes;
-}
-
 /* Whatever such a caller begins with, and whatever it says afterwards. */
 Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini = finish) {
     start_job(1, AT(group_config(2, 2, 0)));
@@ -565,7 +544,8 @@ Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini =
             (void)!send(raw.fd, head, sizeof head, MSG_NOSIGNAL);
             (void)!send(raw.fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL);
         }
-        wait_until(raw_got_frame());
+        size_t bytes;
+        wait_until(frame_size(raw.data, raw.len, WIRE_MESSAGE_MAX, &bytes) == 0 && raw.len >= bytes);
         rig_loop_turns(world.loop, 20);
         (void)snprintf(wanted, sizeof wanted,
                        "{\"kind\":\"HELLO\",\"version\":%d,\"incarnation\":\"0000000000000000\",\"run_id\":\"\"}",
@@ -574,11 +554,6 @@ Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini =
         cr_assert_str_eq(said, wanted, "%s", texts[i]);
         raw_close();
     }
-}
-
-static bool raw_welcomed(void) {
-    struct wire_message m;
-    return raw_message(2, &m) && m.kind == WIRE_WELCOME;
 }
 
 Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = finish) {
@@ -590,10 +565,10 @@ Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = fi
         raw_open(addr_port(&world.endpoint));
         cr_assert_eq(send(raw.fd, frame, cut, MSG_NOSIGNAL), (ssize_t)cut);
         if (cut >= call)
-            wait_until(raw_got_one()); /* what was sent is there too */
+            wait_until(raw_message(0, &m)); /* what was sent is there too */
         cr_assert_eq(loop_turn(world.loop), 0);
         cr_assert_eq(send(raw.fd, frame + cut, len - cut, MSG_NOSIGNAL), (ssize_t)(len - cut));
-        wait_until(raw_welcomed());
+        wait_until(raw_message(2, &m) && m.kind == WIRE_WELCOME);
         raw_close();
     }
     cr_assert_eq(group_nodes(rdzv_server_group(world.server), NULL, 0), 2, "one node, on many connections");
@@ -650,7 +625,7 @@ Test(server_io, a_crowd_that_says_nothing_shuts_nobody_out, .init = begin, .fini
     }
     raw_open(port); /* one more than are held */
     raw_call();
-    wait_until(raw_got_one());
+    wait_until(raw_message(0, &(struct wire_message){0}));
     raw_close();
     size_t closed = 0, others_closed = 0;
     for (size_t i = 0; i < RDZV_PENDING_MAX; i++)
@@ -696,11 +671,6 @@ Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = 
     (void)close(fd);
 }
 
-static bool slow_is_known(struct world *w) {
-    struct server_node *n = idmap_get(&w->server->nodes, 77);
-    return n != NULL && n->welcomed;
-}
-
 /* News of who is there: a node that has not taken the last does not get the next on top. */
 Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .fini = finish) {
     struct group_config g = group_config(8, 8, 0);
@@ -711,8 +681,9 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
     size_t len = called_frame_of(AT(join_of(77)), frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
-    wait_until(slow_is_known(&world));
-    struct conn *slow = ((struct server_node *)idmap_get(&world.server->nodes, 77))->conn;
+    struct server_node *node;
+    wait_until((node = idmap_get(&world.server->nodes, 77)) != NULL && node->welcomed);
+    struct conn *slow = node->conn;
     static char text[4096];
     memset(text, 'x', sizeof text);
     const size_t much = 128 * 1024;
@@ -1006,8 +977,8 @@ Test(server_io, a_cut_connection_is_resumed_and_the_workers_run_on, .init = begi
     join_as(other, WITH(client_config(other), .port = relay.port, .ops.lease_end = on_lease_after_cut));
     wait_until(all_run(&world));
     relay_cut();
-    wait_until(relay.accepted >= 2 && second_joined(&world) &&
-               world.agents[1].lease_end_ns > world.agents[1].started_ns && world.agents[1].statuses == 0xffff);
+    wait_until(relay.accepted >= 2 && member_state(rdzv_client_member(other->client)) != MEMBER_SEARCHING &&
+               other->lease_end_ns > other->started_ns && other->statuses == 0xffff);
     cr_assert_eq(relay.accepted, 2);
     cr_assert(other->running && leader->running);
     cr_assert_eq(other->starts, 1);
@@ -1085,11 +1056,6 @@ static void lead_two(void) {
     join(leader);
 }
 
-static bool says_all(struct world *w) {
-    return strstr(w->agents[1].waiting, "; nothing listens at port") != NULL &&
-           strstr(w->agents[1].waiting, "an agent of the run") != NULL;
-}
-
 /* The node waits at the silent program, and looks at the other ports meanwhile. */
 Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .init = begin, .fini = finish) {
     struct addr silent, at = world.endpoint;
@@ -1103,7 +1069,8 @@ Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .in
     world.endpoint_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     cr_assert_eq(bind(world.endpoint_fd, (struct sockaddr *)&at.ss, at.len), 0);
     join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&silent), other}, 3);
-    wait_until(says_all(&world));
+    wait_until(strstr(node->waiting, "; nothing listens at port") != NULL &&
+               strstr(node->waiting, "an agent of the run") != NULL);
     (void)snprintf(wanted, sizeof wanted,
                    "no leader at 127.0.0.1: port %u: no answer (not muster, or a firewall); port %u: an agent of "
                    "the run 'other'; nothing listens at port %u yet",
@@ -1111,7 +1078,7 @@ Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .in
     cr_assert(strstr(node->waiting, wanted) == node->waiting, "%s", node->waiting);
     cr_assert_gt(nobodies, 0);
     rdzv_listener_free(l); /* it leaves */
-    wait_until(strstr(world.agents[1].waiting, "an agent of the run") == NULL);
+    wait_until(strstr(node->waiting, "an agent of the run") == NULL);
     assert_has(node->waiting, ": no answer (not muster, or a firewall); nothing listens at ports ");
     cr_assert_eq(listen(world.endpoint_fd, 64), 0);
     lead(leader, AT(group_config(2, 2, 0)));

@@ -29,31 +29,6 @@ static void check_kind(const char *name, enum topo_netif_kind kind) {
     cr_assert_eq(netif(name)->kind, kind, "%s: %s", name, topo_netif_kind_names[netif(name)->kind]);
 }
 
-/* Makes interfaces of kinds that this kernel may lack; returns how many it has. */
-static int add_others(void) {
-    static const struct {
-        const char *line, *name;
-        enum topo_netif_kind kind;
-    } others[] = {
-        {"link add dum7 type dummy", "dum7", TOPO_NETIF_DUMMY},
-        {"link add mac7 link eth0 type macvlan", "mac7", TOPO_NETIF_MACVLAN},
-        {"link add vlan7 link eth0 type vlan id 7", "vlan7", TOPO_NETIF_VLAN},
-        {"link add vx7 type vxlan id 7 dstport 4789", "vx7", TOPO_NETIF_TUNNEL},
-        {"link add bond7 type bond", "bond7", TOPO_NETIF_BOND},
-        {"tuntap add tun7 mode tun", "tun7", TOPO_NETIF_TUNNEL},
-    };
-    int made = 0;
-    bool made_it[ARRAY_SIZE(others)];
-    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-        made += made_it[i] = netns_ip(others[i].line) == 0;
-    sysfs_fill_netifs(NULL, &topo);
-    netlink_fill_addresses(&topo);
-    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-        if (made_it[i])
-            check_kind(others[i].name, others[i].kind);
-    return made;
-}
-
 /* A namespace of its own, in which eth0 and br0 are wired. */
 static void enter(void) {
     netns_enter(true);
@@ -61,12 +36,32 @@ static void enter(void) {
 }
 
 Test(netlink, tells_kinds_by_driver_whatever_the_names_are) {
+    static const struct {
+        const char *line, *name;
+        enum topo_netif_kind kind;
+    } others[] = {
+        /* this kernel may lack some */
+        {"link add dum7 type dummy", "dum7", TOPO_NETIF_DUMMY},
+        {"link add mac7 link eth0 type macvlan", "mac7", TOPO_NETIF_MACVLAN},
+        {"link add vlan7 link eth0 type vlan id 7", "vlan7", TOPO_NETIF_VLAN},
+        {"link add vx7 type vxlan id 7 dstport 4789", "vx7", TOPO_NETIF_TUNNEL},
+        {"link add bond7 type bond", "bond7", TOPO_NETIF_BOND},
+        {"tuntap add tun7 mode tun", "tun7", TOPO_NETIF_TUNNEL},
+    };
+    bool made[ARRAY_SIZE(others)];
+    uint32_t n = 4;
     enter();
-    int made = add_others();
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        n += made[i] = netns_ip(others[i].line) == 0;
+    sysfs_fill_netifs(NULL, &topo);
+    netlink_fill_addresses(&topo);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+        if (made[i])
+            check_kind(others[i].name, others[i].kind);
     check_kind("eth0", TOPO_NETIF_VETH);
     check_kind("br0", TOPO_NETIF_BRIDGE);
     check_kind("lo", TOPO_NETIF_LOOPBACK);
-    cr_assert_eq(topo.n_netifs, 4 + (uint32_t)made);
+    cr_assert_eq(topo.n_netifs, n);
     cr_assert_eq(topo.n_warnings, 0);
 }
 
@@ -150,10 +145,9 @@ Test(netlink, keeps_sixteen_addresses_and_says_so) {
 Test(netlink, leaves_out_interfaces_of_another_namespace) {
     netns_enter(false);
     netns_wire();
-    struct topo_netif *n = topology_add_netif(&topo), *same = topology_add_netif(&topo),
-                      *foreign = topology_add_netif(&topo);
-    n = &topo.netifs[0];
-    same = &topo.netifs[1];
+    for (int i = 0; i < 3; i++)
+        (void)topology_add_netif(&topo);
+    struct topo_netif *n = topo.netifs, *same = n + 1, *foreign = n + 2;
     (void)snprintf(n->name, sizeof n->name, "eth0"); /* the host's card has the same name */
     n->ifindex = 4711;
     n->kind = TOPO_NETIF_PHYSICAL;
@@ -201,11 +195,9 @@ Test(netlink, skips_attributes_that_do_not_fit) {
     netlink_request_init(&q, RTM_GETROUTE, 0, &m, sizeof m);
     netlink_request_add(&q, RTA_OIF, &one, sizeof one);
     netlink_request_add(&q, RTA_PRIORITY | NLA_F_NESTED, &two, sizeof two);
-    struct nlmsghdr h;
-    memcpy(&h, q.bytes, sizeof h);
     struct netlink_attribute a[RTA_PRIORITY + 1];
     const char *first = q.bytes + NLMSG_LENGTH(sizeof m);
-    size_t whole = h.nlmsg_len - NLMSG_LENGTH(sizeof m);
+    size_t whole = q.head.nlmsg_len - NLMSG_LENGTH(sizeof m);
     netlink_attributes(first, whole, a, RTA_PRIORITY);
     cr_assert_eq(netlink_u32(a[RTA_OIF]), 1);
     cr_assert_eq(netlink_u32(a[RTA_PRIORITY]), 2, "the nested flag is none of its number");
