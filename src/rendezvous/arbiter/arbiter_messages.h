@@ -72,6 +72,7 @@ static inline uint64_t arbiter_ruin_ns(const struct arbiter_answer *a, uint64_t 
     return others ? 0 : MIN2(lease_ns, ARBITER_RUIN_NS);
 }
 /* The reason with which the job then ends; the answer's text completes the sentence. */
-#define ARBITER_RUIN_TEXT "the arbiter's data of this job is gone, so no agent can lead the job: %s"
+#define ARBITER_RUIN_TEXT \
+    "the arbiter's data of this job is gone or damaged, so no agent can lead the job: %s"
 /* The limit of pending requests; further ones are answered with UNREACHABLE. */
 #define ARBITER_REQUESTS_MAX 8

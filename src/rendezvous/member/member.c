@@ -271,8 +271,9 @@ static void on_probe(struct member *m, enum probe_result result) {
             connect_again(m);
     }
     if (result == PROBE_GONE) {
-        leader_gone(m, "the leader is gone: its agent ended unexpectedly, and no other "
-                       "node may lead this job");
+        leader_gone(m,
+                    "the leader is gone: its agent ended unexpectedly, and without a directory or "
+                    "etcd (--rdzv-endpoint) no other node may lead this job");
     } else {
         m->link.probe_ns = m->now_ns + m->link.probe_wait_ns;
         m->link.probe_wait_ns = MIN2(2 * m->link.probe_wait_ns, m->config.probe_retry_ns);
