@@ -302,9 +302,9 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret);
 /* ==== doubts of a line in a job of Slurm ==== */
 
 /* What in a line that was written for torchrun does not fit the step or the job in which it runs.
- * Such a line means what it meant: it is run as it is, and these doubts are warnings. Each says
- * what will come of it and what to write. Adds each with a newline: in a step, or in a batch script
- * whose line starts no step.
+ * Such a line runs as it is, and these doubts are warnings. Each names what will happen and what to
+ * write instead. Adds each with a newline: in a step, or in a batch script whose line starts no
+ * step.
  *
  * Only for a group that the user arranges (place_given.meets): a group of the step needs none of
  * what these lines get wrong. One task of the step warns, not each. from_batch: srun runs in the

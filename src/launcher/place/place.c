@@ -314,7 +314,7 @@ static enum place_slurm kind_by_witness(const struct witness *w, const struct pl
     if (strcmp(w->step, "interactive") == 0)
         return PLACE_SLURM_INTERACTIVE;
     if (parse_u32(w->step, &step) < 0)
-        return PLACE_SLURM_ALLOC; /* "extern": somebody logged in */
+        return PLACE_SLURM_ALLOC; /* "extern": a login on the node */
     return step == BATCH_STEP          ? PLACE_SLURM_BATCH
            : step == INTERACTIVE_STEP  ? PLACE_SLURM_INTERACTIVE
            : step < PLACE_SPECIAL_STEP ? PLACE_SLURM_STEP

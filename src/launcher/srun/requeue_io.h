@@ -15,7 +15,7 @@
 #include "io/process/helper_call.h"
 #include "launcher/srun/slurm_job.h"
 
-#define REQUEUE_ASK_NS (3 * NS_PER_S) /* for what Slurm says about the job */
+#define REQUEUE_ASK_NS (3 * NS_PER_S) /* until Slurm has described the job */
 
 /* From the loop. The status, or REQUEUE_EXIT_STATUS if Slurm did not take a request. */
 typedef void requeue_fn(void *arg, uint32_t status);

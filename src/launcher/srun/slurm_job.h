@@ -75,7 +75,7 @@ struct requeue_facts {
     const char *job;   /* the line of `scontrol show job --oneliner`; NULL: there was no answer */
 };
 
-/* Whether the job is to be requeued; the sentence says why. False: why not, if it ends for a reason
+/* Whether the job is to be requeued; the sentence is why. False: why not, if it ends for a reason
  * that was asked for; else it is empty. */
 _must_use_ bool requeue_decide(const struct requeue_facts *f, struct strbuf *ret_sentence);
 
