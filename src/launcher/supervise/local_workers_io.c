@@ -699,8 +699,9 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
 
 void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
     end_kept(c);
-    for (uint32_t i = 0; i < c->n_left; i++)
-        worker_group_stop(c->left[i].workers, signo, MIN2(grace_ns, c->grace_ns));
+    for (uint32_t i = c->n_left; i-- > 0;)
+        if (i < c->n_left)
+            worker_group_stop(c->left[i].workers, signo, MIN2(grace_ns, c->grace_ns));
     c->stop_requested = true;
     if (c->workers != NULL && !worker_group_over(c->workers))
         worker_group_stop(c->workers, signo, MIN2(grace_ns, c->grace_ns));
@@ -741,8 +742,9 @@ uint32_t local_workers_signal(struct local_workers *c, int signo, uint64_t befor
 
 void local_workers_kill(struct local_workers *c) {
     end_kept(c);
-    for (uint32_t i = 0; i < c->n_left; i++)
-        worker_group_kill(c->left[i].workers);
+    for (uint32_t i = c->n_left; i-- > 0;)
+        if (i < c->n_left) /* those that are over at once are forgotten at once */
+            worker_group_kill(c->left[i].workers);
     if (c->workers != NULL && !worker_group_over(c->workers))
         worker_group_kill(c->workers);
 }

@@ -99,7 +99,8 @@ void worker_group_release(struct worker_group *g, uint64_t had_ns);
 /* Sends signo to the process of each worker that runs and was started before before_ns; one that
  * dies of it was not stopped by us. Returns how many got it. */
 uint32_t worker_group_signal(struct worker_group *g, int signo, uint64_t before_ns);
-/* Sends SIGKILL now, to the workers and all processes below them. */
+/* Sends SIGKILL now, to the workers and all processes below them. If these have all ended by then,
+ * on_all_gone and on_over are called before it returns. */
 void worker_group_kill(struct worker_group *g);
 /* Frees the group; processes that are left get SIGKILL, but are not waited for. Takes NULL. */
 void worker_group_free(struct worker_group *g);

@@ -34,7 +34,7 @@ struct fixture {
 static void on_event(void *arg, const struct member_event *event) {
     struct fixture *f = arg;
     if (event->kind == MEMBER_EVENT_ALL_GONE) {
-        cr_expect_eq(generation_compare(event->generation, g23), 0);
+        cr_expect_eq(event->generation.epoch, g23.epoch);
         f->all_gone++;
         loop_quit(f->loop);
     } else if (event->kind == MEMBER_EVENT_SAFE_POINT) {
@@ -259,4 +259,23 @@ Test(local_workers_io, does_not_listen_to_strangers) {
     cr_assert(loop_turn(f.loop) == 0);
     stop(&f);
     cr_expect_eq(f.n_safe_points, 0);
+}
+
+/* The first group is over as soon as it is killed, because its only process has ended. */
+Test(local_workers_io, kills_what_each_earlier_group_left) {
+    struct fixture f = {0};
+    char *args[] = {TEXT("-c"), TEXT("\"$WORKER\" \"$0\" daemon >/dev/null 2>&1"), f.rig.hold, NULL};
+    struct err err = {0};
+    pid_t left[4];
+    fixture_init(&f, "/bin/sh", args);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert_eq(local_workers_prepare(f.local_workers, (struct generation){2, 3 + i}, &alone, &err), 0);
+        cr_assert_eq(local_workers_start(f.local_workers, NULL, &err), 0);
+        rig_loop_run(f.loop);
+    }
+    cr_assert_eq(children(left), 3u);
+    cr_assert(kill(left[0], SIGKILL) == 0 && waitpid(left[0], NULL, 0) == left[0]);
+    local_workers_kill(f.local_workers);
+    rig_loop_until(f.loop, rig_all_gone(&f.rig));
+    fixture_fini(&f);
 }

@@ -152,7 +152,8 @@ static void local_workers_begin(struct local_workers *c, char *const *const argv
 static void local_workers_run(struct local_workers *c) { rig_loop_run(c->loop); }
 
 static void local_workers_run_to_the_end(struct local_workers *c) {
-    local_workers_run(c);
+    if (c->all_gone == 0) /* a kill can be enough */
+        local_workers_run(c);
     cr_expect_eq(c->all_gone, 1);
     cr_expect_not(c->held_at_all_gone, "told that all are gone while processes are left");
     cr_expect(worker_group_gone(c->group));
