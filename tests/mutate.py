@@ -150,6 +150,7 @@ EQUIVALENT = {
         "descriptor 0 is open from the start, and no output",
     "rendezvous/arbiter/dir/arbiter_dir_io.c: greater or equal: int r = d->fd >= 0 ? 0 : start_child(d);":
         "descriptor 0 is open from the start",
+    "launcher/ssh/ssh_node_io.c: no call: stream_free(r->link);": "the relay ends, and its sockets with it",
     "rendezvous/store/store_io.c: no call: store_server_close(server);": "the process ends, and its sockets with it",
     "cli/commands/cmd_version.c: no call: globfree(&found);": "the command ends, and its memory with it",
     "client/store_client.c: no call: va_end(ap);": "has no effect on the machines for which muster is built",
@@ -169,7 +170,7 @@ EQUIVALENT = {
 END_TO_END = {
     "launcher/starter": "test_head.py test_local.py",
     "launcher/srun": "test_head.py test_requeue.py test_slurm.py",
-    "launcher/ssh": "test_ssh_here.py test_ssh_head.py test_ssh_node.py test_ssh_ends.py",
+    "launcher/ssh": "test_ssh_here.py test_ssh_head.py test_ssh_node.py test_ssh_ends.py test_places.py",
     "launcher/output": "test_output.py test_logs.py test_terminal.py test_events.py",
     "launcher/agent": "test_run.py test_ends.py test_leave.py test_signals.py test_requeue.py test_arbiter_lost.py "
                       "test_health_check.py test_troubleshooting.py test_faults.py test_succession.py test_one_port.py "
@@ -178,8 +179,9 @@ END_TO_END = {
     "rendezvous/client": "test_elastic.py test_endpoint_ports.py test_netns.py test_succession.py",
     "watchdog": "test_hang.py test_hang_ends.py test_hang_evidence.py test_hang_recorder.py test_stacks.py",
     "launcher": "test_run.py test_output.py test_faults.py test_events.py test_env.py test_preflight.py",
-    "rendezvous": "test_losses.py test_elastic.py test_succession.py test_operate.py test_store.py test_other_job.py",
-    "cli": "test_cli.py test_run.py test_operate.py test_env.py test_check.py",
+    "rendezvous": "test_losses.py test_elastic.py test_succession.py test_operate.py test_store.py test_other_job.py "
+                  "test_one_port.py",
+    "cli": "test_cli.py test_run.py test_operate.py test_env.py test_check.py test_key_folder.py",
     "io": "test_run.py test_output.py test_faults.py test_etcd.py",
     "topology": "test_topo.py test_bind.py",
     "nccl_env": "test_env.py",

@@ -128,15 +128,19 @@ def test_what_the_user_gives_wins(tmp_path):
         assert {name: config[name] for name in expected} == expected, option
 
 
-@pytest.mark.parametrize("name, program", [("lsf", "blaunch"), ("oar", "oarsh"), ("pjm", "pjrsh")])
-def test_the_command_of_a_batch_system_starts_the_agents(tmp_path, name, program):
-    """It stands for one that reaches another host: HOST COMMAND, without ssh's options."""
+@pytest.mark.parametrize("name, program, folder", [("lsf", "blaunch", "bin"), ("lsf", "blaunch", "empty"),
+                                                   ("oar", "oarsh", None), ("pjm", "pjrsh", None)])
+def test_the_command_of_a_batch_system_starts_the_agents(tmp_path, name, program, folder):
+    """It stands for one that reaches another host: HOST COMMAND, without ssh's options. LSF names the folder of its commands,
+    which need not be in PATH."""
     process = read(PLACES / f"{name}.env")[0]
     own = tmp_path / "bin" / program
     own.parent.mkdir()
     own.write_text(f'#!/bin/sh\necho "$#" "$1" >> {tmp_path}/called\nexec sh -c "$2"\n')
     own.chmod(0o755)
-    process.env["PATH"] = f"{own.parent}:{os.environ['PATH']}"
+    if folder is not None:
+        process.env["LSF_BINDIR"] = str(tmp_path / folder)
+    process.env["PATH"] = os.environ["PATH"] if folder == "bin" else f"{own.parent}:{os.environ['PATH']}"
     process.env["MUSTER_RUN_DIR"] = str(tmp_path / "run")
     done = process.start(tmp_path, [harness.MUSTER, "run", "--no-python", "sh", "-c",
                                     "echo this is $RANK of $WORLD_SIZE in $MUSTER_RUN_ID"])

@@ -262,7 +262,7 @@ Test(logmux_io, all_that_a_dying_worker_wrote_is_taken) {
 
 Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     open_worker(0, fix.dir, STD_NONE, STD_NONE, true);
-    int held = fcntl(fix.child[0][0], F_DUPFD_CLOEXEC, 3);
+    int held = fcntl(fix.child[0][0], F_DUPFD_CLOEXEC, 3), held_err = fcntl(fix.child[0][1], F_DUPFD_CLOEXEC, 3);
     say(0, 0, "before\n");
     wait_shown(0, "before");
     child_close(0);
@@ -281,7 +281,9 @@ Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     cr_assert_not(fix.has_last_output[0], "they were not requested");
     expect_shown(0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
+    cr_assert(write(held_err, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);
+    (void)close(held_err);
 }
 
 Test(logmux_io, a_log_that_is_a_link_is_not_written) {
