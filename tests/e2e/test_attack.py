@@ -301,17 +301,20 @@ def test_a_silent_crowd_shuts_nobody_out(job):
     assert err.count("refused a connection") == 1, err
 
 
-def test_the_owner_and_root_are_served():
-    """A store of one user's: for that user and for root, not for another."""
-    words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", MUSTER, "store", "--listen=localhost:0"]
+@pytest.mark.parametrize("auth", ["", "--auth=none"])
+def test_the_owner_and_root_are_served(auth):
+    """A store of one user's: for that user and for root, not for another, unless it is for all."""
+    words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", MUSTER, "store", "--listen=localhost:0",
+             *auth.split()]
     with subprocess.Popen(words, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as store:
         try:
             port = store.stdout.readline().strip().rpartition(":")[2]
             code = (HERE / "attacker.py").read_text()
-            for uid, got in [(65533, "1"), (0, "2"), (65534, ""), (65533, "3")]:
+            for uid, got in [(65533, "1"), (0, "2"), (65534, "3" if auth else ""), (65533, "4" if auth else "3")]:
                 assert as_other("/usr/bin/python3", "-c", code, "localhost", port, "write", uid=uid)[1].strip() == got, uid
         finally:
             store.terminate()
         said = store.stderr.read()
-    assert re.fullmatch("muster: warning: refused a connection to .* it belongs to uid 65534 of this machine, and only uid 65533 and "
-                        "root may talk to it .*\n", said), said
+    refused = ("muster: warning: refused a connection to .* it belongs to uid 65534 of this machine, and only uid 65533 and root may "
+               "talk to it .*\n")
+    assert re.fullmatch("" if auth else refused, said), said

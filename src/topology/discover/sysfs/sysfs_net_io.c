@@ -394,7 +394,6 @@ static void take_pci(struct topology *t, uint32_t pci, struct topo_nic *n) {
         return;
     n->pci = pci;
     n->numa = t->pci[pci].numa;
-    memcpy(n->driver, t->pci[pci].driver, sizeof n->driver);
 }
 
 static void fill_nic(const struct sysfs *s, struct topology *t, const char *name) {
@@ -405,8 +404,7 @@ static void fill_nic(const struct sysfs *s, struct topology *t, const char *name
     if (n == NULL)
         return;
     take_pci(t, pci, n);
-    if (n->driver[0] == '\0')
-        sysfs_link_name(s, n->driver, "%s/device/driver", entry);
+    sysfs_link_name(s, n->driver, "%s/device/driver", entry);
     n->kind = is_efa(t, n) ? TOPO_NIC_EFA : TOPO_NIC_RDMA;
     n->virtual_function = sysfs_exists(s, "%s/device/physfn", entry);
     uint64_t node = read_guid(s, name, "node_guid"), image = read_guid(s, name, "sys_image_guid");

@@ -98,7 +98,7 @@ static const struct {
     {"muster run", 2, NULL, "SCRIPT"},
     {"muster run --nnods 2 x", 2, NULL, "did you mean --nnodes?"},
     {"muster run --print-config --no-python true", 0, "\"min_nodes\": 1", NULL},
-    {"muster run --dry-run --no-python true", 0, "RANK=0", NULL},
+    {"muster run --dry-run --nproc-per-node=2 --no-python true", 0, "  true\n\n# rank 1, ", NULL},
     {"muster notify", 2, NULL, "missing argument"},
     {"muster notify MUSTER_STEP", 2, NULL, "must be VARIABLE=VALUE"},
     {"muster notify MUSTER_STEP=1", 1, NULL, "MUSTER_NOTIFY_SOCKET is not set"},

@@ -300,6 +300,12 @@ Test(node_listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin,
     command(p, "run", COMMAND_EXCLUDE, "000000000000000c");
     wait_until(w.peers[0].n_heard >= 6);
     cr_assert(p->heard[5].answer.ok, "%s", p->heard[5].answer.text);
+    uint64_t began = clock_now_ns();
+    for (unsigned n = 2; n <= 100; n++) {
+        command(p, "run", COMMAND_STATUS, "");
+        wait_until(w.peers[0].n_rows == 40 * n);
+    }
+    cr_assert_geq(clock_now_ns() - began, 40 * NS_PER_MS, "it gets a tenth of a core: 50 us or more, then a rest");
 }
 
 Test(node_listener_io, operators_are_bounded_in_number, .init = begin, .fini = finish) {
