@@ -880,6 +880,14 @@ def on_small_disk(path, options, prepare="true"):
     return [*words, *command()]
 
 
+def test_a_full_run_directory_hides_the_job_from_operators(job, tmp_path):
+    full = on_small_disk(tmp_path / "run", "size=4k,mode=700", "(cat /dev/zero > fill || true) 2> /dev/null")
+    code, out, err = job.agent("a", *SH, "echo done", env={"MUSTER_RUN_DIR": tmp_path / "run"}, program=full).finish()
+    assert (code, out) == (0, "done\n"), err
+    assert re.fullmatch(f"muster: warning: can't write {tmp_path}/run/agent-\\d+: No space left on device; "
+                        "commands like muster ps do not find this job here\n", err), err
+
+
 def test_a_full_log_disk_at_the_start_does_not_end_the_job(job, tmp_path):
     logs = tmp_path / "logs"
     full = on_small_disk(logs, "size=64k", "(cat /dev/zero > fill || true) 2> /dev/null")

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/json/json_table.h"
+#include "base/text/log.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
@@ -168,7 +169,9 @@ static int add(const char *run_id, struct registry_entry *entry, struct registry
     if (ret->lock < 0) {
         r = ret->lock;
         ret->lock = -1;
-        return err_set(err, r, "can't write %s/%s: %s", dir_name, name, strerror(-r));
+        log_warning("can't write %s/%s: %s; commands like muster ps do not find this job here",
+                    dir_name, name, strerror(-r));
+        return err_set(err, r, "%s is not written", name);
     }
     (void)snprintf(ret->path, sizeof ret->path, "%.440s/%s", dir_name, name);
     return 0;
