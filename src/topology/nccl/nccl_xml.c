@@ -150,8 +150,7 @@ static void check_gpu(struct checking *c, uint32_t i) {
         any = true;
         if (n <= 0 || n > 1 << 16)
             REPORT(c, NCCL_XML_ERROR, k,
-                   "nvlink without a count above 0: write it, or leave the "
-                   "nvlink out");
+                   "nvlink without a count above 0: write it, or leave the nvlink out");
         else
             count += n;
     }
@@ -200,9 +199,8 @@ static void check_cpu(struct checking *c, uint32_t i) {
             (other = nccl_xml_attr(c->x, k, "host_hash")) != NULL) {
             if (strcmp(hash, other) != 0)
                 REPORT(c, NCCL_XML_ERROR, i,
-                       "host_hash %s, and %s in line %" PRIu32 ": a file is "
-                       "for one node",
-                       hash, other, c->x->elements[k].line);
+                       "host_hash %s, and %s in line %" PRIu32 ": a file is for one node", hash,
+                       other, c->x->elements[k].line);
             return;
         }
 }
@@ -222,8 +220,7 @@ static void check_elements(struct checking *c) {
         case NCCL_XML_C2C:
             if (nccl_xml_int(c->x, i, "bw", 0) <= 0 || nccl_xml_int(c->x, i, "count", 0) <= 0)
                 REPORT(c, NCCL_XML_WARNING, i,
-                       "c2c without a bw and a count above 0 has no "
-                       "bandwidth");
+                       "c2c without a bw and a count above 0 has no bandwidth");
             break;
         case NCCL_XML_SYSTEM:
         case NCCL_XML_NIC:
@@ -254,7 +251,6 @@ struct reading {
     const struct nccl_xml *x;
     struct topology *t;
     struct nccl_xml_log *log;
-    struct err *err;
     uint32_t lost[NCCL_XML_ELEMENTS_MAX];
     uint32_t pci[NCCL_XML_ELEMENTS_MAX]; /* for a pci element: its index in pci[] */
     uint32_t gpu[NCCL_XML_ELEMENTS_MAX]; /* for a gpu element: its index in gpus[] */
@@ -295,18 +291,16 @@ static void read_cpu_model(struct reading *rd, uint32_t i) {
 static int read_cpu(struct reading *rd, uint32_t i) {
     const char *value = nccl_xml_attr(rd->x, i, "numaid");
     if (value == NULL)
-        return err_set(rd->err, -EINVAL, "line %u: cpu has no numaid", line_of(rd, i));
+        return NCCL_XML_FAIL(rd->log, -EINVAL, line_of(rd, i), "cpu has no numaid");
     long numa = strtol(value, NULL, 0);
     if (numa < -1 || numa >= CPUSET_MAX)
-        return err_set(rd->err, -EINVAL, "line %u: numaid %.40s", line_of(rd, i), value);
+        return NCCL_XML_FAIL(rd->log, -EINVAL, line_of(rd, i), "numaid %.40s", value);
     read_cpu_model(rd, i);
     struct cpuset cpus = {0};
     value = nccl_xml_attr(rd->x, i, "affinity");
     if (value != NULL && cpuset_parse_mask(value, &cpus) < 0)
         nccl_xml_report(rd->log, NCCL_XML_WARNING, line_of(rd, i),
-                        "affinity \"%s\" is not a mask of "
-                        "CPUs",
-                        value);
+                        "affinity \"%s\" is not a mask of CPUs", value);
     cpuset_or(&rd->t->allowed, &cpus);
     cpuset_or(&rd->t->online, &cpus);
     if (numa < 0)
@@ -318,7 +312,7 @@ static int read_cpu(struct reading *rd, uint32_t i) {
         }
     struct topo_numa *n = topology_add_numa(rd->t);
     if (n == NULL)
-        return err_set(rd->err, -E2BIG, "more than %d NUMA nodes", TOPO_NUMA_MAX);
+        return NCCL_XML_FAIL(rd->log, -E2BIG, 0, "more than %d NUMA nodes", TOPO_NUMA_MAX);
     n->index = (int32_t)numa;
     n->cpus = cpus;
     return 0;
@@ -339,13 +333,13 @@ static int read_pci(struct reading *rd, uint32_t i) {
     const char *value = nccl_xml_attr(rd->x, i, "busid");
     struct pci_addr at;
     if (value == NULL)
-        return err_set(rd->err, -EINVAL, "line %u: pci has no busid", line_of(rd, i));
+        return NCCL_XML_FAIL(rd->log, -EINVAL, line_of(rd, i), "pci has no busid");
     if (pci_addr_parse(value, &at) < 0)
-        return err_set(rd->err, -EINVAL, "line %u: busid \"%.60s\" is not a PCI address",
-                       line_of(rd, i), value);
+        return NCCL_XML_FAIL(rd->log, -EINVAL, line_of(rd, i),
+                             "busid \"%.60s\" is not a PCI address", value);
     struct topo_pci *p = topology_add_pci(rd->t);
     if (p == NULL)
-        return err_set(rd->err, -E2BIG, "more than %d PCI devices", TOPO_PCI_MAX);
+        return NCCL_XML_FAIL(rd->log, -E2BIG, 0, "more than %d PCI devices", TOPO_PCI_MAX);
     rd->pci[i] = rd->t->n_pci - 1;
     p->at = at;
     p->parent = rd->x->elements[e->parent].kind == NCCL_XML_PCI ? rd->pci[e->parent] : TOPO_NONE;
@@ -382,7 +376,7 @@ static int read_gpu(struct reading *rd, uint32_t i) {
         return 0; /* 2.30.7 uses the first */
     struct topo_gpu *g = topology_add_gpu(rd->t);
     if (g == NULL)
-        return err_set(rd->err, -E2BIG, "more than %d GPUs", TOPO_GPUS_MAX);
+        return NCCL_XML_FAIL(rd->log, -E2BIG, 0, "more than %d GPUs", TOPO_GPUS_MAX);
     rd->gpu[i] = rd->t->n_gpus - 1;
     g->pci = rd->pci[pci];
     uint16_t vendor = rd->t->pci[g->pci].vendor;
@@ -422,16 +416,14 @@ static int read_link(struct reading *rd, uint32_t i) {
         peer = gpu_at(rd, target);
         if (peer == TOPO_NONE || peer == gpu) {
             nccl_xml_report(rd->log, NCCL_XML_WARNING, line_of(rd, i),
-                            "nvlink to %s does nothing: "
-                            "%s",
-                            target,
+                            "nvlink to %s does nothing: %s", target,
                             peer == gpu ? "that is the GPU itself" : "no such GPU is in the file");
             return 0;
         }
     }
     struct topo_nvlink *l = topology_add_nvlink(rd->t);
     if (l == NULL)
-        return err_set(rd->err, -E2BIG, "more than %d NVLinks", TOPO_NVLINKS_MAX);
+        return NCCL_XML_FAIL(rd->log, -E2BIG, 0, "more than %d NVLinks", TOPO_NVLINKS_MAX);
     l->gpu = gpu;
     l->peer = peer;
     l->end = class == NCCL_CLASS_GPU   ? TOPO_NVLINK_GPU
@@ -479,10 +471,10 @@ static int read_net(struct reading *rd, uint32_t i) {
         return 0; /* a part of a fused NET */
     long dev = strtol(value, NULL, 0);
     if (dev < 0 || dev >= INT32_MAX)
-        return err_set(rd->err, -EINVAL, "line %u: dev \"%.40s\"", line_of(rd, i), value);
+        return NCCL_XML_FAIL(rd->log, -EINVAL, line_of(rd, i), "dev \"%.40s\"", value);
     struct topo_nic *n = topology_add_nic(rd->t);
     if (n == NULL)
-        return err_set(rd->err, -E2BIG, "more than %d nets", TOPO_NICS_MAX);
+        return NCCL_XML_FAIL(rd->log, -E2BIG, 0, "more than %d nets", TOPO_NICS_MAX);
     uint32_t pci = rd->x->elements[rd->x->elements[i].parent].parent;
     n->pci = rd->x->elements[pci].kind == NCCL_XML_PCI ? rd->pci[pci] : TOPO_NONE;
     n->numa = numa_of(rd, i);
@@ -574,11 +566,11 @@ static int read_all(struct reading *rd) {
 
 /* *x is zeroed, *ret is empty. */
 static int read_file(const char *text, size_t len, struct nccl_xml *x, struct topology *ret,
-                     struct nccl_xml_log *log, struct err *err) {
+                     struct nccl_xml_log *log) {
     _cleanup_(freep) struct reading *rd = xcalloc(1, sizeof *rd);
     ret->source = TOPO_NCCL_XML;
-    *rd = (struct reading){.x = x, .t = ret, .log = log, .err = err};
-    int r = nccl_xml_parse(text, len, x, log, err);
+    *rd = (struct reading){.x = x, .t = ret, .log = log};
+    int r = nccl_xml_parse(text, len, x, log);
     if (r < 0)
         return r;
     nccl_xml_find_lost(x, rd->lost);
@@ -591,11 +583,13 @@ static int read_file(const char *text, size_t len, struct nccl_xml *x, struct to
 int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_message_fn *fn,
                   void *arg, struct err *err) {
     _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
-    struct nccl_xml_log log = {fn, arg, 0};
+    struct nccl_xml_log log = {.fn = fn, .arg = arg, .err = err};
     topology_fini(ret);
-    int r = read_file(text, len, x, ret, &log, err);
+    int r = read_file(text, len, x, ret, &log);
     if (r < 0)
         topology_fini(ret);
+    if (r < 0 && log.failed != 0)
+        err_prefix(err, "line %" PRIu32, log.failed);
     return r;
 }
 
@@ -603,16 +597,11 @@ unsigned nccl_xml_check(const char *text, size_t len, const struct topology *mac
                         nccl_xml_message_fn *fn, void *arg) {
     _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(topology_fini) struct topology t = {0};
-    struct nccl_xml_log log = {fn, arg, 0};
-    struct checking c = {.x = x, .machine = machine, .log = &log};
     struct err err = {0};
-    if (read_file(text, len, x, &t, &log, &err) < 0) {
-        const char *sentence = err.text;
-        unsigned at = 0;
-        int begin = 0;
-        if (sscanf(sentence, "line %u: %n", &at, &begin) == 1 && begin > 0)
-            sentence += begin; /* the finding has its own line */
-        nccl_xml_report(&log, NCCL_XML_ERROR, at, "%s", sentence);
+    struct nccl_xml_log log = {.fn = fn, .arg = arg, .err = &err};
+    struct checking c = {.x = x, .machine = machine, .log = &log};
+    if (read_file(text, len, x, &t, &log) < 0) {
+        nccl_xml_report(&log, NCCL_XML_ERROR, log.failed, "%s", err.text);
         return log.errors;
     }
     check_elements(&c);
@@ -627,25 +616,29 @@ struct writing {
     const struct nccl_graph *g;
     struct strbuf *to;
     uint32_t elements, depth;
+    bool empty; /* the innermost element, so far */
 };
 
-static void begin(struct writing *w, const char *name) {
+static void new_line(struct writing *w) {
     for (uint32_t i = 0; i < w->depth; i++)
         strbuf_add(w->to, "  ");
+}
+static void begin(struct writing *w, const char *name) {
+    if (w->empty)
+        strbuf_add(w->to, ">\n");
+    new_line(w);
     strbuf_printf(w->to, "<%s", name);
     w->elements++;
-}
-static void open_element(struct writing *w) {
-    strbuf_add(w->to, ">\n");
     w->depth++;
+    w->empty = true;
 }
-static void close_element(struct writing *w, const char *name) {
+static void end(struct writing *w, const char *name) {
     w->depth--;
-    for (uint32_t i = 0; i < w->depth; i++)
-        strbuf_add(w->to, "  ");
-    strbuf_printf(w->to, "</%s>\n", name);
+    if (!w->empty)
+        new_line(w);
+    strbuf_printf(w->to, w->empty ? "/>\n" : "</%s>\n", name);
+    w->empty = false;
 }
-static void end_single(struct writing *w) { strbuf_add(w->to, "/>\n"); }
 
 /* Names come from the machine. A quote in a name would end the value, and NCCL has no way to escape
  * it. */
@@ -712,7 +705,7 @@ static void write_nvlink(struct writing *w, const struct topo_nvlink *l) {
     if (l->c2c) {
         begin(w, "c2c");
         strbuf_printf(w->to, " bw=\"%.0f\" count=\"1\"", l->bandwidth * 1000.0);
-        end_single(w);
+        end(w, "c2c");
         return;
     }
     if (l->end == TOPO_NVLINK_GPU)
@@ -724,7 +717,7 @@ static void write_nvlink(struct writing *w, const struct topo_nvlink *l) {
               l->end == TOPO_NVLINK_GPU      ? "0x030200"
               : l->end == TOPO_NVLINK_SWITCH ? "0x068000"
                                              : "0x068001");
-    end_single(w);
+    end(w, "nvlink");
 }
 
 static bool is_written(const struct writing *w, const struct topo_nvlink *l, uint32_t gpu) {
@@ -744,18 +737,10 @@ static void write_gpu(struct writing *w, uint32_t gpu) {
     strbuf_printf(w->to, " rank=\"%" PRId32 "\"", p->rank);
     if (p->gdr >= 0)
         strbuf_printf(w->to, " gdr=\"%" PRId32 "\"", p->gdr);
-    uint32_t links = 0;
-    for (uint32_t i = 0; i < t->n_nvlinks; i++)
-        links += is_written(w, &t->nvlinks[i], gpu) ? 1 : 0;
-    if (links == 0) {
-        end_single(w);
-        return;
-    }
-    open_element(w);
     for (uint32_t i = 0; i < t->n_nvlinks; i++)
         if (is_written(w, &t->nvlinks[i], gpu))
             write_nvlink(w, &t->nvlinks[i]);
-    close_element(w, "gpu");
+    end(w, "gpu");
 }
 
 static void write_net(struct writing *w, const struct nccl_net *n, uint32_t dev) {
@@ -772,19 +757,18 @@ static void write_net(struct writing *w, const struct nccl_net *n, uint32_t dev)
                   port, nic != NULL ? nic->node_guid : dev, socket ? 65536 : 131072, n->gdr);
     if (nic != NULL && nic->keep)
         strbuf_add(w->to, " keep=\"1\"");
-    end_single(w);
+    end(w, "net");
 }
 
 static void write_nic(struct writing *w, uint32_t node) {
     const struct nccl_graph *g = w->g;
     begin(w, "nic");
-    open_element(w);
     for (uint32_t i = 0; i < g->n_places; i++)
         if (g->places[i].nic_node == node) {
             const struct nccl_net *n = &g->nets[g->places[i].net];
             write_net(w, n, g->t->source == TOPO_NCCL_XML ? n->dev : g->places[i].net);
         }
-    close_element(w, "nic");
+    end(w, "nic");
 }
 
 /* Opens the element of a node; an element with children stays open. */
@@ -794,8 +778,6 @@ static void enter(struct writing *w, uint32_t node) {
         write_cpu(w, n);
     else if (n->pci != TOPO_NONE)
         write_pci(w, n);
-    if (n->kind == NCCL_NODE_CPU || n->pci != TOPO_NONE)
-        open_element(w);
     if (n->kind == NCCL_NODE_GPU && n->pci != TOPO_NONE)
         write_gpu(w, n->index);
     if (n->kind == NCCL_NODE_NIC)
@@ -805,9 +787,9 @@ static void enter(struct writing *w, uint32_t node) {
 static void leave(struct writing *w, uint32_t node) {
     const struct nccl_node *n = &w->g->nodes[node];
     if (n->kind == NCCL_NODE_CPU)
-        close_element(w, "cpu");
+        end(w, "cpu");
     else if (n->pci != TOPO_NONE)
-        close_element(w, "pci");
+        end(w, "pci");
 }
 
 static void write_below(struct writing *w, uint32_t cpu) {
@@ -838,10 +820,9 @@ int nccl_xml_write(const struct topology *t, struct strbuf *to, struct err *err)
     struct writing w = {.g = g, .to = to};
     begin(&w, "system");
     strbuf_add(to, " version=\"1\"");
-    open_element(&w);
     for (uint32_t i = 0; i < g->n_cpus; i++)
         write_below(&w, g->cpus[i]);
-    close_element(&w, "system");
+    end(&w, "system");
     if (w.elements >= NCCL_XML_ELEMENTS_MAX) {
         r = err_set(err, -E2BIG, "%" PRIu32 " elements: NCCL reads %d at most", w.elements,
                     NCCL_XML_ELEMENTS_MAX - 1);

@@ -13,7 +13,6 @@ struct parser {
     size_t len, at;
     uint32_t line;
     struct nccl_xml_log *log;
-    struct err *err;
 };
 
 /* A token: an element's name, or an attribute with its value. */
@@ -43,16 +42,16 @@ void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32
 
 static int get_char(struct parser *p, char *ret) {
     if (p->at == p->len)
-        return err_set(p->err, -EINVAL, "line %u: the file ends in the middle of an element",
-                       (unsigned)p->line);
+        return NCCL_XML_FAIL(p->log, -EINVAL, p->line, "the file ends in the middle of an element");
     *ret = p->text[p->at++];
     p->line += *ret == '\n' ? 1 : 0;
     return 0;
 }
 
 static int too_long(struct parser *p, const char *what) {
-    return err_set(p->err, -E2BIG, "line %u: a %s is longer than the %d bytes that NCCL reads",
-                   (unsigned)p->line, what, NCCL_XML_TEXT_MAX - 1);
+    return NCCL_XML_FAIL(p->log, -E2BIG, p->line,
+                         "a %s is longer than the %d bytes that NCCL reads", what,
+                         NCCL_XML_TEXT_MAX - 1);
 }
 
 static int get_value(struct parser *p, struct token *t) {
@@ -61,8 +60,7 @@ static int get_value(struct parser *p, struct token *t) {
     if (r < 0)
         return r;
     if (quote != '"' && quote != '\'')
-        return err_set(p->err, -EINVAL, "line %u: a value stands without quotes",
-                       (unsigned)p->line);
+        return NCCL_XML_FAIL(p->log, -EINVAL, p->line, "a value stands without quotes");
     size_t begin = p->at;
     do {
         r = get_char(p, &c);
@@ -86,8 +84,7 @@ static int get_token(struct parser *p, bool with_value, struct token *ret) {
         if (r < 0)
             return r;
         if (c == '=' && !with_value)
-            return err_set(p->err, -EINVAL, "line %u: '=' where a name is expected",
-                           (unsigned)p->line);
+            return NCCL_XML_FAIL(p->log, -EINVAL, p->line, "'=' where a name is expected");
         if (c != '=' && p->at - begin == NCCL_XML_TEXT_MAX + 1)
             return too_long(p, "name");
     } while (c == '\0' || strchr("= >/\n\r", c) == NULL);
@@ -105,7 +102,7 @@ static int skip_comment(struct parser *p, size_t begin) {
                 p->line += p->text[p->at] == '\n' ? 1 : 0;
             return 0;
         }
-    return err_set(p->err, -EINVAL, "line %u: a comment does not end", (unsigned)p->line);
+    return NCCL_XML_FAIL(p->log, -EINVAL, p->line, "a comment does not end");
 }
 
 enum tag_kind { TAG_NONE = 1, TAG_OPEN, TAG_SINGLE, TAG_CLOSE };
@@ -139,11 +136,10 @@ static int get_attrs(struct parser *p, struct tag *ret, char *last) {
 static int get_open_tag(struct parser *p, struct token *name, struct tag *ret) {
     char last = name->last;
     if (*name->name == '?' || *name->name == '!')
-        return err_set(
-            p->err, -EINVAL,
-            "line %u: <%.40s is not an element: NCCL reads elements and comments only; leave "
-            "it out",
-            (unsigned)ret->e.line, name->name);
+        return NCCL_XML_FAIL(
+            p->log, -EINVAL, ret->e.line,
+            "<%.40s is not an element: NCCL reads elements and comments only; leave it out",
+            name->name);
     ret->kind = TAG_OPEN;
     int r = get_attrs(p, ret, &last);
     if (r == 0 && last == '/') {
@@ -153,10 +149,9 @@ static int get_open_tag(struct parser *p, struct token *name, struct tag *ret) {
         last = r == 0 ? rest.last : '\0';
     }
     if (r == 0 && last != '>')
-        return err_set(p->err, -EINVAL,
-                       "line %u: '>' is expected here; NCCL allows single blanks "
-                       "between attributes, and no end of a line",
-                       (unsigned)p->line);
+        return NCCL_XML_FAIL(p->log, -EINVAL, p->line,
+                             "'>' is expected here; NCCL allows single blanks between attributes, "
+                             "and no end of a line");
     return r;
 }
 
@@ -170,8 +165,8 @@ static int get_tag(struct parser *p, struct tag *ret) {
         size_t begin = p->at++;
         ret->e.line = p->line;
         if (p->text[begin] != '<')
-            return err_set(p->err, -EINVAL, "line %u: '<' is expected%s", (unsigned)p->line,
-                           p->text[begin] == '\t' ? "; NCCL knows no tabs" : "");
+            return NCCL_XML_FAIL(p->log, -EINVAL, p->line, "'<' is expected%s",
+                                 p->text[begin] == '\t' ? "; NCCL knows no tabs" : "");
         struct token name;
         int r = get_token(p, false, &name);
         if (r < 0)
@@ -190,8 +185,7 @@ static int get_tag(struct parser *p, struct tag *ret) {
         r = get_token(p, false, &name);
         ret->name = name.name;
         if (r == 0 && name.last != '>')
-            return err_set(p->err, -EINVAL, "line %u: '>' is expected in a closing tag",
-                           (unsigned)p->line);
+            return NCCL_XML_FAIL(p->log, -EINVAL, p->line, "'>' is expected in a closing tag");
         return r;
     }
 }
@@ -221,24 +215,18 @@ static int check_system(struct parser *p, const struct nccl_xml *x, uint32_t i) 
     const char *version = nccl_xml_attr(x, i, "version");
     unsigned line = x->elements[i].line;
     if (version == NULL)
-        return err_set(p->err, -EINVAL, "line %u: system has no version", line);
+        return NCCL_XML_FAIL(p->log, -EINVAL, line, "system has no version");
     long v = strtol(version, NULL, 0);
     if (v == 2)
-        return err_set(p->err, -EINVAL,
-                       "line %u: version 2 is RCCL's, AMD's library; NCCL reads "
-                       "version 1",
-                       line);
+        return NCCL_XML_FAIL(p->log, -EINVAL, line,
+                             "version 2 is RCCL's, AMD's library; NCCL reads version 1");
     if (v != 1)
-        return err_set(p->err, -EINVAL, "line %u: version %.40s; NCCL reads version 1", line,
-                       version);
+        return NCCL_XML_FAIL(p->log, -EINVAL, line, "version %.40s; NCCL reads version 1", version);
     return 0;
 }
 
 static int add_element(struct parser *p, struct nccl_xml *x, uint32_t parent,
                        enum nccl_xml_kind kind, const struct tag *tag) {
-    if (parent != TOPO_NONE && x->elements[parent].subs++ == NCCL_XML_SUBS_MAX)
-        return err_set(p->err, -E2BIG, "line %u: more than %d elements below one",
-                       (unsigned)tag->e.line, NCCL_XML_SUBS_MAX);
     uint32_t i = x->n++;
     x->elements[i] = tag->e;
     x->elements[i].kind = kind;
@@ -248,9 +236,9 @@ static int add_element(struct parser *p, struct nccl_xml *x, uint32_t parent,
 
 static int misplaced_close(struct parser *p, const struct nccl_xml *x, uint32_t open,
                            const struct tag *tag) {
-    return err_set(p->err, -EINVAL, "line %u: </%.40s> where %s is open", (unsigned)tag->e.line,
-                   tag->name,
-                   open == TOPO_NONE ? "nothing" : nccl_xml_kind_name(x->elements[open].kind));
+    return NCCL_XML_FAIL(p->log, -EINVAL, tag->e.line, "</%.40s> where %s is open", tag->name,
+                         open == TOPO_NONE ? "nothing"
+                                           : nccl_xml_kind_name(x->elements[open].kind));
 }
 
 /* An element that NCCL does not know here, at the top or below `open`. */
@@ -258,15 +246,12 @@ static int ignore_element(struct parser *p, const struct nccl_xml *x, uint32_t o
                           const struct tag *tag) {
     unsigned line = tag->e.line;
     if (open == TOPO_NONE && strcmp(tag->name, "graphs") == 0)
-        return err_set(p->err, -EINVAL,
-                       "line %u: this is a graph file (NCCL_GRAPH_FILE), no "
-                       "topology: its root is graphs, not system",
-                       line);
+        return NCCL_XML_FAIL(
+            p->log, -EINVAL, line,
+            "this is a graph file (NCCL_GRAPH_FILE), no topology: its root is graphs, not system");
     if (open == TOPO_NONE)
-        return err_set(p->err, -EINVAL,
-                       "line %u: the root is %.40s, not system: no NCCL topology "
-                       "file",
-                       line, tag->name);
+        return NCCL_XML_FAIL(p->log, -EINVAL, line,
+                             "the root is %.40s, not system: no NCCL topology file", tag->name);
     nccl_xml_report(p->log, NCCL_XML_WARNING, line,
                     "%.40s is ignored: NCCL does not know it below %s", tag->name,
                     nccl_xml_kind_name(x->elements[open].kind));
@@ -298,19 +283,18 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
     return r;
 }
 
-int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret, struct nccl_xml_log *log,
-                   struct err *err) {
+int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret, struct nccl_xml_log *log) {
     uint32_t open = TOPO_NONE, ignored = 0;
     if (len > UINT32_MAX / 2)
-        return err_set(err, -E2BIG, "the file is too long");
+        return NCCL_XML_FAIL(log, -E2BIG, 0, "the file is too long");
     ret->text = xmalloc(len + 1);
     memcpy(ret->text, text, len);
-    struct parser p = {.text = ret->text, .len = len, .line = 1, .log = log, .err = err};
+    struct parser p = {.text = ret->text, .len = len, .line = 1, .log = log};
     for (;;) {
         struct tag tag;
         if (ret->n == NCCL_XML_ELEMENTS_MAX)
-            return err_set(err, -E2BIG, "line %u: NCCL's table of %d elements is full",
-                           (unsigned)p.line, NCCL_XML_ELEMENTS_MAX);
+            return NCCL_XML_FAIL(log, -E2BIG, p.line, "NCCL's table of %d elements is full",
+                                 NCCL_XML_ELEMENTS_MAX);
         int r = get_tag(&p, &tag);
         if (r == 0 && tag.kind == TAG_NONE)
             break;
@@ -319,10 +303,11 @@ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret, struct nc
             return r;
     }
     if (open != TOPO_NONE || ignored > 0)
-        return err_set(err, -EINVAL, "line %u: the file ends while %s is open", (unsigned)p.line,
-                       ignored > 0 ? "an element" : nccl_xml_kind_name(ret->elements[open].kind));
+        return NCCL_XML_FAIL(log, -EINVAL, p.line, "the file ends while %s is open",
+                             ignored > 0 ? "an element"
+                                         : nccl_xml_kind_name(ret->elements[open].kind));
     if (ret->n == 0)
-        return err_set(err, -EINVAL, "there is no element in it: no NCCL topology file");
+        return NCCL_XML_FAIL(log, -EINVAL, 0, "there is no element in it: no NCCL topology file");
     return 0;
 }
 

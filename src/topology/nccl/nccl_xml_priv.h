@@ -6,7 +6,6 @@
 #define NCCL_XML_ELEMENTS_MAX 256 /* NCCL_TOPO_XML_MAX_NODES; its parser fails when it is full */
 #define NCCL_XML_ATTRS_MAX 16     /* MAX_ATTR_COUNT; more are ignored */
 #define NCCL_XML_TEXT_MAX 254     /* MAX_STR_LEN 255 with the NUL; names and values are shorter */
-#define NCCL_XML_SUBS_MAX 640     /* MAX_SUBS */
 
 enum nccl_xml_kind {
     NCCL_XML_SYSTEM = 1,
@@ -25,7 +24,6 @@ struct nccl_xml_element {
     enum nccl_xml_kind kind;
     uint32_t line;   /* of its '<' */
     uint32_t parent; /* TOPO_NONE: system */
-    uint32_t subs;   /* children that count */
     uint32_t n_attrs;
     const char *keys[NCCL_XML_ATTRS_MAX], *values[NCCL_XML_ATTRS_MAX]; /* in the text */
 };
@@ -39,13 +37,18 @@ struct nccl_xml_log {
     nccl_xml_message_fn *fn; /* may be NULL */
     void *arg;
     unsigned errors;
+    struct err *err; /* why NCCL refuses the file */
+    uint32_t failed; /* the line of that; 0: none */
 };
 void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
                      const char *fmt, ...) _printf_(4, 5);
+/* Sets both; is the code. */
+#define NCCL_XML_FAIL(log, code, at, ...) \
+    ((log)->failed = (at), err_set((log)->err, code, __VA_ARGS__))
 
 /* Parses by NCCL's grammar into a zeroed *ret. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
-                              struct nccl_xml_log *log, struct err *err);
+                              struct nccl_xml_log *log);
 void nccl_xml_freep(struct nccl_xml **x);
 
 /* The value of an attribute; NULL: it is missing. */
