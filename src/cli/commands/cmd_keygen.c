@@ -45,12 +45,10 @@ static void print_result(const struct keyring *ring, const char *path, bool at_h
         printf("Your new jobs of several nodes use it: nodes and commands on other machines need "
                "it, too.\n"
                "Machines that share this home have it. To copy it to another:\n"
-               "  ssh NODE 'umask 077; mkdir -p ~/.config/muster; cat >~/.config/muster/key' "
-               "<%s\n",
+               "  ssh NODE 'umask 077; mkdir -p ~/.config/muster; cat >~/.config/muster/key' <%s\n",
                strbuf_text(&word));
     else
-        printf("Copy it to all nodes of a job (mode 0600), and give each "
-               "--key-file=%s\n",
+        printf("Copy it to all nodes of a job (mode 0600), and give each --key-file=%s\n",
                strbuf_text(&word));
     printf(replaced ? "Running jobs keep the old key. To have no key: rm %s\n"
                     : "To undo this: rm %s\n",

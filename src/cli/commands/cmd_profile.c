@@ -29,8 +29,7 @@ static const struct option_def defs[] = {
                       .brief = "samples a second of each rank, 0.1 to 100 (20)", .fallback = "20"},
     [PROFILE_RANK] =
         {"rank", "LIST", OPTION_SHORT,
-         "show only the rows and pictures of these ranks, such as 0-3,7; all ranks are "
-         "compared",
+         "show only the rows and pictures of these ranks, such as 0-3,7; all ranks are compared",
          .brief = "only these ranks, such as 0-3,7"},
     [PROFILE_OUTPUT] = {"output", "FILE", OPTION_SHORT,
                         "also write a file, by the end of its name: .svg, a flame graph of all "

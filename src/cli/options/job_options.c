@@ -330,8 +330,7 @@ static int read_std(struct job_reading *j, enum run_option row, struct std_map *
     if (text == NULL || std_map_parse(text, ret) == 0)
         return 0;
     return job_bad_value(j, row,
-                         "0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank: "
-                         "0:3,1:1");
+                         "0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank: 0:3,1:1");
 }
 
 static int read_ranks_filter(struct job_reading *j) {

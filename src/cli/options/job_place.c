@@ -154,9 +154,7 @@ int job_choose_ports(struct job_reading *j) {
     spec->endpoint_port = spec->endpoint_ports[0];
     if (spec->n_endpoint_ports == 1)
         spec->n_endpoint_ports = 0;
-    job_derived(j,
-                "rdzv_endpoint: %s:%u (or one of %u further ports), from %s and the run's "
-                "name",
+    job_derived(j, "rdzv_endpoint: %s:%u (or one of %u further ports), from %s and the run's name",
                 spec->endpoint_host, spec->endpoint_port, MAX2(spec->n_endpoint_ports, 1u) - 1,
                 p->from.first_host);
     return 0;

@@ -56,8 +56,7 @@ static const struct option_def defs[] = {
      RANGE(rdzv.node_unit, 1, UINT32_MAX, "a number of nodes, 1 or more")},
     {"node-unit-of", "WHICH", ENV | OURS,
      "domain: each unit has nodes of one NVLink rack or Slurm block, and a spare replaces a node "
-     "of "
-     "its own, if every node is in one; any: this does not matter",
+     "of its own, if every node is in one; any: this does not matter",
      .choices = "domain any", CHOICE(rdzv.unit_of, UNIT_OF_DOMAIN, UNIT_OF_ANY)},
     {"spares", "N", ENV | OURS,
      "How many nodes beyond the largest number may wait to replace a lost node; by default any "
@@ -153,8 +152,7 @@ static const struct option_def defs[] = {
      "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "
      "close_timeout, read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a "
      "number), is_host, store_type; for static: timeout; for etcd: protocol, etcd_prefix, cacert, "
-     "ssl_cert, ssl_cert_key, "
-     "etcd_user, etcd_password_file",
+     "ssl_cert, ssl_cert_key, etcd_user, etcd_password_file",
      .offer =
          "join_timeout= last_call_timeout= regroup_timeout= close_timeout= read_timeout= "
          "keep_alive_interval= keep_alive_max_attempt= timeout= is_host= store_type= protocol= "
@@ -314,8 +312,7 @@ static const struct option_def defs[] = {
      SECONDS(hang.evidence_timeout_ns)},
     {"profile", "HOW", ENV | OURS,
      "Take a sample of each worker once a second, and show where the time of the job goes in "
-     "muster "
-     "status and at the end: on or off. It costs at most 0.2 % of a core for 8 workers",
+     "muster status and at the end: on or off. It costs at most 0.2 % of a core for 8 workers",
      .choices = "on off", CHOICE(profile, JOB_PROFILE_ON, JOB_PROFILE_OFF)},
     {"exit-code", "WHOSE", ENV | OURS,
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
@@ -363,8 +360,7 @@ static const struct option_def defs[] = {
      "restart",
      SWITCH(nccl_comm_id)},
     {"nccl-debug", NULL, ENV | OURS,
-     "Set NCCL_DEBUG=INFO; NCCL writes one file per worker in the "
-     "log directory",
+     "Set NCCL_DEBUG=INFO; NCCL writes one file per worker in the log directory",
      SWITCH(nccl_debug)},
     {"dry-run", NULL, OURS | SHORT,
      "Print the command and the variables of each worker, as a shell takes them, and exit; nothing "

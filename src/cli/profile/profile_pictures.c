@@ -131,8 +131,7 @@ static void picture_finish(struct picture *p, struct strbuf *ret) {
                     "text.late{fill:#ff7b72}.hot{stroke:#f33}.tag{fill:#d62728}\n");
     add_colours(true, ret);
     strbuf_printf(ret,
-                  "}\n</style>\n<rect class=\"bg\" x=\"-%d\" "
-                  "width=\"%.0f\" height=\"%.0f\"/>\n",
+                  "}\n</style>\n<rect class=\"bg\" x=\"-%d\" width=\"%.0f\" height=\"%.0f\"/>\n",
                   PICTURE_MARGIN, width, height);
     add_heading(p, ret);
     strbuf_add_bytes(ret, strbuf_text(&p->body), p->body.len);

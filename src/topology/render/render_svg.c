@@ -558,8 +558,7 @@ static void add_tip(struct strbuf *to, const char *text) {
 static void add_rect(struct strbuf *to, const char *class, bool off, const struct box *b,
                      int radius) {
     strbuf_printf(to,
-                  "<rect class=\"%s%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
-                  "rx=\"%d\"/>\n",
+                  "<rect class=\"%s%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\"/>\n",
                   class, off ? " off" : "", b->x, b->y, b->w, b->h, radius);
 }
 
