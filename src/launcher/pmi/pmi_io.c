@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -73,57 +75,125 @@ static int wait_for(int fd, short events, uint64_t until_ns) {
     return r < 0 && errno != EINTR ? -errno : 0;
 }
 
-/* Sends all of `out` and empties it. */
-static int send_lines(int fd, struct strbuf *out, uint64_t until_ns) {
+struct pmi1 {
+    int fd;
+    uint64_t until_ns;
+    struct err *err;
+    size_t len, used; /* bytes that have arrived; of them, the line that was read last */
+    char bytes[PMI1_LINE_MAX], out[PMI1_LINE_MAX];
+};
+
+static int send_line(struct pmi1 *p) {
+    const size_t len = strlen(p->out);
     int r = 0;
-    for (size_t sent = 0; sent < out->len && r == 0;) {
-        const ssize_t n =
-            send(fd, strbuf_text(out) + sent, out->len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (size_t sent = 0; sent < len && r == 0;) {
+        const ssize_t n = send(p->fd, p->out + sent, len - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n >= 0)
             sent += (size_t)n;
         else if (errno == EAGAIN || errno == EINTR)
-            r = wait_for(fd, POLLOUT, until_ns);
+            r = wait_for(p->fd, POLLOUT, p->until_ns);
         else
             r = -errno;
     }
-    strbuf_clear(out);
     return r;
 }
 
-/* -ECONNRESET: the server has closed the connection. */
-static int receive(int fd, struct pmi1 *pmi, struct strbuf *out, uint64_t until_ns,
-                   struct err *err) {
-    char bytes[4096];
-    int r = wait_for(fd, POLLIN, until_ns);
-    if (r < 0)
-        return r;
-    const ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    r = n == 0 ? -ECONNRESET : pmi1_receive(pmi, bytes, (size_t)n, out, err);
-    explicit_bzero(bytes, sizeof bytes);
-    return r;
-}
-
-static int converse(int fd, struct pmi1 *pmi, struct pmi_tasks *tasks, uint64_t until_ns,
-                    struct err *err) {
-    _cleanup_(strbuf_forget) struct strbuf out = {.is_secret = true};
-    pmi1_begin(pmi, tasks, &out);
-    int r = send_lines(fd, &out, until_ns);
-    while (r == 0 && pmi->state != PMI1_DONE) {
-        r = receive(fd, pmi, &out, until_ns, err);
-        if (r == 0)
-            r = send_lines(fd, &out, until_ns);
+/* Reads the next line into `bytes`, with a NUL for its end. -EMSGSIZE: it is not a line. */
+static int read_line(struct pmi1 *p) {
+    p->len -= p->used;
+    memmove(p->bytes, p->bytes + p->used, p->len);
+    for (;;) {
+        char *const end = memchr(p->bytes, '\n', p->len);
+        p->used = end != NULL ? (size_t)(end - p->bytes) + 1 : p->len;
+        if (memchr(p->bytes, '\0', p->used) != NULL || (end == NULL && p->len == sizeof p->bytes))
+            return -EMSGSIZE;
+        if (end != NULL) {
+            *end = '\0';
+            return 0;
+        }
+        const int r = wait_for(p->fd, POLLIN, p->until_ns);
+        if (r < 0)
+            return r;
+        const ssize_t n = recv(p->fd, p->bytes + p->len, sizeof p->bytes - p->len, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return n == 0 ? -ECONNRESET : -errno;
+        p->len += n > 0 ? (size_t)n : 0;
     }
+}
+
+/* The value of NAME in "cmd=a NAME=value rc=0"; NULL: it is not there. */
+static const char *find(const char *line, const char *name, size_t *ret_len) {
+    const size_t n = strlen(name);
+    for (const char *at = line; *at != '\0'; at += strcspn(at, " ")) {
+        at += strspn(at, " ");
+        if (strncmp(at, name, n) == 0 && at[n] == '=') {
+            *ret_len = strcspn(at + n + 1, " ");
+            return at + n + 1;
+        }
+    }
+    return NULL;
+}
+
+static bool is(const char *value, size_t len, const char *text) {
+    return value != NULL && strlen(text) == len && memcmp(value, text, len) == 0;
+}
+
+/* Sends a line, and checks its answer. *ret is the value of a word there, which has fewer bytes
+ * than `max`; word: NULL: none counts. */
+static _printf_(6, 7) int ask(struct pmi1 *p, const char *answer, const char *word, size_t max,
+                              char **ret, const char *fmt, ...) {
+    size_t len, rc_len, value_len = 0;
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(p->out, sizeof p->out, fmt, args);
+    va_end(args);
+    int r = send_line(p);
+    if (r == 0)
+        r = read_line(p);
+    if (r < 0 && r != -EMSGSIZE)
+        return r;
+    const char *const line = r == 0 ? p->bytes : "", *const cmd = find(line, "cmd", &len),
+                      *const rc = find(line, "rc", &rc_len),
+                      *const value = word != NULL ? find(line, word, &value_len) : NULL;
+    if (!is(cmd, len, answer) || (rc != NULL && !is(rc, rc_len, "0")) ||
+        (word != NULL && (value_len == 0 || value_len >= max)))
+        return err_set(p->err, -EPROTO, "its answer is not \"%s\" of PMI-1 as expected", answer);
+    if (word != NULL)
+        *ret = xstrndup(value, value_len);
+    return 0;
+}
+
+int pmi1_ask(int fd, struct pmi_tasks *tasks, uint64_t until_ns, bool *ret_waits, struct err *err) {
+    struct pmi1 p = {.fd = fd, .until_ns = until_ns, .err = err};
+    int r = ask(&p, "response_to_init", NULL, 0, NULL, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    if (r == 0)
+        r = ask(&p, "my_kvsname", "kvsname", PMI_RUN_ID_MAX, &tasks->run_id,
+                "cmd=get_my_kvsname\n");
+    if (r == 0)
+        r = ask(&p, "put_result", NULL, 0, NULL, "cmd=put kvsname=%s key=muster-%u value=%s\n",
+                tasks->run_id, tasks->rank, tasks->own);
+    *ret_waits = r == 0;
+    if (r == 0)
+        r = ask(&p, "barrier_out", NULL, 0, NULL, "cmd=barrier_in\n");
+    *ret_waits = *ret_waits && r < 0;
+    if (r == 0)
+        tasks->cards = xcalloc(tasks->n, sizeof *tasks->cards);
+    for (uint32_t i = 0; i < tasks->n && r == 0; i++)
+        r = ask(&p, "get_result", "value", PMI_CARD_MAX, &tasks->cards[i],
+                "cmd=get kvsname=%s key=muster-%u\n", tasks->run_id, i);
+    if (r == 0)
+        r = ask(&p, "finalize_ack", NULL, 0, NULL, "cmd=finalize\n");
+    explicit_bzero(&p, sizeof p);
     return r;
 }
 
-static int explain(const struct pmi1 *pmi, int r, const char *title, struct err *err) {
-    if (r == -ETIMEDOUT && pmi->state == PMI1_BARRIER)
+static int explain(const struct pmi_tasks *tasks, int r, bool waits, const char *title,
+                   struct err *err) {
+    if (r == -ETIMEDOUT && waits)
         return err_set(err, r,
                        "not all of the %u tasks of %s started muster run within %u s; start it "
                        "in each task, or give --standalone",
-                       pmi->tasks->n, title, (unsigned)(PMI1_NS / NS_PER_S));
+                       tasks->n, title, (unsigned)(PMI1_NS / NS_PER_S));
     if (r == -ETIMEDOUT)
         return err_set(err, r, "the PMI server of %s (PMI_FD) did not answer within %u s", title,
                        (unsigned)(PMI1_NS / NS_PER_S));
@@ -137,24 +207,23 @@ static int explain(const struct pmi1 *pmi, int r, const char *title, struct err 
     return r;
 }
 
-/* As pmix_read(), with one deadline for all of it. Closes PMI_FD, because the server answers only
- * once. -ENOENT: PMI_FD is not set or not a socket. `title`: the process manager. */
+/* As pmix_read(). Closes PMI_FD, because the server answers only once. -ENOENT: PMI_FD is not set
+ * or not a socket. `title`: the process manager. */
 static int read_pmi1(char *const *envp, const char *title, struct pmi_tasks *tasks,
                      struct err *err) {
-    struct pmi1 pmi;
+    bool waits;
     const int fd = find_fd(envp);
     if (fd < 0)
         return fd;
-    const int r = converse(fd, &pmi, tasks, clock_now_ns() + PMI1_NS, err);
+    const int r = pmi1_ask(fd, tasks, clock_now_ns() + PMI1_NS, &waits, err);
     (void)close(fd);
-    explicit_bzero(pmi.line, sizeof pmi.line);
-    return r < 0 ? explain(&pmi, r, title, err) : 0;
+    return r < 0 ? explain(tasks, r, waits, title, err) : 0;
 }
 
 /* ---- either ---- */
 
-static int ask(const struct launcher *row, char *const *envp, struct pmi_tasks *tasks,
-               struct err *err) {
+static int ask_either(const struct launcher *row, char *const *envp, struct pmi_tasks *tasks,
+                      struct err *err) {
     switch (row->sizes) {
     case LAUNCHER_BY_PMI1: return read_pmi1(envp, row->title, tasks, err);
     case LAUNCHER_BY_PMIX: return pmix_read(envp, tasks, err);
@@ -178,7 +247,7 @@ int pmi_read(const struct launcher *row, char *const *envp, struct keyring *key,
     tasks.n = n;
     tasks.rank = rank;
     write_own_card(&tasks);
-    int r = ask(row, envp, &tasks, err);
+    int r = ask_either(row, envp, &tasks, err);
     if (r == 0)
         r = pmi_tasks_read(&tasks, ret, ret_run_id, err);
     if (r == 0)

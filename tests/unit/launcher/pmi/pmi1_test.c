@@ -1,5 +1,9 @@
-#include "launcher/pmi/pmi.h"
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "io/clock.h"
+#include "launcher/pmi/pmi_io.h"
 #include "rig/unit.h"
 
 #define INIT "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
@@ -11,67 +15,49 @@
 #define ACK "cmd=finalize_ack\n"
 #define ALL INIT NAME PUT OUT GET0 GET1 ACK
 
-#define SENT                                           \
-    "cmd=init pmi_version=1 pmi_subversion=1\n"        \
-    "cmd=get_my_kvsname\n"                             \
-    "cmd=put kvsname=kvs_7 key=muster-1 value=host2\n" \
-    "cmd=barrier_in\n"                                 \
-    "cmd=get kvsname=kvs_7 key=muster-0\ncmd=get kvsname=kvs_7 key=muster-1\ncmd=finalize\n"
-
 static struct trial {
-    struct pmi1 pmi;
     struct pmi_tasks tasks;
-    struct strbuf out;
     struct err err;
+    char sent[4096]; /* to the server */
+    bool waits;
 } t;
 
-static void end(void) {
-    pmi_tasks_fini(&t.tasks);
-    strbuf_fini(&t.out);
-}
+static void end(void) { pmi_tasks_fini(&t.tasks); }
+TestSuite(pmi1, .fini = end);
 
-/* Ends the conversation before, if there is one. */
-static void begin(void) {
+/* A conversation with a server that has sent all its answers, and sends nothing more. */
+static int ask(const char *answers, size_t n) {
+    int fds[2];
     end();
     t = (struct trial){.tasks = {.n = 2, .rank = 1}};
     pmi_card_write("host2", NULL, t.tasks.own);
-    pmi1_begin(&t.pmi, &t.tasks, &t.out);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    cr_assert_eq(write(fds[1], answers, n), (ssize_t)n);
+    cr_assert_eq(shutdown(fds[1], SHUT_WR), 0);
+    int r = pmi1_ask(fds[0], &t.tasks, clock_now_ns() + 60 * NS_PER_S, &t.waits, &t.err);
+    cr_assert_gt(read(fds[1], t.sent, sizeof t.sent - 1), 0);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    return r;
 }
 
-TestSuite(pmi1, .init = begin, .fini = end);
-
-static int receive(const char *bytes, size_t n) { return pmi1_receive(&t.pmi, bytes, n, &t.out, &t.err); }
-
-Test(pmi1, a_conversation_reads_all_cards_however_it_is_cut) {
-    const size_t len = strlen(ALL);
-    for (size_t cut = 0; cut <= len; cut++) {
-        begin();
-        cr_assert_eq(receive(ALL, cut), 0, "%s", t.err.text);
-        cr_assert_eq(t.pmi.state == PMI1_DONE, cut == len);
-        cr_assert_eq(receive(&ALL[cut], len - cut), 0, "%s", t.err.text);
-        cr_assert_eq(t.pmi.state, PMI1_DONE);
-        cr_assert_str_eq(strbuf_text(&t.out), SENT);
-        cr_assert_str_eq(t.tasks.run_id, "kvs_7");
-        cr_assert_str_eq(t.tasks.cards[0], "host1,key");
-        cr_assert_str_eq(t.tasks.cards[1], "host2");
-    }
+Test(pmi1, a_conversation_reads_all_cards_and_ignores_what_follows) {
+    cr_assert_eq(ask(ALL "x\0\n", sizeof ALL "x\0\n" - 1), 0, "%s", t.err.text);
+    cr_assert_str_eq(t.sent, "cmd=init pmi_version=1 pmi_subversion=1\n"
+                             "cmd=get_my_kvsname\n"
+                             "cmd=put kvsname=kvs_7 key=muster-1 value=host2\n"
+                             "cmd=barrier_in\n"
+                             "cmd=get kvsname=kvs_7 key=muster-0\ncmd=get kvsname=kvs_7 key=muster-1\n"
+                             "cmd=finalize\n");
+    cr_assert_str_eq(t.tasks.run_id, "kvs_7");
+    cr_assert_str_eq(t.tasks.cards[0], "host1,key");
+    cr_assert_str_eq(t.tasks.cards[1], "host2");
 }
 
-Test(pmi1, what_follows_the_last_answer_is_ignored) {
-    cr_assert_eq(receive(ALL "x\0\n", sizeof ALL "x\0\n"), 0);
-    cr_assert_eq(receive("\0", 1), 0);
-    cr_assert_eq(t.pmi.state, PMI1_DONE);
-}
-
-Test(pmi1, a_line_is_sent_only_after_the_answer) {
-    static const char *const answers[] = {INIT, NAME, PUT, OUT, GET0, GET1, ACK};
-    for (size_t i = 0; i < ARRAY_SIZE(answers); i++) {
-        cr_assert_eq(t.pmi.state, PMI1_INIT + MIN2(i, 4) + (i > 5));
-        size_t lines = 0;
-        for (const char *c = strbuf_text(&t.out); *c != '\0'; c++)
-            lines += *c == '\n';
-        cr_assert_eq(lines, i + 1);
-        cr_assert_eq(receive(answers[i], strlen(answers[i])), 0);
+Test(pmi1, a_server_that_ends_before_the_last_answer_has_gone) {
+    for (size_t n = 0; n < strlen(ALL); n++) {
+        cr_assert_eq(ask(ALL, n), -ECONNRESET, "%zu bytes", n);
+        cr_assert_eq(t.waits, n >= strlen(INIT NAME PUT) && n < strlen(INIT NAME PUT OUT), "%zu bytes", n);
     }
 }
 
@@ -79,7 +65,7 @@ struct row {
     const char *before, *answer;
 };
 
-Test(pmi1, an_answer_that_the_state_does_not_expect_is_refused) {
+Test(pmi1, an_answer_that_is_not_expected_is_refused) {
     static const struct row rows[] = {
         {"", "\n"},
         {"", "HTTP/1.1 200 OK\n"},
@@ -98,34 +84,28 @@ Test(pmi1, an_answer_that_the_state_does_not_expect_is_refused) {
         {INIT NAME PUT OUT GET0 GET1, GET1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        begin();
-        cr_assert_eq(receive(rows[i].before, strlen(rows[i].before)), 0, "row %zu", i);
-        cr_expect_eq(receive(rows[i].answer, strlen(rows[i].answer)), -EPROTO, "row %zu", i);
+        char *text = xasprintf("%s%s", rows[i].before, rows[i].answer);
+        cr_expect_eq(ask(text, strlen(text)), -EPROTO, "row %zu", i);
         cr_expect(strstr(t.err.text, "of PMI-1 as expected") != NULL, "row %zu: %s", i, t.err.text);
+        free(text);
     }
 }
 
 /* A value of `most` bytes fits, and one of a byte more does not. */
 static void check_length(const char *before, const char *name, size_t most) {
-    char line[2 * PMI1_LINE_MAX];
     for (size_t n = most; n <= most + 1; n++) {
-        begin();
-        cr_assert_eq(receive(before, strlen(before)), 0);
-        const int len = snprintf(line, sizeof line, "cmd=%s=%0*d\n", name, (int)n, 7);
-        cr_expect_eq(receive(line, (size_t)len), n == most ? 0 : -EPROTO, "%s, %zu bytes", name, n);
+        char *text = xasprintf("%scmd=%s=%0*d\n", before, name, (int)n, 7);
+        cr_expect_eq(ask(text, strlen(text)), n == most ? -ECONNRESET : -EPROTO, "%s, %zu bytes", name, n);
+        free(text);
     }
 }
 
 Test(pmi1, values_and_lines_have_limits) {
+    static char endless[PMI1_LINE_MAX + 1];
     check_length(INIT, "my_kvsname kvsname", PMI_RUN_ID_MAX - 1);
     check_length(INIT NAME PUT OUT, "get_result value", PMI_CARD_MAX - 1);
     check_length("", "response_to_init a", PMI1_LINE_MAX - 1 - strlen("cmd=response_to_init a="));
-}
-
-Test(pmi1, a_line_without_an_end_or_with_a_zero_byte_is_refused) {
-    static char endless[PMI1_LINE_MAX + 1];
     memset(endless, 'x', sizeof endless);
-    cr_expect_eq(receive(endless, sizeof endless), -EPROTO);
-    begin();
-    cr_expect_eq(receive("cmd\0", 4), -EPROTO);
+    cr_expect_eq(ask(endless, sizeof endless), -EPROTO);
+    cr_expect_eq(ask(INIT "cmd\0", sizeof INIT "cmd\0" - 1), -EPROTO);
 }
