@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text/parse.h"
 #include "io/file.h"
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/net/netlink_io.h"
@@ -171,15 +172,12 @@ static void take_online(const struct sysfs *s, struct topology *t) {
 
 static bool cpuinfo_value(const char *text, const char *key, char *ret, size_t size) {
     size_t n = strlen(key);
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, key, n) != 0)
+    for (const char *line = text; *line != '\0'; line = text_next_line(line)) {
+        const char *value = line + n;
+        if (strncmp(line, key, n) != 0 || *(value += strspn(value, " \t")) != ':')
             continue;
-        const char *colon = line + n + strspn(line + n, " \t");
-        if (*colon != ':')
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        (void)snprintf(ret, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+        value += 1 + strspn(value + 1, " \t");
+        (void)snprintf(ret, size, "%.*s", (int)strcspn(value, "\n"), value);
         return true;
     }
     return false;

@@ -192,32 +192,20 @@ static void divert_p2p(struct nccl_graph *g) {
     }
 }
 
-/* ncclTopoGetLocal: those with the most bandwidth, and among these the nearest kind. */
-struct local {
-    double bandwidth;
-    enum nccl_path kind;
-};
-static bool local_better(struct local *best, const struct nccl_route *path) {
-    if (path->bandwidth <= best->bandwidth &&
-        !(path->bandwidth >= best->bandwidth && path->kind < best->kind))
-        return false;
-    *best = (struct local){path->bandwidth, path->kind};
-    return true;
-}
-static bool local_equal(const struct local *best, const struct nccl_route *path) {
-    return path->bandwidth >= best->bandwidth && path->kind == best->kind;
-}
-
-/* ret: [TOPO_GPUS_MAX] */
-static uint32_t find_local_gpus(const struct nccl_graph *g, uint32_t net_node, uint32_t *ret) {
-    struct local best = {0, NCCL_PATH_DIS};
+/* ncclTopoGetLocal: the NETs, or GPUs, that a node reaches with the most bandwidth, and among these
+ * over the nearest kind of path. */
+static uint32_t find_local(const struct nccl_graph *g, uint32_t from, bool nets, uint32_t *ret) {
+    const struct nccl_route *best = NULL;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < g->n_gpus; i++) {
-        const struct nccl_route *path = route_at(g, net_node, g->gpus[i]);
-        if (local_better(&best, path))
+    for (uint32_t i = 0; i < (nets ? g->n_nets : g->n_gpus); i++) {
+        const struct nccl_route *path = route_at(g, from, nets ? g->nets[i].node : g->gpus[i]);
+        bool more = path->bandwidth > (best == NULL ? 0 : best->bandwidth);
+        if (!more && (best == NULL || path->bandwidth < best->bandwidth || path->kind > best->kind))
+            continue;
+        if (more || path->kind < best->kind)
             n = 0;
-        if (path->bandwidth > 0 && local_equal(&best, path))
-            ret[n++] = i;
+        best = path;
+        ret[n++] = i;
     }
     return n;
 }
@@ -235,17 +223,9 @@ static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu) {
     uint32_t local[TOPO_GPUS_MAX];
     if (c->valid)
         return c;
-    struct local best = {0, NCCL_PATH_DIS};
-    c->n = 0;
-    for (uint32_t i = 0; i < g->n_nets; i++) {
-        const struct nccl_route *path = route_at(g, g->gpus[gpu], g->nets[i].node);
-        if (local_better(&best, path))
-            c->n = 0;
-        if (path->bandwidth > 0 && local_equal(&best, path))
-            c->nets[c->n++] = i;
-    }
+    c->n = find_local(g, g->gpus[gpu], true, c->nets);
     if (c->n > 0) {
-        uint32_t gpus = find_local_gpus(g, g->nets[c->nets[0]].node, local);
+        uint32_t gpus = find_local(g, g->nets[c->nets[0]].node, false, local);
         gpus = MAX2(gpus, 1);
         c->start = g->t->gpus[g->nodes[g->gpus[gpu]].index].index % gpus;
         if ((c->n & (c->n - 1)) == 0)
@@ -273,7 +253,7 @@ static uint32_t net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channe
 
 /* ncclTopoGetLocalGpu: among the GPUs local to a NET the first that uses it, channel by channel. */
 static uint32_t local_gpu(struct nccl_graph *g, uint32_t net) {
-    uint32_t gpus[TOPO_GPUS_MAX], n = find_local_gpus(g, g->nets[net].node, gpus);
+    uint32_t gpus[TOPO_GPUS_MAX], n = find_local(g, g->nets[net].node, false, gpus);
     uint32_t best = TOPO_NONE, first = TOPO_NONE;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t c = channel_of(choice_of(g, gpus[i]), net);

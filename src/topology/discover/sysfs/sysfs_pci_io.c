@@ -326,21 +326,10 @@ void sysfs_fill_pci(const char *root, struct topology *t) {
 
 /* The number after a name, in lines of "name number"; 0: there is no such line. */
 static uint64_t property(const char *text, const char *name) {
-    const size_t len = strlen(name);
-    uint64_t v = 0;
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, name, len) != 0 || line[len] != ' ')
-            continue;
-        char number[24];
-        const char *digits = line + len + 1;
-        size_t n = strcspn(digits, "\n");
-        if (n >= sizeof number)
-            return 0;
-        memcpy(number, digits, n);
-        number[n] = '\0';
-        return parse_u64(number, &v) == 0 ? v : 0;
-    }
+    size_t len = strlen(name);
+    for (const char *line = text; *line != '\0'; line = text_next_line(line))
+        if (strncmp(line, name, len) == 0 && line[len] == ' ')
+            return strtoull(line + len, NULL, 10);
     return 0;
 }
 
