@@ -149,8 +149,7 @@ static int check_alone(const struct option_value *v) {
         check_write_node_json(&d, host, &text);
     else
         check_write_node(&d, NULL, &text);
-    (void)fputs(strbuf_text(&text), stdout);
-    int status = finish_stdout();
+    int status = print_text(&text);
     return status == 0 && node_summary_worst(&d) == NODE_SUMMARY_FAIL ? EXIT_JOB_FAILED : status;
 }
 

@@ -118,8 +118,7 @@ static int show(void *arg, const struct operator_reply *reply) {
         profile_json(&view, &text);
     else
         profile_text(&view, &text);
-    (void)fwrite(strbuf_text(&text), 1, text.len, stdout);
-    int status = finish_stdout();
+    int status = print_text(&text);
     if ((a->form != NULL && !write_output(a, &view)) || view.n_missing > 0)
         status = EXIT_JOB_FAILED;
     free(view.missing);

@@ -57,8 +57,7 @@ static int show(void *arg, const struct operator_reply *reply) {
         return print_failure(&err);
     if (err.text[0] != '\0')
         log_warning("%s", err.text);
-    (void)fwrite(strbuf_text(&text), 1, text.len, stdout);
-    int status = finish_stdout();
+    int status = print_text(&text);
     return status == 0 && r == 0 ? EXIT_JOB_FAILED : status;
 }
 

@@ -87,11 +87,10 @@ static int show(struct watch *w, struct status_view *view) {
         status_prometheus(view, &text);
     else
         status_text(view, &text);
-    (void)fputs(strbuf_text(&text), stdout);
     w->shown = true;
     w->closed = view->overview->state == GROUP_CLOSED;
     w->failing_since_ns = 0;
-    return finish_stdout();
+    return print_text(&text);
 }
 
 /* Asks once, and shows the answer. Returns 0, or a negative errno with a sentence; *ret_status is

@@ -65,12 +65,12 @@ const struct option_set topo_options = {
 /* ---- files and the terminal ---- */
 
 /* "-" is standard output. */
-static int write_file(const char *path, const char *text, size_t len, struct err *err) {
+static int write_file(const char *path, const struct strbuf *text, struct err *err) {
     if (strcmp(path, "-") == 0) {
-        (void)fwrite(text, 1, len, stdout); /* finish_stdout() reports errors */
+        (void)fputs(strbuf_text(text), stdout); /* finish_stdout() reports errors */
         return 0;
     }
-    int r = file_write_atomic(path, text, len);
+    int r = file_write_atomic(path, strbuf_text(text), text->len);
     return r < 0 ? err_set(err, r, "can't write %s: %s", path, strerror(-r)) : 0;
 }
 
@@ -155,36 +155,29 @@ static void warn_of_variables(void) {
 #define CHECK_BYTES_MAX ((size_t)16 << 20)
 
 struct xml_finding {
-    uint32_t line, order;
+    uint32_t line;
     enum nccl_xml_level level;
     char *text; /* owned */
 };
 
 struct xml_findings {
-    struct xml_finding *list;
+    struct xml_finding *list; /* by line */
     uint32_t n;
 };
 
 static void add_finding(void *arg, enum nccl_xml_level level, uint32_t line, const char *text) {
     struct xml_findings *f = arg;
     f->list = xrealloc(f->list, ((size_t)f->n + 1) * sizeof *f->list);
-    f->list[f->n] = (struct xml_finding){line, f->n, level, xstrdup(text)};
-    f->n++;
+    uint32_t i = f->n++;
+    for (; i > 0 && f->list[i - 1].line > line; i--)
+        f->list[i] = f->list[i - 1];
+    f->list[i] = (struct xml_finding){line, level, xstrdup(text)};
 }
 
-static int compare_findings(const void *a, const void *b) {
-    const struct xml_finding *x = a, *y = b;
-    if (x->line != y->line)
-        return x->line < y->line ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
-}
-
-/* Prints the findings by line, in the form with which editors jump to it; frees them. */
+/* Prints the findings in the form with which editors jump to it; frees them. */
 static void print_findings(struct xml_findings *f, const char *path) {
     static const char *const levels[] = {
         [NCCL_XML_NOTICE] = "note", [NCCL_XML_WARNING] = "warning", [NCCL_XML_ERROR] = "error"};
-    if (f->n > 1)
-        qsort(f->list, f->n, sizeof *f->list, compare_findings);
     for (uint32_t i = 0; i < f->n; i++) {
         printf("%s:", path);
         if (f->list[i].line > 0)
@@ -220,19 +213,6 @@ static int check(const struct option_value *v) {
 
 /* ---- output ---- */
 
-static int write_nccl_xml(const struct topology *t, const char *path, struct err *err) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    int r = nccl_xml_write(t, &text, err);
-    return r < 0 ? r : write_file(path, strbuf_text(&text), text.len, err);
-}
-
-static int write_svg(const struct topology *t, const struct nccl_graph *g, const char *path,
-                     struct err *err) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_svg(t, g, &text);
-    return write_file(path, strbuf_text(&text), text.len, err);
-}
-
 static void print(const struct option_value *v, const struct topology *t,
                   const struct nccl_graph *g) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -250,6 +230,7 @@ static void freeg(struct nccl_graph **g) { nccl_graph_free(*g); }
 static int show(const struct option_value *v) {
     _cleanup_(topology_fini) struct topology t = {0};
     _cleanup_(freeg) struct nccl_graph *g = NULL;
+    _cleanup_(strbuf_fini) struct strbuf svg = {0}, xml = {0};
     struct words of_nccl = {0};
     struct err err = {0};
     if (load(v, &t, &err) < 0)
@@ -259,10 +240,14 @@ static int show(const struct option_value *v) {
     print(v, &t, g);
     int r = 0;
     err = (struct err){0};
-    if (v[TOPO_OPT_SVG].text != NULL)
-        r = write_svg(&t, g, v[TOPO_OPT_SVG].text, &err);
+    if (v[TOPO_OPT_SVG].text != NULL) {
+        render_svg(&t, g, &svg);
+        r = write_file(v[TOPO_OPT_SVG].text, &svg, &err);
+    }
     if (r == 0 && v[TOPO_OPT_NCCL_XML].text != NULL)
-        r = write_nccl_xml(&t, v[TOPO_OPT_NCCL_XML].text, &err);
+        r = nccl_xml_write(&t, &xml, &err);
+    if (r == 0 && v[TOPO_OPT_NCCL_XML].text != NULL)
+        r = write_file(v[TOPO_OPT_NCCL_XML].text, &xml, &err);
     int status = finish_stdout();
     for (uint32_t i = 0; i < t.n_warnings; i++)
         warn(t.warnings[i]);
