@@ -10,6 +10,10 @@
 #include "base/text/utf8.h"
 #include "watchdog/judge/suspects_priv.h"
 
+static const char *missing_of(const struct suspects_node *node) {
+    return node->missing != NULL ? node->missing : "it did not answer in time";
+}
+
 /* ---- the line ---- */
 
 #define LINE_RANGES_MAX 100 /* bytes of a list of ranks in a line */
@@ -206,8 +210,7 @@ static void line_missing(const struct suspects *s, uint32_t *ranks, struct strbu
     strbuf_printf(ret, " (node %.60s%s", node->name,
                   s->in->nodes_of[ranks[0]] != s->in->nodes_of[ranks[n - 1]] ? " and others" : "");
     if (node->evidence == NULL)
-        strbuf_printf(ret, ": %.100s",
-                      node->missing != NULL ? node->missing : "it did not answer in time");
+        strbuf_printf(ret, ": %.100s", missing_of(node));
     strbuf_add(ret, ")");
 }
 
@@ -371,8 +374,7 @@ static void add_node(const struct suspects *s, const struct suspects_node *node,
         return;
     strbuf_printf(ret, "\nnode %s", node->name);
     if (e == NULL) {
-        strbuf_printf(ret, ": no evidence: %s\n",
-                      node->missing != NULL ? node->missing : "it did not answer in time");
+        strbuf_printf(ret, ": no evidence: %s\n", missing_of(node));
         return;
     }
     strbuf_printf(ret, ", in %" PRIu64 " ms\n", e->took_ns / NS_PER_MS);
@@ -436,13 +438,6 @@ void suspects_text(const struct suspects *s, struct strbuf *ret) {
 }
 
 /* ---- hang.json ---- */
-
-static void write_text(struct json_writer *w, const char *key, const char *text) {
-    if (text != NULL)
-        json_write_string(w, key, text);
-    else
-        json_write_null(w, key);
-}
 
 static void write_pid(struct json_writer *w, int32_t pid) {
     if (pid > 0)
@@ -514,8 +509,7 @@ static void write_nodes(struct json_writer *w, const struct suspects *s) {
         json_write_object_begin(w, NULL);
         json_write_string(w, "node", node->name);
         if (node->evidence == NULL)
-            json_write_string(w, "missing",
-                              node->missing != NULL ? node->missing : "it did not answer in time");
+            json_write_string(w, "missing", missing_of(node));
         else if (left_out == 0)
             json_write_raw(w, "evidence", strbuf_text(&text));
         json_write_object_end(w);
@@ -538,7 +532,7 @@ void suspects_json(const struct suspects *s, struct strbuf *ret) {
         json_write_string(&w, "generation", s->in->generation);
         json_write_string(&w, "time", time);
     }
-    write_text(&w, "verdict", s->in->what);
+    json_write_string(&w, "verdict", s->in->what);
     json_write_string(&w, "line", strbuf_text(&line));
     if (s->in->quiet_ns != 0)
         json_write_double(&w, "quiet_s", (double)(s->in->quiet_ns / NS_PER_MS) / 1000);
@@ -592,7 +586,7 @@ static void write_native(struct json_writer *w, const struct suspects_native *s)
     json_write_u64(w, "rank", s->rank);
     json_write_string(w, "node", s->node);
     write_pid(w, s->worker == NULL ? 0 : s->worker->pid);
-    write_text(w, "stack", s->worker == NULL ? NULL : s->worker->native_stack);
+    json_write_string(w, "stack", s->worker == NULL ? NULL : s->worker->native_stack);
     json_write_array_begin(w, "gaps");
     for (uint32_t k = 0; k < n_gaps(s); k++)
         json_write_string(w, NULL, s->worker->gaps[k]);
