@@ -507,8 +507,7 @@ static int read_lease(struct job_reading *j) {
     uint64_t beats = s->lease_ns / s->heartbeat_ns;
     if (keep_alive) {
         s->heartbeat_ns = given_or(j->conf.keep_alive_interval_ns, JOB_KEEP_ALIVE_INTERVAL_NS);
-        beats = j->conf.keep_alive_max_attempt > 0 ? j->conf.keep_alive_max_attempt
-                                                   : JOB_KEEP_ALIVE_ATTEMPTS;
+        beats = given_or(j->conf.keep_alive_max_attempt, JOB_KEEP_ALIVE_ATTEMPTS);
     }
     const char *text = job_text(j, RUN_HEARTBEAT_INTERVAL);
     if (text != NULL &&

@@ -470,7 +470,7 @@ static uint32_t gpu_of_mig(const struct topology *t, const char *list) {
     size_t n;
     uint32_t found = GPU_UNKNOWN;
     list = list_item(list, 0, &n);
-    for (uint32_t i = 0; i < t->n_gpus && i < TOPO_GPUS_MAX; i++) {
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
         for (uint32_t k = 0; k < t->gpus[i].n_mig && k < TOPO_MIG_MAX; k++) {
             if (n <= strlen("MIG-") || strncmp(t->gpus[i].mig_uuids[k], list, n) != 0)
                 continue;
@@ -487,7 +487,7 @@ uint32_t affinity_visible_gpus(const struct topology *t, const char *cuda_visibl
     uint32_t gpus[TOPO_GPUS_MAX], list[GPUS_MAX], n_visible = 0;
     struct gpu_inventory inventory = {.n = 0};
     _cleanup_(freep) char(*uuids)[GPU_UUID_MAX] = xcalloc(TOPO_GPUS_MAX, sizeof *uuids);
-    for (uint32_t i = 0; i < t->n_gpus && i < TOPO_GPUS_MAX; i++) {
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
         if (t->gpus[i].vendor != TOPO_VENDOR_NVIDIA)
             continue;
         if (t->gpus[i].uuid[0] != '\0') {

@@ -304,7 +304,7 @@ static void fill_named(const struct sysfs *s, struct topology *t, const char *na
 /* The port above can have been filled after the device below it. */
 static void copy_ups(struct topology *t) {
     for (uint32_t i = 0; i < t->n_pci; i++)
-        if (t->pci[i].parent < t->n_pci)
+        if (t->pci[i].parent != TOPO_NONE)
             copy_up(t, i, t->pci[i].parent);
 }
 
