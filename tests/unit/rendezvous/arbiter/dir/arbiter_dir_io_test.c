@@ -424,4 +424,8 @@ ARBITER_TEST(a_lost_beat_file_is_made_again) {
     cr_assert_eq(rig_read(b).record.beat, beat);
     rig_write("beat-1", "garbage, and more of it than a beat has");
     ASSERT_LEADS(rig_beat(a, 1, A), ARBITER_OK, 1, A);
+    rig_write("beat-2", "00000000000000ff\n"); /* by a node that claims the same epoch, and may win */
+    ASSERT_LEADS(rig_claim(b, 2, B), ARBITER_OK, 2, B);
+    _cleanup_(freep) char *text = rig_file_text("beat-2");
+    cr_assert_str_eq(text, "00000000000000ff\n");
 }
