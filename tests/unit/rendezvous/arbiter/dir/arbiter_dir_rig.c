@@ -1,6 +1,7 @@
 #include "arbiter_dir_rig.h"
 
 #include <ftw.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "io/file.h"
@@ -14,6 +15,7 @@ static void begin_in(const char *where) {
     int n = snprintf(rig_dir, sizeof rig_dir, "%s/muster-arbiter-XXXXXX", where);
     cr_assert_lt((size_t)n, sizeof rig_dir);
     cr_assert_not_null(mkdtemp(rig_dir));
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}), 0); /* each request closes what it opened */
 }
 
 void rig_begin(void) {
