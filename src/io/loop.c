@@ -502,20 +502,15 @@ static void signal_on_event(evutil_socket_t signo, short events, void *arg) {
     (void)callback_ends(loop, "a signal");
 }
 
-int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
-                    struct loop_signal **ret) {
+struct loop_signal *loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg) {
     struct loop_signal *s = xcalloc(1, sizeof *s);
     s->loop = loop;
     s->fn = fn;
     s->arg = arg;
     (void)event_assign(&s->ev, loop->base, signo, EV_SIGNAL | EV_PERSIST, signal_on_event, s);
     (void)event_priority_set(&s->ev, LOOP_PRIO_LEASE);
-    if (event_add(&s->ev, NULL) < 0) {
-        free(s);
-        return -EINVAL;
-    }
-    *ret = s;
-    return 0;
+    (void)event_add(&s->ev, NULL);
+    return s;
 }
 
 void loop_signal_free(struct loop_signal *s) {

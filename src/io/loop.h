@@ -72,8 +72,9 @@ _must_use_ struct loop_timer *loop_timer_new(struct loop *loop, loop_timer_fn *f
 void loop_timer_set(struct loop_timer *t, uint64_t deadline_ns);
 void loop_timer_free(struct loop_timer *t);
 
-_must_use_ int loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn, void *arg,
-                               struct loop_signal **ret);
+/* Of a signal that no process can handle, such as SIGKILL, fn is never called. */
+_must_use_ struct loop_signal *loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
+                                               void *arg);
 void loop_signal_free(struct loop_signal *s);
 
 /* Calls fn(arg) once, after the current callback has returned, and before the next one of a lower

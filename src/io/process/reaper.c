@@ -121,18 +121,13 @@ static void run_some(void *arg) {
 
 static void on_sigchld(void *arg, int signo) { run_soon(arg); }
 
-int child_reaper_new(struct loop *loop, struct child_reaper **ret) {
+struct child_reaper *child_reaper_new(struct loop *loop) {
     struct child_reaper *r = xcalloc(1, sizeof *r);
     r->loop = loop;
     list_init(&r->watches);
-    int x = loop_signal_new(loop, SIGCHLD, on_sigchld, r, &r->sigchld);
-    if (x < 0) {
-        free(r);
-        return x;
-    }
+    r->sigchld = loop_signal_new(loop, SIGCHLD, on_sigchld, r);
     loop_set_reaper(loop, r);
-    *ret = r;
-    return 0;
+    return r;
 }
 
 void child_reaper_free(struct child_reaper *r) {

@@ -1,7 +1,7 @@
 /* Reports how children ended. It calls back for the children that it watches, and silently reaps
  * all others: orphans that became children of this process because it is a subreaper, or process 1.
  *
- *     r = child_reaper_new(loop, &reaper);                  one per process
+ *     reaper = child_reaper_new(loop);                      one per process
  *     r = child_spawn(&spec, &child, &err);
  *     r = child_watch_new(reaper, &child, NULL, on_exit, me, &watch);     in the same turn
  *
@@ -37,7 +37,7 @@ typedef void child_exit_fn(void *arg, const struct child_status *status);
 typedef void child_zombie_fn(void *arg, pid_t pid);
 
 /* The loop knows the reaper from then on: loop_reaper(). */
-_must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
+_must_use_ struct child_reaper *child_reaper_new(struct loop *loop);
 /* All watches except those that were let go must be freed before. Takes NULL. */
 void child_reaper_free(struct child_reaper *r);
 /* Handles all children that have ended and are not reaped yet, now, however long that takes. */

@@ -696,21 +696,19 @@ static void on_suspended(void *arg, int signo) {
         log_notice("suspended at the terminal; the job continues: fg resumes it, kill ends it");
 }
 
-static int watch(struct agent *a, int signo, loop_signal_fn *fn) {
-    if (a->signals[signo] != NULL)
-        return 0;
-    return loop_signal_new(a->loop, signo, fn, a, &a->signals[signo]);
+static void watch(struct agent *a, int signo, loop_signal_fn *fn) {
+    if (a->signals[signo] == NULL)
+        a->signals[signo] = loop_signal_new(a->loop, signo, fn, a);
 }
 
-static int watch_signals(struct agent *a) {
+static void watch_signals(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
-    int r = 0;
-    for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
+    for (uint32_t i = 0; i < spec->n_signals; i++)
         if (spec->signals[i] != SIGHUP || !child_is_ignored(SIGHUP)) /* nohup(1) */
-            r = watch(a, spec->signals[i], on_ending_signal);
-    for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
-        r = watch(a, passed_on[i], on_passed_signal);
-    return r == 0 ? watch(a, SIGTSTP, on_suspended) : r;
+            watch(a, spec->signals[i], on_ending_signal);
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on); i++)
+        watch(a, passed_on[i], on_passed_signal);
+    watch(a, SIGTSTP, on_suspended);
 }
 
 /* ---- the head ---- */
@@ -821,7 +819,7 @@ void agent_tell_head(struct agent *a, int status) {
 
 /* ---- the whole ---- */
 
-int agent_ends_begin(struct agent *a) {
+void agent_ends_begin(struct agent *a) {
     if (slurm_job(a) != NULL || is_pod(a))
         a->ends.around_ns = AROUND_DEFAULT_NS;
     a->ends.tree_timer = loop_timer_new(a->loop, on_tree_timer, a);
@@ -829,7 +827,7 @@ int agent_ends_begin(struct agent *a) {
     a->stop.timer = loop_timer_new(a->loop, on_timer, a);
     a->stop.hold_timer = loop_timer_new(a->loop, agent_hold, a);
     a->life_timer = loop_timer_new(a->loop, agent_check, a);
-    return watch_signals(a);
+    watch_signals(a);
 }
 
 void agent_ends_free(struct agent *a) {

@@ -554,9 +554,7 @@ static int set_up(struct agent *a) {
     r = loop_new(&a->loop);
     if (r < 0)
         return r;
-    r = child_reaper_new(a->loop, &a->reaper);
-    if (r < 0)
-        return r;
+    a->reaper = child_reaper_new(a->loop);
     r = agent_show_begin(a);
     if (r < 0)
         return r;
@@ -589,9 +587,7 @@ static int set_up(struct agent *a) {
     if (r < 0)
         return r;
     a->tidy_timer = loop_timer_new(a->loop, on_tidy_timer, a);
-    r = agent_ends_begin(a);
-    if (r < 0)
-        return r;
+    agent_ends_begin(a);
     begin_preflight(a);
     begin_hang_watch(a);
     a->leading = leading_new(a);

@@ -189,8 +189,7 @@ void agent_tell_if_no_key(struct agent *a);
 
 /* ---- agent_ends_io.c ---- */
 
-/* 0 or a negative errno. */
-_must_use_ int agent_ends_begin(struct agent *a);
+void agent_ends_begin(struct agent *a);
 void agent_ends_free(struct agent *a);
 /* Workers run. */
 void agent_ends_started(struct agent *a);

@@ -699,13 +699,12 @@ static int prepare(struct ssh_head *h, struct err *err) {
 
 static int set_up_loop(struct ssh_head *h) {
     static loop_timer_fn *const fns[TIMERS] = {ping_all, on_silence, on_alone, on_naming, on_leave};
-    int r = 0;
     h->calls.silence_ns = h->calls.late_ns = TIME_NEVER;
     for (size_t i = 0; i < TIMERS; i++)
         h->timers[i] = loop_timer_new(h->loop, fns[i], h);
     if (!child_is_ignored(SIGTSTP))
-        r = loop_signal_new(h->loop, SIGTSTP, on_suspend, h, &h->suspend);
-    return r < 0 ? r : ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
+        h->suspend = loop_signal_new(h->loop, SIGTSTP, on_suspend, h);
+    return ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
 }
 
 static int start(void *arg, struct starter_run *run, struct err *err) {

@@ -640,31 +640,24 @@ static void on_readable(void *arg, int fd, unsigned events) {
 
 /* ---- the whole ---- */
 
-static int watch_signals(struct relay *r) {
-    static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    int code = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(ends) && code == 0; i++)
-        code = loop_signal_new(r->loop, ends[i], on_signal, r, &r->signals[i]);
-    return code;
-}
-
 static int set_up(struct relay *r) {
+    static const int ends[ENDS] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     static const int of_workers[] = {SIGUSR1, SIGUSR2, SIGURG}; /* batch systems signal all */
     (void)signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < ARRAY_SIZE(of_workers); i++)
         (void)signal(of_workers[i], SIG_IGN);
     int code = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ? -errno : loop_new(&r->loop);
-    if (code == 0)
-        code = child_reaper_new(r->loop, &r->reaper);
-    if (code == 0) {
-        r->silence = loop_timer_new(r->loop, on_silence, r);
-        r->end_timer = loop_timer_new(r->loop, on_end_timer, r);
-        r->sweep = loop_timer_new(r->loop, on_sweep, r);
-        code = watch_signals(r);
-    }
-    if (code < 0)
+    if (code < 0) {
         log_error("the relay can't run: %s", strerror(-code));
-    return code;
+        return code;
+    }
+    r->reaper = child_reaper_new(r->loop);
+    r->silence = loop_timer_new(r->loop, on_silence, r);
+    r->end_timer = loop_timer_new(r->loop, on_end_timer, r);
+    r->sweep = loop_timer_new(r->loop, on_sweep, r);
+    for (size_t i = 0; i < ENDS; i++)
+        r->signals[i] = loop_signal_new(r->loop, ends[i], on_signal, r);
+    return 0;
 }
 
 /* The head's orders come before what workers keep busy. -EPERM: a file, which no loop can watch. */

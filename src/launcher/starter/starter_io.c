@@ -522,15 +522,13 @@ static void on_signal(void *arg, int signo) {
 }
 
 /* USR1 and USR2 are for the workers. */
-static int watch_signals(struct starter_run *r) {
+static void watch_signals(struct starter_run *r) {
     const struct job_spec *spec = r->config->spec;
-    int code = 0;
-    for (int signo = 1; signo < NSIG && code == 0; signo++) {
+    for (int signo = 1; signo < NSIG; signo++) {
         const bool nohup = signo == SIGHUP && child_is_ignored(SIGHUP); /* nohup(1) */
         if ((job_is_ended_by(spec, signo) && !nohup) || signo == SIGUSR1 || signo == SIGUSR2)
-            code = loop_signal_new(r->loop, signo, on_signal, r, &r->signals[signo]);
+            r->signals[signo] = loop_signal_new(r->loop, signo, on_signal, r);
     }
-    return code;
 }
 
 /* ---- commands ---- */
@@ -650,14 +648,12 @@ static void record_end(struct starter_run *r) {
 static int set_up(struct starter_run *r, struct err *err) {
     (void)signal(SIGPIPE, SIG_IGN);
     int code = loop_new(&r->loop);
-    if (code == 0)
-        code = child_reaper_new(r->loop, &r->reaper);
-    if (code == 0) {
-        r->timer = loop_timer_new(r->loop, on_timer, r);
-        code = watch_signals(r);
-    }
-    if (code == 0)
-        code = make_key(r, err);
+    if (code < 0)
+        return code;
+    r->reaper = child_reaper_new(r->loop);
+    r->timer = loop_timer_new(r->loop, on_timer, r);
+    watch_signals(r);
+    code = make_key(r, err);
     if (code == 0)
         register_run(r);
     return code < 0 ? code : r->ops->start(r->arg, r, err);

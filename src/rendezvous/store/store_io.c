@@ -656,17 +656,14 @@ static int serve_on(struct loop *loop, const struct store_serve_config *config, 
 
 int store_serve(const struct store_serve_config *config, struct err *err) {
     static const int signals[] = {SIGTERM, SIGINT};
-    struct loop_signal *handlers[ARRAY_SIZE(signals)] = {0};
+    struct loop_signal *handlers[ARRAY_SIZE(signals)];
     struct loop *loop;
     int r = loop_new(&loop);
     if (r < 0)
         return err_set(err, r, "cannot make an event loop: %s", strerror(-r));
-    for (size_t i = 0; i < ARRAY_SIZE(signals) && r == 0; i++)
-        r = loop_signal_new(loop, signals[i], on_signal, loop, &handlers[i]);
-    if (r < 0)
-        (void)err_set(err, r, "cannot handle signals: %s", strerror(-r));
-    else
-        r = serve_on(loop, config, err);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        handlers[i] = loop_signal_new(loop, signals[i], on_signal, loop);
+    r = serve_on(loop, config, err);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         loop_signal_free(handlers[i]);
     loop_free(loop);

@@ -164,7 +164,7 @@ Test(loop, a_timer_can_be_moved_and_disarmed) {
 }
 
 Test(loop, a_signal_calls_its_handler_with_its_number) {
-    cr_assert_eq(loop_signal_new(stage.loop, SIGUSR1, on_signal, &stage, &stage.signal), 0);
+    stage.signal = loop_signal_new(stage.loop, SIGUSR1, on_signal, &stage);
     cr_assert_eq(raise(SIGUSR1), 0);
     run(&stage);
     cr_assert_str_eq(strbuf_text(&stage.seen), rig_text("s%d", SIGUSR1));

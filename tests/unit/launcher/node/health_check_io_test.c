@@ -12,7 +12,7 @@ static char *envp[] = {path_of_programs, when, NULL};
 
 static void begin(void) {
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    reaper = child_reaper_new(loop);
 }
 
 static void finish(void) {

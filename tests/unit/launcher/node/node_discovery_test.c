@@ -27,7 +27,7 @@ static void on_discovered(void *arg) {
 
 static void begin(struct fixture *f, struct node_discovery_config config) {
     cr_assert_eq(loop_new(&f->loop), 0);
-    cr_assert_eq(child_reaper_new(f->loop, &f->reaper), 0);
+    f->reaper = child_reaper_new(f->loop);
     struct err err = {0};
     cr_assert_eq(node_discovery_new(f->loop, &config, &f->discovery, &err), 0, "%s", err.text);
     cr_assert_not(node_discovery_found(f->discovery)->ended);

@@ -37,7 +37,7 @@ static void setup(void) {
     cr_assert_eq(chmod(tree_at(&tree, "scontrol"), 0755), 0);
     cr_assert_eq(setenv("PATH", rig_text("%s:%s", tree.root, getenv("PATH")), 1), 0);
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    reaper = child_reaper_new(loop);
 }
 
 static void teardown(void) {

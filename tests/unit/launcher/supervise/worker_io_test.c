@@ -94,7 +94,7 @@ static void local_workers_init(struct local_workers *c) {
     say = c->rig.say;
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&c->loop) == 0);
-    cr_assert(child_reaper_new(c->loop, &c->reaper) == 0);
+    c->reaper = child_reaper_new(c->loop);
 }
 
 static void local_workers_fini(struct local_workers *c) {

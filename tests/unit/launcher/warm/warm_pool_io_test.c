@@ -66,7 +66,7 @@ static void begin_record(struct one_rank *o) {
 static void one_rank_init(struct one_rank *o, char *const *argv, enum job_warm form, uint64_t import_ns) {
     *o = (struct one_rank){.spec = CHILD_SPEC_INIT};
     cr_assert_eq(loop_new(&o->loop), 0);
-    cr_assert_eq(child_reaper_new(o->loop, &o->reaper), 0);
+    o->reaper = child_reaper_new(o->loop);
     o->doomsday = loop_timer_new(o->loop, on_doomsday, o);
     (void)snprintf(o->path, sizeof o->path, "PATH=%s", getenv("PATH"));
     o->spec.argv = argv;
