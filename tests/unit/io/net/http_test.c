@@ -261,8 +261,11 @@ Test(http, connection_close_is_obeyed) {
 }
 
 Test(http, takes_chunks_and_what_ends_with_the_connection) {
-    server.answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+    server.answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    "2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\nTrailer: x\r\n\r\n";
     ask_ok();
+    ask_ok();
+    cr_expect_eq(server.n_conns, 1);
     server.answer = "HTTP/1.0 200 OK\r\n\r\nhello";
     server.close_after = true;
     ask_ok();
@@ -276,7 +279,9 @@ Test(http, any_status_is_an_answer_and_no_redirect_is_followed) {
     server.answer = "HTTP/1.1 301 Moved\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n";
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 301);
-    cr_expect_eq(server.n_asked, 2);
+    server.answer = "HTTP/1.1 204 None\r\n\r\n";
+    ask("1", 2 * NS_PER_S);
+    cr_expect(heard.status == 204 && heard.len == 0 && server.n_asked == 3);
 }
 
 Test(http, refusal_has_its_errno) {
@@ -329,7 +334,9 @@ Test(http, what_is_too_long_or_no_http_is_refused) {
                                "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
                                "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
                                "HTTP/1.1 abc OK\r\n\r\n",
-                               "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"};
+                               "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                               "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nhe\r\n0\r\n\r\n",
+                               "HTTP/1.1 200 OK\r\nno field\r\nContent-Length: 0\r\n\r\n"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         server.answer = bad[i];
         ask("1", 300 * NS_PER_MS);
