@@ -117,7 +117,7 @@ static void take(struct evidence_worker *w, struct helper_call *call) {
     struct helper_answer a;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     helper_call_wait(call, &a);
-    if (a.len == 1 && a.data[0] == NOT_FOUND[0]) {
+    if (a.data[0] == NOT_FOUND[0]) {
         evidence_worker_gap(w, "native stack: " TOOL " is not installed (elfutils)");
         return;
     }

@@ -680,7 +680,6 @@ static void end_dumps(struct dumps *r, struct evidence *e) {
     else
         evidence_gap(e, NCCL_RECORDER "%s",
                      answer.code == -ETIMEDOUT ? "the disk of its files does not answer"
-                     : answer.code < 0         ? strerror(-answer.code)
                                                : "the process that asks it has ended");
     for (size_t i = 0; i < r->n && whole; i++) {
         struct evidence_worker *w = &e->workers[r->workers[i]];

@@ -1,11 +1,10 @@
 #include "io/net/http.h"
 
-#include <dirent.h>
-
 #include "base/text/strbuf.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
 #include "io/net/tls.h"
+#include "rig/fds.h"
 #include "rig/loop_rig.h"
 
 /* A server that sends the test's answer to every request. */
@@ -103,22 +102,13 @@ static uint16_t serve(const char *host) {
     return addr_port(&at);
 }
 
-static unsigned count_fds(void) {
-    DIR *d = opendir("/proc/self/fd");
-    unsigned n = 0;
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
-}
-
 static unsigned fds_before;
 
 static void set_up(void) {
     (void)signal(SIGPIPE, SIG_IGN);
     cr_assert_eq(loop_new(&loop), 0);
     server.answer = OK_ANSWER;
-    fds_before = count_fds();
+    fds_before = rig_open_fds();
 }
 
 static void tear_down(void) {
@@ -130,7 +120,7 @@ static void tear_down(void) {
     }
     strbuf_fini(&server.heard);
     rig_loop_turns(loop, 4);
-    cr_expect_eq(count_fds(), fds_before, "descriptors are left open");
+    cr_expect_eq(rig_open_fds(), fds_before, "descriptors are left open");
     loop_free(loop);
 }
 

@@ -258,6 +258,11 @@ Test(node_summary, a_wall_clock_that_is_off_is_found_by_the_offset_of_the_other_
     compare(4, clocks, INT64_C(1700000100) * (int64_t)NS_PER_S);
     cr_assert_eq(c.n, 1);
     cr_assert_str_eq(c.rows[0].nodes, "n2");
+    /* Two that differ: the first, which is the leader in most jobs, is taken as right. */
+    d.clock_ns = INT64_C(1700000542) * (int64_t)NS_PER_S;
+    summary_index_put(b, 2, "n1", &d);
+    compare(2, clocks, INT64_C(1700000000) * (int64_t)NS_PER_S);
+    cr_assert(c.n == 1 && strcmp(c.rows[0].nodes, "n1") == 0 && strcmp(c.rows[0].value, "+42.0 s") == 0);
 }
 
 struct some { /* that many nodes with these facts; "": not known */

@@ -1,8 +1,8 @@
 #include "launcher/worker/notify_io.h"
 
-#include <dirent.h>
 #include <sys/un.h>
 
+#include "rig/fds.h"
 #include "rig/loop_rig.h"
 
 /* One socket, and the messages that arrived. */
@@ -83,16 +83,6 @@ static void begin(void) { fixture_init(&fix); }
 static void finish(void) { fixture_fini(&fix); }
 TestSuite(notify_io, .init = begin, .fini = finish);
 
-static unsigned open_descriptors(void) {
-    unsigned n = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    cr_assert_not_null(dir);
-    while (readdir(dir) != NULL)
-        n++;
-    closedir(dir);
-    return n;
-}
-
 Test(notify_io, tells_what_was_said_and_by_whom) {
     cr_assert_eq(notify_name(fix.notify)[0], '@');
     say(&fix, "MUSTER_SAFE_POINT=1");
@@ -120,13 +110,13 @@ Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
     for (int turns = 0; turns < 2; turns++)
         cr_assert_eq(loop_turn(fix.loop), 0);
     cr_expect_eq(fix.n_safe_points, 0);
-    unsigned before = open_descriptors();
+    unsigned before = rig_open_fds();
     const int fds[] = {STDERR_FILENO, STDERR_FILENO, STDERR_FILENO};
     for (unsigned n = 1; n <= ARRAY_SIZE(fds); n++) {
         cr_assert_eq(send_to(&fix, big, sizeof big - 1, fds, n), (ssize_t)sizeof big - 1);
         cr_assert_eq(loop_turn(fix.loop), 0);
         cr_expect_eq(fix.n_safe_points, (int)n);
-        cr_expect_eq(open_descriptors(), before, "%u descriptors", n);
+        cr_expect_eq(rig_open_fds(), before, "%u descriptors", n);
     }
 }
 

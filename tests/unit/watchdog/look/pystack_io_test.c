@@ -8,7 +8,7 @@
 
 #include "base/text/strbuf.h"
 #include "io/process/child.h"
-#include "rig/unit.h"
+#include "rig/fds.h"
 
 #define NOBODY 65534
 #define FAULTHANDLER_FRAMES 100 /* MAX_FRAME_DEPTH of Python/traceback.c */
@@ -115,7 +115,9 @@ static void each_python(const char *mode, each_fn *fn) {
         _cleanup_(end) struct worker w = begin(python, mode);
         _cleanup_(freep) char *what = xasprintf("%s %s", python, mode);
         struct pystack_process p;
+        const unsigned open = rig_open_fds();
         find(&w, &p);
+        cr_expect_eq(rig_open_fds(), open, "a profile finds it again and again");
         fn(what, &w, &p);
     }
 }

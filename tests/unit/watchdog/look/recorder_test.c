@@ -80,6 +80,14 @@ Test(recorder, many_open_entries_and_groups_are_limited) {
     cr_assert_leq(summary.len, RECORDER_SUMMARY_MAX);
     assert_has(summary.data, "of group 15, started\n24 more have not ended\n");
     assert_has(summary.data, "(more was left out)\n");
+    strbuf_clear(&text);
+    strbuf_clear(&summary);
+    for (int i = 0; i < 16; i++)
+        strbuf_printf(&text, "%s{\"pg_id\":%d,\"state\":\"started\"}", i > 0 ? "," : "{\"entries\":[", i);
+    strbuf_add(&text, "]}");
+    cr_assert_eq(recorder_read(text.data, text.len, 0, &summary, &got, &err), 0, "%s", err.text);
+    assert_has(summary.data, "of group 15, started\n");
+    cr_assert_null(strstr(summary.data, " more have not ended"), "%s", summary.data);
 }
 
 static int http(const char *text) {

@@ -1,11 +1,10 @@
 #include "watchdog/look/signs.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <time.h>
 
 #include "io/process/proc.h"
-#include "rig/unit.h"
+#include "rig/fds.h"
 
 /* A process that, for each byte x it gets, uses a processor for 5 ms and answers, for others only answers; otherwise it
  * waits. */
@@ -77,17 +76,8 @@ static uint64_t until_still(uint32_t rank, uint64_t now_ns) {
     return now_ns;
 }
 
-static unsigned open_files(void) {
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
-}
-
 Test(signs_io, sees_who_moves_and_who_waits) {
-    unsigned before = open_files();
+    unsigned before = rig_open_fds();
     struct child a = start(), b = start();
     cr_assert(signs_add(s, 7, b.pid, 0) == 0 && signs_add(s, 3, a.pid, 0) == 0);
     cr_expect_eq(signs_still_ns(s, 0), 0);
@@ -106,7 +96,7 @@ Test(signs_io, sees_who_moves_and_who_waits) {
     signs_free(TAKE_PTR(s));
     stop(&a);
     stop(&b);
-    cr_expect_eq(open_files(), before);
+    cr_expect_eq(rig_open_fds(), before);
 }
 
 Test(signs_io, sees_that_a_process_was_stopped) {
