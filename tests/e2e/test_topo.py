@@ -403,7 +403,7 @@ def test_findings_name_file_and_line(tree, tmp_path):
     done = topo("--check-nccl-xml", path, "--sysroot", tree)
     line = 1 + text[:text.index('busid="0000:03:00.0"')].count("\n")
     # no line: about the whole file
-    found = re.findall(r"^(.*?):(?:(\d+):)? (error|warning|note): (.+)$", done.stdout, re.M)
+    found = re.findall(r"^(.*?):(?:([1-9]\d*):)? (error|warning|note): (.+)$", done.stdout, re.M)
     assert any(f == str(path) and n == str(line) and "0000:0f:00.0" in t for f, n, _, t in found), done
     lines = [int(n or 0) for _, n, _, _ in found]
     assert len(found) == done.stdout.count("\n") and lines == sorted(lines), done

@@ -84,7 +84,8 @@ static const struct {
     {"muster topo --from=machine --json", 0, "\"format\":1", NULL},
     {"muster topo --nothing", 2, NULL, "unknown option --nothing"},
     {"muster topo --from=/nowhere", 1, NULL, "/nowhere"},
-    {"muster topo --check-nccl-xml=machine", 1, NULL, NULL},
+    {"muster topo --check-nccl-xml=machine", 1, "machine:1: error: ", NULL},
+    {"muster topo --check-nccl-xml=bare.xml", 0, "bare.xml: note: 1 GPUs and 0 NICs", NULL},
     /* commands about jobs, without a job */
     {"muster status --rdzv-id=none-such", 1, NULL, "none-such"},
     {"muster exclude", 2, NULL, "which NODE?"},
@@ -98,6 +99,9 @@ static const struct {
     {"muster run", 2, NULL, "SCRIPT"},
     {"muster run --nnods 2 x", 2, NULL, "did you mean --nnodes?"},
     {"muster run --print-config --no-python true", 0, "\"min_nodes\": 1", NULL},
+    {"muster run --dry-run --no-python true", 0, " RANK=0 ", NULL},
+    {"muster run --dry-run --nnodes=2 --node-rank=1 --master-addr=node1 --no-python true", 0, "MASTER_ADDR=node1 ",
+     NULL},
     {"muster run --dry-run --nproc-per-node=2 --no-python true", 0, "  true\n\n# rank 1, ", NULL},
     {"muster notify", 2, NULL, "missing argument"},
     {"muster notify MUSTER_STEP", 2, NULL, "must be VARIABLE=VALUE"},
@@ -113,6 +117,8 @@ static const char machine[] =
 
 Test(commands, each_line_has_its_status_and_its_words) {
     tree_write(&tree, "machine", machine);
+    tree_write(&tree, "bare.xml",
+               "<system version='1'><cpu numaid='0'><pci busid='0000:01:00.0' class='0x030200'/></cpu></system>");
     cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
     cr_assert_eq(unsetenv("MUSTER_NOTIFY_SOCKET") | unsetenv("NOTIFY_SOCKET"), 0);
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {

@@ -57,6 +57,7 @@ Test(profile_pictures, a_flame_of_some_ranks_has_only_their_frames) {
     expect("rank 2 is late");
     refuse(" hot\"");
     refuse("__getitem__ (/home");
+    expect(">waits for a late rank</text>"); /* its colour in the legend */
     expect(">waits for a late rank 40 %</text>");
 }
 
