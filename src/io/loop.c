@@ -509,7 +509,10 @@ struct loop_signal *loop_signal_new(struct loop *loop, int signo, loop_signal_fn
     s->arg = arg;
     (void)event_assign(&s->ev, loop->base, signo, EV_SIGNAL | EV_PERSIST, signal_on_event, s);
     (void)event_priority_set(&s->ev, LOOP_PRIO_LEASE);
-    (void)event_add(&s->ev, NULL);
+    if (event_add(&s->ev, NULL) < 0) {
+        log_error("signals can't be handled: %s", strerror(errno)); /* epoll(7): max_user_watches */
+        abort();
+    }
     return s;
 }
 

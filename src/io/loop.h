@@ -72,7 +72,7 @@ _must_use_ struct loop_timer *loop_timer_new(struct loop *loop, loop_timer_fn *f
 void loop_timer_set(struct loop_timer *t, uint64_t deadline_ns);
 void loop_timer_free(struct loop_timer *t);
 
-/* Of a signal that no process can handle, such as SIGKILL, fn is never called. */
+/* Not of SIGKILL and SIGSTOP. If epoll takes no more (max_user_watches), the process ends. */
 _must_use_ struct loop_signal *loop_signal_new(struct loop *loop, int signo, loop_signal_fn *fn,
                                                void *arg);
 void loop_signal_free(struct loop_signal *s);
