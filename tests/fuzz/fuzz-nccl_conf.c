@@ -48,6 +48,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (nccl_conf_find(&c, e->name) == NULL)
             abort();
     }
-    nccl_conf_fini(&c);
+    nccl_facts_fini(&(struct nccl_facts){.user_conf = c});
     return 0;
 }

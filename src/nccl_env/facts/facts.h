@@ -20,7 +20,6 @@ struct nccl_conf {
     uint32_t n;
 };
 void nccl_conf_parse(const char *path, const char *text, size_t len, struct nccl_conf *ret);
-void nccl_conf_fini(struct nccl_conf *c);
 /* Or NULL. */
 const struct nccl_conf_entry *nccl_conf_find(const struct nccl_conf *c, const char *name);
 

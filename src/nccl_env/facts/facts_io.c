@@ -15,12 +15,7 @@
 #include "base/text/parse.h"
 #include "io/file.h"
 
-/* Folders below the root, each once, because one of a shared file system can be slow to list. */
-#define FOLDERS_MAX 256
-struct folders {
-    char *list[FOLDERS_MAX]; /* owned */
-    uint32_t n;
-};
+#define FOLDERS_MAX 256 /* below the root */
 
 /* NCCL's library in one folder; begins with {0}. */
 struct nccl_library {
@@ -50,30 +45,26 @@ static const char *const known_folders[] = {
     "/usr/lib",
 };
 
-static void folders_fini(struct folders *f) {
-    for (uint32_t i = 0; i < f->n; i++)
-        free(f->list[i]);
-}
+static void folders_fini(struct words *f) { words_free(f->list); }
 
 static void closedirp(DIR **d) {
     if (*d != NULL)
         (void)closedir(*d);
 }
 
-static void folders_add(struct folders *f, char *path) {
-    for (uint32_t i = 0; i < f->n; i++)
-        if (strcmp(f->list[i], path) == 0) {
-            free(path);
-            return;
-        }
-    if (f->n < FOLDERS_MAX)
-        f->list[f->n++] = path;
-    else
+/* Each once, because one of a shared file system can be slow to list. Takes path. */
+static void folders_add(struct words *f, char *path) {
+    bool out = f->n == FOLDERS_MAX;
+    for (size_t i = 0; i < f->n && !out; i++)
+        out = strcmp(f->list[i], path) == 0;
+    if (out)
         free(path);
+    else
+        words_add(&f->list, &f->n, path);
 }
 
 /* PREFIX/lib/python3*, with both names that distributions give the folder below it. */
-static void add_pythons(struct folders *f, const char *root, const char *prefix) {
+static void add_pythons(struct words *f, const char *root, const char *prefix) {
     _cleanup_(freep) char *lib = xasprintf("%s%s/lib", root, prefix);
     _cleanup_(closedirp) DIR *d = opendir(lib);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
@@ -85,7 +76,7 @@ static void add_pythons(struct folders *f, const char *root, const char *prefix)
 }
 
 static void packages_find(const char *root, const struct nccl_facts_config *config,
-                          struct folders *f) {
+                          struct words *f) {
     const char *venv = env_get(config->envp, "VIRTUAL_ENV"), *home = env_get(config->envp, "HOME");
     const char *bin = config->python != NULL ? strstr(config->python, "/bin/") : NULL;
     for (const char *next; bin != NULL && (next = strstr(bin + 1, "/bin/")) != NULL;)
@@ -106,7 +97,7 @@ static void packages_find(const char *root, const struct nccl_facts_config *conf
 
 /* Each folder that can have a library: of LD_LIBRARY_PATH, Python's, the known ones. */
 static void library_folders(const char *root, const struct nccl_facts_config *config,
-                            const struct folders *packages, struct folders *ret) {
+                            const struct words *packages, struct words *ret) {
     const char *path = env_get(config->envp, "LD_LIBRARY_PATH");
     while (path != NULL && *path != '\0') {
         size_t n = strcspn(path, ":");
@@ -154,20 +145,28 @@ static uint32_t version_in_bytes(const char *path) {
     return 0;
 }
 
-/* FOLDER/../../.. is site-packages, which contains nvidia_nccl_cu12-2.30.7.dist-info. */
-static uint32_t version_in_metadata(const char *folder) {
-    if (strstr(folder, "/nvidia/nccl/lib") == NULL)
-        return 0;
-    _cleanup_(freep) char *packages =
-        xstrndup(folder, (size_t)(strstr(folder, "/nvidia/nccl/lib") - folder));
+/* Of a package in site-packages whose name begins so, as in nvidia_nccl_cu12-2.30.7.dist-info. */
+static bool package_version(const char *packages, const char *name, char *ret, size_t size) {
     _cleanup_(closedirp) DIR *d = opendir(packages);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        const char *dash = strchr(e->d_name, '-');
-        if (strncmp(e->d_name, "nvidia_nccl_cu", 14) == 0 && dash != NULL &&
-            strstr(dash, ".dist-info") != NULL && version_code(dash + 1) != 0)
-            return version_code(dash + 1);
+        const char *dash = strchr(e->d_name, '-'), *end = strstr(e->d_name, ".dist-info");
+        end = end != NULL ? end : strstr(e->d_name, ".egg-info");
+        if (!text_begins(e->d_name, name) || dash == NULL || end == NULL || end < dash + 2)
+            continue;
+        (void)snprintf(ret, size, "%.*s", (int)(end - dash - 1), dash + 1);
+        return true;
     }
-    return 0;
+    return false;
+}
+
+/* FOLDER/../../.. is site-packages. */
+static uint32_t version_in_metadata(const char *folder) {
+    const char *end = strstr(folder, "/nvidia/nccl/lib");
+    _cleanup_(freep) char *packages = end != NULL ? xstrndup(folder, (size_t)(end - folder)) : NULL;
+    char version[64];
+    bool known =
+        end != NULL && package_version(packages, "nvidia_nccl_cu", version, sizeof version);
+    return known ? version_code(version) : 0;
 }
 
 /* Of several libraries in a folder, the newest by its name. */
@@ -191,25 +190,6 @@ static void nccl_library_take(const struct nccl_library *l, const char *folder,
         f->nccl_version = version_in_metadata(folder);
     if (f->nccl_version == 0)
         f->nccl_version = version_in_bytes(f->nccl_path);
-}
-
-static bool read_torch(const char *folder, char *ret, size_t size) {
-    _cleanup_(closedirp) DIR *d = opendir(folder);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        const char *end = strstr(e->d_name, ".dist-info");
-        end = end != NULL ? end : strstr(e->d_name, ".egg-info");
-        if (strncmp(e->d_name, "torch-", 6) != 0 || end == NULL || end < e->d_name + 7)
-            continue;
-        (void)snprintf(ret, size, "%.*s", (int)(end - e->d_name - 6), e->d_name + 6);
-        return true;
-    }
-    return false;
-}
-
-static void torch_version_read(const struct folders *packages, struct nccl_facts *ret) {
-    for (uint32_t i = 0; i < packages->n; i++)
-        if (read_torch(packages->list[i], ret->torch_version, sizeof ret->torch_version))
-            return;
 }
 
 #define SMALL_FILE_MAX ((size_t)64 << 10)
@@ -361,7 +341,7 @@ static void look_for_libraries(struct nccl_facts *f, const char *folder, size_t 
 
 static void read_libraries(const char *root, const struct nccl_facts_config *config,
                            struct nccl_facts *f) {
-    _cleanup_(folders_fini) struct folders packages = {0}, libraries = {0};
+    _cleanup_(folders_fini) struct words packages = {0}, libraries = {0};
     size_t n = strlen(root);
     packages_find(root, config, &packages);
     library_folders(root, config, &packages, &libraries);
@@ -369,7 +349,9 @@ static void read_libraries(const char *root, const struct nccl_facts_config *con
         look_for_libraries(f, libraries.list[i], n);
     if (f->nccl_path[0] != '\0') /* the path as workers see it */
         memmove(f->nccl_path, f->nccl_path + n, strlen(f->nccl_path + n) + 1);
-    torch_version_read(&packages, f);
+    for (size_t i = 0; i < packages.n && f->torch_version[0] == '\0'; i++)
+        (void)package_version(packages.list[i], "torch-", f->torch_version,
+                              sizeof f->torch_version);
 }
 
 static void add_topo_file(const char *root, const char *path, struct nccl_facts *f) {

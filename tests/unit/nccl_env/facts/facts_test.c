@@ -67,8 +67,8 @@ Test(facts, a_configuration_files_lines) {
         {nul, sizeof nul - 1, "C", "3", 2},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(nccl_conf_fini) struct nccl_conf c = parse(cases[i].text, cases[i].len);
-        const struct nccl_conf_entry *e = nccl_conf_find(&c, cases[i].name);
+        _cleanup_(nccl_facts_fini) struct nccl_facts f = {.user_conf = parse(cases[i].text, cases[i].len)};
+        const struct nccl_conf_entry *e = nccl_conf_find(&f.user_conf, cases[i].name);
         cr_assert_eq(e != NULL, cases[i].value != NULL, "%zu", i);
         cr_expect(e == NULL || (strcmp(e->value, cases[i].value) == 0 && e->line == cases[i].line), "%zu", i);
     }
@@ -79,8 +79,8 @@ Test(facts, a_configuration_files_limits) {
     strbuf_printf(&text, "A=%02000d\n", 1); /* cut as NCCL cuts it */
     for (int i = 0; i < NCCL_CONF_ENTRIES_MAX + 5; i++)
         strbuf_printf(&text, "A%d=%d\n", i, i);
-    _cleanup_(nccl_conf_fini) struct nccl_conf c = parse(strbuf_text(&text), text.len);
-    cr_assert_eq(strlen(c.entries[0].value), 1023u);
-    cr_assert_eq(c.n, (uint32_t)NCCL_CONF_ENTRIES_MAX);
-    cr_assert_not_null(nccl_conf_find(&c, "A1022"));
+    _cleanup_(nccl_facts_fini) struct nccl_facts f = {.user_conf = parse(strbuf_text(&text), text.len)};
+    cr_assert_eq(strlen(f.user_conf.entries[0].value), 1023u);
+    cr_assert_eq(f.user_conf.n, (uint32_t)NCCL_CONF_ENTRIES_MAX);
+    cr_assert_not_null(nccl_conf_find(&f.user_conf, "A1022"));
 }
