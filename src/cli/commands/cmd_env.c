@@ -205,13 +205,6 @@ static int look_at_the_rest(struct preview *p, const char *leader, const char *c
 
 /* ---- muster env ---- */
 
-/* Texts from files and devices must be cleaned before they are shown on a terminal. */
-static void print_clean(const struct strbuf *text) {
-    _cleanup_(freep) char *clean = xstrdup(strbuf_text(text));
-    utf8_clean(clean, true);
-    (void)fputs(clean, stdout);
-}
-
 static void add_row(char ***words, size_t *n, const struct options_parsed *parsed, size_t row) {
     const struct option_value *v = &parsed->values[row];
     const struct option_def *model = option_model(&defs[row]);
@@ -328,7 +321,7 @@ static void write_rank(const struct preview *p, const struct option_value *v, ui
         env_write_plain(r, to);
 }
 
-static void show_json(const struct preview *p) {
+static int show_json(const struct preview *p) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct json_writer w = json_writer_of(&text);
     json_write_object_begin(&w, NULL);
@@ -338,12 +331,12 @@ static void show_json(const struct preview *p) {
     json_write_array_end(&w);
     json_write_object_end(&w);
     strbuf_add_char(&text, '\n');
-    (void)fputs(strbuf_text(&text), stdout);
+    return print_text(&text);
 }
 
 /* Ranks that get the same variables are shown together. A heading is a comment, so that the plain
  * form can be used as a file for --env-file. */
-static void show_text(const struct preview *p, const struct option_value *v) {
+static int show_text(const struct preview *p, const struct option_value *v) {
     bool explain = v[ENV_EXPLAIN].times > 0;
     _cleanup_(strbuf_fini) struct strbuf text = {0}, last = {0};
     if (explain)
@@ -367,7 +360,10 @@ static void show_text(const struct preview *p, const struct option_value *v) {
         strbuf_fini(&last);
         last = one;
     }
-    print_clean(&text);
+    /* Texts from files and devices must be cleaned before they are shown on a terminal. */
+    if (text.len > 0)
+        utf8_clean(text.data, true);
+    return print_text(&text);
 }
 
 static int show(const struct options_parsed *parsed) {
@@ -387,11 +383,7 @@ static int show(const struct options_parsed *parsed) {
         p.python = python;
     if (discover(&p, v[ENV_ENDPOINT].text, nproc == NULL, &err) < 0)
         return print_failure(&err);
-    if (v[ENV_JSON].times > 0)
-        show_json(&p);
-    else
-        show_text(&p, v);
-    return finish_stdout();
+    return v[ENV_JSON].times > 0 ? show_json(&p) : show_text(&p, v);
 }
 
 int cmd_env(int argc, char **argv) {

@@ -133,10 +133,11 @@ static int load(const struct option_value *v, struct topology *ret, struct err *
 }
 
 /* Texts from files and devices must be cleaned before they are shown on a terminal. */
-static void warn(const char *text) {
-    _cleanup_(freep) char *clean = xstrdup(text);
-    utf8_clean(clean, false);
-    log_warning("%s", clean);
+static void warn(char *const *texts, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        utf8_clean(texts[i], false);
+        log_warning("%s", texts[i]);
+    }
 }
 
 /* Warns of variables here that would change NCCL's choice: the output describes the node. */
@@ -249,13 +250,11 @@ static int show(const struct option_value *v) {
     if (r == 0 && v[TOPO_OPT_NCCL_XML].text != NULL)
         r = write_file(v[TOPO_OPT_NCCL_XML].text, &xml, &err);
     int status = finish_stdout();
-    for (uint32_t i = 0; i < t.n_warnings; i++)
-        warn(t.warnings[i]);
+    warn(t.warnings, t.n_warnings);
     /* Without GPUs no NIC is chosen, so warnings about the speed of NICs are of no use. */
     if (g != NULL && t.n_gpus > 0)
         nccl_graph_warnings(g, &of_nccl);
-    for (size_t i = 0; i < of_nccl.n; i++)
-        warn(of_nccl.list[i]);
+    warn(of_nccl.list, of_nccl.n);
     words_free(of_nccl.list);
     if (t.source == TOPO_LIVE && t.n_gpus > 0)
         warn_of_variables();
