@@ -45,11 +45,20 @@ static const char *const known_folders[] = {
     "/usr/lib",
 };
 
-static void folders_fini(struct words *f) { words_free(f->list); }
+static void list_fini(struct words *w) { words_free(w->list); }
 
-static void closedirp(DIR **d) {
-    if (*d != NULL)
-        (void)closedir(*d);
+/* By name; none if it can't be read. */
+static struct words names_in(const char *root, const char *folder) {
+    _cleanup_(freep) char *path = xasprintf("%s%s", root, folder);
+    struct words names = {0};
+    struct dirent **entries = NULL;
+    int n = scandir(path, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        words_add(&names.list, &names.n, xstrdup(entries[i]->d_name));
+        free(entries[i]);
+    }
+    free(entries);
+    return names;
 }
 
 /* Each once, because one of a shared file system can be slow to list. Takes path. */
@@ -66,12 +75,12 @@ static void folders_add(struct words *f, char *path) {
 /* PREFIX/lib/python3*, with both names that distributions give the folder below it. */
 static void add_pythons(struct words *f, const char *root, const char *prefix) {
     _cleanup_(freep) char *lib = xasprintf("%s%s/lib", root, prefix);
-    _cleanup_(closedirp) DIR *d = opendir(lib);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        if (strncmp(e->d_name, "python3", 7) != 0)
+    _cleanup_(list_fini) struct words names = names_in(lib, "");
+    for (size_t i = 0; i < names.n; i++) {
+        if (!text_begins(names.list[i], "python3"))
             continue;
-        folders_add(f, xasprintf("%s/%s/site-packages", lib, e->d_name));
-        folders_add(f, xasprintf("%s/%s/dist-packages", lib, e->d_name));
+        folders_add(f, xasprintf("%s/%s/site-packages", lib, names.list[i]));
+        folders_add(f, xasprintf("%s/%s/dist-packages", lib, names.list[i]));
     }
 }
 
@@ -147,11 +156,12 @@ static uint32_t version_in_bytes(const char *path) {
 
 /* Of a package in site-packages whose name begins so, as in nvidia_nccl_cu12-2.30.7.dist-info. */
 static bool package_version(const char *packages, const char *name, char *ret, size_t size) {
-    _cleanup_(closedirp) DIR *d = opendir(packages);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        const char *dash = strchr(e->d_name, '-'), *end = strstr(e->d_name, ".dist-info");
-        end = end != NULL ? end : strstr(e->d_name, ".egg-info");
-        if (!text_begins(e->d_name, name) || dash == NULL || end == NULL || end < dash + 2)
+    _cleanup_(list_fini) struct words names = names_in(packages, "");
+    for (size_t i = 0; i < names.n; i++) {
+        const char *entry = names.list[i], *dash = strchr(entry, '-');
+        const char *end = strstr(entry, ".dist-info");
+        end = end != NULL ? end : strstr(entry, ".egg-info");
+        if (!text_begins(entry, name) || dash == NULL || end == NULL || end < dash + 2)
             continue;
         (void)snprintf(ret, size, "%.*s", (int)(end - dash - 1), dash + 1);
         return true;
@@ -272,12 +282,12 @@ static bool file_contains(const char *root, const char *path, const char *word) 
 
 /* udev names an EFA device rdmap197s0, the kernel names it efa_0. */
 static bool has_efa(const char *root) {
-    _cleanup_(freep) char *path = xasprintf("%s/sys/class/infiniband", root);
-    _cleanup_(closedirp) DIR *d = opendir(path);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
-        if (strncmp(e->d_name, "rdmap", 5) == 0 || strncmp(e->d_name, "efa_", 4) == 0)
-            return true;
-    return false;
+    static const char *const beginnings[] = {"rdmap", "efa_"};
+    _cleanup_(list_fini) struct words names = names_in(root, "/sys/class/infiniband");
+    bool efa = false;
+    for (size_t i = 0; i < names.n; i++)
+        efa |= text_begins_with_any(names.list[i], beginnings, ARRAY_SIZE(beginnings));
+    return efa;
 }
 
 static void read_signs(const char *root, struct cloud_signs *s) {
@@ -315,33 +325,21 @@ static void add_plugin(struct nccl_facts *f, const char *folder, const char *nam
         f->plugins[f->n_plugins++] = TAKE_PTR(path);
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void look_for_libraries(struct nccl_facts *f, const char *folder, size_t root_len) {
     struct nccl_library nccl = {0};
-    char *names[NCCL_PLUGINS_MAX];
-    size_t n = 0;
-    _cleanup_(closedirp) DIR *d = opendir(folder);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        if (strcmp(e->d_name, "nccl-env-profile.sh") == 0)
-            f->signs.tcpxo = true;
-        nccl_library_see(&nccl, e->d_name);
-        if (is_plugin(e->d_name) && n < ARRAY_SIZE(names))
-            names[n++] = xstrdup(e->d_name);
-    }
-    qsort(names, n, sizeof names[0], compare_names);
-    for (size_t i = 0; i < n; i++) {
-        add_plugin(f, folder + root_len, names[i]);
-        free(names[i]);
+    _cleanup_(list_fini) struct words names = names_in(folder, "");
+    for (size_t i = 0; i < names.n; i++) {
+        f->signs.tcpxo |= strcmp(names.list[i], "nccl-env-profile.sh") == 0;
+        nccl_library_see(&nccl, names.list[i]);
+        if (is_plugin(names.list[i]))
+            add_plugin(f, folder + root_len, names.list[i]);
     }
     nccl_library_take(&nccl, folder, f);
 }
 
 static void read_libraries(const char *root, const struct nccl_facts_config *config,
                            struct nccl_facts *f) {
-    _cleanup_(folders_fini) struct words packages = {0}, libraries = {0};
+    _cleanup_(list_fini) struct words packages = {0}, libraries = {0};
     size_t n = strlen(root);
     packages_find(root, config, &packages);
     library_folders(root, config, &packages, &libraries);
@@ -367,18 +365,12 @@ static void add_topo_file(const char *root, const char *path, struct nccl_facts 
 
 /* /opt/microsoft/ndv5/topo.xml and its like: Azure's images have one for each machine type. */
 static void read_topo_files(const char *root, struct nccl_facts *f) {
-    _cleanup_(freep) char *top = xasprintf("%s/opt/microsoft", root);
-    struct dirent **entries = NULL;
-    int n = scandir(top, &entries, NULL, alphasort);
-    for (int i = 0; i < n; i++) {
-        if (entries[i]->d_name[0] != '.') {
-            _cleanup_(freep) char *path =
-                xasprintf("/opt/microsoft/%s/topo.xml", entries[i]->d_name);
+    _cleanup_(list_fini) struct words names = names_in(root, "/opt/microsoft");
+    for (size_t i = 0; i < names.n; i++) {
+        _cleanup_(freep) char *path = xasprintf("/opt/microsoft/%s/topo.xml", names.list[i]);
+        if (names.list[i][0] != '.')
             add_topo_file(root, path, f);
-        }
-        free(entries[i]);
     }
-    free(entries);
 }
 
 static uint64_t limit_value(rlim_t v) { return v == RLIM_INFINITY ? UINT64_MAX : (uint64_t)v; }
