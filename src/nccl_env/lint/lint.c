@@ -1,8 +1,7 @@
 #include "nccl_env/lint/lint.h"
 
 #include <ctype.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text/parse.h"
@@ -17,15 +16,11 @@ struct linting {
 };
 
 /* "NAME=VALUE (where): …" */
-static void lint_report(const struct linting *z, const char *fmt, ...) _printf_(2, 3);
-static void lint_report(const struct linting *z, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+static void report(const struct linting *z, char *text) {
     words_printf(z->to, "%s=%s (%s): %s", z->name, z->value, z->where, text);
+    free(text);
 }
+#define REPORT(z, ...) report(z, xasprintf(__VA_ARGS__))
 
 /* NCCL's grammar of both lists: [^][=]NAME,NAME … (src/misc/utils.cc, parseStringList). */
 struct name_list {
@@ -34,20 +29,18 @@ struct name_list {
 };
 
 static struct name_list list_of(const char *value) {
-    struct name_list l = {.items = value};
-    l.exclude = *l.items == '^';
-    l.items += l.exclude;
-    l.exact = *l.items == '=';
-    l.items += l.exact;
+    struct name_list l = {.exclude = *value == '^'};
+    value += l.exclude;
+    l.exact = *value == '=';
+    l.items = value + l.exact;
     return l;
 }
 
 /* The length of one item's name: it ends at a colon, which port and rail follow. */
-static size_t item_length(const char *item) { return strcspn(item, ","); }
 static size_t name_length(const char *item) { return strcspn(item, ",:"); }
 static const char *next_item(const char *item) {
-    size_t n = item_length(item);
-    return item + n + (item[n] == ',');
+    item += strcspn(item, ",");
+    return item + (*item == ',');
 }
 
 static bool matches(const char *item, bool exact, const char *name) {
@@ -90,12 +83,12 @@ static bool see(struct meaning *m, const char *item, bool exact, const char *nam
 /* An exclude list replaces NCCL's own, which excludes docker, lo and virbr. */
 static void lint_excluded(const struct linting *z, const struct name_list *l) {
     if (!list_has(l, "lo"))
-        lint_report(z, "replaces NCCL's own list, so lo is used again; write "
-                       "^docker,lo,virbr,br-,veth,cali and whatever else to leave out");
+        REPORT(z, "replaces NCCL's own list, so lo is used again; write "
+                  "^docker,lo,virbr,br-,veth,cali and whatever else to leave out");
     for (uint32_t i = 0; z->t != NULL && i < z->t->n_netifs; i++) {
         const struct topo_netif *n = &z->t->netifs[i];
         if (netif_is_plumbing(n->name) && n->running && n->n_addrs > 0 && !list_has(l, n->name)) {
-            lint_report(z, "does not exclude %s, a virtual interface of containers", n->name);
+            REPORT(z, "does not exclude %s, a virtual interface of containers", n->name);
             return;
         }
     }
@@ -111,20 +104,20 @@ static void lint_netif(const struct linting *z, const char *item, bool exact) {
             (n == NULL || strcmp(t->netifs[i].name, name) == 0))
             n = &t->netifs[i];
     if (n == NULL) {
-        lint_report(z, "there is no interface %s here", name);
+        REPORT(z, "there is no interface %s here", name);
         return;
     }
     const struct topo_netif *real = netif_real(t);
     if (m.whole && m.longer != NULL)
-        lint_report(z, "%s is a prefix, and means %s too; =%s means only that one", name, m.longer,
-                    name);
+        REPORT(z, "%s is a prefix, and means %s too; =%s means only that one", name, m.longer,
+               name);
     else if (!n->up || !n->running)
-        lint_report(z, "%s is down", n->name);
+        REPORT(z, "%s is down", n->name);
     else if (n->n_addrs == 0 || !has_global(n))
-        lint_report(z, "%s has no address by which other nodes could reach it", n->name);
+        REPORT(z, "%s has no address by which other nodes could reach it", n->name);
     else if (netif_is_plumbing(n->name) && real != NULL)
-        lint_report(z, "%s is a virtual interface of containers; other nodes more likely reach %s",
-                    n->name, real->name);
+        REPORT(z, "%s is a virtual interface of containers; other nodes more likely reach %s",
+               n->name, real->name);
 }
 
 static void lint_netifs(const struct linting *z, const char *items, bool exact) {
@@ -137,7 +130,7 @@ static void lint_netifs(const struct linting *z, const char *items, bool exact) 
 static void lint_socket_ifname(const struct linting *z) {
     struct name_list l = list_of(z->value);
     if (strlen(z->value) <= 1)
-        lint_report(z, "NCCL ignores a value this short");
+        REPORT(z, "NCCL ignores a value this short");
     else if (l.exclude)
         lint_excluded(z, &l);
     else
@@ -146,7 +139,7 @@ static void lint_socket_ifname(const struct linting *z) {
 
 static void lint_gloo_ifname(const struct linting *z) {
     if (z->value[0] == '^' || z->value[0] == '=')
-        lint_report(z, "only NCCL's variables know ^ and =; this one takes plain names");
+        REPORT(z, "only NCCL's variables know ^ and =; this one takes plain names");
     else
         lint_netifs(z, z->value, true);
 }
@@ -161,11 +154,11 @@ static void lint_hca(const struct linting *z, const char *item, bool exact) {
             n_active += topo_nic_state(&t->nics[i]) == TOPO_PORT_ACTIVE ||
                         topo_nic_state(&t->nics[i]) == TOPO_PORT_UNKNOWN;
     if (m.n == 0)
-        lint_report(z, "there is no HCA %s here", name);
+        REPORT(z, "there is no HCA %s here", name);
     else if (m.whole && m.longer != NULL)
-        lint_report(z, "%s is a prefix, and means %s too; put = before the list", name, m.longer);
+        REPORT(z, "%s is a prefix, and means %s too; put = before the list", name, m.longer);
     else if (n_active == 0)
-        lint_report(z, "%s has no ACTIVE port", name);
+        REPORT(z, "%s has no ACTIVE port", name);
 }
 
 static void lint_ib_hca(const struct linting *z) {
@@ -182,7 +175,7 @@ static void lint_ib_hca(const struct linting *z) {
         if (name_length(p) > 0)
             lint_hca(z, p, l.exact);
     if (n_taken > NCCL_HCAS_MAX)
-        lint_report(z, "means %u HCAs, but NCCL uses at most %d", n_taken, NCCL_HCAS_MAX);
+        REPORT(z, "means %u HCAs, but NCCL uses at most %d", n_taken, NCCL_HCAS_MAX);
 }
 
 /* What a RoCE port has at this index that NCCL can't use; NULL: it can, or it is not known. */
@@ -203,7 +196,7 @@ static void lint_gids(const struct linting *z, uint32_t index) {
             const char *fault = gid_fault(&z->t->nics[i].ports[k], index);
             if (fault == NULL)
                 continue;
-            lint_report(z, "%s has %s at this index", z->t->nics[i].name, fault);
+            REPORT(z, "%s has %s at this index", z->t->nics[i].name, fault);
             return;
         }
 }
@@ -217,7 +210,7 @@ static void lint_gid_index(const struct linting *z) {
     if (index < TOPO_GIDS_MAX && z->t != NULL)
         lint_gids(z, (uint32_t)index);
     if (f != NULL && f->cloud == CLOUD_NONE && f->nccl_version >= NCCL_GID_SINCE)
-        lint_report(z, "since 2.21 NCCL finds it by itself, separately on each node");
+        REPORT(z, "since 2.21 NCCL finds it by itself, separately on each node");
 }
 
 static bool is_on(const char *value) { return value[0] != '\0' && strcmp(value, "0") != 0; }
@@ -239,18 +232,17 @@ static void lint_level(const struct linting *z) {
     static const char *const words[] = {"LOC", "NVL", "NVB", "C2C", "PIX",
                                         "PXB", "P2C", "PXN", "PHB", "SYS"};
     if (is_number(z->value))
-        lint_report(z,
-                    "a number is the old form, which NCCL maps to a similar level; use PIX, PXB, "
-                    "PHB or SYS");
+        REPORT(z, "a number is the old form, which NCCL maps to a similar level; use PIX, PXB, "
+                  "PHB or SYS");
     else if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_report(z, "is not a level that NCCL knows; use PIX, PXB, PHB or SYS");
+        REPORT(z, "is not a level that NCCL knows; use PIX, PXB, PHB or SYS");
     else if (strcasecmp(z->value, "LOC") == 0)
-        lint_report(z, "turns it off; this is for debugging, and costs most of the speed");
+        REPORT(z, "turns it off; this is for debugging, and costs most of the speed");
 }
 
 static void lint_debugging(const struct linting *z) {
     if (is_on(z->value))
-        lint_report(z, "is for debugging; if it stays on, it costs speed");
+        REPORT(z, "is for debugging; if it stays on, it costs speed");
 }
 
 static void lint_ib_disable(const struct linting *z) {
@@ -259,8 +251,7 @@ static void lint_ib_disable(const struct linting *z) {
     for (uint32_t i = 0; i < z->t->n_nics; i++)
         if (z->t->nics[i].kind == TOPO_NIC_RDMA &&
             topo_nic_state(&z->t->nics[i]) == TOPO_PORT_ACTIVE) {
-            lint_report(z, "%s is ACTIVE here, and is much faster than sockets",
-                        z->t->nics[i].name);
+            REPORT(z, "%s is ACTIVE here, and is much faster than sockets", z->t->nics[i].name);
             return;
         }
 }
@@ -268,23 +259,23 @@ static void lint_ib_disable(const struct linting *z) {
 static void lint_debug(const struct linting *z) {
     static const char *const words[] = {"VERSION", "WARN", "INFO", "ABORT", "TRACE"};
     if (!is_one_of(z->value, words, ARRAY_SIZE(words)))
-        lint_report(z, "is not a level of NCCL; use VERSION, WARN, INFO or TRACE");
+        REPORT(z, "is not a level of NCCL; use VERSION, WARN, INFO or TRACE");
     else if (strcasecmp(z->value, "TRACE") == 0)
-        lint_report(z, "writes a line for every operation");
+        REPORT(z, "writes a line for every operation");
 }
 
 static void lint_debug_file(const struct linting *z) {
     if (z->value[0] == '~')
-        lint_report(z, "NCCL does not expand ~; write the whole path");
+        REPORT(z, "NCCL does not expand ~; write the whole path");
     if (strstr(z->value, "%p") == NULL && strstr(z->value, "/dev/") != z->value)
-        lint_report(z, "all ranks truncate and write this same file; add %%h.%%p to its name");
+        REPORT(z, "all ranks truncate and write this same file; add %%h.%%p to its name");
 }
 
 /* ---- NVLink between nodes, and to the CPU ---- */
 
 static void lint_switch(const struct linting *z) {
     if (strcmp(z->value, "0") != 0 && strcmp(z->value, "1") != 0)
-        lint_report(z, "must be 0 or 1");
+        REPORT(z, "must be 0 or 1");
 }
 
 /* Without GPUs nothing is known of the workers' node. */
@@ -293,31 +284,30 @@ static void lint_mnnvl(const struct linting *z) {
     bool known = z->t != NULL && z->t->nvlinks_known;
     bool has = known && topology_domain(z->t, domain);
     if (strcmp(z->value, "0") == 0 && has)
-        lint_report(z,
-                    "this node is in NVLink domain %s: NCCL then uses the network to its other "
-                    "nodes, not NVLink, which has up to 1.8 TB/s",
-                    domain);
+        REPORT(z,
+               "this node is in NVLink domain %s: NCCL then uses the network to its other "
+               "nodes, not NVLink, which has up to 1.8 TB/s",
+               domain);
     else if (strcmp(z->value, "1") == 0 && known && !has)
-        lint_report(z, "NCCL fails here, because this node is not in an NVLink domain of several "
-                       "nodes; 2, the default, uses NVLink only where it can");
+        REPORT(z, "NCCL fails here, because this node is not in an NVLink domain of several "
+                  "nodes; 2, the default, uses NVLink only where it can");
     else if (strlen(z->value) != 1 || strchr("012", z->value[0]) == NULL)
-        lint_report(z, "must be 0 (off), 1 (required) or 2 (where it is available)");
+        REPORT(z, "must be 0 (off), 1 (required) or 2 (where it is available)");
 }
 
 static void lint_mnnvl_identity(const struct linting *z) {
     if (!is_number(z->value))
-        lint_report(z, "must be a number");
+        REPORT(z, "must be a number");
     else if (z->value[0] != '-')
-        lint_report(z,
-                    "replaces what the driver reports: NCCL fails if nodes have the same value but "
-                    "no common NVLink");
+        REPORT(z, "replaces what the driver reports: NCCL fails if nodes have the same value but "
+                  "no common NVLink");
 }
 
 static void lint_c2c(const struct linting *z) {
     lint_switch(z);
     if (strcmp(z->value, "0") == 0 && z->t != NULL && topology_has_c2c(z->t))
-        lint_report(z, "the GPUs here have NVLink-C2C to the CPU, which NCCL then does not use: it "
-                       "is slower");
+        REPORT(z, "the GPUs here have NVLink-C2C to the CPU, which NCCL then does not use: it "
+                  "is slower");
 }
 
 static const struct {
@@ -371,26 +361,22 @@ static bool lint_form(const struct linting *z, bool list) {
     size_t n = strlen(z->value);
     if (n == 0)
         return true;
-    if (z->value[n - 1] == '\r') {
-        lint_report(z, "ends with a carriage return: the file was written on Windows");
-        return true;
-    }
-    if (strpbrk(z->value, "\"'") != NULL) {
-        lint_report(z, "the quotes are part of the value; leave them out");
-        return true;
-    }
     bool outer = isspace((unsigned char)z->value[0]) || isspace((unsigned char)z->value[n - 1]);
-    if (outer || (list && strpbrk(z->value, " \t") != NULL)) {
-        lint_report(z, "the blank is part of the value; leave it out");
-        return true;
-    }
-    return false;
+    const char *fault =
+        z->value[n - 1] == '\r' ? "ends with a carriage return: the file was written on Windows"
+        : strpbrk(z->value, "\"'") != NULL ? "the quotes are part of the value; leave them out"
+        : outer || (list && strpbrk(z->value, " \t") != NULL)
+            ? "the blank is part of the value; leave it out"
+            : NULL;
+    if (fault != NULL)
+        REPORT(z, "%s", fault);
+    return fault != NULL;
 }
 
 static void lint(const struct linting *z) {
     for (size_t i = 0; i < ARRAY_SIZE(gone); i++)
         if (strcmp(z->name, gone[i].name) == 0)
-            lint_report(z, "%s", gone[i].text);
+            REPORT(z, "%s", gone[i].text);
     size_t i = 0;
     while (i < ARRAY_SIZE(checks) && strcmp(z->name, checks[i].name) != 0)
         i++;
@@ -420,8 +406,7 @@ void nccl_lint_all(char *const *envp, const struct nccl_facts *f, const struct t
         if (equals == NULL || !is_ours(*e))
             continue;
         _cleanup_(freep) char *name = xstrndup(*e, (size_t)(equals - *e));
-        struct linting z = {name, equals + 1, "environment", f, t, to};
-        lint(&z);
+        lint(&(struct linting){name, equals + 1, "environment", f, t, to});
     }
     if (f == NULL)
         return;
