@@ -536,13 +536,9 @@ void hang_files_name(uint64_t wall_ns, struct generation g, char ret[HANG_FILES_
                    t + 5, t + 8, t + 11, t + 14, t + 17, g.epoch, g.counter);
 }
 
-struct kept {
-    char name[HANG_FILES_NAME_MAX];
-    uint64_t bytes;
-};
-
-static bool is_name(const char *name) {
+static int is_kept(const struct dirent *e) {
     static const char form[TIME_LEN + 1] = "dddddddd-dddddd.ddd";
+    const char *name = e->d_name;
     size_t len = strlen(name);
     bool is = len > TIME_LEN + 1 && len < HANG_FILES_NAME_MAX && name[TIME_LEN] == '-';
     for (size_t i = 0; i < TIME_LEN && is; i++)
@@ -550,31 +546,15 @@ static bool is_name(const char *name) {
     return is && strspn(name + TIME_LEN + 1, "0123456789.") == len - TIME_LEN - 1;
 }
 
-static uint64_t size_of(const char *dir, const char *name, const char *file) {
-    _cleanup_(freep) char *path = xasprintf("%s/%s/%s", dir, name, file);
-    struct stat st;
-    return stat(path, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
-}
-
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const struct kept *)a)->name, ((const struct kept *)b)->name);
-}
-
-/* By time. */
-static size_t list_kept(const char *dir, struct kept *ret) {
-    size_t n = 0;
-    DIR *d = opendir(dir);
-    if (d == NULL)
-        return 0;
-    for (struct dirent *e; n < LISTED_MAX && (e = readdir(d)) != NULL;)
-        if (is_name(e->d_name))
-            memcpy(ret[n++].name, e->d_name, strlen(e->d_name) + 1);
-    (void)closedir(d);
-    qsort(ret, n, sizeof *ret, by_name);
-    for (size_t i = 0; i < n; i++)
-        ret[i].bytes =
-            size_of(dir, ret[i].name, "hang.txt") + size_of(dir, ret[i].name, "hang.json");
-    return n;
+static uint64_t bytes_of(const char *dir, const char *name) {
+    static const char *const files[] = {"hang.txt", "hang.json"};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        _cleanup_(freep) char *path = xasprintf("%s/%s/%s", dir, name, files[i]);
+        struct stat st;
+        bytes += stat(path, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+    }
+    return bytes;
 }
 
 static void remove_folder(const char *path) {
@@ -590,18 +570,21 @@ static void remove_folder(const char *path) {
 /* Makes room for `name` with so many bytes. What can't be removed stays. A time after this one is
  * of a clock that was set back since then: such a folder is older than those before it. */
 static void prune(const char *dir, const char *name, uint64_t bytes) {
-    _cleanup_(freep) struct kept *kept = xcalloc(LISTED_MAX, sizeof *kept);
-    size_t n = list_kept(dir, kept), first = 0;
+    struct dirent **kept = NULL; /* by time */
+    const int found = scandir(dir, &kept, is_kept, alphasort);
+    size_t n = (size_t)MIN2(MAX2(found, 0), LISTED_MAX), first = 0;
     for (size_t i = 0; i < n; i++)
-        bytes += kept[i].bytes;
-    while (first < n && strcmp(kept[first].name, name) <= 0)
+        bytes += bytes_of(dir, kept[i]->d_name);
+    while (first < n && strcmp(kept[first]->d_name, name) <= 0)
         first++;
     for (size_t i = 0; i < n && (n - i >= HANG_FILES_KEPT || bytes > HANG_FILES_BYTES); i++) {
-        const struct kept *oldest = &kept[(first + i) % n];
-        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, oldest->name);
+        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, kept[(first + i) % n]->d_name);
+        bytes -= bytes_of(dir, kept[(first + i) % n]->d_name);
         remove_folder(path);
-        bytes -= oldest->bytes;
     }
+    for (int i = 0; i < found; i++)
+        free(kept[i]);
+    free(kept);
 }
 
 static int make_folder(const char *path, uint32_t mode, struct err *err) {
