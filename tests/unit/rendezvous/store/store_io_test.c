@@ -1,7 +1,10 @@
 #include "rendezvous/store/store_io.h"
 
+#include <sys/resource.h>
+
 #include "base/little_endian.h"
 #include "base/text/strbuf.h"
+#include "rendezvous/store/store_door_io.h"
 #include "rendezvous/store/tcpstore_wire.h"
 #include "rig/loop_rig.h"
 
@@ -454,4 +457,18 @@ Test(store_io, reads_where_to_listen) {
         cr_assert_str_eq(text, rows[i].first);
         cr_assert_eq(n, rows[i].n, "\"%s\" (needs IPv6)", rows[i].text);
     }
+}
+
+Test(store_io, clients_that_come_early_hold_a_quarter_of_the_descriptors) {
+    int pairs[18][2];
+    char byte;
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}), 0);
+    struct store_door *door = store_door_new(loop, NULL, on_line, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+        cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), 0);
+        store_door_client(door, pairs[i][1]);
+    }
+    cr_expect_eq(recv(pairs[0][0], &byte, 1, MSG_DONTWAIT), 0, "the oldest makes room for the 18th");
+    cr_expect_eq(recv(pairs[1][0], &byte, 1, MSG_DONTWAIT), -1);
+    store_door_free(door);
 }
