@@ -441,7 +441,7 @@ static void strip(const struct profile_view *v, struct strbuf *ret) {
         "its share. In red: a late rank.";
     for (uint32_t r = 0; r < p->n_ranks;) {
         struct row row = {.top = s.picture.height, .height = n <= TALL_ROWS ? 40 : 14};
-        row.counts = xcalloc((size_t)s.n_columns * PROFILE_CLASS_COUNT + 1, sizeof *row.counts);
+        row.counts = xcalloc((size_t)s.n_columns * PROFILE_CLASS_COUNT, sizeof *row.counts);
         for (; r < p->n_ranks && row.n < in_row && !row.late; r++) {
             bool late = profile_is_late(v->findings, p->ranks[r].rank);
             if (!rank_set_has(v->ranks, p->ranks[r].rank))

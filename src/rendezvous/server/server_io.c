@@ -550,7 +550,7 @@ static struct addr loopback_addr(void) {
  * preferably from another machine. */
 static struct addr choose_store_addr(const struct rdzv_server *s) {
     size_t n = group_members(s->group, NULL, 0);
-    uint64_t *members = xcalloc(n + 1, sizeof *members);
+    uint64_t *members = xcalloc(n, sizeof *members);
     n = group_members(s->group, members, n);
     const struct server_node *elsewhere = NULL;
     for (size_t i = 0; i < n && (elsewhere == NULL || elsewhere->here); i++) {

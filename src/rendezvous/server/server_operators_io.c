@@ -65,7 +65,7 @@ static void begin_status(struct rdzv_server *s) {
     m.overview.access.state = AUTH_STATE_NONE;
     if (s->config.ops.access != NULL)
         s->config.ops.access(s->config.arg, &m.overview.access);
-    o->rows = xcalloc(m.overview.n_nodes + 1, sizeof *o->rows);
+    o->rows = xcalloc(m.overview.n_nodes, sizeof *o->rows);
     o->n_rows = (uint32_t)group_overview_nodes(s->group, now, o->rows);
     assert(o->n_rows == m.overview.n_nodes);
     o->next_row = 0;

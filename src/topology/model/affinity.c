@@ -217,7 +217,7 @@ static int choose_exclusive(const struct topology *t, const struct affinity_inpu
                             struct err *err) {
     const uint32_t n_gpus = visible_gpus_of(t, in, node_index, in->n_visible);
     const uint32_t at = visible_gpus_of(t, in, node_index, first_gpu(in));
-    _cleanup_(freep) struct group *cores = xcalloc((size_t)t->n_cores + 1, sizeof *cores);
+    _cleanup_(freep) struct group *cores = xcalloc(t->n_cores, sizeof *cores);
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_cores; i++)
         if (cpuset_intersects(&t->cores[i].cpus, node))
@@ -255,7 +255,7 @@ static int compare_sizes(const void *a, const void *b) {
 
 static void choose_core_complex(const struct topology *t, const struct affinity_input *in,
                                 int32_t node_index, const struct cpuset *node, struct cpuset *ret) {
-    _cleanup_(freep) struct group *caches = xcalloc((size_t)t->n_caches + 1, sizeof *caches);
+    _cleanup_(freep) struct group *caches = xcalloc(t->n_caches, sizeof *caches);
     for (uint32_t c = cpuset_next(node, 0); c < CPUSET_MAX; c = cpuset_next(node, c + 1)) {
         uint32_t i = cache_of(t, c);
         if (i != TOPO_NONE)

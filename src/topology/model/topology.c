@@ -187,13 +187,13 @@ static int compare_indices(const void *a, const void *b, void *arg) {
 
 static uint32_t *sort_array(const struct topology *t, void *array, uint32_t n, size_t size,
                             int (*compare)(const struct topology *t, uint32_t a, uint32_t b)) {
-    uint32_t *order = xcalloc((size_t)n + 1, sizeof *order);
-    uint32_t *map = xcalloc((size_t)n + 1, sizeof *map);
+    uint32_t *order = xcalloc(n, sizeof *order);
+    uint32_t *map = xcalloc(n, sizeof *map);
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     struct sorting s = {t, compare};
     qsort_r(order, n, sizeof *order, compare_indices, &s);
-    char *copy = xcalloc((size_t)n + 1, size);
+    char *copy = xcalloc(n, size);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(copy + i * size, (char *)array + order[i] * size, size);
         map[order[i]] = i;

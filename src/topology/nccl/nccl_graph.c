@@ -337,7 +337,7 @@ static void refine_nets(struct nccl_graph *g) {
 }
 
 static void keep_direct(struct nccl_graph *g) {
-    g->direct = xcalloc((size_t)g->n_gpus * g->n_nets + 1, sizeof *g->direct);
+    g->direct = xcalloc((size_t)g->n_gpus * g->n_nets, sizeof *g->direct);
     for (uint32_t i = 0; i < g->n_gpus; i++)
         for (uint32_t k = 0; k < g->n_nets; k++)
             g->direct[(size_t)i * g->n_nets + k] = *route_at(g, g->gpus[i], g->nets[k].node);
@@ -349,11 +349,11 @@ static int find_paths(struct nccl_graph *g, struct err *err) {
         if (k == NCCL_NODE_CPU || k == NCCL_NODE_GPU || k == NCCL_NODE_NET)
             g->nodes[i].end = g->n_ends++;
     }
-    g->routes = xcalloc((size_t)g->n_ends * g->n_ends + 1, sizeof *g->routes);
+    g->routes = xcalloc((size_t)g->n_ends * g->n_ends, sizeof *g->routes);
     int r = walk_all(g, err);
     if (r < 0)
         return r;
-    g->choices = xcalloc((size_t)g->n_gpus + 1, sizeof *g->choices);
+    g->choices = xcalloc(g->n_gpus, sizeof *g->choices);
     divert_p2p(g);
     find_p2c(g);
     keep_direct(g);

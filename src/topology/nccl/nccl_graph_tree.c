@@ -432,7 +432,7 @@ static uint32_t walk_next(const struct nccl_graph *g, uint32_t at) {
 
 /* NETs and GPUs are numbered by their order in the XML that the ranks build together. */
 static void order_as_xml(struct nccl_graph *g) {
-    _cleanup_(freep) uint32_t *map = xcalloc((size_t)g->n_nets + 1, sizeof *map);
+    _cleanup_(freep) uint32_t *map = xcalloc(g->n_nets, sizeof *map);
     uint32_t n = 0, n_gpus = 0;
     for (uint32_t i = 0; i < g->n_nets; i++)
         map[i] = TOPO_NONE;
@@ -446,7 +446,7 @@ static void order_as_xml(struct nccl_graph *g) {
                 if (g->places[p].nic_node == at && map[g->places[p].net] == TOPO_NONE)
                     map[g->places[p].net] = n++;
         }
-    struct nccl_net *nets = xcalloc((size_t)g->n_nets + 1, sizeof *nets);
+    struct nccl_net *nets = xcalloc(g->n_nets, sizeof *nets);
     for (uint32_t i = 0; i < g->n_nets; i++) {
         map[i] = map[i] == TOPO_NONE ? n++ : map[i];
         nets[map[i]] = g->nets[i];
@@ -500,8 +500,8 @@ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err) {
         r = check_devices(t, err);
     if (r < 0)
         return r;
-    g->gpus = xcalloc((size_t)t->n_gpus + 1, sizeof *g->gpus);
-    g->gpu_place = xcalloc((size_t)t->n_gpus + 1, sizeof *g->gpu_place);
+    g->gpus = xcalloc(t->n_gpus, sizeof *g->gpus);
+    g->gpu_place = xcalloc(t->n_gpus, sizeof *g->gpu_place);
     for (uint32_t i = 0; i < t->n_gpus; i++)
         g->gpu_place[i] = TOPO_NONE;
     if (t->source == TOPO_NCCL_XML) { /* the NETs' order is the file's */
@@ -593,7 +593,7 @@ static void dissolve(struct nccl_graph *g, uint32_t outer, uint32_t inner) {
 
 static void flatten_broadcom(struct nccl_graph *g) {
     const struct topology *t = g->t;
-    _cleanup_(freep) uint32_t *inner = xcalloc((size_t)g->n_nodes + 1, sizeof *inner);
+    _cleanup_(freep) uint32_t *inner = xcalloc(g->n_nodes, sizeof *inner);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct nccl_node *n = &g->nodes[i];
         if (n->kind != NCCL_NODE_PCI || n->parent == TOPO_NONE)

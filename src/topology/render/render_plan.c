@@ -181,12 +181,12 @@ static bool next_part(const char **net, char out[TOPO_NAME_MAX]) {
 
 static void predict(struct render_plan *p, const struct nccl_graph *g) {
     const struct topology *t = p->t;
-    p->nic_chosen = xcalloc((size_t)t->n_nics + 1, sizeof *p->nic_chosen);
-    p->netif_chosen = xcalloc((size_t)t->n_netifs + 1, sizeof *p->netif_chosen);
+    p->nic_chosen = xcalloc(t->n_nics, sizeof *p->nic_chosen);
+    p->netif_chosen = xcalloc(t->n_netifs, sizeof *p->netif_chosen);
     if (g == NULL)
         return;
     char part[TOPO_NAME_MAX];
-    p->predictions = xcalloc((size_t)t->n_gpus + 1, sizeof *p->predictions);
+    p->predictions = xcalloc(t->n_gpus, sizeof *p->predictions);
     for (uint32_t i = 0; i < t->n_gpus; i++) {
         struct nccl_prediction *x = &p->predictions[i];
         nccl_graph_predict(g, i, x);
