@@ -6,11 +6,11 @@
 #include <limits.h>
 #include <linux/mempolicy.h>
 #include <linux/sched.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -119,13 +119,19 @@ static const char *const step_texts[STEP_COUNT] = {
 
 #define STACK_BYTES ((size_t)16 * 1024) /* of a child until its exec */
 
+/* Why the program does not run. The child writes it into this process's memory. */
+struct failed {
+    int error; /* errno; 0: it runs, or the child was killed before */
+    enum step step;
+};
+
 /* Everything that the child needs, made before the clone: the child must not allocate. */
 struct plan {
     const struct child_spec *spec;
     const char *program;
     char *const *envp;
     pid_t parent;
-    int report_fd;
+    struct failed *failed;
 };
 
 void child_fini(struct child *c) {
@@ -227,32 +233,33 @@ static int bind_memory(const struct child_spec *spec) {
     return r;
 }
 
-static int prepare(const struct plan *p, enum step *ret_step) {
+static int prepare(const struct plan *p) {
     const struct child_spec *spec = p->spec;
+    enum step *step = &p->failed->step;
     int r;
-    *ret_step = STEP_SESSION;
+    *step = STEP_SESSION;
     if ((spec->setsid && setsid() < 0) || (spec->own_group && setpgid(0, 0) < 0))
         return -errno;
-    *ret_step = STEP_CHDIR;
+    *step = STEP_CHDIR;
     if (spec->cwd != NULL && chdir(spec->cwd) < 0)
         return -errno;
-    *ret_step = STEP_STDIO;
+    *step = STEP_STDIO;
     if ((r = set_stdio(spec)) < 0)
         return r;
-    *ret_step = STEP_BIND;
+    *step = STEP_BIND;
     if (spec->cpuset != NULL && sched_setaffinity(0, spec->cpuset_bytes, spec->cpuset) < 0)
         return -errno;
-    *ret_step = STEP_MEMORY;
+    *step = STEP_MEMORY;
     if (spec->memory != CHILD_MEMORY_DEFAULT && (r = bind_memory(spec)) < 0)
         return r;
-    *ret_step = STEP_LIMIT;
+    *step = STEP_LIMIT;
     if (spec->nofile_soft != 0 && (r = limit_descriptors(spec->nofile_soft)) < 0)
         return r;
-    *ret_step = STEP_CLOSE;
+    *step = STEP_CLOSE;
     if ((r = close_on_exec_above_stdio(spec->without)) < 0 ||
         (r = keep_descriptors(spec->keep_fds)) < 0)
         return r;
-    *ret_step = STEP_EXEC;
+    *step = STEP_EXEC;
     (void)execve(p->program, spec->argv, p->envp);
     return -errno;
 }
@@ -278,12 +285,7 @@ _noreturn_ static void run_child(const struct plan *p) {
     }
     if (p->spec->readable) /* EINVAL without Yama: then it needs no permission */
         (void)prctl(PR_SET_PTRACER, p->parent, 0, 0, 0);
-    int report_fd = p->report_fd < 3 ? fcntl(p->report_fd, F_DUPFD_CLOEXEC, 3) : p->report_fd;
-    enum step step = STEP_EXEC;
-    int r = prepare(p, &step);
-    struct child_report report = {.tag = p->spec->report_tag, .error = -r, .step = step};
-    /* written as a whole, because it is smaller than PIPE_BUF */
-    (void)!write(report_fd, &report, sizeof report);
+    p->failed->error = -prepare(p);
     _exit(127);
 }
 
@@ -292,9 +294,16 @@ _noreturn_ static void run_child(const struct plan *p) {
 #ifdef __SANITIZE_ADDRESS__
 /* It can't check frames on a stack that it does not know: the child gets a copy. */
 static pid_t clone_sharing_memory(struct plan *p, int flags, int *ret_pidfd) {
-    pid_t pid = (pid_t)syscall(SYS_clone, flags, NULL, ret_pidfd, NULL, NULL);
+    struct failed *ours = p->failed, *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return -1;
+    p->failed = shared;
+    pid_t pid = (pid_t)syscall(SYS_clone, flags | CLONE_VFORK, NULL, ret_pidfd, NULL, NULL);
     if (pid == 0)
         run_child(p);
+    *ours = *shared;
+    (void)munmap(shared, sizeof *shared);
     return pid;
 }
 #else
@@ -359,17 +368,6 @@ int child_pipe(int *ret_read, int *ret_write) {
     return 0;
 }
 
-int child_report_read(int fd, struct child_report *ret) {
-    struct child_report report;
-    ssize_t n = file_read_all(fd, &report, sizeof report);
-    if (n <= 0)
-        return (int)n;
-    if (n != sizeof report || report.step == 0 || report.step >= STEP_COUNT || report.error <= 0)
-        return -EBADMSG;
-    *ret = report;
-    return 1;
-}
-
 /* The text after "#!", without its arguments, or "": what runs the script. */
 static void interpreter_of(const char *head, char *ret, size_t size) {
     const char *at = head + 2 + strspn(head + 2, " \t");
@@ -406,18 +404,17 @@ static void other_machine(const char *path, char ret[200]) {
                            path, machines[i].uname, here.machine);
 }
 
-int child_report_text(const struct child_report *report, const struct child_spec *spec,
-                      struct err *err) {
+static int failed_text(const struct failed *f, const struct child_spec *spec, struct err *err) {
     const char *object = "", *hint = "";
     char machine[200] = "";
-    int error = report->error;
-    if (report->step == STEP_CHDIR)
+    int error = f->error;
+    if (f->step == STEP_CHDIR)
         object = spec->cwd;
-    if (report->step == STEP_MEMORY && error == EPERM)
+    if (f->step == STEP_MEMORY && error == EPERM)
         hint = " (a container that may not: it has no CAP_SYS_NICE)";
-    if (report->step == STEP_MEMORY && error == EINVAL)
+    if (f->step == STEP_MEMORY && error == EINVAL)
         hint = " (none of them has memory that may be used here)";
-    if (report->step == STEP_EXEC) {
+    if (f->step == STEP_EXEC) {
         object = spec->argv[0];
         if (error == ENOEXEC)
             other_machine(object, machine);
@@ -426,44 +423,13 @@ int child_report_text(const struct child_report *report, const struct child_spec
         else if (error == ENOENT && access(object, F_OK) == 0)
             hint = " (the interpreter its first line or its loader names is missing)";
     }
-    return err_set(err, -error, "cannot %s%s%s: %s%s", step_texts[report->step],
+    return err_set(err, -error, "cannot %s%s%s: %s%s", step_texts[f->step],
                    *object != '\0' ? " " : "", object, strerror(error), hint);
 }
 
-static int await_report(int fd, const struct child_spec *spec, struct child *c, struct err *err) {
-    struct child_report report;
-    int r;
-    while ((r = child_report_read(fd, &report)) == -EAGAIN) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        (void)poll(&p, 1, -1);
-    }
-    if (r == 0)
-        return 0;
-    (void)waitpid(c->pid, NULL, 0);
-    child_fini(c);
-    return r < 0 ? err_set(err, r, "cannot learn whether %s runs: %s", spec->argv[0], strerror(-r))
-                 : child_report_text(&report, spec, err);
-}
-
-static int start(struct plan *p, struct child *ret, struct err *err) {
-    /* A signal before the child has the default actions would run our handlers in the child. */
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)sigprocmask(SIG_SETMASK, &all, &before);
-    struct child c = CHILD_INIT;
-    const int pidfd = p->spec->without & CHILD_WITHOUT_PIDFD ? 0 : CLONE_PIDFD;
-    c.pid = clone_sharing_memory(p, SIGCHLD | pidfd, &c.pidfd);
-    int error = errno;
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
-    if (c.pid < 0)
-        return err_set(err, -error, "cannot start a process for %s: %s%s", p->spec->argv[0],
-                       strerror(error), error == EAGAIN ? " (limit of processes: ulimit -u)" : "");
-    *ret = c;
-    return 0;
-}
-
 int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err) {
-    struct plan p = {.spec = spec, .parent = getpid(), .report_fd = spec->report_fd};
+    struct failed failed = {0};
+    struct plan p = {.spec = spec, .parent = getpid(), .failed = &failed};
     p.envp = spec->envp != NULL ? spec->envp : environ;
     const char *path = env_get(p.envp, "PATH");
     _cleanup_(freep) char *program = NULL;
@@ -474,22 +440,25 @@ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *er
                                     : "cannot run %s: not found on PATH (%s)",
                        spec->argv[0], path != NULL ? path : "not set");
     p.program = program;
-    if (spec->report_fd >= 0)
-        return start(&p, ret, err);
-
-    int read_fd;
-    r = child_pipe(&read_fd, &p.report_fd);
-    if (r < 0)
-        return err_set(err, r, "cannot make a pipe for %s: %s", spec->argv[0], strerror(-r));
+    /* A signal before the child has the default actions would run our handlers in the child. */
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &before);
     struct child c = CHILD_INIT;
-    r = start(&p, &c, err);
-    (void)close(p.report_fd);
-    if (r == 0)
-        r = await_report(read_fd, spec, &c, err);
-    (void)close(read_fd);
-    if (r == 0)
-        *ret = c;
-    return r;
+    const int pidfd = spec->without & CHILD_WITHOUT_PIDFD ? 0 : CLONE_PIDFD;
+    c.pid = clone_sharing_memory(&p, SIGCHLD | pidfd, &c.pidfd);
+    int error = errno;
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    if (c.pid < 0)
+        return err_set(err, -error, "cannot start a process for %s: %s%s", spec->argv[0],
+                       strerror(error), error == EAGAIN ? " (limit of processes: ulimit -u)" : "");
+    if (failed.error != 0) {
+        (void)waitpid(c.pid, NULL, 0);
+        child_fini(&c);
+        return failed_text(&failed, spec, err);
+    }
+    *ret = c;
+    return 0;
 }
 
 int child_kill(const struct child *c, int signo) {

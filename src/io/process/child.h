@@ -57,13 +57,11 @@ struct child_spec {
     enum child_memory memory;
     const void *memory_nodes; /* mask of set_mempolicy(2), of whole longs; unless DEFAULT */
     size_t memory_nodes_bytes;
-    int report_fd;                /* write end of child_pipe(); -1: child_spawn() waits itself */
-    uint32_t report_tag;          /* returned in the report */
     int keep_fds[CHILD_KEEP_MAX]; /* above 2: the child keeps them, by their numbers; 0: none */
     unsigned without;             /* CHILD_WITHOUT_* */
 };
 #define CHILD_SPEC_INIT \
-    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .report_fd = -1 }
+    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1 }
 
 /* A copy that owns its texts and masks, for child_spec_free(). The descriptors stay borrowed. */
 _must_use_ struct child_spec *child_spec_copy(const struct child_spec *spec);
@@ -80,25 +78,13 @@ struct child {
 /* Closes the pidfd. Neither kills nor reaps. */
 void child_fini(struct child *c);
 
-/* Starts a child. Without report_fd it returns when the program runs, or with the error of the step
- * that failed (then the child has been reaped). With report_fd a failure of the child is reported
- * through that pipe, and the child exits with status 127. -ENOENT, -EACCES: no such program (text:
- * where it was searched for). Others from the kernel. */
+/* Starts a child, and returns when the program runs, or with the error of the step that failed:
+ * then the child has been reaped. -ENOENT, -EACCES: no such program (text: where it was searched
+ * for). Others from the kernel. */
 _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err);
 
 /* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
 _must_use_ int child_pipe(int *ret_read, int *ret_write);
-/* Many children may report on one pipe. Its end: each has begun its program, or is dead. */
-struct child_report {
-    uint32_t tag;
-    int32_t error; /* errno */
-    uint32_t step; /* enum of child.c; for child_report_text() */
-};
-/* 1: *ret is one report; 0: end of file; -EAGAIN: nothing now. */
-_must_use_ int child_report_read(int fd, struct child_report *ret);
-/* Fills err with the sentence ("exec /x/y: Permission denied") and returns the negative errno. */
-int child_report_text(const struct child_report *report, const struct child_spec *spec,
-                      struct err *err);
 
 /* Signals the process only, and never a recycled pid. 0; -ESRCH: it has ended. */
 _must_use_ int child_kill(const struct child *c, int signo);

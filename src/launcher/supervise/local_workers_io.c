@@ -689,12 +689,11 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
         .warm = c->warm,
     };
     c->fences = guardian_fences(c->config.link);
-    r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
-    c->running = r == 0;
-    if (r == 0)
-        c->warm_generation = c->place.generation;
+    worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers);
+    c->running = true;
+    c->warm_generation = c->place.generation;
     record_run(c);
-    return r;
+    return 0;
 }
 
 void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {

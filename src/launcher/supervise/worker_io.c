@@ -27,12 +27,9 @@ static void dispose(struct worker_group *g) {
         struct worker *w = &g->workers[i];
         warm_free(w);
         child_watch_free(w->watch);
-        free(w->program);
         free(w->marker);
     }
     loop_timer_free(g->timer);
-    file_close(&g->report_fd);
-    file_close(&g->report_write_fd);
     sweep_walk_free(g->walk);
     idmap_fini(&g->asked);
     idmap_fini(&g->ports);
@@ -221,18 +218,6 @@ void worker_group_kill(struct worker_group *g) {
 
 /* --- one worker's end --- */
 
-static void read_reports(struct worker_group *g) {
-    struct child_report report;
-    while (child_report_read(g->report_fd, &report) == 1) {
-        if (report.tag >= g->n)
-            continue;
-        struct worker *w = &g->workers[report.tag];
-        char *argv[] = {w->program, NULL};
-        struct child_spec spec = {.argv = argv};
-        (void)child_report_text(&report, &spec, &w->start_err);
-    }
-}
-
 /* Without standbys that have ended, as they are the first to be killed. */
 static int64_t oom_kills_around(const struct worker_group *g) {
     uint32_t standbys = g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
@@ -276,13 +261,8 @@ static void on_worker_zombie(void *arg, pid_t pid) {
 
 static void on_worker_exit(void *arg, const struct child_status *status) {
     struct worker *w = arg;
-    read_reports(w->group);
     if (warm_ended(w))
         return;
-    if (w->start_err.code != 0) {
-        has_ended(w, NULL);
-        return;
-    }
     bool killed =
         child_killed_by(status, SIGKILL) || (!status->signalled && status->code == 128 + SIGKILL);
     struct worker_exit how = {.status = *status, .ran_ns = status->at_ns - w->started_ns};
@@ -417,7 +397,6 @@ static bool warm_start(struct worker *w, const struct child_spec *spec) {
     warm->worker = w;
     warm->fd = taken.control_fd;
     warm->cold = child_spec_copy(spec);
-    warm->cold->report_fd = -1;
     w->warm = warm;
     w->was_warm = true;
     w->watch = taken.watch;
@@ -465,7 +444,7 @@ static void spawn(struct worker *w, const struct child_spec *spec) {
     w->session = child.pid;
     r = child_watch_new(w->group->reaper, &child, on_worker_zombie, on_worker_exit, w, &w->watch);
     if (r < 0) {
-        (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));
+        (void)err_set(&w->start_err, r, "cannot watch its process: %s", strerror(-r));
         (void)!child_kill(&child, SIGKILL);
         child_fini(&child);
     }
@@ -476,12 +455,11 @@ static struct child_spec spec_of_group(const struct worker_group *g) {
     spec.setsid = spec.keep_nohup = spec.readable = true;
     spec.death_signal = SIGKILL;
     spec.nofile_soft = g->config.nofile_soft;
-    spec.report_fd = g->report_write_fd;
     spec.without = g->config.without;
     return spec;
 }
 
-/* Reports, from the loop, which workers could not even be cloned. */
+/* Reports, from the loop, which workers could not be started. */
 static void report_failures(void *arg) {
     struct worker_group *g = arg;
     enter(g);
@@ -494,11 +472,9 @@ static void report_failures(void *arg) {
 static void start_next(struct worker_group *g) {
     struct worker *w = &g->workers[g->n_tried++];
     struct child_spec spec = spec_of_group(g);
-    spec.report_tag = w->index;
     w->marker = xasprintf("%llu.%u.%016llx", (unsigned long long)g->config.generation, w->index,
                           (unsigned long long)g->chance);
     int r = g->ops.make(g->arg, w->index, w->marker, &spec, &w->start_err);
-    w->program = r == 0 ? xstrdup(spec.argv[0]) : NULL;
     w->started_ns = clock_now_ns();
     if (r == 0 && (g->config.warm == NULL || !warm_start(w, &spec)))
         spawn(w, &spec);
@@ -515,11 +491,8 @@ static void start_some(void *arg) {
         do
             start_next(g);
         while (g->n_tried < g->n && !loop_slice_is_over(g->loop));
-    if (g->n_tried < g->n) {
+    if (g->n_tried < g->n)
         worker_put_off(g, LOOP_PRIO_BULK, start_some);
-        return;
-    }
-    file_close(&g->report_write_fd);
 }
 
 static void start_no_more(struct worker_group *g) {
@@ -532,20 +505,17 @@ static void start_no_more(struct worker_group *g) {
     (void)!leave(g); /* on_all_gone may have been called */
 }
 
-static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n,
-                      const struct worker_group_config *config, struct worker_group **ret) {
+void worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
+                        const struct worker_group_config *config,
+                        const struct worker_group_ops *ops, void *arg, struct worker_group **ret) {
     struct worker_group *g = xcalloc(1, sizeof *g + n * sizeof g->workers[0]);
     g->loop = loop;
     g->reaper = reaper;
     g->config = *config;
-    g->report_fd = g->report_write_fd = -1;
+    g->ops = *ops;
+    g->arg = arg;
     g->chance = random_u64();
     g->timer = loop_timer_new(loop, on_timer, g);
-    int r = child_pipe(&g->report_fd, &g->report_write_fd);
-    if (r < 0) {
-        dispose(g);
-        return r;
-    }
     if (config->oom_file != NULL)
         g->oom_before = oom_kills_around(g);
     worker_group_machine_init(&g->machine, n, config->grace_ns,
@@ -554,21 +524,7 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     for (uint32_t i = 0; i < n; i++)
         g->workers[i] = (struct worker){.group = g, .index = i};
     *ret = g;
-    return 0;
-}
-
-int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
-                       const struct worker_group_config *config, const struct worker_group_ops *ops,
-                       void *arg, struct worker_group **ret, struct err *err) {
-    struct worker_group *g;
-    int r = make_group(loop, reaper, n, config, &g);
-    if (r < 0)
-        return err_set(err, r, "cannot prepare %u workers: %s", n, strerror(-r));
-    g->ops = *ops;
-    g->arg = arg;
-    *ret = g;
     start_some(g);
-    return 0;
 }
 
 /* --- asking about a group --- */

@@ -82,11 +82,10 @@ struct worker_group_ops {
 #define WORKER_NAMED_MAX 8
 
 /* Starts n >= 1 workers, some now, the others in the loop's next turns. Those that are not started
- * before a stop count as ended, without a callback. An error (pipe): none was started. */
-_must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
-                                  const struct worker_group_config *config,
-                                  const struct worker_group_ops *ops, void *arg,
-                                  struct worker_group **ret, struct err *err);
+ * before a stop count as ended, without a callback. */
+void worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t n,
+                        const struct worker_group_config *config,
+                        const struct worker_group_ops *ops, void *arg, struct worker_group **ret);
 /* Sends signo and SIGCONT to each worker, some in the loop's next turns, and SIGKILL to all when
  * the grace is over. If it is called again, an earlier end of the grace wins. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);

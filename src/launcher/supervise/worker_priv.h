@@ -13,7 +13,6 @@ struct worker {
     pid_t session;             /* its pid, also after its end; 0: never cloned */
     uint64_t started_ns;
     uint64_t sent;            /* bit N: signal N was sent */
-    char *program;            /* for the text of a failed start */
     char *marker;             /* the value of WORKER_MARKER */
     struct worker_warm *warm; /* it was taken from the pool, and has not begun yet; else NULL */
     bool was_warm;            /* it was taken from the pool */
@@ -31,17 +30,15 @@ struct worker_group {
     struct worker_group_config config;
     struct worker_group_ops ops;
     void *arg;
-    int64_t oom_before;  /* oom_kills_around() */
-    int report_fd;       /* read end: which starts failed */
-    int report_write_fd; /* open until all are started */
-    uint64_t chance;     /* the random part of the markers */
-    uint32_t n_tried;    /* workers that were started, could not be started, or will not be */
-    int signal_no;       /* the signal that is being sent, */
-    uint32_t signal_at;  /* and the next worker to get it */
-    bool signals;        /* it gets it in a later turn */
-    bool held;           /* the signal of a stop waits: */
-    int held_no;         /* which one; 0: none yet, */
-    uint64_t had_ns;     /* and workers that were started before this time have got it already */
+    int64_t oom_before; /* oom_kills_around() */
+    uint64_t chance;    /* the random part of the markers */
+    uint32_t n_tried;   /* workers that were started, could not be started, or will not be */
+    int signal_no;      /* the signal that is being sent, */
+    uint32_t signal_at; /* and the next worker to get it */
+    bool signals;       /* it gets it in a later turn */
+    bool held;          /* the signal of a stop waits: */
+    int held_no;        /* which one; 0: none yet, */
+    uint64_t had_ns;    /* and workers that were started before this time have got it already */
     struct sweep_walk *walk;
     bool walks;               /* it is not over */
     enum worker_pass pass;    /* what it does */

@@ -224,7 +224,6 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     struct child_spec s = through_gate(p, role, control, spec, &env);
     s.stdout_fd = output[0];
     s.stderr_fd = output[1];
-    s.report_fd = -1;
     s.keep_fds[1] = control;
     s.keep_fds[2] = p->record_fd;
     char unbuffered[] = "-u", command[] = "-c", nothing[] = "";
