@@ -125,15 +125,14 @@ PATTERNS = [
 # Lines with a text or a comment. Asserts and EINTR: what they are for does not happen in a test. "x < y ? -1 : x > y"
 # means the same with "<=".
 LEFT_OUT = re.compile(r'"|/\*|\bEINTR\b|^ *assert\(|\? -1 : ')
-# Descriptor 0 is open from the start (file_open_standard()): "fd < 0" and "fd <= 0" mean the same.
-IS_OPEN = re.compile(r"fd (<|>=) 0\b")
+# "fd < 0" and "fd <= 0" mean the same: descriptor 0 is open from the start (file_open_standard()). A device's pci is an
+# index below n_pci, or TOPO_NONE, which is far above.
+SAME = re.compile(r"fd (<|>=) 0\b|pci (<|>=) [a-z>.-]*\bn_pci\b")
 
 # Mistakes by pattern that change nothing that can be seen: "file: pattern: line" -> why.
 EQUIVALENT = {
     "io/process/reaper.c: greater: return pid > 0 ? idmap_get(&r->by_pid, (uint64_t)pid) : NULL;":
         "no child has the pid 0, so the map has no such key",
-    "topology/model/affinity.c: less: if (t->gpus[gpu].pci < t->n_pci) {":
-        "a GPU's pci is an index below n_pci, or TOPO_NONE, which is far above",
     "rendezvous/arbiter/dir/arbiter_folder_io.c: less: if (clock_now_ns() < f->deadline_ns)":
         "differs only if the clock reads the very nanosecond of the deadline",
     "rendezvous/store/store_io.c: greater: if (len > STAGE_SIZE - server->stage_len)":
@@ -163,8 +162,6 @@ EQUIVALENT = {
         "moving the samples by 0 ticks changes nothing",
     "rendezvous/client/search.c: less: for (unsigned first = 0; first < s->config.n_ports; first++) {":
         "for a port past the end of the list, alike() returns 0, whatever is there",
-    "topology/nccl/nccl_graph_tree.c: greater or equal: if (nic->kind != TOPO_NIC_RDMA || nic->pci >= t->n_pci)":
-        "a NIC's pci is an index below n_pci, or TOPO_NONE, which is far above",
     "cli/commands/cmd_check.c: less: if (status < 0 && spec.rdzv.max_nodes < 2) {":
         "the status is 0 only after --help, which is not passed on",
     "topology/render/render_svg.c: less: for (uint32_t n = 1; n < p->predictions[i].n_nets; n++) {":
@@ -216,7 +213,7 @@ def by_pattern():
         short = path.relative_to(ROOT / "src").as_posix()
         for number, line in code_lines(path.read_text()):
             for name, pattern, new in PATTERNS:
-                if pattern.search(line) and not (name in ("less", "greater or equal") and IS_OPEN.search(line)):
+                if pattern.search(line) and not (name in ("less", "greater or equal") and SAME.search(line)):
                     yield Mistake(f"{short}:{number + 1}: {name}: {line.strip()}", f"{short}: {name}: {line.strip()}",
                                   short, (number, line), pattern.sub(new, line, count=1))
 

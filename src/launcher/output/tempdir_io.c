@@ -21,15 +21,14 @@
 
 #define IN_MEMORY "/dev/shm" /* takes memory, so only small files go there unasked */
 
-/* The folders in which temporary ones are made, best first; NULL after the last. */
+/* The folders in which temporary ones are made, best first; NULL after the last. i: up to there. */
 static const char *nth_place(size_t i) {
-    static const char *const places[] = {"/tmp", IN_MEMORY};
+    static const char *const places[] = {"/tmp", IN_MEMORY, NULL};
     const char *tmp = getenv("TMPDIR");
     bool other = tmp != NULL && tmp[0] != '\0' && strcmp(tmp, places[0]) != 0;
     if (other && i == 0)
         return tmp;
-    i -= other;
-    return i < ARRAY_SIZE(places) ? places[i] : NULL;
+    return places[i - other];
 }
 
 static int this_owner(char ret[OWNER_MAX]) {
