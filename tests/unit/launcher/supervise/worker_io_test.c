@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include "../../../process/rig.h"
+#include "base/text/log.h"
 #include "launcher/supervise/sweep_io.h"
 #include "rig/loop_rig.h"
 
@@ -477,19 +478,19 @@ static void write_count(const char *path, int count) {
     fclose(f);
 }
 
-/* killed: SIGKILL from elsewhere; counted: the kernel's count was raised meanwhile. */
-static bool told_oom(bool by_us, bool counted) {
+/* does: "wait", and it gets SIGKILL, by_us or from elsewhere; counted: the kernel's count was raised meanwhile. */
+static bool told_oom(const char *does, bool by_us, bool counted) {
     begin_again();
     char path[128];
     snprintf(path, sizeof path, "%s/memory.events", fix.rig.dir);
     write_count(path, 3);
     fix.config.oom_file = path;
-    local_workers_start_alike(&fix, ARGV(w, say, "wait", NULL), 1);
+    local_workers_start_alike(&fix, ARGV(w, say, does, NULL), 1);
     if (counted)
         write_count(path, 4);
     if (by_us)
         worker_group_kill(fix.group);
-    else
+    else if (strcmp(does, "wait") == 0)
         kill(worker_group_pid(fix.group, 0), SIGKILL);
     local_workers_run_to_the_end(&fix);
     unlink(path);
@@ -497,9 +498,11 @@ static bool told_oom(bool by_us, bool counted) {
 }
 
 Test(worker_io, out_of_memory_is_a_foreign_kill_that_the_kernel_has_counted) {
-    cr_expect(told_oom(false, true));
-    cr_expect_not(told_oom(false, false));
-    cr_expect_not(told_oom(true, true));
+    cr_expect(told_oom("wait", false, true));
+    cr_expect_not(told_oom("wait", false, false));
+    cr_expect_not(told_oom("wait", true, true));
+    cr_expect(told_oom("exit=137", false, true), "a shell, whose program was killed");
+    cr_expect_not(told_oom("exit=1", false, true));
 }
 
 /* ---- signals that come from elsewhere, too ---- */
@@ -538,12 +541,20 @@ Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
     cr_expect(fix.exits[0].sent_by_us && fix.exits[1].sent_by_us);
 }
 
-Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
+static char last_line[256];
+static void on_line(void *arg, const char *line, size_t len) {
+    (void)snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+Test(worker_io, a_kill_is_reported_and_does_not_wait_for_a_signal_that_is_held) {
     local_workers_start_alike(&fix, ARGV(w, hold, "ignore=15", say, "wait", NULL), 1);
     worker_group_hold(fix.group, SIGTERM);
+    log_set_sink(on_line, NULL);
     worker_group_stop(fix.group, SIGTERM, 50 * NS_PER_MS);
     local_workers_run_to_the_end(&fix);
+    log_set_sink(NULL, NULL);
     cr_expect(child_killed_by(&fix.exits[0].status, SIGKILL));
+    expect_has(last_line, "killed what had not ended: rank 0, process ");
 }
 
 Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
