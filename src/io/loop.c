@@ -410,19 +410,19 @@ static void watch_end(struct loop_watch *w) {
         (void)event_del(&rank->ready);
 }
 
-int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
-                   loop_watch_fn *fn, void *arg, struct loop_watch **ret) {
+struct loop_watch *loop_watch_new(struct loop *loop, int fd, unsigned events,
+                                  enum loop_priority prio, loop_watch_fn *fn, void *arg) {
     struct loop_watch *w = xcalloc(1, sizeof *w);
     *w = (struct loop_watch){
         .loop = loop, .fd = fd, .prio = prio, .events = events, .fn = fn, .arg = arg};
-    if (watch_begin(w) < 0) {
-        free(w);
-        return -EINVAL;
+    int r = watch_begin(w);
+    if (r < 0) {
+        (void)fprintf(stderr, "muster: cannot wait for descriptor %d: %s\n", fd, strerror(-r));
+        abort();
     }
     if (prio == LOOP_PRIO_ACCEPT)
         list_append(&loop->accepting, &w->link);
-    *ret = w;
-    return 0;
+    return w;
 }
 
 void loop_watch_set(struct loop_watch *w, unsigned events) {

@@ -2,7 +2,7 @@
  * Only this file includes libevent's loop; callers do not see it.
  *
  *     struct loop *loop; r = loop_new(&loop);
- *     r = loop_watch_new(loop, fd, LOOP_READ, on_readable, me, &watch);
+ *     watch = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, me);
  *     r = loop_run(loop);          until loop_quit()
  *
  * Callbacks run on the loop's one thread. A callback may free its own watch, timer or signal,
@@ -58,9 +58,10 @@ _must_use_ int loop_turn(struct loop *loop);
 _must_use_ int loop_wait(struct loop *loop);
 void loop_quit(struct loop *loop);
 
-/* Watches a descriptor, level-triggered; free the watch before you close it. `events` may be 0. */
-_must_use_ int loop_watch_new(struct loop *loop, int fd, unsigned events, enum loop_priority prio,
-                              loop_watch_fn *fn, void *arg, struct loop_watch **ret);
+/* Watches a pipe, socket, terminal or the like, level-triggered; free the watch before you close
+ * the descriptor. `events` may be 0. If the kernel has no memory for it, the process aborts. */
+_must_use_ struct loop_watch *loop_watch_new(struct loop *loop, int fd, unsigned events,
+                                             enum loop_priority prio, loop_watch_fn *fn, void *arg);
 void loop_watch_set(struct loop_watch *w, unsigned events);
 /* Not to or from LOOP_PRIO_ACCEPT. */
 void loop_watch_set_priority(struct loop_watch *w, enum loop_priority prio);

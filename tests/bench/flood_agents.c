@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
         r = loop_new(&f.loop);
     f.timer = loop_timer_new(f.loop, on_timer, &f);
     if (r == 0)
-        r = loop_watch_new(f.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_CHILD, on_input, &f, &f.input);
+        f.input = loop_watch_new(f.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_CHILD, on_input, &f);
     if (r < 0)
         die("the loop", -r);
     f.join_policy = xcalloc(f.n, sizeof *f.join_policy);

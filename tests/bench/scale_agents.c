@@ -97,9 +97,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     static const struct conn_ops ops = {.on_message = probe_message, .on_closed = probe_closed};
     struct agent *a = arg;
     struct driver *d = a->driver;
-    struct conn *c;
-    if (conn_new(d->loop, fd, NULL, &ops, a, &c) < 0)
-        return;
+    struct conn *c = conn_new(d->loop, fd, NULL, &ops, a);
     struct wire_message m = {.kind = WIRE_HELLO,
                              .hello = {.version = WIRE_VERSION, .incarnation = a->info.incarnation}};
     (void)snprintf(m.hello.run_id, sizeof m.hello.run_id, "%s", d->run_id);
@@ -127,8 +125,8 @@ static void make_listener(struct agent *a) {
     struct err err = {0};
     int r = listen_on_next_port(a->driver, &err);
     if (r >= 0)
-        r = listener_new(a->driver->loop, r, on_accept, a, &a->listener);
-    if (r == 0)
+        a->listener = listener_new(a->driver->loop, r, on_accept, a);
+    if (r >= 0)
         r = listener_addr(a->listener, &at);
     if (r < 0)
         die(err.text[0] != '\0' ? err.text : "a listener", -r);
@@ -316,7 +314,7 @@ static int run_agents(char **words) {
         r = loop_new(&d.loop);
     d.timer = loop_timer_new(d.loop, on_timer, &d);
     if (r == 0)
-        r = loop_watch_new(d.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_BULK, on_input, &d, &d.input);
+        d.input = loop_watch_new(d.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_BULK, on_input, &d);
     if (r < 0)
         die("the loop", -r);
     d.alive = d.n;

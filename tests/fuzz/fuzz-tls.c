@@ -71,9 +71,9 @@ static void begin(struct end *e) {
     struct ssl_st *session;
     *e = (struct end){.peer = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) < 0 ||
-        stream_new(loop, fds[0], &ops, e, &e->s) < 0 ||
         (e == &ends[0] ? tls_psk_accept(psk, &session, NULL) : tls_psk_connect(psk, &key, &session, NULL)) < 0)
         abort();
+    e->s = stream_new(loop, fds[0], &ops, e);
     e->peer = fds[1];
     stream_start_tls(e->s, session);
     stream_write(e->s, said, sizeof said);

@@ -168,8 +168,7 @@ int main(int argc, char **argv) {
         loop_free(loop);
         return 2;
     }
-    if (loop_watch_new(loop, 0, LOOP_READ, LOOP_PRIO_BULK, on_input, NULL, &watch) < 0)
-        return 1;
+    watch = loop_watch_new(loop, 0, LOOP_READ, LOOP_PRIO_BULK, on_input, NULL);
     tick = loop_timer_new(loop, on_tick, NULL);
     loop_timer_set(tick, clock_now_ns());
     int r = loop_run(loop);

@@ -150,20 +150,15 @@ static void on_acceptable(void *arg, int fd, unsigned events) {
     l->freed = NULL;
 }
 
-int listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg, struct listener **ret) {
+struct listener *listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg) {
     struct listener *l = xcalloc(1, sizeof *l);
     l->loop = loop;
     l->fd = fd;
     l->fn = fn;
     l->arg = arg;
     l->retry = loop_timer_new(loop, on_retry, l);
-    int r = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_ACCEPT, on_acceptable, l, &l->watch);
-    if (r < 0) {
-        listener_free(l);
-        return r;
-    }
-    *ret = l;
-    return 0;
+    l->watch = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_ACCEPT, on_acceptable, l);
+    return l;
 }
 
 void listener_free(struct listener *l) {

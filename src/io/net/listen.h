@@ -19,8 +19,7 @@ void listen_set_last(const uint16_t *ports, unsigned n);
 /* Binds and listens, without a loop (for example before a fork). IPv6 wildcard is dual stack. */
 _must_use_ int listen_socket(const struct addr *at, int backlog, int *ret_fd, struct err *err);
 /* Takes ownership of the listening socket. */
-_must_use_ int listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg,
-                            struct listener **ret);
+_must_use_ struct listener *listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg);
 void listener_free(struct listener *l);
 /* The address at which it listens, with the actual port. */
 _must_use_ int listener_addr(const struct listener *l, struct addr *ret);

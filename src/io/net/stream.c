@@ -325,16 +325,12 @@ static void on_event(void *arg, int fd, unsigned events) {
     unref(s);
 }
 
-static int stream_make(struct loop *loop, int fd, bool connecting, const struct stream_ops *ops,
-                       void *arg, struct stream **ret) {
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) ||
-        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) {
-        int r = -errno;
-        (void)close(fd);
-        return r;
-    }
-    int one = 1;
+static struct stream *stream_make(struct loop *loop, int fd, bool connecting,
+                                  const struct stream_ops *ops, void *arg) {
+    int one = 1, flags = fcntl(fd, F_GETFL);
+    bool is_open = flags >= 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 &&
+                   ((flags & O_NONBLOCK) != 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0);
+    assert(is_open);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one); /* a UNIX socket has none */
     struct stream *s = xcalloc(1, sizeof *s);
     s->loop = loop;
@@ -345,20 +341,12 @@ static int stream_make(struct loop *loop, int fd, bool connecting, const struct 
     s->prio = LOOP_PRIO_BULK;
     s->read_limit = READ_LIMIT_DEFAULT;
     s->connecting = connecting;
-    int r = loop_watch_new(loop, fd, connecting ? LOOP_WRITE : LOOP_READ, s->prio, on_event, s,
-                           &s->watch);
-    if (r < 0) {
-        (void)close(fd);
-        free(s);
-        return r;
-    }
-    *ret = s;
-    return 0;
+    s->watch = loop_watch_new(loop, fd, connecting ? LOOP_WRITE : LOOP_READ, s->prio, on_event, s);
+    return s;
 }
 
-int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
-               struct stream **ret) {
-    return stream_make(loop, fd, false, ops, arg, ret);
+struct stream *stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg) {
+    return stream_make(loop, fd, false, ops, arg);
 }
 
 /* The kernel chooses the port once the destination is known: it needs few for many, ip(7). */
@@ -382,10 +370,7 @@ int stream_connect(struct loop *loop, const struct addr *from, const struct addr
         code = errno == EINPROGRESS || errno == EALREADY || errno == EISCONN ? 0 : errno;
         break;
     }
-    struct stream *s;
-    int r = stream_make(loop, fd, true, ops, arg, &s);
-    if (r < 0)
-        return r;
+    struct stream *s = stream_make(loop, fd, true, ops, arg);
     if (code != 0) { /* reported later like every other failure, not from inside this call */
         s->connecting = false;
         s->broken = -code;

@@ -2,7 +2,7 @@
  * bufferevent: muster decides when the socket is read and written.
  *
  *     struct stream_ops ops = {on_readable, on_closed};
- *     stream_new(loop, fd, &ops, me, &s);            takes fd
+ *     s = stream_new(loop, fd, &ops, me);            takes fd
  *     … in on_readable: stream_peek()/stream_drain(); stream_write();
  *     stream_free(s);                                allowed inside its own callbacks
  *
@@ -36,8 +36,8 @@ struct stream_ops {
 
 /* Takes ownership of fd, and makes it non-blocking, close-on-exec and TCP_NODELAY. A pipe can be
  * written, by a process that ignores SIGPIPE; it must be paused, because it can't be read. */
-_must_use_ int stream_new(struct loop *loop, int fd, const struct stream_ops *ops, void *arg,
-                          struct stream **ret);
+_must_use_ struct stream *stream_new(struct loop *loop, int fd, const struct stream_ops *ops,
+                                     void *arg);
 /* Begins to connect, from one of this machine's addresses (its port does not count); NULL: from
  * any. If it fails, on_closed is called with the errno. Bytes may be written at once. */
 _must_use_ int stream_connect(struct loop *loop, const struct addr *from, const struct addr *to,

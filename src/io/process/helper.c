@@ -162,9 +162,7 @@ static int start(struct loop *loop, const struct kept *k, struct helper *ret) {
     struct helper h = HELPER_INIT;
     int r = fork_helper(k, &h.child);
     if (r == 0 && reaper != NULL) {
-        r = child_watch_new(reaper, &h.child, NULL, on_exit_of, NULL, &h.watch);
-        if (r < 0)
-            end_child(&h.child);
+        h.watch = child_watch_new(reaper, &h.child, NULL, on_exit_of, NULL);
         h.child = (struct child)CHILD_INIT; /* the watch owns it */
     }
     if (r == 0)

@@ -100,7 +100,7 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
     if (r == 0 && loop == NULL)
         (void)fcntl(c->fd, F_SETPIPE_SZ, PIPE_BYTES);
     if (r == 0 && loop != NULL)
-        r = loop_watch_new(loop, c->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, c, &c->watch);
+        c->watch = loop_watch_new(loop, c->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, c);
     if (loop != NULL)
         c->timer = loop_timer_new(loop, on_timeout, c);
     if (r == 0)

@@ -150,26 +150,19 @@ void child_reaper_run(struct child_reaper *r) {
         ;
 }
 
-int child_watch_new(struct child_reaper *r, const struct child *c, child_zombie_fn *on_zombie,
-                    child_exit_fn *on_exit, void *arg, struct child_watch **ret) {
+struct child_watch *child_watch_new(struct child_reaper *r, const struct child *c,
+                                    child_zombie_fn *on_zombie, child_exit_fn *on_exit, void *arg) {
     struct child_watch *w = xcalloc(1, sizeof *w);
     w->reaper = r;
     w->child = *c;
     w->on_zombie = on_zombie;
     w->on_exit = on_exit;
     w->arg = arg;
-    if (c->pidfd >= 0) {
-        int x = loop_watch_new(r->loop, c->pidfd, LOOP_READ, LOOP_PRIO_CHILD, on_pidfd, w,
-                               &w->pidfd_watch);
-        if (x < 0) {
-            free(w);
-            return x;
-        }
-    }
+    if (c->pidfd >= 0)
+        w->pidfd_watch = loop_watch_new(r->loop, c->pidfd, LOOP_READ, LOOP_PRIO_CHILD, on_pidfd, w);
     list_append(&r->watches, &w->link);
     idmap_put(&r->by_pid, (uint64_t)c->pid, w);
-    *ret = w;
-    return 0;
+    return w;
 }
 
 void child_watch_free(struct child_watch *w) {

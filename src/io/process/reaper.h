@@ -3,7 +3,7 @@
  *
  *     reaper = child_reaper_new(loop);                      one per process
  *     r = child_spawn(&spec, &child, &err);
- *     r = child_watch_new(reaper, &child, NULL, on_exit, me, &watch);     in the same turn
+ *     watch = child_watch_new(reaper, &child, NULL, on_exit, me);         in the same turn
  *
  * Ends are detected by pidfds, or by SIGCHLD; those of thousands are handled in several turns. */
 #pragma once
@@ -47,9 +47,9 @@ struct child_watch *child_reaper_find(const struct child_reaper *r, pid_t pid);
 
 /* Takes *c (it is copied, and the watch closes its pidfd). on_exit is called once. The watch exists
  * until it is freed, which is allowed inside any callback. */
-_must_use_ int child_watch_new(struct child_reaper *r, const struct child *c,
-                               child_zombie_fn *on_zombie, child_exit_fn *on_exit, void *arg,
-                               struct child_watch **ret);
+_must_use_ struct child_watch *child_watch_new(struct child_reaper *r, const struct child *c,
+                                               child_zombie_fn *on_zombie, child_exit_fn *on_exit,
+                                               void *arg);
 /* If the child still runs, it will be reaped silently. Takes NULL. */
 void child_watch_free(struct child_watch *w);
 /* Instead of freeing: no callback follows, but the child is watched until reaped. Takes NULL. */

@@ -773,14 +773,11 @@ static const uint8_t *head_secret(const struct agent *a) {
 
 int agent_find_head(struct agent *a) {
     struct err err = {0};
-    int r = a->config.launcher_fd < 0
-                ? 0
-                : loop_watch_new(a->loop, a->config.launcher_fd, LOOP_READ, LOOP_PRIO_CHILD,
-                                 on_launcher_end, a, &a->launcher);
-    if (r < 0)
-        return r;
-    r = starter_link_new(a->loop, a->config.envp, head_secret(a), a->host, &a->config.spec->place,
-                         &ops, a, &a->head, &err);
+    if (a->config.launcher_fd >= 0)
+        a->launcher = loop_watch_new(a->loop, a->config.launcher_fd, LOOP_READ, LOOP_PRIO_CHILD,
+                                     on_launcher_end, a);
+    int r = starter_link_new(a->loop, a->config.envp, head_secret(a), a->host,
+                             &a->config.spec->place, &ops, a, &a->head, &err);
     if (r < 0 && err.text[0] != '\0')
         r = agent_refuse_usage(a, r, err.text);
     agent_show_leads(a);

@@ -290,7 +290,7 @@ bool agent_show_is_brief(const struct agent *a);
 /* The level of a line that is the same on all nodes. */
 enum log_level agent_show_level(const struct agent *a, enum log_level level);
 void agent_show_leads(const struct agent *a);
-int agent_show_begin(struct agent *a);
+void agent_show_begin(struct agent *a);
 /* Before the signal handlers are removed: a descriptor of later signals; -1: there is none. */
 _must_use_ int agent_show_end_signals(struct agent *a);
 /* Waits until the output is read, or the user leaves. Returns whether workers' output is lost. */

@@ -42,15 +42,12 @@ static void on_writer(void *arg, pid_t pid) {
     spare_add(guardian_spared(a->config.link), pid);
 }
 
-int agent_show_begin(struct agent *a) {
-    int r = console_new(a->loop, STDOUT_FILENO, STDERR_FILENO, &a->console);
-    if (r < 0)
-        return r;
+void agent_show_begin(struct agent *a) {
+    a->console = console_new(a->loop, STDOUT_FILENO, STDERR_FILENO);
     log_set_sink(console_log_sink, a->console);
     a->search_ns = clock_now_ns();
     a->waiting_timer = loop_timer_new(a->loop, on_waiting_timer, a);
     a->writer = writer_new(a->loop, a->console, a->config.spec, on_writer, a);
-    return 0;
 }
 
 int agent_show_end_signals(struct agent *a) {

@@ -110,7 +110,7 @@ int witness_new(struct loop *loop, const int *signals, size_t n, witness_fn *fn,
         r = helper_start(loop, WITNESS_NAME, watch_signals, &set, theirs, &w->helper);
     file_close(&theirs);
     if (r == 0)
-        r = loop_watch_new(loop, w->fd, LOOP_READ, LOOP_PRIO_LEASE, on_readable, w, &w->watch);
+        w->watch = loop_watch_new(loop, w->fd, LOOP_READ, LOOP_PRIO_LEASE, on_readable, w);
     if (r < 0) {
         witness_free(w);
         return r;

@@ -132,7 +132,9 @@ static int spawn(struct health_check *c, struct child_reaper *reaper,
     spec.death_signal = SIGKILL;
     spec.nofile_soft = config->nofile_soft;
     int r = child_spawn(&spec, &child, err);
-    return r < 0 ? r : child_watch_new(reaper, &child, on_zombie, on_exit_of, c, &c->child);
+    if (r == 0)
+        c->child = child_watch_new(reaper, &child, on_zombie, on_exit_of, c);
+    return r;
 }
 
 int health_check_new(struct loop *loop, struct child_reaper *reaper,
@@ -149,7 +151,7 @@ int health_check_new(struct loop *loop, struct child_reaper *reaper,
         struct stream *s = &c->streams[i];
         r = child_pipe(&s->fd, &fds[1 + i]);
         if (r == 0)
-            r = loop_watch_new(loop, s->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, s, &s->watch);
+            s->watch = loop_watch_new(loop, s->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, s);
     }
     if (r == 0)
         r = spawn(c, reaper, config, fds, err);

@@ -367,16 +367,11 @@ static void queue_open(struct output *o, int fd) {
     }
 }
 
-static int queue_start(struct output *o, struct loop *loop) {
-    switch (o->kind) {
-    case OUTPUT_NONE: return 0;
-    case OUTPUT_DIRECT: o->soon = loop_timer_new(loop, on_soon, o); return 0;
-    case OUTPUT_NONBLOCK:
-    case OUTPUT_SOCKET:
-    case OUTPUT_POLLED:
-        return loop_watch_new(loop, o->fd, 0, LOOP_PRIO_BULK, on_writable, o, &o->watch);
-    }
-    assert_not_reached();
+static void queue_start(struct output *o, struct loop *loop) {
+    if (o->kind == OUTPUT_DIRECT)
+        o->soon = loop_timer_new(loop, on_soon, o);
+    else if (o->kind != OUTPUT_NONE)
+        o->watch = loop_watch_new(loop, o->fd, 0, LOOP_PRIO_BULK, on_writable, o);
 }
 
 static void queue_close(struct output *o) {
@@ -753,7 +748,7 @@ static bool same_output(int a, int b) {
     return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret) {
+struct console *console_new(struct loop *loop, int out_fd, int err_fd) {
     struct console *c = xcalloc(1, sizeof *c);
     c->given[0] = out_fd;
     c->given[1] = err_fd;
@@ -763,19 +758,12 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     c->outputs[1] = (struct output){.console = c, .kind = OUTPUT_NONE, .spool.fd = -1};
     if (c->streams[1] == &c->outputs[1])
         output_open(&c->outputs[1], c, err_fd);
-    for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++) {
-        struct output *o = &c->outputs[i];
-        int r = queue_start(o, loop);
-        if (r < 0) {
-            console_free(c);
-            return r;
-        }
-    }
-    *ret = c;
-    return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++)
+        queue_start(&c->outputs[i], loop);
+    return c;
 }
 
-int console_reopen(struct console *c, struct loop *loop) {
+void console_reopen(struct console *c, struct loop *loop) {
     c->remote = NULL;
     for (int i = 0; i < 2; i++) {
         struct output *o = &c->outputs[i];
@@ -786,12 +774,9 @@ int console_reopen(struct console *c, struct loop *loop) {
         queue_open(o, STDOUT_FILENO + i);
         if (queue_has_reader(o) && !o->tty) /* useful, but not required */
             (void)fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES);
-        int r = queue_start(o, loop);
-        if (r < 0)
-            return r;
+        queue_start(o, loop);
         queue_update(o);
     }
-    return 0;
 }
 
 /* The remote has a copy of what was queued, and of the status line. */

@@ -43,7 +43,7 @@ struct console;
 enum console_stream { CONSOLE_OUT = 1, CONSOLE_ERR };
 
 /* Both descriptors are borrowed and stay open and unchanged. loop must outlive the console. */
-_must_use_ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret);
+_must_use_ struct console *console_new(struct loop *loop, int out_fd, int err_fd);
 /* Drops what is still queued. Takes NULL. */
 void console_free(struct console *c);
 
@@ -107,7 +107,7 @@ struct console_remote {
 /* Borrowed; NULL: none from now on. */
 void console_use_remote(struct console *c, const struct console_remote *remote, void *arg);
 /* Called in the copy: the console continues there, in a loop of its own, on descriptors 1 and 2. */
-_must_use_ int console_reopen(struct console *c, struct loop *loop);
+void console_reopen(struct console *c, struct loop *loop);
 /* Whether one of the two is a plain file, so a write can wait for a disk. */
 bool console_may_hang(const struct console *c);
 /* The descriptor that was passed to console_new(). */

@@ -468,11 +468,10 @@ static int start_process(struct writer *w) {
     int bytes = SOCKET_BYTES;
     for (int i = 0; i < 2; i++) /* useful, but not required */
         (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    int r = loop_watch_new(w->loop, pair[0], LOOP_READ, LOOP_PRIO_CHILD, on_ready, w, &w->watch);
+    w->watch = loop_watch_new(w->loop, pair[0], LOOP_READ, LOOP_PRIO_CHILD, on_ready, w);
     int out = console_fd(w->console, CONSOLE_OUT), err = console_fd(w->console, CONSOLE_ERR);
-    if (r == 0)
-        r = helper_start_speaking(w->loop, WRITER_NAME, run_writer, w, pair[1], out, err,
-                                  &w->helper);
+    int r =
+        helper_start_speaking(w->loop, WRITER_NAME, run_writer, w, pair[1], out, err, &w->helper);
     (void)close(pair[1]);
     if (r == 0) {
         w->fd = pair[0];

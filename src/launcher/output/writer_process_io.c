@@ -430,13 +430,8 @@ static void open_stream(struct stream *s, const struct writer_message *m, int k)
         console_source_init(&s->source, p->console, to,
                             s->view == STREAM_PREFIXED ? w->prefix : NULL);
     }
-    int r =
-        loop_watch_new(p->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s, &s->watch);
+    s->watch = loop_watch_new(p->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s);
     s->timer = loop_timer_new(p->loop, on_timer, s);
-    if (r < 0) {
-        log_warning("a worker's output can't be read: %s", strerror(-r));
-        end_stream(s);
-    }
 }
 
 static void open_worker(struct process *p, const struct writer_message *m) {
@@ -715,7 +710,6 @@ static void on_ready(void *arg, int fd, unsigned events) {
 
 int writer_process_run(int fd, struct console *console, const struct job_spec *spec) {
     struct process *p = xcalloc(1, sizeof *p);
-    struct loop_watch *watch = NULL;
     /* Workers have sessions of their own, and the kernel's autogroups (sched(7)) share the CPUs
      * among sessions. In a session of its own, the writer does not use the agent's share to read
      * what all workers write. */
@@ -725,19 +719,15 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     p->spec = spec;
     p->events.fd = -1;
     log_set_sink(console_log_sink, console);
-    int r = loop_new(&p->loop);
-    if (r == 0)
-        p->finish = loop_timer_new(p->loop, continue_finishing, p);
+    if (loop_new(&p->loop) < 0)
+        return 1;
+    p->finish = loop_timer_new(p->loop, continue_finishing, p);
     console_on_empty(console, continue_finishing, p);
-    if (r == 0)
-        r = console_reopen(console, p->loop);
+    console_reopen(console, p->loop);
     console_spool(console, spec->output_spool);
-    if (r == 0)
-        r = loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p, &watch);
-    if (r == 0) {
-        p->own_files = log_sampler_new(p->loop);
-        r = loop_run(p->loop);
-    }
+    (void)!loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p);
+    p->own_files = log_sampler_new(p->loop);
+    int r = loop_run(p->loop);
     log_sampler_free(p->own_files);
     return r < 0; /* the kernel frees the rest */
 }

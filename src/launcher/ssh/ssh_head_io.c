@@ -697,14 +697,14 @@ static int prepare(struct ssh_head *h, struct err *err) {
     return r;
 }
 
-static int set_up_loop(struct ssh_head *h) {
+static void set_up_loop(struct ssh_head *h) {
     static loop_timer_fn *const fns[TIMERS] = {ping_all, on_silence, on_alone, on_naming, on_leave};
     h->calls.silence_ns = h->calls.late_ns = TIME_NEVER;
     for (size_t i = 0; i < TIMERS; i++)
         h->timers[i] = loop_timer_new(h->loop, fns[i], h);
     if (!child_is_ignored(SIGTSTP))
         h->suspend = loop_signal_new(h->loop, SIGTSTP, on_suspend, h);
-    return ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
+    h->output = ssh_output_new(h->loop, h->crew.n, &output_ops, h);
 }
 
 static int start(void *arg, struct starter_run *run, struct err *err) {
@@ -714,10 +714,9 @@ static int start(void *arg, struct starter_run *run, struct err *err) {
     h->starter = starter_machine(run);
     h->loop = starter_loop(run);
     int r = prepare(h, err);
-    if (r == 0)
-        r = set_up_loop(h);
     if (r < 0)
         return r;
+    set_up_loop(h);
     h->host_env = (struct ssh_host_env){
         .loop = h->loop,
         .ops = {.on_message = on_message, .on_gone = on_gone},

@@ -253,21 +253,6 @@ static void on_exit_of_ssh(void *arg, const struct child_status *status) {
 
 /* ---- calls ---- */
 
-static int watch(struct ssh_host *h, int *fd) {
-    struct loop *loop = h->env->loop;
-    h->timer = loop_timer_new(loop, on_timer, h);
-    int r =
-        loop_watch_new(loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h, &h->err_watch);
-    if (r == 0)
-        r = stream_new(loop, *fd, &stream_ops, h, &h->stream);
-    if (r < 0)
-        return r;
-    *fd = -1; /* the stream's */
-    stream_set_read_limit(h->stream,
-                          MAX2(2 * STARTER_DATA_FRAME_MAX, SSH_NOISE_MAX + STARTER_DATA_FRAME_MAX));
-    return 0;
-}
-
 static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int theirs, int err_fd,
                  struct err *err) {
     struct child_spec spec = CHILD_SPEC_INIT;
@@ -281,9 +266,9 @@ static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int t
     for (size_t i = 0; h->env->save != NULL && i < LAUNCHER_SIGNALS_MAX; i++)
         spec.ignored[i] = h->env->save[i];
     int r = child_spawn(&spec, &child, err);
-    return r < 0 ? r
-                 : child_watch_new(loop_reaper(h->env->loop), &child, NULL, on_exit_of_ssh, h,
-                                   &h->ssh);
+    if (r == 0)
+        h->ssh = child_watch_new(loop_reaper(h->env->loop), &child, NULL, on_exit_of_ssh, h);
+    return r;
 }
 
 int ssh_host_call(const struct ssh_host_env *env, uint32_t i, char *const *argv, char *const *envp,
@@ -294,13 +279,17 @@ int ssh_host_call(const struct ssh_host_env *env, uint32_t i, char *const *argv,
     int r = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
     if (r == 0)
         r = child_pipe(&h->err_fd, &err_write);
-    if (r == 0)
-        r = watch(h, &pair[0]);
-    if (r < 0)
-        (void)err_set(err, r, "can't start its ssh: %s", strerror(-r));
-    else
-        r = spawn(h, argv, envp, pair[1], err_write, err);
-    file_close(&pair[0]);
+    h->timer = loop_timer_new(env->loop, on_timer, h);
+    if (r < 0) {
+        file_close(&pair[0]);
+        file_close(&pair[1]);
+        return err_set(err, r, "can't start its ssh: %s", strerror(-r));
+    }
+    h->err_watch = loop_watch_new(env->loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h);
+    h->stream = stream_new(env->loop, pair[0], &stream_ops, h);
+    stream_set_read_limit(h->stream,
+                          MAX2(2 * STARTER_DATA_FRAME_MAX, SSH_NOISE_MAX + STARTER_DATA_FRAME_MAX));
+    r = spawn(h, argv, envp, pair[1], err_write, err);
     file_close(&pair[1]);
     file_close(&err_write);
     return r;
@@ -533,18 +522,14 @@ void ssh_output_finish(struct ssh_output *o) {
 
 /* ---- all of it ---- */
 
-int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_ops *ops, void *arg,
-                   struct ssh_output **ret) {
+struct ssh_output *ssh_output_new(struct loop *loop, uint32_t n_hosts,
+                                  const struct ssh_output_ops *ops, void *arg) {
     struct ssh_output *o = xcalloc(1, sizeof *o);
     *o = (struct ssh_output){.ops = *ops, .arg = arg, .n_hosts = n_hosts};
     o->lines = xcalloc((size_t)n_hosts * SSH_OUTPUTS, sizeof *o->lines);
     o->unended = loop_timer_new(loop, on_unended, o);
     o->hurry = loop_timer_new(loop, on_hurry, o);
-    int r = console_new(loop, STDOUT_FILENO, STDERR_FILENO, &o->console);
-    if (r < 0) {
-        ssh_output_free(o);
-        return r;
-    }
+    o->console = console_new(loop, STDOUT_FILENO, STDERR_FILENO);
     for (size_t i = 0; i < (size_t)n_hosts * SSH_OUTPUTS; i++) {
         struct line *l = &o->lines[i];
         l->output = o;
@@ -553,18 +538,15 @@ int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_
     }
     console_on_empty(o->console, on_empty, o);
     log_set_sink(console_log_sink, o->console);
-    *ret = o;
-    return 0;
+    return o;
 }
 
 void ssh_output_free(struct ssh_output *o) {
     if (o == NULL)
         return;
     log_set_sink(NULL, NULL);
-    if (o->console != NULL) {
-        console_on_empty(o->console, NULL, NULL);
-        ssh_output_flush(o);
-    }
+    console_on_empty(o->console, NULL, NULL);
+    ssh_output_flush(o);
     for (size_t i = 0; i < (size_t)o->n_hosts * SSH_OUTPUTS; i++) {
         linebuf_fini(&o->lines[i].text);
         console_source_fini(&o->lines[i].source);

@@ -60,7 +60,7 @@ void ssh_host_pause(struct ssh_host *h, bool pause);
  * And the head's own lines: lines of several hosts don't mix, and a reader that is slow or has
  * stopped holds up the hosts, but not the end of the job.
  *
- *     ssh_output_new(loop, n_hosts, &ops, me, &o);
+ *     o = ssh_output_new(loop, n_hosts, &ops, me);
  *     ssh_output_add(o, host, which, bytes, len);  …  ssh_output_end_host(o, host);
  *     ssh_output_hurry(o);          a signal came: output that a reader does not take is dropped
  *     ssh_output_finish(o);         nothing more comes; on_done() follows
@@ -85,9 +85,9 @@ struct ssh_output_ops {
     void (*on_done)(void *arg);
 };
 
-/* Writes to standard output and error. 0, or a negative errno: no descriptor. */
-_must_use_ int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_ops *ops,
-                              void *arg, struct ssh_output **ret);
+/* Writes to standard output and error. */
+_must_use_ struct ssh_output *ssh_output_new(struct loop *loop, uint32_t n_hosts,
+                                             const struct ssh_output_ops *ops, void *arg);
 /* Takes NULL; drops what can't be written at once. */
 void ssh_output_free(struct ssh_output *o);
 

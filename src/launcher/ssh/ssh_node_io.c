@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/frame.h"
@@ -230,11 +231,7 @@ static int open_link(struct relay *r, int *ret_fd) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    int code = stream_new(r->loop, pair[0], &link_ops, r, &r->link);
-    if (code < 0) {
-        (void)close(pair[1]);
-        return code;
-    }
+    r->link = stream_new(r->loop, pair[0], &link_ops, r);
     stream_set_read_limit(r->link, STARTER_FRAME_MAX);
     *ret_fd = pair[1];
     return 0;
@@ -447,9 +444,9 @@ static int watch_output(struct relay *r, size_t i, enum starter_kind kind, int *
     o->relay = r;
     o->kind = kind;
     int code = child_pipe(&o->fd, ret_write);
-    return code < 0
-               ? code
-               : loop_watch_new(r->loop, o->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, o, &o->watch);
+    if (code == 0)
+        o->watch = loop_watch_new(r->loop, o->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, o);
+    return code;
 }
 
 static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) {
@@ -483,7 +480,7 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     if (code == 0)
         code = child_spawn(&spec, &child, err);
     if (code == 0)
-        code = child_watch_new(r->reaper, &child, NULL, on_agent_exit, r, &r->agent);
+        r->agent = child_watch_new(r->reaper, &child, NULL, on_agent_exit, r);
     envlist_forget(&env, STARTER_KEY_ENV);
     file_close(&spec.stdout_fd);
     file_close(&spec.stderr_fd);
@@ -660,22 +657,25 @@ static int set_up(struct relay *r) {
     return 0;
 }
 
-/* The head's orders come before what workers keep busy. -EPERM: a file, which no loop can watch. */
+/* Not a file, which no loop can watch. */
+static bool can_be_head(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd));
+}
+
+/* The head's orders come before what workers keep busy. */
 static int open_head(struct relay *r) {
-    const struct ssh_node_config *config = r->config;
-    int flags = fcntl(config->in_fd, F_GETFL);
-    int code = stream_new(r->loop, config->out_fd, &out_ops, r, &r->head.out);
-    if (code == 0 && (flags < 0 || fcntl(config->in_fd, F_SETFL, flags | O_NONBLOCK) < 0))
-        code = -errno;
-    if (code == 0)
-        code = loop_watch_new(r->loop, config->in_fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, r,
-                              &r->head.in);
-    if (code == 0)
-        stream_pause(r->head.out);
-    else
+    const int in = r->config->in_fd, out = r->config->out_fd;
+    if (!can_be_head(in) || !can_be_head(out) ||
+        fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK) < 0) {
         log_error("the relay's input and output must be pipes or sockets, as sshd makes them; "
                   "muster run starts it");
-    return code;
+        return -EPERM;
+    }
+    r->head.out = stream_new(r->loop, out, &out_ops, r);
+    r->head.in = loop_watch_new(r->loop, in, LOOP_READ, LOOP_PRIO_CHILD, on_readable, r);
+    stream_pause(r->head.out);
+    return 0;
 }
 
 static void tear_down(struct relay *r) {

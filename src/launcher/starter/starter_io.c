@@ -339,10 +339,7 @@ static void on_peer(void *arg, int fd, const struct addr *from) {
     struct peer *peer = xcalloc(1, sizeof *peer);
     peer->of = r;
     peer->is_here = addr_is_loopback(from);
-    if (stream_new(r->loop, fd, &stream_ops, peer, &peer->stream) < 0) {
-        free(peer);
-        return;
-    }
+    peer->stream = stream_new(r->loop, fd, &stream_ops, peer);
     stream_set_read_limit(peer->stream, STARTER_FRAME_MAX);
     peer->greeting = loop_timer_new(r->loop, peer_free, peer);
     loop_timer_set(peer->greeting, clock_now_ns() + STARTER_GREETING_NS);
@@ -362,7 +359,9 @@ static int listen_anywhere(struct starter_run *r, struct err *err) {
         r->gate = NULL; /* the agents log why; the token is still required */
     (void)snprintf(r->token, sizeof r->token, "%016" PRIx64 "%016" PRIx64, random_u64(),
                    random_u64());
-    return code < 0 ? code : listener_new(r->loop, fd, on_peer, r, &r->listener);
+    if (code == 0)
+        r->listener = listener_new(r->loop, fd, on_peer, r);
+    return code;
 }
 
 /* "10.0.0.1,fd77::1:4711" */
@@ -578,13 +577,13 @@ static int spawn(struct starter_run *r, char *const *argv, const struct envlist 
                        "%s is not on PATH, so muster can't start itself on the nodes of the job; "
                        "add it to PATH, or use --starter=none to run on this node only",
                        argv[0]);
-    if (code == 0)
-        code = child_watch_new(r->reaper, &child, NULL, on_command_exit, c, &c->watch);
-    if (code == 0)
-        list_append(&r->commands, &c->link);
-    else
+    if (code < 0) {
         free(c);
-    return code;
+        return code;
+    }
+    c->watch = child_watch_new(r->reaper, &child, NULL, on_command_exit, c);
+    list_append(&r->commands, &c->link);
+    return 0;
 }
 
 int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env, struct err *err) {

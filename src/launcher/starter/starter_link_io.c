@@ -210,7 +210,9 @@ static int start_tls(struct starter_link *l, struct err *err) {
 static int open_relay(struct starter_link *l) {
     int fd = l->relay_fd;
     l->relay_fd = -1;
-    return fd < 0 ? -ECONNREFUSED : stream_new(l->loop, fd, &stream_ops, l, &l->stream);
+    if (fd >= 0)
+        l->stream = stream_new(l->loop, fd, &stream_ops, l);
+    return fd < 0 ? -ECONNREFUSED : 0;
 }
 
 static int open_stream(struct starter_link *l, struct err *err) {

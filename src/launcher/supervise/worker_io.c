@@ -402,14 +402,11 @@ static bool warm_start(struct worker *w, const struct child_spec *spec) {
     w->watch = taken.watch;
     w->session = child_watch_pid(w->watch);
     child_watch_hand_over(w->watch, on_worker_zombie, on_worker_exit, w);
-    int r = keep_fds(warm->cold);
-    if (r == 0)
-        r = loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm,
-                           &warm->answer_watch);
+    warm->answer_watch =
+        loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm);
     warm->timer = loop_timer_new(g->loop, on_late, warm);
-    if (r == 0)
-        loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
-    else
+    loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
+    if (keep_fds(warm->cold) < 0)
         warm_free(w); /* it continues; if it can't begin, it has failed */
     return true;
 }
@@ -442,12 +439,7 @@ static void spawn(struct worker *w, const struct child_spec *spec) {
     if (r < 0)
         return;
     w->session = child.pid;
-    r = child_watch_new(w->group->reaper, &child, on_worker_zombie, on_worker_exit, w, &w->watch);
-    if (r < 0) {
-        (void)err_set(&w->start_err, r, "cannot watch its process: %s", strerror(-r));
-        (void)!child_kill(&child, SIGKILL);
-        child_fini(&child);
-    }
+    w->watch = child_watch_new(w->group->reaper, &child, on_worker_zombie, on_worker_exit, w);
 }
 
 static struct child_spec spec_of_group(const struct worker_group *g) {

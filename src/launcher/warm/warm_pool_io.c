@@ -128,8 +128,8 @@ static int adopt(struct warm_one *one, uint32_t pid) {
     if (spec->cpuset != NULL && sched_setaffinity(child.pid, spec->cpuset_bytes, spec->cpuset) < 0)
         r = -errno;
     if (r == 0)
-        r = child_watch_new(one->pool->config.reaper, &child, NULL, on_ended, one, &one->watch);
-    if (r < 0)
+        one->watch = child_watch_new(one->pool->config.reaper, &child, NULL, on_ended, one);
+    else
         child_fini(&child);
     return r;
 }
@@ -180,13 +180,8 @@ static int connect_to(struct warm_one *one, enum warm_state state, int *ret_thei
     int fds[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
-    int r = loop_watch_new(one->pool->loop, fds[0], LOOP_READ, LOOP_PRIO_BULK, on_readable, one,
-                           &one->control);
-    if (r < 0) {
-        (void)close(fds[0]);
-        (void)close(fds[1]);
-        return r;
-    }
+    one->control =
+        loop_watch_new(one->pool->loop, fds[0], LOOP_READ, LOOP_PRIO_BULK, on_readable, one);
     one->fd = fds[0];
     one->state = state;
     one->due_ns = clock_now_ns() + one->pool->config.import_ns;
@@ -237,11 +232,7 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     struct child child = CHILD_INIT;
     int r = child_spawn(&s, &child, err);
     if (r == 0)
-        r = child_watch_new(p->config.reaper, &child, NULL, on_ended, one, &one->watch);
-    if (r < 0 && child.pid > 0) {
-        (void)!child_kill(&child, SIGKILL);
-        child_fini(&child);
-    }
+        one->watch = child_watch_new(p->config.reaper, &child, NULL, on_ended, one);
     return r;
 }
 

@@ -40,7 +40,7 @@ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret,
     (void)snprintf(n->name, sizeof n->name, "@muster-notify-%016" PRIx64, random_u64());
     int r = open_socket(n);
     if (r == 0)
-        r = loop_watch_new(loop, n->fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, n, &n->watch);
+        n->watch = loop_watch_new(loop, n->fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, n);
     if (r < 0) {
         err_set(err, r, "can't make the workers' notify socket: %s", strerror(-r));
         notify_free(n);

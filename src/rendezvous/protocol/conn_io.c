@@ -388,21 +388,16 @@ static struct conn *make(struct loop *loop, struct auth *auth, const struct conn
     return c;
 }
 
-int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops, void *arg,
-             struct conn **ret) {
+struct conn *conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
+                      void *arg) {
     struct conn *c = make(loop, auth, ops, arg);
     c->has_peer = addr_of_peer(fd, &c->peer) == 0;
     c->phase = CONN_CALLED;
     c->called_us = true;
-    int r = stream_new(loop, fd, &stream_callbacks, c, &c->stream);
-    if (r < 0) {
-        free(c);
-        return r;
-    }
+    c->stream = stream_new(loop, fd, &stream_callbacks, c);
     stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + CONN_FIRST_MAX);
     stream_read_soon(c->stream); /* CALL is sent right after the connection is made */
-    *ret = c;
-    return 0;
+    return c;
 }
 
 void conn_is_ours(struct conn *c) { c->is_ours = true; }

@@ -43,9 +43,9 @@ struct conn_ops {
     bool (*on_handshake)(void *arg, struct conn *c);
 };
 
-/* The accepting side. Takes ownership of fd, also on failure. auth: borrowed; NULL: AUTH_NONE. */
-_must_use_ int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
-                        void *arg, struct conn **ret);
+/* The accepting side. Takes ownership of fd. auth: borrowed; NULL: AUTH_NONE. */
+_must_use_ struct conn *conn_new(struct loop *loop, int fd, struct auth *auth,
+                                 const struct conn_ops *ops, void *arg);
 /* After conn_new(): PEER_OURS of io/peer/peer_gate.h. The kernel is not asked again. */
 void conn_is_ours(struct conn *c);
 /* The connecting side. on_closed follows if the connection can't be made. from: as

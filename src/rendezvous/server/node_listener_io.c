@@ -565,10 +565,7 @@ static void greet(struct joiner *c) {
     move(c, JOINER_PENDING);
     loop_watch_free(TAKE_PTR(c->first));
     wait_for_bytes(c->fd, 1);
-    if (conn_new(l->loop, take_fd(&c->fd), l->config.auth, &pending_ops, c, &c->conn) < 0) {
-        conn_free(take(c));
-        return;
-    }
+    c->conn = conn_new(l->loop, take_fd(&c->fd), l->config.auth, &pending_ops, c);
     c->asking.conn = c->conn;
     if (c->ours)
         conn_is_ours(c->conn);
@@ -666,8 +663,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     if (recognize(c))
         return;
     wait_for_bytes(fd, TCPSTORE_FIRST_BYTES);
-    if (loop_watch_new(l->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_first_bytes, c, &c->first) < 0)
-        conn_free(take(c));
+    c->first = loop_watch_new(l->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_first_bytes, c);
 }
 
 static void drop_shaking(struct joiner *c) {
@@ -731,9 +727,7 @@ int rdzv_listener_add(struct rdzv_listener *l, int fd) {
         (void)close(fd);
         return -ENOSPC;
     }
-    int r = listener_new(l->loop, fd, on_accept, l, &l->sockets[l->n_sockets]);
-    if (r < 0)
-        return r;
+    l->sockets[l->n_sockets] = listener_new(l->loop, fd, on_accept, l);
     if (l->paused)
         listener_pause(l->sockets[l->n_sockets]);
     l->n_sockets++;

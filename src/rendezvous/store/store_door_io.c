@@ -135,8 +135,8 @@ static void pass_on(struct store_door *door, int fd) {
     p->ends[0].pair = p->ends[1].pair = p;
     list_append(&door->passed, &p->link);
     door->n_passed++;
-    if (stream_new(door->loop, fd, &ops, &p->ends[0], &p->ends[0].stream) < 0 ||
-        stream_connect(door->loop, NULL, &door->pass_to, &ops, &p->ends[1], &p->ends[1].stream) < 0)
+    p->ends[0].stream = stream_new(door->loop, fd, &ops, &p->ends[0]);
+    if (stream_connect(door->loop, NULL, &door->pass_to, &ops, &p->ends[1], &p->ends[1].stream) < 0)
         free_passed(p);
 }
 
@@ -193,8 +193,7 @@ static void let_wait(struct store_door *door, int fd) {
      * the kernel would make room for as many bytes. tcp(7): SO_RCVLOWAT */
     int many = WAITING_UNREAD;
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &many, sizeof many);
-    if (loop_watch_new(door->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_change, w, &w->end) < 0)
-        (void)close(take_waiting(w));
+    w->end = loop_watch_new(door->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_change, w);
 }
 
 static bool is_open(const struct store_door *door) {

@@ -304,10 +304,7 @@ static size_t connections_max(const struct store_limits *limits) {
 static void serve_client(struct store_server *server, int fd) {
     static const struct stream_ops ops = {on_readable, on_drained, on_closed};
     struct store_conn *c = xcalloc(1, sizeof *c);
-    if (stream_new(server->loop, fd, &ops, c, &c->stream) < 0) { /* stream_new() has closed fd */
-        free(c);
-        return;
-    }
+    c->stream = stream_new(server->loop, fd, &ops, c);
     c->server = server;
     list_append(&server->conns, &c->all);
     server->n_conns++;
@@ -358,11 +355,7 @@ static int listen_one(struct store_server *server, struct addr at, struct err *e
     int r = listen_socket(&at, BACKLOG, &fd, err);
     if (r < 0)
         return r;
-    r = listener_new(server->loop, fd, on_accepted, server,
-                     &server->listeners[server->n_listeners]);
-    if (r < 0)
-        return err_set(err, r, "cannot watch a listening socket: %s", strerror(-r));
-    server->n_listeners++;
+    server->listeners[server->n_listeners++] = listener_new(server->loop, fd, on_accepted, server);
     return 0;
 }
 

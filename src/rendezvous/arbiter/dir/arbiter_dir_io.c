@@ -138,8 +138,7 @@ static int start_child(struct arbiter_dir *d) {
         return -errno;
     d->fd = ends[0];
     int r = fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
-    if (r == 0)
-        r = loop_watch_new(d->loop, d->fd, LOOP_READ, LOOP_PRIO_LEASE, on_result, d, &d->watch);
+    d->watch = loop_watch_new(d->loop, d->fd, LOOP_READ, LOOP_PRIO_LEASE, on_result, d);
     if (r == 0)
         r = helper_start(d->loop, CHILD_NAME, run_child, d, ends[1], &d->helper);
     (void)close(ends[1]);

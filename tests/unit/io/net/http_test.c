@@ -88,7 +88,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct linger none = {.l_onoff = 1, .l_linger = 0}; /* then closing sends a reset */
     if (v->resets)
         cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none), 0);
-    cr_assert_eq(stream_new(loop, fd, &server_ops, v, &v->streams[v->n_conns]), 0);
+    v->streams[v->n_conns] = stream_new(loop, fd, &server_ops, v);
     v->n_conns++;
 }
 
@@ -97,7 +97,7 @@ static uint16_t serve(const char *host) {
     int fd;
     cr_assert_eq(addr_from_literal(host, 0, &at), 0);
     cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
-    cr_assert_eq(listener_new(loop, fd, on_accept, &server, &server.listener), 0);
+    server.listener = listener_new(loop, fd, on_accept, &server);
     cr_assert_eq(listener_addr(server.listener, &at), 0);
     return addr_port(&at);
 }

@@ -31,7 +31,7 @@ static uint16_t listen_at(const char *host) {
     cr_assert_eq(addr_from_literal(host, 0, &at), 0);
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(listen_socket(&at, 128, &fd, &err), 0, "%s", err.text);
-    cr_assert_eq(listener_new(loop, fd, on_accept, NULL, &listener), 0);
+    listener = listener_new(loop, fd, on_accept, NULL);
     cr_assert_eq(listener_addr(listener, &at), 0);
     cr_assert_neq(addr_port(&at), 0);
     return addr_port(&at);

@@ -68,7 +68,7 @@ static void set_up(void) {
     cr_assert_eq(loop_new(&end.loop), 0);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     peer = fds[1];
-    cr_assert_eq(stream_new(end.loop, fds[0], &ops, &end, &end.s), 0);
+    end.s = stream_new(end.loop, fds[0], &ops, &end);
 }
 
 static void peer_leaves(void) {
@@ -112,7 +112,7 @@ Test(stream, what_is_read_soon_is_answered_together_with_what_was_written_before
     int fds[2];
     struct stream *s;
     cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
-    cr_assert_eq(stream_new(end.loop, fds[0], &ops, &end, &s), 0);
+    s = stream_new(end.loop, fds[0], &ops, &end);
     cr_assert_eq(send(fds[1], "join", 4, 0), 4);
     end.answer = " welcome";
     stream_write(s, "hello", 5);
@@ -313,7 +313,7 @@ static void on_accept(void *arg, int fd, const struct addr *from) {
 Test(stream, connects_and_sends_what_was_written_before) {
     struct addr at;
     struct listener *l;
-    cr_assert_eq(listener_new(end.loop, listen_here(&at), on_accept, NULL, &l), 0);
+    l = listener_new(end.loop, listen_here(&at), on_accept, NULL);
     struct stream *s;
     cr_assert_eq(stream_connect(end.loop, NULL, &at, &ops, &end, &s), 0);
     stream_write(s, "early", 5);
@@ -395,7 +395,7 @@ Test(stream, freeing_the_loop_ends_what_is_still_finishing) {
     int fds[2];
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    cr_assert_eq(stream_new(loop, fds[0], &none, NULL, &s), 0);
+    s = stream_new(loop, fds[0], &none, NULL);
     stream_write_ref(s, big, sizeof big, NULL, NULL); /* more than the kernel accepts */
     stream_finish(s, clock_now_ns() + 3600 * NS_PER_S);
     loop_free(loop);

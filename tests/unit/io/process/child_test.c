@@ -319,7 +319,7 @@ Test(child, strangers_are_reaped_silently) {
     struct child c;
     struct child_watch *watch;
     cr_assert(child_spawn(&spec, &c, NULL) == 0);
-    cr_assert(child_watch_new(reaper, &c, NULL, on_exit_of, loop, &watch) == 0);
+    watch = child_watch_new(reaper, &c, NULL, on_exit_of, loop);
     cr_expect(child_reaper_find(reaper, c.pid) != NULL && child_reaper_find(reaper, stranger) == NULL);
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)stranger, &si, WEXITED | WNOWAIT) == 0);

@@ -57,7 +57,7 @@ static void setup(void) {
     cr_assert_eq(fcntl(fix.out[0], F_SETFL, O_NONBLOCK), 0);
     cr_assert_eq(fcntl(fix.err[0], F_SETFL, O_NONBLOCK), 0);
     cr_assert_eq(loop_new(&fix.loop), 0);
-    cr_assert_eq(console_new(fix.loop, fix.out[1], fix.err[1], &fix.console), 0);
+    fix.console = console_new(fix.loop, fix.out[1], fix.err[1]);
     log_set_sink(console_log_sink, fix.console);
     fix.spec.nproc = WORKERS;
     fix.spec.log_mode = 0600;
@@ -450,7 +450,7 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
     int fd = mkstemp(fix.dir); /* a plain file: its disk can hang */
     cr_assert(fd >= 0);
     cr_assert_eq(loop_new(&fix.loop), 0);
-    cr_assert_eq(console_new(fix.loop, fd, fd, &fix.console), 0);
+    fix.console = console_new(fix.loop, fd, fd);
     log_set_sink(console_log_sink, fix.console);
     fix.writer = writer_new(fix.loop, fix.console, &fix.spec, on_pid, NULL);
     log_notice("the first word");

@@ -72,7 +72,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&f->loop) == 0);
     f->reaper = child_reaper_new(f->loop);
-    cr_assert(console_new(f->loop, STDOUT_FILENO, STDERR_FILENO, &f->console) == 0);
+    f->console = console_new(f->loop, STDOUT_FILENO, STDERR_FILENO);
     f->spec = (struct job_spec){.nproc = 1,
                                 .run_id = TEXT("job7"),
                                 .role = TEXT("default"),

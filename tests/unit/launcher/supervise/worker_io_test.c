@@ -266,7 +266,7 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
     struct child_watch *watch;
     int ended = 0;
     cr_assert(child_spawn(&spec, &child, NULL) == 0);
-    cr_assert(child_watch_new(fix.reaper, &child, NULL, on_helper_exit, &ended, &watch) == 0);
+    watch = child_watch_new(fix.reaper, &child, NULL, on_helper_exit, &ended);
     rig_await_ready(&helpers, 1, NULL);
     local_workers_start_alike(&fix, ARGV(w, hold, "daemon", "bare-daemon", say, "wait", NULL), 2);
     worker_group_kill(fix.group);

@@ -225,7 +225,7 @@ static void played_on_closed(void *arg, struct conn *c, int code, const char *te
 static void played_on_accept(void *arg, int fd, const struct addr *peer) {
     static const struct conn_ops ops = {.on_message = played_on_message, .on_closed = played_on_closed};
     struct conn *c;
-    cr_assert_eq(conn_new(w.loop, fd, NULL, &ops, NULL, &c), 0);
+    c = conn_new(w.loop, fd, NULL, &ops, NULL);
     conn_send(c, &(struct wire_message){.kind = WIRE_HELLO,
                                         .hello = {.version = WIRE_VERSION, .incarnation = 99, .run_id = RUN_ID}});
     conn_free(played.conn);
@@ -243,7 +243,7 @@ static void name_successor(const struct agent *a) {
 static struct agent *add_successor(void) {
     struct addr at;
     played = (__typeof__(played)){0};
-    cr_assert_eq(listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL, &played.listener), 0);
+    played.listener = listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL);
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
     struct agent *a = add_agent();
@@ -381,7 +381,7 @@ Test(succession_io, an_handover_does_not_go_on_after_successors_are_named_anew, 
 Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = begin, .fini = finish) {
     struct addr at;
     played = (__typeof__(played)){0};
-    cr_assert_eq(listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL, &played.listener), 0);
+    played.listener = listener_new(w.loop, listen_at("127.0.0.1", &at), played_on_accept, NULL);
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
     (void)add_agent();

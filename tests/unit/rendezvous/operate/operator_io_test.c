@@ -51,7 +51,7 @@ static void on_call(void *arg, int fd, const struct addr *peer) {
     struct agent *a = arg;
     cr_assert_lt(a->n_calls, CALLS_MAX);
     struct conn **c = &a->calls[a->n_calls++];
-    cr_assert_eq(conn_new(loop, fd, NULL, &ops, a, c), 0);
+    *c = conn_new(loop, fd, NULL, &ops, a);
     if (!a->silent) {
         struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = a->version, .incarnation = 1}};
         (void)strcpy(m.hello.run_id, a->run_id);
@@ -66,7 +66,7 @@ static struct agent *start(answer_fn *answer) {
     int fd;
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
     cr_assert_eq(listen_socket(&at, 8, &fd, NULL), 0);
-    cr_assert_eq(listener_new(loop, fd, on_call, a, &a->listener), 0);
+    a->listener = listener_new(loop, fd, on_call, a);
     cr_assert_eq(listener_addr(a->listener, &at), 0);
     a->port = addr_port(&at);
     return a;

@@ -393,7 +393,7 @@ static void raw_on_readable(void *arg, int fd, unsigned events) {
 
 static void raw_open(uint16_t port) {
     raw = (struct raw){.fd = raw_connect(port)};
-    cr_assert_eq(loop_watch_new(world.loop, raw.fd, LOOP_READ, LOOP_PRIO_BULK, raw_on_readable, &raw, &raw.watch), 0);
+    raw.watch = loop_watch_new(world.loop, raw.fd, LOOP_READ, LOOP_PRIO_BULK, raw_on_readable, &raw);
 }
 
 static void raw_close(void) {
@@ -950,8 +950,8 @@ static void relay_on_accept(void *arg, int fd, const struct addr *peer) {
     relay.accepted++;
     relay.a = fd;
     relay.b = raw_connect(addr_port(&world.endpoint));
-    cr_assert_eq(loop_watch_new(world.loop, relay.a, LOOP_READ, LOOP_PRIO_BULK, relay_on_readable, NULL, &relay.wa), 0);
-    cr_assert_eq(loop_watch_new(world.loop, relay.b, LOOP_READ, LOOP_PRIO_BULK, relay_on_readable, NULL, &relay.wb), 0);
+    relay.wa = loop_watch_new(world.loop, relay.a, LOOP_READ, LOOP_PRIO_BULK, relay_on_readable, NULL);
+    relay.wb = loop_watch_new(world.loop, relay.b, LOOP_READ, LOOP_PRIO_BULK, relay_on_readable, NULL);
 }
 
 static void relay_open(void) {
@@ -959,7 +959,7 @@ static void relay_open(void) {
     struct addr at;
     int fd = listen_at("127.0.0.1", &at);
     relay.port = addr_port(&at);
-    cr_assert_eq(listener_new(world.loop, fd, relay_on_accept, NULL, &relay.listener), 0);
+    relay.listener = listener_new(world.loop, fd, relay_on_accept, NULL);
 }
 
 static void on_lease_after_cut(void *arg, uint64_t end_ns) {
