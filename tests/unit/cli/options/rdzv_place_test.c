@@ -2,7 +2,8 @@
 
 #include "rig/unit.h"
 
-/* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for a missing part; or the errno. */
+/* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for a missing part; or how the error
+ * begins. */
 static char *told(enum job_backend backend, const char *text) {
     _cleanup_(rdzv_place_fini) struct rdzv_place p = {0};
     struct err err = {0};
@@ -12,7 +13,8 @@ static char *told(enum job_backend backend, const char *text) {
         cr_assert_null(p.dir);
         cr_assert_null(p.etcd_endpoints);
         cr_assert_eq(err.text[0] != '\0', r == -EINVAL);
-        return xstrdup(r == -EINVAL ? "invalid" : r == -ENODATA ? "nothing" : "?");
+        const char *why = r == -EINVAL ? strstr(err.text, "\": ") : NULL;
+        return why != NULL ? xasprintf("%.20s", why + 3) : xstrdup(r == -ENODATA ? "nothing" : "?");
     }
     if (p.backend == JOB_BACKEND_C10D)
         return xasprintf("host %s %d", p.host, p.ports.n > 0 ? p.ports.list[0] : -1);
@@ -48,8 +50,8 @@ Test(rdzv_place, tells_by_its_form_what_a_text_names) {
         {"dir:///a/b/", "dir /a/b"},
         {"dir:/", "dir /"},
         {"dir:a/b", "dir a/b"},
-        {"dir:", "invalid"},
-        {"dir:/a\nb", "invalid"},
+        {"dir:", "no directory is name"},
+        {"dir:/a\nb", "a directory's name m"},
         {"/a/b", "dir /a/b"},
         {"dir:29400", "host dir 29400"},
         {"dir:29400/x", "dir 29400/x"},
@@ -68,20 +70,20 @@ Test(rdzv_place, tells_by_its_form_what_a_text_names) {
         {"etcds://me@a", "etcd https a:2379 - me -"},
         {"etcds://me:s%40cr%2Fet:@a:1/p", "etcd https a:1 /p me s@cr/et:"},
         {"etcd://me:a@b@c", "etcd http c:2379 - me a@b"},
-        {"etcd://:x@a", "invalid"},
-        {"etcd://me:@a", "invalid"},
-        {"etcd://me:%0@a", "invalid"},
-        {"etcd://me:%00@a", "invalid"},
-        {"etcd://", "invalid"},
-        {"etcd:///x", "invalid"},
-        {"etcd://a,,b", "invalid"},
-        {"etcd://a,", "invalid"},
-        {"etcd://a:0", "invalid"},
-        {"etcd://a:65536", "invalid"},
-        {"etcd://a b", "invalid"},
-        {"etcd://a/x?min_workers=1", "invalid"},
-        {"http://a:80", "invalid"},
-        {"zookeeper://a:80", "invalid"},
+        {"etcd://:x@a", "before the @ must be"},
+        {"etcd://me:@a", "before the @ must be"},
+        {"etcd://me:%0@a", "before the @ must be"},
+        {"etcd://me:%00@a", "before the @ must be"},
+        {"etcd://", "a host of etcd is mi"},
+        {"etcd:///x", "a host of etcd is mi"},
+        {"etcd://a,,b", "a host of etcd is mi"},
+        {"etcd://a,", "a host of etcd is mi"},
+        {"etcd://a:0", "etcd has no port 0"},
+        {"etcd://a:65536", "each host of etcd mu"},
+        {"etcd://a b", "each host of etcd mu"},
+        {"etcd://a/x?min_workers=1", "what follows the hos"},
+        {"http://a:80", "must be HOST:PORT, d"},
+        {"zookeeper://a:80", "must be HOST:PORT, d"},
     };
     check(0, cases, ARRAY_SIZE(cases));
 }
@@ -97,8 +99,8 @@ Test(rdzv_place, takes_plain_forms_where_it_is_known_what_they_name) {
         {"http://a", "etcd http a:2379 - - -"},
         {"https:80", "etcd http https:80 - - -"},
         {"etcds://u:p@a", "etcd https a:2379 - u p"},
-        {"ftp://a", "invalid"},
-        {"/a", "invalid"},
+        {"ftp://a", "must be HOST:PORT of"},
+        {"/a", "must be HOST:PORT of"},
         {"", "nothing"},
     };
     static const struct place_case dir[] = {
@@ -118,7 +120,7 @@ Test(rdzv_place, takes_sixteen_hosts_of_etcd_and_no_more) {
     cr_assert_eq(strncmp(sixteen, "etcd http a:2379,", 17), 0, "%s", sixteen);
     strbuf_add(&s, ",a");
     _cleanup_(freep) char *seventeen = told(0, strbuf_text(&s));
-    cr_assert_str_eq(seventeen, "invalid");
+    cr_assert_str_eq(seventeen, "at most 16 hosts of ");
 }
 
 Test(rdzv_place, never_shows_a_password) {
