@@ -85,6 +85,7 @@ static const struct {
     {"muster topo --nothing", 2, NULL, "unknown option --nothing"},
     {"muster topo --from=/nowhere", 1, NULL, "/nowhere"},
     {"muster topo --check-nccl-xml=machine", 1, "machine:1: error: ", NULL},
+    {"muster topo --check-nccl-xml=bare.xml --from=machine", 1, "0000:01:00.0 is not on this machine", NULL},
     {"muster topo --check-nccl-xml=bare.xml", 0, "bare.xml: note: 1 GPUs and 0 NICs", NULL},
     /* commands about jobs, without a job */
     {"muster status --rdzv-id=none-such", 1, NULL, "none-such"},
