@@ -58,7 +58,6 @@ static inline bool stream_is_shaking(const struct stream *s) {
 
 static int stream_send_secured(struct stream *s);
 static void stream_read_secured(struct stream *s);
-static void stream_write_secured_now(struct stream *s, const void *data, size_t len);
 static void stream_update_interest(struct stream *s);
 
 /* The bytes of one read, and so the most that one stream may read in a turn. */
@@ -528,11 +527,8 @@ void stream_write(struct stream *s, const void *data, size_t len) {
 }
 
 void stream_write_now(struct stream *s, const void *data, size_t len) {
-    if (s->tls != NULL) {
-        stream_write_secured_now(s, data, len);
-        return;
-    }
-    if (stream_takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0) {
+    if (s->tls == NULL && stream_takes_bytes(s) && !s->connecting && !s->blocked &&
+        stream_unsent(s) == 0) {
         ssize_t n = send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) { /* an error occurs again, and is reported, when the queue is sent */
             data = (const uint8_t *)data + n;
@@ -616,20 +612,6 @@ static int stream_send_secured(struct stream *s) {
             return 0;
         }
     }
-}
-
-static void stream_write_secured_now(struct stream *s, const void *data, size_t len) {
-    size_t n = 0;
-    if (stream_takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0 &&
-        tls_pipe_write(s->tls, data, len, &n) == 0 && n > 0) {
-        (void)stream_send_some(s, tls_pipe_out(s->tls)); /* an error occurs again */
-        if (stream_unsent(s) > 0) {
-            s->plain_sent = true;
-            stream_queued(s);
-            stream_update_interest(s);
-        }
-    }
-    stream_write(s, (const uint8_t *)data + n, len - n);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

@@ -70,7 +70,7 @@ void stream_read_later(struct stream *s);
 
 /* Queues bytes. They are sent at the end of the turn, many writes in one system call. */
 void stream_write(struct stream *s, const void *data, size_t len);
-/* The same, but sends at once if nothing is queued: for one that has a turn's bytes. */
+/* The same, but without TLS sends at once if nothing is queued: for one that has a turn's bytes. */
 void stream_write_now(struct stream *s, const void *data, size_t len);
 /* Queues memory that the caller owns; calls release(release_arg) when it is no longer needed. */
 void stream_write_ref(struct stream *s, const void *data, size_t len,

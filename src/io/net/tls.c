@@ -96,7 +96,6 @@ void tls_client_free(struct tls_client *t) {
 }
 
 int tls_client_new(const struct tls_config *config, struct tls_client **ret, struct err *err) {
-    assert(!tls_library_is_alone());
     int r = tls_library_load(err);
     if (r < 0)
         return r;

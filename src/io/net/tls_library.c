@@ -32,7 +32,6 @@ bool tls_found_version(char out[TLS_TEXT_MAX]) {
 static bool loaded, alone;
 
 void tls_psk_alone(void) { alone = !loaded; }
-bool tls_library_is_alone(void) { return alone; }
 
 /* OPENSSL_init_crypto(3), OPENSSL_init_ssl(3): what is left out now is never made up for. The
  * tables of names serve certificates and old interfaces; TLS 1.3 asks for algorithms by another

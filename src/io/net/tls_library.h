@@ -99,8 +99,6 @@ extern struct tls_library tls_library;
 
 /* Loads it, the first time. -ELIBACC: OpenSSL is not installed, or has other calls. */
 _must_use_ int tls_library_load(struct err *err);
-/* tls_psk_alone() was called. */
-bool tls_library_is_alone(void);
 /* The reason of the oldest error in OpenSSL's queue, which is emptied: static text. */
 const char *tls_library_reason(void);
 /* The same of this code: the number, where OpenSSL has no text. Valid until the next call. */

@@ -298,27 +298,10 @@ struct evbuffer *tls_pipe_out(struct tls_pipe *p) {
 }
 bool tls_pipe_must_read(const struct tls_pipe *p) { return !p->open || p->must_read; }
 
-int tls_pipe_write(struct tls_pipe *p, const void *data, size_t len, size_t *ret_len) {
-    *ret_len = 0;
-    while (*ret_len < len && p->broken == 0 && !p->end_sent && !tls_pipe_must_read(p) &&
-           evbuffer_get_length(p->out) < OUT_MAX) {
-        tls_library.ERR_clear_error();
-        int n = tls_library.SSL_write(p->ssl, (const uint8_t *)data + *ret_len,
-                                      (int)MIN2(len - *ret_len, (size_t)PLAIN_MAX));
-        if (n > 0)
-            *ret_len += (size_t)n;
-        else if (tls_library.SSL_get_error(p->ssl, n) == SSL_ERROR_WANT_READ)
-            p->must_read = true;
-        else
-            return fail_for(p);
-    }
-    return p->broken;
-}
-
 int tls_pipe_take(struct tls_pipe *p, struct evbuffer *plain) {
-    size_t len, taken = 1;
-    int r = 0;
-    while (r == 0 && taken > 0 && (len = evbuffer_get_length(plain)) > 0) {
+    size_t len;
+    while ((len = evbuffer_get_length(plain)) > 0 && p->broken == 0 && !p->end_sent &&
+           !tls_pipe_must_read(p) && evbuffer_get_length(p->out) < OUT_MAX) {
         uint8_t joined[PLAIN_MAX];
         const uint8_t *data = joined;
         len = MIN2(len, sizeof joined);
@@ -326,10 +309,16 @@ int tls_pipe_take(struct tls_pipe *p, struct evbuffer *plain) {
             data = evbuffer_pullup(plain, (ev_ssize_t)len);
         else
             (void)evbuffer_copyout(plain, joined, len);
-        r = tls_pipe_write(p, data, len, &taken);
-        (void)evbuffer_drain(plain, taken);
+        tls_library.ERR_clear_error();
+        int n = tls_library.SSL_write(p->ssl, data, (int)len);
+        if (n > 0)
+            (void)evbuffer_drain(plain, (size_t)n);
+        else if (tls_library.SSL_get_error(p->ssl, n) == SSL_ERROR_WANT_READ)
+            p->must_read = true;
+        else
+            return fail_for(p);
     }
-    return r;
+    return p->broken;
 }
 
 void tls_pipe_end(struct tls_pipe *p) {

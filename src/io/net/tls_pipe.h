@@ -43,10 +43,9 @@ bool tls_pipe_is_ended(const struct tls_pipe *p);
 /* A part of a record is here: if the connection ends now, it was cut. */
 bool tls_pipe_is_inside_record(const struct tls_pipe *p);
 
-/* Encrypt: len bytes, of which *ret_len were taken; or from the front of a buffer, which is drained
- * of what was taken, in records that are as large as possible. They take nothing while
- * tls_pipe_must_read(), and no more when 64 KiB are to be sent. -EPROTO: the session is broken. */
-_must_use_ int tls_pipe_write(struct tls_pipe *p, const void *data, size_t len, size_t *ret_len);
+/* Encrypts from the front of a buffer, which is drained of what was taken, in records that are as
+ * large as possible. Takes nothing while tls_pipe_must_read(), and no more when 64 KiB are to be
+ * sent. -EPROTO: the session is broken. */
 _must_use_ int tls_pipe_take(struct tls_pipe *p, struct evbuffer *plain);
 /* Nothing can be encrypted before more was read of the handshake, or of a later message of it. */
 bool tls_pipe_must_read(const struct tls_pipe *p);

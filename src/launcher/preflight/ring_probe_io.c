@@ -102,8 +102,8 @@ static void on_probe(void *arg, const struct probe_answer *answer) {
     struct ring_path *w = arg;
     w->probe = NULL;
     w->reached = answer->result == PROBE_ALIVE;
-    const char *why = answer->refused            ? "nothing listens there"
-                      : answer->incarnation != 0 ? "another agent answers there"
+    const char *why = answer->code == -ECONNREFUSED ? "nothing listens there"
+                      : answer->incarnation != 0    ? "another agent answers there"
                       : answer->code == -ETIMEDOUT && w->net == RING_FAST ? "no answer within 0.5 s"
                       : answer->code == -ETIMEDOUT                        ? "no answer within 2 s"
                       /* the error of a blackhole route */

@@ -46,9 +46,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
-    bool refused = code == -ECONNREFUSED;
-    answer(arg, (struct probe_answer){.result = refused ? PROBE_GONE : PROBE_UNKNOWN,
-                                      .refused = refused,
+    answer(arg, (struct probe_answer){.result = code == -ECONNREFUSED ? PROBE_GONE : PROBE_UNKNOWN,
                                       .code = code,
                                       .why = text});
 }

@@ -18,8 +18,7 @@ struct probe;
 
 struct probe_answer {
     enum probe_result result;
-    bool refused; /* GONE because no process listens there */
-    int code;     /* why there was no answer: a negative errno; 0: the peer ended the connection */
+    int code; /* why there was no answer: a negative errno; 0: the peer ended the connection */
     const char *why;      /* the same as a sentence, borrowed for the call; NULL: an answer came */
     uint64_t incarnation; /* of the HELLO that came; 0: none came */
     const char *run_id;   /* of that HELLO, borrowed for the call; NULL: none came */

@@ -70,7 +70,7 @@ Test(stream_tls, writes_wait_for_the_handshake_and_are_told_to_be_gone) {
     acc.leave = true;
     rig_start(&con);
     stream_write(con.s, "one", 3);
-    stream_write_now(con.s, "two", 3);
+    stream_write(con.s, "two", 3);
     rig_turns(5);
     cr_assert_eq(con.drained, 0, "only the handshake was sent");
     cr_assert_eq(stream_unsent(con.s), 6);
@@ -100,32 +100,6 @@ Test(stream_tls, many_writes_of_a_turn_are_one_record) {
     rig_until(acc.len == 21003);
 }
 
-Test(stream_tls, write_now_sends_at_once) {
-    size_t lens[8];
-    rig_secured_pair();
-    stream_pause(acc.s);
-    stream_write_now(con.s, "head", 4);
-    cr_assert_eq(records_at(&acc, lens, 8), 1);
-    cr_assert_eq(lens[0], 4 + 17);
-    cr_assert_eq(stream_unsent(con.s), 0);
-    stream_write(con.s, "queued", 6);
-    stream_write_now(con.s, "behind", 6);
-    cr_assert_eq(stream_unsent(con.s), 12);
-    fill_big();
-    stream_write_now(con.s, big, 300000); /* more than the kernel takes */
-    stream_resume(acc.s);
-    rig_until(acc.len == 300016 && con.drained == 1);
-    cr_assert_arr_eq(acc.got, "headqueuedbehind", 16);
-    cr_assert_arr_eq(acc.got + 16, big, 300000);
-    stream_pause(acc.s); /* until the kernel takes no more */
-    size_t sent = 0;
-    for (; stream_unsent(con.s) == 0; sent += 30000)
-        stream_write_now(con.s, big, 30000);
-    stream_resume(acc.s);
-    rig_until(acc.len == 300016 + sent && con.drained == 2);
-    cr_assert_arr_eq(acc.got + acc.len - 30000, big, 30000);
-}
-
 static void count_release(void *arg) { ++*(int *)arg; }
 
 Test(stream_tls, much_in_both_directions_at_once_arrives_as_it_was) {
@@ -148,8 +122,10 @@ Test(stream_tls, without_time_one_record_is_read_at_once_and_all_in_the_end) {
     size_t lens[8];
     rig_secured_pair();
     stream_pause(acc.s);
-    for (int i = 0; i < 5; i++)
-        stream_write_now(con.s, "record", 6);
+    for (int i = 0; i < 5; i++) {
+        stream_write(con.s, "record", 6);
+        rig_turn();
+    }
     cr_assert_eq(records_at(&acc, lens, 8), 5);
     no_time = true;
     stream_resume(acc.s);
@@ -534,7 +510,7 @@ Test(stream_tls, a_later_message_of_the_handshake_may_come_in_parts) {
     peer_sends(record, foreign_record(0, SSL3_RT_HANDSHAKE, key_update, 4, record));
     rig_turns(3);
     stream_write(acc.s, "waits", 5);
-    stream_write_now(acc.s, "too", 3);
+    stream_write(acc.s, "too", 3);
     rig_turns(5);
     cr_assert_eq(stream_unsent(acc.s), 8);
     peer_sends(record, foreign_record(1, SSL3_RT_HANDSHAKE, key_update + 4, 1, record));
