@@ -152,6 +152,15 @@ EQUIVALENT = {
         "differs only if it is late in long pauses for exactly half of the time: either word is right",
     "launcher/output/console_io.c: less: o->kind = again < 0 ? OUTPUT_POLLED : OUTPUT_NONBLOCK;":
         "descriptor 0 is open from the start",
+    "launcher/output/writer_process_io.c: greater: for (; reads > 0 && s->pipe_fd >= 0; reads--) {":
+        "one more read in a turn of many",
+    "launcher/output/writer_process_io.c: less or equal: bool due = is_shown(s) && "
+    "linebuf_deadline_ns(&s->lines) <= now_ns;": "differs only if the clock reads the very nanosecond of the deadline",
+    "launcher/supervise/worker_io.c: false: g->held = false;":
+        "a group gets one signal before SIGKILL, and what ends the waiting clears it, too",
+    "launcher/ssh/ssh_node_io.c: or: "
+    "if (code == 0 && (flags < 0 || fcntl(config->in_fd, F_SETFL, flags | O_NONBLOCK) < 0))":
+        "it reads once whenever there is something to read, so the read does not block either",
     "launcher/ssh/ssh_node_io.c: no call: stream_free(r->link);": "the relay ends, and its sockets with it",
     "rendezvous/store/store_io.c: no call: store_server_close(server);": "the process ends, and its sockets with it",
     "cli/commands/cmd_version.c: no call: globfree(&found);": "the command ends, and its memory with it",
@@ -176,12 +185,13 @@ EQUIVALENT = {
 END_TO_END = {
     "launcher/starter": "test_head.py test_local.py",
     "launcher/srun": "test_head.py test_requeue.py test_slurm.py",
-    "launcher/ssh": "test_ssh_here.py test_ssh_head.py test_ssh_node.py test_ssh_ends.py test_places.py",
+    "launcher/ssh": "test_ssh_here.py test_ssh_head.py test_ssh_node.py test_ssh_ends.py test_places.py "
+                    "test_key_memory.py",
     "launcher/output": "test_output.py test_logs.py test_terminal.py test_events.py",
     "launcher/agent": "test_run.py test_ends.py test_leave.py test_signals.py test_requeue.py test_arbiter_lost.py "
                       "test_health_check.py test_troubleshooting.py test_faults.py test_succession.py test_one_port.py "
                       "test_head.py test_key_memory.py test_attack_hosts.py test_mpirun.py test_waiting.py",
-    "launcher/supervise": "test_run.py test_ends.py test_faults.py test_job_control.py",
+    "launcher/supervise": "test_run.py test_ends.py test_leave.py test_faults.py test_job_control.py",
     "launcher/preflight": "test_preflight.py",
     "launcher/place": "test_places.py test_slurm_place.py test_kubernetes.py",
     "rendezvous/client": "test_elastic.py test_endpoint_ports.py test_netns.py test_succession.py",
