@@ -127,7 +127,7 @@ PATTERNS = [
 LEFT_OUT = re.compile(r'"|/\*|\bEINTR\b|^ *assert\(|\? -1 : ')
 # "fd < 0" and "fd <= 0" mean the same: descriptor 0 is open from the start (file_open_standard()). A device's pci is an
 # index below n_pci, or TOPO_NONE, which is far above.
-SAME = re.compile(r"fd (<|>=) 0\b|pci (<|>=) [a-z>.-]*\bn_pci\b")
+SAME = re.compile(r"\b(\w*fd|dir) (<|>=) 0\b|pci (<|>=) [a-z>.-]*\bn_pci\b")
 
 # Mistakes by pattern that change nothing that can be seen: "file: pattern: line" -> why.
 EQUIVALENT = {

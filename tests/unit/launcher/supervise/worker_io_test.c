@@ -5,6 +5,7 @@
 #include "../../../process/rig.h"
 #include "base/text/log.h"
 #include "launcher/supervise/sweep_io.h"
+#include "rig/fds.h"
 #include "rig/loop_rig.h"
 
 enum { N_MAX = 8 };
@@ -16,11 +17,11 @@ struct local_workers {
     struct child_reaper *reaper;
     struct worker_group *group;
     struct worker_group_config config;
-    char *const *const *argvs;     /* of the workers */
-    const struct child_spec *spec; /* the spec of all of them, with its argv; NULL: argvs */
-    struct envlist env;            /* of the one that is being started */
-    uint32_t n, n_made, unmade;    /* a worker that can't be prepared; 0: none */
-    bool slow;                     /* each takes a whole turn */
+    char *const *const *argvs;            /* of the workers */
+    const struct child_spec *spec;        /* the spec of all of them, with its argv; NULL: argvs */
+    struct envlist env;                   /* of the one that is being started */
+    uint32_t open_fds, n, n_made, unmade; /* a worker that can't be prepared; 0: none */
+    bool slow;                            /* each takes a whole turn */
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
     int n_exits[N_MAX], n_failures[N_MAX], all_gone;
@@ -88,7 +89,7 @@ static const struct worker_group_ops ops = {.make = make,
                                             .on_over = on_over};
 
 static void local_workers_init(struct local_workers *c) {
-    *c = (struct local_workers){0};
+    *c = (struct local_workers){.open_fds = rig_open_fds()};
     rig_init(&c->rig);
     w = c->rig.worker;
     hold = c->rig.hold;
@@ -104,6 +105,7 @@ static void local_workers_fini(struct local_workers *c) {
     child_reaper_free(c->reaper);
     loop_free(c->loop);
     rig_fini(&c->rig);
+    cr_expect_eq(rig_open_fds(), c->open_fds, "descriptors are left");
 }
 
 static struct local_workers fix;

@@ -4,6 +4,7 @@
 
 #include "../look/fake_service.h"
 #include "../look/ras_answer.h"
+#include "rig/fds.h"
 #include "rig/tree.h"
 #include "watchdog/evidence/gather_io.h"
 
@@ -71,9 +72,10 @@ static void assert_kept(const struct rig *r) {
 static void gather(struct rig *r, uint32_t rank) {
     struct gather_worker worker = {.of.rank = rank, .of.pid = r->worker};
     struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .keep_dir = r->kept};
+    const unsigned open = rig_open_fds();
     evidence_fini(&r->e);
     gather_now(&ask, &r->e);
-    cr_assert_eq(r->e.n_workers, 1);
+    cr_assert(r->e.n_workers == 1 && rig_open_fds() == open, "%u, %u", rig_open_fds(), open);
 }
 
 static bool has_gap(const struct evidence *e, const char *what) {
