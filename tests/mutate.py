@@ -158,9 +158,6 @@ EQUIVALENT = {
     "linebuf_deadline_ns(&s->lines) <= now_ns;": "differs only if the clock reads the very nanosecond of the deadline",
     "launcher/supervise/worker_io.c: false: g->held = false;":
         "a group gets one signal before SIGKILL, and what ends the waiting clears it, too",
-    "launcher/ssh/ssh_node_io.c: or: "
-    "if (code == 0 && (flags < 0 || fcntl(config->in_fd, F_SETFL, flags | O_NONBLOCK) < 0))":
-        "it reads once whenever there is something to read, so the read does not block either",
     "launcher/ssh/ssh_node_io.c: no call: stream_free(r->link);": "the relay ends, and its sockets with it",
     "rendezvous/store/store_io.c: no call: store_server_close(server);": "the process ends, and its sockets with it",
     "cli/commands/cmd_version.c: no call: globfree(&found);": "the command ends, and its memory with it",
