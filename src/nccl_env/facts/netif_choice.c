@@ -1,7 +1,6 @@
 #include "nccl_env/facts/netif_choice.h"
 
 #include <arpa/inet.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -131,14 +130,8 @@ const struct topo_netif *netif_fast(const struct topology *t) {
     return first;
 }
 
-static void add_reason(struct netif_choice *c, bool warning, const char *why, ...) _printf_(3, 4);
-static void add_reason(struct netif_choice *c, bool warning, const char *why, ...) {
-    va_list ap;
-    va_start(ap, why);
-    (void)vsnprintf(c->why, sizeof c->why, why, ap);
-    va_end(ap);
-    c->warning = warning;
-}
+#define SET_REASON(c, is_warning, ...) \
+    ((c)->warning = (is_warning), (void)snprintf((c)->why, sizeof(c)->why, __VA_ARGS__))
 
 /* The interface that the route or the leader's address names. NULL: none, and the reason is set. */
 static const struct topo_netif *candidate(const struct topology *t, const struct netif_input *in,
@@ -146,7 +139,7 @@ static const struct topo_netif *candidate(const struct topology *t, const struct
     struct ip leader = {0};
     bool known = ip_read(in->leader_addr, &leader);
     if (known && ip_is_loopback(&leader)) {
-        add_reason(c, false, "the leader is at %s, so all nodes are on this host", in->leader_addr);
+        SET_REASON(c, false, "the leader is at %s, so all nodes are on this host", in->leader_addr);
         return NULL;
     }
     uint32_t i = topology_find_netif(t, in->route_netif);
@@ -156,11 +149,11 @@ static const struct topo_netif *candidate(const struct topology *t, const struct
     if (owner != NULL)
         return owner;
     if (in->leader_addr[0] == '\0')
-        add_reason(c, false, "it is not known which host leads (--rdzv-endpoint)");
+        SET_REASON(c, false, "it is not known which host leads (--rdzv-endpoint)");
     else if (in->route_netif[0] == '\0')
-        add_reason(c, false, "the route to the leader at %s is not known", in->leader_addr);
+        SET_REASON(c, false, "the route to the leader at %s is not known", in->leader_addr);
     else
-        add_reason(c, true, "the route to the leader goes by %s, which is not known here",
+        SET_REASON(c, true, "the route to the leader goes by %s, which is not known here",
                    in->route_netif);
     return NULL;
 }
@@ -169,7 +162,7 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
                   struct netif_choice *ret) {
     *ret = (struct netif_choice){0};
     if (input->n_nodes <= 1) {
-        add_reason(ret, false, "there is only one node");
+        SET_REASON(ret, false, "there is only one node");
         return;
     }
     const struct topo_netif *n = candidate(t, input, ret);
@@ -180,7 +173,7 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
         family = family_of(input->route_source);
     const struct topo_netaddr *a = global_address(n, family, input->route_source);
     if (a == NULL) {
-        add_reason(
+        SET_REASON(
             ret, true,
             "%s, by which the leader is reached, has no IPv%s address that is valid beyond its "
             "link",
@@ -189,7 +182,7 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
     }
     const struct topo_netif *other = netif_is_plumbing(n->name) ? netif_real(t) : NULL;
     if (other != NULL) {
-        add_reason(
+        SET_REASON(
             ret, true,
             "the route to the leader goes by %s, which has the name of a virtual interface of "
             "containers, although %s has an address too; set NCCL_SOCKET_IFNAME and "
@@ -200,11 +193,11 @@ void netif_choose(const struct topology *t, const struct netif_input *input,
     (void)snprintf(ret->netif, sizeof ret->netif, "%s", n->name);
     (void)snprintf(ret->addr, sizeof ret->addr, "%s", a->addr);
     if (strcmp(n->name, input->route_netif) != 0)
-        add_reason(ret, false, "%s owns the leader's address %s", n->name, input->leader_addr);
+        SET_REASON(ret, false, "%s owns the leader's address %s", n->name, input->leader_addr);
     else if (family == FAMILY_ANY)
-        add_reason(ret, false, "the route to the leader goes by %s", n->name);
+        SET_REASON(ret, false, "the route to the leader goes by %s", n->name);
     else
-        add_reason(ret, false, "the route to the leader at %s goes by %s", input->leader_addr,
+        SET_REASON(ret, false, "the route to the leader at %s goes by %s", input->leader_addr,
                    n->name);
 }
 

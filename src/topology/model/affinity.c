@@ -1,7 +1,6 @@
 #include "topology/model/affinity.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,13 +43,7 @@ static struct text gpus_text(const struct topology *t, const struct affinity_inp
     return out;
 }
 
-static void because(struct affinity *a, const char *fmt, ...) _printf_(2, 3);
-static void because(struct affinity *a, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(a->why, sizeof a->why, fmt, ap);
-    va_end(ap);
-}
+#define BECAUSE(a, ...) ((void)snprintf((a)->why, sizeof(a)->why, __VA_ARGS__))
 
 /* The package of the core that has this CPU; -1 unknown. */
 static int32_t package_of(const struct topology *t, uint32_t cpu) {
@@ -144,16 +137,16 @@ static void describe(const struct topology *t, const struct affinity_input *in, 
     if (gpu_at(in, in->local_rank, 0) < t->n_gpus)
         gpu = gpus_text(t, in);
     if (shared)
-        because(ret, "one core of %u that %u workers share", t->n_cores, in->nproc);
+        BECAUSE(ret, "one core of %u that %u workers share", t->n_cores, in->nproc);
     else
-        because(ret, "an own share of %u cores%s%.60s", t->n_cores,
+        BECAUSE(ret, "an own share of %u cores%s%.60s", t->n_cores,
                 gpu.text[0] != '\0' ? ", near " : "", gpu.text);
 }
 
 static void affinity_choose_core(const struct topology *t, const struct affinity_input *in,
                                  struct affinity *ret) {
     if (t->n_cores == 0) {
-        because(ret, "the cores are not known");
+        BECAUSE(ret, "the cores are not known");
         return;
     }
     _cleanup_(freep) uint32_t *order = xcalloc(t->n_cores, sizeof *order);
@@ -311,7 +304,7 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
     int32_t index = node_of(t, gpu);
     const struct topo_numa *node = topology_numa(t, index);
     if (node == NULL || cpuset_is_empty(topo_numa_near(node))) {
-        because(ret, "NUMA node %d of %.60s has no CPU that may be used here", index, text.text);
+        BECAUSE(ret, "NUMA node %d of %.60s has no CPU that may be used here", index, text.text);
         return 0;
     }
     int r = choose(t, in, index, topo_numa_near(node), &ret->cpus, err);
@@ -319,9 +312,9 @@ static int affinity_choose_torch(const struct topology *t, const struct affinity
         return r;
     ret->bound = !cpuset_is_empty(&ret->cpus);
     if (ret->bound)
-        because(ret, "%s of NUMA node %d of %.60s", parts[in->mode], index, text.text);
+        BECAUSE(ret, "%s of NUMA node %d of %.60s", parts[in->mode], index, text.text);
     else
-        because(ret, "the caches of NUMA node %d are not known", index);
+        BECAUSE(ret, "the caches of NUMA node %d are not known", index);
     return 0;
 }
 
@@ -378,7 +371,7 @@ static void bind_to(const struct topology *t, const struct home *home, const cha
     _cleanup_(strbuf_fini) struct strbuf places = {0};
     name_places("package", &home->packages, &places);
     name_places("NUMA node", &home->nodes, &places);
-    because(ret, "%.80s%s%.40s", strbuf_text(&places), *gpus != '\0' ? " of " : "", gpus);
+    BECAUSE(ret, "%.80s%s%.40s", strbuf_text(&places), *gpus != '\0' ? " of " : "", gpus);
 }
 
 /* Nodes without a usable CPU add nothing. With socket, a node that belongs to no package or to
@@ -388,7 +381,7 @@ static void choose_near_gpus(const struct topology *t, const struct affinity_inp
     struct home home = {0};
     uint32_t gpu = gpu_at(in, in->local_rank, 0);
     if (gpu >= t->n_gpus) {
-        because(ret, "there is no GPU for it among the %u visible", in->n_visible);
+        BECAUSE(ret, "there is no GPU for it among the %u visible", in->n_visible);
         ret->everywhere = count_cpu_nodes(t) <= 1;
         return;
     }
@@ -396,13 +389,13 @@ static void choose_near_gpus(const struct topology *t, const struct affinity_inp
         const int32_t numa = t->gpus[gpu].numa;
         struct text text = gpu_text(t, in, k);
         if (numa < 0) {
-            because(ret, "the NUMA node of %.60s is not known", text.text);
+            BECAUSE(ret, "the NUMA node of %.60s is not known", text.text);
             ret->everywhere = count_cpu_nodes(t) <= 1;
             return;
         }
         const struct topo_numa *n = topology_numa(t, numa);
         if (n == NULL || cpuset_is_empty(topo_numa_near(n)))
-            because(ret, "NUMA node %d of %.60s has no CPU that may be used here", numa, text.text);
+            BECAUSE(ret, "NUMA node %d of %.60s has no CPU that may be used here", numa, text.text);
         else if (in->mode == BIND_SOCKET && n->package >= 0)
             cpuset_add(&home.packages, package_number(n->package));
         else
@@ -430,7 +423,7 @@ static void choose_block(const struct topology *t, const struct affinity_input *
             cpuset_add(by_node ? &home.nodes : &home.packages, i);
     bind_to(t, &home, "", ret);
     if (n == 0)
-        because(ret, "the %s are not known", by_node ? "NUMA nodes" : "packages");
+        BECAUSE(ret, "the %s are not known", by_node ? "NUMA nodes" : "packages");
 }
 
 int affinity_choose(const struct topology *t, const struct affinity_input *in, struct affinity *ret,
@@ -438,7 +431,7 @@ int affinity_choose(const struct topology *t, const struct affinity_input *in, s
     struct affinity a = {0};
     int r = 0;
     switch (in->mode) {
-    case BIND_NONE: because(&a, "not asked for"); break;
+    case BIND_NONE: BECAUSE(&a, "not asked for"); break;
     case BIND_NUMA:
     case BIND_SOCKET:
         if (in->n_visible > 0)

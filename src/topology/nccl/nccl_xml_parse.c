@@ -4,8 +4,6 @@
 #include "topology/nccl/nccl_xml_priv.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 struct parser {
@@ -27,17 +25,11 @@ const char *nccl_xml_kind_name(enum nccl_xml_kind k) {
     return names[k];
 }
 
-void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
-                     const char *fmt, ...) {
+void nccl_xml_add(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line, char *text) {
     log->errors += level == NCCL_XML_ERROR;
-    if (log->fn == NULL)
-        return;
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    log->fn(log->arg, level, line, text);
+    if (log->fn != NULL)
+        log->fn(log->arg, level, line, text);
+    free(text);
 }
 
 static int get_char(struct parser *p, char *ret) {

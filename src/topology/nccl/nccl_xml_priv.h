@@ -40,8 +40,9 @@ struct nccl_xml_log {
     struct err *err; /* why NCCL refuses the file */
     uint32_t failed; /* the line of that; 0: none */
 };
-void nccl_xml_report(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
-                     const char *fmt, ...) _printf_(4, 5);
+void nccl_xml_add(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line, char *text);
+#define nccl_xml_report(log, level, line, ...) \
+    nccl_xml_add(log, level, line, xasprintf(__VA_ARGS__))
 /* Sets both; is the code. */
 #define NCCL_XML_FAIL(log, code, at, ...) \
     ((log)->failed = (at), err_set((log)->err, code, __VA_ARGS__))

@@ -278,14 +278,9 @@ struct render_text render_words(const char *fmt, ...) {
 
 struct render_text render_clean(const char *in, bool blanks) {
     struct render_text out;
-    utf8_copy(out.text, sizeof out.text, in);
-    for (unsigned char *p = (unsigned char *)out.text; *p != '\0'; p++) {
-        /* U+0080 to U+009F are control characters too: C2 80 to C2 9F */
-        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
-            p[0] = p[1] = '?';
-        if (*p < ' ' || *p == 0x7f || (blanks && *p == ' '))
-            *p = '?';
-    }
+    utf8_copy_line(out.text, sizeof out.text, in);
+    for (char *p = out.text; blanks && (p = strchr(p, ' ')) != NULL;)
+        *p = '?';
     return out;
 }
 
