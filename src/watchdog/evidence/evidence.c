@@ -1,8 +1,6 @@
 #include "watchdog/evidence/evidence.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -131,28 +129,10 @@ void evidence_counts(const struct evidence *e, uint64_t *ret, uint32_t n) {
     }
 }
 
-_printf_(3, 0) static void add_gap(char gaps[][EVIDENCE_LINE_MAX], uint32_t *n, const char *format,
-                                   va_list args) {
-    if (*n >= EVIDENCE_GAPS_MAX)
-        return;
-    char text[EVIDENCE_LINE_MAX];
-    (void)vsnprintf(text, sizeof text, format, args);
-    utf8_copy(gaps[*n], EVIDENCE_LINE_MAX, text); /* the end may be half a character */
-    ++*n;
-}
-
-void evidence_gap(struct evidence *e, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    add_gap(e->gaps, &e->n_gaps, format, args);
-    va_end(args);
-}
-
-void evidence_worker_gap(struct evidence_worker *w, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    add_gap(w->gaps, &w->n_gaps, format, args);
-    va_end(args);
+void evidence_add_gap(char gaps[][EVIDENCE_LINE_MAX], uint32_t *n, char *text) {
+    if (*n < EVIDENCE_GAPS_MAX)
+        utf8_copy(gaps[(*n)++], EVIDENCE_LINE_MAX, text);
+    free(text);
 }
 
 #define VALUES_MAX 262144 /* of 1 MiB of text: a value with its key takes more than 4 bytes */
