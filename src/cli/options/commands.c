@@ -2,20 +2,16 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/utf8.h"
 
-int usage_error(const char *command, const char *fmt, ...) {
-    char text[1024], called[OPTION_TEXT_MAX];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+int usage_failed(const char *command, char *text) {
+    char called[OPTION_TEXT_MAX];
     utf8_clean(text, false); /* it may quote a file or an argument */
     (void)fprintf(stderr, "%s: %s\n", command_called(command, called), text);
+    free(text);
     return EXIT_USAGE;
 }
 

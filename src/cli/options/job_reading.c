@@ -1,8 +1,6 @@
 #include "cli/options/job_reading.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/text/envlist.h"
@@ -60,17 +58,9 @@ int job_take_steps(struct job_reading *j, job_step *const *steps, size_t n) {
     return r;
 }
 
-/* the longest sentence of job_derived(), with a folder */
-#define DERIVED_MAX (RDZV_PATH_MAX + 256)
-
-void job_derived(struct job_reading *j, const char *fmt, ...) {
-    va_list ap;
-    char text[DERIVED_MAX];
+void job_add_derived(struct job_reading *j, char *text) {
     size_t n = 0;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     while (j->spec->derived != NULL && j->spec->derived[n] != NULL)
         n++;
-    words_add(&j->spec->derived, &n, xstrdup(text));
+    words_add(&j->spec->derived, &n, text);
 }

@@ -53,7 +53,8 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 /* As if the user had given it, but job_given() stays false. Borrows the text for the reading. */
 void job_fill_in(struct job_reading *j, enum run_option row, const char *text);
 /* Adds a sentence to spec->derived: a value that the user did not give, and its source. */
-void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
+#define job_derived(j, ...) job_add_derived(j, xasprintf(__VA_ARGS__))
+void job_add_derived(struct job_reading *j, char *text);
 
 /* Calls each, until one fails. */
 typedef int job_step(struct job_reading *j);

@@ -2,7 +2,6 @@
 #include "cli/profile/profile_view.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,17 +28,15 @@ static const uint32_t colours[2][PICTURE_MIXED + 1] = {
 };
 
 /* An element with it, which begins at x and whose line is at y. */
-static _printf_(6, 7) void picture_text(struct strbuf *out, const char *class, double x, double y,
-                                        size_t max, const char *fmt, ...) {
-    char text[1024];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
+static void add_picture_text(struct strbuf *out, const char *class, double x, double y, size_t max,
+                             char *text) {
     strbuf_printf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
     strbuf_add_xml(out, text, max);
     strbuf_add(out, "</text>\n");
+    free(text);
 }
+#define picture_text(out, class, x, y, max, ...) \
+    add_picture_text(out, class, x, y, max, xasprintf(__VA_ARGS__))
 
 static void picture_box(struct strbuf *out, const char *class, double x, double y, double width,
                         double height) {
