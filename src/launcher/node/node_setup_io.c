@@ -202,8 +202,6 @@ static void narrow(struct affinity *a, const struct limits *now, bool by_default
     *no_memory |= now->nodes_error != 0 && !a->strict;
 }
 
-static void nccl_graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
-
 /* Which NIC NCCL uses for each GPU; NULL: it does not matter, or can't be predicted. */
 static struct nccl_graph *predict_nics(const struct node_setup_place *p, const struct topology *t) {
     struct nccl_graph *g = NULL;

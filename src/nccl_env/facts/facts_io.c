@@ -51,13 +51,12 @@ static void list_fini(struct words *w) { words_free(w->list); }
 static struct words names_in(const char *root, const char *folder) {
     _cleanup_(freep) char *path = xasprintf("%s%s", root, folder);
     struct words names = {0};
-    struct dirent **entries = NULL;
+    _cleanup_(freep) struct dirent **entries = NULL;
     int n = scandir(path, &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         words_add(&names.list, &names.n, xstrdup(entries[i]->d_name));
         free(entries[i]);
     }
-    free(entries);
     return names;
 }
 

@@ -118,7 +118,7 @@ static void write_links(struct json_writer *w, const struct json_field *f, const
 
 void topology_json_write(const struct topology *t, struct strbuf *to) {
     struct json_writer w = json_writer_of(to);
-    struct nccl_graph *g = NULL;
+    _cleanup_(nccl_graph_freep) struct nccl_graph *g = NULL;
     if (t->n_gpus > 0 && nccl_graph_new(t, &g, NULL) < 0)
         g = NULL; /* NCCL would fail on this topology, so there is no prediction */
     w.context = &(struct context){t, g};
@@ -126,7 +126,6 @@ void topology_json_write(const struct topology *t, struct strbuf *to) {
     json_write_u64(&w, "format", 1);
     json_table_write(&w, &topology_json_table, t);
     json_write_object_end(&w);
-    nccl_graph_free(g);
 }
 
 /* ---- reading ---- */

@@ -187,21 +187,19 @@ static int compare_indices(const void *a, const void *b, void *arg) {
 
 static uint32_t *sort_array(const struct topology *t, void *array, uint32_t n, size_t size,
                             int (*compare)(const struct topology *t, uint32_t a, uint32_t b)) {
-    uint32_t *order = xcalloc(n, sizeof *order);
+    _cleanup_(freep) uint32_t *order = xcalloc(n, sizeof *order);
     uint32_t *map = xcalloc(n, sizeof *map);
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     struct sorting s = {t, compare};
     qsort_r(order, n, sizeof *order, compare_indices, &s);
-    char *copy = xcalloc(n, size);
+    _cleanup_(freep) char *copy = xcalloc(n, size);
     for (uint32_t i = 0; i < n; i++) {
         memcpy(copy + i * size, (char *)array + order[i] * size, size);
         map[order[i]] = i;
     }
     if (n > 0)
         memcpy(array, copy, n * size);
-    free(copy);
-    free(order);
     return map;
 }
 
@@ -259,7 +257,7 @@ static void follow(const uint32_t *map, uint32_t n, uint32_t *index) {
 }
 
 static void sort_pci(struct topology *t) {
-    uint32_t *map = sort_array(t, t->pci, t->n_pci, sizeof *t->pci, compare_pci);
+    _cleanup_(freep) uint32_t *map = sort_array(t, t->pci, t->n_pci, sizeof *t->pci, compare_pci);
     for (uint32_t i = 0; i < t->n_pci; i++)
         follow(map, t->n_pci, &t->pci[i].parent);
     for (uint32_t i = 0; i < t->n_gpus; i++)
@@ -268,11 +266,11 @@ static void sort_pci(struct topology *t) {
         follow(map, t->n_pci, &t->nics[i].pci);
     for (uint32_t i = 0; i < t->n_netifs; i++)
         follow(map, t->n_pci, &t->netifs[i].pci);
-    free(map);
 }
 
 static void sort_gpus(struct topology *t) {
-    uint32_t *map = sort_array(t, t->gpus, t->n_gpus, sizeof *t->gpus, compare_gpus);
+    _cleanup_(freep) uint32_t *map =
+        sort_array(t, t->gpus, t->n_gpus, sizeof *t->gpus, compare_gpus);
     for (uint32_t i = 0; i < t->n_nvlinks; i++) {
         follow(map, t->n_gpus, &t->nvlinks[i].gpu);
         follow(map, t->n_gpus, &t->nvlinks[i].peer);
@@ -280,7 +278,6 @@ static void sort_gpus(struct topology *t) {
     for (uint32_t i = 0; i < t->n_gpus; i++)
         if (t->gpus[i].index == TOPO_NONE)
             t->gpus[i].index = i;
-    free(map);
 }
 
 #define SORT(t, array, compare)                                             \

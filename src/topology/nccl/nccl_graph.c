@@ -32,8 +32,6 @@ void nccl_graph_free(struct nccl_graph *g) {
     free(g);
 }
 
-static void graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
-
 /* src/graph/paths.cc, ncclTopoComputePaths; ncclTopoGetLocalNet and -Gpu of topo.cc. */
 
 static struct nccl_route *route_at(const struct nccl_graph *g, uint32_t from_node,
@@ -365,7 +363,7 @@ static int find_paths(struct nccl_graph *g, struct err *err) {
 
 static int new_graph(const struct topology *t, bool paths, struct nccl_graph **ret,
                      struct err *err) {
-    _cleanup_(graph_freep) struct nccl_graph *g = xcalloc(1, sizeof *g);
+    _cleanup_(nccl_graph_freep) struct nccl_graph *g = xcalloc(1, sizeof *g);
     g->t = t;
     int r = nccl_graph_build_tree(g, err);
     if (r == 0 && paths) {

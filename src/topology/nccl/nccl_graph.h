@@ -53,6 +53,7 @@ struct nccl_graph;
  * it; -E2BIG: it exceeds NCCL's limits. */
 _must_use_ int nccl_graph_new(const struct topology *t, struct nccl_graph **ret, struct err *err);
 void nccl_graph_free(struct nccl_graph *g); /* NULL is fine */
+static inline void nccl_graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
 void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_prediction *ret);
 
 /* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports are left out because they

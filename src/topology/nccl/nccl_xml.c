@@ -237,11 +237,10 @@ static void check_elements(struct checking *c) {
 
 /* Even if a file can be read, NCCL can fail on its graph. */
 static void check_graph(struct checking *c, const struct topology *t) {
-    struct nccl_graph *g = NULL;
+    _cleanup_(nccl_graph_freep) struct nccl_graph *g = NULL;
     struct err err = {0};
     if (nccl_graph_new(t, &g, &err) < 0)
         nccl_xml_report(c->log, NCCL_XML_ERROR, 0, "%s", err.text);
-    nccl_graph_free(g);
 }
 
 /* Turns a file into a topology, as NCCL would read it (src/graph/topo.cc,
@@ -812,7 +811,7 @@ static void write_below(struct writing *w, uint32_t cpu) {
 }
 
 int nccl_xml_write(const struct topology *t, struct strbuf *to, struct err *err) {
-    struct nccl_graph *g = NULL;
+    _cleanup_(nccl_graph_freep) struct nccl_graph *g = NULL;
     int r = nccl_graph_new_tree(t, &g, err);
     if (r < 0)
         return r;
@@ -829,6 +828,5 @@ int nccl_xml_write(const struct topology *t, struct strbuf *to, struct err *err)
         to->len = before;
         to->data[before] = '\0';
     }
-    nccl_graph_free(g);
     return r;
 }

@@ -97,7 +97,7 @@ static _must_use_ int ask_links(struct topology *t) {
     uint32_t mask = RTEXT_FILTER_SKIP_STATS;
     netlink_request_init(&q, RTM_GETLINK, NLM_F_DUMP, &m, sizeof m);
     netlink_request_add(&q, IFLA_EXT_MASK, &mask, sizeof mask);
-    struct links *l = xcalloc(1, sizeof *l);
+    _cleanup_(freep) struct links *l = xcalloc(1, sizeof *l);
     l->t = t;
     int r = -EINTR;
     for (int i = 0; i < TRIES && r == -EINTR; i++)
@@ -106,7 +106,6 @@ static _must_use_ int ask_links(struct topology *t) {
         drop_unseen(l);
     if (l->full)
         topology_warn(t, "more than %d network interfaces: the rest is left out", TOPO_NETIFS_MAX);
-    free(l);
     return r;
 }
 

@@ -134,11 +134,10 @@ static _must_use_ int read_plain(const char *full, char *text, size_t size, size
         return -errno;
     if (!S_ISREG(st.st_mode))
         return -EINVAL;
-    int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    _cleanup_(file_close) int fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;
     ssize_t len = file_read_all(fd, text, size);
-    (void)close(fd); /* it was only read */
     if (len < 0)
         return (int)len;
     *ret_len = (size_t)len;
