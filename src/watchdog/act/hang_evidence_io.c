@@ -570,7 +570,7 @@ static void remove_folder(const char *path) {
 /* Makes room for `name` with so many bytes. What can't be removed stays. A time after this one is
  * of a clock that was set back since then: such a folder is older than those before it. */
 static void prune(const char *dir, const char *name, uint64_t bytes) {
-    struct dirent **kept = NULL; /* by time */
+    _cleanup_(freep) struct dirent **kept = NULL; /* by time */
     const int found = scandir(dir, &kept, is_kept, alphasort);
     size_t n = (size_t)MIN2(MAX2(found, 0), LISTED_MAX), first = 0;
     for (size_t i = 0; i < n; i++)
@@ -584,7 +584,6 @@ static void prune(const char *dir, const char *name, uint64_t bytes) {
     }
     for (int i = 0; i < found; i++)
         free(kept[i]);
-    free(kept);
 }
 
 static int make_folder(const char *path, uint32_t mode, struct err *err) {

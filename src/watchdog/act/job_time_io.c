@@ -28,7 +28,7 @@ struct job_clock {
 
 static int compare(int fd, void *arg) {
     const struct hang_answers *answers = arg;
-    struct profile job = {0};
+    _cleanup_(profile_fini) struct profile job = {0};
     struct profile_findings found;
     for (uint32_t i = 0; i < answers->group.n_nodes; i++) {
         const struct hang_answer *a = &answers->nodes[i];
@@ -38,7 +38,6 @@ static int compare(int fd, void *arg) {
     }
     profile_infer(&job, &found);
     profile_findings_fini(&found);
-    profile_fini(&job);
     return helper_send(fd, &found, sizeof found) ? 0 : 1;
 }
 

@@ -397,8 +397,9 @@ void evidence_write(const struct evidence *e, struct strbuf *ret) {
     write_cut(e, &cuts[0], ret);
     if (ret->len - before <= EVIDENCE_JSON_MAX)
         return;
-    struct evidence_worker *workers = xcalloc(MAX2(e->n_workers, 1U), sizeof *workers);
-    struct evidence_stack *stacks = xcalloc(MAX2(e->n_stacks, 1U), sizeof *stacks);
+    _cleanup_(freep) struct evidence_worker *workers =
+        xcalloc(MAX2(e->n_workers, 1U), sizeof *workers);
+    _cleanup_(freep) struct evidence_stack *stacks = xcalloc(MAX2(e->n_stacks, 1U), sizeof *stacks);
     uint32_t n = e->n_workers;
     for (size_t i = 1; ret->len - before > EVIDENCE_JSON_MAX; i++) {
         const struct cut *cut = &cuts[MIN2(i, ARRAY_SIZE(cuts) - 1)];
@@ -407,6 +408,4 @@ void evidence_write(const struct evidence *e, struct strbuf *ret) {
         ret->len = before;
         write_cut(&view, cut, ret);
     }
-    free(workers);
-    free(stacks);
 }

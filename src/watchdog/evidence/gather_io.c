@@ -382,14 +382,13 @@ static void env_read(const struct gather_ask *ask, const struct evidence_worker 
     if (ask->from != NULL)
         (void)ask->from->ops->env(ask->from->of, w->local_rank, &ret->given);
     proc_path(path, w->pid, "/environ");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return;
     ret->text = xmalloc(ENVIRON_MAX + 1);
     ssize_t n = file_read_all(fd, ret->text, ENVIRON_MAX);
     ret->len = n > 0 ? (size_t)n : 0;
     ret->text[ret->len] = '\0';
-    file_close(&fd);
 }
 
 /* Borrowed; NULL: it is not set, or empty. */
@@ -504,7 +503,7 @@ static void take_counts(struct evidence *e, const struct ras *ras, uint32_t worl
 static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_t end_ns) {
     const struct evidence_worker *first = first_rank(e);
     _cleanup_(env_fini) struct env env = {0};
-    struct ras ras;
+    _cleanup_(ras_fini) struct ras ras = {0};
     struct err err = {0};
     uint32_t world = 0;
     if (first == NULL)
@@ -523,7 +522,6 @@ static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_
     take_text(&e->ras, &text);
     if (size != NULL && parse_u32(size, &world) == 0 && world <= RAS_RANKS_MAX)
         take_counts(e, &ras, world);
-    ras_fini(&ras);
 }
 
 /* Two readings at once would show nothing that moves. Returns at end_ns at the latest. */
@@ -533,7 +531,7 @@ static void wait_until(uint64_t when_ns, uint64_t end_ns) {
 }
 
 static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t end_ns) {
-    struct nics *after = xcalloc(1, sizeof *after);
+    _cleanup_(freep) struct nics *after = xcalloc(1, sizeof *after);
     struct err err = {0};
     struct strbuf text = {0};
     uint64_t now = clock_now_ns();
@@ -542,7 +540,6 @@ static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t
         evidence_gap(e, "NICs: %s", err.text);
     nics_summary(before, after, &text);
     take_text(&e->nics, &text);
-    free(after);
 }
 
 static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_ns) {
@@ -559,7 +556,8 @@ static bool read_gpus(struct evidence *e, uint64_t end_ns) {
     struct err err = {0};
     if (!nvml_may_answer() || clock_now_ns() >= end_ns)
         return false;
-    struct nvml_report *before = xcalloc(2, sizeof *before), *after = before + 1;
+    _cleanup_(freep) struct nvml_report *before = xcalloc(2, sizeof *before);
+    struct nvml_report *after = before + 1;
     int r = nvml_read_load(before, &err);
     if (r == 0) {
         wait_until(before->when_ns + NICS_APART_NS, end_ns);
@@ -570,7 +568,6 @@ static bool read_gpus(struct evidence *e, uint64_t end_ns) {
     struct strbuf text = {0};
     gpus_summary(before, after, &text);
     take_text(&e->gpus, &text);
-    free(before);
     return true;
 }
 
@@ -810,7 +807,7 @@ static void work(struct work *k) {
         send_so_far(k);
         return;
     }
-    struct nics *nics = xcalloc(1, sizeof *nics);
+    _cleanup_(freep) struct nics *nics = xcalloc(1, sizeof *nics);
     step_proc(k);
     send_so_far(k);
     struct dumps *recorder =
@@ -822,7 +819,6 @@ static void work(struct work *k) {
     step_logs(k);
     send_so_far(k);
     step_sources(k, nics);
-    free(nics);
     send_so_far(k);
     if (recorder != NULL) {
         end_dumps(recorder, &k->e);

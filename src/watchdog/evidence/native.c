@@ -73,7 +73,7 @@ static bool write_stack(const struct stack *s, size_t max, struct strbuf *ret) {
 }
 
 void native_shorten(const char *text, size_t max, struct strbuf *ret) {
-    struct stack *stacks = xcalloc(NATIVE_STACKS_MAX, sizeof *stacks);
+    _cleanup_(freep) struct stack *stacks = xcalloc(NATIVE_STACKS_MAX, sizeof *stacks);
     size_t limit = ret->len + (max > strlen(MORE) ? max - strlen(MORE) : 0);
     uint32_t n = 0;
     bool all = true;
@@ -93,5 +93,4 @@ void native_shorten(const char *text, size_t max, struct strbuf *ret) {
     }
     if (!all)
         strbuf_add(ret, MORE);
-    free(stacks);
 }

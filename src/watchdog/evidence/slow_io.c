@@ -279,13 +279,11 @@ uint64_t slow_written_pages(const char *text) {
 }
 
 static bool omp_spins(pid_t pid) {
-    char *env = malloc(ENV_MAX);
+    _cleanup_(freep) char *env = malloc(ENV_MAX);
     ssize_t n = env == NULL ? 0 : proc_read(pid, "/environ", env, ENV_MAX - 1);
     if (n > 0)
         env[n] = '\0';
-    bool spins = n > 0 && slow_omp_spins(env, (size_t)n);
-    free(env);
-    return spins;
+    return n > 0 && slow_omp_spins(env, (size_t)n);
 }
 
 /* What the kernel has written back, for whomever. 0: not known. */
@@ -476,7 +474,7 @@ static void on_answer(void *arg, const struct helper_answer *a) {
  * poll, and in those that count as moving because a thread of them does: the main thread may work
  * by now, and the other only print figures. */
 static struct job make_job(const struct slow *s, uint64_t now_ns) {
-    struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
+    _cleanup_(freep) struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
     size_t n = signs_rows(s->signs, now_ns, rows, SIGNS_WORKERS_MAX);
     struct job j = {.tasks = xcalloc(n, sizeof *j.tasks)};
     for (size_t i = 0; i < n; i++) {
@@ -497,7 +495,6 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
             t->look.sleeps = last.sleeps;
         }
     }
-    free(rows);
     return j;
 }
 

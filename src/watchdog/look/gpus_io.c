@@ -124,10 +124,8 @@ void gpu_watch_free(struct gpu_watch *w) {
 }
 
 static int run(int fd, void *arg) {
-    struct nvml_report *r = xcalloc(1, sizeof *r);
-    bool sent = nvml_read_load(r, NULL) == 0 && helper_send(fd, r, nvml_report_size(r->n));
-    free(r);
-    return sent ? 0 : 1;
+    _cleanup_(freep) struct nvml_report *r = xcalloc(1, sizeof *r);
+    return nvml_read_load(r, NULL) == 0 && helper_send(fd, r, nvml_report_size(r->n)) ? 0 : 1;
 }
 
 static void on_answer(void *arg, const struct helper_answer *a) {

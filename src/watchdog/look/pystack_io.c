@@ -18,6 +18,8 @@ struct process_memory {
     int fd; /* /proc/PID/mem; -1: not open */
 };
 
+static void close_memory(struct process_memory *m) { file_close(&m->fd); }
+
 /* Not by process_vm_readv(), which a container's filter of system calls can forbid although the
  * memory may be read. Without the right, the file can't be opened. */
 static ssize_t read_memory(void *arg, uint64_t address, void *buf, size_t n) {
@@ -186,9 +188,9 @@ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *e
     if (!proc_read_stat(pid, &stat))
         return err_set(err, -ESRCH, "there is no process %d any more", (int)pid);
     struct pystack_process p = {.pid = pid, .start = stat.start};
-    struct process_memory process = {.pid = pid, .fd = -1};
+    _cleanup_(close_memory) struct process_memory process = {.pid = pid, .fd = -1};
     struct pystack_memory memory = {.read = read_memory, .arg = &process};
-    struct maps *maps = xcalloc(1, sizeof *maps);
+    _cleanup_(freep) struct maps *maps = xcalloc(1, sizeof *maps);
     int r = read_maps(pid, maps, err);
     bool found = false;
     for (uint32_t i = 0; r == 0 && !found && i < maps->n; i++) {
@@ -203,7 +205,6 @@ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *e
         if (fd >= 0)
             close(fd);
     }
-    free(maps);
     if (r == 0 && !found)
         r = err_set(err, -ENOENT, "no Python is loaded in it");
     if (r == 0) {
@@ -218,7 +219,6 @@ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *e
                 : err_set(err, -EBADMSG, "its memory can't be read: %s",
                           got < 0 ? strerror((int)-got) : "short");
     }
-    file_close(&process.fd);
     if (r == 0)
         *ret = p;
     return r;
@@ -266,7 +266,7 @@ int pystack_process_read(const struct pystack_process *p, pystack_thread_fn *fn,
                          struct err *err) {
     if (!is_same(p))
         return err_set(err, -ESRCH, "there is no process %d any more", (int)p->pid);
-    struct process_memory process = {.pid = p->pid, .fd = -1};
+    _cleanup_(close_memory) struct process_memory process = {.pid = p->pid, .fd = -1};
     struct pystack_memory memory = {.read = read_memory, .arg = &process};
     int r;
     if (p->inner) {
@@ -280,7 +280,6 @@ int pystack_process_read(const struct pystack_process *p, pystack_thread_fn *fn,
     } else {
         r = pystack_read(&memory, &p->python, fn, arg);
     }
-    file_close(&process.fd);
     return r >= 0
                ? r
                : err_set(err, -ESRCH, "no thread of Python is in it: it has not begun, or ended");
@@ -289,18 +288,14 @@ int pystack_process_read(const struct pystack_process *p, pystack_thread_fn *fn,
 uint64_t pystack_process_addresses(const struct pystack_process *p) {
     if (!is_same(p))
         return 0;
-    struct process_memory process = {.pid = p->pid, .fd = -1};
+    _cleanup_(close_memory) struct process_memory process = {.pid = p->pid, .fd = -1};
     struct pystack_memory memory = {.read = read_memory, .arg = &process};
-    uint64_t h = pystack_addresses(&memory, &p->python);
-    file_close(&process.fd);
-    return h;
+    return pystack_addresses(&memory, &p->python);
 }
 
 int pystack_process_watch(const struct pystack_process *p, struct pystack_watch *w,
                           pystack_number_fn *fn, void *arg, struct pystack_numbers *ret) {
-    struct process_memory process = {.pid = p->pid, .fd = -1};
+    _cleanup_(close_memory) struct process_memory process = {.pid = p->pid, .fd = -1};
     struct pystack_memory memory = {read_memory, &process, gather_memory};
-    int r = pystack_watch_read(w, &memory, fn, arg, ret);
-    file_close(&process.fd);
-    return r;
+    return pystack_watch_read(w, &memory, fn, arg, ret);
 }

@@ -152,13 +152,12 @@ int source_recorder(const char *socket, uint64_t deadline_ns, struct strbuf *to,
 
 static int trigger(const char *fifo) {
     struct stat st;
-    int fd = open(fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_(file_close) int fd = open(fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return -errno;
     int r = fstat(fd, &st) < 0 ? -errno : !S_ISFIFO(st.st_mode) ? -EINVAL : 0;
     if (r == 0 && write(fd, "1", 1) != 1)
         r = -errno; /* EAGAIN: it is full, so it was asked often */
-    file_close(&fd);
     return r == -EAGAIN ? 0 : r;
 }
 
@@ -416,7 +415,8 @@ int kernel_log_read(const char *device, uint64_t deadline_ns, kernel_log_fn *fn,
     char text[RECORD_MAX];
     size_t kept = 0;
     device = device != NULL ? device : "/dev/kmsg";
-    int fd = open(device, O_RDONLY | O_NONBLOCK | O_CLOEXEC), r = fd < 0 ? -errno : 0;
+    _cleanup_(file_close) int fd = open(device, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int r = fd < 0 ? -errno : 0;
     while (r == 0 && clock_now_ns() < deadline_ns) {
         ssize_t n = read(fd, text + kept, sizeof text - kept);
         if (n > 0)
@@ -428,7 +428,6 @@ int kernel_log_read(const char *device, uint64_t deadline_ns, kernel_log_fn *fn,
         if (kept == sizeof text)
             kept = 0; /* a line of a file that is too long for a record */
     }
-    file_close(&fd);
     if (r == -EPERM || r == -EACCES)
         return err_set(err, r, "permission denied reading %s (needs root or CAP_SYSLOG)", device);
     if (r < 0)
@@ -438,11 +437,10 @@ int kernel_log_read(const char *device, uint64_t deadline_ns, kernel_log_fn *fn,
 
 int source_kernel_log(const char *device, uint64_t since_ns, uint64_t deadline_ns,
                       struct strbuf *to, struct err *err) {
-    struct kernel_log *log = xcalloc(1, sizeof *log);
+    _cleanup_(freep) struct kernel_log *log = xcalloc(1, sizeof *log);
     log->since_us = since_ns / NS_PER_US;
     log->boot_us = (clock_wall_ns() - clock_now_ns()) / NS_PER_US;
     int r = kernel_log_read(device, deadline_ns, kernel_log_add, log, err);
     kernel_log_write(log, to);
-    free(log);
     return r;
 }

@@ -291,7 +291,7 @@ static unsigned calls_at(const char *text, uint32_t line) {
 
 /* What the lines of all frames call; each file is read once. */
 static void find_calls(struct profile *p) {
-    bool *is_done = xcalloc(p->n_frames + 1, sizeof *is_done);
+    _cleanup_(freep) bool *is_done = xcalloc(p->n_frames + 1, sizeof *is_done);
     for (uint32_t i = 0; i < p->n_frames; i++) {
         const char *file = p->frames[i].file;
         char *text = NULL;
@@ -305,7 +305,6 @@ static void find_calls(struct profile *p) {
             }
         free(text);
     }
-    free(is_done);
 }
 
 /* ---- the helper ---- */
@@ -351,10 +350,8 @@ static int run(int fd, void *arg) {
 
 /* Descriptors are for workers first: some more are open for a moment when they start. */
 static bool has_descriptors(void) {
-    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
-    bool enough = fd >= 0 && (size_t)fd < file_limit() / 2;
-    file_close(&fd);
-    return enough;
+    _cleanup_(file_close) int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    return fd >= 0 && (size_t)fd < file_limit() / 2;
 }
 
 int profile_sampler_new(struct loop *loop, const struct profile_ask *ask, helper_call_fn *fn,
