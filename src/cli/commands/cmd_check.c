@@ -178,8 +178,8 @@ static int check_job(const struct option_value *v) {
     words_add(&words, &n, xstrdup("--nproc-per-node=1"));
     words_add(&words, &n, xstrdup("--no-python"));
     words_add(&words, &n, xstrdup("true"));
-    struct job_spec spec = {0};
-    struct run_keys keys;
+    _cleanup_(job_spec_fini) struct job_spec spec = {0};
+    _cleanup_(run_keys_fini) struct run_keys keys;
     run_keys_take(&keys);
     int status = run_line_read((int)n, words, &keys, &spec);
     if (status < 0 && spec.rdzv.max_nodes < 2) {
@@ -194,8 +194,6 @@ static int check_job(const struct option_value *v) {
         spec.check_disk = disk_of(v); /* no log_dir: nothing is written */
         status = start_job(&spec, &keys);
     }
-    run_keys_fini(&keys);
-    job_spec_fini(&spec);
     words_free(words);
     return status;
 }

@@ -86,18 +86,12 @@ static int send_with(int socket_fd, const char *text, size_t len, int fd,
     return 0;
 }
 
+/* No signal is handled here: nothing interrupts it. */
 static int await_end(int fd, uint64_t deadline_ns) {
-    for (;;) {
-        uint64_t now = clock_now_ns();
-        if (now >= deadline_ns)
-            return -ETIMEDOUT;
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int r = poll(&p, 1, (int)((deadline_ns - now) / NS_PER_MS) + 1);
-        if (r > 0)
-            return 0;
-        if (r < 0 && errno != EINTR)
-            return -errno;
-    }
+    uint64_t now = clock_now_ns();
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int r = poll(&p, 1, now < deadline_ns ? (int)((deadline_ns - now) / NS_PER_MS) + 1 : 0);
+    return r < 0 ? -errno : r == 0 ? -ETIMEDOUT : 0;
 }
 
 /* `name` is the value of MUSTER_NOTIFY_SOCKET: "@..." or a path. Returns when the agent has read
@@ -111,7 +105,7 @@ static int notify_send(const char *name, const char *text, size_t len, struct er
     const struct timeval timeout = {.tv_sec = (time_t)(TIMEOUT_NS / NS_PER_S),
                                     .tv_usec = (suseconds_t)(TIMEOUT_NS % NS_PER_S / NS_PER_US)};
     int ends[2] = {-1, -1};
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    _cleanup_(file_close) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int r = fd < 0 || pipe2(ends, O_CLOEXEC) < 0 ||
                     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) < 0
                 ? -errno
@@ -119,7 +113,6 @@ static int notify_send(const char *name, const char *text, size_t len, struct er
     file_close(&ends[1]);
     r = r == 0 ? await_end(ends[0], deadline_ns) : r;
     file_close(&ends[0]);
-    file_close(&fd);
     if (r == -ECONNREFUSED || r == -ENOENT)
         return err_set(err, r, "no process listens on %s: has the job ended?", name);
     if (r == -ETIMEDOUT)

@@ -77,21 +77,19 @@ static void end_ignoring(void) {
 }
 
 int cmd_run(int argc, char **argv) {
-    struct job_spec spec = {0};
-    struct run_keys keys;
+    _cleanup_(job_spec_fini) struct job_spec spec = {0};
+    _cleanup_(run_keys_fini) struct run_keys keys;
     struct err err = {0};
     end_ignoring();
     run_keys_take(&keys);
     int status = run_line_read(argc, argv, &keys, &spec);
-    if (status < 0 && spec.dry_run)
-        status = dry_run(&spec);
-    else if (status < 0 && run_keys_load(&keys, &spec, &err) < 0)
-        status = usage_error("run", "%s", err.text);
-    else if (status < 0)
-        status = start(&spec, keys.ring, argv);
-    run_keys_fini(&keys);
-    job_spec_fini(&spec);
-    return status;
+    if (status >= 0)
+        return status;
+    if (spec.dry_run)
+        return dry_run(&spec);
+    if (run_keys_load(&keys, &spec, &err) < 0)
+        return usage_error("run", "%s", err.text);
+    return start(&spec, keys.ring, argv);
 }
 
 /* `muster ssh-node`: the relay that `muster run` starts on other hosts. */

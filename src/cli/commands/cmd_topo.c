@@ -226,11 +226,9 @@ static void print(const struct option_value *v, const struct topology *t,
     (void)fputs(strbuf_text(&text), stdout);
 }
 
-static void freeg(struct nccl_graph **g) { nccl_graph_free(*g); }
-
 static int show(const struct option_value *v) {
     _cleanup_(topology_fini) struct topology t = {0};
-    _cleanup_(freeg) struct nccl_graph *g = NULL;
+    _cleanup_(nccl_graph_freep) struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf svg = {0}, xml = {0};
     struct words of_nccl = {0};
     struct err err = {0};

@@ -89,7 +89,7 @@ static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32
 }
 
 static void add_gpus(struct strbuf *out, const char *visible) {
-    struct nvml_report *report = xcalloc(1, sizeof *report);
+    _cleanup_(freep) struct nvml_report *report = xcalloc(1, sizeof *report);
     (void)nvml_discover(report);
     if (report->found)
         strbuf_printf(out, "  %-10s %s, driver %s%s%s\n", "NVML", report->version, report->driver,
@@ -105,7 +105,6 @@ static void add_gpus(struct strbuf *out, const char *visible) {
     strbuf_add_char(out, '\n');
     for (uint32_t i = 0; i < report->n && report->found; i++)
         add_gpu(out, report, i);
-    free(report);
 }
 
 static void found_here(struct strbuf *out) {

@@ -256,15 +256,14 @@ static bool is_still(const struct registry_entry *head) {
 }
 
 void job_await_end(const struct registry_entry *agent) {
-    int fd = (int)syscall(SYS_pidfd_open, agent->pid, 0);
+    _cleanup_(file_close) int fd = (int)syscall(SYS_pidfd_open, agent->pid, 0);
     if (fd >= 0)
         (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 200);
-    file_close(&fd);
 }
 
 /* The pid can't come to mean another process between the look and the signal. */
 int job_stop_head(const struct registry_entry *head, struct err *err) {
-    int fd = (int)syscall(SYS_pidfd_open, head->pid, 0);
+    _cleanup_(file_close) int fd = (int)syscall(SYS_pidfd_open, head->pid, 0);
     int r = fd < 0 ? -errno : 0;
     if (head->foreign)
         r = -EREMOTE;
@@ -274,7 +273,6 @@ int job_stop_head(const struct registry_entry *head, struct err *err) {
         r = -errno;
     else if (r == -ENOSYS) /* before Linux 5.3 */
         r = kill(head->pid, SIGTERM) < 0 ? -errno : 0;
-    file_close(&fd);
     if (r == -EREMOTE)
         return err_set(err, r,
                        "the launcher process of job '%.100s' is process %d of a container or of "

@@ -34,8 +34,7 @@ static char *command_of(int32_t pid) {
         strbuf_add(&out, word > text ? " " : "");
         shell_add_word(&out, word);
     }
-    char *command = xstrdup(strbuf_text(&out));
-    strbuf_fini(&out);
+    char *command = strbuf_take(&out);
     utf8_clean(command, false);
     return command;
 }
@@ -97,12 +96,11 @@ int local_agents_ask(struct operator_auth *auth, const struct ps_row *row,
 }
 
 static void ask(struct operator_auth *auth, struct ps_row *row) {
-    struct operator_reply reply = {0};
+    _cleanup_(operator_reply_fini) struct operator_reply reply = {0};
     int r = local_agents_ask(auth, row, &reply);
     row->refused = r == -EKEYREJECTED;
     if (r == 0 && reply.has_overview)
         take(&reply, row);
-    operator_reply_fini(&reply);
 }
 
 int local_agents_list(struct operator_auth *auth, struct ps_row **ret, size_t *ret_n,

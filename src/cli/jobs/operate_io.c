@@ -248,8 +248,8 @@ static void print_over(const struct job_found *found, enum command_kind asked) {
 
 int operation_run(struct operation *op, const struct command *command, operation_show_fn *show,
                   void *arg) {
-    struct job_found found = {0};
-    struct operator_reply reply = {0};
+    _cleanup_(job_found_fini) struct job_found found = {0};
+    _cleanup_(operator_reply_fini) struct operator_reply reply = {0};
     struct err err = {0};
     struct progress progress = {0};
     int status = operation_begin(op);
@@ -270,8 +270,6 @@ int operation_run(struct operation *op, const struct command *command, operation
         log_error("%s", reply.answer.text);
     else
         status = show(arg, &reply);
-    operator_reply_fini(&reply);
-    job_found_fini(&found);
     operation_end(op);
     return status;
 }

@@ -27,11 +27,10 @@ struct operator_auth {
 static struct peer_gate *make_gate(void) {
     struct peer_gate *gate = NULL;
     struct addr at;
-    int fd = -1;
+    _cleanup_(file_close) int fd = -1;
     if (addr_from_literal("127.0.0.1", 0, &at) == 0 && listen_socket(&at, 1, &fd, NULL) == 0 &&
         peer_gate_new(fd, NULL, NULL, &gate, NULL) < 0)
         gate = NULL;
-    file_close(&fd);
     return gate;
 }
 

@@ -249,7 +249,7 @@ static void seek_stamp(struct log_file *f, uint64_t i) {
 static bool file_read(struct log_file *f, size_t n_files) {
     size_t size = AHEAD_BYTES / MAX2(n_files, (size_t)1);
     size = MIN2(MAX2(size, READ_MIN), READ_MAX);
-    int fd = open_file(f->path);
+    _cleanup_(file_close) int fd = open_file(f->path);
     struct stat st;
     if (fd < 0)
         return false;
@@ -263,7 +263,6 @@ static bool file_read(struct log_file *f, size_t n_files) {
     }
     struct strbuf *text = &f->text;
     ssize_t n = pread(fd, strbuf_room(text, size), size, (off_t)f->offset);
-    file_close(&fd);
     if (n <= 0)
         return again;
     text->len += (size_t)n;
@@ -278,9 +277,8 @@ static bool file_read(struct log_file *f, size_t n_files) {
 static const struct log_stamp *next_stamp(struct log_file *f) {
     if (f->used_stamps == f->n_stamps && !f->no_stamp) {
         uint8_t bytes[ARRAY_SIZE(f->stamps) * LOG_STAMP_BYTES];
-        int fd = open_file(f->times_path);
+        _cleanup_(file_close) int fd = open_file(f->times_path);
         ssize_t n = fd < 0 ? 0 : pread(fd, bytes, sizeof bytes, (off_t)f->times_at);
-        file_close(&fd);
         f->n_stamps = n > 0 ? (size_t)n / LOG_STAMP_BYTES : 0;
         f->used_stamps = 0;
         f->no_stamp = f->n_stamps == 0;
@@ -340,7 +338,7 @@ static void find_stamp(struct log_file *f) {
 /* Moves on to the last `lines` lines. Returns how many there are, at most `lines`. */
 static uint64_t file_seek_end(struct log_file *f, uint64_t lines) {
     uint64_t n = 0;
-    int fd = open_file(f->path);
+    _cleanup_(file_close) int fd = open_file(f->path);
     struct stat st;
     if (fd >= 0 && fstat(fd, &st) == 0) {
         f->offset =
@@ -348,7 +346,6 @@ static uint64_t file_seek_end(struct log_file *f, uint64_t lines) {
         f->at = f->offset;
         find_stamp(f);
     }
-    file_close(&fd);
     return n;
 }
 
@@ -785,7 +782,7 @@ static bool is_over(const struct logs_view *view) {
 }
 
 int show_logs(const struct logs_view *view) {
-    struct show show = {.view = view};
+    _cleanup_(show_fini) struct show show = {.view = view};
     (void)setvbuf(stdout, NULL, _IOFBF, OUTPUT_BYTES);
     (void)signal(SIGPIPE, SIG_IGN);
     show.prefixed = view->prefix == LOGS_PREFIX_ALWAYS ||
@@ -805,7 +802,5 @@ int show_logs(const struct logs_view *view) {
         over = is_over(view);
         scan(&show, first);
     }
-    int status = show.left == 0 && !has_files(&show) ? no_files(&show) : end(&show);
-    show_fini(&show);
-    return status;
+    return show.left == 0 && !has_files(&show) ? no_files(&show) : end(&show);
 }
