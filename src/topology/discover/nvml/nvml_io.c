@@ -162,7 +162,7 @@ static void ask_system(struct asker *a) {
     int cuda = 0;
     (void)CALL(a, driver_version, r->driver, sizeof r->driver);
     (void)CALL(a, nvml_version, r->version, sizeof r->version);
-    if (CALL(a, cuda_version, &cuda) == NVML_R_OK && cuda > 0)
+    if (CALL(a, cuda_version, &cuda) == NVML_R_OK)
         (void)snprintf(r->cuda, sizeof r->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
 }
 

@@ -579,8 +579,11 @@ Test(nccl_graph, over_C2C_a_card_at_the_cpu_is_P2C) {
     (void)snprintf(t.arch, sizeof t.arch, "aarch64");
     gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "net", 400000);
+    gpu_at(pci(TOPO_NONE, 0x30, 0, "8.0 GT/s PCIe", 16));
+    nvlink(0, 1, 12);
     c2c(400);
     OF(0, "net P2C 48.0");
+    OF(1, "net PXN 48.0");
 }
 
 /* ---- GPUDirect ---- */
