@@ -570,13 +570,9 @@ struct suggest suggest_for(const char *word) {
 }
 
 void suggest_offer(struct suggest *s, const char *known) {
-    /* Each missing letter is an edit, so most words need no table. */
-    size_t na = strnlen(s->word, SUGGEST_WORD_MAX), nb = strnlen(known, SUGGEST_WORD_MAX);
-    if (MAX2(na, nb) - MIN2(na, nb) >= s->distance)
-        return;
     size_t d = suggest_distance(s->word, known);
     /* "x" is one edit away from every one-letter word, but not similar to it. */
-    if (d < s->distance && d < nb) {
+    if (d < s->distance && d < strnlen(known, SUGGEST_WORD_MAX)) {
         s->distance = d;
         s->best = known;
     }

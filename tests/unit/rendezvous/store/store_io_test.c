@@ -471,5 +471,10 @@ Test(store_io, clients_that_come_early_hold_a_quarter_of_the_descriptors) {
     }
     cr_expect_eq(recv(pairs[0][0], &byte, 1, MSG_DONTWAIT), 0, "the oldest makes room for the 18th");
     cr_expect_eq(recv(pairs[1][0], &byte, 1, MSG_DONTWAIT), -1);
+    struct addr elsewhere;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 1, &elsewhere), 0);
+    store_door_pass(door, &elsewhere, false); /* and those that are passed on an eighth, each with two */
+    cr_expect_eq(recv(pairs[9][0], &byte, 1, MSG_DONTWAIT), -1);
+    cr_expect_eq(recv(pairs[10][0], &byte, 1, MSG_DONTWAIT), 0);
     store_door_free(door);
 }
