@@ -162,7 +162,7 @@ struct frame {
 static void put(struct frame *f, const char *text, size_t n, enum look look) {
     if (f->used == f->size.rows)
         return;
-    size_t whole = columns_bytes(text, f->size.columns > 1 ? f->size.columns - 1 : 1);
+    size_t whole = columns_bytes(text, MAX2(f->size.columns, 2U) - 1);
     strbuf_add(f->out, f->used++ > 0 ? "\r\n" : "\033[H");
     strbuf_add(f->out, look_on[look]);
     strbuf_add_bytes(f->out, text, MIN2(n, whole));

@@ -99,8 +99,8 @@ static const struct {
     {"muster run", 2, NULL, "SCRIPT"},
     {"muster run --nnods 2 x", 2, NULL, "did you mean --nnodes?"},
     {"muster run --print-config --no-python true", 0, "\"min_nodes\": 1", NULL},
-    {"muster run --dry-run --nnodes=2 --node-rank=1 --master-addr=node1 --no-python true", 0, "MASTER_ADDR=node1 ",
-     NULL},
+    {"muster run --dry-run --nnodes=1:2 --node-rank=1 --master-addr=node1 --no-python true", 0, "MASTER_ADDR=node1 ",
+     "static rendezvous waits for all 2 nodes"},
     {"muster run --dry-run --nproc-per-node=2 --no-python true", 0, "  true\n\n# rank 1, ", NULL},
     {"muster notify", 2, NULL, "missing argument"},
     {"muster notify MUSTER_STEP", 2, NULL, "must be VARIABLE=VALUE"},
@@ -157,6 +157,9 @@ Test(commands, notify_sends_a_line_for_each_argument) {
     cr_assert_eq(run("muster notify MUSTER_STEP=7 STATUS=good"), 0, "%s", err);
     cr_assert_eq(rig_status(reader), 0);
     (void)close(fd);
+    cr_assert_eq(setenv("MUSTER_NOTIFY_SOCKET", rig_text("/%0*d", (int)sizeof to.sun_path - 1, 0), 1), 0);
+    cr_assert_eq(run("muster notify MUSTER_STEP=7"), 1, "there is no room for the NUL");
+    assert_has(err, "is not the name of a notify socket");
 }
 
 Test(commands, keygen_writes_a_private_file_once) {
