@@ -3,6 +3,7 @@
 #include "watchdog/profile/sampler_io.h"
 
 #include <limits.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -187,6 +188,18 @@ Test(sampler, a_program_without_python_is_a_gap) {
     start(argv);
     cr_expect_eq(last_in("").stack, PROFILE_NOT_READ);
     cr_expect_str_eq(got.ranks[0].gap, "no Python is loaded in it");
+}
+
+Test(sampler, time_without_a_cpu_is_counted) {
+    const char *argv[] = {"/bin/sh", "-c", "echo; while :; do :; done & while :; do :; done", NULL};
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    cr_assert(sched_getaffinity(0, sizeof all, &all) == 0 && sched_setaffinity(0, sizeof one, &one) == 0);
+    start(argv);
+    cr_assert_eq(sched_setaffinity(0, sizeof all, &all), 0);
+    (void)last_in("");
+    cr_expect(got.ranks[0].delay > 0.1 && got.ranks[0].delay <= 1, "%g", got.ranks[0].delay);
 }
 
 Test(sampler, a_stopped_worker_is_reported) {
