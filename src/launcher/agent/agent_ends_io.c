@@ -399,13 +399,8 @@ static void on_requeued(void *arg, uint32_t status) {
 }
 
 static void make(struct agent *a) {
-    const struct place *place = &a->config.spec->place;
-    struct requeue_facts facts = {.id = place->job_id,
-                                  .asked = a->config.spec->requeue,
-                                  .max = a->config.spec->max_requeues,
-                                  .restarts = place->restarts};
     if (a->requeue.io == NULL)
-        a->requeue.io = requeue_new(a->loop, &facts, on_requeued, a);
+        a->requeue.io = requeue_new(a->loop, a->config.spec, on_requeued, a);
 }
 
 void agent_requeue_begin(struct agent *a) {

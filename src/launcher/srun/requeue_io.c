@@ -60,10 +60,16 @@ struct requeue {
 
 static void on_timer(void *arg);
 
-struct requeue *requeue_new(struct loop *loop, const struct requeue_facts *facts, requeue_fn *fn,
+struct requeue *requeue_new(struct loop *loop, const struct job_spec *spec, requeue_fn *fn,
                             void *arg) {
     struct requeue *r = xcalloc(1, sizeof *r);
-    *r = (struct requeue){.loop = loop, .facts = *facts, .fn = fn, .arg = arg};
+    *r = (struct requeue){.loop = loop,
+                          .facts = {.id = spec->place.job_id,
+                                    .asked = spec->requeue,
+                                    .max = spec->max_requeues,
+                                    .restarts = spec->place.restarts},
+                          .fn = fn,
+                          .arg = arg};
     r->timer = loop_timer_new(loop, on_timer, r);
     return r;
 }

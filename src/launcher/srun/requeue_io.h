@@ -1,6 +1,6 @@
 /* Puts a job that ends back into Slurm's queue, by scontrol(1), where slurm_job.h decides so.
  *
- *     r = requeue_new(loop, &facts, on_done, me);
+ *     r = requeue_new(loop, &spec, on_done, me);
  *     requeue_look(r);                    at the start: warns if Slurm could not requeue this job
  *     requeue_begin(r, status, safe, lost);  at the end, when no worker is left: on_done() follows
  *     requeue_free(r);
@@ -13,6 +13,7 @@
 #pragma once
 
 #include "io/process/helper_call.h"
+#include "launcher/job/job.h"
 #include "launcher/srun/slurm_job.h"
 
 #define REQUEUE_ASK_NS (3 * NS_PER_S) /* until Slurm has described the job */
@@ -22,8 +23,8 @@ typedef void requeue_fn(void *arg, uint32_t status);
 
 struct requeue;
 
-/* facts: what is known at the start; texts are borrowed. */
-_must_use_ struct requeue *requeue_new(struct loop *loop, const struct requeue_facts *facts,
+/* spec: borrowed. */
+_must_use_ struct requeue *requeue_new(struct loop *loop, const struct job_spec *spec,
                                        requeue_fn *fn, void *arg);
 void requeue_look(struct requeue *r);
 /* Call it once. status, safe: as in the facts; lost: the nodes that the job has lost, with commas.

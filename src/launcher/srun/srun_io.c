@@ -78,14 +78,9 @@ static void on_requeued(void *arg, uint32_t status) {
 }
 
 static void look_at_queue(struct srun *s) {
-    const struct job_spec *spec = s->config->spec;
-    const struct requeue_facts facts = {.id = s->place->job_id,
-                                        .asked = spec->requeue,
-                                        .max = spec->max_requeues,
-                                        .restarts = s->place->restarts};
-    if (spec->requeue == 0)
+    if (s->config->spec->requeue == 0)
         return;
-    s->requeue = requeue_new(starter_loop(s->run), &facts, on_requeued, s);
+    s->requeue = requeue_new(starter_loop(s->run), s->config->spec, on_requeued, s);
     requeue_look(s->requeue);
 }
 

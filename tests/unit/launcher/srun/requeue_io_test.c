@@ -55,12 +55,14 @@ static void on_done(void *arg, uint32_t s) {
 
 /* The end of a job whose nodes were lost: what scontrol was asked. */
 static char *asked_of(const char *lost, uint32_t end_status) {
-    const struct requeue_facts facts = {.id = "17", .asked = REQUEUE_NODE_FAIL, .max = 10, .restarts = 2};
+    static char id[] = "17";
+    static const struct job_spec spec = {
+        .requeue = REQUEUE_NODE_FAIL, .max_requeues = 10, .place = {.job_id = id, .restarts = 2}};
     struct requeue *r;
     char *text = NULL;
     size_t len;
     const char *path = tree_at(&tree, "asked");
-    r = requeue_new(loop, &facts, on_done, NULL);
+    r = requeue_new(loop, &spec, on_done, NULL);
     requeue_begin(r, end_status, true, lost);
     cr_assert_eq(loop_run(loop), 0);
     requeue_free(r);
