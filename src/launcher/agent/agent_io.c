@@ -443,10 +443,8 @@ static int set_up_listener(struct agent *a) {
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     a->door = store_door_new(a->loop, a->gate, log_warning_line, a);
     a->listener = rdzv_listener_new(a->loop, &config);
-    r = rdzv_listener_add(a->listener, a->config.node_fd);
+    rdzv_listener_add(a->listener, a->config.node_fd);
     a->config.node_fd = -1;
-    if (r < 0)
-        return r;
     char host[ADDR_TEXT_MAX];
     struct err err = {0};
     addr_host_text(&a->own_listener, host);

@@ -66,12 +66,11 @@ static int listen_for_store(struct leading *l, struct err *err) {
         char setting[32];
         (void)snprintf(setting, sizeof setting, "--master-port=%u", spec->store_port);
         int r = listen_socket(&any, STORE_BACKLOG, &fd, err);
-        if (r == 0)
-            r = rdzv_listener_add(l->agent->listener, fd);
         if (r == -EADDRINUSE)
             (void)leading_port_taken(setting, &any, err);
         if (r < 0)
             return r;
+        rdzv_listener_add(l->agent->listener, fd);
     }
     l->listens_for_store = true;
     return 0;
@@ -388,8 +387,8 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct 
     }
     l->endpoint = *ret_own;
     rdzv_listener_serve(l->agent->listener, l->server);
-    r = rdzv_listener_add(l->agent->listener, endpoint_fd);
-    return r < 0 ? r : listen_for_store(l, err);
+    rdzv_listener_add(l->agent->listener, endpoint_fd);
+    return listen_for_store(l, err);
 }
 
 /* Without this line a minute of silence would look like a fault. */

@@ -722,16 +722,12 @@ struct rdzv_listener *rdzv_listener_new(struct loop *loop,
     return l;
 }
 
-int rdzv_listener_add(struct rdzv_listener *l, int fd) {
-    if (l->n_sockets == LISTENER_SOCKETS_MAX) {
-        (void)close(fd);
-        return -ENOSPC;
-    }
+void rdzv_listener_add(struct rdzv_listener *l, int fd) {
+    assert(l->n_sockets < LISTENER_SOCKETS_MAX);
     l->sockets[l->n_sockets] = listener_new(l->loop, fd, on_accept, l);
     if (l->paused)
         listener_pause(l->sockets[l->n_sockets]);
     l->n_sockets++;
-    return 0;
 }
 
 void rdzv_listener_free(struct rdzv_listener *l) {

@@ -70,8 +70,8 @@ struct rdzv_listener_config {
 
 _must_use_ struct rdzv_listener *rdzv_listener_new(struct loop *loop,
                                                    const struct rdzv_listener_config *config);
-/* At most 4. Takes ownership of the socket, also on failure. Returns 0 or a negative errno. */
-_must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
+/* Takes ownership of the socket. At most 4. */
+void rdzv_listener_add(struct rdzv_listener *l, int fd);
 /* The job uses the port of one of the sockets at this address. Connections to that port at
  * addresses that were not named are closed unread from now on, so that no host of another network
  * can talk to this agent; those from this machine are served all the same. With more than

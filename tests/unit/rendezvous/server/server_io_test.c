@@ -148,7 +148,7 @@ static struct agent *add_agent(void) {
     struct addr at;
     int fd = listen_at("127.0.0.1", &at);
     a->listener_port = addr_port(&at);
-    cr_assert_eq(rdzv_listener_add(a->listener, fd), 0);
+    rdzv_listener_add(a->listener, fd);
     return a;
 }
 
@@ -166,7 +166,7 @@ static struct rdzv_server_config server_config(void) {
 
 static void lead_with(struct agent *a, const struct group_config *g, const struct rdzv_server_config *config) {
     cr_assert_eq(rdzv_server_new(world.loop, g, config, &world.server), 0);
-    cr_assert_eq(rdzv_listener_add(a->listener, dup(world.endpoint_fd)), 0);
+    rdzv_listener_add(a->listener, dup(world.endpoint_fd));
     rdzv_listener_serve(a->listener, world.server);
 }
 
@@ -578,7 +578,7 @@ Test(server_io, who_says_nothing_is_closed_in_time, .init = begin, .fini = finis
     struct rdzv_listener_config config = {.incarnation = 9, .run_id = "run", .first_bytes_ns = 50 * NS_PER_MS};
     struct rdzv_listener *l;
     l = rdzv_listener_new(world.loop, &config);
-    cr_assert_eq(rdzv_listener_add(l, dup(world.endpoint_fd)), 0);
+    rdzv_listener_add(l, dup(world.endpoint_fd));
     uint64_t began_ns = clock_now_ns();
     raw_open(addr_port(&world.endpoint));
     cr_assert_eq(send(raw.fd, "\x10\x00", 2, MSG_NOSIGNAL), 2); /* some bytes are no word */
@@ -613,7 +613,7 @@ Test(server_io, a_crowd_that_says_nothing_shuts_nobody_out, .init = begin, .fini
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
     cr_assert_geq(files.rlim_cur, 2 * RDZV_PENDING_MAX + 100, "the limit of open files is too low to test this");
     l = rdzv_listener_new(world.loop, &config);
-    cr_assert_eq(rdzv_listener_add(l, dup(world.endpoint_fd)), 0);
+    rdzv_listener_add(l, dup(world.endpoint_fd));
     uint16_t port = addr_port(&world.endpoint);
     static int idle[RDZV_PENDING_MAX];
     int others[] = {connect_from("127.0.0.9", port), connect_from("127.0.0.10", port), connect_from("127.0.0.11", port),
@@ -1045,7 +1045,7 @@ static struct rdzv_listener *bystander(const char *run_id, uint16_t *ret_port) {
     struct addr at;
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", run_id);
     l = rdzv_listener_new(world.loop, &config);
-    cr_assert_eq(rdzv_listener_add(l, listen_at("127.0.0.1", &at)), 0);
+    rdzv_listener_add(l, listen_at("127.0.0.1", &at));
     *ret_port = addr_port(&at);
     return l;
 }
