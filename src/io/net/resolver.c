@@ -175,15 +175,18 @@ static void on_answer(void *arg, const struct helper_answer *answer) {
         return;
     }
     int code = -EIO;
-    if (a.gai == EAI_NONAME || a.gai == EAI_NODATA)
+    const char *why = gai_strerror(a.gai);
+    if (a.gai == EAI_NONAME || a.gai == EAI_NODATA) {
         code = -ENOENT;
-    else if (a.gai == EAI_AGAIN)
+    } else if (a.gai == EAI_AGAIN) {
         code = -EAGAIN;
-    else if (a.gai == EAI_MEMORY)
+    } else if (a.gai == EAI_MEMORY) {
         code = -ENOMEM;
-    else if (a.gai == EAI_SYSTEM && a.code < 0)
+    } else if (a.gai == EAI_SYSTEM && a.code < 0) {
         code = a.code;
-    fail(r, code, a.gai == EAI_SYSTEM && a.code < 0 ? strerror(-a.code) : gai_strerror(a.gai));
+        why = strerror(-code);
+    }
+    fail(r, code, why);
 }
 
 int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,

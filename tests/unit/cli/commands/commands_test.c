@@ -1,6 +1,7 @@
 /* The commands as a shell calls them, in this process: words in; exit status, standard output and standard error out. */
 #include <sys/un.h>
 
+#include "rendezvous/operate/recent_runs_io.h"
 #include "rig/tree.h"
 
 int muster_main(int argc, char **argv); /* main() of src/cli/main.c */
@@ -88,6 +89,7 @@ static const struct {
     {"muster topo --check-nccl-xml=bare.xml", 0, "bare.xml: note: 1 GPUs and 0 NICs", NULL},
     /* commands about jobs, without a job */
     {"muster status --rdzv-id=none-such", 1, NULL, "none-such"},
+    {"muster status", 1, NULL, "how the last one ended: muster status old"},
     {"muster exclude", 2, NULL, "which NODE?"},
     {"muster leave dir:/tmp", 2, NULL, "has no agent of its own"},
     {"muster stacks --timeout=0", 2, NULL, "--timeout=0"},
@@ -119,6 +121,7 @@ Test(commands, each_line_has_its_status_and_its_words) {
     tree_write(&tree, "bare.xml",
                "<system version='1'><cpu numaid='0'><pci busid='0000:01:00.0' class='0x030200'/></cpu></system>");
     cr_assert_eq(setenv("MUSTER_RUN_DIR", tree.root, 1), 0);
+    cr_assert_eq(recent_runs_add("old", 0, NULL, NULL), 0);
     cr_assert_eq(unsetenv("MUSTER_NOTIFY_SOCKET") | unsetenv("NOTIFY_SOCKET"), 0);
     for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
         cr_expect_eq(run(calls[i].line), calls[i].status, "%s: %s%s", calls[i].line, out, err);

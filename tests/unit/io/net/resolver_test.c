@@ -126,7 +126,7 @@ static int fail(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_M
 
 Test(resolve, failures_are_told_with_the_name, .init = begin, .fini = finish) {
     static const __typeof__(failure) cases[] = {
-        {EAI_NONAME, 0, -ENOENT},
+        {EAI_NONAME, ENOENT, -ENOENT}, /* of a file that was read before */
         {EAI_AGAIN, 0, -EAGAIN},
         {EAI_SYSTEM, EMFILE, -EMFILE},
         {EAI_SYSTEM, 0, -EIO},
@@ -136,6 +136,7 @@ Test(resolve, failures_are_told_with_the_name, .init = begin, .fini = finish) {
         look_up(fail, NS_PER_S);
         cr_assert_eq(code, cases[i].code, "%zu", i);
         assert_has(text, "'some.host'");
+        assert_has(text, code == -EMFILE ? strerror(EMFILE) : gai_strerror(cases[i].gai));
     }
 }
 
