@@ -5,7 +5,7 @@
  *     r = child_spawn(&spec, &child, &err);
  *     watch = child_watch_new(reaper, &child, NULL, on_exit, me);         in the same turn
  *
- * Ends are detected by pidfds, or by SIGCHLD; those of thousands are handled in several turns. */
+ * Ends are detected by SIGCHLD; those of thousands are handled in several turns. */
 #pragma once
 
 #include <stdbool.h>
