@@ -159,18 +159,18 @@ static void none_found(struct search *s) {
 
 /* ---- attempts ---- */
 
-static void rest(struct search *s, uint64_t due_ns) {
+static void rest(struct search *s) {
     if (s->state != SEARCH_RESTING) {
         move(s, SEARCH_RESTING);
         (void)emit(s, SEARCH_EFFECT_CLOSE);
     }
     s->n_probes = 0;
-    s->due_ns = due_ns;
+    s->due_ns = TIME_NEVER;
 }
 
 /* why: the two cannot or may not talk to each other; NULL: they can. */
 static void disconnected(struct search *s, const char *why) {
-    rest(s, TIME_NEVER);
+    rest(s);
     emit(s, SEARCH_EFFECT_DISCONNECTED)->why = why;
 }
 
@@ -324,7 +324,7 @@ static void on_connect(struct search *s, const struct search_event *ev) {
     }
     /* the member gave this connection up, because nothing arrives on it */
     if (other || s->state == SEARCH_WELCOMED)
-        rest(s, TIME_NEVER);
+        rest(s);
     if (s->state != SEARCH_RESTING)
         return;
     /* Between attempts at an agent that sends WELCOME and disconnects again and again. */
@@ -510,7 +510,7 @@ void search_step(struct search *s, const struct search_event *ev, struct search_
         switch (ev->kind) {
         case SEARCH_EVENT_TIME: on_time(s, ev->link); break;
         case SEARCH_EVENT_CONNECT: on_connect(s, ev); break;
-        case SEARCH_EVENT_HANG_UP: rest(s, TIME_NEVER); break;
+        case SEARCH_EVENT_HANG_UP: rest(s); break;
         case SEARCH_EVENT_ADDRS: on_addrs(s, ev); break;
         case SEARCH_EVENT_HELLO: on_hello(s, ev); break;
         case SEARCH_EVENT_JOINED: on_joined(s); break;
