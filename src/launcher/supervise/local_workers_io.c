@@ -175,15 +175,11 @@ static void made(void *arg, uint32_t i) {
 
 static void on_facts(void *arg) {
     struct local_workers *c = arg;
-    struct warm_facts facts;
+    struct rdzv_warm warm;
     if (c->ops.on_warm == NULL)
         return;
-    warm_pool_facts(c->warm, &facts);
-    struct rdzv_warm warm = {.generation = c->warm_generation,
-                             .warm = facts.warm,
-                             .cold = facts.cold,
-                             .waiting = facts.waiting};
-    (void)snprintf(warm.reason, sizeof warm.reason, "%s", facts.reason);
+    warm_pool_facts(c->warm, &warm);
+    warm.generation = c->warm_generation;
     c->ops.on_warm(c->arg, &warm);
 }
 

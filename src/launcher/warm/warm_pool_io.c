@@ -714,12 +714,15 @@ void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
 
 /* ---- facts ---- */
 
-void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret) {
-    *ret = (struct warm_facts){.warm = p->n_warm, .cold = p->n_started - p->n_warm};
+void warm_pool_facts(const struct warm_pool *p, struct rdzv_warm *ret) {
+    *ret = (struct rdzv_warm){.warm = p->n_warm, .cold = p->n_started - p->n_warm};
     for (uint32_t i = 0; i < p->config.n; i++)
         ret->waiting +=
             p->ranks[i].state == WARM_STATE_WAITS || p->old[i].state == WARM_STATE_WAITS;
-    ret->reason = ret->cold > 0 ? p->reason : ret->waiting == 0 ? p->why : "";
+    (void)snprintf(ret->reason, sizeof ret->reason, "%.*s", RDZV_WARM_REASON_MAX - 1,
+                   ret->cold > 0       ? p->reason
+                   : ret->waiting == 0 ? p->why
+                                       : "");
 }
 
 static void on_report_timer(void *arg) {

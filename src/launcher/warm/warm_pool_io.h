@@ -53,10 +53,5 @@ void warm_pool_answered(struct warm_pool *p);
  * for memory. */
 uint32_t warm_pool_ended(const struct warm_pool *p);
 
-/* Workers of the last start, and standbys that wait for the next. reason, borrowed: why the first
- * of the cold ones was cold; else why nothing waits; or "". */
-struct warm_facts {
-    uint32_t warm, cold, waiting;
-    const char *reason;
-};
-void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret);
+/* Of the last start, and of what waits for the next; without its generation. */
+void warm_pool_facts(const struct warm_pool *p, struct rdzv_warm *ret);

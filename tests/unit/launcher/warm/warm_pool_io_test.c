@@ -42,7 +42,7 @@ static void await(struct one_rank *o, const char *text) {
 /* A start that is cold, for this reason. The worker itself is not there. */
 static void starts_cold(const struct one_rank *o, const struct child_spec *spec, const char *because) {
     struct warm_taken taken;
-    struct warm_facts facts;
+    struct rdzv_warm facts;
     cr_assert(!warm_pool_take(o->pool, 0, spec, &taken));
     warm_pool_facts(o->pool, &facts);
     cr_assert_str_eq(facts.reason, because);
