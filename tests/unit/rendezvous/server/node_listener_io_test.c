@@ -1,5 +1,4 @@
-/* What the listener says to nodes and operators, over real sockets on loopback; the agent is the
- * test. */
+/* What the listener says to nodes and operators, over real sockets on loopback; the agent is the test. */
 #include <sys/resource.h>
 
 #include "io/net/listen.h"

@@ -1,5 +1,4 @@
-/* Tests each rule of NCCL's graph on a small machine of its own, and the table of recorded
- * machines. */
+/* Tests each rule of NCCL's graph on a small machine of its own, and the table of recorded machines. */
 #include <stdarg.h>
 #include <time.h>
 

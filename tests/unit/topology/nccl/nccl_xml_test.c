@@ -1,5 +1,4 @@
-/* NCCL's files: its grammar and limits, what it loses, what is reported, and that written files
- * read back. */
+/* NCCL's files: its grammar and limits, what it loses, what is reported, and that written files read back. */
 #include "../model/node_rig.h"
 #include "../recorded.h"
 #include "nccl_between.h"
@@ -215,8 +214,7 @@ Test(nccl_xml, a_pci_with_a_nic_loses_the_gpus_in_it) {
                      "error 3: GPU 0000:11:00.0 is lost: NCCL takes the pci of line 2 around it for a NIC and looks "
                      "at no device in it; put it beside that pci\n");
     cr_assert_eq(check(text), 1, "%s", said);
-    /* It is the same below a GPU and below a class without children; lower ones are not reported
-     * again. */
+    /* It is the same below a GPU and below a class without children; lower ones are not reported again. */
     cr_assert_eq(check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x020000\">\n" PCI(
                      "0000:11:00.0", ">") "\n" GPU("0000:12:00.0", "0", "/></pci>") "</pci></pci></cpu>")),
                  1, "%s", said);
@@ -353,8 +351,7 @@ static char *predictions(const struct topology *of) {
     return strbuf_take(&s);
 }
 
-/* Writes, reads, writes and reads again. The second text can put a card before a GPU; after that
- * the order stays. */
+/* Writes, reads, writes and reads again. The second text can put a card before a GPU; after that the order stays. */
 static void round_trip(struct topology *of, const char *name) {
     struct strbuf first = {0}, second = {0}, third = {0};
     struct topology back = {0};

@@ -139,8 +139,7 @@ static struct arbiter_request request_of(bool close) {
     return q;
 }
 
-/* FIRST's word of the outcome, asked again: the two agree on who has epoch 2, and so does everybody
- * else. */
+/* FIRST's word of the outcome, asked again: the two agree on who has epoch 2, and so does everybody else. */
 static void assert_settled(const char *run_id, const struct arbiter_request *q,
                            const struct arbiter_dir_result *second) {
     struct arbiter_dir_result again = serve(run_id, q);

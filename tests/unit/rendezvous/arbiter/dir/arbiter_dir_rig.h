@@ -1,5 +1,4 @@
-/* Tests of the arbiter over a directory: a directory of its own for each test, and requests that
- * are waited for. */
+/* Tests of the arbiter over a directory: a directory of its own for each test, and requests that are waited for. */
 #pragma once
 
 #include "io/loop.h"

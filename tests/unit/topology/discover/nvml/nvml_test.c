@@ -10,8 +10,7 @@
 #include "topology/discover/nvml/nvml_report.h"
 #include "topology/json/topology_json.h"
 
-/* Tests against a library that gives the answers in tests/tools/nvml/NAME.txt
- * (tests/tools/fake_nvml.c). */
+/* Tests against a library that gives the answers in tests/tools/nvml/NAME.txt (tests/tools/fake_nvml.c). */
 
 static struct topology t;
 static struct nvml_report *report;
