@@ -253,7 +253,5 @@ int disturb_abort(pid_t pid) {
     if (r < 0)
         return r;
     /* SIGABRT first: it is pending when the process continues. */
-    if (kill(pid, SIGABRT) < 0 || kill(pid, SIGCONT) < 0)
-        return -errno;
-    return 0;
+    return kill(pid, SIGABRT) < 0 || kill(pid, SIGCONT) < 0 ? -errno : 0;
 }
