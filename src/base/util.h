@@ -56,6 +56,7 @@ bool text_is_any(const char *text, const char *const *words, size_t n);
 void words_add(char ***words, size_t *n, char *word);
 /* Frees texts and their array, which ends with NULL. Takes NULL. */
 void words_free(char **words);
+static inline void words_freep(char ***words) { words_free(*words); }
 /* The same as one thing, for sentences. */
 struct words {
     char **list;

@@ -168,7 +168,7 @@ static int start_job(const struct job_spec *spec, struct run_keys *keys) {
 
 /* Reads the options as those of a job that starts nothing, so that they mean the same. */
 static int check_job(const struct option_value *v) {
-    char **words = NULL;
+    _cleanup_(words_freep) char **words = NULL;
     size_t n = 0;
     words_add(&words, &n, xstrdup("check"));
     for (uint32_t i = CHECK_NNODES; i < CHECK_OPTION_COUNT; i++)
@@ -194,7 +194,6 @@ static int check_job(const struct option_value *v) {
         spec.check_disk = disk_of(v); /* no log_dir: nothing is written */
         status = start_job(&spec, &keys);
     }
-    words_free(words);
     return status;
 }
 

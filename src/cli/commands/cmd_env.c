@@ -224,7 +224,7 @@ static bool has_gpus(void) { return true; }
  * known. Returns -1, or the exit status. */
 static int read_arguments(const struct preview *p, const struct options_parsed *parsed,
                           const char *nproc, struct job_spec *ret) {
-    char **words = NULL;
+    _cleanup_(words_freep) char **words = NULL;
     size_t n = 0;
     /* about options that have no effect here; not shown */
     _cleanup_(strbuf_fini) struct strbuf warnings = {0};
@@ -242,7 +242,6 @@ static int read_arguments(const struct preview *p, const struct options_parsed *
     words_add(&words, &n, xstrdup("--no-python"));
     words_add(&words, &n, xstrdup("true"));
     int r = job_options_read((int)n, words, environ, &probes, &warnings, ret, &err);
-    words_free(words);
     return r < 0 ? usage_error("env", "%s", err.text) : -1;
 }
 
@@ -495,7 +494,7 @@ static int add_worker(const struct preview *p, uint32_t i, struct strbuf *out, s
     int r = build_env(p, i, &env, err);
     if (r < 0)
         return r;
-    char **argv = worker_argv_build(p->spec, p->python, i);
+    _cleanup_(words_freep) char **argv = worker_argv_build(p->spec, p->python, i);
     strbuf_printf(out, "%s# rank %s, local rank %u\n", i > 0 ? "\n" : "", envlist_get(&env, "RANK"),
                   i);
     if (p->setup.workers[i].affinity.bound) {
@@ -504,7 +503,6 @@ static int add_worker(const struct preview *p, uint32_t i, struct strbuf *out, s
         strbuf_add_char(out, '\n');
     }
     add_command(p, &env, argv, out);
-    words_free(argv);
     return 0;
 }
 
@@ -562,7 +560,5 @@ int dry_run(const struct job_spec *of_head) {
     add_hosts(&spec, &text);
     for (uint32_t i = 0; r == 0 && i < spec.nproc; i++)
         r = add_worker(&p, i, &text, &err);
-    if (r < 0)
-        return print_failure(&err);
-    return print_text(&text);
+    return r < 0 ? print_failure(&err) : print_text(&text);
 }

@@ -175,7 +175,5 @@ static int read_line(int argc, char **argv, struct asked *a) {
 int cmd_profile(int argc, char **argv) {
     struct asked a = {0};
     int status = read_line(argc, argv, &a);
-    if (status >= 0)
-        return status;
-    return operation_run(&a.op, &a.command, show, &a);
+    return status >= 0 ? status : operation_run(&a.op, &a.command, show, &a);
 }

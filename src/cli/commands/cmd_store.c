@@ -58,7 +58,5 @@ int cmd_store(int argc, char **argv) {
     int r = store_serve(&config, &err);
     if (r == -EINVAL)
         return usage_error("store", "%s", err.text);
-    if (r < 0)
-        return print_failure(&err);
-    return 0;
+    return r < 0 ? print_failure(&err) : 0;
 }

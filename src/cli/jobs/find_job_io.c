@@ -319,7 +319,7 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
                        "which job at %.300s? Give its --rdzv-id; \"muster ps\" shows those of this "
                        "machine",
                        place->endpoint);
-    char **words = NULL;
+    _cleanup_(words_freep) char **words = NULL;
     size_t n_words = 0;
     words_add(&words, &n_words, xstrdup("run"));
     words_add(&words, &n_words, xasprintf("--rdzv-endpoint=%s", place->endpoint));
@@ -336,9 +336,7 @@ static int read_arbiter(const struct job_place *place, struct job_spec *ret, str
             envp[n++] = *e;
     envp[n] = NULL;
     _cleanup_(strbuf_fini) struct strbuf warnings = {0};
-    int r = job_options_read((int)n_words, words, envp, &run_line_probes, &warnings, ret, err);
-    words_free(words);
-    return r;
+    return job_options_read((int)n_words, words, envp, &run_line_probes, &warnings, ret, err);
 }
 
 struct record_request {

@@ -457,9 +457,8 @@ static void warn_of_script(struct job_reading *j) {
 /* What is wrong with the words of --ssh and --export, before anything is started. */
 static int check_words(struct job_reading *j) {
     _cleanup_(envlist_fini) struct envlist env = {0};
-    char **words = NULL;
+    _cleanup_(words_freep) char **words = NULL;
     int r = job_given(j, RUN_SSH) ? ssh_words(job_text(j, RUN_SSH), &words, j->err) : 0;
-    words_free(words);
     return r < 0 ? r : ssh_env(job_text(j, RUN_EXPORT), j->envp, &env, j->err);
 }
 
