@@ -158,6 +158,7 @@ EQUIVALENT = {
     "linebuf_deadline_ns(&s->lines) <= now_ns;": "differs only if the clock reads the very nanosecond of the deadline",
     "launcher/supervise/worker_io.c: false: g->held = false;":
         "a group gets one signal before SIGKILL, and what ends the waiting clears it, too",
+    "watchdog/look/pystack_io.c: greater or equal: return r >= 0": "pystack_read() never returns 0",
     "launcher/ssh/ssh_node_io.c: no call: stream_free(r->link);": "the relay ends, and its sockets with it",
     "rendezvous/store/store_io.c: no call: store_server_close(server);": "the process ends, and its sockets with it",
     "cli/commands/cmd_version.c: no call: globfree(&found);": "the command ends, and its memory with it",
