@@ -199,19 +199,12 @@ static void choose_without(struct conn *c, const struct auth_greeting *g) {
 }
 
 static void choose(struct conn *c, struct auth_greeting *g) {
-    int fd = stream_fd(c->stream);
-    if (!c->has_peer)
-        c->has_peer = addr_of_peer(fd, &c->peer) == 0;
     c->phase = CONN_CHOOSING;
     g->version = AUTH_VERSION;
-    if (c->auth == NULL) {
+    if (c->auth == NULL)
         choose_without(c, g);
-        return;
-    }
-    if (c->has_peer)
-        c->ask = auth_choose(c->auth, fd, &c->peer, g, on_auth, c);
     else
-        conn_closed(c, -ENOTCONN, strerror(ENOTCONN));
+        c->ask = auth_choose(c->auth, stream_fd(c->stream), &c->peer, g, on_auth, c);
 }
 
 static void take_greeting(struct conn *c, struct wire_message *m) {
