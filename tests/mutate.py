@@ -281,7 +281,7 @@ class Copy:
                 shutil.copy2(source, target)
                 os.utime(target)
         if not (self.build / "build.ninja").exists():
-            options = ["-Doptimization=0", "-Ddebug=false", "-Dwerror=true", *([] if plain else ["-Db_sanitize=address,undefined"])]
+            options = ["-Doptimization=0", "-Ddebug=false", "-Dc_args=-Werror=type-limits", *([] if plain else ["-Db_sanitize=address,undefined"])]
             self.run("meson", "setup", self.build, self.root, *options, check=True)
         if not self.makes():
             sys.exit(f"mutate.py: {self.root} does not build")
