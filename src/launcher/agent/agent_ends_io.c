@@ -1,7 +1,6 @@
 /* How this node and its workers end: signals, and who has got them; the time until SIGKILL, and why
  * Slurm ends the job; the stop of the workers; facts and effects of agent_life.h; the exit status,
  * Slurm's queue, and the head of the job: the muster that started this step, if any. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -646,14 +645,10 @@ void agent_event(struct agent *a, const struct life_event *e) {
     agent_check(a);
 }
 
-void agent_give_up(struct agent *a, enum life_event_kind kind, const char *fmt, ...) {
-    char text[4096];
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
+void agent_end_with(struct agent *a, enum life_event_kind kind, char *text) {
     log_error("%s", text);
     termination_write(a->config.envp, text);
+    free(text);
     agent_event(a, &(struct life_event){.kind = kind});
 }
 

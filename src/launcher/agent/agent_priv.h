@@ -198,7 +198,8 @@ void agent_event(struct agent *a, const struct life_event *e);
 /* Something that the agent's end waits for has changed. */
 void agent_check(void *arg);
 /* Logs why, and ends. kind: FAILURE or USAGE. */
-void agent_give_up(struct agent *a, enum life_event_kind kind, const char *fmt, ...) _printf_(3, 4);
+#define agent_give_up(a, kind, ...) agent_end_with(a, kind, xasprintf(__VA_ARGS__))
+void agent_end_with(struct agent *a, enum life_event_kind kind, char *text);
 /* The same during set-up. Returns r. */
 _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
 

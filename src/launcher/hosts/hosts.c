@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,8 +16,6 @@
 #define SHOWN_BEFORE ((size_t)40)
 #define SHOWN_AFTER ((size_t)40)
 
-#define REASON_MAX 256
-
 /* What is read, for errors. */
 struct source {
     const char *list;
@@ -26,22 +23,20 @@ struct source {
 };
 
 /* Sets an error that quotes the list around this place, and returns `code`. */
-static _printf_(4, 5) int bad(const struct source *src, int code, const char *at, const char *fmt,
-                              ...) {
-    char shown[SHOWN_BEFORE + SHOWN_AFTER + 1], reason[REASON_MAX];
+#define bad(src, code, at, ...) bad_for(src, code, at, xasprintf(__VA_ARGS__))
+static int bad_for(const struct source *src, int code, const char *at, char *reason) {
+    char shown[SHOWN_BEFORE + SHOWN_AFTER + 1];
     size_t place = (size_t)(at - src->list);
     const char *begin = place > SHOWN_BEFORE ? at - SHOWN_BEFORE : src->list;
     size_t n = strnlen(begin, sizeof shown - 1);
     memcpy(shown, begin, n);
     shown[n] = '\0';
     utf8_clean(shown, false);
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(reason, sizeof reason, fmt, ap);
-    va_end(ap);
-    return err_set(src->err, code, "cannot read the host list \"%s%s%s\": at character %zu %s",
-                   begin > src->list ? "..." : "", shown, begin[n] != '\0' ? "..." : "", place + 1,
-                   reason);
+    (void)err_set(src->err, code, "cannot read the host list \"%s%s%s\": at character %zu %s",
+                  begin > src->list ? "..." : "", shown, begin[n] != '\0' ? "..." : "", place + 1,
+                  reason);
+    free(reason);
+    return code;
 }
 
 /* Of a number without its leading zeros. */

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -140,13 +139,10 @@ static bool is(const char *value, size_t len, const char *text) {
 
 /* Sends a line, and checks its answer. *ret is the value of a word there, which has fewer bytes
  * than `max`; word: NULL: none counts. */
-static _printf_(6, 7) int ask(struct pmi1 *p, const char *answer, const char *word, size_t max,
-                              char **ret, const char *fmt, ...) {
+#define ASK(p, answer, word, max, ret, ...) \
+    ((void)snprintf((p)->out, sizeof(p)->out, __VA_ARGS__), ask(p, answer, word, max, ret))
+static int ask(struct pmi1 *p, const char *answer, const char *word, size_t max, char **ret) {
     size_t len, rc_len, value_len = 0;
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(p->out, sizeof p->out, fmt, args);
-    va_end(args);
     int r = send_line(p);
     if (r == 0)
         r = read_line(p);
@@ -165,24 +161,24 @@ static _printf_(6, 7) int ask(struct pmi1 *p, const char *answer, const char *wo
 
 int pmi1_ask(int fd, struct pmi_tasks *tasks, uint64_t until_ns, bool *ret_waits, struct err *err) {
     struct pmi1 p = {.fd = fd, .until_ns = until_ns, .err = err};
-    int r = ask(&p, "response_to_init", NULL, 0, NULL, "cmd=init pmi_version=1 pmi_subversion=1\n");
+    int r = ASK(&p, "response_to_init", NULL, 0, NULL, "cmd=init pmi_version=1 pmi_subversion=1\n");
     if (r == 0)
-        r = ask(&p, "my_kvsname", "kvsname", PMI_RUN_ID_MAX, &tasks->run_id,
+        r = ASK(&p, "my_kvsname", "kvsname", PMI_RUN_ID_MAX, &tasks->run_id,
                 "cmd=get_my_kvsname\n");
     if (r == 0)
-        r = ask(&p, "put_result", NULL, 0, NULL, "cmd=put kvsname=%s key=muster-%u value=%s\n",
+        r = ASK(&p, "put_result", NULL, 0, NULL, "cmd=put kvsname=%s key=muster-%u value=%s\n",
                 tasks->run_id, tasks->rank, tasks->own);
     *ret_waits = r == 0;
     if (r == 0)
-        r = ask(&p, "barrier_out", NULL, 0, NULL, "cmd=barrier_in\n");
+        r = ASK(&p, "barrier_out", NULL, 0, NULL, "cmd=barrier_in\n");
     *ret_waits = *ret_waits && r < 0;
     if (r == 0)
         tasks->cards = xcalloc(tasks->n, sizeof *tasks->cards);
     for (uint32_t i = 0; i < tasks->n && r == 0; i++)
-        r = ask(&p, "get_result", "value", PMI_CARD_MAX, &tasks->cards[i],
+        r = ASK(&p, "get_result", "value", PMI_CARD_MAX, &tasks->cards[i],
                 "cmd=get kvsname=%s key=muster-%u\n", tasks->run_id, i);
     if (r == 0)
-        r = ask(&p, "finalize_ack", NULL, 0, NULL, "cmd=finalize\n");
+        r = ASK(&p, "finalize_ack", NULL, 0, NULL, "cmd=finalize\n");
     explicit_bzero(&p, sizeof p);
     return r;
 }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,15 +45,7 @@ struct question {
     const struct pmi_tasks *tasks;
 };
 
-static int fail(int fd, const char *fmt, ...) _printf_(2, 3);
-static int fail(int fd, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    (void)dprintf(fd, "%c", FAULT);
-    (void)vdprintf(fd, fmt, args);
-    va_end(args);
-    return 1;
-}
+#define FAIL(fd, ...) ((void)dprintf(fd, "%c", FAULT), (void)dprintf(fd, __VA_ARGS__), 1)
 
 /* A library that is not the server's is worse than none: the server of Open MPI 5.0.11 complains of
  * that of Debian. So what its mpirun sets comes first. PMIX_PREFIX: where all of it was moved. */
@@ -123,13 +114,13 @@ static int send_cards(int fd, const struct library *l, const struct pmix_process
         const char *text = knows_hosts ? get(l, *me, i, PMIX_KEY_HOSTNAME, &code)
                                        : get_card(l, *me, i, end_ns, &code);
         if (text == NULL)
-            return fail(fd, "PMIx_Get of task %u failed: %s", i, l->PMIx_Error_string(code));
+            return FAIL(fd, "PMIx_Get of task %u failed: %s", i, l->PMIx_Error_string(code));
         if (knows_hosts)
             pmi_card_write(text, i == 0 ? pmi_card_key(first) : NULL, card);
         strbuf_printf(&out, "%s\n", knows_hosts ? card : text);
     }
     if (first == NULL)
-        return fail(fd, "PMIx_Get of task 0 failed: %s", l->PMIx_Error_string(code));
+        return FAIL(fd, "PMIx_Get of task 0 failed: %s", l->PMIx_Error_string(code));
     return helper_send(fd, strbuf_text(&out), out.len) ? 0 : 1;
 }
 
@@ -170,7 +161,7 @@ static int ask(int fd, void *arg) {
     (void)signal(SIGALRM, SIG_DFL);
     alarm(PMIX_SERVER_S);
     if (!load(q->envp, &l))
-        return fail(fd,
+        return FAIL(fd,
                     "the %u tasks find each other by PMIx, but %.90s: install " LIBRARY
                     " (Debian: libpmix2), or give --nnodes and --rdzv-endpoint=HOST:PORT",
                     q->tasks->n, dlerror());
@@ -178,19 +169,19 @@ static int ask(int fd, void *arg) {
     if (code == PMIX_OK)
         code = publish(&l, q->tasks->own);
     if (code != PMIX_OK)
-        return fail(fd,
+        return FAIL(fd,
                     "the PMIx server of this task (PMIX_NAMESPACE) does not answer: %s; give "
                     "--standalone if it is of another job",
                     l.PMIx_Error_string(code));
     (void)dprintf(fd, "%.255s\n", me.nspace);
     code = wait_for_all(&l, &me);
     if (code == PMIX_LATE)
-        return fail(fd,
+        return FAIL(fd,
                     "not all of the %u tasks have asked the PMIx server within %u s; each must run "
                     "the same muster run, or give --standalone",
                     q->tasks->n, PMIX_TASKS_S);
     if (code != PMIX_OK)
-        return fail(fd, "waiting for all tasks by PMIx failed: %s", l.PMIx_Error_string(code));
+        return FAIL(fd, "waiting for all tasks by PMIx failed: %s", l.PMIx_Error_string(code));
     int status = send_cards(fd, &l, &me, q->tasks->n);
     if (status == 0)
         (void)wait_for_all(&l, &me); /* who has all cards needs no other task */

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,13 +57,9 @@ static const char *const level_names[] = {
     [NODE_SUMMARY_OK] = "ok", [NODE_SUMMARY_WARN] = "warn", [NODE_SUMMARY_FAIL] = "fail"};
 const char *node_summary_level_name(enum node_summary_level l) { return level_names[l]; }
 
-void node_summary_set(struct node_summary *d, enum node_summary_fact f, const char *fmt, ...) {
-    char text[NODE_SUMMARY_VALUE_MAX];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+void node_summary_put(struct node_summary *d, enum node_summary_fact f, char *text) {
     utf8_copy_line(d->values[f], sizeof d->values[f], text);
+    free(text);
 }
 
 /* If the list is full, the last less severe finding is replaced. */
@@ -79,19 +74,16 @@ static struct node_summary_finding *place_for(struct node_summary *d,
     return least->level < level ? least : NULL;
 }
 
-struct node_summary_finding *node_summary_add(struct node_summary *d, enum node_summary_level level,
-                                              const char *code, const char *fmt, ...) {
+struct node_summary_finding *node_summary_add_text(struct node_summary *d,
+                                                   enum node_summary_level level, const char *code,
+                                                   char *text) {
     struct node_summary_finding *f = place_for(d, level);
-    if (f == NULL)
-        return NULL;
-    char text[NODE_SUMMARY_TEXT_MAX];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    *f = (struct node_summary_finding){.level = level};
-    (void)snprintf(f->code, sizeof f->code, "%s", code);
-    utf8_copy_line(f->text, sizeof f->text, text);
+    if (f != NULL) {
+        *f = (struct node_summary_finding){.level = level};
+        (void)snprintf(f->code, sizeof f->code, "%s", code);
+        utf8_copy_line(f->text, sizeof f->text, text);
+    }
+    free(text);
     return f;
 }
 

@@ -80,12 +80,14 @@ struct node_summary {
 /* JSON tables of one finding, and of the values by their names. */
 extern const struct json_table node_summary_finding, node_summary_facts;
 
-void node_summary_set(struct node_summary *d, enum node_summary_fact f, const char *fmt, ...)
-    _printf_(3, 4);
+#define node_summary_set(d, f, ...) node_summary_put(d, f, xasprintf(__VA_ARGS__))
+void node_summary_put(struct node_summary *d, enum node_summary_fact f, char *text);
 /* If there is no room, the finding replaces a less severe one. NULL: it was dropped. */
-struct node_summary_finding *node_summary_add(struct node_summary *d, enum node_summary_level level,
-                                              const char *code, const char *fmt, ...)
-    _printf_(4, 5);
+#define node_summary_add(d, level, code, ...) \
+    node_summary_add_text(d, level, code, xasprintf(__VA_ARGS__))
+struct node_summary_finding *node_summary_add_text(struct node_summary *d,
+                                                   enum node_summary_level level, const char *code,
+                                                   char *text);
 enum node_summary_level
 node_summary_worst(const struct node_summary *d); /* NODE_SUMMARY_OK if there are no findings */
 

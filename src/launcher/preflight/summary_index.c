@@ -1,4 +1,3 @@
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,20 +201,16 @@ static const char *value_of(const struct summary_node *n, enum node_summary_fact
     return n->values[f] != NULL ? n->values[f]->text : "";
 }
 
-static uint32_t add_sentence(struct comparing *c, const char *what, const char *code, bool matters,
-                             const char *value, const char *fmt, ...) _printf_(6, 7);
-static uint32_t add_sentence(struct comparing *c, const char *what, const char *code, bool matters,
-                             const char *value, const char *fmt, ...) {
+#define add_sentence(c, what, code, matters, value, ...) \
+    add_sentence_text(c, what, code, matters, value, xasprintf(__VA_ARGS__))
+static uint32_t add_sentence_text(struct comparing *c, const char *what, const char *code,
+                                  bool matters, const char *value, char *text) {
     uint32_t row = add_row(c, what, code, matters);
-    char text[NODE_SUMMARY_TEXT_MAX];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     if (row < NODE_SUMMARY_ROWS_MAX) {
         c->ret->rows[row].value = xstrdup(value);
-        c->ret->rows[row].others = xstrdup(text);
+        c->ret->rows[row].others = TAKE_PTR(text);
     }
+    free(text);
     return row;
 }
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -72,14 +71,11 @@ static void on_stderr(void *arg, int fd, unsigned events) { (void)read_stderr(ar
 
 /* ---- why ---- */
 
-static void because(struct ssh_host *h, const char *fmt, ...) _printf_(2, 3);
-static void because(struct ssh_host *h, const char *fmt, ...) {
-    va_list ap;
-    if (h->why[0] != '\0')
-        return; /* the first reason */
-    va_start(ap, fmt);
-    (void)vsnprintf(h->why, sizeof h->why, fmt, ap);
-    va_end(ap);
+#define because(h, ...) set_why(h, xasprintf(__VA_ARGS__))
+static void set_why(struct ssh_host *h, char *why) {
+    if (h->why[0] == '\0') /* the first reason */
+        (void)snprintf(h->why, sizeof h->why, "%s", why);
+    free(why);
 }
 
 /* Of a login that ended before the relay began, by how ssh has ended. */
