@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -311,13 +310,7 @@ size_t auth_munge_payload(const uint8_t secret[AUTH_SECRET_BYTES], const char *r
     return MIN2(at + (size_t)n, AUTH_MUNGE_PAYLOAD_MAX - 1);
 }
 
-static _printf_(3, 4) int unfit(int outcome, char *why, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(why, AUTH_WHY_MAX, fmt, ap);
-    va_end(ap);
-    return outcome;
-}
+#define UNFIT(outcome, why, ...) ((void)snprintf(why, AUTH_WHY_MAX, __VA_ARGS__), (outcome))
 
 static int judge_code(const struct auth_munge_decoded *d, uid_t own, char *why) {
     switch (d->code) {
@@ -326,15 +319,15 @@ static int judge_code(const struct auth_munge_decoded *d, uid_t own, char *why) 
     case MUNGE_E_REWOUND: /* clocks of nodes differ */
     case MUNGE_E_REPLAYED: return 0;
     case MUNGE_E_SOCKET:
-    case MUNGE_E_TIMEOUT: return unfit(AUTH_MUNGE_E_SILENT, why, "munged here does not answer");
+    case MUNGE_E_TIMEOUT: return UNFIT(AUTH_MUNGE_E_SILENT, why, "munged here does not answer");
     case MUNGE_E_BAD_REALM:
     case MUNGE_E_INVALID:
-        return unfit(AUTH_MUNGE_E_UNFIT, why, "that node has a different munge.key");
+        return UNFIT(AUTH_MUNGE_E_UNFIT, why, "that node has a different munge.key");
     case MUNGE_E_UNAUTHORIZED:
-        return unfit(AUTH_MUNGE_E_OTHER_USER, why,
+        return UNFIT(AUTH_MUNGE_E_OTHER_USER, why,
                      "its munge credential is for another user than this one (uid %u)",
                      (unsigned)own);
-    default: return unfit(AUTH_MUNGE_E_UNFIT, why, "munge reports: %s", d->text);
+    default: return UNFIT(AUTH_MUNGE_E_UNFIT, why, "munge reports: %s", d->text);
     }
 }
 
@@ -344,20 +337,20 @@ int auth_munge_judge(const struct auth_munge_decoded *d, uid_t own, const char *
     if (r != 0)
         return r;
     if (d->uid != own)
-        return unfit(AUTH_MUNGE_E_OTHER_USER, why,
+        return UNFIT(AUTH_MUNGE_E_OTHER_USER, why,
                      "its munge credential was made by another user (uid %u)", (unsigned)d->uid);
     const char *end = d->payload != NULL ? memchr(d->payload, '\n', d->len) : NULL;
     uint8_t secret[AUTH_SECRET_BYTES];
     if (end == NULL ||
         auth_key_from_text(d->payload, (size_t)(end - d->payload), "it", secret, NULL) < 0)
-        return unfit(AUTH_MUNGE_E_UNFIT, why, "its munge credential holds no key of muster's");
+        return UNFIT(AUTH_MUNGE_E_UNFIT, why, "its munge credential holds no key of muster's");
     size_t len = d->len - (size_t)(end + 1 - d->payload);
     bool fits = run_id == NULL || (strlen(run_id) == len && memcmp(run_id, end + 1, len) == 0);
     if (fits)
         memcpy(ret, secret, sizeof secret);
     explicit_bzero(secret, sizeof secret);
     if (!fits)
-        return unfit(AUTH_MUNGE_E_OTHER_RUN, why, "the agent there is of the job '%.*s'",
+        return UNFIT(AUTH_MUNGE_E_OTHER_RUN, why, "the agent there is of the job '%.*s'",
                      (int)MIN2(len, (size_t)AUTH_RUN_ID_MAX), end + 1);
     return 0;
 }

@@ -1,6 +1,5 @@
 #include "rendezvous/member/member_priv.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,13 +45,7 @@ static uint64_t patience(const struct member_config *c) {
     return c->rdzv.lease_ns + c->rdzv.margin_ns;
 }
 
-static void set_waiting(struct member *m, const char *fmt, ...) _printf_(2, 3);
-static void set_waiting(struct member *m, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(m->waiting, sizeof m->waiting, fmt, ap);
-    va_end(ap);
-}
+#define SET_WAITING(m, ...) (void)snprintf((m)->waiting, sizeof(m)->waiting, __VA_ARGS__)
 
 static struct arbiter_request *ask(struct member *m, enum arbiter_kind kind, uint32_t epoch) {
     assert(m->n_requests < ELECTION_REQUESTS_MAX);
@@ -165,7 +158,7 @@ static void describe_unreachable(struct member *m) {
     else if (m->moved_ns >= m->apart_ns)
         what = "is alive, but not reachable from here";
     bool refused = !stands && m->refusal[0] != '\0';
-    set_waiting(m, "the leader at %.100s, port %u, %s%s%s", r->leader.addr, r->leader.port, what,
+    SET_WAITING(m, "the leader at %.100s, port %u, %s%s%s", r->leader.addr, r->leader.port, what,
                 refused ? ": " : "", refused ? m->refusal : "");
 }
 
@@ -176,7 +169,7 @@ static void on_ruin(struct member *m, const struct arbiter_answer *a) {
         return; /* the leader reports it */
     if (m->ruined_ns == 0)
         m->ruined_ns = m->now_ns;
-    set_waiting(m, "%.500s", a->text);
+    SET_WAITING(m, "%.500s", a->text);
     if (wait > 0 && a->started_ns < m->ruined_ns + wait)
         return; /* compare with the time of the request, as the leader does */
     char text[RDZV_REASON_MAX];
@@ -192,7 +185,7 @@ static void on_record(struct member *m, const struct arbiter_answer *a) {
     }
     if (a->result != ARBITER_OK) {
         if (!m->link.connected && m->election != ELECTION_LEADING)
-            set_waiting(m, "%.500s", a->text);
+            SET_WAITING(m, "%.500s", a->text);
         return;
     }
     if (m->election == ELECTION_LEADING)
@@ -509,7 +502,7 @@ static void try_next(struct member *m) {
 
 void election_seek(struct member *m, const char *why) {
     if (why != NULL)
-        set_waiting(m, "%s; looking for the next leader", why);
+        SET_WAITING(m, "%s; looking for the next leader", why);
     move(m, ELECTION_SEEKING);
     m->round = 0;
     m->seek_wait_ns = SEEK_WAIT_MIN_NS;

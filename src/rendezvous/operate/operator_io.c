@@ -1,7 +1,6 @@
 #include "rendezvous/operate/operator_io.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,14 +44,8 @@ static const char *here(struct operator_call *a) {
 }
 
 /* The call ends with this error, unless another address gives a better result. */
-static void fail(struct operator_call *a, int code, const char *fmt, ...) _printf_(3, 4);
-static void fail(struct operator_call *a, int code, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(a->text, sizeof a->text, fmt, ap);
-    va_end(ap);
-    a->code = code;
-}
+#define FAIL(a, why, ...) \
+    ((void)snprintf((a)->text, sizeof(a)->text, __VA_ARGS__), (void)((a)->code = (why)))
 
 static void leave_address(struct operator_call *a) {
     conn_free(TAKE_PTR(a->conn));
@@ -86,13 +79,13 @@ static void send_command(struct operator_call *a) {
 
 static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
     if (hello->version != WIRE_VERSION) {
-        fail(a, -EPROTO,
+        FAIL(a, -EPROTO,
              "the agent at %s speaks protocol version %u, this muster version %u; use the job's "
              "own muster",
              here(a), hello->version, WIRE_VERSION);
         leave_address(a);
     } else if (a->q->run_id != NULL && strcmp(a->q->run_id, hello->run_id) != 0) {
-        fail(a, -ESRCH, "the agent at %s belongs to the run '%.100s', not to '%.100s'", here(a),
+        FAIL(a, -ESRCH, "the agent at %s belongs to the run '%.100s', not to '%.100s'", here(a),
              hello->run_id, a->q->run_id);
         leave_address(a);
     } else {
@@ -107,13 +100,13 @@ static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
 static void on_redirect(struct operator_call *a, const struct wire_redirect *r) {
     struct addr from = a->addrs[a->at];
     if (a->q->command.kind == COMMAND_LEAVE) {
-        fail(a, -EPROTO, "the agent at %s redirected a command that only it can carry out",
+        FAIL(a, -EPROTO, "the agent at %s redirected a command that only it can carry out",
              here(a));
         end(a, a->code);
         return;
     }
     if (r->leader.incarnation == 0 || ++a->hops > OPERATOR_HOPS_MAX) {
-        fail(a, -EHOSTUNREACH,
+        FAIL(a, -EHOSTUNREACH,
              r->leader.incarnation == 0 ? "the agent at %s knows no leader; try again"
                                         : "redirected too often, last by %s: the leader is "
                                           "changing; try again",
@@ -131,7 +124,7 @@ static void on_redirect(struct operator_call *a, const struct wire_redirect *r) 
     a->all_refused = false;
     conn_free(TAKE_PTR(a->conn));
     if (a->n_addrs == 0) {
-        fail(a, -EPROTO, "the leader's address '%.100s' is not valid", r->leader.addr);
+        FAIL(a, -EPROTO, "the leader's address '%.100s' is not valid", r->leader.addr);
         end(a, a->code);
         return;
     }
@@ -162,7 +155,7 @@ static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
     struct operator_reply *reply = a->reply;
     if (!reply->has_overview || nodes->first != reply->n_nodes ||
         nodes->n > reply->overview.n_nodes - reply->n_nodes) {
-        fail(a, -EPROTO, "the agent at %s gave unexpected rows", here(a));
+        FAIL(a, -EPROTO, "the agent at %s gave unexpected rows", here(a));
         end(a, a->code);
         return;
     }
@@ -179,7 +172,7 @@ static void on_stacks(struct operator_call *a, const struct wire_message *m) {
     struct err err = {0};
     int r = operator_stacks_take(&a->reply->stacks, m, &err);
     if (r < 0)
-        fail(a, r, "the agent at %s gave an answer that makes no sense: %.150s", here(a), err.text);
+        FAIL(a, r, "the agent at %s gave an answer that makes no sense: %.150s", here(a), err.text);
     if (r != 0)
         end(a, r < 0 ? r : 0);
     else
@@ -188,9 +181,9 @@ static void on_stacks(struct operator_call *a, const struct wire_message *m) {
 
 static void on_unexpected(struct operator_call *a, const struct wire_message *m) {
     if (m->kind == WIRE_REFUSED)
-        fail(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a), m->refused.reason);
+        FAIL(a, -EHOSTUNREACH, "the agent at %s refuses: %.150s", here(a), m->refused.reason);
     else
-        fail(a, -EPROTO, "the agent at %s sent an unexpected %s", here(a), wire_kind_name(m->kind));
+        FAIL(a, -EPROTO, "the agent at %s sent an unexpected %s", here(a), wire_kind_name(m->kind));
     leave_address(a);
 }
 
@@ -221,18 +214,18 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     struct operator_call *a = arg;
     if (code == -EPROTO)
-        fail(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a), text);
+        FAIL(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a), text);
     else if (code == -ECONNREFUSED)
-        fail(a, -ECONNREFUSED, "no agent listens at %s", here(a));
+        FAIL(a, -ECONNREFUSED, "no agent listens at %s", here(a));
     else if (code == -EKEYREJECTED)
-        fail(a, -EKEYREJECTED, "can't talk to the agent at %s: %s", here(a), text);
+        FAIL(a, -EKEYREJECTED, "can't talk to the agent at %s: %s", here(a), text);
     else if ((code == 0 || code == -ECONNRESET) && !a->greeted)
-        fail(a, -EHOSTUNREACH,
+        FAIL(a, -EHOSTUNREACH,
              "what listens at %s closes the connection without an answer: it may belong to another "
              "user, or not be muster",
              here(a));
     else
-        fail(a, -EHOSTUNREACH, "%s %s: %.150s", a->greeted ? "no answer from" : "can't reach",
+        FAIL(a, -EHOSTUNREACH, "%s %s: %.150s", a->greeted ? "no answer from" : "can't reach",
              here(a), text);
     if (code != -ECONNREFUSED)
         a->all_refused = false;
@@ -248,7 +241,7 @@ static void on_timeout(void *arg) {
     bool silent = !a->greeted && a->conn != NULL && conn_peer_addr(a->conn, &peer) == 0;
     uint64_t waited_ns =
         a->greeted && a->q->command.kind == COMMAND_STACKS ? stacks_wait_ns(a) : a->q->timeout_ns;
-    fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s%s", here(a),
+    FAIL(a, -EHOSTUNREACH, "no answer from %s within %.3g s%s", here(a),
          (double)waited_ns / NS_PER_S, silent ? "; what listens there may not be muster" : "");
     leave_address(a);
 }
@@ -265,7 +258,7 @@ static void try_next(struct operator_call *a) {
             return;
         }
         a->all_refused = false;
-        fail(a, -EHOSTUNREACH, "can't reach %s: %s", here(a), strerror(-r));
+        FAIL(a, -EHOSTUNREACH, "can't reach %s: %s", here(a), strerror(-r));
         a->at++;
     }
     if (a->code == -ECONNREFUSED && !a->all_refused)
@@ -277,7 +270,7 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
     struct operator_call *a = arg;
     a->resolve = NULL;
     if (code < 0) {
-        fail(a, -EHOSTUNREACH, "%.200s", text);
+        FAIL(a, -EHOSTUNREACH, "%.200s", text);
         end(a, a->code);
         return;
     }

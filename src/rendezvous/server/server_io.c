@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,16 +27,13 @@ static void notice(struct rdzv_server *s, const char *line) {
 }
 
 /* The same about a node. A line for each of many would fill the terminal. */
-static _printf_(2, 3) void report(struct rdzv_server *s, const char *fmt, ...) {
-    char line[RDZV_REASON_MAX + 256];
-    va_list ap;
-    if (s->n_reports >= REPORTS_MAX)
-        return;
-    s->n_reports++;
-    va_start(ap, fmt);
-    (void)vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    notice(s, line);
+#define report(s, ...) report_line(s, xasprintf(__VA_ARGS__))
+static void report_line(struct rdzv_server *s, char *line) {
+    if (s->n_reports < REPORTS_MAX) {
+        s->n_reports++;
+        notice(s, line);
+    }
+    free(line);
 }
 
 /* ---- messages to nodes ---- */
