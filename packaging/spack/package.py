@@ -17,7 +17,7 @@ class Muster(MesonPackage):
     depends_on("c", type="build")
     depends_on("meson@0.56:", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("libevent@2.1.12:")
+    depends_on("libevent@2.1.12: +openssl")
     depends_on("openssl@1.1.1:")
     depends_on("cjson@1.7.13:")
     depends_on("hwloc@2.4:")

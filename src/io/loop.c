@@ -550,6 +550,10 @@ void loop_add_hook(struct loop *loop, struct loop_hook *hook) {
     list_append(&loop->hooks, &hook->link);
 }
 
+struct event_base *loop_event_base(struct loop *loop) {
+    return loop->base;
+}
+
 const char *loop_backend_version(void) { return event_get_version(); }
 
 const char *loop_built_version(void) { return LIBEVENT_VERSION; }

@@ -109,6 +109,10 @@ struct loop_hook {
 };
 void loop_add_hook(struct loop *loop, struct loop_hook *hook);
 
+/* libevent's own base, for code that is built on libevent (io/net/http.c). */
+struct event_base;
+struct event_base *loop_event_base(struct loop *loop);
+
 /* Such as "2.1.12-stable": of the library found at run time, and of the headers. */
 const char *loop_backend_version(void);
 const char *loop_built_version(void);

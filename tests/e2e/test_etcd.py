@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import select
 import subprocess
 import time
@@ -409,3 +410,17 @@ def test_an_agent_of_another_version_is_told(one):
     with Arbiter(one, run_id="future") as a:
         text = a.ask("claim 1 5")["text"]
         assert "'/muster/future/latest' is not a record of this program's" in text and "version 7" in text, text
+
+
+def test_a_library_of_another_libevent_is_closed_again(tmp_path):
+    (tmp_path / "fake.c").write_text(r"""
+        #include <unistd.h>
+        const char *event_get_version(void) { return "0"; }
+        __attribute__((destructor)) static void end(void) { (void)!write(2, "closed\n", 7); }""")
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", tmp_path / "libevent_extra-2.1.so.7",
+                    tmp_path / "fake.c"], check=True)
+    done = subprocess.run([harness.MUSTER, "status", "--rdzv-id=x", "etcd://127.0.0.1:1"], capture_output=True, text=True,
+                          env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    if "closed" not in done.stderr:
+        pytest.skip("libevent is linked in")
+    assert done.returncode == 1 and re.fullmatch("closed\nmuster: .* uses another libevent than .*\n", done.stderr), done

@@ -100,7 +100,7 @@ SYSTEM_IO = re.compile(
 
 # Names of headers -> the only place that may include them.
 THIRD_PARTY = [
-    (re.compile(r"^(event2/|event\.h)"), re.compile(r"^src/io/")),
+    (re.compile(r"^(event2/|event\.h|evhttp)"), re.compile(r"^src/io/")),
     (re.compile(r"^openssl/"), re.compile(r"^src/io/net/tls(_library\.[ch]|_psk\.c|_pipe\.c|\.c)$|^tests/unit/io/net/")),
     (re.compile(r"^io/net/tls_library\.h$"), re.compile(r"^src/io/net/tls\w*\.c$")),
     (re.compile(r"^cjson/|^cJSON\.h"), re.compile(r"^src/base/json/json\.c$")),

@@ -1,5 +1,6 @@
-/* A small HTTP/1.1 client on the loop: one origin, and one request at a time, on a stream that
- * stays open between requests. It can use TLS (tls.h).
+/* A small HTTP/1.1 client on the loop: one origin, and one request at a time, on a connection that
+ * stays open between requests. It can use TLS (tls.h). It is built on libevent's evhttp: a parser
+ * of our own would be shorter, but HTTP is not what muster exists for.
  *
  *     struct http_config config = {.host = "etcd1", .port = 2379, .max_body = 1 << 20};
  *     r = http_client_new(loop, &config, &client, &err);
@@ -47,7 +48,7 @@ struct http_answer {
 /* Called from the loop, never from inside http_ask(). It can ask again, or free the client. */
 typedef void http_answer_fn(void *arg, const struct http_answer *answer);
 
-/* Does not connect yet. -EINVAL: the host is not valid. */
+/* Does not connect yet. -ELIBACC: a library is missing; -EINVAL: the host is not valid. */
 _must_use_ int http_client_new(struct loop *loop, const struct http_config *config,
                                struct http_client **ret, struct err *err);
 /* If a request is running, its callback is not called. Takes NULL. */

@@ -106,8 +106,6 @@ int tls_client_new(const struct tls_config *config, struct tls_client **ret, str
     t->ctx = ctx;
     /* SSL_CTX_set_min_proto_version() */
     (void)tls_library.SSL_CTX_ctrl(ctx, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_2_VERSION, NULL);
-    (void)tls_library.SSL_CTX_ctrl(
-        ctx, SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER, NULL);
     tls_library.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     r = use_ca(t, config->cacert, err);
     if (r == 0)
@@ -148,8 +146,7 @@ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
     SSL *s = tls_library.SSL_new(t->ctx);
     if (s == NULL)
         return err_set(err, -ENOMEM, "no TLS session: %s", tls_library_reason());
-    tls_library.SSL_set_connect_state(s);
-    if (!set_name(s, host) || tls_library.SSL_set_ex_data(s, 0, t) != 1) {
+    if (!set_name(s, host)) {
         tls_library.SSL_free(s);
         return err_set(err, -EINVAL, "'%.128s' is not a valid host name for a certificate", host);
     }
@@ -173,21 +170,31 @@ static bool refuses_certificate(unsigned long code) {
     }
 }
 
-bool tls_session_is_certified(const struct ssl_st *session) {
-    return tls_library.SSL_get_ex_data(session, 0) != NULL;
-}
-
-void tls_session_why(const struct ssl_st *session, unsigned long code, char out[TLS_WHY_MAX]) {
+void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
+                     char out[TLS_WHY_MAX]) {
+    /* libevent uses this code if only errno has the reason */
+    code = code == SSL_ERROR_SYSCALL ? 0 : code;
     long verdict = tls_library.SSL_get_verify_result(session);
+    const char *text = code != 0 ? tls_library.ERR_reason_error_string(code) : NULL;
+    bool shaken = tls_library.SSL_is_init_finished(session) != 0;
+    bool ended = code != 0 && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+    tls_library.ERR_clear_error();
     if (verdict != X509_V_OK)
         (void)snprintf(out, TLS_WHY_MAX, "certificate verify failed: %s",
                        tls_library.X509_verify_cert_error_string(verdict));
     else if (code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
         (void)snprintf(out, TLS_WHY_MAX, "the server does not speak TLS");
-    else
+    else if ((ended || (code == 0 && (error == 0 || error == ECONNRESET))) && !shaken)
+        (void)snprintf(out, TLS_WHY_MAX,
+                       "the connection ended in the TLS handshake (does the server speak TLS?)");
+    else if (ended || (code == 0 && error == 0))
+        (void)snprintf(out, TLS_WHY_MAX, "the connection ended");
+    else if (text != NULL)
         (void)snprintf(out, TLS_WHY_MAX, "%s: %s",
                        refuses_certificate(code)
                            ? "the server wants a client certificate that it knows"
                            : "TLS",
-                       code != 0 ? tls_library_text(code) : "the session ended");
+                       text);
+    else
+        (void)snprintf(out, TLS_WHY_MAX, "%s", strerror(error));
 }

@@ -6,7 +6,8 @@
  *     struct tls_config config = {.cacert = "ca.pem"};
  *     r = tls_client_new(&config, &client, &err);
  *     r = tls_session_new(client, "etcd1.example", &session, &err);
- *     stream_start_tls(stream, session);           takes it
+ *     … the session is used (http.c gives it to libevent, which frees it); if that failed:
+ *     tls_session_why(session, code, errno, text)
  *
  * A server needs a certificate with its name that the CA signed. TLS 1.2 and later. */
 #pragma once
@@ -41,8 +42,7 @@ void tls_client_free(struct tls_client *t);
 _must_use_ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
                                struct err *err);
 void tls_session_free(struct ssl_st *session); /* if you still own it */
-/* Whether tls_session_new() has made it, so that the other side needs a certificate, not a key. */
-bool tls_session_is_certified(const struct ssl_st *session);
-/* Writes why a session with a certificate failed: from the result of the certificate's check
- * ("certificate verify failed: …"), else from OpenSSL's error code (0: none). */
-void tls_session_why(const struct ssl_st *session, unsigned long code, char out[TLS_WHY_MAX]);
+/* Writes why the session failed: from the result of the certificate check ("certificate verify
+ * failed: …"), else from OpenSSL's error code (0: none), else from an errno (0: none). */
+void tls_session_why(const struct ssl_st *session, unsigned long code, int error,
+                     char out[TLS_WHY_MAX]);

@@ -65,6 +65,7 @@
     X(SSL_get_ex_data)                       \
     X(SSL_get_session)                       \
     X(SSL_get_verify_result)                 \
+    X(SSL_is_init_finished)                  \
     X(SSL_is_server)                         \
     X(SSL_new)                               \
     X(SSL_pending)                           \

@@ -3,10 +3,8 @@
 #include <errno.h>
 #include <event2/buffer.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "io/net/tls.h"
 #include "io/net/tls_library.h"
 #include "io/net/tls_psk.h"
 
@@ -185,15 +183,11 @@ static int fail_for(struct tls_pipe *p) {
     unsigned long code = tls_library.ERR_get_error();
     bool accepting = tls_library.SSL_is_server(p->ssl) != 0;
     const char *why = p->open || code == 0 ? NULL : sentence(ERR_GET_REASON(code), accepting);
-    char own[TLS_WHY_MAX];
-    if (tls_session_is_certified(p->ssl))
-        tls_session_why(p->ssl, code, own);
-    else
-        (void)snprintf(own, sizeof own, "%s%s", why == NULL ? "TLS: " : "",
-                       why != NULL ? why
-                       : code != 0 ? tls_library_text(code)
-                                   : "the session ended");
+    const char *text = code != 0 ? tls_library_text(code) : NULL;
     tls_library.ERR_clear_error();
+    if (why != NULL)
+        return fail(p, why);
+    _cleanup_(freep) char *own = xasprintf("TLS: %s", text != NULL ? text : "the session ended");
     return fail(p, own);
 }
 
@@ -219,11 +213,9 @@ static int shake(struct tls_pipe *p) {
     int n = tls_library.SSL_do_handshake(p->ssl);
     if (n != 1)
         return not_yet(p, n);
-    bool certified = tls_session_is_certified(p->ssl);
-    if (!certified && tls_library.SSL_session_reused(p->ssl) != 1) /* so it calls a shared key */
+    if (tls_library.SSL_session_reused(p->ssl) != 1) /* so OpenSSL calls a pre-shared key */
         return fail(p, "the other side does not use the key");
-    if (!certified)
-        tls_psk_forget(p->ssl);
+    tls_psk_forget(p->ssl);
     p->open = true;
     p->barren = 0;
     return 0;
