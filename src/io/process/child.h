@@ -6,8 +6,8 @@
  *     … then io/process/reaper.h reports how it ended
  *
  * Until the exec a child shares the memory of this process, which waits meanwhile (CLONE_VFORK).
- * Without pidfds (CLONE_PIDFD, Linux 5.2), SIGCHLD and the pid alone are used. Between clone and
- * exec the child empties its signal mask, sets all signals to their default dispositions (but see
+ * Without pidfds (CLONE_PIDFD, Linux 5.2) it is signalled by its pid. Between clone and exec the
+ * child empties its signal mask, sets all signals to their default dispositions (but see
  * keep_nohup), and marks every descriptor above 2 close-on-exec (close_range, 5.11, or
  * /proc/self/fd).
  *

@@ -304,11 +304,13 @@ static void on_exit_of(void *arg, const struct child_status *status) {
     loop_quit(arg);
 }
 
+/* Also if the parent of this process has blocked SIGCHLD. */
 Test(child, strangers_are_reaped_silently) {
     struct loop *loop;
-    struct child_reaper *reaper;
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGCHLD), sigprocmask(SIG_BLOCK, &set, NULL);
     cr_assert_eq(loop_new(&loop), 0);
-    reaper = child_reaper_new(loop);
+    struct child_reaper *reaper = child_reaper_new(loop);
     pid_t stranger = fork();
     if (stranger == 0)
         _exit(5);
@@ -317,9 +319,8 @@ Test(child, strangers_are_reaped_silently) {
     cr_assert(pipe2(in, O_CLOEXEC) == 0);
     spec.stdin_fd = in[0];
     struct child c;
-    struct child_watch *watch;
     cr_assert(child_spawn(&spec, &c, NULL) == 0);
-    watch = child_watch_new(reaper, &c, NULL, on_exit_of, loop);
+    struct child_watch *watch = child_watch_new(reaper, &c, NULL, on_exit_of, loop);
     cr_expect(child_reaper_find(reaper, c.pid) != NULL && child_reaper_find(reaper, stranger) == NULL);
     siginfo_t si;
     cr_assert(waitid(P_PID, (id_t)stranger, &si, WEXITED | WNOWAIT) == 0);
