@@ -71,22 +71,18 @@ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_le
 }
 
 ssize_t file_read_head(int dir, const char *name, char *out, size_t size) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    _cleanup_(file_close) int fd =
+        openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
     if (n < 0)
         n = -errno;
-    file_close(&fd);
     out[MAX2(n, (ssize_t)0)] = '\0';
     return n;
 }
 
 int file_put(int dir, const char *name, const char *text) {
-    int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    int r = write(fd, text, strlen(text)) < 0 ? -errno : 0;
-    file_close(&fd);
-    return r;
+    _cleanup_(file_close) int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+    return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 
 static int read_pipe(int fd, size_t max, uint64_t silence_ns, char **ret_text, size_t *ret_len) {

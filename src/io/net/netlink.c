@@ -66,7 +66,7 @@ static _must_use_ int take_datagram(const char *bytes, size_t len, bool *interru
 }
 
 static _must_use_ int receive(int fd, netlink_answer_fn *fn, void *arg) {
-    char *bytes = xmalloc(ANSWER_MAX);
+    _cleanup_(freep) char *bytes = xmalloc(ANSWER_MAX);
     bool interrupted = false;
     int r = 0;
     while (r == 0) {
@@ -80,7 +80,6 @@ static _must_use_ int receive(int fd, netlink_answer_fn *fn, void *arg) {
         else
             r = take_datagram(bytes, (size_t)n, &interrupted, fn, arg);
     }
-    free(bytes);
     return r < 0 ? r : interrupted ? -EINTR : 0;
 }
 
@@ -102,15 +101,13 @@ static _must_use_ int open_socket(int protocol) {
 
 int netlink_ask(int *fd, int protocol, const union netlink_request *q, netlink_answer_fn *fn,
                 void *arg) {
-    int own = -1;
+    _cleanup_(file_close) int own = -1;
     fd = fd != NULL ? fd : &own;
     if (*fd < 0)
         *fd = open_socket(protocol);
-    int r = *fd;
-    if (r >= 0)
-        r = send(*fd, q->bytes, q->head.nlmsg_len, 0) < 0 ? -errno : receive(*fd, fn, arg);
-    file_close(&own);
-    return r;
+    if (*fd < 0)
+        return *fd;
+    return send(*fd, q->bytes, q->head.nlmsg_len, 0) < 0 ? -errno : receive(*fd, fn, arg);
 }
 
 int netlink_ask_tcp(uint32_t states, netlink_answer_fn *fn, void *arg) {

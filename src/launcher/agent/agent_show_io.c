@@ -556,13 +556,12 @@ void termination_write(char *const *envp, const char *text) {
     struct stat st;
     if (service == NULL || service[0] == '\0')
         return;
-    int fd = open(TERMINATION_FILE,
-                  O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    _cleanup_(file_close) int fd = open(TERMINATION_FILE, O_WRONLY | O_APPEND | O_CLOEXEC |
+                                                              O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0) {
         _cleanup_(freep) char *line = termination_line(text);
         (void)!write(fd, line, strlen(line)); /* the same is in the container's log */
     }
-    file_close(&fd);
 }
 
 /* For whoever looks at the pod, and not at its log. */

@@ -77,12 +77,10 @@ static bool look_early(int fd, const struct node_discovery_config *config,
                        struct answer_head *head) {
     struct discovery_config what = {.what = DISCOVER_NETIFS, .sysroot = config->sysroot};
     const struct nccl_facts none = {0};
-    struct topology t = {0};
+    _cleanup_(topology_fini) struct topology t = {0};
     if (!config->netifs_first || topology_discover(&what, &t, NULL) < 0)
         return true; /* the whole answer has the reason */
-    bool sent = send_answer(fd, head, &t, &none, NULL);
-    topology_fini(&t);
-    return sent;
+    return send_answer(fd, head, &t, &none, NULL);
 }
 
 static int discover(int fd, void *arg) {
@@ -90,8 +88,8 @@ static int discover(int fd, void *arg) {
     struct discovery_config what = {
         .what = config->what, .sysroot = config->sysroot, .nvml_library = config->nvml_library};
     static struct answer_head head;
-    struct topology t = {0};
-    struct nccl_facts facts = {0};
+    _cleanup_(topology_fini) struct topology t = {0};
+    _cleanup_(nccl_facts_fini) struct nccl_facts facts = {0};
     struct err err = {0};
     find_route(config, &head);
     if (!look_early(fd, config, &head))
@@ -114,8 +112,6 @@ static int discover(int fd, void *arg) {
     if (r == 0 && config->rocm)
         head.n_rocm = kfd_list_gpus(config->sysroot, head.rocm, TOPO_GPUS_MAX);
     bool sent = send_answer(fd, &head, &t, &facts, r == 0 ? what.nvml : NULL);
-    topology_fini(&t);
-    nccl_facts_fini(&facts);
     free(what.nvml);
     return sent ? 0 : 1;
 }
@@ -168,7 +164,7 @@ static void call_waiters(struct node_discovery *l) {
 
 /* 1: an answer was read; 0: it is not complete yet; -EBADMSG. */
 static int take_answer(struct node_discovery *l, const char *data, size_t len) {
-    struct nccl_facts none = {0};
+    _cleanup_(nccl_facts_fini) struct nccl_facts none = {0};
     size_t at = sizeof l->head;
     if (len < sizeof l->head)
         return 0;
@@ -187,7 +183,6 @@ static int take_answer(struct node_discovery *l, const char *data, size_t len) {
     bool last = l->head.last;
     int r = snapshot_decode(data + at, l->head.len - at, last ? &l->topology : &l->early,
                             last ? &l->facts : &none);
-    nccl_facts_fini(&none);
     l->has_early |= r == 0 && !last;
     return r < 0 ? r : 1;
 }

@@ -203,7 +203,7 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
 
 /* The share of each worker: a core that n workers may use counts 1/n for each. */
 static void count_threads(const struct topology *t, struct node_setup *s) {
-    double *parts = xcalloc(s->n, sizeof *parts);
+    _cleanup_(freep) double *parts = xcalloc(s->n, sizeof *parts);
     for (uint32_t c = 0; c < t->n_cores; c++) {
         uint32_t users = 0;
         for (uint32_t i = 0; i < s->n; i++) {
@@ -218,7 +218,6 @@ static void count_threads(const struct topology *t, struct node_setup *s) {
     }
     for (uint32_t i = 0; i < s->n; i++)
         s->workers[i].omp_threads = MAX2((uint32_t)(parts[i] + 1e-6), UINT32_C(1));
-    free(parts);
 }
 
 int node_setup_make(const struct node_setup_input *in, struct node_setup *ret, struct err *err) {

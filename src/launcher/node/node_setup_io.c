@@ -33,11 +33,10 @@ static uint16_t free_port(uint16_t wanted) {
     uint16_t port = 0;
     for (size_t i = 0; i < ARRAY_SIZE(any) && port == 0; i++) {
         struct addr at;
-        int fd = -1;
+        _cleanup_(file_close) int fd = -1;
         if (addr_from_literal(any[i], wanted, &at) == 0 && listen_socket(&at, 1, &fd, NULL) == 0 &&
             addr_of_socket(fd, &at) == 0)
             port = addr_port(&at);
-        file_close(&fd);
     }
     return port;
 }

@@ -202,10 +202,9 @@ static bool drop_files(struct logmux *mux) {
         struct mux_stream *s = &mux->workers[i / 2].streams[i % 2];
         if (mux->workers[i / 2].state == MUX_DRAINED)
             continue;
-        char *path = TAKE_PTR(s->path);
+        _cleanup_(freep) char *path = TAKE_PTR(s->path);
         if (path != NULL && s->pipe_fd >= 0 && n++ == 0)
             first = TAKE_PTR(path);
-        free(path);
     }
     if (n == 1)
         log_warning("output of this attempt is no longer written to %s", first);

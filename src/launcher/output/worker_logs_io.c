@@ -275,11 +275,9 @@ char *worker_logs_error_file(const struct worker_logs *l, uint32_t index) {
 static bool takes_sockets(const char *dir) {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int n = snprintf(at.sun_path, sizeof at.sun_path, "%s/try.socket", dir);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool takes = fd >= 0 && n > 0 && (size_t)n < sizeof at.sun_path &&
-                 bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 && unlink(at.sun_path) == 0;
-    file_close(&fd);
-    return takes;
+    _cleanup_(file_close) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && n > 0 && (size_t)n < sizeof at.sun_path &&
+           bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 && unlink(at.sun_path) == 0;
 }
 
 char *worker_logs_socket(struct worker_logs *l, uint32_t index) {
@@ -292,11 +290,9 @@ char *worker_logs_socket(struct worker_logs *l, uint32_t index) {
         l->no_sockets = true;
         return NULL;
     }
-    char *path = xasprintf("%s/%s-%u.socket", dir, l->generation, l->first_rank + index);
-    if (strlen(path) < sizeof((struct sockaddr_un *)NULL)->sun_path)
-        return path;
-    free(path);
-    return NULL;
+    _cleanup_(freep) char *path =
+        xasprintf("%s/%s-%u.socket", dir, l->generation, l->first_rank + index);
+    return strlen(path) < sizeof((struct sockaddr_un *)NULL)->sun_path ? TAKE_PTR(path) : NULL;
 }
 
 void worker_logs_take_fds(struct worker_logs *l, uint32_t index, int ret[2]) {

@@ -524,7 +524,7 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
     unsigned tee = std_map_get(&spec->tee, i), redirects = std_map_get(&spec->redirects, i);
     bool shown = spec->console_ranks == NULL || spec->console_ranks[i];
     unsigned own = (redirects & ~tee) | (shown ? STD_NONE : tee);
-    struct writer_message m = {
+    _cleanup_(writer_wire_close) struct writer_message m = {
         .kind = WRITER_FILES, .user = user, .index = i, .files = {{-1, -1}, dir}};
     for (int k = OUT; k <= ERR; k++) {
         unsigned bit = k == OUT ? STD_OUT : STD_ERR;
@@ -536,14 +536,12 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
             log_sampler_add(p->own_files, user, path, m.files.fds[k]);
     }
     report(p, &m);
-    writer_wire_close(&m);
 }
 
 /* The file of the filtered lines of all workers. It is there even if no line matches. */
 static void make_filtered(struct process *p, uint32_t user, const char *node_dir, int k) {
     _cleanup_(freep) char *path = logdir_filtered_path(node_dir, k);
-    int fd = open_log(p, user, path);
-    file_close(&fd);
+    _cleanup_(file_close) int fd = open_log(p, user, path);
 }
 
 static void prepare(struct process *p, const struct writer_message *m) {

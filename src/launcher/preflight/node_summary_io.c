@@ -190,7 +190,7 @@ static void look_hcas(const struct topology *t, struct node_summary *d) {
 
 /* Nodes with the same adapters in different slots send on different rails. */
 static void look_rails(const struct topology *t, struct node_summary *d) {
-    struct nccl_graph *g = NULL;
+    _cleanup_(nccl_graph_freep) struct nccl_graph *g = NULL;
     _cleanup_(strbuf_fini) struct strbuf set = {0};
     _cleanup_(freep) struct nccl_prediction *p = xcalloc(1, sizeof *p);
     if (t->n_gpus == 0 || nccl_graph_new(t, &g, NULL) < 0)
@@ -201,7 +201,6 @@ static void look_rails(const struct topology *t, struct node_summary *d) {
             strbuf_printf(&set, "%sGPU%" PRIu32 " %s", set.len > 0 ? ", " : "", t->gpus[i].index,
                           p->nets[0]);
     }
-    nccl_graph_free(g);
     if (set.len > 0)
         node_summary_set(d, NODE_SUMMARY_RAILS, "%s", strbuf_text(&set));
 }

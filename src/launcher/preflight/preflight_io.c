@@ -456,14 +456,13 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n, cons
         .text = "it did not send its description, or whom it reaches, within 10 s"};
     static_assert(NODE_SUMMARIES_WAIT_NS == 10 * NS_PER_S, "the text above");
     const struct group *g = p->ops.led(p->arg);
-    struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
+    _cleanup_(freep) struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
     for (size_t i = 0; i < n; i++)
         clocks[i].known =
             group_clock_offset(g, members[i], &clocks[i].offset_ns, &clocks[i].error_ns);
-    struct node_summary_comparison c;
+    _cleanup_(node_summary_comparison_fini) struct node_summary_comparison c;
     int64_t clock_ns = clock_wall_offset_ns();
     summary_index_compare(p->index, members, n, clocks, clock_ns, &c);
-    free(clocks);
     if (missing[0] != '\0')
         node_summary_comparison_fail(&c, missing, &is_missing);
     _cleanup_(strbuf_fini) struct strbuf why_not = {0};
@@ -479,7 +478,6 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n, cons
         refuse_job(p, strbuf_text(&why_not));
     else
         p->waits_for_verdict = false;
-    node_summary_comparison_fini(&c);
 }
 
 /* False: the job has been ended. A check first shows the other nodes. */

@@ -291,7 +291,7 @@ static void judge_node(struct comparing *c, const struct summary_node *n, struct
 static void compare_domains(struct comparing *c) {
     struct value *head = count_values(c, NODE_SUMMARY_DOMAIN);
     struct domain_rows rows = {.fewest = UINT32_MAX};
-    struct value **domains = xcalloc(c->n + 1, sizeof *domains);
+    _cleanup_(freep) struct value **domains = xcalloc(c->n + 1, sizeof *domains);
     size_t n = 0, n_nodes = 0;
     for (struct value *v = head; v != NULL; v = v->next) {
         v->row = NODE_SUMMARY_ROWS_MAX;
@@ -311,7 +311,6 @@ static void compare_domains(struct comparing *c) {
     if (n > 0)
         qsort(domains, n, sizeof *domains, by_domain);
     find_cliques(c, domains, n);
-    free(domains);
     for (size_t i = 0; i < c->n; i++)
         if (c->nodes[i]->values[NODE_SUMMARY_DOMAIN] != NULL)
             judge_node(c, c->nodes[i], &rows);

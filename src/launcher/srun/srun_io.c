@@ -141,10 +141,8 @@ static int start_step(struct srun *s, struct err *err) {
         .envp = config->envp,
     };
     srun_env(&command, &env);
-    char **argv = srun_argv(&command);
-    r = starter_spawn(s->run, argv, &env, err);
-    words_free(argv);
-    return r;
+    _cleanup_(words_freep) char **argv = srun_argv(&command);
+    return starter_spawn(s->run, argv, &env, err);
 }
 
 static int start(void *arg, struct starter_run *run, struct err *err) {

@@ -30,7 +30,7 @@ static bool read_word(const char **text, struct strbuf *word) {
 }
 
 int ssh_words(const char *text, char ***ret, struct err *err) {
-    char **words = NULL;
+    _cleanup_(words_freep) char **words = NULL;
     size_t n = 0;
     const char *s = text;
     for (;;) {
@@ -38,15 +38,13 @@ int ssh_words(const char *text, char ***ret, struct err *err) {
         s += strspn(s, BLANKS);
         if (*s == '\0')
             break;
-        if (!read_word(&s, &word)) {
-            words_free(words);
+        if (!read_word(&s, &word))
             return err_set(err, -EINVAL, "--ssh: a quote is not closed in: %.200s", text);
-        }
         words_add(&words, &n, strbuf_take(&word));
     }
     if (n == 0)
         return err_set(err, -EINVAL, "--ssh: there is no command; the default is ssh");
-    *ret = words;
+    *ret = TAKE_PTR(words);
     return 0;
 }
 

@@ -264,13 +264,12 @@ static void call_host(struct ssh_head *h, uint32_t i) {
     struct err err = {0};
     char relay[] = "ssh-node";
     char *here[] = {h->program, relay, NULL};
-    char **argv = is_here(host) ? NULL : command_of(h, host);
+    _cleanup_(words_freep) char **argv = is_here(host) ? NULL : command_of(h, host);
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     m->called_ns = clock_now_ns();
     watch_silence(h, MIN2(named_at(h, i), given_up_at(h, i)));
     starter_log_command(argv != NULL ? argv : here);
     int r = ssh_host_call(&h->host_env, i, argv != NULL ? argv : here, envp, &m->host, &err);
-    words_free(argv);
     if (r < 0) {
         crew_gone(h, i, err.text);
         send_expected(h);
@@ -529,11 +528,9 @@ static bool requeue_by_command(struct ssh_head *h) {
     _cleanup_(freep) char *job = task != NULL && isdigit((unsigned char)task[0])
                                      ? xasprintf("%s.%s", id, task)
                                      : xstrdup(id);
-    char **argv = batch_command(h, by->requeue, job, NULL);
-    int r = helper_command(h->loop, (const char *const *)argv, true, REQUEUE_NS, on_requeued, h,
-                           &h->losses.call);
-    words_free(argv);
-    return r == 0;
+    _cleanup_(words_freep) char **argv = batch_command(h, by->requeue, job, NULL);
+    return helper_command(h->loop, (const char *const *)argv, true, REQUEUE_NS, on_requeued, h,
+                          &h->losses.call) == 0;
 }
 
 /* Batch systems requeue by the exit status. A signal that announces the end is as SIGTERM. */

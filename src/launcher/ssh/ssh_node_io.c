@@ -455,7 +455,7 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     struct child_spec spec = CHILD_SPEC_INIT;
     struct child child = CHILD_INIT;
     char run[] = "run";
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    _cleanup_(file_close) int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     argv = xcalloc(boot->n_args + 3, sizeof *argv);
     argv[0] = (char *)(uintptr_t)r->config->program;
     argv[1] = run;
@@ -488,7 +488,6 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     for (size_t i = 0; i < ARRAY_SIZE(spec.keep_fds); i++)
         if (spec.keep_fds[i] > 0)
             file_close(&spec.keep_fds[i]);
-    file_close(&null);
     return code;
 }
 

@@ -37,10 +37,9 @@ static int start(void *arg, struct starter_run *r, struct err *err) {
     int code = starter_real_program(config->argv0, config->envp, &program, err);
     for (uint32_t i = 0; i < config->spec->start_nodes && code == 0; i++) {
         _cleanup_(envlist_fini) struct envlist env = {0};
-        char **argv = words_of(config, i, program);
+        _cleanup_(words_freep) char **argv = words_of(config, i, program);
         envlist_copy(&env, config->envp);
         code = starter_spawn(r, argv, &env, err);
-        words_free(argv);
     }
     return code;
 }

@@ -124,11 +124,9 @@ char *starter_program_word(const char *argv0, char *const *envp) {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+,:@-";
     struct err unused = {0};
-    char *path = NULL;
-    if (starter_real_program(argv0, envp, &path, &unused) == 0 && path[strspn(path, plain)] == '\0')
-        return path;
-    free(path);
-    return xstrdup("muster");
+    _cleanup_(freep) char *path = NULL;
+    bool known = starter_real_program(argv0, envp, &path, &unused) == 0;
+    return known && path[strspn(path, plain)] == '\0' ? TAKE_PTR(path) : xstrdup("muster");
 }
 
 char *starter_folder(char *const *envp) {

@@ -322,10 +322,8 @@ int starter_take_listener(char *const *envp) {
 }
 
 void starter_drop_fds(char *const *envp) {
-    int link = passed_socket(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX),
-        listener = starter_take_listener(envp);
-    file_close(&link);
-    file_close(&listener);
+    _cleanup_(file_close) int link = passed_socket(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX);
+    _cleanup_(file_close) int listener = starter_take_listener(envp);
 }
 
 static int read_addrs(struct starter_link *l, const char *text, struct err *err) {

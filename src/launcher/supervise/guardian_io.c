@@ -274,18 +274,14 @@ _noreturn_ static void keeper_main(const struct guardian *g, int guardian_pidfd,
 }
 
 static int keeper_start(struct guardian *g) {
-    int guardian_pidfd = (int)syscall(SYS_pidfd_open, g->guardian, 0);
-    int agent_pidfd = (int)syscall(SYS_pidfd_open, g->agent, 0);
-    int r = guardian_pidfd < 0 || agent_pidfd < 0 ? -errno : 0;
-    if (r == 0) {
-        g->keeper = fork();
-        if (g->keeper == 0)
-            keeper_main(g, guardian_pidfd, agent_pidfd);
-        r = g->keeper < 0 ? -errno : 0;
-    }
-    file_close(&guardian_pidfd);
-    file_close(&agent_pidfd);
-    return r;
+    _cleanup_(file_close) int guardian_pidfd = (int)syscall(SYS_pidfd_open, g->guardian, 0);
+    _cleanup_(file_close) int agent_pidfd = (int)syscall(SYS_pidfd_open, g->agent, 0);
+    if (guardian_pidfd < 0 || agent_pidfd < 0)
+        return -errno;
+    g->keeper = fork();
+    if (g->keeper == 0)
+        keeper_main(g, guardian_pidfd, agent_pidfd);
+    return g->keeper < 0 ? -errno : 0;
 }
 
 /* ---- why containment can't be had ---- */

@@ -117,21 +117,17 @@ static void on_ended(void *arg, const struct child_status *status) { has_ended(a
 /* A process that the template has forked twice reports its pid when it is this process's child. */
 static int adopt(struct warm_one *one, uint32_t pid) {
     struct proc_stat st;
-    struct child child = {.pid = (pid_t)pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
+    _cleanup_(child_fini) struct child child = {.pid = (pid_t)pid,
+                                                .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
     if (!proc_read_stat(child.pid, &st) || st.parent != getpid() ||
-        child_reaper_find(one->pool->config.reaper, child.pid) != NULL) {
-        child_fini(&child);
+        child_reaper_find(one->pool->config.reaper, child.pid) != NULL)
         return -ESRCH;
-    }
     const struct child_spec *spec = one->spec;
-    int r = 0;
     if (spec->cpuset != NULL && sched_setaffinity(child.pid, spec->cpuset_bytes, spec->cpuset) < 0)
-        r = -errno;
-    if (r == 0)
-        one->watch = child_watch_new(one->pool->config.reaper, &child, NULL, on_ended, one);
-    else
-        child_fini(&child);
-    return r;
+        return -errno;
+    one->watch = child_watch_new(one->pool->config.reaper, &child, NULL, on_ended, one);
+    child = (struct child)CHILD_INIT; /* the watch owns it */
+    return 0;
 }
 
 static void begin_reached(struct warm_one *one);
@@ -309,7 +305,7 @@ static void write_fork(const struct child_spec *spec, uint32_t rank, struct strb
 
 static int fork_one(struct warm_one *one, const struct child_spec *spec, struct err *err) {
     const struct warm_one *template = &one->pool->template;
-    int control = -1;
+    _cleanup_(file_close) int control = -1;
     int r = connect_to(one, WARM_STATE_WARMING, &control);
     struct child_spec s = *spec;
     s.envp = template->spec->envp;
@@ -319,7 +315,6 @@ static int fork_one(struct warm_one *one, const struct child_spec *spec, struct 
     write_fork(spec, one->index, &text);
     if (r == 0)
         r = send_with(template->fd, &text, &control, 1);
-    file_close(&control);
     return r < 0 ? err_set(err, r, "cannot ask the process that forks: %s", strerror(-r)) : 0;
 }
 
@@ -413,13 +408,12 @@ static size_t recorded_bytes(const struct warm_pool *p) {
 /* Descriptors are for workers first: what waits has some, and as many again are open for a moment
  * while it becomes a worker. */
 static int check_descriptors(const struct warm_pool *p, struct err *err) {
-    int fd = fcntl(p->zip_fd, F_DUPFD_CLOEXEC, 0);
-    bool enough = fd >= 0 && (size_t)fd < file_limit() / 2;
-    file_close(&fd);
-    return enough ? 0
-                  : err_set(err, -EMFILE,
-                            "half of the open files that this process may have are in use: raise "
-                            "the limit with ulimit -n");
+    _cleanup_(file_close) int fd = fcntl(p->zip_fd, F_DUPFD_CLOEXEC, 0);
+    return fd >= 0 && (size_t)fd < file_limit() / 2
+               ? 0
+               : err_set(err, -EMFILE,
+                         "half of the open files that this process may have are in use: raise "
+                         "the limit with ulimit -n");
 }
 
 /* A Python that passes by the gate would run the script: so one without a script is tried first,

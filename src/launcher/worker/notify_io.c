@@ -97,11 +97,11 @@ static void on_readable(void *arg, int fd, unsigned events) {
     ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (len < 0)
         return;
-    int waits; /* its sender lives until this is closed, so that it is known whose it is */
+    _cleanup_(file_close) int waits =
+        -1; /* its sender lives until this is closed, so that it is known whose it is */
     pid_t pid = sender(&msg, &waits);
     if (pid > 0 && (msg.msg_flags & MSG_TRUNC) == 0) {
         struct notify_message message = notify_parse(data, (size_t)len);
         n->fn(n->arg, pid, &message);
     }
-    file_close(&waits);
 }

@@ -66,13 +66,12 @@ static int open_file(const char *path, bool follow, int *ret, struct err *err) {
 static int read_secret(const char *path, bool follow, bool own, struct text *t,
                        uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
     char what[NAME_MAX_TEXT];
-    int fd = -1;
+    _cleanup_(file_close) int fd = -1;
     int r = open_file(path, follow, &fd, err);
     if (r == 0)
         r = check_file(fd, path, own, err);
     if (r == 0)
         r = read_whole(fd, path, t, err);
-    file_close(&fd);
     (void)snprintf(what, sizeof what, "the key file '%s'", path);
     return r == 0 ? auth_key_from_text(t->data, t->len, what, ret, err) : r;
 }

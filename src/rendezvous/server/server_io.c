@@ -546,7 +546,7 @@ static struct addr loopback_addr(void) {
  * preferably from another machine. */
 static struct addr choose_store_addr(const struct rdzv_server *s) {
     size_t n = group_members(s->group, NULL, 0);
-    uint64_t *members = xcalloc(n, sizeof *members);
+    _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
     n = group_members(s->group, members, n);
     const struct server_node *elsewhere = NULL;
     for (size_t i = 0; i < n && (elsewhere == NULL || elsewhere->here); i++) {
@@ -554,9 +554,7 @@ static struct addr choose_store_addr(const struct rdzv_server *s) {
         if (m != NULL && !m->loopback && m->local.len > 0 && (elsewhere == NULL || !m->here))
             elsewhere = m;
     }
-    bool alone = n == 1 && members[0] == s->group_config.leader_incarnation;
-    free(members);
-    if (alone || elsewhere == NULL)
+    if (elsewhere == NULL || (n == 1 && members[0] == s->group_config.leader_incarnation))
         return loopback_addr();
     struct addr a = s->config.local_addr.len > 0 ? s->config.local_addr : elsewhere->local;
     addr_set_port(&a, 0);

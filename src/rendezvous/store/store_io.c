@@ -603,7 +603,7 @@ static struct peer_gate *make_gate(const struct store_serve_config *config, stru
     struct peer_gate *gate = NULL;
     struct err err = {0};
     char line[ERR_TEXT_MAX + 192];
-    int fd;
+    _cleanup_(file_close) int fd = -1;
     addr_set_port(&at, 0);
     if (config->any_user || listen_socket(&at, 1, &fd, NULL) < 0)
         return NULL; /* then the store can't listen either */
@@ -615,7 +615,6 @@ static struct peer_gate *make_gate(const struct store_serve_config *config, stru
             err.text);
         config->log(config->arg, line);
     }
-    (void)close(fd);
     return gate;
 }
 

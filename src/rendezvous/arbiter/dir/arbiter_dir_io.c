@@ -255,7 +255,7 @@ static bool is_for_the_user(int r, const char *path) {
 
 static int examine_folder(int fd, void *arg) {
     const struct folder_question *q = arg;
-    struct arbiter_folder folder;
+    _cleanup_(arbiter_folder_fini) struct arbiter_folder folder;
     struct folder_answer a = {0};
     arbiter_folder_init(&folder, q->path, q->run_id, q->read_only);
     a.outcome = arbiter_folder_open(&folder, !q->read_only, &a.err);
@@ -265,7 +265,6 @@ static int examine_folder(int fd, void *arg) {
         a.outcome = 0;
     if (a.outcome == ARBITER_FOLDER_E_NONE || (a.outcome == -ENOENT && q->read_only))
         a.outcome = ARBITER_DIR_E_NO_KEY;
-    arbiter_folder_fini(&folder);
     return helper_send(fd, &a, sizeof a) ? 0 : 1;
 }
 

@@ -156,7 +156,7 @@ static int compare_units(const void *a, const void *b) {
 
 /* If not all old units can be kept, those with the fewest missing nodes are. */
 static void keep_units(struct choice *c) {
-    struct unit **order = xcalloc(c->n_units, sizeof(struct unit *));
+    _cleanup_(freep) struct unit **order = xcalloc(c->n_units, sizeof(struct unit *));
     for (size_t i = 0; i < c->n_units; i++)
         order[i] = &c->units[i];
     qsort(order, c->n_units, sizeof *order, compare_units);
@@ -169,7 +169,6 @@ static void keep_units(struct choice *c) {
         s->n_gaps += order[i]->n_missing;
         c->n_wanted--;
     }
-    free(order);
 }
 
 /* Of the newcomers that no gap of its domain needs, the first of each new unit adds it. */
@@ -310,7 +309,7 @@ static void order_candidates(const struct formation *f, const struct roster *r,
                              const struct newcomers *by, enum tally of, size_t wanted,
                              struct node **out) {
     size_t n_new = 0, n_old = f->n_order, room = wanted - MIN2(wanted, r->tally[TALLY_FIT]);
-    struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
+    _cleanup_(freep) struct node **newcomers = xcalloc(r->n, sizeof *newcomers);
     struct choice c = {.f = f, .r = r, .of = of, .of_domains = roster_has_domains(r), .out = out};
     for (size_t i = 0; i < n_old; i++) {
         struct node *n = roster_find(r, f->order[i].incarnation);
@@ -343,7 +342,6 @@ static void order_candidates(const struct formation *f, const struct roster *r,
     assert(c.n_wanted == 0);
     idmap_fini(&c.placed);
     idmap_fini(&c.by_domain);
-    free(newcomers);
     free(c.shares);
     free(c.units);
     free(c.unit_of);
@@ -373,7 +371,7 @@ static uint64_t hash_host(const char *host) {
 /* Global ranks are prefix sums over the node order; each role is also counted separately. */
 static void assign_ranks(struct formation *f) {
     struct role_count roles[GROUP_ROLES_MAX] = {0};
-    struct idmap hosts = {0}; /* host → its newest member so far */
+    _cleanup_(idmap_fini) struct idmap hosts = {0}; /* host → its newest member so far */
     uint32_t rank = 0;
     for (size_t i = 0; i < f->n_members; i++) {
         struct node *n = f->members[i];
@@ -393,7 +391,6 @@ static void assign_ranks(struct formation *f) {
     for (size_t i = 0; i < f->n_members; i++)
         f->members[i]->place.role_world_size = role_of(roles, f->members[i]->info.role)->workers;
     f->world_size = rank;
-    idmap_fini(&hosts);
 }
 
 void formation_choose(struct formation *f, struct roster *r, const struct group_config *c,

@@ -255,7 +255,8 @@ const char *roster_refusal(struct roster *r, const struct group_config *c,
 }
 
 void roster_status(const struct roster *r, const struct group_config *c, struct rdzv_status *ret) {
-    bool *ranks = c->static_ranks ? xcalloc(c->rdzv.max_nodes, sizeof *ranks) : NULL;
+    _cleanup_(freep) bool *ranks =
+        c->static_ranks ? xcalloc(c->rdzv.max_nodes, sizeof *ranks) : NULL;
     bool full = false;
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all) {
         if (full && ranks == NULL)
@@ -273,5 +274,4 @@ void roster_status(const struct roster *r, const struct group_config *c, struct 
     for (uint32_t k = 0; ranks != NULL && k < c->rdzv.max_nodes; k++)
         if (!ranks[k] && ret->n_missing < RDZV_STATUS_NAMES_MAX)
             (void)snprintf(ret->missing[ret->n_missing++], RDZV_HOST_MAX, "node rank %u", k);
-    free(ranks);
 }
