@@ -137,7 +137,6 @@ EQUIVALENT = {
         "differs only if the clock reads the very nanosecond of the deadline",
     "rendezvous/store/store_io.c: greater: if (len > STAGE_SIZE - server->stage_len)":
         "the stage is written out a byte before it is full: the same bytes in the same order",
-    "launcher/agent/start_io.c: no call: keyring_free(ring);": "the process ends with this error, and its memory with it",
     "launcher/agent/agent_io.c: no call: node_discovery_free(a->fabric);":
         "at the end of the process, which its helper does not outlive (PR_SET_PDEATHSIG)",
     "launcher/agent/agent_ends_io.c: greater: } else if (wants_wait(a) && (!told || "

@@ -237,26 +237,23 @@ int loop_new(struct loop **ret) {
     if (r < 0)
         return r;
     event_set_log_callback(on_libevent_log);
-    struct loop *loop = xcalloc(1, sizeof *loop);
+    _cleanup_(freep) struct loop *loop = xcalloc(1, sizeof *loop);
     list_init(&loop->hooks);
     list_init(&loop->accepting);
     loop->since_ns = TIME_NEVER;
     loop->base = new_base();
-    if (loop->base == NULL) {
-        free(loop);
+    if (loop->base == NULL)
         return -ENOMEM;
-    }
     for (int i = 0; i < RANKS; i++) {
         r = rank_begin(&loop->ranks[i], loop, i);
         if (r < 0) {
             ranks_end(loop, i);
             event_base_free(loop->base);
-            free(loop);
             return r;
         }
     }
     loop->schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
-    *ret = loop;
+    *ret = TAKE_PTR(loop);
     return 0;
 }
 

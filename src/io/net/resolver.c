@@ -202,12 +202,11 @@ int resolve_start_with(struct loop *loop, const char *host, uint16_t port, uint6
                                         .timeout_ns = timeout_ns,
                                         .max_bytes = sizeof(struct resolve_answer)};
     int code = helper_call_new(loop, &config, on_answer, r, &r->call);
-    if (code < 0) {
+    if (code < 0)
         resolve_free(r);
-        return code;
-    }
-    *ret = r;
-    return 0;
+    else
+        *ret = r;
+    return code;
 }
 
 int resolve_start(struct loop *loop, const char *host, uint16_t port, uint64_t timeout_ns,

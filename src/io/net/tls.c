@@ -110,12 +110,11 @@ int tls_client_new(const struct tls_config *config, struct tls_client **ret, str
     r = use_ca(t, config->cacert, err);
     if (r == 0)
         r = use_own(t, config->cert, config->key, err);
-    if (r < 0) {
+    if (r < 0)
         tls_client_free(t);
-        return r;
-    }
-    *ret = t;
-    return 0;
+    else
+        *ret = t;
+    return r;
 }
 
 /* --- one session ------------------------------------------------------------------------------ */

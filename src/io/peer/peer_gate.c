@@ -177,8 +177,7 @@ static void report_user(struct peer_gate *g, uid_t uid, const char *where) {
             (void)snprintf(own, sizeof own, "uid %u and ", (unsigned)g->own);
         (void)snprintf(line, sizeof line,
                        "refused a connection to %s: it belongs to uid %u of this machine, and only "
-                       "%sroot may talk to it (%s); further ones of "
-                       "that user are only counted",
+                       "%sroot may talk to it (%s); further ones of that user are only counted",
                        where, (unsigned)uid, own, g->remedy);
     }
     g->fn(g->arg, line);
@@ -282,12 +281,11 @@ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gat
                     "in this user namespace this user and others have the same number");
     if (r == 0)
         r = ask_what_is_known(g, listening_fd, err);
-    if (r < 0) {
+    if (r < 0)
         peer_gate_free(g);
-        return r;
-    }
-    *ret = g;
-    return 0;
+    else
+        *ret = g;
+    return r;
 }
 
 void peer_gate_free(struct peer_gate *g) {

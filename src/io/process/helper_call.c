@@ -8,6 +8,7 @@
 
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/file.h"
 
 #define READ_BYTES ((size_t)64 << 10)
 #define COMMAND_BYTES_MAX ((size_t)1 << 20)
@@ -87,7 +88,7 @@ static void on_timeout(void *arg) { finish(arg, -ETIMEDOUT); }
 int helper_call_new(struct loop *loop, const struct helper_call_config *config, helper_call_fn *fn,
                     void *arg, struct helper_call **ret) {
     struct helper_call *c = xcalloc(1, sizeof *c);
-    int write_fd = -1;
+    _cleanup_(file_close) int write_fd = -1;
     *c = (struct helper_call){.helper = HELPER_INIT,
                               .fd = -1,
                               .end_ns = clock_now_ns() + config->timeout_ns,
@@ -105,8 +106,6 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
         c->timer = loop_timer_new(loop, on_timeout, c);
     if (r == 0)
         r = helper_start(loop, config->name, config->run, config->arg, write_fd, &c->helper);
-    if (write_fd >= 0)
-        (void)close(write_fd);
     if (r < 0) {
         helper_call_free(c);
         return r;

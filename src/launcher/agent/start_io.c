@@ -209,17 +209,15 @@ static int find(const struct job_spec *spec, struct keyring *ring, struct err *e
 /* The keys that were given (NULL: none), or else those that are found, if this node needs any. */
 static int start_keys(const struct job_spec *spec, const struct keyring *given,
                       struct keyring **ret, struct err *err) {
-    struct keyring *ring;
+    _cleanup_(keyring_freep) struct keyring *ring = NULL;
     int r = keyring_new(&ring, err);
     if (r < 0)
         return r;
     r = keyring_add_all(ring, given, err);
     if (r == 0 && !keyring_is_given(ring) && spec->auth != AUTH_NONE && !start_is_local(spec))
         r = find(spec, ring, err);
-    if (r < 0)
-        keyring_free(ring);
-    else
-        *ret = ring;
+    if (r >= 0)
+        *ret = TAKE_PTR(ring);
     return r;
 }
 

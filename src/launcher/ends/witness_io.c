@@ -95,7 +95,7 @@ static void on_readable(void *arg, int fd, unsigned events) {
 int witness_new(struct loop *loop, const int *signals, size_t n, witness_fn *fn, void *arg,
                 struct witness **ret) {
     sigset_t set;
-    int theirs = -1;
+    _cleanup_(file_close) int theirs = -1;
     struct witness *w = xcalloc(1, sizeof *w);
     assert(n <= SIGNALS_MAX);
     w->helper = (struct helper)HELPER_INIT;
@@ -108,15 +108,13 @@ int witness_new(struct loop *loop, const int *signals, size_t n, witness_fn *fn,
     int r = child_pipe(&w->fd, &theirs);
     if (r == 0)
         r = helper_start(loop, WITNESS_NAME, watch_signals, &set, theirs, &w->helper);
-    file_close(&theirs);
     if (r == 0)
         w->watch = loop_watch_new(loop, w->fd, LOOP_READ, LOOP_PRIO_LEASE, on_readable, w);
-    if (r < 0) {
+    if (r < 0)
         witness_free(w);
-        return r;
-    }
-    *ret = w;
-    return 0;
+    else
+        *ret = w;
+    return r;
 }
 
 pid_t witness_pid(const struct witness *w) { return helper_pid(&w->helper); }

@@ -347,8 +347,7 @@ static void doubt_rank(const struct job_spec *spec, const struct place_given *gi
         strbuf_printf(
             warnings,
             "no --node-rank is given, so each task of Slurm's step %s.%s wants to be node "
-            "0; leave out --rdzv-endpoint and --master-addr, or add "
-            "--rdzv-backend=c10d\n",
+            "0; leave out --rdzv-endpoint and --master-addr, or add --rdzv-backend=c10d\n",
             p->job_id, p->step_id);
     else
         strbuf_printf(warnings,

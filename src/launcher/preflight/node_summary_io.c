@@ -495,10 +495,9 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
         r = helper_call_new(loop, &call, on_answer, g, &g->call);
     else
         gather_now(config, g);
-    if (r < 0) {
+    if (r < 0)
         node_summary_stop(g);
-        return r;
-    }
-    *ret = g;
-    return 0;
+    else
+        *ret = g;
+    return r;
 }

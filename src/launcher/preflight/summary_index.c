@@ -280,8 +280,7 @@ static void judge_node(struct comparing *c, const struct summary_node *n, struct
         if (r->unequal == 0)
             r->unequal =
                 1 + add_sentence(c, "nodes in its NVLink domain", "DOMAIN-UNEQUAL", false, fewest,
-                                 "%u in another: NCCL's groups for send and receive "
-                                 "become smaller",
+                                 "%u in another: NCCL's groups for send and receive become smaller",
                                  r->most);
         add_name(c, r->unequal - 1, n->host);
     }

@@ -69,8 +69,7 @@ static void lose(struct events *e, const char *why) {
     e->lost_now++;
     if (e->lost++ > 0)
         return; /* it was reported */
-    log_warning("--event-log=%s: cannot write: %s; the job continues, and lost lines are "
-                "counted",
+    log_warning("--event-log=%s: cannot write: %s; the job continues, and lost lines are counted",
                 e->config.path, why);
 }
 

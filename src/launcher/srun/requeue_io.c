@@ -204,8 +204,7 @@ static void decide(struct requeue *r, const char *job) {
     /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
      * not bring it back. Seen with Slurm 22.05 */
     if (again && job == NULL && r->facts.status != REQUEUE_EXIT_STATUS) {
-        failed(r, "it does not report why the job ends, and a cancelled job must not run "
-                  "again");
+        failed(r, "it does not report why the job ends, and a cancelled job must not run again");
     } else if (again) {
         requeue(r, strbuf_text(&why));
     } else {

@@ -440,8 +440,7 @@ static void end_without_first(struct ssh_head *h, const char *why) {
     end_too_few(h, by_itself ? text
                              : "the other hosts meet at this host: ending the job (with "
                                "--rdzv-endpoint=dir:/PATH, in a folder that all hosts "
-                               "share, or etcd://HOST, it can continue without any one "
-                               "host)");
+                               "share, or etcd://HOST, it can continue without any one host)");
 }
 
 /* The status of a job without a verdict, as its agents ended: one that was killed is lost. */

@@ -269,25 +269,22 @@ static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int t
 
 int ssh_host_call(const struct ssh_host_env *env, uint32_t i, char *const *argv, char *const *envp,
                   struct ssh_host **ret, struct err *err) {
-    int pair[2] = {-1, -1}, err_write = -1;
+    _cleanup_(file_close) int err_write = -1;
+    int pair[2];
     struct ssh_host *h = *ret = xcalloc(1, sizeof *h);
     *h = (struct ssh_host){.env = env, .i = i, .err_fd = -1};
-    int r = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
-    if (r == 0)
-        r = child_pipe(&h->err_fd, &err_write);
+    int r = child_pipe(&h->err_fd, &err_write);
+    if (r == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        r = -errno;
     h->timer = loop_timer_new(env->loop, on_timer, h);
-    if (r < 0) {
-        file_close(&pair[0]);
-        file_close(&pair[1]);
+    if (r < 0)
         return err_set(err, r, "can't start its ssh: %s", strerror(-r));
-    }
     h->err_watch = loop_watch_new(env->loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h);
     h->stream = stream_new(env->loop, pair[0], &stream_ops, h);
     stream_set_read_limit(h->stream,
                           MAX2(2 * STARTER_DATA_FRAME_MAX, SSH_NOISE_MAX + STARTER_DATA_FRAME_MAX));
     r = spawn(h, argv, envp, pair[1], err_write, err);
     file_close(&pair[1]);
-    file_close(&err_write);
     return r;
 }
 

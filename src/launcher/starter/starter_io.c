@@ -558,10 +558,10 @@ static void on_command_exit(void *arg, const struct child_status *status) {
 /* ^C and ^Z are for this process: the command has a session of its own. */
 static int spawn(struct starter_run *r, char *const *argv, const struct envlist *env,
                  struct err *err) {
-    struct spawned *c = xcalloc(1, sizeof *c);
+    _cleanup_(freep) struct spawned *c = xcalloc(1, sizeof *c);
     struct child_spec spec = CHILD_SPEC_INIT;
     struct child child = CHILD_INIT;
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    _cleanup_(file_close) int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     c->run = r;
     spec.argv = argv;
     spec.envp = envlist_items(env);
@@ -569,18 +569,15 @@ static int spawn(struct starter_run *r, char *const *argv, const struct envlist 
     spec.setsid = true;
     starter_log_command(argv);
     int code = child_spawn(&spec, &child, err);
-    file_close(&null);
     if (code == -ENOENT)
         code = err_set(err, code,
                        "%s is not on PATH, so muster can't start itself on the nodes of the job; "
                        "add it to PATH, or use --starter=none to run on this node only",
                        argv[0]);
-    if (code < 0) {
-        free(c);
+    if (code < 0)
         return code;
-    }
     c->watch = child_watch_new(r->reaper, &child, NULL, on_command_exit, c);
-    list_append(&r->commands, &c->link);
+    list_append(&r->commands, &TAKE_PTR(c)->link);
     return 0;
 }
 

@@ -379,12 +379,11 @@ int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret
         (void)snprintf(l->lead.step, sizeof l->lead.step, "%s.%s", place->job_id, place->step_id);
     int r = read_environment(l, envp, err);
     l->timer = loop_timer_new(loop, on_timer, l);
-    if (r < 0) {
+    if (r < 0)
         starter_link_free(l);
-        return r;
-    }
-    *ret = l;
-    return 0;
+    else
+        *ret = l;
+    return r;
 }
 
 void starter_link_free(struct starter_link *l) {

@@ -204,17 +204,17 @@ static struct child_spec through_gate(const struct warm_pool *p, enum warm_role 
     return ret;
 }
 
-/* output: for its standard output and standard error until the go. */
-static int spawn(struct warm_one *one, const struct child_spec *spec, int control,
-                 const int output[2], struct err *err) {
+/* out_fd, err_fd: for its standard output and standard error until the go. */
+static int spawn(struct warm_one *one, const struct child_spec *spec, int control, int out_fd,
+                 int err_fd, struct err *err) {
     struct warm_pool *p = one->pool;
     bool template = one->index == TEMPLATE_INDEX;
     bool reaching = one->state == WARM_STATE_REACHING;
     enum warm_role role = reaching ? WARM_REACH : template ? WARM_TEMPLATE : WARM_STANDBY;
     _cleanup_(envlist_fini) struct envlist env = {0};
     struct child_spec s = through_gate(p, role, control, spec, &env);
-    s.stdout_fd = output[0];
-    s.stderr_fd = output[1];
+    s.stdout_fd = out_fd;
+    s.stderr_fd = err_fd;
     s.keep_fds[1] = control;
     s.keep_fds[2] = p->record_fd;
     char unbuffered[] = "-u", command[] = "-c", nothing[] = "";
@@ -234,18 +234,15 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
 
 static int start(struct warm_one *one, enum warm_state state, const struct child_spec *spec,
                  struct err *err) {
-    int control = -1;
-    int output[2] = {file_in_memory("muster-warm-stdout", "", 0),
-                     file_in_memory("muster-warm-stderr", "", 0)};
-    int r = MIN2(output[0], output[1]);
+    _cleanup_(file_close) int control = -1;
+    _cleanup_(file_close) int out_fd = file_in_memory("muster-warm-stdout", "", 0);
+    _cleanup_(file_close) int err_fd = file_in_memory("muster-warm-stderr", "", 0);
+    int r = MIN2(out_fd, err_fd);
     if (r >= 0)
         r = connect_to(one, state, &control);
     one->spec = child_spec_copy(spec);
     if (r == 0)
-        r = spawn(one, spec, control, output, err);
-    file_close(&control);
-    file_close(&output[0]);
-    file_close(&output[1]);
+        r = spawn(one, spec, control, out_fd, err_fd, err);
     return r;
 }
 
@@ -753,12 +750,11 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
     int r = MIN2(MIN2(p->zip_fd, p->record_fd), 0);
     p->timer = loop_timer_new(loop, on_timer, p);
     p->report_timer = loop_timer_new(loop, on_report_timer, p);
-    if (r < 0) {
+    if (r < 0)
         warm_pool_free(p);
-        return r;
-    }
-    *ret = p;
-    return 0;
+    else
+        *ret = p;
+    return r;
 }
 
 void warm_pool_free(struct warm_pool *p) {

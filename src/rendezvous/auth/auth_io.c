@@ -612,8 +612,7 @@ static void tell_unusable(struct auth *a, const char *why) {
         return;
     a->told_unusable = true;
     (void)snprintf(text, sizeof text,
-                   "this job has a key that cannot be used, so other machines are not "
-                   "admitted: %s",
+                   "this job has a key that cannot be used, so other machines are not admitted: %s",
                    why);
     auth_tell(a, text);
 }
@@ -658,8 +657,7 @@ void auth_tell_no_key(struct auth *a) {
         text, sizeof text,
         "this job is open: no node has a key%s%s%s, so any process that reaches its ports "
         "can join or stop it. To close it, run \"muster keygen\" once and copy "
-        "~/.config/muster/key to all nodes (--auth=none turns off this warning and the "
-        "check)",
+        "~/.config/muster/key to all nodes (--auth=none turns off this warning and the check)",
         is_silent ? " (munge here: " : "", is_silent ? a->munge_why : "", is_silent ? ")" : "");
     auth_tell(a, text);
 }

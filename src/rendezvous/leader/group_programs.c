@@ -95,8 +95,7 @@ void group_add_program(struct group *g, const struct node *n, const struct rdzv_
         (void)snprintf(both, sizeof both, "'%s', not '%s'", its->shown, r->program.shown);
     (void)snprintf(text, sizeof text,
                    "node %s was started with other arguments than this job's first node (%s); "
-                   "that is allowed, but if these are two jobs, give each an --rdzv-id of "
-                   "its own",
+                   "that is allowed, but if these are two jobs, give each an --rdzv-id of its own",
                    name, both);
     group_notice(g, text);
 }

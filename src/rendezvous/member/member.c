@@ -291,8 +291,7 @@ static void on_welcome(struct member *m, const struct member_event *ev) {
         /* A restarted agent of the leader at the same endpoint does not know our group. */
         member_forget_start(m);
         m->link.connected = false; /* to the leader that is gone */
-        leader_gone(m, "the leader was replaced by another agent, which does not know "
-                       "this group");
+        leader_gone(m, "the leader was replaced by another agent, which does not know this group");
         m->link.connected = true;
         if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
             return;

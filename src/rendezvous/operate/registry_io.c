@@ -120,8 +120,7 @@ static int open_dir_of(const char *name, uid_t owner, bool make, int *ret, struc
                     name, (unsigned)st.st_uid);
     else if ((st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         r = err_set(err, -EPERM,
-                    "others may write into the run directory %s: chmod go-w, or set "
-                    "MUSTER_RUN_DIR",
+                    "others may write into the run directory %s: chmod go-w, or set MUSTER_RUN_DIR",
                     name);
     if (r < 0)
         (void)close(fd);

@@ -408,12 +408,11 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
         stop_listening(server);
         r = i + 1 < PORT_TRIES ? 0 : r;
     }
-    if (r < 0) {
+    if (r < 0)
         store_server_close(server);
-        return r;
-    }
-    *ret = server;
-    return 0;
+    else
+        *ret = server;
+    return r;
 }
 
 size_t store_server_n_addrs(const struct store_server *server) { return server->n_listeners; }
@@ -649,7 +648,7 @@ static int serve_on(struct loop *loop, const struct store_serve_config *config, 
 int store_serve(const struct store_serve_config *config, struct err *err) {
     static const int signals[] = {SIGTERM, SIGINT};
     struct loop_signal *handlers[ARRAY_SIZE(signals)];
-    struct loop *loop;
+    _cleanup_(loop_freep) struct loop *loop = NULL;
     int r = loop_new(&loop);
     if (r < 0)
         return err_set(err, r, "cannot make an event loop: %s", strerror(-r));
@@ -658,6 +657,5 @@ int store_serve(const struct store_serve_config *config, struct err *err) {
     r = serve_on(loop, config, err);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         loop_signal_free(handlers[i]);
-    loop_free(loop);
     return r;
 }

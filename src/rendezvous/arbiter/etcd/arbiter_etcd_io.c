@@ -370,10 +370,9 @@ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config
     }
     if (r == 0)
         r = make_clients(e, endpoints, config->n, err);
-    if (r < 0) {
+    if (r < 0)
         arbiter_free(&e->arbiter);
-        return r;
-    }
-    *ret = &e->arbiter;
-    return 0;
+    else
+        *ret = &e->arbiter;
+    return r;
 }
