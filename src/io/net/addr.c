@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/text/parse.h"
+#include "io/file.h"
 
 struct addr addr_from_bytes(sa_family_t family, const void *host, uint16_t port) {
     struct addr a = {.len = sizeof(struct sockaddr_in6)};
@@ -177,13 +177,9 @@ static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
 static bool addr_has_route(const struct addr *to, struct addr *ret_from) {
     struct addr any_port = *to;
     addr_set_port(&any_port, 9);
-    int fd = socket(to->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    bool found = connect(fd, (const struct sockaddr *)&any_port.ss, to->len) == 0 &&
-                 addr_of_socket(fd, ret_from) == 0;
-    (void)close(fd);
-    return found;
+    _cleanup_(file_close) int fd = socket(to->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && connect(fd, (const struct sockaddr *)&any_port.ss, to->len) == 0 &&
+           addr_of_socket(fd, ret_from) == 0;
 }
 
 /* When a machine sends to one of its own addresses, the source is that same address. So if the
@@ -214,12 +210,8 @@ bool addr_is_local(const struct addr *a) {
 
 bool addr_loopback_is_down(void) {
     struct ifreq lo = {.ifr_name = "lo"}; /* netdevice(7) */
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    bool down = ioctl(fd, SIOCGIFFLAGS, &lo) == 0 && (lo.ifr_flags & IFF_UP) == 0;
-    (void)close(fd);
-    return down;
+    _cleanup_(file_close) int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    return fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &lo) == 0 && (lo.ifr_flags & IFF_UP) == 0;
 }
 
 /* 0: best; 3: must not be used. */

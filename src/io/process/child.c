@@ -386,10 +386,8 @@ static void other_machine(const char *path, char ret[200]) {
     char head[256] = "", interpreter[256];
     struct utsname here;
     for (unsigned depth = 0; depth < 2; depth++, path = interpreter) {
-        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        _cleanup_(file_close) int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
-        if (fd >= 0)
-            (void)close(fd);
         head[MAX2(n, 0)] = '\0';
         if (strncmp(head, "#!", 2) != 0)
             break;

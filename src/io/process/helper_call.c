@@ -40,8 +40,7 @@ void helper_call_free(struct helper_call *c) {
     loop_watch_free(c->watch);
     loop_timer_free(c->timer);
     helper_end(&c->helper);
-    if (c->fd >= 0)
-        (void)close(c->fd);
+    file_close(&c->fd);
     strbuf_fini(&c->bytes);
     free(c);
 }

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "io/file.h"
+
 struct dirent64_head { /* getdents64(2) */
     uint64_t ino;
     int64_t off;
@@ -62,12 +64,8 @@ static ssize_t read_some(int fd, char *buf, size_t size) {
 }
 
 ssize_t proc_read_file(const char *path, char *buf, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read_some(fd, buf, size);
-    (void)close(fd);
-    return n;
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -1 : read_some(fd, buf, size);
 }
 
 ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size) {
@@ -148,7 +146,7 @@ static int number_of(const char *name) {
 }
 
 int proc_each_number(const char *path, proc_number_fn *fn, void *arg) {
-    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_(file_close) int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return -errno;
     _Alignas(struct dirent64_head) char buf[2048];
@@ -161,16 +159,14 @@ int proc_each_number(const char *path, proc_number_fn *fn, void *arg) {
                 fn(arg, number);
             at += d->reclen;
         }
-    int r = n < 0 ? -errno : 0;
-    (void)close(dir);
-    return r;
+    return n < 0 ? -errno : 0;
 }
 
 /* ---- children ---- */
 
 /* The numbers of a "children" file; false if there is no such file. */
 static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
     char buf[1024];
@@ -186,7 +182,6 @@ static bool each_in_file(const char *path, proc_number_fn *fn, void *arg) {
         }
     if (pid > 0)
         fn(arg, pid);
-    (void)close(fd);
     return true;
 }
 

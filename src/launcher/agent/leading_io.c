@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/net/listen.h"
 #include "io/net/port_owner.h"
 #include "launcher/agent/agent_priv.h"
@@ -26,15 +27,12 @@
 
 /* A free port of this node, where rank 0 will run. As with torchrun, it can be taken meanwhile. */
 static int find_port(struct addr *at, struct err *err) {
-    int fd = -1;
+    _cleanup_(file_close) int fd = -1;
     int r = listen_socket(at, 1, &fd, err);
     if (r < 0)
         return r;
     r = addr_of_socket(fd, at);
-    (void)close(fd);
-    if (r < 0)
-        return err_set(err, r, "no port for the workers' store: %s", strerror(-r));
-    return 0;
+    return r < 0 ? err_set(err, r, "no port for the workers' store: %s", strerror(-r)) : 0;
 }
 
 bool leading_port_taken(const char *setting, const struct addr *at, struct err *err) {

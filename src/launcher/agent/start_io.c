@@ -31,13 +31,10 @@ static bool is_missing(int r) { return r == -ENOENT || r == -ENOTDIR; }
 /* The first bytes as text; false: not readable, or a pipe, which would lack them afterwards. */
 static bool read_head(const char *path, char ret[HEAD_BYTES]) {
     struct stat st;
-    int fd = stat(path, &st) == 0 && S_ISREG(st.st_mode)
-                 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
-                 : -1;
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, ret, HEAD_BYTES - 1);
-    (void)close(fd);
+    _cleanup_(file_close) int fd = stat(path, &st) == 0 && S_ISREG(st.st_mode)
+                                       ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+                                       : -1;
+    ssize_t n = fd < 0 ? -1 : read(fd, ret, HEAD_BYTES - 1);
     ret[n > 0 ? n : 0] = '\0';
     return n > 0;
 }

@@ -133,17 +133,13 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
     struct tempdirs *t = arg;
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || strlen(name) != NAME_LEN)
         return false;
-    int dir = openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (dir < 0)
-        return true;
-    int lock = -1;
-    bool left = is_left(dir, t->us, &lock);
-    (void)close(dir);
-    if (!left)
+    _cleanup_(file_close) int lock = -1;
+    _cleanup_(file_close) int dir =
+        openat(tmp, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0 || !is_left(dir, t->us, &lock))
         return true;
     _cleanup_(freep) char *path = xasprintf("%s/%s", t->place, name);
     t->n += remove_tree(path, t->until_ns);
-    (void)close(lock);
     return true;
 }
 

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/net/resolver.h"
 
 static_assert(PMI_KEY_TEXT_MAX >= AUTH_KEY_TEXT_MAX, "a key fits");
@@ -208,11 +208,10 @@ static int explain(const struct pmi_tasks *tasks, int r, bool waits, const char 
 static int read_pmi1(char *const *envp, const char *title, struct pmi_tasks *tasks,
                      struct err *err) {
     bool waits;
-    const int fd = find_fd(envp);
+    _cleanup_(file_close) int fd = find_fd(envp);
     if (fd < 0)
         return fd;
     const int r = pmi1_ask(fd, tasks, clock_now_ns() + PMI1_NS, &waits, err);
-    (void)close(fd);
     return r < 0 ? explain(tasks, r, waits, title, err) : 0;
 }
 

@@ -80,7 +80,7 @@ static int open_locked(int dir, const char *name, int *ret_fd) {
 
 int hold_claim(const char *name, int *ret_fd, struct err *err) {
     char path[REGISTRY_PATH_MAX];
-    int dir;
+    _cleanup_(file_close) int dir = -1;
     int r = registry_dir_open(&dir, path, err);
     if (r < 0)
         return r;
@@ -93,7 +93,6 @@ int hold_claim(const char *name, int *ret_fd, struct err *err) {
         r = -ENOSPC;
         file_close(ret_fd);
     }
-    (void)close(dir);
     if (r < 0)
         return err_set(err, r, "can't make %s/%s, by which the other tasks of this node wait: %s",
                        path, name, strerror(-r));

@@ -188,7 +188,8 @@ static bool sweep_one(int parent_fd, const char *name, void *prefix) {
     struct stat st;
     if (name[0] == '.' || strncmp(name, prefix, strlen(prefix)) != 0)
         return false;
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    _cleanup_(file_close) int fd =
+        openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return true;
     if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
@@ -196,7 +197,6 @@ static bool sweep_one(int parent_fd, const char *name, void *prefix) {
         cgroup_sweep(fd, "", TIME_NEVER); /* those of jobs that its workers had started */
         (void)cgroup_remove(parent_fd, name);
     }
-    (void)close(fd);
     return true;
 }
 

@@ -683,8 +683,7 @@ uint64_t election_deadline(const struct member *m) {
         if (m->target.incarnation != 0)
             t = MIN2(t, m->target_ns + stay(m));
     }
-    t = MIN2(t, claim_deadline(m));
-    return t;
+    return MIN2(t, claim_deadline(m));
 }
 
 /* ---- nodes that come ---- */

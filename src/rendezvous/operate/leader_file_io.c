@@ -59,16 +59,15 @@ static bool parse(const struct leader_file *m, const char *text, struct leader_f
 /* Reads the file that is there; one that is not ours, or incomplete, counts as missing. */
 static int read_prev(const struct leader_file *m, struct leader_file_prev *ret) {
     *ret = (struct leader_file_prev){0};
-    int fd = openat(m->dir_fd, m->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    _cleanup_(file_close) int fd =
+        openat(m->dir_fd, m->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
     char text[LEADER_FILE_BYTES_MAX + 1], boot[BOOT_ID_MAX];
     struct stat st;
     ssize_t n = pread(fd, text, LEADER_FILE_BYTES_MAX, 0);
-    int r = n < 0 || fstat(fd, &st) < 0 ? -errno : 0;
-    (void)close(fd);
-    if (r < 0)
-        return r;
+    if (n < 0 || fstat(fd, &st) < 0)
+        return -errno;
     text[n] = '\0';
     if (!parse(m, text, ret, boot))
         *ret = (struct leader_file_prev){0};

@@ -136,7 +136,7 @@ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err
     for (size_t i = 0; i < n; i++) {
         r = open_dir_of(names[i], geteuid(), true, ret_fd, err);
         if (r == 0 && i + 1 < n && faccessat(*ret_fd, ".", W_OK, AT_EACCESS) < 0) {
-            (void)close(*ret_fd); /* it was made before the root became read-only */
+            file_close(ret_fd); /* it was made before the root became read-only */
             r = -EACCES;
         } else if (r == 0) {
             (void)memcpy(path, names[i], REGISTRY_PATH_MAX);
@@ -150,7 +150,7 @@ static int add(const char *run_id, struct registry_entry *entry, struct registry
                struct err *err) {
     char dir_name[REGISTRY_PATH_MAX], name[64];
     *ret = (struct registry_own){.path = "", .lock = -1};
-    int dir;
+    _cleanup_(file_close) int dir = -1;
     int r = registry_dir_open(&dir, dir_name, err);
     if (r < 0)
         return r;
@@ -164,7 +164,6 @@ static int add(const char *run_id, struct registry_entry *entry, struct registry
     json_table_text(&file_table, &file, &text);
     strbuf_add_char(&text, '\n');
     ret->lock = file_put_locked(dir, name, strbuf_text(&text), text.len);
-    (void)close(dir);
     if (ret->lock < 0) {
         r = ret->lock;
         ret->lock = -1;
@@ -220,8 +219,7 @@ void registry_remove(struct registry_own *own) {
         (void)unlink(path);
     }
     (void)unlink(own->path);
-    if (own->lock >= 0)
-        (void)close(own->lock);
+    file_close(&own->lock);
     *own = (struct registry_own){.path = "", .lock = -1};
 }
 
@@ -241,14 +239,11 @@ static enum verdict judge(const struct pid_space *here, const struct pid_space *
 
 /* For a process on this machine that is not visible from here. */
 static enum verdict judge_by_lock(int dir, const char *name) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    _cleanup_(file_close) int fd =
+        openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return NOT_KNOWN;
-    enum verdict v = flock(fd, LOCK_SH | LOCK_NB) == 0 ? GONE
-                     : errno == EWOULDBLOCK            ? LIVES
-                                                       : NOT_KNOWN;
-    (void)close(fd);
-    return v;
+    return flock(fd, LOCK_SH | LOCK_NB) == 0 ? GONE : errno == EWOULDBLOCK ? LIVES : NOT_KNOWN;
 }
 
 /* -EINVAL: not a file of ours. */

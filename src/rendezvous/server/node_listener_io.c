@@ -229,8 +229,7 @@ static _must_use_ struct conn *take(struct joiner *c) {
     struct conn *conn = c->conn;
     struct rdzv_listener *l = c->listener;
     loop_watch_free(c->first);
-    if (c->fd >= 0)
-        (void)close(c->fd);
+    file_close(&c->fd);
     leave_state(c);
     leave_source(c);
     server_asking_end(&c->asking);

@@ -532,11 +532,8 @@ uint64_t store_raise_descriptors(void) {
 static bool can_listen(const struct addr *at) {
     struct addr any_port = *at;
     addr_set_port(&any_port, 0);
-    int fd;
-    if (listen_socket(&any_port, 1, &fd, NULL) < 0)
-        return false;
-    (void)close(fd);
-    return true;
+    _cleanup_(file_close) int fd = -1;
+    return listen_socket(&any_port, 1, &fd, NULL) == 0;
 }
 
 int store_listen_parse(const char *text, struct addr ret_at[STORE_LISTEN_MAX], size_t *ret_n,
