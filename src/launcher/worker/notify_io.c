@@ -97,8 +97,8 @@ static void on_readable(void *arg, int fd, unsigned events) {
     ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (len < 0)
         return;
-    _cleanup_(file_close) int waits =
-        -1; /* its sender lives until this is closed, so that it is known whose it is */
+    /* its sender lives until this is closed, so that it is known whose it is */
+    _cleanup_(file_close) int waits = -1;
     pid_t pid = sender(&msg, &waits);
     if (pid > 0 && (msg.msg_flags & MSG_TRUNC) == 0) {
         struct notify_message message = notify_parse(data, (size_t)len);
