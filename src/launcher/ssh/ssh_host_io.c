@@ -277,8 +277,10 @@ int ssh_host_call(const struct ssh_host_env *env, uint32_t i, char *const *argv,
     if (r == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         r = -errno;
     h->timer = loop_timer_new(env->loop, on_timer, h);
-    if (r < 0)
+    if (r < 0) {
+        file_close(&h->err_fd);
         return err_set(err, r, "can't start its ssh: %s", strerror(-r));
+    }
     h->err_watch = loop_watch_new(env->loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h);
     h->stream = stream_new(env->loop, pair[0], &stream_ops, h);
     stream_set_read_limit(h->stream,

@@ -1,7 +1,7 @@
 /* The lines of two hosts on standard output, which is a pipe here. */
 #include "launcher/ssh/ssh_host_io.h"
 
-#include "rig/unit.h"
+#include "rig/fds.h"
 
 static struct loop *loop;
 static struct ssh_output *output;
@@ -77,4 +77,16 @@ Test(ssh_output, no_end_is_added_to_the_last_line) {
     add(0, "[INFO]: done");
     ssh_output_end_host(output, 0);
     cr_assert_str_eq(written(0), "[INFO]: done");
+}
+
+/* There are enough for its stderr, but not for its stdin and stdout. */
+Test(ssh_output, a_host_that_can_not_be_called_takes_no_descriptor) {
+    const struct ssh_host_env env = {.loop = loop};
+    struct ssh_host *host;
+    const rlim_t next = rig_free_fd();
+    const struct rlimit usual = rig_limit_fds(next + 3);
+    cr_expect_eq(ssh_host_call(&env, 0, NULL, NULL, &host, NULL), -EMFILE);
+    cr_expect_eq(rig_free_fd(), next);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    ssh_host_free(host);
 }

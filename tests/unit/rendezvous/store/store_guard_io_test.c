@@ -2,9 +2,8 @@
  * says. */
 #include "rendezvous/store/store_guard_io.h"
 
-#include <sys/resource.h>
-
 #include "io/net/listen.h"
+#include "rig/fds.h"
 #include "rig/loop_rig.h"
 
 #define ASKED_MAX 64
@@ -252,11 +251,8 @@ Test(store_guard_io, a_store_that_closes_forgets_its_clients) {
 
 /* With 64 descriptors 17 may wait. */
 Test(store_guard_io, of_too_many_the_oldest_goes_of_the_address_that_has_most) {
-    struct rlimit files;
     int few[3], many[20];
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
-    files.rlim_cur = 64;
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+    (void)rig_limit_fds(64);
     begin();
     for (unsigned i = 0; i < ARRAY_SIZE(few); i++)
         few[i] = come("10.1.2.3");

@@ -7,13 +7,12 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
-#include "rig/unit.h"
+#include "rig/fds.h"
 #include "watchdog/evidence/waits.h"
 
 /* A process whose main thread waits; for each byte it gets, something else of it does `act`, and answers. */
@@ -213,14 +212,10 @@ Test(slow_io, a_worker_that_waits_for_its_child_moves_with_it) {
 
 /* With one descriptor no helper can be started. */
 Test(slow_io, what_can_not_be_looked_at_is_not_taken_for_still) {
-    struct rlimit few, usual;
     start(use_a_processor, false);
-    int lowest = dup(0);
-    close(lowest);
+    const rlim_t lowest = rig_free_fd();
     become_quiet();
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    few = (struct rlimit){.rlim_cur = (rlim_t)lowest + 1, .rlim_max = usual.rlim_max};
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const struct rlimit usual = rig_limit_fds(lowest + 1);
     uint64_t begin = now;
     uint32_t flags = 0;
     for (slow_tick(slow, now); (flags & SIGN_UNSEEN) == 0 && now < begin + 60 * NS_PER_S; slow_tick(slow, now))

@@ -1,6 +1,5 @@
 #include "watchdog/look/signs.h"
 
-#include <sys/resource.h>
 #include <time.h>
 
 #include "io/process/proc.h"
@@ -206,20 +205,10 @@ Test(signs_io, has_a_limit) {
     cr_expect_eq(signs_add(s, 0, 0, 0), -E2BIG);
 }
 
-static struct rlimit usual;
-
-/* No descriptor can be opened from now on. */
-static void allow_none(void) {
-    int fd = dup(STDIN_FILENO);
-    (void)close(fd);
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)fd, usual.rlim_max}), 0);
-}
-
 Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
     _cleanup_(stop) struct child a = start();
     uint64_t now = 100 * NS_PER_S;
-    allow_none();
+    const struct rlimit usual = rig_limit_fds(rig_free_fd());
     cr_expect_eq(signs_add(s, 0, a.pid, now), -EMFILE);
     cr_expect_eq(signs_error(s), -EMFILE);
     signs_sample(s, now += NS_PER_S);
@@ -244,7 +233,7 @@ Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
     cr_assert(proc_read_stat(program.pid, &stat));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
     now = until_still(0, now);
-    allow_none();
+    const struct rlimit usual = rig_limit_fds(rig_free_fd());
     signs_follow(s, 0, program.pid, stat.start);
     signs_sample(s, now += NS_PER_S);
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED | SIGN_UNSEEN);

@@ -5,12 +5,11 @@
 #include <limits.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include "io/clock.h"
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
-#include "rig/unit.h"
+#include "rig/fds.h"
 #include "watchdog/profile/samples.h"
 
 #define RANK 5
@@ -275,14 +274,10 @@ Test(sampler, the_helper_of_a_sampler_that_is_freed_is_killed) {
 Test(sampler, descriptors_are_for_workers_first) {
     struct profile_ask ask = {.period_ns = NS_PER_S, .length_ns = NS_PER_S};
     struct helper_call *s = NULL;
-    struct rlimit limit;
-    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    int next = dup(STDERR_FILENO);
-    limit.rlim_cur = (rlim_t)next * 2;
-    cr_assert(close(next) == 0 && setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const rlim_t next = rig_free_fd();
+    (void)rig_limit_fds(next * 2);
     cr_expect_eq(profile_sampler_new(loop, &ask, on_samples, NULL, &s), -EMFILE);
-    limit.rlim_cur += 10;
-    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    (void)rig_limit_fds(next * 2 + 10);
     cr_expect_eq(profile_sampler_new(loop, &ask, on_samples, NULL, &s), 0);
     helper_call_free(s);
 }
