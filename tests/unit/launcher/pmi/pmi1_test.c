@@ -21,7 +21,6 @@ static struct trial {
     char sent[4096]; /* to the server */
     bool waits;
 } t;
-
 static size_t part = 17; /* bytes of the server that arrive at once */
 
 static void end(void) { pmi_tasks_fini(&t.tasks); }
@@ -49,10 +48,8 @@ static int ask(const char *answers, size_t n) {
 Test(pmi1, a_conversation_reads_all_cards_and_ignores_what_follows) {
     for (part = 4; part < 4096; part *= 4) {
         cr_assert_eq(ask(ALL "x\0\n", sizeof ALL "x\0\n" - 1), 0, "%s", t.err.text);
-        cr_assert_str_eq(t.sent, "cmd=init pmi_version=1 pmi_subversion=1\n"
-                                 "cmd=get_my_kvsname\n"
-                                 "cmd=put kvsname=kvs_7 key=muster-1 value=host2\n"
-                                 "cmd=barrier_in\n"
+        cr_assert_str_eq(t.sent, "cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_my_kvsname\n"
+                                 "cmd=put kvsname=kvs_7 key=muster-1 value=host2\ncmd=barrier_in\n"
                                  "cmd=get kvsname=kvs_7 key=muster-0\ncmd=get kvsname=kvs_7 key=muster-1\n"
                                  "cmd=finalize\n");
         cr_assert_str_eq(t.tasks.run_id, "kvs_7");
