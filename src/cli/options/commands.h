@@ -66,7 +66,7 @@ int dry_run(const struct job_spec *of_head);
 /* Prints "muster COMMAND: TEXT", or "torchrun: TEXT" (command_called()), as one line on standard
  * error, cleaned as by utf8_clean(). command may be NULL. Returns EXIT_USAGE. */
 #define usage_error(command, ...) usage_failed(command, xasprintf(__VA_ARGS__))
-int usage_failed(const char *command, char *text);
+int usage_failed(const char *command, char *text); /* takes text */
 /* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
  * one line. If its reader has gone, nothing is printed, and the status is that of SIGPIPE. */
 int finish_stdout(void);

@@ -54,7 +54,7 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 void job_fill_in(struct job_reading *j, enum run_option row, const char *text);
 /* Adds a sentence to spec->derived: a value that the user did not give, and its source. */
 #define job_derived(j, ...) job_add_derived(j, xasprintf(__VA_ARGS__))
-void job_add_derived(struct job_reading *j, char *text);
+void job_add_derived(struct job_reading *j, char *text); /* takes text */
 
 /* Calls each, until one fails. */
 typedef int job_step(struct job_reading *j);

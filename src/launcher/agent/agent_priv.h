@@ -199,7 +199,7 @@ void agent_event(struct agent *a, const struct life_event *e);
 void agent_check(void *arg);
 /* Logs why, and ends. kind: FAILURE or USAGE. */
 #define agent_give_up(a, kind, ...) agent_end_with(a, kind, xasprintf(__VA_ARGS__))
-void agent_end_with(struct agent *a, enum life_event_kind kind, char *text);
+void agent_end_with(struct agent *a, enum life_event_kind kind, char *text); /* takes text */
 /* The same during set-up. Returns r. */
 _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
 

@@ -81,6 +81,7 @@ struct node_summary {
 extern const struct json_table node_summary_finding, node_summary_facts;
 
 #define node_summary_set(d, f, ...) node_summary_put(d, f, xasprintf(__VA_ARGS__))
+/* Takes text, as node_summary_add_text() does. */
 void node_summary_put(struct node_summary *d, enum node_summary_fact f, char *text);
 /* If there is no room, the finding replaces a less severe one. NULL: it was dropped. */
 #define node_summary_add(d, level, code, ...) \

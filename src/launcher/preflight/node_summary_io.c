@@ -61,8 +61,8 @@ static void look_shm(struct node_summary *d) {
     struct statvfs v;
     char size[32];
     if (statvfs("/dev/shm", &v) < 0) {
-        node_summary_set(d, NODE_SUMMARY_SHM, "none");
         node_summary_add(d, NODE_SUMMARY_WARN, "SHM-SMALL", "/dev/shm: %s", strerror(errno));
+        node_summary_set(d, NODE_SUMMARY_SHM, "none");
         return;
     }
     uint64_t bytes = (uint64_t)v.f_blocks * v.f_frsize;

@@ -40,6 +40,7 @@ struct nccl_xml_log {
     struct err *err; /* why NCCL refuses the file */
     uint32_t failed; /* the line of that; 0: none */
 };
+/* Takes text. */
 void nccl_xml_add(struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line, char *text);
 #define nccl_xml_report(log, level, line, ...) \
     nccl_xml_add(log, level, line, xasprintf(__VA_ARGS__))

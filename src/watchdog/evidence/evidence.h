@@ -134,7 +134,7 @@ uint64_t evidence_place(const struct pystack_frame *frames, uint32_t n);
 /* "what: why", as printf. A gap too many is dropped. */
 #define evidence_gap(e, ...) evidence_add_gap((e)->gaps, &(e)->n_gaps, xasprintf(__VA_ARGS__))
 #define evidence_worker_gap(w, ...) evidence_gap(w, __VA_ARGS__)
-void evidence_add_gap(char gaps[][EVIDENCE_LINE_MAX], uint32_t *n, char *text);
+void evidence_add_gap(char gaps[][EVIDENCE_LINE_MAX], uint32_t *n, char *text); /* takes text */
 
 /* One JSON object of at most EVIDENCE_JSON_MAX bytes: if it would be longer, texts are shortened
  * first, then threads, children and frames are left out, and workers at last. */
