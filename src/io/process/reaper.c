@@ -21,6 +21,7 @@ struct child_watch {
     struct list link;
     struct child_reaper *reaper;
     struct child child; /* pid 0 once it has been reaped */
+    struct loop_watch *pidfd_watch;
     child_zombie_fn *on_zombie;
     child_exit_fn *on_exit;
     void *arg;
@@ -37,6 +38,7 @@ static void forget_pid(struct child_watch *w) {
 static void watch_release(struct child_watch *w) {
     list_remove(&w->link);
     forget_pid(w);
+    loop_watch_free(w->pidfd_watch);
     child_fini(&w->child);
     free(w);
 }
@@ -45,19 +47,25 @@ struct child_watch *child_reaper_find(const struct child_reaper *r, pid_t pid) {
     return pid > 0 ? idmap_get(&r->by_pid, (uint64_t)pid) : NULL;
 }
 
-/* Reaps the child, which has ended so, and calls back. */
-static void watch_reap(struct child_watch *w, siginfo_t *si) {
+/* Reaps the child if it has ended, and calls back. False: it can't be reaped now. */
+static bool watch_reap(struct child_watch *w) {
+    siginfo_t si = {0};
+    if (w->busy || w->child.pid == 0 ||
+        waitid(P_PID, (id_t)w->child.pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
+        return false;
     struct child_status status = {
         .pid = w->child.pid,
-        .signalled = si->si_code != CLD_EXITED,
-        .code = si->si_status,
-        .core_dumped = si->si_code == CLD_DUMPED,
+        .signalled = si.si_code != CLD_EXITED,
+        .code = si.si_status,
+        .core_dumped = si.si_code == CLD_DUMPED,
         .at_ns = clock_now_ns(),
     };
     w->busy = true;
     if (w->on_zombie != NULL && !w->let_go)
         w->on_zombie(w->arg, w->child.pid);
-    (void)waitid(P_PID, (id_t)w->child.pid, si, WEXITED | WNOHANG);
+    (void)waitid(P_PID, (id_t)w->child.pid, &si, WEXITED | WNOHANG);
+    loop_watch_free(w->pidfd_watch);
+    w->pidfd_watch = NULL;
     forget_pid(w);
     child_fini(&w->child);
     if (!w->doomed && !w->let_go)
@@ -65,10 +73,18 @@ static void watch_reap(struct child_watch *w, siginfo_t *si) {
     w->busy = false;
     if (w->doomed || w->let_go)
         watch_release(w);
+    return true;
 }
 
-/* Reaps one child that has ended. False: there is none, or it is being reaped now. A traced one
- * counts when its tracer has waited for it or has ended: then a SIGCHLD comes (ptrace(2)). */
+/* If a traced child has ended, it can't be reaped until its tracer has waited for it or has ended;
+ * then a SIGCHLD comes (ptrace(2)). Until then its pidfd would keep the loop busy. */
+static void on_pidfd(void *arg, int fd, unsigned events) {
+    struct child_watch *w = arg;
+    if (!watch_reap(w) && !w->busy)
+        loop_watch_set(w->pidfd_watch, 0);
+}
+
+/* Reaps one child that has ended. False: there is none, or it is being reaped now. */
 static bool take_one(struct child_reaper *r) {
     siginfo_t si = {0};
     if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
@@ -77,8 +93,8 @@ static bool take_one(struct child_reaper *r) {
     if (w != NULL && w->busy) /* called from inside its own callback, which reaps it */
         return false;
     if (w != NULL)
-        watch_reap(w, &si);
-    return w != NULL || waitid(P_PID, (id_t)si.si_pid, &si, WEXITED | WNOHANG) == 0;
+        return watch_reap(w);
+    return waitid(P_PID, (id_t)si.si_pid, &si, WEXITED | WNOHANG) == 0;
 }
 
 static void run_some(void *arg);
@@ -146,6 +162,8 @@ struct child_watch *child_watch_new(struct child_reaper *r, const struct child *
     w->on_zombie = on_zombie;
     w->on_exit = on_exit;
     w->arg = arg;
+    if (c->pidfd >= 0)
+        w->pidfd_watch = loop_watch_new(r->loop, c->pidfd, LOOP_READ, LOOP_PRIO_CHILD, on_pidfd, w);
     list_append(&r->watches, &w->link);
     idmap_put(&r->by_pid, (uint64_t)c->pid, w);
     return w;
