@@ -579,7 +579,8 @@ static void prune(const char *dir, const char *name, uint64_t bytes) {
         first++;
     for (size_t i = 0; i < n && (n - i >= HANG_FILES_KEPT || bytes > HANG_FILES_BYTES); i++) {
         _cleanup_(freep) char *path = xasprintf("%s/%s", dir, kept[(first + i) % n]->d_name);
-        bytes -= MIN2(bytes, bytes_of(dir, kept[(first + i) % n]->d_name)); /* it may have grown */
+        const uint64_t gone = bytes_of(dir, kept[(first + i) % n]->d_name); /* it may have grown */
+        bytes -= MIN2(bytes, gone);
         remove_folder(path);
     }
     for (int i = 0; i < found; i++)
