@@ -541,7 +541,8 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
 /* The file of the filtered lines of all workers. It is there even if no line matches. */
 static void make_filtered(struct process *p, uint32_t user, const char *node_dir, int k) {
     _cleanup_(freep) char *path = logdir_filtered_path(node_dir, k);
-    _cleanup_(file_close) int fd = open_log(p, user, path);
+    int fd = open_log(p, user, path);
+    file_close(&fd);
 }
 
 static void prepare(struct process *p, const struct writer_message *m) {

@@ -322,8 +322,10 @@ int starter_take_listener(char *const *envp) {
 }
 
 void starter_drop_fds(char *const *envp) {
-    _cleanup_(file_close) int link = passed_socket(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX);
-    _cleanup_(file_close) int listener = starter_take_listener(envp);
+    int link = passed_socket(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX);
+    int listener = starter_take_listener(envp);
+    file_close(&link);
+    file_close(&listener);
 }
 
 static int read_addrs(struct starter_link *l, const char *text, struct err *err) {
