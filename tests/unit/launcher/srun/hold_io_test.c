@@ -69,7 +69,7 @@ Test(hold_io, no_signal_ends_one_that_holds) {
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
     pid_t pid = start_holder(1, HOLD_START_NS);
     unsigned long long ignored = 0;
-    while ((ignored >> (SIGUSR2 - 1) & 1) == 0) { /* the last that it ignores */
+    while ((ignored >> (SIGTERM - 1) & 1) == 0) { /* the last of these that it ignores */
         char line[256];
         FILE *f = fopen(rig_text("/proc/%d/status", pid), "re");
         cr_assert_not_null(f);
