@@ -5,8 +5,8 @@
  *     r = child_spawn(&spec, &child, &err);
  *     watch = child_watch_new(reaper, &child, NULL, on_exit, me);         in the same turn
  *
- * Ends are detected by pidfds, and by SIGCHLD: orphans and Linux before 5.2 have only that, and one
- * is lost if libevent's socket is full of other signals. Those of thousands take several turns. */
+ * Ends are detected by pidfds, and by SIGCHLD: for orphans, and on Linux before 5.2, only by that.
+ * libevent can lose a SIGCHLD in a flood of other signals. Thousands of ends take several turns. */
 #pragma once
 
 #include <stdbool.h>
